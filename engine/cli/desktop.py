@@ -30,7 +30,7 @@ def add_desktop(parser: argparse.ArgumentParser) -> None:
 
 
 def desktop(options: argparse.Namespace) -> int:
-    """Install or remove the entry, and print the folder that contains it."""
+    """Install or remove Footplate's desktop entry, and print the folder that contains it."""
     if not sys.platform.startswith("linux"):
         return fail("desktop entries are for Linux desktops; there is nothing to do on this system.")
     folder = data_folder()

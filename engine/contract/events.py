@@ -95,7 +95,7 @@ class Fetching(Event, tag="fetching", kw_only=True):
 
 
 class Planned(Event, tag="planned", kw_only=True):
-    """Size of the training, sent once the data and the model are known.
+    """Planned epochs and steps of the training and facts about data and model, sent once these are known.
 
     Training continues after `from_step`. Earlier events about later steps become invalid, because these steps are
     repeated.

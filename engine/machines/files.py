@@ -217,7 +217,10 @@ class FileTransfers:
 
 
 def _older_path(saved: CheckpointSaved) -> str:
-    """Return the path under which a last.pt is kept as an older checkpoint. `saved` is the event that announced it."""
+    """Return the path to which a last.pt is saved as an older checkpoint.
+
+    `saved` is the event that reported the last.pt.
+    """
     return f"checkpoints/epoch-{saved.epoch}-step-{saved.step}.pt"
 
 

@@ -14,9 +14,9 @@ NAME = "footplate"
 
 
 class OneAddressRendezvous(StaticTCPRendezvous):
-    """Static rendezvous whose store listens on a single address. The store of torch's listens on all interfaces.
+    """Static rendezvous whose store listens on a single address, whereas torch's own store listens on all interfaces.
 
-    The first node (rank 0) passes the socket of the store as `listener`.
+    The first node (rank 0) passes the store's socket as `listener`.
     """
 
     def __init__(

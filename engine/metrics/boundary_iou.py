@@ -42,9 +42,9 @@ def outline_strips(masks: Tensor, width: int) -> Tensor:
 class BoundaryMetric(Metric):
     """Boundary IoU of each class.
 
-    `counters` has two numbers for each class: the pixels in both outline strips, and the pixels in at least one of
-    them. Pixels with `NO_CLASS` are in neither. Outputs [n, C, h, w] are scores of the classes, and targets are int64
-    [n, h, w].
+    `counters` has two numbers of pixels for each class: those in the outline strips of both the prediction and the
+    target, and those in at least one of the two strips. Pixels with `NO_CLASS` are in neither. Outputs [n, C, h, w] are
+    class scores, and targets are int64 [n, h, w].
     """
 
     def __init__(self, classes: int) -> None:

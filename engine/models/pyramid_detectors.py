@@ -85,7 +85,8 @@ def construct(kind: str, encoder: str, classes: int, channels: int, size: int) -
 def region_samples(size: int) -> int:
     """Return the number of proposals per image that an R-CNN is trained on.
 
-    For 800 px, it is torchvision's number, 512. It decreases with the image's area, to at least 128.
+    At a `size` of 800 px, this is torchvision's default of 512. For smaller images, it shrinks in proportion to the
+    area, but never below 128.
     """
     return min(512, max(128, 512 * size**2 // 800**2))
 

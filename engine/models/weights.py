@@ -159,7 +159,10 @@ class NoWeightsError(ValueError):
 
 
 def _read(file: Path) -> State:
-    """Return the weights in a file without running code from it. Raises NoWeightsError, and errors of the libraries."""
+    """Return the weights in a file without running code from it.
+
+    Raises NoWeightsError, and any error of torch.load or safetensors.
+    """
     open_regular(file).close()
     content: Any
     if file.suffix == ".safetensors":
@@ -189,15 +192,15 @@ def _read_safetensors(file: Path) -> State:
 
 
 def load(model: nn.Module, state: State, *, head: str | None, channels: int, field: str, source: str) -> None:
-    """Load `state` into a model. Raises TaskError.
+    """Load `state` into a model. Raises TaskError if a tensor is missing or has the wrong shape.
 
     Args:
         model: Model to load the weights into.
         state: Weights by name.
         head: Name of the layer that is loaded only if its shape fits, or None.
         channels: Number of image channels, to which the first layer is adapted.
-        field: Job field in the error, which is raised if `state` lacks a tensor or has it in another shape.
-        source: Name of the weights in the error.
+        field: Job field that the error names.
+        source: Name of the weights in the error message.
     """
     state = dict(state)
     first = find_first_conv(model)

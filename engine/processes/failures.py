@@ -81,10 +81,10 @@ def weight(event: Failed) -> int:
 
 
 def weight_of_death(event: Failed, exit_code: int) -> int:
-    """Return the weight of the death of a worker that has reported no failure.
+    """Return the weight of a worker's exit without a reported failure. It is low if this is likely the root cause.
 
-    A death by a signal counts as the cause, except for SIGABRT. NCCL's watchdog stops a process with it when another
-    rank has exited.
+    A worker that was killed by a signal certainly caused the group's failure, except for SIGABRT: NCCL's watchdog
+    aborts a process with it after another rank has exited.
     """
     if exit_code < 0 and -exit_code != signal.SIGABRT:
         return CERTAIN

@@ -38,15 +38,15 @@ _NOTHING_TO_SAVE = ("fault", "out_of_memory", "lost_machine", "lost_gpu")
 
 
 class Group:
-    """Workers of one attempt, which are all stopped when one of them fails.
+    """Workers that were started together, and are all stopped when one of them fails.
 
     Args:
         on_event: Called with the events of the workers.
         selector: Selector whose loop receives the workers' messages.
         world_size: Number of ranks.
         limits: Times after which a rank counts as hanging.
-        following_s: Seconds to wait for the cause if all known failures may be consequences of another failure.
-        in_doubt: Returns True if the cause may still be reported after that time.
+        following_s: Seconds to wait for the root cause if all known failures may be consequences of another failure.
+        in_doubt: Function that returns True if the root cause may still be reported after `following_s`.
     """
 
     def __init__(

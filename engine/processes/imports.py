@@ -15,7 +15,7 @@ from engine.system import compile_cache
 LIGHT = ("torch", "torchvision", "engine.training.worker")
 """Modules that every worker needs."""
 DISTRIBUTED = ("torch.distributed", "torch.nn.parallel", "torch._dynamo", "torch.distributed.pipelining")
-"""Additional modules that several workers need.
+"""Modules that are also imported if a run has more than one worker.
 
 DistributedDataParallel imports torch._dynamo, which takes over a second.
 """

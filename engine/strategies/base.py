@@ -52,9 +52,10 @@ class ResolvedJob:
 
     Attributes:
         job: Job with the final values.
-        shares: Fraction of each batch for each data rank, from the resumed run if it used the same devices and
-            strategy; otherwise None.
-        cut: Cut of a pipeline's model, from the resumed run if this run cuts the model in the same way; otherwise None.
+        shares: Fraction of each batch for each data-parallel rank. It is taken from the resumed run if that used the
+            same devices and strategy, and is None otherwise.
+        cut: Split of the model into pipeline stages. It is taken from the resumed run if this run splits the model in
+            the same way, and is None otherwise.
         evaluation_parts: Number of parts into which a single worker divides each evaluation batch at first. It grows if
             memory runs out.
     """
@@ -100,9 +101,9 @@ class Strategy(ABC):
     objective: Objective
     resolved: ResolvedJob
     cut: Cut | None = None
-    """Cut of a pipeline's model and the measurements behind it. Set on every rank by `wrap`."""
+    """Split of the model into pipeline stages, with the measurements behind it. Set on every rank by `wrap`."""
     shares: tuple[float, ...] = ()
-    """Fraction of every batch for each data rank, set by `wrap`. It is empty if all ranks get the same."""
+    """Fraction of every batch for each data-parallel rank, set by `wrap`. It is empty if all fractions are equal."""
     accumulation: int
     """Number of parts that a worker divides its batch into. A single worker raises it if memory runs out."""
     evaluation_parts: int

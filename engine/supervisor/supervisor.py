@@ -76,7 +76,7 @@ _SHORT_TICK_S = 0.02
 
 
 class Nodes(Protocol):
-    """Machines of one attempt, in addition to this machine. See `engine.machines.nodes.Nodes`."""
+    """Other machines that take part in one start of a run's workers. See `engine.machines.nodes.Nodes`."""
 
     @property
     def has_quiet_node(self) -> bool: ...

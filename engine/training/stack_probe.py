@@ -35,7 +35,7 @@ for other ranks. SyncBatchNorm and detectors do that.
 """
 _METRICS = (f"{_OURS}/tasks/", f"{_OURS}/metrics/")
 _METRICS_ON_DEVICE = {"update", "loss", "correct"}
-"""Names of functions of tasks and metrics that read from the device. Their other functions compute on the CPU."""
+"""Names of the functions in task and metric files that use the device. All others compute on the CPU."""
 _BACKWARD = "_engine_run_backward"
 """Name of the function that runs PyTorch's backward pass.
 

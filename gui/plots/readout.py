@@ -95,7 +95,10 @@ class Readout(QWidget):
         return spans
 
     def describe(self, lines: Iterable[Line], cursor: float | None, x: str) -> str:
-        """Describe the newest values and those at the crosshair. Return "" if there are none."""
+        """Describe the newest values of `lines`, and their values at the x position `cursor` of the crosshair.
+
+        `x` is the text for this position. Returns "" if there are no values.
+        """
         lines = list(lines)
         latest = self._value_words((line, line.latest) for line in lines)
         if not latest:

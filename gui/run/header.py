@@ -152,7 +152,7 @@ _FIRST = ("out_of_memory", "step_skipped", "steps_passed_over")
 
 @dataclass(frozen=True)
 class Note:
-    """Line of notes in the header."""
+    """Note about the run, shown as a line of text in the header."""
 
     kind: Literal["muted", "warning"]
     text: str

@@ -140,7 +140,7 @@ class Estimator(QObject):
         self.changed.emit()
 
     def _compute(self) -> None:
-        """Compute the memory of the job, unless this would execute a model file of the user."""
+        """Estimate the job's memory use, unless this would execute the user's model file."""
         if self._newest_request is not None and not self._newest_request.job.model_is_file:
             self._process.start(self._newest_request.job)
 

@@ -1,4 +1,4 @@
-"""Stages of a run session, and facts about the run that aren't in its log."""
+"""States of a run session, and facts about the run that aren't in its log."""
 
 from __future__ import annotations
 

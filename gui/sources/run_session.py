@@ -136,7 +136,7 @@ class RunSession(QObject):
         self._updates.schedule()
 
     def mark_starting(self) -> None:
-        """Display the open run, which has just been started, as starting until it has a supervisor."""
+        """Show the open run as "starting" until it has a supervisor. Called just after it was started."""
         if self.run is not None:
             self._starting = time.monotonic() + _START_S, self._facts.stamp
             self._read_on()

@@ -199,7 +199,7 @@ def scale_with_text(set_size: Callable[[int], object], pixels: int) -> None:
 
 
 class _ScaledSize(QObject):
-    """Child object of a widget that scales one of its sizes."""
+    """Child object that scales a size of its parent widget when the text size changes."""
 
     def __init__(self, set_size: Callable[[int], object], pixels: int) -> None:
         super().__init__(set_size.__self__)  # type: ignore[attr-defined]

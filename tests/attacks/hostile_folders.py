@@ -521,7 +521,10 @@ def _do_not_care(folder: Path) -> None:
 
 
 def _label_each(folder: Path) -> None:
-    """Write a table of 60,000 images, each with another label. A matrix of images and labels has 3.6 billion cells."""
+    """Write a table of 60,000 images with different labels.
+
+    A matrix of images by labels would have 3.6 billion cells.
+    """
     rows = "".join(f"{n}.png,label {n}\n" for n in range(60_000))
     for number in range(60_000):
         (folder / f"{number}.png").touch()

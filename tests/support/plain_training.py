@@ -55,7 +55,7 @@ class Fed:
 def train_plainly(job: Job, fed: Fed) -> Plain:
     """Train `job` on the CPU in this process with one thread.
 
-    Supports SGD with momentum, AdamW, the cosine schedule and fp32.
+    `fed` divides each batch into chunks. Supports SGD with momentum, AdamW, the cosine schedule and fp32.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

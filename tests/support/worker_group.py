@@ -94,9 +94,10 @@ class Forker:
             return worker_end, self._start(order, forker_end)[1]
 
     def spawn(self, spec: WorkerSpec, worker: str, channel: socket.socket, _log: Path) -> ForkedWorker:
-        """Fork a worker. Tests use this in place of `worker_process._spawn`, which starts a new interpreter.
+        """Start a worker by having the helper process fork it.
 
-        A test process has threads, so it must not fork itself.
+        The test process has threads, so forking it would be unsafe. Replaces `worker_process._spawn`, which starts a
+        new interpreter.
         """
         environment = os.environ | worker_environment(spec)
         return ForkedWorker(*self._start(Order(spec, False, None, dict(environment), self.prepare, worker), channel))

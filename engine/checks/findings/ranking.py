@@ -64,9 +64,9 @@ def explain_failure(table: Sequence[Candidate], left_out: Sequence[LeftOut], *, 
 
 
 def list_remedies(table: Sequence[Candidate]) -> tuple[str, ...]:
-    """Return sentences about the candidates that a job fits with, fastest first.
+    """Describe the configurations in which a job fits into memory, fastest first, with a sentence for each.
 
-    The job does not fit on one device.
+    Called for jobs that don't fit on one device.
     """
     measured = [row for row in table if row.images_per_second]
     if not measured:

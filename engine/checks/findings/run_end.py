@@ -347,7 +347,10 @@ def _regularization(run: _Run, best_epoch: int) -> _Changes:
 
 
 def _check_falling(run: _Run, *, is_completed: bool) -> Verdict | None:
-    """Return a verdict if the validation loss was still decreasing fast enough to train longer, otherwise None."""
+    """Return a verdict if the validation curve was still improving so fast that more epochs would help.
+
+    Returns None otherwise.
+    """
     curve = run.curve
     before, middle, now = curve.costs[-MIN_EPOCHS:]
     rate = (before - now) / 2 / max(abs(before), abs(now), 1e-12)

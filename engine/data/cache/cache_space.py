@@ -168,7 +168,7 @@ def make_room(needed: int) -> None:
 
 
 def clear() -> tuple[int, int]:
-    """Remove all unused sets. Return the number of removed sets and the number of sets that remain."""
+    """Remove all cached sets that aren't in use. Return the number of removed sets and the number of remaining ones."""
     with folder_lock():
         removed = [remove(each.folder) for each in list_sets()]
     return sum(removed), len(removed) - sum(removed)

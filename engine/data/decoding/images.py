@@ -115,7 +115,7 @@ def frame(pixels: Bytes, size: int, framing: Framing) -> Bytes:
 
 
 def fit(image: Tensor, size: int) -> Tensor:
-    """Resize images, uint8 [N, C, h, w], until their short side is `size`, and crop the center to [N, C, size, size].
+    """Resize images, uint8 [N, C, h, w], to a short side of `size`, and crop the center to [N, C, size, size].
 
     The interpolation is bilinear with antialiasing. The result may be a view, because a copy would start torch's
     threads and take CPU time from the training.
@@ -134,9 +134,10 @@ def fit(image: Tensor, size: int) -> Tensor:
 def _decode_jpeg(
     content: bytes, size: int, channels: int, resize: Callable[[Bytes, int], Bytes]
 ) -> tuple[Bytes, float] | None:
-    """Decode a JPEG with `resize` to `size`, and return it upright with its original width divided by its height.
+    """Decode a JPEG, resize it to `size` and turn it upright.
 
-    Returns None if the fast decoder does not support the file. `resize` gets the pixels [h, w, C] and `size`.
+    Returns the pixels and the original aspect ratio (width / height), or None if the fast decoder does not support the
+    file. `resize` is called with the pixels [h, w, C] and `size`.
     """
     pixels = jpeg_pixels(content, size, channels)
     if pixels is None:

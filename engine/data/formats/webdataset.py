@@ -103,9 +103,9 @@ def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
 
 
 def _labels_of_json(text: str) -> list[str]:
-    """Return the classes in the JSON member of a sample.
+    """Return the class names in a sample's JSON file.
 
-    In an object, a field with a suitable name contains them. A bare number or text is a class itself.
+    In an object, they are read from the first field with a known name. A bare number or string is itself the class.
     """
     try:
         content: Any = json.loads(text)

@@ -100,7 +100,7 @@ def _sets(keys: Mapping[int, Hashable], groups: Labels) -> list[list[int]]:
 
 
 def locate(listings: Sequence[Sequence[str]], index: int) -> tuple[int, int]:
-    """Convert the number of a file across all listings to the index of its listing and its index in that listing."""
+    """Convert an index in the concatenated listings to the index of a listing and the index within that listing."""
     for number, listing in enumerate(listings):
         if index < len(listing):
             return number, index

@@ -127,8 +127,8 @@ class Predictor:
     def _resized(self, numbers: Labels, *, shared: bool) -> None:
         """Run the model on images resized to squares as in training.
 
-        `numbers` are the numbers of the images. If `shared` is True, every worker gets the same numbers and processes a
-        part of them.
+        `numbers` are the images' indices in the sources. If `shared` is True, every worker gets the same indices and
+        processes its part of them.
         """
         if not len(numbers):
             return

@@ -13,7 +13,7 @@ from engine.data.datasets.images import ImageSet, UnreadableImage
 from engine.data.decoding.idx import Bytes
 
 SIDE = 72
-"""Side length in pixels to which images are reduced. A hash is computed from nine by eight parts of such an image."""
+"""Side length in pixels to which images are reduced. The hash is computed from a 9 x 8 grid of cells of this image."""
 MAX_BITS = 6
 """Maximum number of bits in which the hashes of duplicates differ.
 

@@ -36,7 +36,8 @@ RUNS = 3
 ENOUGH_S = 2.0
 """Time budget for measuring all segments, in seconds. Each segment gets an equal part of it.
 
-After its warm-up, a segment is repeated only while its part lasts. Another pass starts only while the budget lasts.
+After the warm-up, a segment is repeated until its part is used up. The second pass over the segments starts only if the
+budget is not used up.
 """
 LONG_S = 0.5
 """Maximum duration of a run that is repeated on a CPU, in seconds. In longer runs, the warm-up hardly matters."""

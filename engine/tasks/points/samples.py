@@ -205,9 +205,9 @@ class PointBlocks(FileSamples):
         return (0.0, 0.0, 0.0, *means), (spread, spread, spread, *(each if each > 0 else 1.0 for each in deviations))
 
     def _draw_rows(self, read: _Read, cloud: int, block: int, number: int, epoch: int) -> tuple[Labels, Flags]:
-        """Draw the points of a sample, and return their rows in `read` and a mask that is False for fillers.
+        """Select the points of sample `number` of block `block` at random.
 
-        The sample is the one with this `number` in the block with the index `block`.
+        Returns the rows of the points in `read`, and a mask that is False for points that only fill up the sample.
         """
         first, last = read.starts[block : block + 2]
         samples = math.ceil(_even(self._counts[cloud], self._block_counts[cloud])[block] / self.points)

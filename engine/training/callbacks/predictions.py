@@ -66,7 +66,7 @@ class Picked(ImageSet):
     """Evenly spaced images of a split, which are decoded and kept in memory.
 
     Images that a rank can't read are left out. `indices` are the images' indices in the split. The model sees only the
-    central square of `middle` pixels. `all_reduce_max` lets the ranks agree on the readable images.
+    central square with a side of `middle` pixels. `all_reduce_max` combines the ranks' lists of unreadable images.
     """
 
     def __init__(

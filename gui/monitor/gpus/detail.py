@@ -96,13 +96,13 @@ class _GroupCard(QFrame):
 
 
 class GpuDetail(QWidget):
-    """Details of a GPU: graph, all values in groups, and tables of processes, instances, links and errors.
+    """Details of a GPU: graph, all values in groups, and tables of processes, MIG instances, links and errors.
 
     While the crosshair is visible, values are those at its time. Escape returns to the overview.
 
     Signals:
         closed(): the user wants to return to the overview.
-        reset_energy(str): the user wants to reset the energy counter of the GPU with this key.
+        reset_energy(str): the user wants to reset the energy counter of the GPU with this `WatchedGpu.key`.
     """
 
     closed = Signal()

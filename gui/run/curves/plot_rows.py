@@ -28,7 +28,7 @@ from gui.widgets.layouts import hbox, vbox
 FIRST_FRACTION = 0.46
 """Minimum height of the first plot, as a fraction of the window's height."""
 _MIN_HEIGHT = 150
-"""Minimum height of the other plots in pixels, at a text size of 100%."""
+"""Minimum height of all plots but the first in pixels, at a text size of 100%."""
 _WIDE = 1500
 """Minimum width for rows of three plots, in pixels at a text size of 100%."""
 _SETTING = "run_plots"

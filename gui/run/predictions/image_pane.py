@@ -128,9 +128,9 @@ class Zoom(QObject):
 class ImagePane(QWidget):
     """Pane with an image at the largest size that fits, or with the reason why there is none.
 
-    The wheel and + and - zoom, dragging and Shift+arrows pan, a double click and 0 show the full image. The image can
-    be dragged to other programs. Dragging and the arrow keys turn a point cloud instead. Other keys are left to the
-    parent widget.
+    The wheel and + and - zoom, and a double click and 0 show the full image. Shift+arrows pan. Dragging pans a zoomed
+    image, and copies a fully visible one to another program. Dragging and the arrow keys rotate a point cloud. Other
+    keys are left to the parent widget.
     """
 
     def __init__(self, name: str, zoom: Zoom, parent: QWidget | None = None) -> None:

@@ -25,7 +25,7 @@ from gui.widgets.layouts import vbox
 
 
 class StrategyView(QWidget):
-    """View of the cut, schedule and ranks of a run. Parts without data are hidden."""
+    """View of a run's split into pipeline stages, its schedule and its ranks. Sections without data are hidden."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)

@@ -39,7 +39,7 @@ def by_image(found: RecognizedDataset, folder: Path) -> dict[str, Annotation]:
 
 
 def _true_name(file: str) -> str:
-    """Extract an image's name in the ground truth from a file name, in which it may have a prefix and a suffix."""
+    """Extract the image's ground-truth name from a file name, which may have an additional prefix and suffix."""
     found = re.search(r"img_\d+", Path(file).stem)
     return found[0] if found else Path(file).stem
 

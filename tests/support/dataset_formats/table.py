@@ -122,9 +122,9 @@ def _labels(truth: Truth, image: TrueImage | None, variant: str) -> list[str]:
 
 
 def _after(image: TrueImage | None, variant: str) -> list[str]:
-    """Return the cells after the labels: the split, or a remark of two lines.
+    """Return the cells that follow the labels: the split in some variants, and a two-line remark in "plain".
 
-    If `image` is None, return the cells of the header.
+    If `image` is None, return the column headers.
     """
     match variant:
         case "column":

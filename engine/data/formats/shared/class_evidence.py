@@ -124,7 +124,7 @@ def _role_names(tree: Tree, names: Sequence[str]) -> Iterator[str]:
 
 
 def _split_pairs(names: Sequence[str]) -> list[str]:
-    """Return the names that differ from another one only in a split, such as boxes_train and boxes_test."""
+    """Return the names that are equal to another name except for the split, such as boxes_train and boxes_test."""
     found: dict[tuple[str, ...], dict[str, str]] = {}
     for name in names:
         words = _words(name)

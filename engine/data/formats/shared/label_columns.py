@@ -249,7 +249,10 @@ def _may_be_labels(cells: Profile) -> bool:
 
 
 def _lists_values(cells: Profile) -> bool:
-    """Return True if all cells are lists of equally many numbers that are probably boxes or scores, not labels."""
+    """Return True if the cells are lists of numbers that are probably boxes or scores, not labels.
+
+    All lists must have the same length.
+    """
     cells_of_lists = list(cells.cells)[:_SAMPLED_LISTS]
     if len(cells_of_lists) < 2 or not all(cell.startswith(UNIT) for cell in cells_of_lists):
         return False

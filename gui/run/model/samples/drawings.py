@@ -86,7 +86,7 @@ class Drawings(QObject):
         return self._opened is not None and predictions_of(self._opened.evaluation.task) not in NOT_DRAWN
 
     def request(self, rows: Sequence[int]) -> None:
-        """Request the drawing of the first of `rows` and draw the others in advance."""
+        """Request a drawing of the first of `rows`, and prefetch drawings of the others."""
         self._requested = tuple(rows[:BATCH])
         if not self.is_offered or not self._requested:
             return

@@ -16,7 +16,7 @@ pytestmark = marks("labelme")
 
 
 def label_file(path: Path | None = None) -> Any:
-    """Open a file with labelme's class for label files, which is in `_label_file` since labelme 6."""
+    """Open a file with labelme's LabelFile class, which moved to `_label_file` in labelme 6."""
     from labelme._label_file import LabelFile
     from loguru import logger
 

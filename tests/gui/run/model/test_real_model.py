@@ -1,4 +1,4 @@
-"""Evaluation, drawings and heat maps of a real run, which the real child process computes."""
+"""Evaluation, drawings and heat maps of a real run, computed by the real child process."""
 
 from __future__ import annotations
 
