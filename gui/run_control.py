@@ -64,6 +64,7 @@ class RunControl(QObject):
         self._context.window.setWindowTitle(self._window_title())
         if self._launcher.busy:
             return
+        # While a folder is being inspected, this is more interesting than a run that has ended.
         if self._workspace.has_run and (self._session.active or not self._panel.form.checking):
             self._status.show_run(self._session.status, self._title())
         elif not self._has_read_runs:

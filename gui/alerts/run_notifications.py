@@ -60,7 +60,7 @@ class RunNotifications(QWidget):
         self.trial = NoticeSender(self)
         self.summary, self._result = QLabel(wordWrap=True), QLabel(wordWrap=True)
         self.summary.setObjectName("muted")
-        self._problems, self._failed = ProblemLabel(), ProblemLabel()
+        self._problems, self._failed = ProblemLabel(), ProblemLabel()  # of the settings, and of the test
         for label in (self.summary, self._result):
             label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
             label.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Minimum)

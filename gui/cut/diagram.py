@@ -313,7 +313,7 @@ def lay_out(cut: Cut) -> Bar:
     edges = (0.0, *itertools.accumulate(shares[:-1]), 1.0)
     numbers = {segment.split_point: number for number, segment in enumerate(cut.segments[:-1])}
     last_segments = [-1, *(numbers[split_point] for split_point in cut.cuts), len(cut.segments) - 1]
-    spots = []
+    spots = []  # ends of the segments, where cuts can be
     for number, stage in enumerate(cut_stages):
         inside = range(last_segments[number] + 1, last_segments[number + 1] + 1)
         weights = [_compute_seconds(cut, cut.segments[index], stage.group_rank) for index in inside]

@@ -93,7 +93,7 @@ class ExampleList(QListWidget):
         self.setCurrentRow(row)  # the selected example, which may be rendered differently
 
     def give(self, image: PreviewImage) -> None:
-        """Show a training image that has been rendered."""
+        """Show a training image that has been rendered, unless the images in the folder are shown."""
         if self._rendered is None:
             return
         self._rendered[image.sample] = image

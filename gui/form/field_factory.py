@@ -142,7 +142,7 @@ class OptionRows(QWidget):
         self.hide()
 
     def offer(self, fields: tuple[Field, ...], catalogue: Catalogue) -> None:
-        """Show the rows of these options."""
+        """Replace the rows by rows for `fields`, with the values that were set for them. Hide without fields."""
         if fields == self._fields:
             return
         self._fields = fields

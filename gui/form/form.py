@@ -341,6 +341,7 @@ class JobForm(JobSignals):
             self._is_validating = False
         self._show_result()
         if not self.disk.unanswered and not self.checking:
+            # Start the run now if the user requested it before the answers were known.
             can_start = not self.readiness.disabled_reason(self.problems)
             self.submission.submit(self.job if can_start else None, self.values(), self.report)
 

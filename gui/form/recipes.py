@@ -204,6 +204,7 @@ class RecipeFollower(QObject):
         """Mark the values of a loaded job that differ from its recipe."""
         self._must_detect_overrides = False
         recipe = self.known.get(self._recipe)
+        # As if the user had set every field, because the set fields affect the recipe's values.
         values = recipe.values(self._facts(SETTABLE)) if recipe is not None else {}
         for name in SETTABLE:
             row = self._rows[name]

@@ -78,7 +78,9 @@ def checkpoints_of(run: RunFolder) -> tuple[Checkpoint, ...]:
     found = []
     for entry, info in files:
         older = OLDER_CHECKPOINT.fullmatch(entry.name)
-        location = (int(older[1]), int(older[2])) if older is not None else positions.get(entry.name, (None, None))
+        location = (
+            (int(older["epoch"]), int(older["step"])) if older is not None else positions.get(entry.name, (None, None))
+        )
         found.append(Checkpoint(Path(entry.path), info.st_size, info.st_mtime, *location))
     return tuple(sorted(found, key=lambda each: each.written, reverse=True))
 

@@ -33,7 +33,7 @@ class GpusView(QStackedWidget):
         self._by_load = False
         self._compact = False
         self._opened = ""  # key of the GPU with a detail page, or ""
-        self._visible_view: tuple[QWidget | None, bool] = (None, False)  # visible widget, and whether GPUs are shown
+        self._visible_view: tuple[QWidget | None, bool] = (None, False)  # and its `shows_activity`
         self._gpus: list[WatchedGpu] = []
         self.energy = EnergyCounters()
         self.empty = EmptyState()

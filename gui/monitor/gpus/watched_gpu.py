@@ -79,7 +79,8 @@ def watched_gpus(
 ) -> list[WatchedGpu]:
     """Return the GPUs in the `latest` snapshots: this machine's first, then those of other hosts, in card order.
 
-    `titles` holds the titles of GPUs by key, and `runs` the names of the runs on them.
+    `errors` holds connection errors by host, `titles` the titles of GPUs by key, and `runs` the names of the runs on
+    them.
     """
     found = []
     for host in sorted(latest, key=lambda name: name != ""):

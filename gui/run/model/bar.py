@@ -287,6 +287,7 @@ class EvaluateForm(QWidget):
         if self._run is None or not self.devices.value():
             return None
         value = self.split.value()
+        # None stands for the automatic choice.
         split: EvaluationSplit | None = next((each for each in ("val", "test", "train", "all") if each == value), None)
         folder = self.folder.value()
         return EvaluateOrder(

@@ -53,6 +53,7 @@ class ClassesPage(QWidget):
         self.threshold.set(0.0)
 
     def _show(self) -> None:
+        """Show the metrics per class, and the confusion matrix at the threshold. Epoch and step aren't displayed."""
         if self._opened is None:
             return
         evaluation = self._opened.evaluation

@@ -129,7 +129,7 @@ class ConvertForm(QWidget):
         return parent / f"{time.strftime('%Y%m%d-%H%M%S')}-{'-'.join(chosen)}{suffix}"
 
     def _validate(self) -> None:
-        """Show the problems with the order."""
+        """Show the problems with the order, and allow the conversion if there are none."""
         order = self.order()
         found: list[Problem] = []
         if order is not None and self._job is not None:

@@ -74,7 +74,7 @@ class DeviceHistory:
         timeline.append(snapshot.time - self.origin, self._row(snapshot, host))
         self.additions += 1
         self._name(snapshot, host)
-        if timeline.row_bytes != row_bytes or len(timeline) == 1:
+        if timeline.row_bytes != row_bytes or len(timeline) == 1:  # new devices, quantities or hosts
             self._distribute_budget()
 
     def restore(self, past: Iterable[tuple[float, Mapping[str, Mapping[str, float]]]]) -> None:
