@@ -40,10 +40,10 @@ class JobFiles(QObject):
         window, acts = context.window, context.actions
         acts.new_job.on_trigger(self.show_new_job)
         acts.clear_form.on_trigger(self.clear)
-        acts.open_job.on_trigger(lambda: choose(window, tr("Open a job"), "", False, self.open_job))
+        acts.open_job.on_trigger(lambda: choose(window, tr("Open a job"), self.open_job))
         acts.save_job.on_trigger(lambda: choose_target(window, tr("Save the job"), "job.toml", self.save_job))
         acts.copy_torchrun.on_trigger(self.copy_torchrun)
-        acts.open_run.on_trigger(lambda: choose(window, tr("Open a run folder"), "", True, self.open_run))
+        acts.open_run.on_trigger(lambda: choose(window, tr("Open a run folder"), self.open_run, folder=True))
         # Folders are checked in the background. Only the newest request may open a run.
         self._requests, self._displayed_request = 0, 0
         self._panel.changed.connect(self._update_actions)

@@ -51,11 +51,12 @@ class ExampleList(QListWidget):
         """
         super().__init__(parent)
         self.examples: tuple[Example, ...] = ()
-        self._images: dict[int, QImage] = {}
-        self._clouds: dict[int, PointCloud | None] = {}
+        self._images: dict[int, QImage] = {}  # by row, as read
+        self._clouds: dict[int, PointCloud | None] = {}  # by row
         self._direction = Direction()
         self._drag_start: QPointF | None = None
-        self._pixmaps: dict[int, QPixmap] = {}
+        self._pixmaps: dict[int, QPixmap] = {}  # by row, in the size of the list
+        # by sample, or None if the images in the folder are shown
         self._rendered: dict[int, PreviewImage] | None = None
         self._side = side
         self._strip, self._captions = strip, captions

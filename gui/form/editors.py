@@ -152,7 +152,7 @@ class ModelPicker(Editor):
         self.facts_requested.emit()
 
     def choose_file(self) -> None:
-        file_dialogs.choose(self, self._file_tip, "", False, self.set_value)
+        file_dialogs.choose(self, self._file_tip, self.set_value)
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         """Open the list on Alt+Down, as combo boxes do."""

@@ -70,9 +70,11 @@ def _editor(field: Field, catalogue: Catalogue) -> Editor:
     special = {
         "model": lambda: ModelPicker(catalogue.models),
         "recipe": RecipeEditor,
-        "dataset": lambda: PathEditor("the dataset folder", True, tr("Type a path, browse, or drop a folder")),
-        "weights_file": lambda: PathEditor("a weights file", False, "none"),
-        "resume_from": lambda: PathEditor("a checkpoint to continue from", False, "the beginning"),
+        "dataset": lambda: PathEditor(
+            "the dataset folder", folder=True, placeholder=tr("Type a path, browse, or drop a folder")
+        ),
+        "weights_file": lambda: PathEditor("a weights file", placeholder="none"),
+        "resume_from": lambda: PathEditor("a checkpoint to continue from", placeholder="the beginning"),
         "format": lambda: ChoiceEditor([RECOGNIZE]),
         "cuts": CutsEditor,
         "encoder": lambda: TextEditor("resnet34", catalogue.encoders),

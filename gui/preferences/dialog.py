@@ -233,5 +233,7 @@ def _editor(setting: Setting) -> Editor:
         case "number" | "whole":
             return FloatEditor()
         case "folder":
-            return PathEditor(f"the {setting.title[:1].lower()}{setting.title[1:]}", True, "the default folder")
+            return PathEditor(
+                f"the {setting.title[:1].lower()}{setting.title[1:]}", folder=True, placeholder="the default folder"
+            )
     return TextEditor("none")

@@ -298,7 +298,7 @@ class RunPage(QWidget):
             choose_target(self, tr("Export the run"), f"{run.run_id}.zip", lambda path: self.export(run, path))
 
     def _choose_save_folder(self) -> None:
-        choose(self, tr("Save the last state in"), "", folder=True, chosen=self.store.save_elsewhere)
+        choose(self, tr("Save the last state in"), self.store.save_elsewhere, folder=True)
 
     def export(self, run: RunFolder, path: Path) -> None:
         """Export `run` to a zip file and report the result."""

@@ -160,14 +160,17 @@ class RunData:
         self.apply_all((event,))
 
     def apply_all(self, events: Sequence[AnyEvent]) -> None:
-        """Apply several events. Numbers are added in batches, which makes reading a long log four times as fast."""
+        """Apply several events, except those that have been applied before.
+
+        Numbers are added in batches, which makes reading a long log four times as fast.
+        """
         steps: list[StepMetrics] = []
         sampled: dict[str, list[tuple[float, float, DeviceSample]]] = {}
         for event in events:
             if event.n <= self.last_n:
                 continue
             if self._halted or type(event) is RunStarted:
-                self._add(steps, sampled)
+                self._add(steps, sampled)  # with the origin of their time, which is about to change
                 self._leave_out_until(event)
             self.last_n = event.n
             if type(event) is StepMetrics:
@@ -178,7 +181,7 @@ class RunData:
                     sampled.setdefault(sample.device, []).append((self.seconds(event), self.step, sample))
             else:
                 if type(event) is Planned:
-                    self._add(steps, sampled)
+                    self._add(steps, sampled)  # the plan may remove them again
                 self._apply_other(event)
             self.last_time = event.time
         self._add(steps, sampled)

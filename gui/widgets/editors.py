@@ -224,7 +224,7 @@ class ListEditor(TextEditor):
 class PathEditor(TextEditor):
     """Editor for a path, with a button that opens a file dialog."""
 
-    def __init__(self, content: str, folder: bool, placeholder: str = "") -> None:
+    def __init__(self, content: str, *, folder: bool = False, placeholder: str = "") -> None:
         super().__init__(placeholder, line=PathLine())
         self._folder = folder
         self._what = content
@@ -237,7 +237,7 @@ class PathEditor(TextEditor):
     def open_browser(self) -> QFileDialog:
         """Open a non-modal file dialog, and return it."""
         return file_dialogs.choose(
-            self, tr("Choose {what}").format(what=self._what), self.value(), self._folder, self.set_value
+            self, tr("Choose {what}").format(what=self._what), self.set_value, folder=self._folder, start=self.value()
         )
 
 

@@ -16,8 +16,10 @@ from gui.sources.background import Background
 PATIENCE_S = 0.05
 
 
-def choose(parent: QWidget, title: str, start: str, folder: bool, chosen: Callable[[str], None]) -> QFileDialog:
-    """Open a non-modal dialog and call `chosen` with the selected path.
+def choose(
+    parent: QWidget, title: str, chosen: Callable[[str], None], *, folder: bool = False, start: str = ""
+) -> QFileDialog:
+    """Open a non-modal dialog for a file or, if `folder`, a folder, and call `chosen` with the selected path.
 
     The dialog starts at `start`, or at the nearest parent folder that exists, or in the home folder if the disk doesn't
     respond quickly.

@@ -204,7 +204,7 @@ def _groups(lines: Sequence[ProcessRow], runs: Iterable[RunInterval], name_of: N
         top = line
         while top.parent in by_key:
             top = by_key[top.parent]
-        if top.parent is not None:
+        if top.parent is not None:  # the key of a run, or of a process that uses no GPU
             groups.setdefault(top.parent, []).append(line)
     return [
         _group_row(key, members, by_id[str(key[1])] if key[0] == "run" else None, name_of)

@@ -123,7 +123,7 @@ class Drawings(QObject):
         self._order_count += 1
         self.child.start(
             ShowOrder(
-                run=str(opened.kept.folder.parents[1].absolute()),
+                run=str(opened.kept.folder.parents[1].absolute()),  # the evaluations are in a folder of the run
                 checkpoint=opened.evaluation.checkpoint,
                 devices=self._devices[:1],
                 evaluation=str(opened.kept.folder.absolute()),

@@ -123,7 +123,7 @@ class HeatMaps(QWidget):
         self._order_count += 1
         self.child.start(
             ExplainOrder(
-                run=str(opened.kept.folder.parents[1]),
+                run=str(opened.kept.folder.parents[1]),  # the evaluations are in a folder of the run
                 checkpoint=opened.evaluation.checkpoint,
                 devices=self._devices[:1],
                 paths=(str(file),),
