@@ -46,7 +46,7 @@ MIN_FREE_BYTES = 1 << 30
 
 _BYTES_PER_PARAMETER = 4 * (1 + 2 * 3)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,79}")
-_OTHER_GOALS = {SECONDS: "Training time (s)", PARAMETERS: "Parameters"}
+_OTHER_GOALS = {SECONDS: "Training time", PARAMETERS: "Parameters"}
 _BUDGET = {"trials": "trials", "hours": "hours", "total_epochs": "epochs"}
 """Fields of `Budget`, keyed by their names in the user's request."""
 _CHANGEABLE = ("budget", "pruner", "confirm", "devices", "devices_per_trial", "best_epochs", "keep_checkpoints")

@@ -7,7 +7,7 @@ from shlex import quote
 from typing import Any
 
 from engine.cli.terminal import table
-from engine.contract.search import Goal, Search, SearchState, Status, TrialRow
+from engine.contract.search import SECONDS, Goal, Search, SearchState, Status, TrialRow
 from engine.runs.searches import confirmed_words, confirming_words
 from engine.system.format import NOT_KNOWN, counted, duration
 
@@ -110,6 +110,8 @@ def _value(goal: Goal, value: float | None) -> str:
         return NOT_KNOWN
     if goal.percent:
         return f"{100 * value:.1f}%"
+    if goal.measure == SECONDS:
+        return duration(value)
     return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 
 

@@ -11,7 +11,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QLabel
 
-from engine.contract.search import Goal
+from engine.contract.search import SECONDS, Goal
 from gui.plots.themed import ThemedPlot, plain_text
 from gui.sources.columns import Floats
 from gui.sources.searches import SearchData, field_label, goal_words, lines_of
@@ -271,7 +271,8 @@ class ImportancePlot(TrialPlot):
 
 def goal_label(goal: Goal) -> str:
     """Return the label of a goal's axis."""
-    return f"{goal.title}, %" if goal.percent else goal.title
+    unit = "%" if goal.percent else "s" if goal.measure == SECONDS else ""
+    return f"{goal.title}, {unit}" if unit else goal.title
 
 
 def axis_range(values: Floats, goal: Goal) -> tuple[float, float]:

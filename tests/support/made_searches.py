@@ -13,7 +13,7 @@ from engine.runs.searches import SearchFolder, create_search
 from engine.system import paths
 
 TOP1 = Goal(measure="top1", title="Top-1 accuracy", higher_is_better=True, percent=True)
-SECONDS = Goal(measure="seconds", title="Training time (s)", higher_is_better=False)
+SECONDS = Goal(measure="seconds", title="Training time", higher_is_better=False)
 EPOCHS = 30
 SPACE = {
     "learning_rate": Range(low=1e-4, high=1e-1, log=True),
