@@ -134,6 +134,7 @@ def _denied(gpus: tuple[Gpu, ...], nvml: Nvml) -> Iterator[Obstacle]:
 
 
 def _hidden(gpus: tuple[Gpu, ...], machine: Snapshot, environment: Mapping[str, str]) -> Iterator[Obstacle]:
+    """Yield an obstacle if CUDA_VISIBLE_DEVICES hides some of the `gpus`."""
     value = environment.get("CUDA_VISIBLE_DEVICES")
     if value is None:
         return

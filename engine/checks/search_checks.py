@@ -200,6 +200,7 @@ def _confirm(
 
 
 def _confirming(confirm: int, goals: tuple[Goal, ...], space: Mapping[str, Dimension]) -> list[Problem]:
+    """Return the problem with repeating the `confirm` best trials with other seeds, if any."""
     if not confirm or not goals:
         return []
     if len(goals) > 1:

@@ -129,13 +129,17 @@ def _is_step(step: Any, field: Field, low: float, high: float) -> bool:
     return isinstance(step, kinds) and not isinstance(step, bool) and 0 < step <= high - low
 
 
-def _choices(name: str, field: Field, given: Any, found: list[Problem]) -> Choices | None:
+def _choices(name: str, field: Field, values_given: Any, found: list[Problem]) -> Choices | None:
+    """Convert a list of values for the field `name` to choices.
+
+    If it is invalid, problems are added to `found`, and None is returned.
+    """
     problem_field = f"space.{name}"
-    if not isinstance(given, list | tuple):
+    if not isinstance(values_given, list | tuple):
         remedy = "Give a list of values, or of numbers a table with low and high."
-        found.append(Problem(problem_field, f"{field.label}: {given!r} is neither a list nor a range.", remedy))
+        found.append(Problem(problem_field, f"{field.label}: {values_given!r} is neither a list nor a range.", remedy))
         return None
-    values = tuple(_value(problem_field, name, field, each, found) for each in given)
+    values = tuple(_value(problem_field, name, field, each, found) for each in values_given)
     if not found and len(set(map(repr, values))) < max(2, len(values)):
         found.append(
             Problem(problem_field, f"{field.label} needs at least two different values.", "Or set it in the job.")
@@ -170,6 +174,7 @@ def _examples(field: Field) -> str:
 def grid_problems(
     space: Mapping[str, Dimension], combinations: int, job: Job, catalogue: Catalogue
 ) -> Iterator[Problem]:
+    """Yield problems with a grid search: ranges without single values, and too many combinations."""
     for name, each in space.items():
         if grid_values(each, field_of(job, name, catalogue)) is None:
             remedy = (

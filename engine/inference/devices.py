@@ -116,6 +116,7 @@ class _Progress:
             self._report()
 
     def _report(self, warnings: tuple[str, ...] = ()) -> None:
+        """Report the progress of all workers. Speed and remaining time are None until they are reliable."""
         done = sum(self._done.values())
         seconds = time.monotonic() - self._started if self._started is not None else 0.0
         rate = done / seconds if done and seconds >= _MIN_MEASURED_S else None

@@ -63,6 +63,7 @@ def worker(spec: WorkerSpec, channel: socket.socket) -> int:
 
 
 def _watch(order: LiveOrder, model: TrainedModel, share: Share) -> None:
+    """Predict the frames of a camera or file as they come. Each drawn frame replaces the file with the previous one."""
     interval_s = 0.0 if order.source.startswith(CAMERA) else 1 / rate_of(order.source)
     started = time.monotonic()
     times = deque([started], maxlen=_SPEED_FRAMES)

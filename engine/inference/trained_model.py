@@ -360,6 +360,7 @@ def _by_dataset(job: Job, task: Task) -> Preprocessing:
 
 
 def _state(path: Path) -> tuple[dict[str, Tensor], str]:
+    """Return the model's state in a checkpoint and the checksum of the file. Raises CannotLoad."""
     try:
         content, sha256 = read_checkpoint(path)
     except OSError as error:

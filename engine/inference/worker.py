@@ -94,6 +94,7 @@ def serve(
     """
 
     def do(reporter: Reporter) -> WorkerDone:
+        """Load the order and its model, and do this worker's part of the work."""
         reporter.set_phase("preparing")
         order = msgspec.json.decode(read_file(Path(spec.run_folder) / ORDER_FILE, MAX_RESULT_BYTES), type=kind)
         torch.set_num_threads(spec.threads)

@@ -88,6 +88,7 @@ class LabelAnalysis(Analysis):
         return Values(means | measures, {"AP": precisions, "AUC": areas, **per_class})
 
     def details(self, measured: Measured, intervals: Intervals) -> dict[str, Any]:
+        """Return the calibration, before and after fitting a temperature, and the table of thresholds."""
         predictions, fitted = self._predictions, self._fitted
         binned = calibration.bins(predictions.confidence, predictions.right)
         report = Calibration(
@@ -136,6 +137,10 @@ def _reliability(number: int, sums: tuple[float, float, float]) -> ReliabilityBi
 
 
 def _curves(number: int, ranked: RankedScores, precision: Interval | None, area: Interval | None) -> ClassCurves:
+    """Return the curves of a class. Without a `precision`, there are none because the class has no samples.
+
+    `area` is the area under the ROC curve, or None if it is undefined.
+    """
     counts = ranked.counts()
     if precision is None:
         return ClassCurves(class_index=number, positives=0)

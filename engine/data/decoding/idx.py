@@ -55,6 +55,7 @@ def find_idx(folder: str) -> IdxFiles | None:
             continue
         for name in names:
             match = _NAME.fullmatch(name)
+            # The name contains the number of dimensions: 3 for images and 1 for labels.
             if match and (match[2].lower() == "images") == (match[3] == "3"):
                 split = "train" if match[1].lower() == "train" else "val"
                 found[f"{split}_{match[2].lower()}"] = os.path.join(folder, parent, name)

@@ -151,6 +151,7 @@ def _of_levels(levels: npt.NDArray[Any], no_data: float | None = None, *, lossy:
         if levels.shape[2] != 1:
             raise Unfit(f"a mask must have one band, but this one has {levels.shape[2]} of {levels.dtype}")
         levels = levels[..., 0]
+    # No level is as large as the code for NaN, so a declared value of this size has no meaning.
     missing = None if no_data is None or abs(no_data) >= -NOT_A_NUMBER else int(no_data)
     if levels.dtype == bool:  # as image viewers show it and as conversion to 8 bits yields
         return MaskValues(levels.astype(np.uint8) * np.uint8(255), no_data=missing)

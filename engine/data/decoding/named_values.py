@@ -34,7 +34,7 @@ def by_numbers(table: ClassTable, present: Levels, palette: dict[int, int]) -> M
         return Meaning(table.names, MaskCode(tuple(255 * value for value in values)))
     void = void_values(values)
     unlisted = present.without(*values, *void)
-    one_more = unlisted.masks[unlisted.values == len(values)]
+    one_more = unlisted.masks[unlisted.values == len(values)]  # number of masks with the value after the last class
     fits = _cover((*values, *void), present)
     if table.listed and (not fits or (one_more > 1).any()):
         held = ", ".join(map(str, unlisted.values[:5].tolist()))

@@ -73,8 +73,8 @@ def _count_pieces(plane: Values, values: Values) -> int:
     order = np.searchsorted(values, plane) + 1
     order[plane <= 0] = 0
     found = find_objects(order)
-    outside = sum((y.stop - y.start) * (x.stop - x.start) for index in found if index is not None for y, x in [index])
-    if outside > MAX_SCATTERED * plane.size:
+    box_area = sum((y.stop - y.start) * (x.stop - x.start) for index in found if index is not None for y, x in [index])
+    if box_area > MAX_SCATTERED * plane.size:
         return MAX_SCATTERED * len(values)
     corners_join = np.ones((3, 3))
     return sum(

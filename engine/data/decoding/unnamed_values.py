@@ -134,8 +134,10 @@ def _two_levels(present: Levels, *, lossy: bool) -> tuple[int, int] | None:
     total = pixels.sum()
     levels = np.arange(256)
     near = (abs(levels - low) <= _NEAR) | (abs(levels - high) <= _NEAR)
+    # The two levels must be frequent, and nearly all other values close to them.
     if high - low < 2 * _NEAR or pixels[[low, high]].sum() < 0.6 * total or pixels[near].sum() < 0.9 * total:
         return None
+    # No other value may be as frequent, and none between them may be frequent.
     if set(np.argsort(-pixels, kind="stable")[:2].tolist()) != {low, high} or (pixels[~near] > 0.01 * total).any():
         return None
     if 2 * pixels[high] < pixels[128:].sum():

@@ -254,7 +254,10 @@ class _Reader:
             yield dataset_warning(message, "Objects of other classes are learned as background.")
 
     def _read_images(self, entries: list[msgspec.Raw]) -> dict[Key, ShapedImage | None]:
-        """Return the images, keyed by their ids, with None for images that are left out."""
+        """Return the images, keyed by their ids, with None for images that are left out.
+
+        Sets `images` to the others, sorted by path, and records faults.
+        """
         by_id: dict[Key, ShapedImage | None] = {}
         by_path: dict[str, ShapedImage] = {}
         listed: dict[Key, tuple[str, str]] = {}

@@ -73,6 +73,7 @@ def detect(tree: Tree) -> list[Detection]:
             variant=variant,
             source=_Layout(tuple(folders), offset),
         )
+        # In the maps of stuff and things, the value 0 is class 1.
         for folders, offset, variant in ((maps, 1, ""), (pixels, 0, "stuff only" if maps else ""))
         if folders
     ]

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from engine.contract.problems import Problem
 from engine.data.decoding.image_files import is_image
@@ -89,6 +90,12 @@ class _File:
     path: str
 
 
+class _BoxTable(NamedTuple):
+    file: _File
+    table: Table
+    columns: Columns
+
+
 @dataclass(frozen=True)
 class _Source:
     files: tuple[_File, ...]
@@ -101,9 +108,9 @@ class _Source:
 
 def _detect(tree: Tree) -> list[Detection]:
     """Detect tables of boxes. Returns one detection for each possible order of the four numbers."""
-    found: list[tuple[_File, Table, Columns]] = []
+    found: list[_BoxTable] = []
     lookup = ImageLookup(tree)
-    best = 0.0
+    best_share = 0.0  # largest fraction of a table's images that exist
     for folder, name in find_tables(tree, ENDINGS):
         table = open_table(tree.path(folder, name), head=True)
         columns = None if table is None else box_columns(table)
@@ -114,17 +121,17 @@ def _detect(tree: Tree) -> list[Detection]:
         named = {row[columns.file] for row in rows[:: max(len(rows) // 20, 1)]}
         present = [each for each in named if lookup.find(each, folder, split=file.split, ending=is_image(each))]
         if present and any(numbers(table, columns, row) for row in rows):
-            best = max(best, len(present) / len(named))
-            found.append((file, table, columns))
+            best_share = max(best_share, len(present) / len(named))
+            found.append(_BoxTable(file, table, columns))
     if not found:
         return []
-    split = [each for each in found if each[0].split]
-    used = split or [each for each in found if each[1].plain == found[0][1].plain]
-    unused = tuple(each[0].path for each in found if each not in used)
-    files = tuple(each[0] for each in used)
-    evidence = (f"{' and '.join(describe(each[1], tree) for each in used[:3])} with boxes",)
-    against = () if best >= 0.5 else ("most of the images are not in the folder",)
-    confidence = Confidence.CERTAIN if best >= 0.5 else Confidence.WEAK
+    with_split = [each for each in found if each.file.split]
+    used = with_split or [each for each in found if each.table.plain == found[0].table.plain]
+    unused = tuple(each.file.path for each in found if each not in used)
+    files = tuple(each.file for each in used)
+    evidence = (f"{' and '.join(describe(each.table, tree) for each in used[:3])} with boxes",)
+    against = () if best_share >= 0.5 else ("most of the images are not in the folder",)
+    confidence = Confidence.CERTAIN if best_share >= 0.5 else Confidence.WEAK
     forms = _forms(used, lookup)
     return [
         Detection(
@@ -155,13 +162,14 @@ def box_columns(table: Table) -> Columns | None:
         box,
         form,
         classes,
-        None if None in sizes else (sizes[0] or 0, sizes[1] or 0),
-        _column(names, _IGNORED, box),
-        split_column_named(names, file),
+        size=None if None in sizes else (sizes[0] or 0, sizes[1] or 0),
+        ignored=_column(names, _IGNORED, box),
+        split=split_column_named(names, file),
     )
 
 
 def _box(names: Sequence[str]) -> tuple[tuple[int, ...], str]:
+    """Return the columns with the numbers of a box, or () if there are none, and their order (see `Columns.form`)."""
     for form, known in (("xyxy", _CORNERS), ("centers", _CENTERS), ("xywh", _SIZES)):
         for columns in known:
             if set(columns) <= set(names):
@@ -193,12 +201,12 @@ def _without_head(table: Table) -> Columns | None:
     return Columns(0, (1, 2, 3, 4), "xyxy", (5,))
 
 
-def _forms(used: Sequence[tuple[_File, Table, Columns]], lookup: ImageLookup) -> list[str]:
+def _forms(used: Sequence[_BoxTable], lookup: ImageLookup) -> list[str]:
     """Return the possible orders of the four numbers in boxes (see `Columns.form`).
 
     If the columns don't determine the order, it must fit the boxes in the first rows and the sizes of their images.
     """
-    columns = used[0][2]
+    columns = used[0].columns
     if columns.form != "list":
         return [columns.form]
     measured: dict[str, tuple[int, int] | None] = {}
@@ -326,7 +334,7 @@ def _read(tree: Tree, detection: Detection, kind: str) -> Content:
 def _read_table(table: Table, columns: Columns, form: str, file: _File, reading: _Reading) -> None:
     """Add the boxes in a table to `reading`. `form` is the order of the numbers if the table does not determine it."""
     form = form if columns.form == "list" else columns.form
-    of_class = _class_column(table, columns)
+    class_column = _class_column(table, columns)
     split_name = "" if columns.split is None else table.plain[columns.split]
     for line, row in enumerate(table.rows(), 1 if table.headless else 2):
         name = row[columns.file]
@@ -341,7 +349,7 @@ def _read_table(table: Table, columns: Columns, form: str, file: _File, reading:
         image = reading.images.setdefault(split, {}).setdefault(path, BoxedImage(path))
         image.size = image.size or _size(row, columns)
         boxes = numbers(table, columns, row)
-        label = _NAMELESS if of_class is None else without_fraction(row[of_class])
+        label = _NAMELESS if class_column is None else without_fraction(row[class_column])
         if boxes is None or (boxes and not label):
             reading.faults.append(f"{os.path.basename(table.path)}, row {line}")
             continue

@@ -276,6 +276,7 @@ def _read_results(results: list[Any], image: str, kind: str, found: ShapeCollect
     objects.
     """
     content = _Read()
+    # A region has one result with its geometry and another one, with the same id, with its label.
     labeled = {str(each.get("id")) for each in results if isinstance(each, dict) and _labels(each)}
     for each in results:
         value = each.get("value") if isinstance(each, dict) else None

@@ -88,7 +88,8 @@ class Reading:
     def add(self, file: TableFile, name: str, split: str, labels: tuple[str, ...], *, repeated: bool) -> None:
         """Add the labels in a row of a table to the image called `name`. An image may have several rows.
 
-        `repeated` is True if other rows of the table have the same image name.
+        `repeated` is True if other rows of the table have the same image name. An image that is missing, that several
+        names may mean, or that has different labels is recorded.
         """
         path = self.lookup.find(name, file.folder, split=split, ending=is_image(name))
         if path is None and split != file.split:  # the images of all splits may be in a folder called train

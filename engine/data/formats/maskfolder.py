@@ -102,12 +102,15 @@ def detect(tree: Tree) -> list[Detection]:
         return []
     if any(True for _ in detect_videos(tree)):  # their values number the objects of each video
         return []
+    # Folders with unusual names are only considered if no folder with a usual name contains masks.
     found = [(candidate, sample_masks(candidate.pairs.both)) for candidate in find_candidates(tree, ROLES)]
     named = [(candidate, sample) for candidate, sample in found if candidate.is_named]
     unusual = [
-        each for each in found if not each[0].is_named and each[1].are_labels and each[1].fit and not each[1].colored
+        (candidate, sample)
+        for candidate, sample in found
+        if not candidate.is_named and sample.are_labels and sample.fit and not sample.colored
     ]
-    found = [each for each in named if each[1].are_labels] or unusual or named
+    found = [(candidate, sample) for candidate, sample in named if sample.are_labels] or unusual or named
     variants = [candidate.variant for candidate, _ in found]
     classes = _coco_classes(tree) if found else ()
     detections = [

@@ -208,11 +208,11 @@ def _without_ending(tree: Tree, folders: list[str]) -> Iterator[Detection]:
         paths = [os.path.join(folder, name) for name in names]
         first = tree.path(paths[0])
         if _is_dicom(first):
-            yield _refused(by_variant["dicom"], paths, 0)
+            yield _refused(by_variant["dicom"], paths, images=0)
         elif _SHARD.search(names[0]) and _is_tfrecord(first):
-            yield _refused(by_variant["tfrecord"], paths, 0)
+            yield _refused(by_variant["tfrecord"], paths, images=0)
         elif _head(first).startswith(b"\x80"):
-            yield _refused(by_variant["pickle"], paths, 0)
+            yield _refused(by_variant["pickle"], paths, images=0)
         else:
             continue
         return

@@ -44,7 +44,7 @@ class Inspection:
 
 
 Kind = TypeVar("Kind", bound=Split)
-Given = TypeVar("Given")
+Argument = TypeVar("Argument")
 Result = TypeVar("Result")
 
 
@@ -65,13 +65,13 @@ class MemoryGate:
         self._busy = 0
         self._alone = False
 
-    def run(self, check: Callable[[Given], Result], given: Given) -> Result:
-        """Return `check(given)`. If it raises MemoryError, wait until no other thread is working and call it again."""
+    def run(self, check: Callable[[Argument], Result], argument: Argument) -> Result:
+        """Return `check(argument)`. After a MemoryError, wait until no other thread is working and call it again."""
         with self._changed:
             self._changed.wait_for(lambda: not self._alone)
             self._busy += 1
         try:
-            return check(given)
+            return check(argument)
         except MemoryError:
             pass  # the memory is released with the traceback
         finally:
@@ -83,7 +83,7 @@ class MemoryGate:
             self._alone = True
             self._changed.wait_for(lambda: not self._busy)
         try:
-            return check(given)
+            return check(argument)
         finally:
             with self._changed:
                 self._alone = False

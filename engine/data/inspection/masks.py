@@ -152,9 +152,9 @@ def _value_table(counts: list[Counts], classes: Sequence[str], code: MaskCode) -
     return tuple(
         MaskValue(
             _format_value(int(values[row]), code),
-            float(pixels[row] / pixels.sum()),
-            int(masks[row]),
-            None if of_class[row] == NO_CLASS else classes[of_class[row]],
+            share=float(pixels[row] / pixels.sum()),
+            masks=int(masks[row]),
+            class_name=None if of_class[row] == NO_CLASS else classes[of_class[row]],
         )
         for row in frequent
     )

@@ -77,7 +77,7 @@ def decoded_indices(count: int) -> set[int]:
     return set(spread_evenly(count, DECODED))
 
 
-def check_image(path: str, annotated: Sequence[tuple[int, int]], what: str, *, decode: bool) -> tuple[int, int]:
+def check_image(path: str, annotated: Sequence[tuple[int, int]], noun: str, *, decode: bool) -> tuple[int, int]:
     """Check an image, compare its size with its annotations, and return its height and width after EXIF rotation.
 
     Raises Unfit, or any exception of the decoder, if the image is unusable.
@@ -85,7 +85,7 @@ def check_image(path: str, annotated: Sequence[tuple[int, int]], what: str, *, d
     Args:
         path: Path of the image.
         annotated: Heights and widths of the image according to its annotations.
-        what: Plural name of the objects for messages.
+        noun: Plural name of the objects for messages.
         decode: True to decode the pixels, too. Otherwise, only the header is read.
     """
     with open_to_show(path) as image:
@@ -94,7 +94,7 @@ def check_image(path: str, annotated: Sequence[tuple[int, int]], what: str, *, d
         if (height, width) != size:
             turned = "" if rotation is None else " once its EXIF orientation is applied"
             actual = f"it has {size[1]} x {size[0]} pixels{turned}"
-            raise Unfit(f"{actual}, but its {what} belong to an image of {width} x {height}")
+            raise Unfit(f"{actual}, but its {noun} belong to an image of {width} x {height}")
     if decode:
         with open_to_show(path) as image:
             image.draft(image.mode, (1, 1))

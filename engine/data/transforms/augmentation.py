@@ -312,7 +312,7 @@ class _BatchDraws:
         ratios = np.exp(math.log(RATIO[0]) + np.array(attempts[1::2]) * math.log(RATIO[1] / RATIO[0]))
         widths, heights = np.sqrt(shares * ratios / aspects), np.sqrt(shares / ratios * aspects)
         fits = (widths <= 1) & (heights <= 1)
-        chosen = fits.argmax(0), np.arange(self._count)
+        chosen = fits.argmax(0), np.arange(self._count)  # for each image, the first attempt that fits
         ratio = np.clip(aspects, *RATIO)
         found = fits.any(0)
         width = np.where(found, widths[chosen], np.minimum(1, ratio / aspects))
@@ -438,6 +438,7 @@ class _BatchDraws:
         The Dirichlet and beta distributions have a parameter of 1, as in the paper. The weights can therefore be
         computed from normalized exponential numbers and a uniform number.
         """
+        # A number for the mixture, then for each chain: its weight, its depth, and three numbers for each operation.
         each = 2 + 3 * MIX_DEPTH
         drawn = self._uniform(1 + MIX_CHAINS * each)
         weights = -np.log1p(-drawn[1::each])

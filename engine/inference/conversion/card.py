@@ -63,6 +63,7 @@ def card(
 
 
 def _metadata(model: TrainedModel, files: Sequence[WrittenFile], library: Library | None) -> str:
+    """Return the YAML header of the model card. `library` is the library that can load the model, if any."""
     from huggingface_hub import ModelCardData
 
     task = model.task.entry
@@ -174,6 +175,7 @@ def _files(files: Sequence[WrittenFile]) -> str:
 
 
 def _comparison(compared: Sequence[ComparedFile]) -> str:
+    """Return a paragraph for each file that was compared with the model: the difference and the speed."""
     lines = []
     for each in compared:
         largest = max((one.difference for one in each.differences), default=None)

@@ -82,6 +82,7 @@ class _Plain(nn.Module):
 
 
 def _core(model: TrainedModel) -> nn.Module:
+    """Return the module to export. Torchvision's detectors get a version with fixed shapes. Raises CannotConvert."""
     if model.task.entry.predicts != "objects":
         return model.module
     from engine.inference.conversion.static_detectors import static_detector

@@ -108,9 +108,13 @@ class _Static(nn.Module):
             features = self._features(images)
             (anchors,) = generator(ImageList(images, [(size, size)]), features)
         self.register_buffer("anchors", anchors, persistent=False)
-        each = getattr(generator, "num_anchors_per_location", None)
+        anchors_per_location = getattr(generator, "num_anchors_per_location", None)  # SSD's generator has none
         cells = [level.shape[-2] * level.shape[-1] for level in features]
-        self.counts = [cell * number for cell, number in zip(cells, each(), strict=True)] if each else []
+        self.counts = (
+            [cell * number for cell, number in zip(cells, anchors_per_location(), strict=True)]
+            if anchors_per_location
+            else []
+        )
 
     def forward(self, inputs: Tensor) -> Tensor:
         raise NotImplementedError
@@ -158,6 +162,7 @@ class _RCNN(_Static):
     """
 
     def forward(self, inputs: Tensor) -> Tensor:
+        """Return the best boxes, with a mask for each if the detector has masks."""
         images = self._pad(inputs)
         named = self.plain.backbone(images)
         named = {"0": named} if isinstance(named, Tensor) else named
@@ -173,6 +178,7 @@ class _RCNN(_Static):
         return self._concatenate(candidates, probabilities * (candidates.scores > 0)[..., None])
 
     def _proposals(self, features: list[Tensor]) -> _Boxes:
+        """Return the best proposals of each level after non-maximum suppression, which each level has for itself."""
         rpn = self.plain.rpn
         level_boxes = []
         first_anchor = 0
@@ -226,6 +232,7 @@ class _Dense(_Static):
     """Detectors that classify each anchor on each level. The code follows RetinaNet's `postprocess_detections`."""
 
     def forward(self, inputs: Tensor) -> Tensor:
+        """Select the best candidates on each level, and then the best boxes of all levels."""
         plain = self.plain
         outputs = plain.head(self._features(self._pad(inputs)))
         scores = self._scores(outputs)
@@ -280,6 +287,7 @@ class _Ssd(_Static):
     """SSD and SSDlite, class by class. The code follows `SSD.postprocess_detections`."""
 
     def forward(self, inputs: Tensor) -> Tensor:
+        """Select the best candidates of each class, and then the best boxes of all classes."""
         plain = self.plain
         outputs = plain.head(self._features(self._pad(inputs)))
         scores = outputs["cls_logits"].softmax(2)[:, :, 1:].transpose(1, 2)  # [n, classes, anchors]

@@ -154,6 +154,7 @@ def _timm_config(model: TrainedModel) -> dict[str, Any]:
 
 
 def _timm_code(model: TrainedModel) -> str:
+    """Return Python code that loads the converted weights with timm."""
     name = model.job.model.name.removeprefix(TIMM)
     sized = "".join(f", {key}={value}" for key, value in timm_models.sized(model.job.model.name, model.size).items())
     channels = "" if model.channels == 3 else f", in_chans={model.channels}"

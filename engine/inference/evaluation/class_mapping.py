@@ -112,6 +112,7 @@ def _labels(split: LabelSplit, numbers: Labels, classes: int) -> _Renumbered:
 
 
 def _boxes(split: BoxSplit, numbers: Labels, classes: int) -> _Renumbered:
+    """Renumber the classes of boxes by `numbers`, and drop boxes of unknown classes, which are counted."""
     labels = numbers[split.labels]
     is_known = labels != UNKNOWN
     images = np.repeat(np.arange(len(split.files)), np.diff(split.bounds))

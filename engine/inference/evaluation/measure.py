@@ -126,6 +126,7 @@ def results_file(rank: int) -> str:
 
 
 def _measure(order: EvaluateOrder, model: TrainedModel, share: Share) -> None:
+    """Evaluate the model on this worker's part of the dataset, and write the results to the shared folder."""
     data = open_data(model, order.dataset, order.split)
     batch_size = order.batch_size or max(
         1, -(-model.job.training.batch_size // max(1, len(model.job.parallel.devices)))

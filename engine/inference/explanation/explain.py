@@ -220,6 +220,7 @@ class _Writer:
 
 
 def _problems(order: ExplainOrder) -> list[Problem]:
+    """Return the problems with an order: a run without a model, unknown classes, or a folder with other files."""
     run = RunFolder(order.run)
     job, planned = run.job(), run.planned()
     if job is None or planned is None:

@@ -101,6 +101,10 @@ class Explainer:
         return [Explained(target, heat([eigen_cam(level.detach())], side))]
 
     def _choose(self, inputs: Tensor, classes: Sequence[int]) -> Layer:
+        """Choose the layer to explain: the last suitable one, or the first level of a detector's pyramid.
+
+        Raises NoFeatureMap if a detector has no feature maps.
+        """
         module = self._model.module
         if not self._is_detector:
             return choose_layer(

@@ -167,10 +167,10 @@ class Done:
             with open_file(file) as stream:
                 offset = 0
                 for line in stream:
-                    entry, at, offset = _entry(line), offset, offset + len(line)
+                    entry, line_offset, offset = _entry(line), offset, offset + len(line)
                     if entry is None:
                         continue
-                    first_offsets.setdefault(entry.sample, at)
+                    first_offsets.setdefault(entry.sample, line_offset)
                     if entry.last:
                         self._positions[entry.sample] = number, first_offsets.pop(entry.sample)
 

@@ -83,6 +83,10 @@ def predict(order: PredictOrder, on_progress: OnProgress) -> Path:
 def _predict(
     order: PredictOrder, run: Run, sources: Sources, state: State, *, folder: PlanFolder, on_progress: OnProgress
 ) -> Path:
+    """Predict all samples, or resume an interrupted prediction of the same `state`, and return the summary's path.
+
+    Nothing is predicted if the summary is complete. Raises CannotLoad if no sample can be read.
+    """
     result = Path(order.out, PREDICTIONS_FILE)
     if folder.state() == state and result.is_file():
         with suppress(OSError, msgspec.DecodeError):

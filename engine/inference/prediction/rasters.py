@@ -72,8 +72,9 @@ def write_tiff(
         tags.append((NO_DATA_TAG, _ASCII, 0, str(NO_CLASS), True))
     strips = (zlib.compress(strip.tobytes(), _COMPRESSION) for strip in _strips(rows))
 
-    def write(chunk: Path) -> None:
-        with TiffWriter(chunk, bigtiff=sides[0] * sides[1] > 1 << 31) as writer:
+    def write(temporary: Path) -> None:
+        """Write the TIFF to a temporary file."""
+        with TiffWriter(temporary, bigtiff=sides[0] * sides[1] > 1 << 31) as writer:
             writer.write(
                 strips,
                 shape=sides,
@@ -91,6 +92,7 @@ def write_tiff(
 
 
 def _strips(rows: Iterable[Bytes]) -> Iterator[Bytes]:
+    """Divide `rows`, which arrive in chunks, into strips of `STRIP_ROWS` rows. The last one may be shorter."""
     chunks: list[Bytes] = []
     count = 0
     for chunk in rows:

@@ -204,6 +204,7 @@ class Results:
         return sample.sides[0] * sample.sides[1] <= MAX_DRAWN_PIXELS
 
     def _objects(self, found: Objects) -> tuple[ObjectEntry, ...]:
+        """Convert objects to journal entries. Without masks, the area is that of the box."""
         entries = []
         for index in range(len(found)):
             left, top, right, bottom = (round(each, 3) for each in found.boxes[index].tolist())

@@ -56,6 +56,10 @@ def worker(spec: WorkerSpec, channel: socket.socket) -> int:
 
 
 def _draw(order: ShowOrder, model: TrainedModel, share: Share) -> None:
+    """Draw the samples of an order, and write the drawings with an index of them to the output folder.
+
+    Raises CannotLoad if the dataset has changed since the evaluation.
+    """
     saved, samples = _read_evaluation(order)
     evaluation = saved.evaluation
     opened = dict(open_data(model, evaluation.dataset, evaluation.split).splits)

@@ -178,6 +178,7 @@ class ClassOfImage(Objective):
         self._mixed = mixed
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the loss of each image, [n]."""
         if self._weights is not None:
             self._weights = self._weights.to(outputs.device)  # once, since a copy blocks the host
         if self._binary:

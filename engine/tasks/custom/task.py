@@ -57,6 +57,10 @@ class Custom(Task):
         return load_task(job).splits()
 
     def build_model(self, job: Job, classes: int, channels: int) -> nn.Module:
+        """Build the user's model, load its weights, and mark its head.
+
+        The user's code draws random numbers from the seed. Raises TaskError if it fails or does not fit the job.
+        """
         loaded = load_task(job)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(job.training.seed)
@@ -104,6 +108,10 @@ class Custom(Task):
         return super().example_shape(job, channels)
 
     def finish(self, job: Job, streams: RandomStreams, rank: int) -> Finish | None:
+        """Return a function that applies the user's transform to each batch, or None if the user's task has none.
+
+        Its random numbers depend only on the seed, the position in the run and the rank.
+        """
         loaded = load_task(job)
         if type(loaded.task).transform is CustomTask.transform:
             return None

@@ -75,6 +75,7 @@ class ObjectMetric(Metric):
 
     @torch.no_grad()
     def update(self, outputs: Tensor, targets: Tensor) -> None:
+        """Add a row for each prediction, and count the objects in each class: all, missed, and by size."""
         for output, target in zip(outputs.cpu(), targets.cpu(), strict=True):
             each = self.compared(found_in(output), target)
             errors = find_errors(each.found.classes, each.found.scores, each.classes, each.ignored, each.overlaps)
@@ -156,6 +157,7 @@ class ObjectAnalysis(Analysis):
         return {TASK_METRIC: self.objective.metric(), "objects": self.kind(len(self.classes), scale)}
 
     def columns(self, outputs: Tensor, targets: Tensor) -> Columns:
+        """Return the classes, the confidence and the F1 score of each sample."""
         columns = Columns(correct=[], true=[], predicted=[], confidence=[])
         compare = self.kind(len(self.classes), 1.0).compared
         for output, target in zip(outputs.cpu(), targets.cpu(), strict=True):
@@ -172,6 +174,7 @@ class ObjectAnalysis(Analysis):
         return columns
 
     def details(self, measured: Measured, intervals: Intervals) -> dict[str, Any]:
+        """Return the tables of thresholds, kinds of errors, and object sizes."""
         metric = measured.metrics["objects"]
         rows, counters = metric.rows.numpy(), metric.counters.numpy()
         counted = rows[rows[:, 2] != LEFT_OUT]

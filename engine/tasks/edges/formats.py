@@ -69,21 +69,25 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def _detection(candidate: Candidate, variant: str) -> Detection:
+    """Return a detection for a candidate, with evidence from a sample of its files.
+
+    `variant` distinguishes several candidates.
+    """
     pairs = candidate.pairs
     edges = [path for _, path in pairs.both]
     drawn = [each for path in (edges[index] for index in spread_evenly(len(edges), _SAMPLE)) if (each := _drawn(path))]
-    of_matlab = edges[0].lower().endswith(_MATLAB)
+    is_matlab = edges[0].lower().endswith(_MATLAB)
     against = []
     if not drawn:
         against.append("files of edges that can't be opened")
-    elif not of_matlab and not (lines := [layer for each in drawn if (layer := _lines(each)).any()]):
+    elif not is_matlab and not (lines := [layer for each in drawn if (layer := _lines(each)).any()]):
         against.append(f"no edges brighter than {100 * AGREED:.0f}% of white in the files that were opened")
-    elif not of_matlab and 2 * sum(map(_is_thin, lines)) <= len(lines):
+    elif not is_matlab and 2 * sum(map(_is_thin, lines)) <= len(lines):
         against.append("areas rather than thin lines in the files of edges")
     if 2 * len(pairs.both) < pairs.file_count:
         against.append(f"{len(pairs.spare):,} files of edges without an image")
     evidence = (f"{len(pairs.both):,} images with edges in {printable(candidate.variant)}",)
-    confidence = Confidence.WEAK if against else Confidence.CERTAIN if of_matlab else Confidence.LIKELY
+    confidence = Confidence.WEAK if against else Confidence.CERTAIN if is_matlab else Confidence.LIKELY
     return Detection(("edges",), confidence, evidence, tuple(against), variant, source=candidate)
 
 

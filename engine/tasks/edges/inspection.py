@@ -47,6 +47,7 @@ class _Checked(NamedTuple):
 
 
 def inspect_edges(found: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int) -> Inspection:
+    """Inspect all images and their edges. Only the edges at sampled indices are decoded."""
     splits, result, checker = start_inspection(found, EdgeSplit, progress, leave_out)
     for name, split in splits:
         sampled = set(spread_evenly(len(split.files), DECODED))

@@ -40,6 +40,11 @@ def check_mat(content: bytes) -> None:
 
 
 def _check(kind: int, content: memoryview, order: str, depth: int) -> None:
+    """Raise Unfit if an element declares an array larger than its content, or is nested too deeply.
+
+    `kind` and `content` are the type and the bytes of the element, `order` is the byte order, and `depth` the level of
+    nesting.
+    """
     if kind != _MATRIX:
         return
     if depth > _MAX_DEEP:

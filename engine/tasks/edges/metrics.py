@@ -66,6 +66,10 @@ class EdgeMetric(Metric):
 
     @torch.no_grad()
     def update(self, outputs: Tensor, targets: Tensor) -> None:
+        """Count the matches between the thinned edges of each image and those of its annotators.
+
+        They are counted at all thresholds, and at the best one for each image.
+        """
         if not len(targets):
             return
         losses = self._loss(outputs, targets)

@@ -215,6 +215,7 @@ class Bdcn(nn.Module):
         self._layers = activations(self.features)
 
     def forward(self, inputs: Tensor) -> Tensor:
+        """Return the edge maps of all stages in both directions, followed by their fusion, as [n, maps, h, w]."""
         deep: list[Tensor] = []
         shallow: list[Tensor] = []
         stages = list(self.features)

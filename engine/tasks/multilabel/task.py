@@ -116,6 +116,10 @@ class MultiLabelAnalysis(LabelAnalysis):
     """Analysis for a task with any number of labels per image."""
 
     def columns(self, outputs: Tensor, targets: Tensor) -> Columns:
+        """Return the labels of each sample and their intersection over union.
+
+        The confidence is that of the least certain label.
+        """
         probabilities, true = outputs.float().sigmoid(), targets > 0.5
         found = probabilities >= THRESHOLD
         decided = probabilities.where(found, 1 - probabilities).amin(1)

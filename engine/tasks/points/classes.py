@@ -121,6 +121,7 @@ def _by_list(names: tuple[str, ...], code: MaskCode, counts: Counter[int]) -> Po
 
 
 def _by_kitti(kitti: KittiClasses, counts: Counter[int]) -> PointMeaning:
+    """Return the classes of SemanticKITTI, with a warning if there are points of labels that it leaves out."""
     code = PointCode(kitti.values, ignored=kitti.ignored, merged=kitti.merged)
     left_out = [value for value in sorted(counts) if value in kitti.ignored]
     problems = []

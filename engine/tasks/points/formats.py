@@ -56,6 +56,11 @@ class PointSplit:
 
 
 def detect(tree: Tree) -> list[Detection]:
+    """Detect point clouds, with evidence from the columns of some files.
+
+    Files with an ambiguous extension, such as .txt, only count if they contain labels. Next to images, their columns
+    must also have names.
+    """
     unambiguous, folders, has_images = _list_clouds(tree)
     opened = {name: _fields_or_none(tree.path(name)) for name in _sample(unambiguous)}
     labelled = [name for name, fields in opened.items() if fields is not None and fields.labelled]
@@ -85,6 +90,7 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
+    """Return the labelled clouds, with the features that all of them have. Unusable files are reported."""
     problems: list[Problem] = []
     files = _usable(tree, detection.source, problems)
     if not files:

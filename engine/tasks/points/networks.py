@@ -61,6 +61,7 @@ class PointCNN(nn.Module):
         self.down = nn.ModuleList()
         for level_index, (level, out) in enumerate(zip(LEVELS, outputs, strict=True)):
             before = feature_width if level_index == 0 else outputs[level_index - 1]
+            # Channels of lifted coordinates and depth multiplier, as in the authors' code.
             lifted = (out // 4 if feature_width else out // 2) if level_index == 0 else before // 4
             multiplier = 4 if level_index == 0 else -(-out // before)
             last = level_index == len(LEVELS) - 1
@@ -81,6 +82,7 @@ class PointCNN(nn.Module):
         self.head = nn.Linear(before, classes)
 
     def forward(self, inputs: Tensor) -> Tensor:
+        """Return the class scores of each point, [n, classes, points]."""
         points = inputs[:, :3].transpose(1, 2).contiguous()
         features = inputs[:, 3:].transpose(1, 2) if self.lift is not None else None
         features = self.lift(features) if self.lift is not None else None
@@ -144,9 +146,10 @@ class XConv(nn.Module):
         nn.init.uniform_(self.depthwise, -(neighbours**-0.5), neighbours**-0.5)
         self.pointwise = nn.Linear(channels * multiplier, out)
         self.out_norm = nn.BatchNorm1d(out)
-        self.level_index = nn.Sequential(_Dense(3, out // 4), _Dense(out // 4, out // 4)) if placed else None
+        self.position_layers = nn.Sequential(_Dense(3, out // 4), _Dense(out // 4, out // 4)) if placed else None
 
     def forward(self, points: Tensor, features: Tensor | None, representative: Tensor) -> Tensor:
+        """Return the features [n, p, out] of the `representative` points. `features` is None in the first layer."""
         nearest = neighbours_of(representative, points, self.neighbours, self.dilation)
         local = take(points, nearest) - representative[:, :, None]  # line 1: P' = P - p
         local = _normed(self.norm, local)
@@ -157,8 +160,8 @@ class XConv(nn.Module):
         # Line 6: F_p = Conv(K, F_X), a separable convolution (section 3.2).
         each = torch.einsum("npkc,kcd->npcd", transformed, self.depthwise.to(transformed.dtype)).flatten(2)
         outputs = _normed(self.out_norm, functional.elu(self.pointwise(each)))
-        if self.level_index is not None:
-            outputs = torch.cat([self.level_index(representative), outputs], 2)
+        if self.position_layers is not None:
+            outputs = torch.cat([self.position_layers(representative), outputs], 2)
         return outputs
 
 

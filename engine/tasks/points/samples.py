@@ -98,10 +98,10 @@ class PointBlocks(FileSamples):
             for block, size in enumerate(_even(count, blocks))
             for number in range(math.ceil(size / points))
         ]
-        self._samples = np.array(samples, np.int64).reshape(-1, 3)
+        self._samples = np.array(samples, np.int64).reshape(-1, 3)  # cloud, block, and number of the sample in it
         self._cache: OrderedDict[int, _Read] = OrderedDict()
         self._cache_bytes = max(CACHE_BYTES, int(psutil.virtual_memory().available * CACHE_FRACTION))
-        self._broken: dict[int, str] = {}
+        self._broken: dict[int, str] = {}  # reasons by cloud
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -146,18 +146,22 @@ class PointBlocks(FileSamples):
         yield np.array(self._counts).data
 
     def load(self, index: int, epoch: int) -> Sample:
+        """Load a sample, and rotate its points in training. Raises UnreadableImage if its cloud can't be read.
+
+        A cloud that can't be read is remembered, and not read again.
+        """
         cloud, block, number = map(int, self._samples[index])
         if cloud in self._broken:
             raise UnreadableImage(self.path(index), self._broken[cloud])
         try:
-            read = self._read(cloud)
+            read_cloud = self._read(cloud)
         except Exception as error:  # readers raise many errors for broken files
             if isinstance(error, OSError) and is_missing(self.folder):
                 raise folder_lost(self.folder) from error
             self._broken[cloud] = describe_failure(error)
             raise UnreadableImage(self.path(index), self._broken[cloud]) from error
-        rows, is_own = self._draw_rows(read, cloud, block, number, epoch if self.training else 0)
-        positions, features = read.positions[rows], read.features[rows]
+        rows, is_own = self._draw_rows(read_cloud, cloud, block, number, epoch if self.training else 0)
+        positions, features = read_cloud.positions[rows], read_cloud.features[rows]
         positions = positions - positions.mean(0)
         if self.training and self.turned:
             positions = positions @ self._rotation(index, epoch, upright=is_upright(self.split.files[cloud]))
@@ -165,7 +169,7 @@ class PointBlocks(FileSamples):
         if self.statistics is not None:
             mean, deviation = (np.array(each, np.float32)[:, None] for each in self.statistics)
             inputs = (inputs - mean) / deviation
-        target = np.where(is_own, read.classes[rows], NO_CLASS).astype(np.int64)
+        target = np.where(is_own, read_cloud.classes[rows], NO_CLASS).astype(np.int64)
         return torch.from_numpy(np.ascontiguousarray(inputs, np.float32)), torch.from_numpy(target)
 
     def class_counts(self, classes: int) -> list[float]:

@@ -78,20 +78,24 @@ class PointSegmentation(Task):
         return model.train()
 
     def _foreign(self, job: Job, classes: int, channels: int) -> nn.Module:
+        """Build the user's model, and check that it returns the scores of each point for random points.
+
+        Raises TaskError.
+        """
         model = build_foreign(job, classes, channels, images=False)
-        given = torch.randn(2, channels, job.data.points, generator=torch.Generator().manual_seed(0))
+        example = torch.randn(2, channels, job.data.points, generator=torch.Generator().manual_seed(0))
         try:
             with torch.no_grad():
-                outputs = model.eval()(given)
+                outputs = model.eval()(example)
         except Exception as error:  # a user's code may raise anything
             message = (
-                f"The model of {job.model.name} fails on points {list(given.shape)}: {type(error).__name__}: {error}."
+                f"The model of {job.model.name} fails on points {list(example.shape)}: {type(error).__name__}: {error}."
             )
             raise TaskError("model", message, "Fix the file, or set another number of points.") from error
         expected = (2, classes, job.data.points)
         if not isinstance(outputs, Tensor) or tuple(outputs.shape) != expected:
             got = f"a tensor of {list(outputs.shape)}" if isinstance(outputs, Tensor) else f"a {type(outputs).__name__}"
-            message = f"For points {list(given.shape)}, the model of {job.model.name} returns {got}; expected {list(expected)}."
+            message = f"For points {list(example.shape)}, the model of {job.model.name} returns {got}; expected {list(expected)}."
             raise TaskError("model", message, f"Make it return {classes} values per point.")
         return model
 

@@ -46,21 +46,23 @@ class RoadMetric(Metric):
 
     @torch.no_grad()
     def update(self, outputs: Tensor, targets: Tensor) -> None:
+        """Count losses, pixels, middle lines and directions of a batch."""
         if not len(targets):
             return
         losses = self._losses(outputs, targets).double()
-        of_classes, of_directions = self._scores(outputs, targets)
+        class_scores, direction_scores = self._scores(outputs, targets)
         true, along = targets.unbind(1)
-        found = of_classes.argmax(1)
+        found = class_scores.argmax(1)
         counted = true != NO_CLASS
         sums = torch.stack([losses.sum(), torch.full_like(losses[0], len(losses))])
         confusion = torch.bincount(true[counted] * 2 + found[counted], minlength=4)
         middles = _middles(((found == LINE) & counted).cpu().numpy(), (true == LINE).cpu().numpy())
-        directed = _directed(of_directions[:, :DIRECTIONS].argmax(1), along)
+        directed = _directed(direction_scores[:, :DIRECTIONS].argmax(1), along)
         added = torch.cat([sums, confusion.double(), middles.to(sums), directed.double()])
         self.counters = self.counters.to(outputs.device) + added
 
     def compute(self) -> dict[str, float]:
+        """Return the metrics, or {} without images."""
         loss, images = self.counters[:2].tolist()
         if not images:
             return {}

@@ -165,15 +165,16 @@ class StackHourglassNetMTL(nn.Module):
         self.layer2 = _row(stem, 1)
         self.layer3 = nn.Sequential(ResidualBlock(stem, features))
         self.hg = nn.ModuleList(HourglassModuleMTL(features, blocks, depth) for _ in range(stacks))
+        # Branch 1 is for the classes, branch 2 for the directions. The names are those of the authors' code.
         for branch, scores in (("1", classes), ("2", directions)):
-            of_stacks: dict[str, list[nn.Module]] = {
+            modules_of_stacks: dict[str, list[nn.Module]] = {
                 "res_": [_row(features, blocks) for _ in range(stacks)],
                 "fc_": [_fully_connected(features) for _ in range(stacks)],
                 "score_": [nn.Conv2d(features, scores, 1) for _ in range(stacks)],
                 "_fc_": [nn.Conv2d(features, features, 1) for _ in range(stacks - 1)],
                 "_score_": [nn.Conv2d(scores, features, 1) for _ in range(stacks - 1)],
             }
-            for name, parts in of_stacks.items():
+            for name, parts in modules_of_stacks.items():
                 self.add_module(name + branch, nn.ModuleList(parts))
         for branch, scores in (("", classes), ("angle_", directions)):
             last = {
@@ -188,6 +189,10 @@ class StackHourglassNetMTL(nn.Module):
         initialise(self)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Return the scores of both branches for each map, joined into one tensor (see the module).
+
+        The maps have the full size, half of it, and, from each hourglass, a quarter of it.
+        """
         x = functional.relu(self.bn1(self.conv1(x)))
         x = functional.max_pool2d(self.layer1(x), 2)
         x = self.layer3(self.layer2(x))

@@ -178,10 +178,11 @@ def label_columns(table: Table, profiles: Sequence[Profile]) -> list[Labelling]:
     flags = tuple(column for column in others if profiles[column].is_flags)
     are_unnamed = table.headless or all(names[column].isdigit() for column in others)
     if are_unnamed and len(others) > 1 and flags != tuple(others):
-        return []
+        return []  # columns without names are only read if all of them are flags
     if named:
         chosen = _without_doubles(table, named, profiles)
         return [Labelling(file, split, listed=column, mark=_mark(names[column], profiles[column])) for column in chosen]
+    # If only one column follows the image, it may have any name.
     is_sole = len([name for name in names if name not in INDEX_COLUMNS]) - (split is not None) == 2
     others = [column for column in others if is_sole or names[column] not in OTHER_COLUMNS]
     flags = tuple(column for column in flags if column in others)
@@ -193,6 +194,7 @@ def label_columns(table: Table, profiles: Sequence[Profile]) -> list[Labelling]:
     fitting = [column for column in others if _may_be_labels(profiles[column])]
     sole = len(others) == 1
     fitting = [column for column in fitting if names[column] not in TEXT_COLUMNS]
+    # A column of classes repeats its values, unlike a column of texts or numbers.
     if len(fitting) > 1 or any(profiles[column].cells.total() >= _FEW_ROWS for column in fitting):
         fitting = [column for column in fitting if profiles[column].cells.total() >= 2 * len(profiles[column].cells)]
     return [

@@ -103,7 +103,7 @@ class Chosen:
 def detect_in(tree: Tree, files: Iterable[tuple[str, str]]) -> list[Detection]:
     """Detect tables of labels among `files`, each given by folder and name. The most likely detection comes first."""
     opened: dict[tuple[str, ...], list[tuple[TableFile, float]]] = {}
-    numbers: list[str] = []
+    measured: list[str] = []  # descriptions of tables with measured values instead of labels
     lookup = ImageLookup(tree)
     for folder, name in files:
         table = open_table(tree.path(folder, name), head=True)
@@ -115,7 +115,7 @@ def detect_in(tree: Tree, files: Iterable[tuple[str, str]]) -> list[Detection]:
         if share and label_columns(table, profiles):
             opened.setdefault(table.plain, []).append((file, share))
         elif share and has_only_measures(table, profiles):
-            numbers.append(describe(table, tree))
+            measured.append(describe(table, tree))
     broken: list[UnusableFile] = []
     groups = [
         group
@@ -128,8 +128,8 @@ def detect_in(tree: Tree, files: Iterable[tuple[str, str]]) -> list[Detection]:
     if broken:
         evidence = tuple(f"{printable(tree.within(each.path))} with images and labels" for each in broken[:3])
         return [Detection(("classes", "labels"), Confidence.LIKELY, evidence, source=Chosen((), (), tuple(broken)))]
-    if numbers:
-        evidence = (f"{numbers[0]} gives images numbers with fractions",)
+    if measured:
+        evidence = (f"{measured[0]} gives images numbers with fractions",)
         remedy = (
             "Footplate learns classes, not measured values. Write classes, or 0 and 1 for each label, into the table."
         )
@@ -204,7 +204,7 @@ def _detections(groups: list[Group], broken: tuple[UnusableFile, ...], tree: Tre
     alternative detections.
     """
     groups.sort(key=_rank)
-    equal = [group for group in groups if _rank(group)[:-1] == _rank(groups[0])[:-1]]
+    equal = [group for group in groups if _rank(group)[:-1] == _rank(groups[0])[:-1]]  # apart from the path
     used, splits = [groups[0]], _splits(groups[0])
     for group in groups[1:]:
         if groups[0].has_splits and _continues(group, groups[0]) and splits.isdisjoint(_splits(group)):
@@ -298,6 +298,7 @@ def _measured(group: Group, labelling: Labelling) -> Iterator[str]:
 
 
 def _rank(group: Group) -> tuple[bool, bool, bool, bool, bool, str]:
+    """Return the sort key of a group of tables, lowest for the best group. The path only makes the order definite."""
     path = group.files[0].table.path
     labelling = group.labellings[0]
     is_unnamed = labelling.listed is not None and not _is_named(group, labelling)
@@ -306,6 +307,7 @@ def _rank(group: Group) -> tuple[bool, bool, bool, bool, bool, str]:
 
 
 def _splits(group: Group) -> set[str]:
+    """Return the splits that occur in the tables of a group."""
     column = group.labellings[0].split
     if column is None:
         return {file.split for file in group.files}
@@ -314,6 +316,7 @@ def _splits(group: Group) -> set[str]:
 
 
 def _evidence(tree: Tree, group: Group, labelling: Labelling) -> str:
+    """Describe the tables of a group and their labels, as evidence for a detection."""
     head = group.files[0].table.head
     tables = " and ".join(describe(file.table, tree) for file in group.files[:3])
     if labelling.listed is None:

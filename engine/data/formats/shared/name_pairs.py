@@ -201,7 +201,7 @@ def _by_common_words(images: Sequence[str], files: Sequence[str]) -> Iterable[di
     of_images, of_files = _common_affixes(images), _common_affixes(files)
     splits = [{split_in(word) for word in affixes} - {""} for affixes in (of_images, of_files)]
     if splits[0] and splits[1] and splits[0] != splits[1]:
-        return
+        return  # for example, training images and masks for validation
     for head in (False, True):
         for tail in (False, True):
             cores = [

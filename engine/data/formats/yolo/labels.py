@@ -157,14 +157,14 @@ def _of_constant_length(rows: Sequence[Row], count: int, outlines: Columns) -> l
     """
     values = np.array([row.values for row in rows])
     is_outline = _is_outline(values[:, : count - count % 2])
-    best: tuple[Columns, npt.NDArray[np.bool_]] | None = None
+    best: tuple[Columns, npt.NDArray[np.bool_]] | None = None  # keypoints that most lines fit, and these lines
     for per_point in (3, 2):
         for length in (count, count - 1):  # with a confidence
             if length <= BOX or (length - BOX) % per_point:
                 continue
             is_pose = _is_pose(values[:, :length], per_point)
             if per_point == 3 and length == count and set(values[:, BOX + 2 :: 3].flat) <= _VISIBILITY:
-                return [Columns(keypoint_values=length - BOX)]
+                return [Columns(keypoint_values=length - BOX)]  # every third value is a visibility
             if best is None or is_pose.sum() > best[1].sum():
                 best = Columns(keypoint_values=length - BOX), is_pose
     if best is None:

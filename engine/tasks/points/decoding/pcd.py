@@ -107,6 +107,7 @@ def read_parts(path: str, features: Sequence[str], labelled: bool) -> Iterator[C
 
 
 def _read_header(path: str) -> _Header:
+    """Read the header of a PCD file. Raises Unfit if it is invalid or announces more points than the file can hold."""
     with open_regular(path) as stream:
         head, length = stream.read(MAX_HEADER_BYTES), os.fstat(stream.fileno()).st_size
     if not head:
@@ -161,6 +162,7 @@ def _parse_count(key: str, text: str) -> int:
 
 
 def _text(path: str, header: _Header) -> Iterator[dict[str, Values]]:
+    """Yield the known fields of some points at a time from a file with text. A packed color becomes an integer."""
     used = sorted(set(header.known.values()))
     columns = []
     for name in used:
@@ -180,6 +182,7 @@ def _text(path: str, header: _Header) -> Iterator[dict[str, Values]]:
 
 
 def _binary(path: str, header: _Header) -> Iterator[dict[str, Values]]:
+    """Yield the fields of up to `AT_ONCE` points at a time from a file with uncompressed binary data."""
     offsets = np.cumsum([0, *(field.size for field in header.fields)]).tolist()
     used = {field.name: (field.type, at) for field, at in zip(header.fields, offsets, strict=False)}
     layout = np.dtype(

@@ -167,6 +167,10 @@ def read_numbers(lines: Iterator[str], columns: Sequence[int], delimiter: str | 
 
 
 def _read_damaged(chunk: Sequence[str], columns: Sequence[int], delimiter: str | None, read: int) -> Numbers:
+    """Return the numbers in `columns` of a chunk with damaged lines, [lines, columns]. A damaged line becomes NaN.
+
+    `read` is the number of lines before the chunk. Raises Unfit if too many lines are damaged.
+    """
     found = np.full((len(chunk), len(columns)), np.nan)
     damaged: list[int] = []
     for index, line in enumerate(chunk):
