@@ -127,6 +127,7 @@ def search(
     largest = bracket.largest
     if len(trials) == MAX_TRIALS or trials.get(with_room) is not None:
         largest_possible = min(bracket.smallest_failed - unit, max(maximum, largest))
+        # Sizes that fit, leave room, and are close enough to the largest possible one
         proven = (size for size, _ in bracket.fits if NEAR * ROOM * largest_possible - unit < size <= with_room)
         largest = max(proven, default=largest)
     while largest and len(trials) < MAX_TRIALS and (between := _below_knee(trials, unit)) and has_time(between):
@@ -145,7 +146,10 @@ def _bracket(trials: Mapping[int, Probe | None]) -> _Bracket:
 
 
 def _next(trials: Mapping[int, Probe | None], unit: int, maximum: int) -> int:
-    """Return the next size to try, or 0 if the search is complete."""
+    """Return the next size to try, or 0 if the search is complete.
+
+    The size is a multiple of `unit` and at most `maximum`.
+    """
     fits, smallest_failed, full = bracket = _bracket(trials)
     largest = bracket.largest
     if not trials:

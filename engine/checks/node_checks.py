@@ -151,7 +151,7 @@ def _folder_digest(path: Path) -> DatasetDigest:
 
 
 def _files(root: Path) -> Iterator[tuple[str, int]]:
-    """Yield the relative path and size of each file below `root`."""
+    """Yield the relative path and size of each file below `root`, or "" and the size if `root` is a file itself."""
     if root.is_file():
         yield "", root.stat().st_size
         return

@@ -147,13 +147,13 @@ def collect_facts(
     """
     names = (*chosen, "task", "model", "strategy", "encoder", "weights_file", "resume_from")
     selected = {name: values[name] for name in names if name in values}
-    right = {name: job.value(name) for name, value in selected.items() if (job := job_from_values({name: value})[0])}
-    job = Job.from_fields(**right)
+    valid = {name: job.value(name) for name, value in selected.items() if (job := job_from_values({name: value})[0])}
+    job = Job.from_fields(**valid)
     task, model = catalogue.task(job.task), catalogue.model(job.model.name)
     train = report.split("train") if report is not None else None
     on_encoder = model is not None and model.encoder
     weights = weights_of(job, catalogue)
-    decided = "pretrained" in right or bool(
+    decided = "pretrained" in valid or bool(
         job.model.weights_file or job.checkpoints.resume_from
     )  # in this case no server is needed
     return RecipeFacts(
@@ -170,7 +170,7 @@ def collect_facts(
         model_size=model.image_size or None if model is not None else None,
         min_size=model.min_image_size or None if model is not None else None,
         parameters=model.parameters if model is not None else None,
-        chosen={name: value for name, value in right.items() if name in (*SETTABLE, "weights_file")},
+        chosen={name: value for name, value in valid.items() if name in (*SETTABLE, "weights_file")},
         idle=frozenset(idle_by_entries(job.values(), catalogue)),
     )
 

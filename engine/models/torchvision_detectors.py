@@ -145,7 +145,7 @@ def _join(found: Detections, max_detections: int, inputs: Tensor) -> Tensor:
     joined = inputs.new_zeros((len(found), max_detections, width), dtype=torch.float32)
     joined[..., 4] = NONE
     for row, each in zip(joined, found, strict=True):
-        columns = [each["boxes"], each["scores"][:, None], each["labels"][:, None] - 1]
+        columns = [each["boxes"], each["scores"][:, None], each["labels"][:, None] - 1]  # 0 is the background
         if "masks" in each:
             columns.append(each["masks"].flatten(1))
         row[: len(each["boxes"])] = torch.cat([column.float() for column in columns], 1)

@@ -70,7 +70,7 @@ class Mixing(OneHot):
         self._mixup, self._cutmix, self._streams = mixup, cutmix, streams
 
     def __call__(self, inputs: Tensor, targets: Tensor, epoch: int, batch_index: int) -> tuple[Tensor, Tensor]:
-        """Mix a batch. `inputs` are changed in place."""
+        """Mix a batch, and return it with its targets as class fractions, [n, C]. `inputs` are changed in place."""
         mixed = self._shares(targets)
         if not len(inputs):
             return inputs, mixed

@@ -220,7 +220,8 @@ class Autotuner:
     def _compare(self, rehearsal: Rehearsal, *candidates: Callable[[], object], warm_up: int = WARM_UP) -> list[float]:
         """Measure the duration of a pass with each candidate, and return the mean over all ranks.
 
-        A candidate is a function that prepares the model for its passes. Returns [] if a pass failed on any rank.
+        A candidate is a function that prepares the model for its passes. Returns [] if a pass failed on any rank, with
+        the reason in `_error`. The passes are subtracted from those that trials may still make.
         """
         strategy = self._strategy
         self._passes -= len(candidates) * (WARM_UP + MIN_PASSES)

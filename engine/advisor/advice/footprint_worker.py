@@ -97,11 +97,13 @@ def _activations(model: nn.Module, job: Job, shape: tuple[int, ...]) -> Activati
     """
     model.train()
     try:
-        few, more = (_saved_bytes(model, job, (count, *shape)) for count in (FEW_IMAGES, MORE_IMAGES))
+        few_bytes, _ = _saved_bytes(model, job, (FEW_IMAGES, *shape))
+        more_bytes, largest_bytes = _saved_bytes(model, job, (MORE_IMAGES, *shape))
     except Exception:  # user-defined models may fail in any way; their memory is measured in a trial instead
         return None
-    per_image = max(0.0, (more[0] - few[0]) / (MORE_IMAGES - FEW_IMAGES))
-    return Activations(max(0.0, few[0] - FEW_IMAGES * per_image), per_image, more[1] / MORE_IMAGES)
+    per_image = max(0.0, (more_bytes - few_bytes) / (MORE_IMAGES - FEW_IMAGES))
+    fixed = max(0.0, few_bytes - FEW_IMAGES * per_image)
+    return Activations(fixed=fixed, per_image=per_image, largest=largest_bytes / MORE_IMAGES)
 
 
 def _bf16_fraction(model: nn.Module, job: Job, shape: tuple[int, ...], plain: Activations | None) -> float:

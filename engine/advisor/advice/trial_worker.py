@@ -202,6 +202,7 @@ def _measure_loading(trial: _Trial) -> float | None:
     train = trial.prepared.dataloaders.train()
     try:
         count, seconds = 0, 0.0
+        # The first pass determines how many batches can be loaded in `LOADING_S`. The second pass is timed.
         for is_second in (False, True):
             batches, started, delivered = train.epoch(1), time.perf_counter(), 0
             while True:

@@ -95,10 +95,10 @@ def compare_outputs(model: TrainedModel, export: Exportable, run: Run, inputs: T
     """
     found = []
     for batch_size in BATCH_SIZES:
-        given = inputs[:batch_size]
+        batch = inputs[:batch_size]
         if WIDTH in export.axes.values() and batch_size == BATCH_SIZES[-1]:
-            given = double_width(given)
-        actual, expected = run(export.to_input(given)), reference(model, given)
+            batch = double_width(batch)
+        actual, expected = run(export.to_input(batch)), reference(model, batch)
         if model.task.entry.predicts == "objects":
             found.append(compare_detections(expected, actual, model.size))
         else:

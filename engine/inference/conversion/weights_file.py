@@ -134,7 +134,7 @@ def _timm_config(model: TrainedModel) -> dict[str, Any]:
     from timm.models._hub import save_config_for_hf
 
     name = model.job.model.name.removeprefix(TIMM)
-    given: dict[str, Any] = {
+    pretrained_config: dict[str, Any] = {
         "mean": model.preprocessing.mean,
         "std": model.preprocessing.std,
         "input_size": (model.channels, model.size, model.size),
@@ -148,7 +148,9 @@ def _timm_config(model: TrainedModel) -> dict[str, Any]:
     sized = timm_models.sized(model.job.model.name, model.size)
     with tempfile.TemporaryDirectory() as folder, suppress_output():
         file = Path(folder, CONFIG)
-        save_config_for_hf(model.module, str(file), model_config={"pretrained_cfg": given}, model_args=sized)
+        save_config_for_hf(
+            model.module, str(file), model_config={"pretrained_cfg": pretrained_config}, model_args=sized
+        )
         config: dict[str, Any] = json.loads(read_file(file))
     return {**config, "architecture": name}
 

@@ -50,7 +50,10 @@ class WorkerResults:
     _probabilities: list[npt.NDArray[np.float32]] = field(default_factory=list)
 
     def add(self, samples: Sequence[int], losses: Tensor | None, columns: Columns) -> None:
-        """Add the results for a batch. The caller adds the metric states of the samples to `recorders`."""
+        """Add the results for a batch. The caller adds the metric states of the samples to `recorders`.
+
+        Without `losses`, the losses of all batches are dropped.
+        """
         self.samples += samples
         if losses is None:
             self.losses = None

@@ -15,9 +15,9 @@ def packed_runs(window: Window, height: int, width: int) -> str:
     `height` and `width` are those of the image. The text format is that of cocoapi's `rleToString` (maskApi.c).
     """
     window_height = len(window.pixels)
-    column = np.flatnonzero(np.diff(np.pad(window.pixels.T, ((0, 0), (1, 1))).astype(np.int8).ravel()))
+    changes = np.flatnonzero(np.diff(np.pad(window.pixels.T, ((0, 0), (1, 1))).astype(np.int8).ravel()))
     # Each row of the padded array contains the run ends of one column, which are shifted to image positions.
-    columns, rows = np.divmod(column, window_height + 2)
+    columns, rows = np.divmod(changes, window_height + 2)
     edges = (window.left + columns) * height + window.top + rows
     begins, ends = edges[::2], edges[1::2]
     is_separate = np.append(begins[1:] != ends[:-1], True) if len(begins) else np.zeros(0, bool)

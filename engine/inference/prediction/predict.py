@@ -126,7 +126,7 @@ def _describe(
         skipped=tuple(summary.skipped),
         files=tuple(files),
         class_counts=summary.class_counts,
-        seconds=0.0,
+        seconds=0.0,  # set by the caller
         finished_at=time.time(),
         rows=tuple(summary.rows),
     )

@@ -264,13 +264,13 @@ class Predictor:
             frame = first + index
             sample = Sample(
                 number,
-                f"{name}/{frame:06}",
-                f"{printable(file)}#{frame}",
-                "",
-                image.shape[:2],
-                lambda image=image: image,  # type: ignore[misc]
-                frame,
-                ended and index == len(images) - 1,
+                name=f"{name}/{frame:06}",
+                path=f"{printable(file)}#{frame}",
+                file="",
+                sides=image.shape[:2],
+                image=lambda image=image: image,  # type: ignore[misc]
+                frame=frame,
+                last=ended and index == len(images) - 1,
             )
             entries.append(results.of_output(sample, output, inputs[index]))
         self._journal.add(*entries)

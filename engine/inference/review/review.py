@@ -40,28 +40,28 @@ def review(order: ReviewOrder, on_progress: OnProgress) -> Path:
     """
     run = RunFolder(order.run)
     on_progress(Progress(fraction=0.0, what="Reading the evaluation"))
-    of = collect(run, order.evaluations)
-    evaluation = of.evaluations[0].evaluation
+    reviewed = collect(run, order.evaluations)
+    evaluation = reviewed.evaluations[0].evaluation
     _check_classes(order, evaluation.classes)
-    issues, expected = _label_issues(of) if order.labels else ([], 0)
-    pairs = _duplicates(run, of, on_progress) if order.duplicates else []
+    issues, expected = _label_issues(reviewed) if order.labels else ([], 0)
+    pairs = _duplicates(run, reviewed, on_progress) if order.duplicates else []
     found = Review(
         id=f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}",
         date=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         run=run.run_id,
         task=evaluation.task,
         dataset=evaluation.dataset,
-        evaluations=tuple(str(each.folder) for each in of.evaluations),
+        evaluations=tuple(str(each.folder) for each in reviewed.evaluations),
         classes=evaluation.classes,
-        samples=len(of.samples),
-        checked_samples=int(of.held_out.sum()),
-        held_out=bool(of.held_out.all()),
-        origin=_origin(of),
-        worst=tuple(_worst(of.samples, order)),
+        samples=len(reviewed.samples),
+        checked_samples=int(reviewed.held_out.sum()),
+        held_out=bool(reviewed.held_out.all()),
+        origin=_origin(reviewed),
+        worst=tuple(_worst(reviewed.samples, order)),
         label_issues=tuple(issues),
         expected_errors=expected,
         duplicates=tuple(pairs),
-        missing=tuple(of.missing),
+        missing=tuple(reviewed.missing),
     )
     try:
         file = paths.private_folder(run.path / FOLDER) / f"{found.id}.json"
@@ -82,17 +82,17 @@ def _check_classes(order: ReviewOrder, classes: Sequence[str]) -> None:
         raise CannotLoad(*problems)
 
 
-def _origin(of: Reviewed) -> str:
+def _origin(reviewed: Reviewed) -> str:
     """Return a text about the samples that the predictions cover, and the models that made the predictions."""
-    splits = sorted({sample.split for sample in of.samples})
-    if len(of.evaluations) > 1:
-        runs = len({each.evaluation.run for each in of.evaluations})
-        return f"Predictions of {counted(runs, 'run')} for {counted(len(of.samples), 'sample')}" + (
-            ", none of which was in the training of the run that predicted it." if of.held_out.all() else "."
+    splits = sorted({sample.split for sample in reviewed.samples})
+    if len(reviewed.evaluations) > 1:
+        runs = len({each.evaluation.run for each in reviewed.evaluations})
+        return f"Predictions of {counted(runs, 'run')} for {counted(len(reviewed.samples), 'sample')}" + (
+            ", none of which was in the training of the run that predicted it." if reviewed.held_out.all() else "."
         )
-    name = of.evaluations[0].evaluation.run
-    trained_on = int((~of.held_out).sum())
-    return f"Predictions of {name} for {counted(len(of.samples), 'sample')} ({', '.join(splits)}), " + (
+    name = reviewed.evaluations[0].evaluation.run
+    trained_on = int((~reviewed.held_out).sum())
+    return f"Predictions of {name} for {counted(len(reviewed.samples), 'sample')} ({', '.join(splits)}), " + (
         "none of which was in its training." if not trained_on else f"{trained_on:,} of which were in its training."
     )
 
@@ -117,31 +117,31 @@ def _worst(samples: Sequence[ReviewedSample], order: ReviewOrder) -> list[Review
     return sorted(chosen, key=badness, reverse=True)[: order.worst]
 
 
-def _label_issues(of: Reviewed) -> tuple[list[LabelIssue], int]:
+def _label_issues(reviewed: Reviewed) -> tuple[list[LabelIssue], int]:
     """Find labels of held-out samples that are probably wrong.
 
     Returns the issues, most likely first, and the estimated number of all wrong labels. Reasons for omitted samples are
-    added to `of.missing`.
+    added to `reviewed.missing`.
     """
-    if of.probabilities is None or of.true is None:
-        of.missing.append("Wrong labels are looked for where samples have classes, which this task's don't.")
+    if reviewed.probabilities is None or reviewed.true is None:
+        reviewed.missing.append("Wrong labels are looked for where samples have classes, which this task's don't.")
         return [], 0
-    if not of.held_out.all():
-        count = int((~of.held_out).sum())
-        of.missing.append(
+    if not reviewed.held_out.all():
+        count = int((~reviewed.held_out).sum())
+        reviewed.missing.append(
             f"{counted(count, 'sample')} the model was trained with are left out of the search for wrong labels. "
             "A cross-validation includes them (footplate review RUN --cross-validate 5)."
         )
-    rows = np.flatnonzero(of.held_out).tolist()
+    rows = np.flatnonzero(reviewed.held_out).tolist()
     if not rows:
         return [], 0
-    probabilities = of.probabilities[rows].astype(np.float64)
-    samples = [of.samples[row] for row in rows]
-    true = [of.true[row] for row in rows]
-    classes = of.evaluations[0].evaluation.classes
+    probabilities = reviewed.probabilities[rows].astype(np.float64)
+    samples = [reviewed.samples[row] for row in rows]
+    true = [reviewed.true[row] for row in rows]
+    classes = reviewed.evaluations[0].evaluation.classes
     found: list[tuple[float, LabelIssue]] = []
     expected = 0.0
-    if predictions_of(of.evaluations[0].evaluation.task) == "class":
+    if predictions_of(reviewed.evaluations[0].evaluation.task) == "class":
         labels = np.array([numbers[0] for numbers in true], np.int64)
         expected = expected_errors(probabilities, labels)
         found += _issues(samples, probabilities, labels, classes)
@@ -177,21 +177,21 @@ def _issues(
         )
 
 
-def _duplicates(run: RunFolder, of: Reviewed, on_progress: OnProgress) -> list[DuplicatePair]:
+def _duplicates(run: RunFolder, reviewed: Reviewed, on_progress: OnProgress) -> list[DuplicatePair]:
     """Find pairs of duplicates in the dataset of the first evaluation.
 
     Pairs across splits come first, then pairs with different labels. Reasons for omitted images are added to
-    `of.missing`.
+    `reviewed.missing`.
     """
-    if of.data is None:
+    if reviewed.data is None:
         return []
     known = read_training(run)
-    data = open_data(known, of.evaluations[0].evaluation.dataset, "all")
+    data = open_data(known, reviewed.evaluations[0].evaluation.dataset, "all")
     if not all(isinstance(samples, ImageSet) for _, samples in data.splits):
-        of.missing.append("Duplicates are looked for among images, which this task's samples are not.")
+        reviewed.missing.append("Duplicates are looked for among images, which this task's samples are not.")
         return []
     if len(data) > MAX_IMAGES:
-        of.missing.append(f"Duplicates were not looked for: there are more than {MAX_IMAGES:,} images.")
+        reviewed.missing.append(f"Duplicates were not looked for: there are more than {MAX_IMAGES:,} images.")
         return []
     splits = [samples for _, samples in data.splits if isinstance(samples, ImageSet)]
 
@@ -202,13 +202,13 @@ def _duplicates(run: RunFolder, of: Reviewed, on_progress: OnProgress) -> list[D
     on_progress(Progress(fraction=0.0, what="Comparing images"))
     prints = compute_prints(splits, known.channels, max(1, known.job.data.loader_workers), progressed)
     if unread := int((~prints.read).sum()):
-        of.missing.append(f"{counted(unread, 'image')} can't be read and were not compared.")
-    evaluation = of.evaluations[0].evaluation
+        reviewed.missing.append(f"{counted(unread, 'image')} can't be read and were not compared.")
+    evaluation = reviewed.evaluations[0].evaluation
     samples = _all_samples(data, predictions_of(evaluation.task), evaluation.classes)
     found = [_pair(samples, pair) for pair in find_pairs(prints)]
     found.sort(key=lambda each: (each.first.split == each.second.split, not each.labels_differ, each.distance))
     if len(found) > MAX_PAIRS:
-        of.missing.append(f"{len(found):,} pairs of duplicates were found, of which {MAX_PAIRS:,} are kept.")
+        reviewed.missing.append(f"{len(found):,} pairs of duplicates were found, of which {MAX_PAIRS:,} are kept.")
     return [msgspec.structs.replace(each, exact=_same_file(each)) for each in found[:MAX_PAIRS]]
 
 

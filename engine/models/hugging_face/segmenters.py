@@ -256,7 +256,7 @@ class LossByImage:
         class_labels: list[Tensor],
         auxiliary_predictions: Any = None,
     ) -> Any:
-        """Compute the losses in full precision, since half precision overflows in them."""
+        """Compute the losses in fp32."""
         others = [{name: each.float() for name, each in layer.items()} for layer in auxiliary_predictions or ()]
         masks, classes = masks_queries_logits.float(), class_queries_logits.float()
         with torch.autocast(masks.device.type, enabled=False):

@@ -136,9 +136,9 @@ def _common(one: _Found, other: _Found) -> tuple[CutPoint, ...]:
     These sets of tensors are equal if they have equal sizes, and `other` uses every tensor of the first set before its
     split point.
     """
-    used = iter([*one.first_used.items(), (0, sys.maxsize)])
+    used = iter([*one.first_used.items(), (0, sys.maxsize)])  # the last entry is never reached
     tensor, first = next(used)
-    last_other = -1
+    last_other = -1  # position in `other` where the last of the tensors until now is first used
     found = []
     for index, (number, count) in one.points.items():
         while first <= number:

@@ -21,12 +21,13 @@ class PlainState:
         self._names = list(state)
         in_stages = {name for stage in stages for name in stage.state_dict()}
         stage_names = {id(tensor): name for name, tensor in state.items() if name in in_stages}
-        # A tensor with two names appears in a stage under one of them.
+        # A tensor with two names appears in a stage under one of them. `_aliases` maps the other name to this one.
         self._aliases = {
             name: stage_names[id(tensor)]
             for name, tensor in state.items()
             if name not in in_stages and id(tensor) in stage_names
         }
+        # Tensors that no stage uses
         self._unused = copy_to_host(
             {
                 name: tensor

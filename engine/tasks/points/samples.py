@@ -215,10 +215,12 @@ class PointBlocks(FileSamples):
         """
         first, last = read.starts[block : block + 2]
         samples = math.ceil(_even(self._counts[cloud], self._block_counts[cloud])[block] / self.points)
+        # A number for each point of the split, which determines its random number
         counters = np.arange(last - first, dtype=np.int64) + (cloud << 40) + (block << 24)
         order = first + np.argsort(self.streams.draw(Purpose.POINTS, epoch, counters, 1)[0], kind="stable")
         sizes = _even(len(order), samples)
         start = sum(sizes[:number])
+        # The points after the sample's own ones, and then its first ones again, serve as fillers.
         rows = np.resize(np.concatenate([order[start:], order[:start]]), self.points)
         return rows, np.arange(self.points) < sizes[number]
 

@@ -104,10 +104,10 @@ def _read_definition(path: str) -> KittiClasses:
         is_ignored = {int(number): flag.lower() == "true" for number, flag in sections["learning_ignore"].items()}
         used = sorted(number for number in label_of if not is_ignored.get(number, False))
         return KittiClasses(
-            tuple(names[label_of[number]] for number in used),
-            tuple(label_of[number] for number in used),
-            tuple(label for label, number in number_of.items() if number not in used),
-            tuple(
+            names=tuple(names[label_of[number]] for number in used),
+            values=tuple(label_of[number] for number in used),
+            ignored=tuple(label for label, number in number_of.items() if number not in used),
+            merged=tuple(
                 (label, label_of[number])
                 for label, number in number_of.items()
                 if number in used and label != label_of[number]

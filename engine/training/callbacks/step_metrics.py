@@ -60,11 +60,12 @@ class StepReport(Callback):
         if not totals.steps:  # all were skipped, on all ranks
             return
         collectives = self._strategy.collectives
-        first_bad = collectives.all_reduce_max([_NEVER - totals.first_bad if totals.first_bad is not None else 0])[0]
-        if first_bad:
-            raise NotFinite(_NEVER - first_bad, "The loss", self._saved())
+        # The maximum of these differences belongs to the first bad step on any rank.
+        steps_left = collectives.all_reduce_max([_NEVER - totals.first_bad if totals.first_bad is not None else 0])[0]
+        if steps_left:
+            raise NotFinite(_NEVER - steps_left, "The loss", self._saved())
         names: tuple[str, ...] = getattr(self._strategy.model, "loss_names", ())
-        mine = [
+        local = [
             *(totals.losses or (0.0,) * len(names)),
             totals.loss,
             totals.correct,
@@ -73,7 +74,8 @@ class StepReport(Callback):
             totals.wait_s,
             self._strategy.loads_data,
         ]
-        summed = collectives.all_reduce_sum(torch.tensor(mine, dtype=torch.float64)).tolist()
+        summed = collectives.all_reduce_sum(torch.tensor(local, dtype=torch.float64)).tolist()
+        # The flags have become numbers of ranks.
         losses, (loss, correct, counted, images, wait_s, loaders) = summed[: len(names)], summed[len(names) :]
         wait_s /= loaders
         self._emit(
