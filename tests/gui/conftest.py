@@ -48,7 +48,7 @@ while [ "$1" = -o ]; do shift 2; done
 host=$1
 shift
 if [ -e "$FAKE_SSH/$host.fails" ]; then
-    cat "$FAKE_SSH/$host.fails" >&2
+    if [ "$LC_ALL" = C ]; then cat "$FAKE_SSH/$host.fails"; else echo "ssh: Verbindung unterbrochen"; fi >&2
     exit "$(cat "$FAKE_SSH/$host.code")"
 fi
 echo $$ > "$FAKE_SSH/$host.pid"
@@ -287,7 +287,7 @@ def images(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSsh:
-    """Put a replacement for ssh and the `footplate` command first on the PATH."""
+    """Put a replacement for ssh and the `footplate` command first on the PATH. Its messages are in German by default."""
     folder = tmp_path / "ssh"
     folder.mkdir()
     for name, text in (("ssh", _SSH), ("footplate", _FOOTPLATE.format(root=ROOT, python=sys.executable))):
@@ -295,6 +295,7 @@ def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSsh:
         script.write_text(text)
         script.chmod(0o755)
     monkeypatch.setenv("FAKE_SSH", str(folder))
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
     return FakeSsh(folder)
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
-from PySide6.QtCore import QAbstractItemModel
+from PySide6.QtCore import QAbstractItemModel, QPoint, QPointF, Qt
+from PySide6.QtGui import QWheelEvent
 from PySide6.QtWidgets import QAbstractButton, QApplication, QLabel, QWidget
 
 from gui.main_window import MainWindow
@@ -54,3 +55,18 @@ def button(widget: QWidget, name: str) -> QAbstractButton:
 def column_texts(model: QAbstractItemModel, column: int) -> list[str]:
     """Return the texts of a column from top to bottom."""
     return [model.index(row, column).data() for row in range(model.rowCount())]
+
+
+def scroll(viewport: QWidget, place: QPointF, notches: int) -> None:
+    """Turn the mouse wheel over a position in a widget."""
+    event = QWheelEvent(
+        place,
+        QPointF(viewport.mapToGlobal(place.toPoint())),
+        QPoint(),
+        QPoint(0, 120 * notches),
+        Qt.MouseButton.NoButton,
+        Qt.KeyboardModifier.NoModifier,
+        Qt.ScrollPhase.NoScrollPhase,
+        False,
+    )
+    QApplication.sendEvent(viewport, event)

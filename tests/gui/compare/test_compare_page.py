@@ -121,10 +121,11 @@ def test_compare_page_shows_job_of_silent_run(show: Callable[..., ComparePage]) 
 
 
 def test_compare_page_replaces_runs(show: Callable[..., ComparePage]) -> None:
-    show(run_of(40), run_of(60))
-    page = show(run_of(30))
-    assert lines(page, "loss") == {"1": 30}
+    show(run_of(40, change=validating(0.5, 0.6, 0.7, 0.8)), run_of(60))
+    page = show(run_of(3))
+    assert lines(page, "loss") == {"1": 3}
     assert list(page.legend.boxes) == [0]
+    assert [plot.title for plot in page.curves.in_order if plot.title.startswith("Validation")] == []
 
 
 def test_compare_page_rereads_active_run(show: Callable[..., ComparePage], qtbot: QtBot) -> None:

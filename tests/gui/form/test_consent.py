@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from PySide6.QtWidgets import QPlainTextEdit
 from pytestqt.qtbot import QtBot
 
 from engine.checks.disk import model_file_sha256
@@ -18,7 +19,10 @@ def test_consent_to_a_changed_file_asks_again(program: Path, qtbot: QtBot) -> No
     qtbot.addWidget(bar)
     bar.ask(str(program), model_file_sha256(str(program)), agreed=False)
     bar._show.click()
-    qtbot.waitUntil(lambda: bar._text.toPlainText() == before)
+    text = bar.findChild(QPlainTextEdit)
+    qtbot.waitUntil(lambda: text.toPlainText() == before)
+    qtbot.keyClicks(text, "# harmless")
+    assert text.toPlainText() == before
     program.write_text(AFTER)
     with qtbot.assertNotEmitted(bar.allowed):
         bar._allow.click()

@@ -8,15 +8,16 @@ from itertools import cycle
 import numpy as np
 import pytest
 from PySide6.QtCore import QEvent, QPoint, QPointF, Qt
-from PySide6.QtGui import QColor, QMouseEvent, QWheelEvent
-from PySide6.QtWidgets import QApplication, QMenu, QWidget
+from PySide6.QtGui import QColor, QMouseEvent
+from PySide6.QtWidgets import QApplication, QMenu
 from pytestqt.qtbot import QtBot
 
 from gui.plots.group import PlotGroup
 from gui.plots.line import LineStyle
 from gui.plots.plot import LinePlot
 from gui.style import theme
-from tests.support.widgets import ShowWidget
+from gui.widgets.labels import RichLabel
+from tests.support.widgets import ShowWidget, scroll
 
 
 class PlotOnScreen:
@@ -71,20 +72,6 @@ def test_plot_zoom_stays_until_home(screen: PlotOnScreen) -> None:
     screen.qtbot.keyClick(screen.plot, Qt.Key.Key_Home)
     assert screen.group.following
     assert screen.visible_range[1] >= 4999
-
-
-def scroll(viewport: QWidget, place: QPointF, notches: int) -> None:
-    event = QWheelEvent(
-        place,
-        QPointF(viewport.mapToGlobal(place.toPoint())),
-        QPoint(),
-        QPoint(0, 120 * notches),
-        Qt.MouseButton.NoButton,
-        Qt.KeyboardModifier.NoModifier,
-        Qt.ScrollPhase.NoScrollPhase,
-        False,
-    )
-    QApplication.sendEvent(viewport, event)
 
 
 @pytest.mark.parametrize("height", [0.5, 0.98])
@@ -269,6 +256,18 @@ def test_plot_long_line_name_keeps_width(screen: PlotOnScreen, label: str) -> No
     screen.data(40)
     assert label in screen.values
     assert screen.plot.minimumSizeHint().width() == before
+
+
+def test_plot_without_room_has_names_in_tool_tip_only(screen: PlotOnScreen) -> None:
+    for number in range(8):
+        screen.plot.add_line(str(number), LineStyle(f"line {number}", lambda: theme.colors().accent))
+        screen.plot.set_data(str(number), np.arange(3.0), np.full(3, number + 0.5))
+    for width, has_names in ((700, True), (200, False)):
+        screen.plot.resize(width, 260)
+        screen.data(3)
+        tips = [label.toolTip() for label in screen.plot.findChildren(RichLabel)]
+        assert ("line 7" in screen.values) == has_names
+        assert any("line 7 7.5" in tip for tip in tips) != has_names
 
 
 def test_plot_empty_range_is_ignored(screen: PlotOnScreen) -> None:

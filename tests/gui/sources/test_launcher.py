@@ -62,6 +62,17 @@ def test_resumed_run_is_offered_after_interruption() -> None:
     assert run.job() == job(epochs=9)
 
 
+def test_launcher_is_free_after_it_started_a_run(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[RunFolder] = []
+    monkeypatch.setattr("gui.sources.launcher.start_supervisor", started.append)
+    launcher = Launcher()
+    run = a_run(8, "paused")
+    with qtbot.waitSignal(launcher.started):
+        launcher.resume(run, {"epochs": 9})
+    assert [each.path for each in started] == [run.path]
+    assert not launcher.busy
+
+
 def test_window_explains_refused_resume(open_window: OpenWindow, qtbot: QtBot, images: Path) -> None:
     run = a_run(8, "paused", dataset=str(images), epochs=9)
     window = open_window()

@@ -2,18 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QPointF, Qt
 from PySide6.QtGui import QColor, QGuiApplication
-from PySide6.QtWidgets import QApplication, QLabel, QPushButton, QToolButton
+from PySide6.QtWidgets import QApplication, QLabel, QPushButton, QToolButton, QWidget
 from pytestqt.qtbot import QtBot
 
 from engine.contract.images import LegendEntry
+from engine.contract.job import FIELDS
 from engine.system.plain_text import MAX_SHOWN_CHARS
 from gui.widgets.banner import Banner, QuestionBar
+from gui.widgets.editors import ChoiceEditor, Editor, IntEditor
 from gui.widgets.labels import WrappingLabel, breakable
+from gui.widgets.layouts import vbox
 from gui.widgets.legend import SWATCH, Legend
-from tests.support.widgets import ShowWidget
+from tests.support.widgets import ShowWidget, scroll
+
+
+@pytest.mark.parametrize(
+    ("make", "before"),
+    [(lambda: ChoiceEditor([("a", "A", ""), ("b", "B", "")]), "a"), (lambda: IntEditor(FIELDS["epochs"]), 5)],
+)
+def test_wheel_changes_only_a_focused_editor(
+    make: Callable[[], Editor], before: object, styled: QApplication, show_widget: ShowWidget, qtbot: QtBot
+) -> None:
+    form = QWidget()
+    other, editor = QPushButton("Other"), make()
+    form.setLayout(vbox(other, editor))
+    show_widget(form)
+    editor.set_value(before)
+    for focused in (other, editor.control):
+        focused.setFocus()
+        qtbot.waitUntil(focused.hasFocus)
+        scroll(editor.control, QPointF(5, 5), -1)
+        assert (editor.value() != before) == (focused is editor.control)
 
 
 def test_banner_hides_without_text(styled: QApplication, qtbot: QtBot) -> None:

@@ -118,6 +118,9 @@ def test_table_leaves_out_images_of_class_minus_one(tmp_path: Path) -> None:
         ("labels.csv", "id,breed\n" + "".join(f"{n},golden retriever\n" for n in "ab") + "c,pug\nd,pug\n", 2),
         ("birds.csv", "filepaths,labels\na.png,RED OWL\nb.png,GREY TIT\nc.png,RED OWL\nd.png,WREN\n", 3),
         ("labels.csv", 'file,class\na.png,"tench, Tinca"\nb.png,"shark, white"\nc.png,"tench, Tinca"\n', 2),
+        ("labels.csv", "file;class\na.png;tench, Tinca\nb.png;shark, white\nc.png;tench, Tinca\n", 2),
+        ("labels.csv", "file\tclass\na.png\ttench, Tinca\nb.png\tshark, white\nc.png\ttench, Tinca\n", 2),
+        ("labels.csv", "file|class\na.png|tench, Tinca\nb.png|shark, white\nc.png|tench, Tinca\n", 2),
     ],
 )
 def test_table_keeps_blanks_and_commas_in_names(tmp_path: Path, name: str, text: str, classes: int) -> None:

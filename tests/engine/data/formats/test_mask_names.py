@@ -174,9 +174,11 @@ def test_map_classes_maps_values_by_number(tmp_path: Path) -> None:
     assert code_of(mapped).values[::2] == (0, 255)
 
 
-def test_mask_values_report_shares_and_classes(tmp_path: Path) -> None:
+def test_mask_values_report_shares_and_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     report = report_on(make_folder(tmp_path, [striped(0, 1, 2, 255), striped(0, 1)] * 4))
     assert [(each.value, each.masks, each.class_name) for each in report.mask_values] == [
         ("0", 8, "class 0"), ("1", 8, "class 1"), ("2", 4, "class 2"), ("255", 4, None),
     ]  # fmt: skip
     assert [each.share for each in report.mask_values] == [0.375, 0.375, 0.125, 0.125]
+    monkeypatch.setattr("engine.data.inspection.masks.MAX_VALUES_LISTED", 2)
+    assert [each.share for each in report_on(tmp_path).mask_values] == [0.375, 0.375]

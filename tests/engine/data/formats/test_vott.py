@@ -37,6 +37,16 @@ def test_vott_leaves_out_what_it_cannot_use(tmp_path: Path, region: object) -> N
     assert "img_1.png" in found.problems[0].message
 
 
+def test_vott_names_missing_images(tmp_path: Path) -> None:
+    vott.write(TRUTH, tmp_path, "plain")
+    (image,) = tmp_path.rglob("img_1.png")
+    image.unlink()
+    found = content_of(FORMAT, tmp_path, "boxes")
+    assert "img_1" not in merged_names(found)
+    (problem,) = found.problems
+    assert "img_1.png" in problem.message
+
+
 def test_vott_names_a_torn_export(tmp_path: Path) -> None:
     vott.write(TRUTH, tmp_path, "plain")
     path = tmp_path / "vott-json-export" / "fruit-export.json"

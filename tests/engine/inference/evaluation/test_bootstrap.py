@@ -57,7 +57,7 @@ def test_intervals_match_a_plain_bootstrap(monkeypatch: pytest.MonkeyPatch) -> N
 
     def of(weights: np.ndarray) -> Values:
         computed = states.fill(Mean(), weights).compute()
-        return Values(computed, {"sums": (40 * computed["rows"], None, -computed["rows"])})
+        return Values(computed, {"sums": (40 * computed["rows"], None, -computed["rows"], 0.0)})
 
     draws = resample(40, of, lambda share: None)
     found, per_class = intervals_of(of(np.ones(40, np.int64)), draws)
@@ -70,6 +70,7 @@ def test_intervals_match_a_plain_bootstrap(monkeypatch: pytest.MonkeyPatch) -> N
     assert of_classes[0] == pytest.approx((40 * plain.mean(), 40 * low, 40 * high), abs=1e-9)
     assert of_classes[1] is None
     assert of_classes[2] == pytest.approx((-plain.mean(), -high, -low), abs=1e-9)
+    assert of_classes[3] == (0, 0, 0)
     deviation = plain.std() / np.sqrt(40)
     assert high - low == pytest.approx(2 * 1.96 * deviation, rel=0.2)
 

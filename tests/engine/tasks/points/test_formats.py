@@ -60,6 +60,13 @@ def test_point_splits_are_found_or_drawn(tmp_path: Path) -> None:
     tested = found(tmp_path / "tested")
     assert names(tested) == (["00.ply", "01.ply"], ["00.ply"])
     assert "test images serve as one" in tested.problems[0].message
+    make_clouds(tmp_path / "loose", {"": 2, "val": 1}, 40)
+    loose = found(tmp_path / "loose")
+    assert (names(loose), loose.problems) == ((["00.ply", "01.ply"], ["00.ply"]), ())
+    make_clouds(tmp_path / "loose", {"train": 1}, 40)
+    left_out = found(tmp_path / "loose")
+    assert names(left_out) == (["00.ply"], ["00.ply"])
+    assert "2 clouds are in no folder of a split" in left_out.problems[0].message
 
 
 def test_point_labels_are_found_by_any_name(tmp_path: Path) -> None:

@@ -92,12 +92,15 @@ def save_evaluation(
         samples=COUNT,
         entries=(TOP1, LOSS),
         measures={"top1": Interval(top1, top1 - 0.2, top1 + 0.1), "loss": Interval(float(losses.mean()))},
-        per_class={"Recall": tuple(Interval(float(confusion[c, c]) / EACH, 0.1, 0.9) for c in range(3))},
+        per_class={"Recall": tuple(Interval(float(confusion[c, c]) / EACH, c / 10, 0.8 + c / 10) for c in range(3))},
         confusion=tuple(tuple(row) for row in confusion.tolist()),
         resamples=40,
         calibration=Calibration(
             ece=Interval(0.062, 0.05, 0.07),
-            bins=(ReliabilityBin(low=0.6, high=0.8, count=COUNT, confidence=0.7, accuracy=top1),),
+            bins=(
+                ReliabilityBin(low=0.6, high=0.8, count=COUNT, confidence=0.7, accuracy=top1),
+                ReliabilityBin(low=0.8, high=1.0, count=0, confidence=None, accuracy=None),
+            ),
             temperature=1.4,
             ece_before=0.06,
             ece_after=0.02,

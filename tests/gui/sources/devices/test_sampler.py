@@ -124,7 +124,10 @@ def test_sampler_sends_request_again_after_restart(make: Make, qtbot: QtBot, mon
 
 
 EXPLAINED = {
-    "arguments": ["-c", "import sys; sys.stderr.write('first\\n' * 5000 + 'last words'); sys.exit(7)"],
+    "arguments": [
+        "-c",
+        "import os, sys; sys.stderr.write('first\\n' * 5000 + 'in ' + os.environ['LC_ALL']); sys.exit(7)",
+    ],
     "explain": lambda code, output: f"It ended with {code} after {output.splitlines()[-1]}.",
 }
 
@@ -133,10 +136,13 @@ EXPLAINED = {
     ("options", "error"),
     [
         ({"program": "no-such-program", "arguments": []}, "“no-such-program” was not found"),
-        (EXPLAINED, "It ended with 7 after last words."),
+        (EXPLAINED, "It ended with 7 after in C."),
     ],
 )
-def test_sampler_explains_exit(make: Make, qtbot: QtBot, options: dict[str, object], error: str) -> None:
+def test_sampler_explains_exit(
+    make: Make, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, options: dict[str, object], error: str
+) -> None:
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
     sampler = make(**options)
     with qtbot.waitSignal(sampler.error_changed) as received:
         sampler.start()
