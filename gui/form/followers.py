@@ -148,7 +148,7 @@ class ModelFollower(QObject):
         self.is_active = False
         self.reason = ""
         self._rows, self._environment, self._disk, self._recipes = rows, environment, disk, recipes
-        self._is_choosing = False
+        self._is_choosing = False  # True while the default is being set
         for name in _FIELDS:
             rows[name].edited.connect(self._on_edited)
             rows[name].reset.clicked.connect(self._on_reset)

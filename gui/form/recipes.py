@@ -90,7 +90,7 @@ class RecipeFollower(QObject):
         """Batch size and learning rate of the recipe, if the learning rate was scaled for the user's batch size."""
         self._is_chosen = True  # False while the recommended recipe is followed
         self._is_following = False  # True while the recipe's values are being set
-        self._must_detect_overrides = False  # True for a new job until its changes are known
+        self._must_detect_overrides = False  # True for a loaded job until its changes are known
         self._report: DatasetReport | None = None
         self._offered: list[tuple[str, str, str]] = []
         for name in (*SETTABLE, "recipe"):

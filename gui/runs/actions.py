@@ -152,13 +152,10 @@ class DeletingBar(TrashBar):
             self.work(lambda: sum(map(holding, folders), Holding()), lambda held: self._confirm(held, active))
         else:
             it, them = ("it is", "it") if len(runs) == 1 else ("they are", "them")
-            self.say(
+            self.show_note(
                 tr("Can't delete {runs}: {it} still running. Stop {them} first.").format(
                     runs=_title(runs), it=it, them=them
-                ),
-                "info",
-                "",
-                tr("Close"),
+                )
             )
         self.no.setFocus()
 

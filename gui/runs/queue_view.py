@@ -236,9 +236,7 @@ class QueueView(QWidget):
     def _remove(self) -> None:
         position = self._removed = self.current()
         if position is not None:
-            self.removal.say(
-                tr("Removing “{name}” from the queue…").format(name=position.name), "info", "", tr("Close")
-            )
+            self.removal.show_note(tr("Removing “{name}” from the queue…").format(name=position.name))
             self.removal.no.setFocus()
             removed = partial(self._on_removed, position)
             in_background(lambda: take_out(position.folder), self, removed, self._on_removal_failed)

@@ -85,6 +85,7 @@ def read_samples(kept: KeptEvaluation) -> SampleTable:
         raise DamagedEvaluation(f"{file} can't be read: its columns differ in length")
     for name in ("losses", "correct", "confidence"):
         columns[name] = None if columns[name] is None else np.array(columns[name], np.float64)
+    # Without several classes per sample, arrays of class indices make filtering fast.
     single = all(_single(columns[name]) for name in ("true", "predicted"))
     return SampleTable(
         **{name: column for name, column in columns.items() if column is not None},

@@ -50,7 +50,7 @@ class SettingsTree(TreeWidget):
         super().clear()
 
     def fit(self) -> None:
-        """Fit the columns to the labels and to the view."""
+        """Fit the columns to the labels and to the view. In a narrow view, values are in the column of the labels."""
         texts = self.fontMetrics()
         labels = max((texts.horizontalAdvance(item.data(0, _LABEL)) for item in self._lines), default=0)
         width = 2 * self.indentation() + labels + theme.scaled(_GAP)

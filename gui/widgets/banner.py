@@ -93,6 +93,10 @@ class QuestionBar(Banner):
         super().__init__(yes, no, name=name, parent=parent)
         self.yes, self.no = yes, no
 
+    def show_note(self, text: str, severity: Severity = "info") -> None:
+        """Show `text` without a question. `no` closes the bar, and `yes` is hidden."""
+        self.say(text, severity, "", tr("Close"))
+
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() == Qt.Key.Key_Escape:
             self.no.click()

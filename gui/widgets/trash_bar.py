@@ -48,14 +48,14 @@ class TrashBar(QuestionBar):
         """Call `trash` for each of `items` on a worker thread. `title` describes them, as in "2 runs"."""
         if self.is_busy:
             return
-        self.say(tr("Moving {title} to the trash…").format(title=title), "info", "", tr("Close"))
+        self.show_note(tr("Moving {title} to the trash…").format(title=title))
         self.no.setFocus()
         self.work(partial(_attempt, trash, items), partial(self._on_moved, title, len(items)))
 
     def undo(self) -> None:
         """Move back the items that were moved last, even if the bar has been closed."""
         if not self.is_busy and self._moved:
-            self.say(tr("Putting back…"), "info", "", tr("Close"))
+            self.show_note(tr("Putting back…"))
             self.work(partial(_attempt, put_back, self._moved), self._on_restored)
 
     def accept(self) -> None:
@@ -80,7 +80,7 @@ class TrashBar(QuestionBar):
 
         def on_failed(error: Exception) -> None:
             self._work = None
-            self.say(tr("Couldn't finish: {error}").format(error=describe_error(error)), "warning", "", tr("Close"))
+            self.show_note(tr("Couldn't finish: {error}").format(error=describe_error(error)), "warning")
             raise error
 
         self._work = in_background(function, self, on_done, on_failed)

@@ -162,8 +162,8 @@ class Tile(QFrame):
         self._group = group
         self._energy = energy
         self.title = heading_label()
-        self.chip = styled(ElidedLabel(), "muted")
-        self.who = ElidedLabel()
+        self.chip = styled(ElidedLabel(), "muted")  # name of the GPU
+        self.who = ElidedLabel()  # users of the GPU
         self.who.hide()
         self.who.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
         self.state = ElidedLabel()

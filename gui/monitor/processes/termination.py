@@ -154,7 +154,7 @@ class EndingBar(QuestionBar):
         self._done = "killed" if kill else "asked"
         self._since.start()
         self._poll_timer.start()
-        self.say(f"{_name(line)} was {'killed' if kill else 'asked to end'}…", "info", "", tr("Close"))
+        self.show_note(f"{_name(line)} was {'killed' if kill else 'asked to end'}…")
         self.no.setFocus()
 
     def _poll(self) -> None:
@@ -192,7 +192,7 @@ class EndingBar(QuestionBar):
     def _finish(self, text: str, severity: Severity) -> None:
         """Show the final result."""
         self._poll_timer.stop()
-        self.say(text, severity, "", tr("Close"))
+        self.show_note(text, severity)
 
 
 def _name(line: ProcessRow) -> str:

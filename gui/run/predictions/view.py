@@ -212,7 +212,7 @@ class SampleStrip(QListWidget):
         super().__init__(parent)
         self._folder = Path()
         self._samples: tuple[PredictedSample, ...] = ()
-        self._thumbnails: dict[str, QPixmap | None] = {}  # by file name, None without a file, null if unreadable
+        self._thumbnails: dict[str, QPixmap] = {}  # by file name, null if unreadable
         self._pending: list[str] = []  # file names to read
         self.setAccessibleName(tr("Samples"))
         self.setFlow(QListView.Flow.LeftToRight)
