@@ -54,7 +54,7 @@ from engine.tasks.registry import TASKS
 DESCRIBED_CLASSES = 10
 """Number of classes for describing a model from a library or plug-in in the catalogue.
 
-It is used if the model's task doesn't set a number.
+It is used if the model's task doesn't set the number of classes.
 """
 CATALOGUE_FILE = Path(resources.__path__[0]) / "catalogue.json"
 

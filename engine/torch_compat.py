@@ -155,8 +155,8 @@ def _backward_of_weights(_: Iterator[nn.Parameter], groups: list[dict[str, Any]]
     """Compute the gradients of weights from data that the backward pass for inputs has stored, and accumulate them.
 
     Each of the `groups` has weights that are reached through the same graph nodes, `intermediates`. `grads` has the
-    gradients of these nodes' outputs. If a node precedes another one in the graph, its gradient already includes the
-    contribution of the other one.
+    gradients of these nodes' outputs. If one node precedes another in the graph, the gradient of the first already
+    includes the contribution of the second.
     """
     for group in groups:
         saved = list(zip(group.pop("intermediates"), group.pop("grads"), strict=True))

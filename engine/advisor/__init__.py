@@ -1,1 +1,1 @@
-"""Short trials that find the best learning rate, batch size, strategy, cuts and other settings for a job."""
+"""Short trials that find the best learning rate, batch size, strategy, pipeline stages and other settings for a job."""

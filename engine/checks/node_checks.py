@@ -38,7 +38,7 @@ _EQUAL_IF_INSTALLED = (
 )
 """Packages that only some runs use. Their versions must be equal on the machines that have them."""
 _REQUIRED = {"footplate", "python", "torch", "nccl", *_EQUAL_PACKAGES}
-"""Names in `versions` that each machine must have if another one has them."""
+"""Names in `versions` that all machines must have if one of them has them."""
 _TITLES = {
     "footplate": "Footplate",
     "python": "Python",

@@ -247,7 +247,7 @@ _SCHEDULES = {
 
 
 def batch_problems(job: Job, strategy: StrategyEntry) -> list[Problem]:
-    """Return the problems with dividing the batch of a strategy that cuts the model into stages.
+    """Return the problems with dividing the batch under a strategy that splits the model into stages.
 
     Stages have static shapes, so all microbatches must have the same size.
     """
@@ -355,7 +355,7 @@ def stage_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | None, 
 
 
 def cut_problems(job: Job, model: ModelEntry | None, arranged: Layout) -> Iterator[Problem]:
-    """Yield the problems with the cut points that the job sets."""
+    """Yield the problems with the job's points at which a pipeline splits the model."""
     cuts = job.parallel.cuts
     if not cuts or (model is not None and model.uncuttable):
         return

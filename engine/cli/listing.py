@@ -86,7 +86,7 @@ def add_recipes(parser: argparse.ArgumentParser) -> None:
 
 
 def recipes(options: argparse.Namespace) -> int:
-    """List all recipes, and the problems with recipe files of the user."""
+    """List all recipes, and the problems with the user's recipe files."""
     known = load_recipes()
     if options.json:
         say(*(ENCODE.encode(msgspec.to_builtins(recipe)).decode() for recipe in (*known.all, *known.broken)))

@@ -143,7 +143,7 @@ class ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     Attributes:
         image_size: Default side length of square images in pixels.
         min_image_size: Minimum side length in pixels.
-        split_points: Points at which a pipeline may cut the model, in order.
+        split_points: Points at which a pipeline may split the model, in order.
         uncuttable: Reason why the model has no split points.
         blocks: Number of repeated blocks, the units of activation checkpointing and sharding, or 0 for none.
         tied: Parameters that share memory with others.

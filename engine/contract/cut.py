@@ -29,7 +29,7 @@ class Segment(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
     activation_bytes: int
     """Bytes saved for the backward pass, including the output but not the input and the parameters."""
     output_bytes: int
-    """Bytes that are sent forward if the model is cut after this segment. Their gradient has the same size."""
+    """Bytes that are sent forward if a stage ends after this segment. Their gradient has the same size."""
     first_module: str = ""
     """Dotted path of the first submodule."""
 

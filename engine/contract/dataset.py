@@ -39,7 +39,7 @@ class SplitReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         counts: Number of readable images by class name. If images have several classes, the number of inspected images
             with each class.
-        is_drawn: True if the folder has no such split, so that it is drawn from the training images.
+        is_drawn: True if the folder has no such split, so that it is sampled from the training images.
         total: Number of images, if images have several classes.
         shares: Fraction of the inspected pixels that belong to each class.
         objects: Number of annotated objects of each class in the inspected images.

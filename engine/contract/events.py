@@ -113,7 +113,7 @@ class Planned(Event, tag="planned", kw_only=True):
     parameters: int
     trainable_parameters: int
     cut: Cut | None = None
-    """Stages and their measured costs, if the strategy cuts the model."""
+    """Pipeline stages and their measured costs, if the strategy splits the model."""
     shares: tuple[float, ...] = ()
     """Fraction of every batch per rank. The fractions sum to 1. Empty if all are equal."""
     preprocessing: Preprocessing | None = None

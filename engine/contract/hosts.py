@@ -98,7 +98,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def hosts() -> tuple[Host, ...]:
-    """Return the machines in the list, in order, or () if it can't be read.
+    """Return the machines in the user's list, in order, or () if the list can't be read.
 
     This machine is included if it has an entry.
     """
@@ -106,7 +106,7 @@ def hosts() -> tuple[Host, ...]:
 
 
 def read_hosts() -> tuple[tuple[Host, ...], Problem | None]:
-    """Read the list of machines. If it can't be read, return a problem."""
+    """Read the user's list of machines. If it can't be read, return a problem."""
     file = paths.home() / "hosts.toml"
     try:
         values: Any = tomllib.loads(read_file(file).decode())
@@ -122,7 +122,7 @@ def read_hosts() -> tuple[tuple[Host, ...], Problem | None]:
 
 
 def save_hosts(found: tuple[Host, ...]) -> None:
-    """Write the list of machines. Raises OSError."""
+    """Write the user's list of machines. Raises OSError."""
     values = {"host": [msgspec.to_builtins(host) for host in found]}
     paths.write_atomically(paths.make_home() / "hosts.toml", tomli_w.dumps(values).encode())
 

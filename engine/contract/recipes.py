@@ -313,7 +313,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 class InvalidRecipe(msgspec.Struct, frozen=True):
-    """Invalid recipe file of the user."""
+    """Invalid recipe file among the user's recipes."""
 
     id: str
     path: str
@@ -372,7 +372,7 @@ def recipes_folder() -> Path:
 
 
 def load_recipes() -> Recipes:
-    """Return the built-in recipes and those of the user, with the files that can't be used."""
+    """Return the built-in and the user's recipes, and the files that can't be used."""
     custom, broken, taken = [], [], {recipe.id for recipe in builtin_recipes()}
     for path in _user_files():
         recipe, problems = read_recipe(path)
@@ -429,7 +429,7 @@ class _Reader:
     def struct(
         self, content: Mapping[str, Any], kind: type[msgspec.Struct], where: str, but: tuple[str, ...] = ()
     ) -> Any:
-        """Return the valid fields in `content` by name, converted to the types in `kind`, and report the others.
+        """Return the valid fields in `content` by name, converted to the types in `kind`, and report invalid ones.
 
         `where` is the prefix for field names in messages, or "" for the top level of the file. `but` lists the fields
         of `kind` that a file must not set.

@@ -62,7 +62,7 @@ Value = Scalar | tuple[int | str, ...]
 Sampler = Literal["tpe", "random", "grid", "nsgaii"]
 """Method that chooses the settings for the next trial.
 
-"tpe" is a tree-structured Parzen estimator (Bergstra et al. 2011). "random" draws random settings. "grid" tries all
+"tpe" is a tree-structured Parzen estimator (Bergstra et al. 2011). "random" chooses random settings. "grid" tries all
 combinations in random order. "nsgaii" is NSGA-II (Deb et al. 2002), for several goals.
 """
 Pruner = Literal["hyperband", "halving", "median", "none"]
@@ -143,9 +143,9 @@ class Search(_Struct, frozen=True, kw_only=True):
         space: Dimensions by the name of the job field, or "options.NAME".
         devices: Devices that are distributed among trials. len(devices) / devices_per_trial trials run at once. To run
             several trials on the CPU, repeat "cpu".
-        confirm: Number of repeats for the best trials and the unchanged job when the budget is used up, each with
-            another seed of the job. Only the mean of the repeats decides which trial is the best, because the best of
-            many single results is partly luck.
+        confirm: Number of repeats for the best trials and the unchanged job when the budget is used up, each with a
+            different seed. Only the mean of the repeats decides which trial is the best, because the best of many
+            single results is partly luck.
         seed: Seed of the sampler. A trial's settings depend on its number and on the results known when it was chosen.
         best_epochs: Epochs for the final training with the best settings, or None for those of a trial.
         keep_checkpoints: Keep the checkpoints of all trials, not only those of the best, the Pareto front and

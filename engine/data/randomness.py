@@ -49,8 +49,8 @@ class RandomStreams:
     """Random number streams for a run with `seed`, 0 to 2**31 - 1.
 
     Streams with different seeds or purposes neither coincide nor overlap, apart from collisions in 64 bits (32 bits for
-    torch's CPU generators). Only initial weights don't use a stream. They are drawn after `torch.manual_seed(seed)`, so
-    that they are the same as in any other script.
+    torch's CPU generators). Only initial weights don't use a stream. They are generated after
+    `torch.manual_seed(seed)`, so that they are the same as in any other script.
     """
 
     seed: int

@@ -31,7 +31,7 @@ Those that stand for undecodable bytes of a file name (PEP 383) do not match.
 class Split(Protocol):
     """Interface for splits of a dataset. Each kind of annotations has a separate class.
 
-    `is_drawn` is True if the split was drawn from the training samples and does not exist in the folder.
+    `is_drawn` is True if the split was sampled from the training samples and does not exist in the folder.
     """
 
     @property

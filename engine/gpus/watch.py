@@ -30,7 +30,7 @@ class Timeouts:
     rediscover_s: float = 60.0
     """Time between searches for a lost GPU."""
     back_off_s: float = 1.0
-    """Pause after the first hang or crash. It doubles with each further one."""
+    """Pause after the first hang or crash. It doubles with each further timeout."""
     stable_s: float = 60.0
     """Duration of normal operation after which earlier hangs and crashes no longer count."""
 
@@ -141,7 +141,7 @@ class NvmlWatch:
             self._failures = 0
 
     def _with_earlier_xids(self, gpu: Gpu) -> Gpu:
-        """Add the Xids that earlier readers have reported to a row.
+        """Add the Xids that earlier readers have reported to `gpu`.
 
         Each reader sees only the Xids of its lifetime.
         """

@@ -27,7 +27,7 @@ from engine.system.format import exit_words
 
 RENDEZVOUS_TIMEOUT_S = 120
 SHUTDOWN_S = 5
-"""Seconds to wait for workers to exit after another one has failed."""
+"""Seconds to wait for the other workers to exit after one has failed."""
 _CONTEXT = multiprocessing.get_context("forkserver")
 
 

@@ -235,8 +235,9 @@ def _send(connection: FileConnection, path: str, source: Path, sha256: str) -> s
 class NodeFiles:
     """Run folder on the machine of a node.
 
-    The folder belongs to this process. If a node of an earlier attempt still uses it, that node is killed. If
-    `order.run_folder` is set, it is the original folder on a shared file system, and nothing is transferred.
+    The folder belongs to this process. If a node process from an earlier start of the run still uses it, that process
+    is killed. If `order.run_folder` is set, it is the original folder on a shared file system, and nothing is
+    transferred.
     """
 
     def __init__(self, order: NodeOrder) -> None:
@@ -249,7 +250,7 @@ class NodeFiles:
 
         Raises:
             OSError: The folder can't be created.
-            TimeoutError: The node of an earlier attempt did not exit.
+            TimeoutError: The node process from an earlier start of the run did not exit.
         """
         if self._is_copy:
             paths.make_home()
@@ -328,7 +329,8 @@ def worker_files(rank: int) -> tuple[str, str]:
 def _lock_folder(folder: Path) -> int:
     """Create the folder, lock it, and return the file descriptor of the lock.
 
-    A node of an earlier attempt that still holds the lock is killed. Raises TimeoutError if it does not exit.
+    A node process from an earlier start of the run that still holds the lock is killed. Raises TimeoutError if it does
+    not exit.
     """
     path = folder / _LOCK
     deadline = time.monotonic() + _LOCK_TIMEOUT_S

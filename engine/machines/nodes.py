@@ -1,4 +1,4 @@
-"""Connections of the supervisor to all machines of a run in one attempt.
+"""Connections of the supervisor to all machines of a run, for one start of the workers.
 
 The supervisor compares the machines, copies files, and runs the workers there.
 """
@@ -127,7 +127,7 @@ class Node:
 
 
 class Nodes:
-    """Machines of one attempt, in the order of the job's devices.
+    """Machines that take part in one start of the workers, in the order of the job's devices.
 
     Call `poll` often. Once all machines are connected to each other, their workers join the group given to `launch`.
 
@@ -137,7 +137,8 @@ class Nodes:
         selector: Selector that the caller polls.
         on_event: Receives events for the log.
         on_samples: Receives samples of the machines' devices.
-        attempt: Number of the attempt, counted from 0. In later attempts, the run waits for an unreachable machine.
+        attempt: Number of this start of the workers, counted from 0. In restarts, the run waits for an unreachable
+            machine.
         job_without: Function that returns a job which does not need the named machine, or the reason why the run has to
             wait for it.
     """

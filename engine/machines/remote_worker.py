@@ -44,7 +44,7 @@ class RemoteWorker:
         self._on_readable()
 
     def set_exit_code(self, exit_code: int | None) -> None:
-        """Set the exit code of the worker. It is None if the worker was stopped because of another one."""
+        """Set the exit code of the worker. It is None if the worker was stopped because another worker failed."""
         self.because_of_another = exit_code is None
         self.exit_code = -9 if exit_code is None else exit_code
 

@@ -99,7 +99,7 @@ def lone_size(model: nn.Module, channels: int, *, smallest: int, usual: int) -> 
 
 
 def _map_sides(model: nn.Module, channels: int, image_size: int) -> dict[int, int]:
-    """Return the longer side of the smallest feature map that each BatchNorm normalizes, by the number of the layer.
+    """Return the longer side of the smallest feature map that each BatchNorm normalizes, by the index of the layer.
 
     The images have sides of `image_size` px.
     """

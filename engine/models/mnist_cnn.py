@@ -13,7 +13,7 @@ MIN_SIZE = 12
 class MnistCnn(nn.Module):
     """Network from github.com/pytorch/examples (mnist/main.py), for images [n, channels, s, s] with s of at least 12.
 
-    It differs from the example in two ways. It has no dropout, whose random numbers are drawn per process, so that
+    It differs from the example in two ways. It has no dropout: its random numbers are generated per process, so
     training would depend on how a batch is divided among devices. Its pooling adapts to the image, so that every size
     results in the 12 x 12 map that the example has for 28 px.
     """

@@ -86,7 +86,7 @@ def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
 
 
 def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
-    """Build the model of a job, without pretrained weights, and check the output of a user's model.
+    """Build the model of a job, without pretrained weights, and check its output if it is a user's model.
 
     Raises TaskError.
     """

@@ -1,1 +1,1 @@
-"""Layout of a job's ranks, and cut of its model into stages. It is pure arithmetic, without torch and Qt."""
+"""Layout of a job's ranks, and the split of its model into pipeline stages. Pure arithmetic, without torch and Qt."""

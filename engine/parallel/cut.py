@@ -1,4 +1,4 @@
-"""Cut of a model into stages, with the costs of the segments between split points, and the best cuts.
+"""Cut of a model into pipeline stages, with the costs of the segments between split points, and the best cuts.
 
 This is pure data and arithmetic, so that the window can show and move a cut without torch.
 `engine.strategies.pipelining.stage_costs` measures the costs.

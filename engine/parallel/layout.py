@@ -34,7 +34,7 @@ class Layout(NamedTuple):
         return len(self.stage_ranks)
 
     def stages_at(self, group_rank: int) -> tuple[int, ...]:
-        """Return the numbers of the stages on the rank with index `group_rank`, in the order of computation."""
+        """Return the indices of the stages on the rank with index `group_rank`, in the order of computation."""
         return tuple(stage for stage, holder in enumerate(self.stage_ranks) if holder == group_rank)
 
 

@@ -21,7 +21,7 @@ _PEER_LOST = re.compile(
 )
 
 CERTAIN, LIKELY, FOLLOWING = 0, 1, 2
-"""Weights of a failure that is certainly the cause, is probably the cause, or may be a consequence of another one."""
+"""Weights of a failure that is certainly the cause, is probably the cause, or may follow from another failure."""
 
 
 class Failure(NamedTuple):

@@ -26,7 +26,7 @@ from engine.system import plugins
 from engine.system.private_network import PrivateNetwork
 
 SETTLE_S = 0.5
-"""Seconds to wait for the cause after a failure that may be a consequence of another one."""
+"""Seconds to wait for the root cause after a failure that may be a consequence of another failure."""
 LINGER_S = 10.0
 """Maximum time to wait for workers to exit after their last message, in seconds."""
 PRIVATE = "The ranks are connected by a private network, which other users of this machine can't reach."

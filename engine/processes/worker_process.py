@@ -47,7 +47,7 @@ FromWorker = AnyEvent | Heartbeat | WorkerDone
 
 
 class Worker(Protocol):
-    """Interface of a group's workers, which run on this machine or on another one.
+    """Interface of a group's workers, which run on this machine or on a remote one.
 
     `pid` is 0 on another machine. `channel` is None after the last message. `because_of_another` is True if the worker
     was stopped because of another worker, so that its exit is not the cause of a failure.

@@ -1,7 +1,4 @@
-"""Consent of the user to run model files, recorded by path and content.
-
-It is not stored in run folders, because others may be able to write there.
-"""
+"""User's consent to running model files, recorded by path and content."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ class Notice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         text: Text of the notification.
         folder: Run folder, in which the command runs.
         desktop: True to show the notification on the desktop.
-        command: Command line of the user, or "" for none.
+        command: User's command line, or "" for none.
         variables: Environment variables for the command.
     """
 

@@ -160,7 +160,7 @@ class _SharedAttention(nn.MultiheadAttention):
 class _SharedDropout(nn.Dropout):
     """Dropout on this rank's slice of the last dimension.
 
-    All ranks draw the complete mask from the same random numbers, so that it equals the mask of a single device.
+    All ranks compute the complete mask from the same random numbers, so that it equals the mask of a single device.
     """
 
     ranks: int

@@ -1,4 +1,4 @@
-"""Strategy that cuts the model into parts on several devices, which compute one after another."""
+"""Strategy that splits the model over several devices, which compute one after another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Strategy that cuts the model into stages on several devices, and sends each batch through them in microbatches."""
+"""Strategy that splits the model into stages on several devices, and sends microbatches through them."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class Pipeline(Distributed):
 
     All batches have the same shape: smaller ones are padded to complete microbatches, and the loss and metrics ignore
     the padding. BatchNorm normalizes each microbatch separately, as on a single device with the same microbatches.
-    Dropout draws from one random stream per rank, in the order of the schedule's forward passes. With one stage per
-    rank, this is the order of the microbatches.
+    Dropout takes its random numbers from one stream per rank, in the order of the schedule's forward passes. With one
+    stage per rank, this is the order of the microbatches.
 
     On a mesh with replicas, each pipeline processes a part of every batch and divides its losses by the size of the
-    global batch. All pipelines have the same cut. After the schedule, gradients are summed over the replicas. This
+    global batch. All pipelines have the same stages. After the schedule, gradients are summed over the replicas. This
     works for all schedules, whereas DistributedDataParallel computes wrong gradients if a schedule divides the backward
     pass (pytorch#144530). BatchNorm's running statistics of the first replica are broadcast before an evaluation, and
     saved in checkpoints.
@@ -107,10 +107,10 @@ class Pipeline(Distributed):
             self.group, self.peers = mesh.get_group("pipeline"), mesh.get_group("replicate")
 
     def wrap(self, model: nn.Module, objective: Objective, shape: tuple[int, ...], resolved: ResolvedJob) -> None:
-        """Cut the model into stages, and place this rank's stages on its device.
+        """Split the model into stages, and place this rank's stages on its device.
 
         Each stage has two graphs that share weights and buffers: one for training and one for evaluation. Raises
-        StrategyError if the model can't be cut.
+        StrategyError if the model can't be split.
         """
         super().wrap(model, objective, shape, resolved)
         self._blank_target = objective.blank_targets(torch.empty(1, *shape))[0]

@@ -21,9 +21,9 @@ from engine.torch_compat import buffers_of
 def recomputed(function: Callable[..., Any], module: nn.Module) -> Callable[..., Any]:
     """Wrap `function`, which calls `module`, so that only its inputs are stored and it runs again in the backward pass.
 
-    The second run draws the same random numbers as the first. It uses temporary copies of the buffers with the values
-    that they had before the first run. So BatchNorm updates its statistics only once, and results that depend on a
-    changing buffer stay the same. If no gradients are computed, `function` is called unchanged.
+    The second run generates the same random numbers as the first. It uses temporary copies of the buffers with the
+    values that they had before the first run. So BatchNorm updates its statistics only once, and results that depend on
+    a changing buffer stay the same. If no gradients are computed, `function` is called unchanged.
     """
 
     def call(*inputs: Any, **options: Any) -> Any:

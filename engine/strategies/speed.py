@@ -24,7 +24,7 @@ WARM_UP = 2
 TIMED = 5
 """Number of timed steps. Their median counts."""
 EVEN = 0.05
-"""Maximum relative difference between the ranks' speeds that is ignored. All ranks then get equally many images.
+"""Maximum relative difference between the ranks' speeds that is ignored. All ranks then get the same number of images.
 
 Measurements vary by that much.
 """

@@ -77,7 +77,7 @@ class TensorParallel(FullySharded):
     def _refuse_unequal_gpus(self, model: nn.Module) -> None:
         """Raise StrategyError if the model has dropout and the GPUs are of different types.
 
-        Such GPUs draw different masks, since the layout of a mask depends on the number of multiprocessors
+        Such GPUs generate different masks, since the layout of a mask depends on the number of multiprocessors
         (ATen/native/cuda/Dropout.cu).
         """
         names = sorted(set(self.collectives.all_gather_objects(gpu_type(self.device))))
@@ -131,7 +131,7 @@ class TensorParallel(FullySharded):
 def gpu_type(device: torch.device) -> str:
     """Return the name and number of multiprocessors of a GPU, or "CPU".
 
-    All CPUs draw the same dropout masks, so they have one type.
+    All CPUs generate the same dropout masks, so they have one type.
     """
     if device.type != "cuda":
         return "CPU"

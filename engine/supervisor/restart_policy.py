@@ -26,7 +26,7 @@ from engine.system import paths
 ROLL_BACKS = 10
 """Maximum number of consecutive rollbacks after losses that are NaN or infinite.
 
-A new checkpoint resets the number. PaLM's training (Chowdhery et al. 2022, section 5.1) needed about 20 rollbacks in
+A new checkpoint resets the count. PaLM's training (Chowdhery et al. 2022, section 5.1) needed about 20 rollbacks in
 total.
 """
 

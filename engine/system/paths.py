@@ -154,7 +154,7 @@ def trusted_folder(folder: Path) -> Path:
 def open_private(path: str, flags: int) -> int:
     """Open a file without following links. It is an `opener` for `open`. New files are private, whatever the umask is.
 
-    A folder from other people may contain a link to any file of the user, or a FIFO without a reader. Both raise
+    A folder from other people may contain a link to any of the user's files, or a FIFO without a reader. Both raise
     OSError.
     """
     return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0), 0o600)

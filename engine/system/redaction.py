@@ -88,7 +88,7 @@ def _path_mark(path: str) -> str:
 
 
 def _of_the_machine() -> Iterable[tuple[str, str]]:
-    """Yield the names of the user and the machine, and Footplate's folders, each with its replacement."""
+    """Yield the user name, the machine name and Footplate's folders, each with its replacement."""
     for folder in (paths.home(), paths.cache_folder(), paths.runs_folder()):
         yield from ((str(folder), "<footplate>"), (os.path.realpath(folder), "<footplate>"))
     home = str(Path.home())

@@ -59,10 +59,10 @@ class Mixing(OneHot):
     """Transform that mixes each image in a batch [n, C, H, W] with the previous one.
 
     Mixup (Zhang et al. 2018, section 2) computes the weighted mean of both images, and CutMix (Yun et al. 2019, section
-    3.1) pastes a window from one into the other. The classes are mixed in the same proportion. The proportion is drawn
-    from Beta(a, a) once per batch, as in the authors' code, where a is `mixup` or `cutmix`. It depends only on (seed,
-    epoch, index of the batch), so that all ranks and resumed runs use the same value. Each rank mixes its rows of a
-    batch. If neither method is switched off with 0, one of them is chosen at random for each batch.
+    3.1) pastes a window from one into the other. The classes are mixed in the same proportion. The proportion is
+    sampled from Beta(a, a) once per batch, as in the authors' code, where a is `mixup` or `cutmix`. It depends only on
+    (seed, epoch, index of the batch), so that all ranks and resumed runs use the same value. Each rank mixes its rows
+    of a batch. If neither method is switched off with 0, one of them is chosen at random for each batch.
     """
 
     def __init__(self, classes: int, mixup: float, cutmix: float, streams: RandomStreams) -> None:
@@ -91,7 +91,7 @@ class Mixing(OneHot):
 
 
 def cut_window(height: int, width: int, fraction: float, random: np.random.Generator) -> Window:
-    """Draw a random window with the image's aspect ratio and 1 - `fraction` of its area.
+    """Choose a random window with the image's aspect ratio and 1 - `fraction` of its area.
 
     Its center may be anywhere in the image, and the area beyond the border is cut off (Yun et al. 2019, equation 2 and
     algorithm A1).

@@ -112,7 +112,7 @@ class DataLoaders:
     def _sampler(self, samples: ImageSet | SampleSet, *, shuffle: bool) -> GlobalBatchSampler:
         """Create the sampler that divides the global batches of a split among the data-parallel ranks.
 
-        If the job requests it, training images of rare classes are drawn more often.
+        If the job requests it, training images of rare classes are selected more often.
         """
         is_balanced = shuffle and self._spec.job.data.oversample and "oversample" in self._task.entry.fields
         return GlobalBatchSampler(
@@ -233,7 +233,7 @@ def image_loader(
 
 
 def _draw_side(sides: Sequence[int], streams: RandomStreams, epoch: int, batch_index: int) -> int:
-    """Draw the side length of the images in a training batch from `sides`. It is the same on all ranks.
+    """Select the side length of a batch's training images from `sides` at random. All ranks select the same.
 
     The first batch of a run has the largest images, so that insufficient memory shows at once.
     """

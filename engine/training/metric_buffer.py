@@ -15,7 +15,7 @@ from engine.strategies.base import StepResult
 
 
 class NotFinite(Exception):  # noqa: N818 - describes the loss
-    """Raised when a loss is NaN or infinite. The message names the step."""
+    """Raised when a loss is NaN or infinite. The error message names the step."""
 
     def __init__(self, step: int, what: str, saved: bool) -> None:
         checkpoint = "The last good checkpoint is kept." if saved else "No checkpoint has been saved yet."

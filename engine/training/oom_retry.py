@@ -26,12 +26,11 @@ class ResilientStep:
     """Runner of training steps that handles exhausted memory and losses that are not finite.
 
     If a single worker runs out of device memory, it repeats the step with smaller parts of the batch, which are halved
-    until they fit, and keeps the higher accumulation for the following steps. The repetition starts with the random
-    states, buffers and gradients from the beginning of the step. The training therefore equals one with the higher
-    accumulation from the start, except for the effects of smaller parts: BatchNorm normalizes each part, dropout draws
-    for each part, and sums are added in another order. If a custom model counts in attributes, it also counts the
-    passes that ran out of memory. With several workers, the step fails, because a rank can't notify the others in the
-    middle of it.
+    until they fit, and keeps the higher accumulation for the following steps. A repeated step starts with the random
+    states, buffers and gradients from its beginning. The training therefore equals one with the higher accumulation
+    from the start, except for the effects of smaller parts: BatchNorm normalizes each part, dropout draws for each
+    part, and sums are added in another order. If a custom model counts in attributes, it also counts the passes that
+    ran out of memory. With several workers, the step fails, because a rank can't notify the others in the middle of it.
 
     If the job skips steps whose losses are not finite, such a step only advances the schedule and the random states.
     All ranks skip the same steps.

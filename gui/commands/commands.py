@@ -327,7 +327,7 @@ class Menus:
         self._menu("&Help", acts.menu_groups("help"))
 
     def offer_runs(self, acts: RunActions) -> None:
-        """Add the commands for the selected runs in the list."""
+        """Add the commands for the runs that are selected in the list of runs."""
         _add_groups(
             self.selected,
             [

@@ -60,7 +60,7 @@ class CompareCurves(QWidget):
 
     @property
     def in_order(self) -> list[LinePlot]:
-        """Visible plots: losses first, then accuracies, then the others."""
+        """Visible plots: losses first, then accuracies, then all other plots."""
         order = ["loss", f"{_VALIDATION}loss", "accuracy"]
         order += [key for key in self.plots if key.startswith(_VALIDATION) and key not in order]
         order += ["images_per_second", "learning_rate"]

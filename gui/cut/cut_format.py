@@ -1,4 +1,4 @@
-"""Texts about a pipeline cut: figures, stages and balance."""
+"""Texts about the split of a model into pipeline stages: figures, stages and balance."""
 
 from __future__ import annotations
 
@@ -92,5 +92,5 @@ def describe_balance(cut: Cut, stages: Sequence[Stage]) -> str:
 
 
 def describe_origin(cut: Cut) -> str:
-    """Describe whether the user or Footplate has set the cuts."""
+    """Describe whether the user or Footplate has set the stages."""
     return tr("Automatic, from measurements") if cut.chosen else tr("Moved by hand")

@@ -1,4 +1,4 @@
-"""Diagram of a pipeline cut: a bar that is divided into stages, as wide as their times."""
+"""Diagram of a model's pipeline stages: a bar that is divided in proportion to their times."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TICK, LINE_PAD, MARGIN = 7, 5, 10
 
 
 class CutDiagram(QWidget):
-    """Diagram with the stages, ticks at possible split points, and a handle at each cut.
+    """Diagram with the stages, ticks at possible split points, and a handle between each two stages.
 
     Signals:
         cut_moved(object): the new Cut after the user has moved a handle.
@@ -215,7 +215,7 @@ class CutDiagram(QWidget):
         return [title, time, ((f"{count} parameters", count), False), memory]
 
     def _draw_ticks(self, painter: QPainter, cut: Cut) -> None:
-        """Draw a tick at each position for a cut. Positions that the active handle can reach are emphasized."""
+        """Draw a tick at each split point. Points that the active handle can reach are emphasized."""
         scheme = theme.colors()
         active = next((handle.number for handle in self.handles if handle.is_active), None)
         free = set(reachable(cut, active)) if active is not None else set()
@@ -279,7 +279,7 @@ class CutDiagram(QWidget):
 
 
 class Spot(NamedTuple):
-    """Possible position of a cut."""
+    """Position at which one stage can end and the next begin."""
 
     split_point: str
     position: float
@@ -335,7 +335,7 @@ WIDTH, GRIP_HEIGHT = 18, 22
 
 
 class Handle(QWidget):
-    """Handle on the bar that moves a cut.
+    """Handle on the bar that moves the boundary between two stages.
 
     Signals:
         stepped(int): the user wants to move the cut to the next split point, to the right (1) or left (-1).

@@ -1,4 +1,4 @@
-"""Page that measures the segments of a model, and where the user can move the cuts."""
+"""Page that measures a model's segments. The user can move the boundaries between its pipeline stages."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ OTHER_CUTS = Problem(
 
 
 class CutPage(QWidget):
-    """Page that shows the cuts of the job's model. It measures the model on request.
+    """Page that shows the pipeline stages of the job's model. It measures the model on request.
 
     Signals:
         closed(): the user wants to return to the previous page.
@@ -203,7 +203,7 @@ class CutPage(QWidget):
         )
 
     def _show_failure(self, problems: Sequence[Problem]) -> None:
-        """Show why there is no cut. The button for another try gets the focus if nothing else has it."""
+        """Show why the model has no stages. The button for another try gets the focus if nothing else has it."""
         self.cut = None
         self.title.setText(tr("The cut of the model"))
         self.subtitle.setText("")

@@ -1,4 +1,4 @@
-"""View of a measured cut: diagram, balance, table and buttons."""
+"""View of a model's measured pipeline stages: diagram, balance, table and buttons."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MIN_TABLE_HEIGHT, FRAME, _PADDING = 110, 2, 5
 
 
 class CutView(QWidget):
-    """Diagram, balance and table of a cut."""
+    """Diagram, balance and table of a model's pipeline stages."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)

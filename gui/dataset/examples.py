@@ -215,7 +215,7 @@ class ExampleList(QListWidget):
         return self.fontMetrics().height() + 2 if has_captions else 0
 
     def _fitted(self, image: QImage) -> QPixmap:
-        """Scale an image to the side length of the list. An unreadable image gives a null pixmap."""
+        """Scale an image to the side length of the list's thumbnails. An unreadable image gives a null pixmap."""
         pixmap = QPixmap.fromImage(image)
         if pixmap.isNull():
             return pixmap

@@ -45,8 +45,8 @@ def device_warnings(
 def _current_problems(gpu: Gpu, now: float, *, is_held: bool) -> tuple[Problem, ...]:
     """Return a warning if the GPU is in an alarming state or its memory is full.
 
-    Full memory is normal if a run of the user uses the GPU (`is_held`). There is no warning about a lost GPU, because
-    another check reports it as an error.
+    Full memory is normal if one of the user's runs uses the GPU (`is_held`). There is no warning about a lost GPU,
+    because another check reports it as an error.
     """
     if gpu.lost:
         return ()

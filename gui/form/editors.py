@@ -1,4 +1,4 @@
-"""Editors for the model and for its pipeline cuts."""
+"""Editors for the model and for its split into pipeline stages."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _COMPLETIONS_WIDTH = 480
 
 
 class CutsEditor(Editor):
-    """Summary of the pipeline cuts, with a button that opens their page.
+    """Summary of the split into pipeline stages, with a button that opens its page.
 
     Signals:
-        requested(): the user wants to open the page.
+        requested(): the user wants to open the page with the stages.
     """
 
     requested = Signal()

@@ -43,7 +43,7 @@ class WeightsState(NamedTuple):
 
 @dataclass(frozen=True)
 class OfferedModel:
-    """Model in the list.
+    """Model in the panel's list of models.
 
     Attributes:
         command: Command that installs missing packages, or "" if none are missing.
@@ -86,7 +86,7 @@ _ACCURACY = 4
 
 
 class OfferedModels(RowModel[OfferedModel]):
-    """Item model of the list. Recommended models are always first."""
+    """Item model of the list of models. Recommended models are always first."""
 
     columns = _COLUMNS
 

@@ -44,7 +44,7 @@ class Drawable(Protocol):
 
 @dataclass(frozen=True)
 class Mark:
-    """Vertical line that marks the start of something in the plots of a group, or its end if `ends`.
+    """Vertical line that marks the start of something in the plots of a group, or its end if `ends` is True.
 
     Attributes:
         x: Position on the horizontal axis.

@@ -42,7 +42,7 @@ class CheckpointEditor(ChoiceEditor):
         self.refresh()
 
     def refresh(self) -> None:
-        """Reload the list."""
+        """Reload the list of checkpoints."""
         if self._run is not None:
             in_background(
                 partial(checkpoints_of, self._run), self, partial(self._show_checkpoints, self._run), ignore_os_error

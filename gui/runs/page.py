@@ -1,4 +1,4 @@
-"""Page with all runs: the queue, the list, and the details of the selected run."""
+"""Page with all runs: the queue, the list of runs, and the details of the selected run."""
 
 from __future__ import annotations
 
@@ -292,7 +292,7 @@ class RunsPage(QWidget):
     def fork(self, run: RunFolder) -> None:
         """Prefill the form with a new run that starts from the last checkpoint of `run`.
 
-        The run doesn't need to be in the list.
+        The run doesn't need to be in the list of runs.
         """
         in_background(lambda: to_fork(run.summary()), self, self.prefill_requested.emit, self._on_prefill_failed)
 

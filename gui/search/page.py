@@ -1,4 +1,4 @@
-"""Page for searches: the list, the view of a search, and the form for a new one."""
+"""Page for searches: the list of searches, the view of one search, and the form for a new one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _EMPTY = tr(
     "No searches yet.\n\nA search trains the job in the form many times\nwith different settings, and finds the best."
 )
 NONE, LIST, ONE, FORM = range(4)
-"""Indices of the stacked pages: no searches, the list, a search, the form."""
+"""Indices of the stacked pages: no searches, the list of searches, one search, the form."""
 
 
 class SearchPage(QWidget):
@@ -151,7 +151,7 @@ class SearchPage(QWidget):
             self.view.table.setFocus()
 
     def _on_lost(self, reason: str) -> None:
-        """Show the list, because the opened search can't be read."""
+        """Show the list of searches, because the opened search can't be read."""
         self.show_list()
         self.notice.say(reason)
 

@@ -40,7 +40,7 @@ class SearchPlots(QWidget):
     """Plots of a search. They are drawn one at a time between events, so that the window stays responsive.
 
     Signals:
-        picked(int): the user has clicked the point of the trial with this number.
+        picked(int): the user has clicked the point of the trial with the given number.
     """
 
     picked = Signal(int)

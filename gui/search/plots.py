@@ -33,7 +33,7 @@ class TrialPlot(ThemedPlot):
     reused, because creating them takes most of the drawing time.
 
     Signals:
-        picked(int): the user has clicked the point of the trial with this number.
+        picked(int): the user has clicked the point of the trial with the given number.
 
     Attributes:
         title: Title above the plot.

@@ -102,7 +102,7 @@ WAYLAND_KEYBOARD = Keyboard(press=_wtype, type=lambda text: ["wtype", "-d", "8",
 
 
 class Desktop:
-    """Desktop of a user, on which programs can be started.
+    """User's desktop, on which programs can be started.
 
     Attributes:
         home: Home folder of the user.

@@ -354,7 +354,7 @@ class RealRun:
         return found
 
     def kill_all(self) -> None:
-        """Kill all processes of the run before any of them can react to the death of another one."""
+        """Kill all processes of the run before any of them can react to the death of another process."""
         for process in self.processes():
             kill(process.pid)
 

@@ -1,4 +1,4 @@
-"""Icons. They must follow the current color scheme even if they were created in another one."""
+"""Icons. They must follow the current color scheme even if they were created under a different one."""
 
 from __future__ import annotations
 

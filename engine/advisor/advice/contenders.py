@@ -57,7 +57,7 @@ class Contender:
         """Time that a step waits for its data, in seconds.
 
         On a CPU, the same cores read the data and compute, so it is the full time for reading. On a GPU, data is read
-        during the previous step, so it is the time by which reading takes longer than the step.
+        during the previous step, so only the time by which reading exceeds the step counts.
         """
         if self.measured is None or not self.measured.load_rate or not self.steps:
             return 0.0

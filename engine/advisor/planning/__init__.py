@@ -1,1 +1,1 @@
-"""Search for the best cuts of a job's model, by measurements on its devices."""
+"""Search for the best split of a job's model into pipeline stages, by measurements on the job's devices."""

@@ -1,4 +1,4 @@
-"""Program ``python -m engine.advisor.planning``, which finds the best cuts for the model of a job.
+"""Program ``python -m engine.advisor.planning``, which finds the best pipeline stages for a job's model.
 
 The order is a `Job`. The process exits on an interrupt, and when its parent exits or closes the output.
 """

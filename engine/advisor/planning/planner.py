@@ -51,10 +51,10 @@ OnProgress = Callable[[float, str], object]
 
 
 def plan(job: Job, threads: int, progress: OnProgress) -> Cut:
-    """Find the cuts for `job` on the devices of its first replica. Raises OrderError.
+    """Find the best split of the job's model into pipeline stages for the devices of its first replica.
 
     A worker on the CPU uses `threads` threads. Weights are initialized instead of loaded, since their values don't
-    affect the costs.
+    affect the costs. Raises OrderError.
     """
     entry = STRATEGIES[job.resolved_strategy].entry
     if not entry.cuts_model:

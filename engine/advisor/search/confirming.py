@@ -51,7 +51,7 @@ def missing(numbers: Sequence[int], repeats: Iterable[TrialRow], confirm: int, s
 
 
 def confirmed(repeats: Iterable[TrialRow]) -> dict[int, tuple[float, ...]]:
-    """Return the values of the completed repeats, by the number of the trial that they repeat."""
+    """Return the results of the completed repeats. Keys are the numbers of the repeated trials."""
     values: dict[int, tuple[float, ...]] = {}
     for row in repeats:
         if row.repeat_of is not None and row.state == "completed" and row.values[0] is not None:

@@ -68,7 +68,7 @@ class Difference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     """Largest difference between outputs of the file and the model for one batch.
 
     `largest_output` gives the scale. For a detector, only detections found by both are compared, with boxes relative to
-    the image's side. `unmatched` counts the others.
+    the image's side. `unmatched` counts the detections found by only one of them.
     """
 
     batch_size: int

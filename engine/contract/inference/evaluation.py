@@ -49,7 +49,7 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Interval(msgspec.Struct, frozen=True, array_like=True):
     """Value with the 95% interval from a bootstrap over the samples (Efron 1979).
 
-    `low` and `high` are the 2.5th and 97.5th percentile over resamples of the same size, drawn with replacement. They
+    `low` and `high` are the 2.5th and 97.5th percentile over resamples of the same size, taken with replacement. They
     are None if there is no interval.
     """
 

@@ -44,7 +44,7 @@ RECORD = np.dtype([("path", "<u8"), ("file_bytes", "<i8"), ("mtime_ns", "<i8"), 
 """Record for one row in the index.
 
 `path` is a hash of the image's path relative to the dataset folder. `file_bytes` is 0 until the row is written.
-`aspect` is the width divided by the height of the original image.
+`aspect` is the original image's aspect ratio (width / height).
 """
 
 _POSITIVE = (1 << 63) - 1
@@ -239,7 +239,7 @@ def _hashes(files: Sequence[str], folder: str) -> npt.NDArray[np.uint64]:
 
 
 def _records(index: Path) -> npt.NDArray[np.void]:
-    """Return all complete records of an index file. A crash can leave an incomplete one at the end.
+    """Return all complete records of an index file. A crash can leave an incomplete record at the end.
 
     Returns an empty array if the file does not exist.
     """

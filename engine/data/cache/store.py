@@ -31,7 +31,7 @@ class Store(ABC):
         """
 
     def aspect(self, sample: int) -> float:
-        """Return the original width divided by the height of an image for which `find` returned True.
+        """Return the original aspect ratio (width / height) of an image for which `find` returned True.
 
         Stores for images that were not stretched may return 1.
         """

@@ -107,7 +107,7 @@ class ImageSet(ABC):
         """
 
     def load_stretched(self, index: int, size: int, channels: int) -> tuple[Tensor, float]:
-        """Return an image stretched to uint8 [channels, size, size], and its original width divided by its height.
+        """Return an image stretched to uint8 [channels, size, size], and its original aspect ratio (width / height).
 
         Raises UnreadableImage, or DatasetError if the dataset folder has disappeared.
         """

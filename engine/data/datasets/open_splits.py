@@ -68,9 +68,9 @@ def open_splits(
 ) -> Splits:
     """Open the dataset in `folder`, which must have one of the `kinds` of annotations (see `registry.KINDS`).
 
-    `val_fraction` is the fraction of the training samples to hold out, drawn with `seed`, if there is no validation
-    split. `format` and `fold` have the same meaning as the fields of the job. Raises DatasetError with all problems
-    that were found.
+    `val_fraction` is the fraction of the training samples to hold out, selected randomly with `seed`, if there is no
+    validation split. `format` and `fold` have the same meaning as the fields of the job. Raises DatasetError with all
+    problems that were found.
     """
     folder = os.path.expanduser(folder)
     found = recognize(folder, val_fraction=val_fraction, seed=seed, kinds=kinds, format=format)
@@ -159,7 +159,7 @@ def with_fold(found: RecognizedDataset, folder: str, fold: str, seed: int) -> Re
     """Return a copy of a dataset that uses one fold of its training images for validation.
 
     The `fold` "2/5" is the second of five folds. Each image is in exactly one fold, and the images of each class are
-    spread evenly over the folds. If the validation split was drawn from the training images, its images are divided
+    spread evenly over the folds. If the validation split was sampled from the training images, its images are divided
     into folds, too. A validation split that exists in the folder is not used.
     """
     fold_number = parse_fold(fold)

@@ -35,7 +35,7 @@ ENOUGH_PHOTOS = 16
 MANY = 50
 """Number of distinct values above which a mask may be a photo or a depth image instead."""
 _ODD_PALETTES = 0.1
-"""Maximum fraction of masks whose palette differs from that of the others.
+"""Maximum fraction of masks whose palette differs from that of the majority.
 
 Above it, masks are read by their colors instead of their palette indices.
 """

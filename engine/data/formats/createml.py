@@ -114,7 +114,7 @@ def _shapes(annotations: Any, place: str, faults: EntryFaults) -> list[Shape]:
 
 
 def _first(entry: dict[str, Any], keys: tuple[str, ...]) -> Any:
-    """Return the value of the first of `keys` that exists in the entry, or None if none exists."""
+    """Return the value of the first of `keys` that exists in `entry`, or None if none exists."""
     return next((entry[key] for key in keys if key in entry), None)
 
 

@@ -206,7 +206,7 @@ def _add_image(found: ShapeCollection, path: str, element: ElementTree.Element, 
 
 
 def _numbers(element: ElementTree.Element, *names: str) -> list[float]:
-    """Return the values of the attributes `names` as numbers. Raises Unfit if one is missing or not a number."""
+    """Return the values of the attributes `names` as numbers. Raises Unfit if any is missing or not a number."""
     found = []
     for name in names:
         number = as_number(element.get(name))

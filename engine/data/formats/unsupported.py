@@ -157,7 +157,7 @@ _PEEKED = 60
 _DATUMARO = re.compile(
     rb'\s*\{\s*("dm_format_version"|"info"\s*:\s*\{.{0,400}\}\s*,\s*"categories"\s*:\s*\{)', re.DOTALL
 )
-"""Pattern for the beginning of a Datumaro JSON file. Its categories are an object, while those of COCO are a list."""
+"""Pattern for the beginning of a Datumaro JSON file. Its categories are a mapping, while those of COCO are a list."""
 
 
 def _detect(tree: Tree) -> list[Detection]:

@@ -77,7 +77,7 @@ def _images(tree: Tree, path: str, split: str, lookup: ImageLookup, problems: li
 
 
 def _read_list(path: str, faults: list[str]) -> Iterator[tuple[str, list[Shape]]]:
-    """Yield the name and the boxes of each image in a list. Unusable lines are described in `faults`."""
+    """Yield the name and the boxes of each image in a list file. Unusable lines are described in `faults`."""
     text = read_text(path, MAX_TABLE_BYTES)
     name = ""
     shapes: list[Shape] = []

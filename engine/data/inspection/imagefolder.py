@@ -60,7 +60,7 @@ from engine.data.splits import (
 SAMPLE = 512
 """Maximum number of evenly spaced images that are decoded even though their first and last bytes are intact."""
 ODD_DECODED = 2048
-"""Maximum number of possibly incomplete images that are decoded. Of any further ones, only the headers are read."""
+"""Maximum number of possibly incomplete images that are decoded. Only the headers of additional ones are read."""
 CHUNK = 1024
 """Number of files that are passed to the threads at once. Otherwise, a million images would become a million tasks."""
 HEADERS_TIMED = 128
@@ -127,7 +127,7 @@ class ImageCheck:
         """Yield the reason why a file can't be read, or None, for each of the `paths`.
 
         `start` is the index of the first one. Possibly incomplete images (`_odd`) are always decoded, up to a limit.
-        Of the others, only a sample is decoded.
+        Only a sample of the others is decoded.
         """
         complete = _check_headers(paths, pool)
         checks: dict[int, Callable[[str], None]] = {}

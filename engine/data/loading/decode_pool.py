@@ -165,7 +165,7 @@ class ImageSource:
         return np.array([self._next_readable(int(sample)) for sample in samples], np.int64)
 
     def aspects(self, samples: Labels) -> npt.NDArray[np.float32]:
-        """Return the original width divided by the height of each image, float32 [n].
+        """Return the original aspect ratio (width / height) of each image, float32 [n].
 
         `decode` must have returned the indices `samples`. If `stretched` is False, all ratios are 1.
         """

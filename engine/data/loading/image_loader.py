@@ -212,7 +212,7 @@ class BatchLoader(Loader[Slot]):
         return DeviceSlot(self._capacity, self._shape, self._stream, columns)
 
     def _fill(self, slot: Slot, batch: RankSamples, epoch: int) -> StagedBatch[Slot]:
-        """Read a batch into `slot`, draw the random numbers for its augmentation, and start sending it to the device.
+        """Read a batch into `slot`, add random numbers for its augmentation, and start sending it to the device.
 
         If the split has been uploaded to the device, only the indices and the random numbers are sent.
         """

@@ -109,7 +109,7 @@ class GlobalBatchSampler(DistributedSampler[Any]):
 
 
 def balancing_chances(targets: Tensor) -> npt.NDArray[np.float64]:
-    """Return chances [N] for the samples so that each class is drawn equally often.
+    """Return chances [N] for the samples so that each class is selected equally often.
 
     `targets` are int64 [N], the class of each sample, or float [N, C], which are positive for the labels of a sample.
     In the second case, a sample has the chance of its rarest label (like the repeat factors in Gupta et al. 2019, LVIS,

@@ -1,6 +1,6 @@
 """Random numbers for augmenting each sample: an affine map, a color matrix and others. Torch-free.
 
-`RandomStreams` draws every number from (seed, epoch, sample) only, so that all strategies, any number of ranks and a
+`RandomStreams` computes every number from (seed, epoch, sample) only, so that all strategies, any number of ranks and a
 resumed run see the same images.
 
 Coordinates range from -1 (left, top) to 1 (right, bottom), as in torch's `grid_sample` without `align_corners`. An
@@ -39,9 +39,9 @@ MAX_OVERSAMPLING = 2.0
 At this ratio, `grid_sample` averages two pixels. Beyond it, pixels would be skipped.
 """
 RATIO = (3 / 4, 4 / 3)
-"""Range for the width divided by the height of a resized crop (Szegedy et al. 2015, Going deeper, section 6)."""
+"""Range for the aspect ratio (width / height) of a resized crop (Szegedy et al. 2015, Going deeper, section 6)."""
 CROP_ATTEMPTS = 10
-"""Number of attempts to draw a resized crop before the center is used, as in torchvision's RandomResizedCrop."""
+"""Number of random resized crops that are tried before the center is used, as in torchvision's RandomResizedCrop."""
 ERASED_AREA, ERASED_RATIO = (0.02, 0.33), (0.3, 3.3)
 """Ranges of the area of an erased rectangle, as a fraction of the image, and of its aspect ratio.
 
@@ -209,7 +209,7 @@ class Augmentation:
         return np.concatenate([samples[None], others]).T.ravel()
 
     def draw(self, epoch: int, samples: Labels, aspects: npt.NDArray[np.floating[Any]] | None = None) -> Drawn:
-        """Draw the random numbers for augmenting `samples` [n] in `epoch`.
+        """Generate the random numbers for augmenting `samples` [n] in `epoch`.
 
         The rows of `Drawn.numbers` are in the order that `partners` returns. `aspects` [n] are the original aspect
         ratios (width divided by height) of images that were stretched to squares, or None if the images were not
@@ -243,7 +243,7 @@ class _BatchDraws:
         self._policies: list[Numbers] = []
 
     def drawn(self) -> Drawn:
-        """Draw the numbers of all transforms and return them. May be called once."""
+        """Generate the random numbers of all transforms and return them. May be called once."""
         settings = self._augmentation
         for self._transform_index, transform in enumerate(settings.transforms):
             if transform.name != "mosaic" or self._tiles > 1:
@@ -302,7 +302,7 @@ class _BatchDraws:
     def _resized_crop(self, smallest: float, largest: float) -> None:
         """Choose a random rectangle of the image and stretch it to the output, as torchvision's RandomResizedCrop does.
 
-        Its area is a fraction of the image between `smallest` and `largest`. Area and aspect ratio are drawn up to
+        Its area is a fraction of the image between `smallest` and `largest`. Area and aspect ratio are sampled up to
         `CROP_ATTEMPTS` times until the rectangle fits in the image. If it never fits, the largest centered rectangle
         with an aspect ratio within `RATIO` is used.
         """
@@ -422,7 +422,7 @@ class _BatchDraws:
     # Policies
 
     def _trivial(self) -> None:
-        """Draw one operation and its magnitude for each sample (TrivialAugment)."""
+        """Select one operation and its magnitude at random for each sample (TrivialAugment)."""
         chosen, magnitude, sign = self._uniform(3)
         self._add_round(self._operations(chosen), TRIVIAL, np.floor(magnitude * BINS) / (BINS - 1), sign)
 
@@ -433,7 +433,7 @@ class _BatchDraws:
             self._add_round(self._operations(chosen), RAND, share, sign)
 
     def _augmix(self, severity: float) -> None:
-        """Draw the chains of operations for AugMix and their weights.
+        """Select the chains of operations for AugMix and their weights at random.
 
         The Dirichlet and beta distributions have a parameter of 1, as in the paper. The weights can therefore be
         computed from normalized exponential numbers and a uniform number.
@@ -556,7 +556,7 @@ def shear(across: Numbers, down: Numbers) -> Numbers:
 
 
 def draw_crops(margin: int, streams: RandomStreams, epoch: int, samples: Labels, *, mirror: bool) -> Labels:
-    """Draw the crops of the light augmentation, int64 [n, 3], with the columns top, left, and 1 if mirrored.
+    """Choose random crops for the light augmentation, int64 [n, 3], with the columns top, left, and 1 if mirrored.
 
     `margin` is the largest value of top and left, in pixels.
     """

@@ -1,7 +1,7 @@
 """Transforms for a batch of images on the device: crops, affine maps, colors and normalization.
 
-On a GPU they need only a few kernels per batch. `torchvision.transforms.v2` draws random numbers once per batch, so it
-can't move each image differently, and its `normalize` copies the mean and deviation to the device for every batch.
+On a GPU they need only a few kernels per batch. `torchvision.transforms.v2` generates random numbers once per batch, so
+it can't move each image differently, and its `normalize` copies the mean and deviation to the device for every batch.
 """
 
 from __future__ import annotations

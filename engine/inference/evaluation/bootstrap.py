@@ -45,7 +45,7 @@ class Resampled(NamedTuple):
 
 
 def weights_of(number: int, samples: int) -> Ints:
-    """Draw the resample with this `number`, and return how often it contains each sample, [samples]."""
+    """Return how often resample `number` contains each sample, [samples]."""
     drawn = np.random.default_rng((SEED, number)).integers(0, samples, samples)
     return np.bincount(drawn, minlength=samples)
 

@@ -22,7 +22,7 @@ _NO_VALUE = -(1 << 62)
 _BY_VALUE = re.compile(r"(?:class|value) (\d+)")
 """Pattern for names of mask or point classes that are derived from their values."""
 _TWO_VALUE_NAMES = ("background", "foreground")
-"""Names of the classes of masks that have only two values, 0 and another one."""
+"""Class names for masks that have only two values: 0 and one other value."""
 
 
 class _Renumbered(NamedTuple):

@@ -39,7 +39,7 @@ _LISTS = ("correct", "true", "predicted", "confidence")
 class WorkerResults:
     """Results for the samples of one worker, in the order of processing.
 
-    Samples are identified by their numbers, counted over all splits.
+    Samples are identified by consecutive indices over all splits.
     """
 
     samples: list[int] = field(default_factory=list)
@@ -67,7 +67,7 @@ class WorkerResults:
             self._probabilities.append(columns.probabilities)
 
     def write(self, path: Path) -> None:
-        """Write the results to a file. Raises CheckpointError."""
+        """Write the results of this worker to a file. Raises CheckpointError."""
         content: dict[str, Any] = {
             "samples": self.samples,
             "losses": self.losses,

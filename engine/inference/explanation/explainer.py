@@ -39,7 +39,7 @@ class Explained(NamedTuple):
 class Explainer:
     """Explainer that applies one method to a model.
 
-    `layer` is chosen for the first image and used for all further ones.
+    `layer` is chosen for the first image and used for all others.
     """
 
     def __init__(self, model: TrainedModel, method: Method) -> None:

@@ -23,7 +23,7 @@ from engine.tasks.base import Task
 class RecordedImages(UnlabeledImages):
     """Images whose unreadable files are recorded.
 
-    `numbers` are the numbers of the images among all files. `failed` maps the number of each unreadable file to the
+    `numbers` are the indices of these images among all files. `failed` maps the number of each unreadable file to the
     reason.
     """
 
@@ -41,7 +41,7 @@ class RecordedImages(UnlabeledImages):
 
 
 class RecordedSamples(SampleSet):
-    """Samples with the given `numbers` from a sample set, recording unreadable ones like `RecordedImages`."""
+    """Samples with the indices `numbers` from a sample set, recording unreadable ones like `RecordedImages`."""
 
     def __init__(self, samples: SampleSet, numbers: Labels) -> None:
         self._samples, self._rows = samples, numbers

@@ -246,10 +246,10 @@ class Predictor:
 
         Args:
             results: Writer for the results.
-            number: Number of the video among the sources.
+            number: Index of the video among the sources.
             images: Frames, uint8 [h, w, 3] each.
-            first: Number of the first of them in the video.
-            ended: True if the last of them is the last frame of the video.
+            first: Index of the first of these frames in the video.
+            ended: True if the video ends after these frames.
         """
         file, name = self._sources.files[number], self._sources.names[number]
         channels = self._model.channels

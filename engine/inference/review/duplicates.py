@@ -33,7 +33,7 @@ MAX_IMAGES = 100_000
 class Pair(NamedTuple):
     """Pair of duplicate images.
 
-    `first` and `second` are their numbers, and `distance` is the number of bits in which their hashes differ.
+    `first` and `second` are the images' indices, and `distance` is the number of bits in which their hashes differ.
     """
 
     first: int

@@ -1,4 +1,4 @@
-"""Table of the models of transformers that Footplate offers.
+"""Table of the models from the transformers library that Footplate offers.
 
 transformers is not imported until a model is built. The configurations are those of the published checkpoints, so that
 these can be loaded.
@@ -261,7 +261,7 @@ def _segmenter(
 ) -> Model:
     """Return a model for semantic segmentation if `semantic` is True, otherwise one for instances.
 
-    `library` is "Mask2Former" or "Eomt". `more` has further fields of the model or of its weights.
+    `library` is "Mask2Former" or "Eomt". `more` has additional fields of the model or of its weights.
     """
     more |= {"task": "segmentation", "own_loss": True} if semantic else {"task": "instance_segmentation"}
     kind, title = (f"{library}Pixels", f"{title}, semantic") if semantic else (f"{library}Instances", title)
@@ -296,7 +296,7 @@ _EOMT: dict[str, dict[str, Any]] = {
 def _eomt(
     letter: str, repository: str, accuracy: str, *, semantic: bool = False, image_size: int = 640, **changed: Any
 ) -> Model:
-    """Return an EoMT on one size of DINOv2. `changed` has further fields of its configuration."""
+    """Return an EoMT on one size of DINOv2. `changed` has additional fields of its configuration."""
     config = _EOMT[letter] | {"layerscale_value": 1e-5, "image_size": image_size} | changed
     more: dict[str, Any] = {"licence": "mit", "semantic": semantic, "image_size": image_size}
     return _segmenter("Eomt", f"EoMT-{letter}", config, f"tue-mps/{repository}", f"{accuracy}, EoMT", **more)

@@ -69,7 +69,7 @@ class CustomTask(ABC):
     def transform(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Transform a training batch on the device to the form that the model receives.
 
-        Random numbers drawn from torch here depend only on the job's seed and the index of the batch.
+        Random numbers from torch in this method depend only on the job's seed and the index of the batch.
         """
         return inputs, targets
 

@@ -55,7 +55,7 @@ class EdgeSplit:
     def select(self, which: npt.NDArray[np.bool_], *, is_drawn: bool) -> EdgeSplit:
         """Return a split with only the images and edges selected by `which`, bool [n].
 
-        `is_drawn` is True if the new split is drawn from the training images instead of having its own folder.
+        `is_drawn` is True if the new split is sampled from the training images instead of having its own folder.
         """
         rows = np.flatnonzero(which).tolist()
         return EdgeSplit([self.files[row] for row in rows], [self.edges[row] for row in rows], is_drawn)

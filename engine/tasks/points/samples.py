@@ -34,7 +34,7 @@ from engine.tasks.points.formats import PointSplit, heads
 DRAWN = 8
 """Maximum number of points in a block, as a multiple of the points in a sample.
 
-A sample is drawn from an entire block, so it covers the same area as a thinned block, as in PointCNN.
+A sample is taken from an entire block, so it covers the same area as a thinned block, as in PointCNN.
 """
 CACHE_BYTES = 2 << 30
 CACHE_FRACTION = 1 / 16
@@ -130,10 +130,10 @@ class PointBlocks(FileSamples):
         return printable(os.path.relpath(self.split.files[self._samples[index][0]], self.folder))
 
     def points_of(self, index: int) -> tuple[Labels, Flags]:
-        """Return the indices in the file of a validation sample's points, int64 [points], and a mask without fillers.
+        """Return the indices in the file of a validation sample's points, int64 [points], and a mask of regular points.
 
-        Each point of the cloud is a regular point in exactly one sample. In other samples it may be a filler. Raises
-        the exceptions of the file's reader.
+        Each point of the cloud is a regular point in exactly one sample. In other samples, it may only fill up the
+        sample. Raises the exceptions of the file's reader.
         """
         cloud, block, number = map(int, self._samples[index])
         read = self._read(cloud)
@@ -225,7 +225,7 @@ class PointBlocks(FileSamples):
         return rows, np.arange(self.points) < sizes[number]
 
     def _rotation(self, index: int, epoch: int, *, upright: bool) -> Points:
-        """Draw a random rotation matrix, float32 [3, 3], with a reflection half of the time.
+        """Choose a random rotation matrix, float32 [3, 3], with a reflection half of the time.
 
         If `upright` is True, it rotates only about the vertical axis, by any angle. Otherwise it rotates about each
         axis by at most `TILTED`.

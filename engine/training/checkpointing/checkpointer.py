@@ -301,7 +301,7 @@ class Checkpointer:
 
 
 def _resolved_job(strategy: Strategy) -> Job:
-    """Return the job with the values of accumulation, compilation and cuts that the run uses."""
+    """Return the job with the accumulation, compilation and pipeline split that the run uses."""
     return strategy.job.with_fields(
         accumulation=strategy.accumulation,
         compile="on" if is_compiled(strategy.model) else "off",

@@ -141,7 +141,7 @@ class Checkpoint:
         )
 
     def cut(self, job: Job) -> Cut | None:
-        """Return the pipeline cut of the resumed run, or None if it can't be reused.
+        """Return the resumed run's split into pipeline stages, or None if it can't be reused.
 
         It can be reused if `job`, after automatic choices, has the same devices, settings and cuts.
         """

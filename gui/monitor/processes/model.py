@@ -1,4 +1,4 @@
-"""Item model of the processes. Rows keep their identity between snapshots."""
+"""Item model of the GPU processes. Rows keep their identity between snapshots."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _NOTHING = QModelIndex()
 
 @dataclass(frozen=True)
 class Column:
-    """Column of the table.
+    """Column of the process table.
 
     Attributes:
         key: Function that returns the sort key of a row, or None or "" if it is unknown.
@@ -92,7 +92,7 @@ COMMAND = len(COLUMNS) - 1
 
 @dataclass(eq=False)
 class _Node:
-    """Node of the tree. Model indexes store its `number`, so that an outdated index finds no node."""
+    """Node of the process tree. Model indexes store its `number`, so that an outdated index finds no node."""
 
     number: int
     line: ProcessRow | None
@@ -115,7 +115,7 @@ class ProcessModel(QAbstractItemModel):
         self._known: set[int] = set()
 
     def show_lines(self, lines: Iterable[ProcessRow]) -> None:
-        """Replace the rows.
+        """Replace all rows with `lines`.
 
         Rows that exist before and after keep their indexes. Rows whose parent is missing move to the top level.
         """

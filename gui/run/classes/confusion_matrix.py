@@ -48,7 +48,7 @@ _STEPS = {
 class ConfusionMatrix(QWidget):
     """Confusion matrix with a row for each true class and a column for each predicted class.
 
-    The fill and the label of a cell show its count as a fraction of the row. Correct cells have a frame. Arrow keys and
+    The fill and the label of a cell show its count as a fraction of its row. Correct cells have a frame. Arrow keys and
     the mouse select a cell.
 
     Signals:

@@ -1,4 +1,4 @@
-"""Measurements of a run's strategy: model cut, pipeline schedule, and time per rank."""
+"""Measurements of a run's strategy: pipeline stages, schedule, and time per rank."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class StrategyView(QWidget):
         self.setMaximumHeight(max(1, self.sizeHint().height()))
 
     def _show_cut(self, data: RunData, names: Mapping[str, str]) -> None:
-        """Show the planned cut of the model unless it is already visible."""
+        """Show the model's planned pipeline stages unless they are already visible."""
         plan = data.plan
         if plan is None or plan.cut is None:
             return

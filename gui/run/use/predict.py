@@ -134,7 +134,7 @@ class PredictForm(QWidget):
         self._update_actions()
 
     def add(self, paths: Sequence[str]) -> None:
-        """Add files and folders that aren't in the list."""
+        """Add those files and folders that the list does not contain."""
         listed = set(self.paths())
         self.files.addItems([path for path in dict.fromkeys(paths) if path and path not in listed])
         self._update_actions()
@@ -287,7 +287,7 @@ class PredictResult(QWidget):
         self.skipped.show_problems((Problem("", f"{describe_error(error)}.", tr("Predict again.")),))
 
     def _on_row_chosen(self, number: int) -> None:
-        """Show the caption and, once it has been read, the drawn result or the image of a row."""
+        """Show the caption of a row and, once it has been read, the drawn result or the image."""
         predicted = self._predicted
         self._current_row = row = (
             predicted.rows[number] if predicted is not None and 0 <= number < len(predicted.rows) else None

@@ -37,7 +37,7 @@ CUDA error: out of memory on /dev/nvidia0, driver 580.65.06
 
 @pytest.fixture
 def user(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replace the names of the user and the machine by fixed ones."""
+    """Replace the user name and the machine name with fixed ones."""
     monkeypatch.setenv("HOME", "/home/anna")
     monkeypatch.setattr(getpass, "getuser", lambda: "anna")
     monkeypatch.setattr(socket, "gethostname", lambda: "klinik7.example.org")

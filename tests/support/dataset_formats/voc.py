@@ -35,7 +35,7 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
 def _places(image: TrueImage, number: int, variant: str) -> tuple[str, str]:
     """Return the paths of an image and its XML file.
 
-    `number` is the name of the XML file in the variant "renamed".
+    In the variant "renamed", the XML file is named by `number`.
     """
     stem = image.name
     match variant:

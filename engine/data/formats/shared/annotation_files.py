@@ -92,7 +92,8 @@ class ImageSplits(Generic[ImageT]):
     def add(self, split: str, images: Sequence[ImageT], *, is_annotated: bool = True) -> bool:
         """Add the images from a file to a split and return True if any of them is new.
 
-        If the folder has only one split, its images are stored under "", so that validation images are drawn from them.
+        If the folder has only one split, its images are stored under "", so that validation images are sampled from
+        them.
 
         Args:
             split: Split of the file.

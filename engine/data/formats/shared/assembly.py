@@ -40,9 +40,9 @@ def assemble(
 ) -> RecognizedDataset:
     """Convert the annotations from a folder to a dataset with splits for training.
 
-    `val_fraction` is the fraction of the training samples to hold out, drawn with `seed`, if there is no validation
-    split. If it is 0, the splits are not for training: no validation split is drawn, and the classes of the splits are
-    not compared.
+    `val_fraction` is the fraction of the training samples to hold out, selected randomly with `seed`, if there is no
+    validation split. If it is 0, the splits are not for training: no validation split is drawn, and the classes of the
+    splits are not compared.
     """
     problems = list(content.problems)
     classes = content.classes

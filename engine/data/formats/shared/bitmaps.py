@@ -137,7 +137,7 @@ class _Bits:
         self._position = 0
 
     def read(self, count: int) -> int:
-        """Return the next `count` bits as a number. Raises Unfit at the end."""
+        """Return the next `count` bits as a number. Raises Unfit at the end of the data."""
         end = self._position + count
         first, last = self._position // 8, -(-end // 8)
         if last > len(self._content):

@@ -311,7 +311,7 @@ def split_in_cell(name: str, cell: str) -> str:
 
 
 def _without_doubles(table: Table, columns: Sequence[int], profiles: Sequence[Profile]) -> list[int]:
-    """Leave out columns that repeat another one in different words, such as class numbers next to class names."""
+    """Leave out columns that repeat another column in different words, such as class numbers next to class names."""
     different: list[int] = []
     for column in sorted(columns, key=lambda column: profiles[column].is_numbers):
         same = [

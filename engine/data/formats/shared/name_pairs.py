@@ -132,7 +132,7 @@ def pair_folders(
 def pair_in_one_folder(tree: Tree, folder: str, endings: Sequence[str], chosen: str, suffixes: Sequence[str]) -> Pairs:
     """Pair the images in a folder with the annotation files in the same folder that have the suffix `chosen`.
 
-    Files with another one of the `suffixes` are ignored. A suffix may be followed by a number: NAME_mask_1 has the
+    Files with a different one of the `suffixes` are ignored. A suffix may be followed by a number: NAME_mask_1 has the
     suffix "_mask". `endings` are the possible extensions of images and annotation files.
     """
     lower_suffixes = tuple(each.lower() for each in suffixes)

@@ -22,7 +22,7 @@ _MAX_COORDINATE = 1e9
 
 
 def as_number(value: Any) -> float | None:
-    """Convert a number, or a text with one, from JSON or XML to a float.
+    """Convert a number from JSON or XML, or a text that contains a number, to a float.
 
     Returns None for anything that can't be a coordinate.
     """

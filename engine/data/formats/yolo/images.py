@@ -105,6 +105,6 @@ class ImageSearch:
 
 
 def _read_list(path: str) -> list[str]:
-    """Return the names of the images in a list."""
+    """Return the names of the images in a list file."""
     lines = (line.strip() for line in read_text(path, MAX_TABLE_BYTES).splitlines())
     return [line if is_image(line) else line.split(maxsplit=1)[0] for line in lines if line]
