@@ -28,7 +28,7 @@ _TYPES = {"int": int, "float": float, "bool": bool, "text": str}
 def option(label: str, help_text: str, *, resume: bool = False, **limits: Any) -> Meta:
     """Describe an option. Its type must be int, float, bool, str or a Literal of texts.
 
-    Limits are `ge` and `le`. If `resume` is True, a run may resume with another value.
+    Limits are `ge` and `le`. If `resume` is True, the value may change when a run is resumed.
     """
     if not limits.keys() <= {"ge", "le"}:
         raise TypeError(f"an option has no limits but ge and le: {', '.join(limits)}")

@@ -214,7 +214,7 @@ def _load_weights(job: Job, model: nn.Module, head: str | None, channels: int, s
 def _to_timm(job: Job, state: weights.State, size: int) -> weights.State:
     """Convert timm's weights to the names and the image size of the installed timm's model.
 
-    Weights with another head, which can only come from a file, are returned unchanged.
+    Weights with a different head, which can only come from a file, are returned unchanged.
     """
     name = job.model.name.removeprefix(TIMM)
     try:

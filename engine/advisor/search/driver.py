@@ -232,7 +232,7 @@ class Driver:
         return confirming.missing(self._to_confirm or (), repeats, search.confirm, search.job.training.seed)
 
     def _repeat(self, original: int, seed: int, devices: tuple[str, ...]) -> None:
-        """Start a repeat of trial `original` with another seed on `devices`. Raises OSError."""
+        """Start a repeat of trial `original` with a different seed on `devices`. Raises OSError."""
         number = max(self._handles) + 1
         params = self._handles[original].trial.params | {"seed": seed}
         trial = Trial(

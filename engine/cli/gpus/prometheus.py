@@ -92,7 +92,7 @@ def _gpu_lines(snapshot: Snapshot) -> Iterator[str]:
 
 
 def _labels(gpu: Gpu, snapshot: Snapshot) -> Labels:
-    """Return the labels of a GPU, which are those used by dcgm-exporter.
+    """Return the labels of a GPU. dcgm-exporter uses the same labels.
 
     A MIG instance has the number and UUID of its parent GPU, its profile, and its instance ids.
     """

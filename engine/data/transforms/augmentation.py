@@ -89,7 +89,7 @@ class _Policy:
 TRIVIAL = _Policy(0.99, 32.0, 135.0, 0.99, (8, 6), pixels=True)
 """Magnitudes of TrivialAugment Wide (Müller & Hutter 2021, table 1)."""
 RAND = _Policy(0.3, 150 / 331, 30.0, 0.9, (8, 4))
-"""Magnitudes of RandAugment (Cubuk et al. 2019), which are those of AutoAugment."""
+"""Magnitudes of RandAugment (Cubuk et al. 2019). AutoAugment has the same magnitudes."""
 MIX = _Policy(0.3, 1 / 3, 30.0, 0.9, (4, 4))
 """Magnitudes of AugMix (Hendrycks et al. 2020)."""
 BINS = 31

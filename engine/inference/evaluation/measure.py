@@ -83,7 +83,7 @@ class WorkerResults:
 class Joined:
     """Results of all samples in the order of the split.
 
-    `samples` holds the numbers of the samples that were not skipped.
+    `samples` holds the indices of the samples that were not skipped.
     """
 
     samples: npt.NDArray[np.int64]

@@ -51,7 +51,7 @@ class Explainer:
     def explain(self, inputs: Tensor, classes: Sequence[int]) -> list[Explained]:
         """Return the heat maps for one image, [1, C, s, s].
 
-        `classes` are the numbers of the classes to explain. If it is empty, the model's predictions are explained.
+        `classes` are the indices of the classes to explain. If it is empty, the model's predictions are explained.
         Returns an empty list if the model predicts nothing. Raises NoFeatureMap.
         """
         layer = self.layer = self.layer or self._choose(inputs, classes)

@@ -78,7 +78,7 @@ class PlanFolder:
         return Sources(self.plan().kind, *(self._names(name) for name in (_FILES, _NAMES)))
 
     def todo(self) -> Labels:
-        """Return the numbers of the samples to process, int64 [n]."""
+        """Return the indices of the samples to process, int64 [n]."""
         with open_file(self.folder / _TODO) as stream:
             todo: Labels = np.load(stream)
         return todo
