@@ -190,6 +190,7 @@ def _setup(job: Job, requested: Job, catalogue: Catalogue, **fields: Any) -> Set
     )
     name_parts += ["activation checkpointing"] if job.parallel.activation_checkpointing else []
     name_parts += ["offloaded"] if job.parallel.cpu_offload else []
+    # Other strategies and devices have problems of their own, even if the requested ones have some, too.
     before = {problem.field for problem in errors(problems(requested, catalogue))} - {"strategy", "devices"}
     new = [problem for problem in errors(problems(job, catalogue)) if problem.field not in before]
     return Setup(job, ", ".join(name_parts), refusal=new[0].message if new else "", **fields)

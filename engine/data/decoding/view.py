@@ -39,7 +39,7 @@ class View(NamedTuple):
         else:
             top, left, tall, wide = boxed(height, width, resized)
         margin = (resized - size) // 2
-        return cls(tall / height, wide / width, top - margin, left - margin)
+        return cls(scale_y=tall / height, scale_x=wide / width, top=top - margin, left=left - margin)
 
     def boxes(self, boxes: Boxes, height: int, width: int) -> Boxes:
         """Convert boxes [n, 4] (x1, y1, x2, y2) from the square to the image, and clip them to it.

@@ -82,7 +82,7 @@ def metadata_of(model: TrainedModel, export: Exportable) -> dict[str, str]:
         "framing": preprocessing.framing,
         "mean": preprocessing.mean,
         "std": preprocessing.std,
-        "normalised_in_file": export.input_name != "inputs",
+        "normalised_in_file": export.input_name != "inputs",  # an input of another name takes unnormalized values
         "run": model.run.run_id,
         "model": model.job.model.name,
         "checkpoint": model.checkpoint,

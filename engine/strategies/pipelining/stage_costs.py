@@ -177,7 +177,7 @@ class _Run:
         saved = _SavedMemory([self.received, *tensors_of(self.segment)])
         with saved_tensors_hooks(saved.pack, saved.unpack):
             output, forward_s, backward_s = self._once()
-        saved.pack(output)
+        saved.pack(output)  # the output stays in memory until the backward pass, too
         # The first run on a GPU may take seconds to load kernels and libraries.
         on_cpu = self.received.device.type == "cpu"
         needed = 2 if on_cpu else 3

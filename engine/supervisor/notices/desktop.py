@@ -73,6 +73,7 @@ def command(program: Program, title: str, text: str) -> list[str]:
         case "osascript":
             return ["osascript", *(word for line in _APPLE_SCRIPT for word in ("-e", line)), title, text]
         case "powershell":
+            # The script reads the texts from environment variables.
             return ["powershell", "-NoProfile", "-NonInteractive", "-Command", _POWERSHELL_SCRIPT]
 
 

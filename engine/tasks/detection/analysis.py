@@ -176,11 +176,12 @@ class ObjectAnalysis(Analysis):
     def details(self, measured: Measured, intervals: Intervals) -> dict[str, Any]:
         """Return the tables of thresholds, kinds of errors, and object sizes."""
         metric = measured.metrics["objects"]
-        rows, counters = metric.rows.numpy(), metric.counters.numpy()
+        rows = metric.rows.numpy()  # class, score, outcome and others of each prediction (see `find_errors`)
+        objects, missed, *by_size = metric.counters.numpy()  # numbers of objects in each class
         counted = rows[rows[:, 2] != LEFT_OUT]
-        errors = costs(rows[:, :COLUMNS], counters[0], counters[1])
+        errors = costs(rows[:, :COLUMNS], objects, missed)
         return {
-            "thresholds": threshold_rows(counted[:, 1], counted[:, 2] == RIGHT, float(counters[0].sum())),
+            "thresholds": threshold_rows(counted[:, 1], counted[:, 2] == RIGHT, float(objects.sum())),
             "box_errors": tuple(
                 BoxErrors(kind=kind, count=count, ap_loss=loss) for kind, (count, loss) in errors.items()
             ),
@@ -191,7 +192,7 @@ class ObjectAnalysis(Analysis):
                     ap=intervals.measures.get(f"ap_{size}"),
                     ap50=intervals.measures.get(f"ap50_{size}"),
                 )
-                for size, counts in zip(SIZES, counters[2:], strict=True)
+                for size, counts in zip(SIZES, by_size, strict=True)
             ),
         }
 

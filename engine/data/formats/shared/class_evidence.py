@@ -104,6 +104,7 @@ def _role_names(tree: Tree, names: Sequence[str]) -> Iterator[str]:
     roles = [name for name in names if _plain(name) in _ROLES]
     if roles:
         yield f"folders named by their role ({some(roles)})"
+    # Names with additional words need the support of others.
     words = [name for name in names if name not in roles and _words(name)[-1:] and _words(name)[-1] in _ROLES]
     if len(words) > 1 or (words and 2 * len(words) >= len(names)):
         yield f"folders named by their role ({some(words)})"

@@ -86,7 +86,7 @@ def test_examples_show_objects_in_different_colors(tmp_path: Path) -> None:
 def test_images_without_objects_are_reported(tmp_path: Path) -> None:
     report = inspect_folder(boxed.yolo(tmp_path, {"train": {"a": TWO, "b": NONE, "c": NONE}, "val": {"d": TWO}}))
     assert report.splits[0].images == 3
-    assert "2 of the 3 training images have no boxes. They are kept as background" in messages(report)
+    assert "2 of the 3 training images have no boxes. Such images are kept as background" in messages(report)
 
 
 def test_missing_classes_are_reported_by_split(tmp_path: Path) -> None:
