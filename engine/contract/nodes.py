@@ -45,7 +45,7 @@ class DatasetDigest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
 
 class NodeOrder(Message, tag="order", kw_only=True, frozen=True):
-    """Request to a node to take part in an attempt of a run.
+    """Request to a node to take part in one start of a run's workers.
 
     Before it answers, the node inspects the dataset and other inputs of the job.
 

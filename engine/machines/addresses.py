@@ -79,8 +79,8 @@ def bind_collectives(address: str, *, infiniband: bool = True) -> None:
 def listen(address: str, first: int, attempt: int = 0) -> socket.socket:
     """Listen on one of the `PORTS` ports from `first` on, only on `address`.
 
-    Each start of the workers begins with another port, so that its processes never connect to those of the previous
-    start. Raises OSError if all ports are in use.
+    Each start of the workers (`attempt`) begins with another port, so that its processes never connect to those of the
+    previous start. Raises OSError if all ports are in use.
     """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     for number in range(PORTS):

@@ -61,7 +61,7 @@ _Result = TypeVar("_Result")
 
 
 class _Stage(Enum):
-    """Stages of starting an attempt on several machines, in order."""
+    """Stages of starting the workers on several machines, in order."""
 
     COMPARING = auto()
     """The machines are connected, and their facts are compared."""

@@ -1,4 +1,4 @@
-"""Worker specs for each attempt, and decisions whether to restart after failures."""
+"""Worker specs for each start of the workers, and decisions whether to restart after failures."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ total.
 class RestartPolicy:
     """Policy for restarts in one execution of a run.
 
-    `job` is the job for the next attempt. It may change after a failure.
+    `job` is the job for the next start of the workers. It may change after a failure.
     """
 
     def __init__(self, run: RunFolder, job: Job) -> None:
@@ -47,7 +47,7 @@ class RestartPolicy:
         self._saved_step = -1
 
     def worker_specs(self) -> list[WorkerSpec]:
-        """Create the specs of the workers for the next attempt, which resumes from the newest checkpoint.
+        """Create the specs for the next start of the workers, which resumes from the newest checkpoint.
 
         Raises:
             PermissionError: The rendezvous file can't be created.
@@ -74,7 +74,7 @@ class RestartPolicy:
             self._rendezvous.unlink(missing_ok=True)
 
     def set_loader_workers(self, count: int) -> None:
-        """Set the number of loader workers for later attempts."""
+        """Set the number of loader workers for later starts of the workers."""
         self.job = self.job.with_fields(loader_workers=count)
 
     def on_checkpoint(self, event: CheckpointSaved) -> None:
@@ -169,7 +169,7 @@ class RestartPolicy:
         return host_of(self.job.parallel.devices[rank or 0])
 
     def _switch_to(self, job: Job) -> dict[str, int | str]:
-        """Use `job` in the next attempt and in later executions, and return the changed fields."""
+        """Use `job` for the next start of the workers and in later executions, and return the changed fields."""
         before, self.job = self.job, job
         self.world_size = world_size(job)
         try:

@@ -287,7 +287,7 @@ class Supervisor:
         )
 
     def _launch(self) -> None:
-        """Start the workers for an attempt."""
+        """Start the workers, for the first time or after a failure."""
         specs = self._restart_policy.worker_specs()
         if self._is_distributed:
             nodes: Nodes = pkgutil.resolve_name(NODES)(
