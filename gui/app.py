@@ -13,6 +13,8 @@ from gui.translation import tr
 if TYPE_CHECKING:
     from PySide6.QtWidgets import QApplication
 
+    from gui.single_instance import OpenRequest, SingleInstance
+
 NO_DISPLAY = tr("No display to open a window on; use `footplate train` in a terminal instead.")
 NO_ANSWER = tr("The display {display} does not respond; use `footplate train` in a terminal instead.")
 NO_LIBRARY = tr(
@@ -96,7 +98,14 @@ def main(path: str = "") -> int:
             return 0
     except OSError as error:  # includes TimeoutError
         print(f"footplate: opening another window, since {error}.", file=sys.stderr)
+    return _show_window(request, instance)
 
+
+def _show_window(request: OpenRequest, instance: SingleInstance) -> int:
+    """Show the window for `request` until it is closed, and return the exit code.
+
+    Later starts pass their requests to it through `instance`.
+    """
     from engine.contract.catalogue import load_catalogue
     from gui import error_log
     from gui.event_loop import GarbageCollector, Interruptions

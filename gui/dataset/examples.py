@@ -74,15 +74,15 @@ class ExampleList(QListWidget):
             self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
             self.itemClicked.connect(lambda item: self.opened.emit(self.row(item)))
 
-    def show_examples(self, examples: Sequence[Example], given: Mapping[int, PreviewImage] | None = None) -> None:
+    def show_examples(self, examples: Sequence[Example], rendered: Mapping[int, PreviewImage] | None = None) -> None:
         """Show `examples`.
 
-        `given` contains rendered images by sample number. They replace the images in the folder, and examples without a
-        rendered image stay empty. If `given` is None, the images in the folder are shown.
+        `rendered` contains rendered images by sample number. They replace the images in the folder, and examples without a
+        rendered image stay empty. If `rendered` is None, the images in the folder are shown.
         """
         row = self.currentRow() if tuple(examples) == self.examples else -1
         self.examples = tuple(examples)
-        self._rendered = None if given is None else dict(given)
+        self._rendered = None if rendered is None else dict(rendered)
         self._images.clear()
         self._clouds.clear()
         self._direction = Direction()
