@@ -38,7 +38,7 @@ It is longer than on a GPU, since the heap fragments and grows over the first st
 
 def run(spec: WorkerSpec, channel: socket.socket) -> int:
     """Run the steps for the finder. See `engine.training.worker.run` for the arguments."""
-    return worker.reported(spec, channel, partial(_time_steps, spec))
+    return worker.run_reporting(spec, channel, partial(_time_steps, spec))
 
 
 def _time_steps(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:

@@ -34,7 +34,7 @@ They have the lowest rate, which changes almost nothing.
 
 def run(spec: WorkerSpec, channel: socket.socket) -> int:
     """Train for the finder. See `engine.training.worker.run` for the arguments."""
-    return worker.reported(spec, channel, partial(_train, spec))
+    return worker.run_reporting(spec, channel, partial(_train, spec))
 
 
 def _train(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:

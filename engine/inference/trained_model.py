@@ -192,7 +192,7 @@ class TrainedModel:
         scores = self.objective.scores(output, self.size)
         if isinstance(scores, RawScores):
             drawn = self.objective.show_prediction(self.for_display(given), output)
-            return Raw(classes=self.classes, output=output.numpy(), shown=drawn.image, shown_words=drawn.words)
+            return Raw(classes=self.classes, output=output.numpy(), drawing=drawn.image, drawing_text=drawn.words)
         return place(scores, self.view(*sides), sides, self.classes, threshold)
 
     def for_display(self, given: Tensor) -> npt.NDArray[Any]:

@@ -90,7 +90,7 @@ def serve(
 ) -> int:
     """Load the model for the order in the worker's folder, call `work`, and return the exit code.
 
-    `kind` is the type of the order. See `engine.training.worker.reported` for the handling of errors.
+    `kind` is the type of the order. See `engine.training.worker.run_reporting` for the handling of errors.
     """
 
     def do(reporter: Reporter) -> WorkerDone:
@@ -107,7 +107,7 @@ def serve(
         share.finish()
         return WorkerDone(stopped=False)
 
-    return worker.reported(spec, channel, do)
+    return worker.run_reporting(spec, channel, do)
 
 
 def _device(spec: WorkerSpec) -> str:

@@ -186,7 +186,7 @@ def _load(job: Job, model: nn.Module, initial: weights.Initial, channels: int) -
     if entry.encoder and not any(name.startswith("backbone.") for name in initial.state):
         encoders.load_weights(model.get_submodule("backbone.body"), job.model.encoder, initial, channels)
         return
-    state = todays_names(initial.state, retinanet=entry.family == "RetinaNet")
+    state = to_current_names(initial.state, retinanet=entry.family == "RetinaNet")
     current = model.state_dict()
     heads = [name for name in current if name.startswith(entry.head)]
     if any(name not in state or state[name].shape != current[name].shape for name in heads):
@@ -202,7 +202,7 @@ _RENAMED = (
 )
 
 
-def todays_names(state: weights.State, *, retinanet: bool) -> weights.State:
+def to_current_names(state: weights.State, *, retinanet: bool) -> weights.State:
     """Rename a detector's weights to the names in the installed torchvision. Some of its files have older names.
 
     The `_load_from_state_dict` methods of torchvision's modules do the same.

@@ -87,7 +87,7 @@ class Strategy(ABC):
     The methods are called in this order: `setup`, `wrap`, then (after the optimizer for `parameters` has been created)
     `step` and `evaluate`, and finally `teardown`.
 
-    `spec` has the job as requested. From `wrap` on, `resolved` has the job as trained.
+    `spec` has the job as requested. From `wrap` on, `resolved_job` has the job as trained.
 
     This worker loads partition `data_rank` of `data_world` partitions of every batch. A worker with `loads_data` False
     loads nothing and passes None instead of batches.
@@ -125,7 +125,7 @@ class Strategy(ABC):
         self.loads_data = not self.layout.stages or self.coordinate.pipeline == self.layout.stage_ranks[0]
         self.stream_rank = spec.rank // self.dims.tensor
         """Index of this rank's random stream. The ranks of a tensor-parallel group use the same stream."""
-        self.counts = self.coordinate.tensor == 0
+        self.is_counted = self.coordinate.tensor == 0
         """True if this rank's results count in sums over ranks. False if another rank computes the same results."""
         self.profiler = self.profiles(self.device)
         """Profiler that `step` notifies at the end of each part of a step."""
@@ -167,7 +167,7 @@ class Strategy(ABC):
     @property
     def job(self) -> Job:
         """Job with its automatic choices made, as it is trained."""
-        return self.resolved.job
+        return self.resolved_job.job
 
     @abstractmethod
     def wrap(self, model: nn.Module, objective: Objective, shape: tuple[int, ...], resolved: ResolvedJob) -> None:
@@ -175,7 +175,7 @@ class Strategy(ABC):
 
         `shape` is the shape of a sample: [channels, height, width] for images.
         """
-        self.objective, self.resolved, self.example_shape = objective, resolved, shape
+        self.objective, self.resolved_job, self.example_shape = objective, resolved, shape
         self.accumulation, self.evaluation_parts = resolved.job.training.accumulation, resolved.evaluation_parts
 
     @abstractmethod
@@ -231,7 +231,7 @@ class Strategy(ABC):
         return False
 
     @property
-    def repeated(self) -> frozenset[str]:
+    def duplicate_parameters(self) -> frozenset[str]:
         """Names of `parameters` that this rank must leave out of values for `sum_over_shards`.
 
         Another rank holds the same parameters and includes them.

@@ -205,7 +205,7 @@ class FullySharded(Distributed, SingleDevice):
     def _join_gradients(self) -> None:
         """Complete the gradients after FSDP has summed them over the shards."""
         if self.used is not None:
-            self.used.drop_others()
+            self.used.drop_unused()
 
     def forward_backward(self, batch: Batch, optimizer_step: OptimizerStep) -> StepResult:
         if len(batch.targets):

@@ -27,7 +27,7 @@ from engine.strategies.pipelining.model_split import Traces, split, trace
 from engine.strategies.pipelining.relay import Relay
 from engine.strategies.pipelining.stage_costs import assemble, measure_rank, seconds_per_byte, split_points_of
 from engine.strategies.pipelining.stage_state import PlainState, share_buffers
-from engine.strategies.pipelining.timeline import ScheduleProfiler, idle_share, simulated
+from engine.strategies.pipelining.timeline import ScheduleProfiler, idle_fraction, simulate
 from engine.strategies.recompute import BuffersAsBefore
 from engine.torch_compat import prepare_pipelines
 
@@ -191,24 +191,26 @@ class Pipeline(Distributed):
             raise cut
         return cut
 
-    def _crossing(self, modules: Mapping[int, nn.Module]) -> list[Tensor]:
+    def _stage_boundaries(self, modules: Mapping[int, nn.Module]) -> list[Tensor]:
         """Return meta tensors with the shapes of the tensors between stages, for one microbatch.
 
         These are the input of each stage and the output of the last one. All ranks call this together and pass their
         own stages in `modules`, by stage number.
         """
-        crossing = [torch.empty(self.microbatch_size, *self.example_shape, device="meta")]
+        boundaries = [torch.empty(self.microbatch_size, *self.example_shape, device="meta")]
         cuda = [self.device] if self.device.type == "cuda" else []
         for stage, holder in enumerate(self.layout.stage_ranks):
             output_meta: list[Any] = [None]
             if stage in modules:
-                blank = torch.zeros_like(crossing[-1], device=self.device).requires_grad_(crossing[-1].requires_grad)
+                blank = torch.zeros_like(boundaries[-1], device=self.device).requires_grad_(
+                    boundaries[-1].requires_grad
+                )
                 with torch.random.fork_rng(devices=cuda), BuffersAsBefore(modules[stage]):
                     output = modules[stage](blank)
                 output_meta = [torch.empty_like(output, device="meta", requires_grad=output.requires_grad)]
             dist.broadcast_object_list(output_meta, holder, group=self.control)
-            crossing += output_meta
-        return crossing
+            boundaries += output_meta
+        return boundaries
 
     def _build(self, evaluated: dict[int, fx.GraphModule]) -> None:
         """Create the training schedule, the relay for evaluation, and the feeder.
@@ -227,14 +229,14 @@ class Pipeline(Distributed):
         modules = {
             stage: StageModule(module, self.autocast, **options) for stage, module in self._stage_modules.items()
         }
-        crossing = self._crossing(modules)
+        boundaries = self._stage_boundaries(modules)
         stages = [
             RecordedStage(
                 module,
                 stage,
                 self.layout.stages,
-                received=crossing[stage],
-                output=crossing[stage + 1],
+                received=boundaries[stage],
+                output=boundaries[stage + 1],
                 device=self.device,
                 group=self.group,
                 profiler=self.profiler,
@@ -244,7 +246,7 @@ class Pipeline(Distributed):
         self._training = schedules.build(self.schedule, stages, self.microbatches, self._loss)
         order = schedules.order(self.schedule, self._training, self.dims.pipeline, self.microbatches)
         self.profiler.schedule, self.profiler.devices = self.schedule, self.dims.pipeline
-        self.profiler.theory = idle_share(simulated(order))
+        self.profiler.theory = idle_fraction(simulate(order))
         ranks = [self.coordinate.replicate * self.dims.pipeline + holder for holder in self.layout.stage_ranks]
         self._relay = Relay(
             {stage: StageModule(graph, self.autocast) for stage, graph in evaluated.items()},
@@ -290,7 +292,7 @@ class Pipeline(Distributed):
             result = StepResult(loss, torch.stack(correct).sum() if correct else None, fed.images)
         optimizer_step.step(result.loss)
         self.profiler.mark("optimizer")
-        fed.sent()
+        fed.wait_until_sent()
         self.profiler.mark("communication")
         return result
 
@@ -348,7 +350,7 @@ class Pipeline(Distributed):
                 outputs = self._relay.run(microbatches, inputs)
                 if fed.targets is not None and fed.images:
                     measures.update(torch.cat(outputs)[: fed.images].float(), fed.targets[: fed.images])
-                fed.sent()
+                fed.wait_until_sent()
         finally:
             # Not train(), which would also switch frozen layers to training mode.
             for module, training in modes.items():

@@ -14,7 +14,7 @@ from engine.strategies.stopwatch import stopwatch
 
 RECORD_S = 2.0
 """Minimum seconds between recorded steps."""
-RECORD_SHARE = 0.02
+RECORD_FRACTION = 0.02
 """Minimum interval between recorded steps, as a fraction of the time since the start. Long runs record fewer."""
 RECORD_COST = 0.01
 """Maximum fraction of the training time spent on recording steps. Expensive recordings are made less often."""
@@ -44,7 +44,7 @@ class StepProfiler:
     def is_due(self) -> bool:
         """True if the next step should be recorded."""
         now = time.monotonic()
-        interval_s = max(RECORD_S, RECORD_SHARE * (now - self._started), self.cost_s / RECORD_COST)
+        interval_s = max(RECORD_S, RECORD_FRACTION * (now - self._started), self.cost_s / RECORD_COST)
         return self.records and now - self._recorded_at >= interval_s
 
     def begin(self, *, record: bool) -> None:

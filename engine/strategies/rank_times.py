@@ -30,14 +30,14 @@ Interval = tuple[float, float]
 """Start and end in seconds."""
 
 
-class Spent(NamedTuple):
+class StepTime(NamedTuple):
     """Duration of a step on one rank, and its blocked time in each collective, in seconds.
 
     Collectives are in the order of their calls.
     """
 
     seconds: float
-    blocked: tuple[float, ...]
+    blocked_s: tuple[float, ...]
 
 
 def union(intervals: Sequence[Interval]) -> list[Interval]:
@@ -77,17 +77,17 @@ def blocked_times(collectives: Sequence[Interval], computing: Sequence[Interval]
     return tuple(blocked)
 
 
-def ranks_timed(step: int, spent: Sequence[Spent]) -> RanksTimed:
+def ranks_timed(step: int, spent: Sequence[StepTime]) -> RanksTimed:
     """Create the event with the times of all ranks in `step`.
 
     If ranks recorded different numbers of collectives, all collectives of each rank are treated as one.
     """
-    if len({len(one.blocked) for one in spent}) > 1:
-        spent = [one._replace(blocked=(sum(one.blocked),)) for one in spent]
-    communication = sum(min(times) for times in zip(*(one.blocked for one in spent), strict=True))
+    if len({len(one.blocked_s) for one in spent}) > 1:
+        spent = [one._replace(blocked_s=(sum(one.blocked_s),)) for one in spent]
+    communication = sum(min(times) for times in zip(*(one.blocked_s for one in spent), strict=True))
     ranks = []
     for one in spent:
-        blocked = sum(one.blocked)
+        blocked = sum(one.blocked_s)
         ranks.append(
             RankTimes(
                 compute_s=max(0.0, one.seconds - blocked),
@@ -122,9 +122,9 @@ class HostTimer:
         self.running, self._blocked = True, []
         self._started = time.perf_counter()
 
-    def stop(self) -> Spent:
+    def stop(self) -> StepTime:
         self.running = False
-        return Spent(time.perf_counter() - self._started, tuple(self._blocked))
+        return StepTime(time.perf_counter() - self._started, tuple(self._blocked))
 
     def add_blocked_since(self, start: float) -> None:
         """Record that a collective has blocked this rank from `start` (time.perf_counter) until now."""
@@ -148,7 +148,7 @@ class KernelTimer:
         self._profile.start()
         self._started = time.perf_counter()
 
-    def stop(self) -> Spent:
+    def stop(self) -> StepTime:
         torch.cuda.synchronize(self._device)
         seconds = time.perf_counter() - self._started
         self._profile.stop()
@@ -156,7 +156,7 @@ class KernelTimer:
         computing: list[Interval] = []
         for name, start, end in device_events(self._profile, torch.autograd.DeviceType.CUDA):
             (collectives if "nccl" in name.lower() else computing).append((start, end))
-        return Spent(seconds, blocked_times(collectives, computing))
+        return StepTime(seconds, blocked_times(collectives, computing))
 
 
 class RankProfiler(StepProfiler):
@@ -167,7 +167,7 @@ class RankProfiler(StepProfiler):
     def __init__(self, device: torch.device) -> None:
         super().__init__(device)
         self.timer: HostTimer | KernelTimer = KernelTimer(device) if device.type == "cuda" else HostTimer()
-        self._spent: Spent | None = None
+        self._spent: StepTime | None = None
 
     @contextmanager
     def timed(self) -> Iterator[None]:

@@ -18,7 +18,7 @@ from engine.models.blocks import blocks
 from engine.torch_compat import buffers_of
 
 
-def recomputed(function: Callable[..., Any], module: nn.Module) -> Callable[..., Any]:
+def with_recomputation(function: Callable[..., Any], module: nn.Module) -> Callable[..., Any]:
     """Wrap `function`, which calls `module`, so that only its inputs are stored and it runs again in the backward pass.
 
     The second run generates the same random numbers as the first. It uses temporary copies of the buffers with the
@@ -51,7 +51,7 @@ def checkpoint_blocks(model: nn.Module) -> int:
 @cache
 def _recomputing(kind: Any) -> Any:
     def forward(self: nn.Module, *inputs: Any, **options: Any) -> Any:
-        return recomputed(partial(kind.forward, self), self)(*inputs, **options)
+        return with_recomputation(partial(kind.forward, self), self)(*inputs, **options)
 
     return type(kind.__name__, (kind,), {"forward": forward, "__module__": kind.__module__})
 

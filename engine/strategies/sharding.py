@@ -131,7 +131,7 @@ class UsedParameters:
     def _note(self, number: int, _: Tensor) -> None:
         self._used[number] = 1
 
-    def drop_others(self) -> None:
+    def drop_unused(self) -> None:
         """Drop the gradients of parameters that no rank has used since the last call. All ranks call this together."""
         for used, shard in zip(self._collectives.all_reduce_max(self._used), self._shards, strict=True):
             if not used:

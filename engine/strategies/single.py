@@ -107,7 +107,7 @@ class SingleDevice(Strategy):
                 if batch is None or not len(batch.targets):
                     continue
                 outputs = self._evaluated(batch).float()
-                if self.counts:
+                if self.is_counted:
                     measures.update(outputs, batch.targets)
         finally:
             self.model.train()

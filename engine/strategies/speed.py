@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from engine.tasks.base import Objective
 
 WARM_UP = 2
-TIMED = 5
+TIMED_STEPS = 5
 """Number of timed steps. Their median counts."""
-EVEN = 0.05
+MAX_SPEED_DIFFERENCE = 0.05
 """Maximum relative difference between the ranks' speeds that is ignored. All ranks then get the same number of images.
 
 Measurements vary by that much.
@@ -39,15 +39,15 @@ def balance(strategy: Strategy, model: nn.Module, objective: Objective, example_
     device. Weights, gradients, buffers and random states stay the same. If a resumed run has saved shares, they are
     used instead.
     """
-    if strategy.resolved.shares is not None:
-        strategy.shares = strategy.resolved.shares
+    if strategy.resolved_job.shares is not None:
+        strategy.shares = strategy.resolved_job.shares
         return
     world = strategy.data_world
     strategy.collectives.all_reduce_max((0,))  # start together, since ranks may share a processor
     speeds = torch.zeros(world, dtype=torch.float64)
     speeds[strategy.data_rank] = images_per_second(strategy, model, objective, example_shape)
     measured = strategy.collectives.all_reduce_sum(speeds).tolist()
-    if max(measured) <= min(measured) * (1 + EVEN):
+    if max(measured) <= min(measured) * (1 + MAX_SPEED_DIFFERENCE):
         return
     strategy.shares = tuple(speed / sum(measured) for speed in measured)
     slowest = measured.index(min(measured))
@@ -116,7 +116,7 @@ def images_per_second(
 ) -> float:
     """Measure the training speed of this rank if all ranks get equal parts of a batch."""
     with Rehearsal(strategy, strategy.job, model, objective, example_shape) as rehearsal:
-        seconds = [rehearsal.seconds() for _ in range(WARM_UP + TIMED)]
+        seconds = [rehearsal.seconds() for _ in range(WARM_UP + TIMED_STEPS)]
     return rehearsal.images / statistics.median(seconds[WARM_UP:])
 
 

@@ -13,7 +13,7 @@ import torch
 
 from engine.contract.events import Part, RanksTimed, ScheduleTraced
 
-Marked = Part | Literal["passes"]
+TimedPart = Part | Literal["passes"]
 """Part of a step that a mark ends, or "passes" for all passes of a pipeline's schedule together."""
 
 SAMPLES_PER_S = 20.0
@@ -24,14 +24,14 @@ SAMPLES_PER_S = 20.0
 class Times:
     """Mean duration of a step and of each of its parts in seconds, over `steps` steps.
 
-    The durations of the parts add up to `step_s`. `starved` is the fraction of steps that began after the device had
+    The durations of the parts add up to `step_s`. `starved_fraction` is the fraction of steps that began after the device had
     run out of work, because their batch was late. It is None on the CPU, and if no step was timed.
     """
 
     steps: int
     step_s: float
     parts: dict[Part, float]
-    starved: float | None = None
+    starved_fraction: float | None = None
 
 
 class Stopwatch:
@@ -42,9 +42,9 @@ class Stopwatch:
 
     def __init__(self) -> None:
         self.running = False
-        self._communication: dict[Marked, float] = {}
+        self._communication: dict[TimedPart, float] = {}
         self._passes: dict[Part, float] = {}
-        self._spent: dict[Marked, float] = {}
+        self._spent: dict[TimedPart, float] = {}
         self._steps = 0
         self._last = 0.0
         self._forget()
@@ -69,13 +69,13 @@ class Stopwatch:
         It is called before steps that the profiler records, because recording slows them.
         """
 
-    def mark(self, part: Marked) -> None:
+    def mark(self, part: TimedPart) -> None:
         if self.running:
             now = time.perf_counter()
             self._spent[part] = self._spent.get(part, 0.0) + now - self._last
             self._last = now
 
-    def step_done(self) -> None:
+    def end_step(self) -> None:
         """End a step and start the next one. The time since the last mark is assigned to the part "logging"."""
         if self.running:
             self.mark("logging")
@@ -112,7 +112,7 @@ class Stopwatch:
     def _forget(self) -> None:
         self._spent, self._steps = {}, 0
 
-    def _divided(self, spent: Mapping[Marked, float]) -> dict[Part, float]:
+    def _divided(self, spent: Mapping[TimedPart, float]) -> dict[Part, float]:
         """Divide the times by mark in `spent` into parts, with communication as a separate part.
 
         The fractions of communication are those that `learn` has estimated.
@@ -158,8 +158,8 @@ class DeviceStopwatch(Stopwatch):
         self._sampling = self._skipping = False
         self._seconds = 0.0
         self._since = time.perf_counter()
-        self._marks: list[tuple[Marked, torch.cuda.Event]] = []
-        self._sampled: list[list[tuple[Marked, torch.cuda.Event]]] = []
+        self._marks: list[tuple[TimedPart, torch.cuda.Event]] = []
+        self._sampled: list[list[tuple[TimedPart, torch.cuda.Event]]] = []
         self._ended: torch.cuda.Event | None = None
         self._starved: list[bool] = []
 
@@ -181,14 +181,14 @@ class DeviceStopwatch(Stopwatch):
         self.pause()
         self._skipping = True
 
-    def mark(self, part: Marked) -> None:
+    def mark(self, part: TimedPart) -> None:
         if self._ended is not None and part == "data":
             self._starved.append(self._ended.query())
             self._ended = None
         if self._sampling:
             self._marks.append((part, self._now()))
 
-    def step_done(self) -> None:
+    def end_step(self) -> None:
         if not self.running:
             if self._skipping:
                 self.resume()
@@ -222,7 +222,7 @@ class DeviceStopwatch(Stopwatch):
         if not completed or not self._steps:
             return None
         self._sampled = self._sampled[len(completed) :]  # a stream reaches events in order
-        spent: dict[Marked, float] = {}
+        spent: dict[TimedPart, float] = {}
         for marks in completed:
             for (_, begin), (part, end) in itertools.pairwise(marks):
                 spent[part] = spent.get(part, 0.0) + begin.elapsed_time(end) / 1e3

@@ -104,14 +104,14 @@ class TensorParallel(FullySharded):
         self.remarks.append(LogLine(text=text))
 
     @property
-    def repeated(self) -> frozenset[str]:
+    def duplicate_parameters(self) -> frozenset[str]:
         if self.coordinate.tensor == 0:
             return frozenset()
         return frozenset(name for name, _ in self.parameters() if name not in self._divided)
 
     def forward_backward(self, batch: Batch, optimizer_step: OptimizerStep) -> StepResult:
         result = super().forward_backward(batch, optimizer_step)
-        return result if self.counts else StepResult(None, None, None)
+        return result if self.is_counted else StepResult(None, None, None)
 
     def _join_gradients(self) -> None:
         super()._join_gradients()

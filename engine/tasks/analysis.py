@@ -87,11 +87,11 @@ class Analysis:
 
     Attributes:
         entries: Catalogue entries of the metrics that the analysis adds to those of the task.
-        scaled: True if its metrics depend on the size of the image files.
+        depends_on_file_size: True if its metrics depend on the size of the image files.
     """
 
     entries: tuple[Measure, ...] = ()
-    scaled = False
+    depends_on_file_size = False
 
     def __init__(self, objective: MeasuredObjective, classes: Sequence[str]) -> None:
         self.objective = objective

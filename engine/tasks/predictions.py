@@ -93,14 +93,14 @@ class Prediction(ABC):
         """Short description of the prediction for display."""
 
     @property
-    def found(self) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    def ranked_classes(self) -> tuple[tuple[int, ...], tuple[float, ...]]:
         """Numbers of the predicted classes, highest value first, and their values.
 
         The values are probabilities, or for pixels and points the fractions that the classes cover.
         """
         return (), ()
 
-    def drawn(self, image: Bytes) -> Bytes | None:
+    def draw(self, image: Bytes) -> Bytes | None:
         """Draw the prediction on its image, uint8 [h, w, 3]. Returns None if there is nothing to draw."""
         return None
 
@@ -118,14 +118,16 @@ class Labels(Prediction):
     threshold: float = 0.5
 
     @property
-    def found(self) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    def ranked_classes(self) -> tuple[tuple[int, ...], tuple[float, ...]]:
         order = np.argsort(-self.probabilities, kind="stable")
         chosen = order[self.probabilities[order] >= self.threshold] if self.several else order[:1]
         return tuple(chosen.tolist()), tuple(self.probabilities[chosen].tolist())
 
     @property
     def words(self) -> str:
-        texts = [f"{self.classes[number]} ({100 * score:.0f}%)" for number, score in zip(*self.found, strict=True)]
+        texts = [
+            f"{self.classes[number]} ({100 * score:.0f}%)" for number, score in zip(*self.ranked_classes, strict=True)
+        ]
         return ", ".join(texts) or "no label"
 
 
@@ -137,14 +139,14 @@ class Mask(Prediction):
     probability: Floats
 
     @property
-    def found(self) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    def ranked_classes(self) -> tuple[tuple[int, ...], tuple[float, ...]]:
         return shares(np.bincount(self.plane.ravel(), minlength=NO_CLASS + 1))
 
     @property
     def words(self) -> str:
-        return in_shares(self.classes, *self.found)
+        return fractions_text(self.classes, *self.ranked_classes)
 
-    def drawn(self, image: Bytes) -> Bytes | None:
+    def draw(self, image: Bytes) -> Bytes | None:
         return overlay_mask(image, self.plane)
 
 
@@ -166,9 +168,9 @@ class Lines(Prediction):
 
     @property
     def words(self) -> str:
-        return on_lines(float(self.mask.mean()))
+        return line_text(float(self.mask.mean()))
 
-    def drawn(self, image: Bytes) -> Bytes | None:
+    def draw(self, image: Bytes) -> Bytes | None:
         return overlay_mask(image, self.mask.astype(np.uint8) * np.uint8(LINE_COLOUR))
 
 
@@ -204,7 +206,7 @@ class Objects(Prediction):
         return masks
 
     @property
-    def found(self) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    def ranked_classes(self) -> tuple[tuple[int, ...], tuple[float, ...]]:
         return tuple(self.numbers.tolist()), tuple(self.scores.tolist())
 
     @property
@@ -212,14 +214,16 @@ class Objects(Prediction):
         counts = sorted(Counter(self.numbers.tolist()).items())
         return ", ".join(f"{count} {self.classes[number]}" for number, count in counts) or "nothing"
 
-    def drawn(self, image: Bytes) -> Bytes | None:
+    def draw(self, image: Bytes) -> Bytes | None:
         if self.windows is not None:
             plane = np.zeros(self.size, np.uint8)
             for number, window in reversed(list(enumerate(self.windows))):
                 plane[window.slices][window.pixels] = 1 + number % (NO_CLASS - 1)
             image = overlay_mask(image, plane)
         labels: list[int] = self.numbers.tolist()
-        names = [f"{self.classes[number]} {100 * score:.0f}%" for number, score in zip(*self.found, strict=True)]
+        names = [
+            f"{self.classes[number]} {100 * score:.0f}%" for number, score in zip(*self.ranked_classes, strict=True)
+        ]
         return draw_boxes(image, self.boxes.astype(np.float64), labels, names)
 
 
@@ -234,31 +238,31 @@ class PointClasses(Prediction):
     probability: Floats
 
     @property
-    def found(self) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    def ranked_classes(self) -> tuple[tuple[int, ...], tuple[float, ...]]:
         return shares(np.bincount(self.numbers, minlength=NO_CLASS + 1))
 
     @property
     def words(self) -> str:
-        return in_shares(self.classes, *self.found)
+        return fractions_text(self.classes, *self.ranked_classes)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Raw(Prediction):
     """Output for one sample of a task whose kind of prediction is unknown, float32 of any shape.
 
-    `shown` is a drawing of it, uint8 [h, w, 3], and `shown_words` is the text for the drawing.
+    `drawing` is a drawing of it, uint8 [h, w, 3], and `drawing_text` is the text for the drawing.
     """
 
     output: Floats
-    shown: Bytes
-    shown_words: str = ""
+    drawing: Bytes
+    drawing_text: str = ""
 
     @property
     def words(self) -> str:
-        return self.shown_words
+        return self.drawing_text
 
-    def drawn(self, image: Bytes) -> Bytes | None:
-        return self.shown
+    def draw(self, image: Bytes) -> Bytes | None:
+        return self.drawing
 
 
 def shares(counts: npt.NDArray[np.int64]) -> tuple[tuple[int, ...], tuple[float, ...]]:
@@ -272,14 +276,14 @@ def shares(counts: npt.NDArray[np.int64]) -> tuple[tuple[int, ...], tuple[float,
     return tuple(present.tolist()), tuple((counts[present] / max(1, counts.sum())).tolist())
 
 
-def in_shares(classes: Sequence[str], numbers: Sequence[int], fractions: Sequence[float]) -> str:
+def fractions_text(classes: Sequence[str], numbers: Sequence[int], fractions: Sequence[float]) -> str:
     """Format the fraction of each class as text, e.g. "road 60%, car 5%". `numbers` are the class numbers."""
     return ", ".join(
         f"{classes[number]} {100 * fraction:.0f}%" for number, fraction in zip(numbers, fractions, strict=True)
     )
 
 
-def on_lines(share: float) -> str:
+def line_text(share: float) -> str:
     """Format the fraction of an image that lines cover, e.g. "Lines on 4.2% of it"."""
     return f"Lines on {100 * share:.1f}% of it"
 

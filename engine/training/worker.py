@@ -56,10 +56,10 @@ def run(spec: WorkerSpec, channel: socket.socket, *, every_step: bool = False) -
     The exit code is 0 if the run was completed or stopped, and 1 if it failed, after a `Failed` event with the cause.
     If `every_step` is True, the metrics of every step are reported, for benchmarks.
     """
-    return reported(spec, channel, partial(_train, spec, every_step=every_step))
+    return run_reporting(spec, channel, partial(_train, spec, every_step=every_step))
 
 
-def reported(spec: WorkerSpec, channel: socket.socket, work: Callable[[Reporter], WorkerDone]) -> int:
+def run_reporting(spec: WorkerSpec, channel: socket.socket, work: Callable[[Reporter], WorkerDone]) -> int:
     """Run `work` with a reporter, and return the exit code 0.
 
     If it raises an exception, report a `Failed` event and return 1.
@@ -92,10 +92,10 @@ class WorkerContext(NamedTuple):
     """Objects that training needs, such as the spec with all automatic choices, the wrapped model, and its loaders.
 
     Attributes:
-        trained: Parameters that this rank updates, by name.
+        trained_parameters: Parameters that this rank updates, by name.
         frozen: Names of the parameters in an initially frozen backbone.
         expected_nonfinite: Names of buffers that contain NaN or infinite numbers in the newly built model.
-        counts: Number of all parameters, and of the trained parameters.
+        parameter_counts: Number of all parameters, and of the trained parameters.
     """
 
     spec: WorkerSpec
@@ -104,11 +104,11 @@ class WorkerContext(NamedTuple):
     splits: Splits
     checkpoint: Checkpoint | None
     streams: RandomStreams
-    trained: list[tuple[str, nn.Parameter]]
+    trained_parameters: list[tuple[str, nn.Parameter]]
     frozen: frozenset[str]
     groups: Groups
     expected_nonfinite: list[str]
-    counts: tuple[int, int]
+    parameter_counts: tuple[int, int]
     dataloaders: DataLoaders
 
     def optimizer_step(self, steps: int) -> OptimizerStep:
@@ -118,7 +118,7 @@ class WorkerContext(NamedTuple):
         """
         strategy = self.strategy
         return OptimizerStep(
-            self.trained,
+            self.trained_parameters,
             strategy.job,
             steps,
             strategy.device,
@@ -126,7 +126,7 @@ class WorkerContext(NamedTuple):
             all_reduce_max=strategy.collectives.all_reduce_max,
             share_updates=strategy.share_updates,
             frozen=self.frozen,
-            repeated=strategy.repeated,
+            repeated=strategy.duplicate_parameters,
             groups=self.groups,
             buffers=strategy.buffers(),
         )
@@ -307,7 +307,7 @@ def _report_plan(
 ) -> None:
     """Report the size of the training, and messages about the model's placement and the resumed checkpoint."""
     strategy, splits, job = context.strategy, context.splits, context.strategy.job
-    parameters, trainable = context.counts
+    parameters, trainable = context.parameter_counts
     reporter.send(
         Planned(
             epochs=job.training.epochs,

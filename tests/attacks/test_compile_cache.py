@@ -49,7 +49,7 @@ import sys
 import torch
 from engine.contract.job import Job
 from engine.contract.worker import WorkerDone, WorkerSpec
-from engine.training.worker import reported
+from engine.training.worker import run_reporting
 
 def work(reporter):
     if sys.argv[1] == "compile":
@@ -61,7 +61,7 @@ def work(reporter):
 ours, theirs = socket.socketpair()
 job = Job.from_fields(devices=("cpu",))
 spec = WorkerSpec(run_folder=".", job=job, rank=0, world_size=1, devices=("cpu",), rendezvous="", threads=1)
-raise SystemExit(reported(spec, theirs, work))
+raise SystemExit(run_reporting(spec, theirs, work))
 """
 """Script that runs in a worker and prints the folders for torch's compiled code. With "compile", it first compiles."""
 

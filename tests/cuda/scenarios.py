@@ -159,7 +159,7 @@ def _rank(rank: int, devices: list[str]) -> Strategy:
 def straggler_on_another_machine(devices: list[str]) -> list[str]:
     """Return the warnings of rank 0 after it has measured a slow GPU on another machine."""
     strategy = _rank(0, devices)
-    strategy.resolved, strategy.collectives = ResolvedJob(strategy.spec.job), _SlowPeer()
+    strategy.resolved_job, strategy.collectives = ResolvedJob(strategy.spec.job), _SlowPeer()
     model = nn.Sequential(nn.Flatten(), nn.Linear(12, 2)).to(strategy.device)
     speed.balance(strategy, model, class_of_image(), (3, 2, 2))
     return [remark.message for remark in strategy.remarks if isinstance(remark, Warned)]

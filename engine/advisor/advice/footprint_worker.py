@@ -35,7 +35,7 @@ FEW_IMAGES, MORE_IMAGES = 2, 6
 
 def run(spec: WorkerSpec, channel: socket.socket) -> int:
     """Measure the sizes for the job on its first device. See `engine.training.worker.run` for the arguments."""
-    return worker.reported(spec, channel, partial(_measure, spec))
+    return worker.run_reporting(spec, channel, partial(_measure, spec))
 
 
 def _measure(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:

@@ -58,7 +58,7 @@ LARGE_BYTES, SMALL_BYTES = 16 << 20, 4 << 10
 
 def run(spec: WorkerSpec, channel: socket.socket) -> int:
     """Run the trial. See `engine.training.worker.run` for the arguments."""
-    return worker.reported(spec, channel, partial(_run_trial, spec))
+    return worker.run_reporting(spec, channel, partial(_run_trial, spec))
 
 
 class _Trial:
@@ -103,7 +103,7 @@ class _Trial:
             self.strategy.profiler.mark("data")
             self.strategy.step(batch, self.optimizer_step)
             self.reporter.set_step(number)
-            self.strategy.profiler.watch.step_done()
+            self.strategy.profiler.watch.end_step()
             now = clock(self.strategy.device)
             is_slow = now - before > self.order.give_up_s and now - started > PATIENCE_S
             is_enough = number >= warm_up + min_steps and now - timed_from > seconds

@@ -47,7 +47,7 @@ class Situation:
         computing_threads: Number of this worker's threads for computing.
         held_up: Fraction of the time that computing threads wait for a core.
         epochs_before: Number of completed epochs in this execution. All images have been decoded in each.
-        starved: Fraction of steps that ended with an empty GPU queue, or None if unknown; see `Times`.
+        starved_fraction: Fraction of steps that ended with an empty GPU queue, or None if unknown; see `Times`.
         microbatches: Number of microbatches, or None without a pipeline.
         ranks: Times of all ranks in the last recorded step, or None.
         trace: Pipeline schedule of the last recorded step, or None.
@@ -64,7 +64,7 @@ class Situation:
     computing_threads: int = 1
     held_up: float = 0.0
     epochs_before: int = 0
-    starved: float | None = None
+    starved_fraction: float | None = None
     microbatches: int | None = None
     ranks: RanksTimed | None = None
     trace: ScheduleTraced | None = None
@@ -126,7 +126,11 @@ def _costs(situation: Situation) -> Iterator[tuple[float, Advice]]:
         advice = Advice(sentence=sentence, field="precision", value="bf16")
         yield BF16_SAVES * situation.fraction("forward", "backward"), advice
     # If the GPU waits for images, this explains its empty queue.
-    if situation.starved is not None and situation.starved >= STARVED and situation.fraction("data") < MIN_LOSS:
+    if (
+        situation.starved_fraction is not None
+        and situation.starved_fraction >= STARVED
+        and situation.fraction("data") < MIN_LOSS
+    ):
         larger = 2 * situation.job.training.batch_size
         sentence = (
             f"{situation.devices('run')} out of work between steps, starved by CPU launch overhead: "

@@ -183,7 +183,7 @@ class _Measurer:
 
         Both sizes are those of the longer side. Returns 1 if the metrics don't depend on it.
         """
-        if not self._analysis.scaled or not isinstance(samples, ImageSet):
+        if not self._analysis.depends_on_file_size or not isinstance(samples, ImageSet):
             return 1.0
         size = upright_size(samples.files[number])
         return max(size) / self._model.size if size is not None else 1.0

@@ -34,8 +34,8 @@ from engine.tasks.predictions import (
     PointClasses,
     Prediction,
     Raw,
-    in_shares,
-    on_lines,
+    fractions_text,
+    line_text,
     palette,
     shares,
 )
@@ -94,7 +94,7 @@ class Results:
 
     def of_prediction(self, sample: Sample, found: Prediction) -> Entry:
         """Write the results of a sample, given its complete prediction. Raises OSError."""
-        classes, scores = found.found
+        classes, scores = found.ranked_classes
         files: dict[str, str] = {}
         entry = self._entry(sample, found.words, classes, scores, files)
         match found:
@@ -115,9 +115,9 @@ class Results:
         if self._order.overlays:
             drawn = None
             if isinstance(found, Raw):
-                drawn = found.shown
+                drawn = found.drawing
             elif not isinstance(found, Labels | PointClasses) and self._can_draw(sample):
-                drawn = found.drawn(sample.image())
+                drawn = found.draw(sample.image())
             if drawn is not None:
                 files["overlays"] = self._draw(sample, drawn)
         return entry
@@ -151,13 +151,13 @@ class Results:
             share = float(counts[1] / max(1, counts.sum()))
             return self._entry(
                 sample,
-                on_lines(share),
+                line_text(share),
                 classes=(0,) if share else (),
                 scores=(share,) if share else (),
                 files=files,
             )
         classes, fractions = shares(counts)
-        return self._entry(sample, in_shares(self._model.classes, classes, fractions), classes, fractions, files)
+        return self._entry(sample, fractions_text(self._model.classes, classes, fractions), classes, fractions, files)
 
     def _planes(self, maps: Iterable[Tensor], counts: np.ndarray, no_data: TiffRows | None) -> Iterator[Bytes]:
         """Yield bands of the output plane, uint8 [n, w], and count its pixels in `counts`.

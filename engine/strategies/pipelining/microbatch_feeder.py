@@ -18,7 +18,7 @@ PADDING = -1
 class Microbatches(NamedTuple):
     """Input of this rank for one batch.
 
-    `inputs` is set on the rank of the first stage, and `targets` on the rank of the last stage. `sending` has the
+    `inputs` is set on the rank of the first stage, and `targets` on the rank of the last stage. `pending_sends` has the
     pending messages to the last stage.
     """
 
@@ -28,11 +28,11 @@ class Microbatches(NamedTuple):
     """Number of images in the batch before padding. Set on the ranks of the first and the last stage."""
     global_size: int = 0
     """Number of images in the global batch, over all pipelines. Set on the ranks of the first and the last stage."""
-    sending: tuple[tuple[Any, Tensor], ...] = ()
+    pending_sends: tuple[tuple[Any, Tensor], ...] = ()
 
-    def sent(self) -> None:
+    def wait_until_sent(self) -> None:
         """Wait until the rank of the last stage has received the messages that this rank sends for this batch."""
-        for work, _ in self.sending:
+        for work, _ in self.pending_sends:
             work.wait()
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, fx, nn
 from torch.distributed.pipelining import PipelineStage
 
 from engine.strategies.pipelining.timeline import ScheduleProfiler
-from engine.strategies.recompute import recomputed
+from engine.strategies.recompute import with_recomputation
 from engine.torch_compat import greet_no_own_rank, send_no_missing_gradient
 
 
@@ -36,7 +36,9 @@ class StageModule(nn.Module):
         self.graph = graph
         self._autocast = autocast
         self._divided = divided_backward
-        self._compute: Callable[[Tensor], Tensor] = recomputed(graph.forward, graph) if recompute else graph.forward
+        self._compute: Callable[[Tensor], Tensor] = (
+            with_recomputation(graph.forward, graph) if recompute else graph.forward
+        )
 
     def forward(self, received: Tensor) -> Tensor:
         if received.requires_grad:

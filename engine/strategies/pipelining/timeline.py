@@ -59,7 +59,7 @@ def _one_f_one_b(stage: int, warmup: int, microbatches: int) -> Iterator[Pass]:
         yield Pass("B", stage, number)
 
 
-def simulated(order: Order) -> list[list[tuple[float, float]]]:
+def simulate(order: Order) -> list[list[tuple[float, float]]]:
     """Simulate `order`, and return the start and end of each pass on each rank.
 
     All stages cost the same and transfers cost nothing. The unit of time is the time that a device needs for the
@@ -103,7 +103,7 @@ def _needs(task: Pass, last: int) -> list[tuple[Pass, ...]]:
     return forward if stage == last else [*forward, (Pass("B", stage + 1, number), Pass("I", stage + 1, number))]
 
 
-def idle_share(times: Sequence[Sequence[tuple[float, float]]]) -> float:
+def idle_fraction(times: Sequence[Sequence[tuple[float, float]]]) -> float:
     """Return the idle fraction of the ranks' time between the first start and the last end of a pass."""
     passes = [each for rank in times for each in rank]
     span = max(end for _, end in passes) - min(start for start, _ in passes)
@@ -158,7 +158,7 @@ class ScheduleProfiler(StepProfiler):
             task, start, _ = self._passes[-1]
             self._passes[-1] = task, start, self._now()
 
-    def noted(self) -> list[tuple[Pass, float, float]]:
+    def timed_passes(self) -> list[tuple[Pass, float, float]]:
         """Wait for the device, and return the recorded passes.
 
         Each has its start and end in seconds of the host's clock.
@@ -166,8 +166,8 @@ class ScheduleProfiler(StepProfiler):
         return [(task, self._seconds(start), self._seconds(end)) for task, start, end in self._passes]
 
     def _recorded(self, step: int, collectives: Collectives) -> ScheduleTraced | None:
-        ranks = collectives.gather_objects(self.noted())
-        return None if ranks is None else traced(step, self.schedule, ranks[: self.devices], self.theory)
+        ranks = collectives.gather_objects(self.timed_passes())
+        return None if ranks is None else create_trace(step, self.schedule, ranks[: self.devices], self.theory)
 
     def _now(self) -> Any:
         if self._device.type != "cuda":
@@ -184,7 +184,7 @@ class ScheduleProfiler(StepProfiler):
         return seconds + float(event.elapsed_time(when)) / 1e3
 
 
-def traced(
+def create_trace(
     step: int, schedule: str, ranks: Iterable[list[tuple[Pass, float, float]]], theory: float
 ) -> ScheduleTraced | None:
     """Create the event with the passes of all ranks in one step, or return None if no passes were recorded.
@@ -208,6 +208,6 @@ def traced(
             for passes in recorded
         ),
         span_s=max(end for _, end in all_times) - first,
-        bubble=idle_share(times),
+        bubble=idle_fraction(times),
         theory=theory,
     )

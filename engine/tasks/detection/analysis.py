@@ -29,27 +29,27 @@ from engine.metrics.base import Metric
 from engine.metrics.detection_errors import COLUMNS, costs, find_errors
 from engine.metrics.label_curves import Counts, class_curves, threshold_rows
 from engine.tasks.analysis import TASK_METRIC, Analysis, Columns, Intervals, Measured
-from engine.tasks.detection.objects import SCORE_THRESHOLD, Found, found_in, true_in
+from engine.tasks.detection.objects import SCORE_THRESHOLD, Detections, read_detections, read_objects
 
 SIZES: tuple[SizeName, ...] = get_args(SizeName)
 AREAS = ((0.0, 32.0**2), (32.0**2, 96.0**2), (96.0**2, 1e10))
 """COCO's ranges for the area of objects in pixels, inclusive (`areaRng` in pycocotools)."""
 
 
-class Compared(NamedTuple):
+class Comparison(NamedTuple):
     """Detections and annotated objects in one image, and the overlaps between them.
 
     Attributes:
-        found: Detections.
-        found_areas: Areas of the detections, [d], in pixels of the model's input.
+        detections: Detections.
+        detection_areas: Areas of the detections, [d], in pixels of the model's input.
         classes: Classes of the objects, [g].
         ignored: True for each object that is ignored, [g].
         areas: Areas of the objects, [g], in pixels of the model's input.
         overlaps: Overlap of each detection with each object, [d, g].
     """
 
-    found: Found
-    found_areas: Floats
+    detections: Detections
+    detection_areas: Floats
     classes: Ints
     ignored: Bools
     areas: Floats
@@ -70,15 +70,17 @@ class ObjectMetric(Metric):
         self._scale = scale
 
     @abstractmethod
-    def compared(self, found: Found, target: Tensor) -> Compared:
+    def compare(self, found: Detections, target: Tensor) -> Comparison:
         """Compare the detections in one image with its objects."""
 
     @torch.no_grad()
     def update(self, outputs: Tensor, targets: Tensor) -> None:
         """Add a row for each prediction, and count the objects in each class: all, missed, and by size."""
         for output, target in zip(outputs.cpu(), targets.cpu(), strict=True):
-            each = self.compared(found_in(output), target)
-            errors = find_errors(each.found.classes, each.found.scores, each.classes, each.ignored, each.overlaps)
+            each = self.compare(read_detections(output), target)
+            errors = find_errors(
+                each.detections.classes, each.detections.scores, each.classes, each.ignored, each.overlaps
+            )
             by_size = [self._outcomes(each, *limits) for limits in AREAS]
             self.add_rows(torch.from_numpy(np.column_stack([errors.rows, *by_size])))
             real = ~each.ignored
@@ -110,18 +112,18 @@ class ObjectMetric(Metric):
             for size, each, counts in zip(SIZES, outcomes, counters[2:], strict=True)
         }
 
-    def _outcomes(self, each: Compared, low: float, high: float) -> Floats:
+    def _outcomes(self, each: Comparison, low: float, high: float) -> Floats:
         """Return the outcome of each detection at the ten IoU thresholds, [d, 10], for areas from `low` to `high`.
 
         The rows are in the order of `find_errors`. Objects of other sizes and unmatched detections of other sizes are
         left out, like in `evaluateImg` of pycocotools.
         """
-        areas, found_areas = each.areas * self._scale**2, each.found_areas * self._scale**2
+        areas, found_areas = each.areas * self._scale**2, each.detection_areas * self._scale**2
         ignored = each.ignored | (areas < low) | (areas > high)
         rows = [np.empty((0, len(THRESHOLDS)))]
-        for number in np.unique(each.found.classes):
-            found = np.flatnonzero(each.found.classes == number)
-            found = found[np.argsort(-each.found.scores[found], kind="stable")][:MAX_DETECTIONS]
+        for number in np.unique(each.detections.classes):
+            found = np.flatnonzero(each.detections.classes == number)
+            found = found[np.argsort(-each.detections.scores[found], kind="stable")][:MAX_DETECTIONS]
             true = np.flatnonzero(each.classes == number)
             assigned = assign(each.overlaps[np.ix_(found, true)], ignored[true], each.ignored[true])
             outcomes = outcomes_of(assigned, ignored[true])
@@ -131,18 +133,18 @@ class ObjectMetric(Metric):
 
 
 class BoxObjects(ObjectMetric):
-    def compared(self, found: Found, target: Tensor) -> Compared:
-        true = true_in(target)
+    def compare(self, found: Detections, target: Tensor) -> Comparison:
+        true = read_objects(target)
         areas, found_areas = ((boxes[:, 2:] - boxes[:, :2]).prod(1) for boxes in (true.boxes, found.boxes))
         overlaps = box_overlaps(found.boxes, true.boxes, true.ignored)
-        return Compared(found, found_areas, true.classes, true.ignored, areas, overlaps)
+        return Comparison(found, found_areas, true.classes, true.ignored, areas, overlaps)
 
 
 class ObjectAnalysis(Analysis):
     """Analysis of detected objects.
 
     Attributes:
-        kind: Metric that compares detections with objects. By default, it compares their boxes.
+        metric_type: Metric that compares detections with objects. By default, it compares their boxes.
     """
 
     entries = tuple(
@@ -150,26 +152,28 @@ class ObjectAnalysis(Analysis):
         for name, title in (("ap", "AP"), ("ap50", "AP50"))
         for size in SIZES
     )
-    scaled = True
-    kind: type[ObjectMetric] = BoxObjects
+    depends_on_file_size = True
+    metric_type: type[ObjectMetric] = BoxObjects
 
     def metrics(self, scale: float) -> dict[str, Metric]:
-        return {TASK_METRIC: self.objective.metric(), "objects": self.kind(len(self.classes), scale)}
+        return {TASK_METRIC: self.objective.metric(), "objects": self.metric_type(len(self.classes), scale)}
 
     def columns(self, outputs: Tensor, targets: Tensor) -> Columns:
         """Return the classes, the confidence and the F1 score of each sample."""
         columns = Columns(correct=[], true=[], predicted=[], confidence=[])
-        compare = self.kind(len(self.classes), 1.0).compared
+        compare = self.metric_type(len(self.classes), 1.0).compare
         for output, target in zip(outputs.cpu(), targets.cpu(), strict=True):
-            each = compare(found_in(output, SCORE_THRESHOLD), target)
-            rows = find_errors(each.found.classes, each.found.scores, each.classes, each.ignored, each.overlaps).rows
+            each = compare(read_detections(output, SCORE_THRESHOLD), target)
+            rows = find_errors(
+                each.detections.classes, each.detections.scores, each.classes, each.ignored, each.overlaps
+            ).rows
             right, wrong = (rows[:, 2] == RIGHT).sum(), (rows[:, 2] == WRONG).sum()
             true = each.classes[~each.ignored]
             total = right + wrong + len(true)
             columns.correct.append(float(2 * right / total) if total else 1.0)  # type: ignore[union-attr]
             columns.true.append(tuple(true.tolist()))  # type: ignore[union-attr]
-            columns.predicted.append(tuple(each.found.classes.tolist()))  # type: ignore[union-attr]
-            scores = each.found.scores
+            columns.predicted.append(tuple(each.detections.classes.tolist()))  # type: ignore[union-attr]
+            scores = each.detections.scores
             columns.confidence.append(float(scores.mean()) if len(scores) else 0.0)  # type: ignore[union-attr]
         return columns
 

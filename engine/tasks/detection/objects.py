@@ -14,20 +14,20 @@ SCORE_THRESHOLD = 0.5
 """Minimum score of the detections that are shown to the user."""
 
 
-class Found(NamedTuple):
+class Detections(NamedTuple):
     """Detections in one image, sorted by descending score.
 
     Attributes:
         boxes: x1, y1, x2 and y2 in pixels, [d, 4].
         scores: Scores in 0..1, [d].
         classes: Class numbers, [d].
-        more: Additional outputs of the detector, such as mask likelihoods, [d, w].
+        extra_outputs: Additional outputs of the detector, such as mask likelihoods, [d, w].
     """
 
     boxes: Floats
     scores: Floats
     classes: Ints
-    more: Floats
+    extra_outputs: Floats
 
 
 class Objects(NamedTuple):
@@ -44,7 +44,7 @@ class Objects(NamedTuple):
     ignored: Bools
 
 
-def found_in(output: Tensor, min_score: float = 0.0) -> Found:
+def read_detections(output: Tensor, min_score: float = 0.0) -> Detections:
     """Return the detections for one image that have a score of at least `min_score`.
 
     Each row of `output` [k, 6 or more] holds x1, y1, x2, y2, the score, the class, and any additional outputs.
@@ -52,10 +52,10 @@ def found_in(output: Tensor, min_score: float = 0.0) -> Found:
     rows = output.detach().cpu().double().numpy()
     rows = rows[rows[:, 4] >= min_score]
     rows = rows[np.argsort(-rows[:, 4], kind="stable")]
-    return Found(rows[:, :4], rows[:, 4], rows[:, 5].astype(np.int64), rows[:, BOX:])
+    return Detections(rows[:, :4], rows[:, 4], rows[:, 5].astype(np.int64), rows[:, BOX:])
 
 
-def true_in(target: Tensor) -> Objects:
+def read_objects(target: Tensor) -> Objects:
     """Return the annotated objects of one image, without padding.
 
     Each row of `target` [m, 6] holds x1, y1, x2, y2, the class (-1 for padding), and 1 if the object is ignored.

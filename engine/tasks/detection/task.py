@@ -30,11 +30,11 @@ from engine.models.base import ModelInfo
 from engine.tasks.base import DatasetInfo, Objective, Task, Visualization
 from engine.tasks.detection.analysis import ObjectAnalysis
 from engine.tasks.detection.entry import TASK
-from engine.tasks.detection.objects import SCORE_THRESHOLD, Found, found_in, true_in
+from engine.tasks.detection.objects import SCORE_THRESHOLD, Detections, read_detections, read_objects
 from engine.tasks.explanation import Target
 from engine.tasks.predictions import ObjectScores, Scores
 
-EXPLAINED = 3
+MAX_EXPLAINED = 3
 """Maximum number of detections that are explained if no class is requested."""
 
 
@@ -52,7 +52,7 @@ class InstanceMetric(Metric):
         self.rows = torch.empty((0, 2 + len(self.KINDS) * len(THRESHOLDS)), dtype=torch.float64)
 
     @abstractmethod
-    def compared(self, found: Found, target: Tensor) -> tuple[Ints, Bools, Sequence[Floats]]:
+    def compare(self, found: Detections, target: Tensor) -> tuple[Ints, Bools, Sequence[Floats]]:
         """Compare the detections in an image with its objects.
 
         Returns the classes of the objects [g], their ignored flags [g], and their overlaps with the detections, one
@@ -63,8 +63,8 @@ class InstanceMetric(Metric):
     def update(self, outputs: Tensor, targets: Tensor) -> None:
         counts = np.zeros(len(self.counters))
         for output, target in zip(outputs.cpu(), targets.cpu(), strict=True):
-            found = found_in(output)
-            classes, ignored, overlaps = self.compared(found, target)
+            found = read_detections(output)
+            classes, ignored, overlaps = self.compare(found, target)
             self.add_rows(torch.from_numpy(match_detections(found.classes, found.scores, classes, ignored, overlaps)))
             counts[0] += 1
             counts[1:] += np.bincount(classes[~ignored], minlength=len(counts) - 1)
@@ -108,23 +108,23 @@ def _to_tuple(values: Floats) -> tuple[float | None, ...]:
 class BoxMetric(InstanceMetric):
     KINDS = ("",)
 
-    def compared(self, found: Found, target: Tensor) -> tuple[Ints, Bools, Sequence[Floats]]:
-        true = true_in(target)
+    def compare(self, found: Detections, target: Tensor) -> tuple[Ints, Bools, Sequence[Floats]]:
+        true = read_objects(target)
         return true.classes, true.ignored, [box_overlaps(found.boxes, true.boxes, true.ignored)]
 
 
 class Detection(Task):
     entry = TASK.entry
-    known = detection_models.DETECTORS
+    models = detection_models.DETECTORS
 
     def model_names(self) -> tuple[str, ...]:
-        return tuple(self.known)
+        return tuple(self.models)
 
     def model_info(self, model: str) -> ModelInfo:
         return detection_models.model_info(model)
 
     def build_model(self, job: Job, classes: int, channels: int) -> nn.Module:
-        return detection_models.build(job, classes, channels, self.image_size(job), self.known)
+        return detection_models.build(job, classes, channels, self.image_size(job), self.models)
 
     def image_size(self, job: Job) -> int:
         return detection_models.image_size(job)
@@ -133,10 +133,10 @@ class Detection(Task):
         return detection_models.statistics(job)
 
     def objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
-        return BoxesOfImage(dataset_info.classes)
+        return BoxObjective(dataset_info.classes)
 
 
-class FoundInImage(Objective):
+class DetectionObjective(Objective):
     """Objective for a detector that computes its losses itself."""
 
     loss_in_model = True
@@ -156,7 +156,7 @@ class FoundInImage(Objective):
         return None
 
     def scores(self, output: Tensor, size: int) -> Scores:
-        found = found_in(output, 0.0)
+        found = read_detections(output, 0.0)
         return ObjectScores(found.boxes, found.scores, found.classes)
 
     def analysis(self, classes: Sequence[str]) -> ObjectAnalysis:
@@ -167,8 +167,8 @@ class FoundInImage(Objective):
     ) -> list[Target]:
         """Return the scores of the detections to explain.
 
-        These are the best detection of each requested class. If no class is requested, they are the first `EXPLAINED`
-        displayed detections, or the best detection if none is displayed.
+        These are the best detection of each requested class. If no class is requested, they are the first
+        `MAX_EXPLAINED` displayed detections, or the best detection if none is displayed.
         """
         (found,) = outputs
         scores, labels = found["scores"].detach(), found["labels"] - 1
@@ -177,19 +177,19 @@ class FoundInImage(Objective):
             best = [next((row for row in order if labels[row] == number), None) for number in requested]
             chosen = [row for row in best if row is not None]
         else:
-            chosen = [row for row in order if scores[row] >= SCORE_THRESHOLD][:EXPLAINED] or order[:1]
+            chosen = [row for row in order if scores[row] >= SCORE_THRESHOLD][:MAX_EXPLAINED] or order[:1]
         boxes = found["boxes"].detach().tolist()
         return [
             Target(classes[int(labels[row])], found["scores"][row], float(scores[row]), tuple(boxes[row]))
             for row in chosen
         ]
 
-    def counted(self, classes: Iterable[int]) -> str:
+    def describe_counts(self, classes: Iterable[int]) -> str:
         """Return the number of objects of each class as a text, given the class of each object."""
         counts = sorted(Counter(classes).items())
         return ", ".join(f"{count} {self._classes[number]}" for number, count in counts) or "nothing"
 
-    def nothing_sure(self, output: Tensor) -> str:
+    def describe_no_detections(self, output: Tensor) -> str:
         """Return the text for an image in which no detection has a high enough score to be displayed."""
         best = float(output[:, 4].max()) if len(output) else -1.0
         return f"no detections with a score of {100 * SCORE_THRESHOLD:.0f}%" + (
@@ -203,7 +203,7 @@ class FoundInImage(Objective):
         return [f"{self._classes[number]} {100 * score:.0f}%" for number, score in zip(classes, scores, strict=True)]
 
 
-class BoxesOfImage(FoundInImage):
+class BoxObjective(DetectionObjective):
     """Objective for object detection. The detector computes the losses.
 
     Targets are float32 [n, m, 6]: x1, y1, x2, y2 in pixels, the class (-1 for padding), and 1 if the object is ignored.
@@ -221,15 +221,17 @@ class BoxesOfImage(FoundInImage):
         return box.repeat(len(inputs), 1, 1)
 
     def show_truth(self, image: Bytes, target: Tensor) -> Visualization:
-        true = true_in(target)
+        true = read_objects(target)
         return self._visualize(image, true.boxes, true.classes, self.names(true.classes))
 
     def show_prediction(self, image: Bytes, output: Tensor) -> Visualization:
-        found = found_in(output, SCORE_THRESHOLD)
+        found = read_detections(output, SCORE_THRESHOLD)
         if not len(found.boxes):
-            return Visualization(image, self.nothing_sure(output))
+            return Visualization(image, self.describe_no_detections(output))
         return self._visualize(image, found.boxes, found.classes, self.names(found.classes, found.scores))
 
     def _visualize(self, image: Bytes, boxes: Floats, classes: Ints, names: Sequence[str]) -> Visualization:
         labels: list[int] = classes.tolist()
-        return Visualization(draw_boxes(image, boxes, labels, names), self.counted(labels), tuple(sorted(set(labels))))
+        return Visualization(
+            draw_boxes(image, boxes, labels, names), self.describe_counts(labels), tuple(sorted(set(labels)))
+        )

@@ -26,7 +26,7 @@ These pixels count neither in the loss nor in the metrics.
 """
 FULL = 254
 """Value for a pixel that all annotators have drawn, in a plane with the fractions of annotators."""
-AGREED = 0.3
+EDGE_AGREEMENT = 0.3
 """Fraction of annotators above which a pixel is an edge (gamma in He et al. 2019, section 4.2, and in Liu et al. 2017).
 
 It is also the threshold for binarizing an image of edges, which counts as the drawing of one annotator.
@@ -41,23 +41,23 @@ _MAX_EDGE_FRACTION = 0.5
 
 
 @dataclass(frozen=True, eq=False)
-class Drawn:
+class AnnotatedEdges:
     """Edges that annotators have drawn in one image.
 
-    `layers` are bool [k, h, w], one for each annotator. `share` is the fraction of annotators who drew each pixel,
+    `layers` are bool [k, h, w], one for each annotator. `agreement` is the fraction of annotators who drew each pixel,
     uint8 [h, w] from 0 to 255, or None if it is the mean of the layers.
     """
 
     layers: Planes
-    share: Bytes | None = None
+    agreement: Bytes | None = None
 
-    def rotated_with(self, path: str, sides: tuple[int, int]) -> Drawn:
+    def rotated_with(self, path: str, sides: tuple[int, int]) -> AnnotatedEdges:
         """Return the edges rotated like the image at `path`, whose height and width are `sides`.
 
         See `orientation.rotated_with`.
         """
-        share = None if self.share is None else rotated_with(self.share, path, sides)
-        return Drawn(rotated_with(self.layers, path, sides), share)
+        share = None if self.agreement is None else rotated_with(self.agreement, path, sides)
+        return AnnotatedEdges(rotated_with(self.layers, path, sides), share)
 
     @property
     def sides(self) -> tuple[int, int]:
@@ -66,17 +66,17 @@ class Drawn:
         return height, width
 
     @property
-    def taken(self) -> float:
+    def edge_fraction(self) -> float:
         """Fraction of pixels that at least one annotator has drawn."""
         return float(self.layers.any(0).mean())
 
     @property
-    def inverted(self) -> bool:
+    def is_inverted(self) -> bool:
         """True if so many pixels are edges that edges and background are probably swapped."""
-        return self.taken > _MAX_EDGE_FRACTION
+        return self.edge_fraction > _MAX_EDGE_FRACTION
 
 
-def read_edges(path: str, content: bytes) -> Drawn:
+def read_edges(path: str, content: bytes) -> AnnotatedEdges:
     """Read the edges from a BSDS500 file (.mat) or from an image, white on black.
 
     Raises Unfit, and any exception of the decoder.
@@ -84,7 +84,7 @@ def read_edges(path: str, content: bytes) -> Drawn:
     return _of_matlab(content) if path.lower().endswith(".mat") else _of_image(content)
 
 
-def _of_matlab(content: bytes) -> Drawn:
+def _of_matlab(content: bytes) -> AnnotatedEdges:
     """Read the edges from the cell array `groundTruth` of a BSDS500 file.
 
     Each cell is a struct for one annotator, whose field `Boundaries` [h, w] holds the edges.
@@ -106,18 +106,18 @@ def _of_matlab(content: bytes) -> Drawn:
         layers.append(np.asarray(layer.astype(bool).toarray() if issparse(layer) else layer) > 0)
     if len({layer.shape for layer in layers}) > 1 or layers[0].ndim != 2:
         raise Unfit("its annotations have different sizes")
-    return Drawn(np.stack(layers))
+    return AnnotatedEdges(np.stack(layers))
 
 
-def _of_image(content: bytes) -> Drawn:
+def _of_image(content: bytes) -> AnnotatedEdges:
     with decode_header(content) as image:
         if image.mode.startswith("I"):
             raise Unfit("images of edges must have 8 bits, and this one has more")
         share = np.asarray(image.convert("L"))
-    return Drawn((share > AGREED * 255)[None], share)
+    return AnnotatedEdges((share > EDGE_AGREEMENT * 255)[None], share)
 
 
-def lay_edges(drawn: Drawn, size: int) -> Bytes:
+def lay_edges(drawn: AnnotatedEdges, size: int) -> Bytes:
     """Convert edges to two planes that match a letterboxed image, uint8 [2, size, size].
 
     The first plane holds the fraction of annotators who drew each pixel, from 0 to `FULL`, and `OUTSIDE` around the
@@ -126,13 +126,13 @@ def lay_edges(drawn: Drawn, size: int) -> Bytes:
     an edge, so that no line is lost or interrupted.
     """
     layers = _resized(drawn.layers, size)
-    if drawn.share is None:
+    if drawn.agreement is None:
         share = np.rint(layers.mean(0) * FULL).astype(np.uint8)
     else:
-        share = np.rint(_resized(drawn.share[None], size)[0] * (FULL / 255)).astype(np.uint8)
+        share = np.rint(_resized(drawn.agreement[None], size)[0] * (FULL / 255)).astype(np.uint8)
     bits = np.zeros(share.shape, np.uint8)
     for number, layer in enumerate(layers[:MAX_ANNOTATORS]):
-        bits |= thinned(layer).astype(np.uint8) << number
+        bits |= thin_lines(layer).astype(np.uint8) << number
     top, left, tall, wide = boxed(*drawn.sides, size)
     out = np.zeros((2, size, size), np.uint8)
     out[0] = OUTSIDE
@@ -158,7 +158,7 @@ def _resized(layers: npt.NDArray[_Kind], size: int) -> npt.NDArray[_Kind]:
     return smaller
 
 
-def thinned(plane: Planes) -> Planes:
+def thin_lines(plane: Planes) -> Planes:
     """Thin lines to a width of one pixel, bool [h, w], and keep them connected.
 
     This is the parallel algorithm by Guo and Hall (Communications of the ACM 32, 1989, algorithm A1), as in "thin" of

@@ -15,7 +15,7 @@ from engine.data.formats.maskfolder import used_splits
 from engine.data.formats.shared.paired_folders import Candidate, Roles, find_candidates
 from engine.data.formats.tree import Tree
 from engine.data.splits import printable, spread_evenly
-from engine.tasks.edges.decoding import AGREED, Drawn, read_edges
+from engine.tasks.edges.decoding import EDGE_AGREEMENT, AnnotatedEdges, read_edges
 
 CLASSES = ("edge",)
 _MATLAB = ".mat"
@@ -81,7 +81,7 @@ def _detection(candidate: Candidate, variant: str) -> Detection:
     if not drawn:
         against.append("files of edges that can't be opened")
     elif not is_matlab and not (lines := [layer for each in drawn if (layer := _lines(each)).any()]):
-        against.append(f"no edges brighter than {100 * AGREED:.0f}% of white in the files that were opened")
+        against.append(f"no edges brighter than {100 * EDGE_AGREEMENT:.0f}% of white in the files that were opened")
     elif not is_matlab and 2 * sum(map(_is_thin, lines)) <= len(lines):
         against.append("areas rather than thin lines in the files of edges")
     if 2 * len(pairs.both) < pairs.file_count:
@@ -91,16 +91,16 @@ def _detection(candidate: Candidate, variant: str) -> Detection:
     return Detection(("edges",), confidence, evidence, tuple(against), variant, source=candidate)
 
 
-def _drawn(path: str) -> Drawn | None:
+def _drawn(path: str) -> AnnotatedEdges | None:
     try:
         return read_edges(path, read_image(path))
     except Exception:  # a broken file may raise nearly anything in a decoder; loading it reports the error
         return None
 
 
-def _lines(drawn: Drawn) -> npt.NDArray[np.bool_]:
+def _lines(drawn: AnnotatedEdges) -> npt.NDArray[np.bool_]:
     """Return a mask of the edge pixels, bool [h, w]. Edges may be black on white or white on black."""
-    return np.logical_xor(drawn.layers.any(0), drawn.inverted)
+    return np.logical_xor(drawn.layers.any(0), drawn.is_inverted)
 
 
 def _is_thin(layer: npt.NDArray[np.bool_]) -> bool:

@@ -31,30 +31,30 @@ from engine.data.inspection.base import (
     title_of,
 )
 from engine.data.splits import RecognizedDataset, dataset_error, dataset_warning, spread_evenly
-from engine.tasks.edges.decoding import Drawn, read_edges
+from engine.tasks.edges.decoding import AnnotatedEdges, read_edges
 from engine.tasks.edges.formats import EdgeSplit
 
-DECODED = 512
+MAX_DECODED = 512
 """Approximate number of edge files in a split that are read. For the other images, only their sizes are read."""
 _MARKED = np.array([255, 64, 64], np.uint8)
 
 
 class _Checked(NamedTuple):
-    """Facts about the edges in an image, with the same meaning as in `Drawn`."""
+    """Facts about the edges in an image, with the same meaning as in `AnnotatedEdges`."""
 
-    taken: float
-    inverted: bool
+    edge_fraction: float
+    is_inverted: bool
 
 
 def inspect_edges(found: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int) -> Inspection:
     """Inspect all images and their edges. Only the edges at sampled indices are decoded."""
     splits, result, checker = start_inspection(found, EdgeSplit, progress, leave_out)
     for name, split in splits:
-        sampled = set(spread_evenly(len(split.files), DECODED))
+        sampled = set(spread_evenly(len(split.files), MAX_DECODED))
         checked = checker.check_each(split.files, partial(_check, split, sampled), threads)
         read = [each for each in checked.values() if each is not None]
-        with_edges = sum(each.taken > 0 for each in read)
-        taken = float(np.mean([each.taken for each in read])) if read else 0.0
+        with_edges = sum(each.edge_fraction > 0 for each in read)
+        taken = float(np.mean([each.edge_fraction for each in read])) if read else 0.0
         result.splits.append(
             SplitReport(name, {"edge": with_edges}, split.is_drawn, total=len(checked), shares={"edge": taken})
         )
@@ -80,10 +80,10 @@ def _check(split: EdgeSplit, sampled: set[int], index: int) -> _Checked | None:
         return None
     drawn = _drawn(split, index).rotated_with(split.files[index], (height, width))
     require_size("its edges have", drawn.sides, (height, width))
-    return _Checked(drawn.taken, drawn.inverted)
+    return _Checked(drawn.edge_fraction, drawn.is_inverted)
 
 
-def _drawn(split: EdgeSplit, index: int) -> Drawn:
+def _drawn(split: EdgeSplit, index: int) -> AnnotatedEdges:
     return read_edges(split.edges[index], read_image(split.edges[index]))
 
 
@@ -97,7 +97,7 @@ def _describe_problems(name: str, read: Sequence[_Checked], usable: bool) -> lis
         return [
             dataset_error(f"None of the {title} images can be used.", "Choose a folder with readable images and edges.")
         ]
-    inverted, bare = sum(each.inverted for each in read), sum(each.taken == 0 for each in read)
+    inverted, bare = sum(each.is_inverted for each in read), sum(each.edge_fraction == 0 for each in read)
     found = []
     if bare == len(read):
         remedy = "Edges are white on black, brighter than 30% of white."

@@ -31,7 +31,7 @@ _BORDER = 5 / 578
 _SHARPER = 1.01
 """Factor that multiplies an edge's strength before comparing it with its neighbors, as in `edgesNms`."""
 
-MATCHED_DRAWN, DRAWN, MATCHED_FOUND, FOUND = range(4)
+MATCHED_ANNOTATED, ANNOTATED, MATCHED_PREDICTED, PREDICTED = range(4)
 """Columns of counts [thresholds, 4], in pixels. Drawn pixels are summed over the annotators."""
 _COUNTS = len(THRESHOLDS) * 4
 
@@ -101,9 +101,9 @@ class EdgeMetric(Metric):
         return recall_and_precision(self._counts)
 
     @property
-    def drawn(self) -> int:
+    def annotated_pixels(self) -> int:
         """Number of pixels drawn by all annotators together."""
-        return int(self._counts[0, DRAWN])
+        return int(self._counts[0, ANNOTATED])
 
     @property
     def _counts(self) -> Floats:
@@ -167,8 +167,8 @@ def _fading(length: int, border: int) -> Floats:
 def count(thin: Floats, annotators: Sequence[Plane]) -> Counts:
     """Count matches between predicted edges and the drawing of each annotator, int64 [thresholds, 4].
 
-    `thin` [h, w] are thinned edge strengths. The columns of the result are `MATCHED_DRAWN`, `DRAWN`, `MATCHED_FOUND`
-    and `FOUND`. A pixel matches at most one pixel of the other image within the tolerance, and the number of matches is
+    `thin` [h, w] are thinned edge strengths. The columns of the result are `MATCHED_ANNOTATED`, `ANNOTATED`, `MATCHED_PREDICTED`
+    and `PREDICTED`. A pixel matches at most one pixel of the other image within the tolerance, and the number of matches is
     maximal. A predicted pixel is correct if at least one annotator drew it, but the pixels of all annotators must be
     found.
     """
@@ -181,10 +181,10 @@ def count(thin: Floats, annotators: Sequence[Plane]) -> Counts:
     # The pixels above any threshold come first in this order.
     found = (levels[rows, columns][:, None] > np.arange(len(THRESHOLDS))).sum(0)
     counts = np.zeros((len(THRESHOLDS), 4), np.int64)
-    counts[:, FOUND] = found
-    counts[:, DRAWN] = sum(int(drawn.sum()) for drawn in annotators)
-    counts[:, MATCHED_FOUND] = _first_sums(right.sum(0) > 0)[found]
-    counts[:, MATCHED_DRAWN] = _first_sums(right.sum(0))[found]
+    counts[:, PREDICTED] = found
+    counts[:, ANNOTATED] = sum(int(drawn.sum()) for drawn in annotators)
+    counts[:, MATCHED_PREDICTED] = _first_sums(right.sum(0) > 0)[found]
+    counts[:, MATCHED_ANNOTATED] = _first_sums(right.sum(0))[found]
     return counts
 
 
@@ -291,8 +291,8 @@ def score(counts: npt.ArrayLike, at_best: npt.ArrayLike) -> Scores:
 
 def recall_and_precision(counts: Floats | Counts) -> tuple[Floats, Floats]:
     """Return the recall and precision at each threshold, given counts [thresholds, 4]."""
-    recall = counts[:, MATCHED_DRAWN] / np.maximum(counts[:, DRAWN], 1)
-    precision = counts[:, MATCHED_FOUND] / np.maximum(counts[:, FOUND], 1)
+    recall = counts[:, MATCHED_ANNOTATED] / np.maximum(counts[:, ANNOTATED], 1)
+    precision = counts[:, MATCHED_PREDICTED] / np.maximum(counts[:, PREDICTED], 1)
     return recall, precision
 
 

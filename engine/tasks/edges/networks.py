@@ -60,7 +60,7 @@ def activations(stages: nn.Sequential) -> tuple[tuple[int, ...], ...]:
     return tuple(map(tuple, found))
 
 
-def enlarged(values: Tensor, like: Tensor) -> Tensor:
+def enlarge(values: Tensor, like: Tensor) -> Tensor:
     """Resize `values` to the height and width of `like`."""
     return functional.interpolate(values, size=like.shape[-2:], mode="bilinear", align_corners=False)
 
@@ -104,7 +104,7 @@ class Hed(nn.Module):
             inputs = layer(inputs)
             if index in self._ends:
                 side = self.head.side[len(maps)](inputs)
-                maps.append(enlarged(side, maps[0]) if maps else side)
+                maps.append(enlarge(side, maps[0]) if maps else side)
         sides = torch.cat(maps, 1)
         return torch.cat([sides, self.head.fuse(sides)], 1)
 
@@ -228,8 +228,8 @@ class Bdcn(nn.Module):
                     layers.append(inputs)
             start = indices[-1] + 1
             to_deep, to_shallow = block(layers)
-            deep.append(enlarged(to_deep, deep[0]) if deep else to_deep)
-            shallow.append(enlarged(to_shallow, deep[0]) if shallow else to_shallow)
+            deep.append(enlarge(to_deep, deep[0]) if deep else to_deep)
+            shallow.append(enlarge(to_shallow, deep[0]) if shallow else to_shallow)
         maps = torch.cat([*_cascade(deep), *reversed(_cascade(shallow[::-1]))], 1)
         return torch.cat([maps, self.head.fuse(maps)], 1)
 

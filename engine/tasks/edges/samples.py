@@ -15,7 +15,7 @@ from engine.data.decoding.masks import NO_CLASS
 from engine.data.decoding.reading import read_image
 from engine.data.decoding.view import extend_edges
 from engine.data.splits import RecognizedDataset
-from engine.tasks.edges.decoding import OUTSIDE, Drawn, lay_edges, read_edges
+from engine.tasks.edges.decoding import OUTSIDE, AnnotatedEdges, lay_edges, read_edges
 from engine.tasks.edges.formats import EdgeSplit
 
 
@@ -41,7 +41,7 @@ class EdgedImages(LetterboxedImages):
         require_size("its edges have", drawn.sides, sides)
         return np.concatenate([extend_edges(image, sides), lay_edges(drawn, image.shape[-1])])
 
-    def _drawn(self, index: int) -> Drawn:
+    def _drawn(self, index: int) -> AnnotatedEdges:
         return read_edges(self.companions[index], read_image(self.companions[index]))
 
 
@@ -61,9 +61,9 @@ class EdgesOfMasks(EdgedImages):
         self._images = images
         self._lines = classes == 2
 
-    def _drawn(self, index: int) -> Drawn:
+    def _drawn(self, index: int) -> AnnotatedEdges:
         plane = self._images.class_plane(index)
-        return Drawn((plane == 1 if self._lines else _ends(plane))[None])
+        return AnnotatedEdges((plane == 1 if self._lines else _ends(plane))[None])
 
 
 def open_edges(found: RecognizedDataset, folder: str) -> Splits:

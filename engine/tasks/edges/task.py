@@ -19,7 +19,7 @@ from engine.metrics.base import Metric
 from engine.tasks.analysis import Analysis, Intervals, Measured
 from engine.tasks.base import DatasetInfo, ImageTask, Objective, Visualization
 from engine.tasks.edges import models
-from engine.tasks.edges.decoding import AGREED, FULL, OUTSIDE
+from engine.tasks.edges.decoding import EDGE_AGREEMENT, FULL, OUTSIDE
 from engine.tasks.edges.entry import TASK
 from engine.tasks.edges.formats import CLASSES
 from engine.tasks.edges.metrics import THRESHOLDS, EdgeMetric
@@ -69,7 +69,7 @@ class EdgesOfImage(Objective):
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         share = targets[:, :1]
-        edge = (share > AGREED * FULL) & (share != OUTSIDE)
+        edge = (share > EDGE_AGREEMENT * FULL) & (share != OUTSIDE)
         background = share == 0
         edges, others = (kind.sum((1, 2, 3), keepdim=True).float() for kind in (edge, background))
         weights = edge * others + background * (self._balance * edges)
@@ -127,7 +127,7 @@ class EdgeAnalysis(Analysis):
         return (
             ClassCurves(
                 class_index=0,
-                positives=metric.drawn,
+                positives=metric.annotated_pixels,
                 recall=tuple(recall[::-1].tolist()),
                 precision=tuple(precision[::-1].tolist()),
                 thresholds=tuple(THRESHOLDS[::-1].tolist()),

@@ -20,20 +20,20 @@ from engine.metrics.base import Metric
 from engine.models import detection_models
 from engine.models.torchvision_detectors import instances
 from engine.tasks.base import DatasetInfo, Objective, Visualization
-from engine.tasks.detection.analysis import Compared, ObjectAnalysis, ObjectMetric
-from engine.tasks.detection.objects import SCORE_THRESHOLD, Found, found_in
-from engine.tasks.detection.task import Detection, FoundInImage, InstanceMetric
+from engine.tasks.detection.analysis import Comparison, ObjectAnalysis, ObjectMetric
+from engine.tasks.detection.objects import SCORE_THRESHOLD, Detections, read_detections
+from engine.tasks.detection.task import Detection, DetectionObjective, InstanceMetric
 from engine.tasks.instances.entry import TASK
 from engine.tasks.predictions import MASK_THRESHOLD, ObjectScores, Scores
 
 
-def _masks_in_boxes(found: Found) -> Floats:
+def _masks_in_boxes(found: Detections) -> Floats:
     """Return the likelihood of each detected object at each point of a grid over its box, [d, s, s]."""
-    side = math.isqrt(found.more.shape[1])
-    return found.more.reshape(-1, side, side)
+    side = math.isqrt(found.extra_outputs.shape[1])
+    return found.extra_outputs.reshape(-1, side, side)
 
 
-def masks_of(found: Found, height: int, width: int) -> Bools:
+def masks_of(found: Detections, height: int, width: int) -> Bools:
     """Return the masks of the detections, bool [d, height, width], for an image of this size."""
     parts = torch.from_numpy(_masks_in_boxes(found)).float()
     pasted = paste_masks_in_image(parts[:, None], torch.from_numpy(found.boxes).float(), (height, width))
@@ -74,7 +74,7 @@ def outlined_in(target: Tensor, classes: int) -> Outlined:
 class MaskMetric(InstanceMetric):
     KINDS = ("mask_", "box_")
 
-    def compared(self, found: Found, target: Tensor) -> tuple[Ints, Bools, Sequence[Floats]]:
+    def compare(self, found: Detections, target: Tensor) -> tuple[Ints, Bools, Sequence[Floats]]:
         true = outlined_in(target, len(self.counters) - 1)
         overlaps = [
             mask_overlaps(masks_of(found, *target.shape[-2:]), true.masks, true.ignored),
@@ -84,12 +84,12 @@ class MaskMetric(InstanceMetric):
 
 
 class MaskObjects(ObjectMetric):
-    def compared(self, found: Found, target: Tensor) -> Compared:
+    def compare(self, found: Detections, target: Tensor) -> Comparison:
         true = outlined_in(target, self.counters.shape[1])
         masks = masks_of(found, *target.shape[-2:])
         areas, found_areas = (each.sum((1, 2), dtype=np.float64) for each in (true.masks, masks))
         overlaps = mask_overlaps(masks, true.masks, true.ignored)
-        return Compared(found, found_areas, true.classes, true.ignored, areas, overlaps)
+        return Comparison(found, found_areas, true.classes, true.ignored, areas, overlaps)
 
 
 class OutlineAnalysis(ObjectAnalysis):
@@ -98,13 +98,13 @@ class OutlineAnalysis(ObjectAnalysis):
 
 class InstanceSegmentation(Detection):
     entry = TASK.entry
-    known = detection_models.MASKERS
+    models = detection_models.MASKERS
 
     def objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
         return MasksOfImage(dataset_info.classes)
 
 
-class MasksOfImage(FoundInImage):
+class MasksOfImage(DetectionObjective):
     """Objective for instance segmentation. The detector computes the losses.
 
     Targets are two planes, int64 [n, 2, h, w]: the number of the object at each pixel, or 0 for no object, and the
@@ -138,13 +138,13 @@ class MasksOfImage(FoundInImage):
         return self._visualize(image, masks.numpy(), boxes.numpy(), classes.numpy())
 
     def show_prediction(self, image: Bytes, output: Tensor) -> Visualization:
-        found = found_in(output, SCORE_THRESHOLD)
+        found = read_detections(output, SCORE_THRESHOLD)
         if not len(found.boxes):
-            return Visualization(image, self.nothing_sure(output))
+            return Visualization(image, self.describe_no_detections(output))
         return self._visualize(image, masks_of(found, *image.shape[:2]), found.boxes, found.classes)
 
     def scores(self, output: Tensor, size: int) -> Scores:
-        found = found_in(output, 0.0)
+        found = read_detections(output, 0.0)
         return ObjectScores(found.boxes, found.scores, found.classes, _masks_in_boxes(found))
 
     def _visualize(self, image: Bytes, masks: Bools, boxes: Floats, classes: Ints) -> Visualization:
@@ -155,6 +155,6 @@ class MasksOfImage(FoundInImage):
         drawn = overlay_mask(image, plane)
         labels: list[int] = classes.tolist()
         if not self.legend:
-            return Visualization(drawn, self.counted(labels))
+            return Visualization(drawn, self.describe_counts(labels))
         drawn = draw_boxes(drawn, boxes, labels, self.names(classes))
-        return Visualization(drawn, self.counted(labels), tuple(sorted(set(labels))))
+        return Visualization(drawn, self.describe_counts(labels), tuple(sorted(set(labels))))

@@ -111,7 +111,7 @@ def _convert_to_ply(source: str, target: Path, labels: Labels) -> None:
     from plyfile import PlyData, PlyElement
 
     features = read_head(source).features
-    parts = zip(*read_parts(source, features, labelled=False), strict=True)
+    parts = zip(*read_parts(source, features, with_labels=False), strict=True)
     positions, columns, _, rows = (np.concatenate(each) for each in parts)
     types = {name: "u1" if name in COLORS else "<f4" for name in features}
     points = np.empty(len(rows), [*((axis, "<f8") for axis in "xyz"), *types.items(), (LABEL, "<i4")])

@@ -63,9 +63,9 @@ def detect(tree: Tree) -> list[Detection]:
     """
     unambiguous, folders, has_images = _list_clouds(tree)
     opened = {name: _fields_or_none(tree.path(name)) for name in _sample(unambiguous)}
-    labelled = [name for name, fields in opened.items() if fields is not None and fields.labelled]
+    labelled = [name for name, fields in opened.items() if fields is not None and fields.has_labels]
     others = {name: _fields_or_none(tree.path(name)) for name in _sample_unsure(tree, folders)}
-    accepted = [name for name, fields in others.items() if fields is not None and fields.labelled]
+    accepted = [name for name, fields in others.items() if fields is not None and fields.has_labels]
     named = [name for name in accepted if not _is_guessed(tree.path(name))]
     if has_images:
         accepted = named
@@ -170,7 +170,7 @@ def _is_guessed(path: str) -> bool:
     if suffix(path) not in TABLES or rooms.is_room(path):
         return False
     table = read_table(path)
-    return table.guessed and table.fields.labelled
+    return table.is_guessed and table.fields.has_labels
 
 
 def _usable(tree: Tree, names: Iterable[str], problems: list[Problem]) -> dict[str, Fields | None]:
@@ -179,7 +179,7 @@ def _usable(tree: Tree, names: Iterable[str], problems: list[Problem]) -> dict[s
     The fields are None for an unreadable cloud. The result is empty if no labelled cloud can be read.
     """
     files = {tree.path(name): _fields_or_none(tree.path(name)) for name in names}
-    unlabelled = [path for path, fields in files.items() if fields is not None and not fields.labelled]
+    unlabelled = [path for path, fields in files.items() if fields is not None and not fields.has_labels]
     strays = [path for path, fields in files.items() if fields is None and suffix(path) in UNSURE]
     usable = {path: fields for path, fields in files.items() if path not in {*unlabelled, *strays}}
     if not any(usable.values()):
@@ -248,7 +248,7 @@ def _report_columns(files: Sequence[str], problems: list[Problem]) -> None:
                 table = read_table(path)
             except Exception:
                 continue  # as in `heads`
-            if table.guessed:
+            if table.is_guessed:
                 by_columns.setdefault(tuple(name or "not used" for name in table.columns), []).append(path)
     for columns, paths in by_columns.items():
         tables = "1 table has" if len(paths) == 1 else f"{len(paths):,} tables have"

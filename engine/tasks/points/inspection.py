@@ -66,7 +66,7 @@ def inspect_points(found: RecognizedDataset, progress: Progress, leave_out: Leav
         counted, shares = shares_of_classes(found.classes, [each.by_class for each in checked.values()])
         result.splits.append(SplitReport(name, counted, split.is_drawn, total=len(checked), shares=shares))
         result.problems += _check_classes(name, shares, bool(checked))
-        result.problems += _report_lost({split.files[index]: each.lost for index, each in checked.items()})
+        result.problems += _report_lost({split.files[index]: each.invalid_points for index, each in checked.items()})
         if name == "train":
             result.examples += draw_examples(spread_examples(list(checked)), partial(_draw, split, code))
     return result
@@ -83,7 +83,7 @@ def list_points(found: RecognizedDataset, split: PointSplit, index: int) -> dict
 class _Cloud(NamedTuple):
     by_class: Labels | None = None
     """Number of points by class, or None if only the header was read."""
-    lost: int = 0
+    invalid_points: int = 0
     """Number of points without valid coordinates."""
 
 
@@ -104,7 +104,7 @@ def _inspect_cloud(split: PointSplit, code: MaskCode, read: set[int], index: int
 def _report_lost(lost: Mapping[str, int]) -> list[Problem]:
     """Return a problem that reports points without valid coordinates, if there are any.
 
-    `lost` is the number of such points in each file.
+    `invalid_points` is the number of such points in each file.
     """
     files = [path for path, count in lost.items() if count]
     total = sum(lost.values())

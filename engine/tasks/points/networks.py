@@ -19,24 +19,24 @@ class Level(NamedTuple):
     """X-Conv level of the encoder.
 
     Attributes:
-        share: Fraction of all points that are representative points of this level.
+        fraction: Fraction of all points that are representative points of this level.
         neighbours: Number of neighbors that each representative point uses.
         dilation: Each representative point uses every `dilation`-th of its nearest points.
         channels: Number of output channels at width 1.
     """
 
-    share: float
+    fraction: float
     neighbours: int
     dilation: int
     channels: int
 
 
-LEVELS = (Level(1.0, 8, 1, 32), Level(768 / 2048, 12, 5, 64), Level(256 / 2048, 16, 5, 96))
+ENCODER_LEVELS = (Level(1.0, 8, 1, 32), Level(768 / 2048, 12, 5, 64), Level(256 / 2048, 16, 5, 96))
 """Levels of the encoder.
 
 The authors multiply the numbers of channels by a width of 4 for Semantic3D, and 8 for S3DIS and ScanNet.
 """
-UP = ((12, 2, 1), (8, 1, 0), (8, 1, 0))
+DECODER_LEVELS = ((12, 2, 1), (8, 1, 0), (8, 1, 0))
 """Levels of the decoder (X-DeConv, section 3.3).
 
 Each has the number of neighbors, the dilation, and the index of the encoder level with the same points.
@@ -55,16 +55,16 @@ class PointCNN(nn.Module):
 
     def __init__(self, channels: int, classes: int, width: int) -> None:
         super().__init__()
-        outputs = [level.channels * width for level in LEVELS]
+        outputs = [level.channels * width for level in ENCODER_LEVELS]
         feature_width = outputs[0] // 2 if channels > 3 else 0
         self.lift = _Dense(channels - 3, feature_width) if feature_width else None
         self.down = nn.ModuleList()
-        for level_index, (level, out) in enumerate(zip(LEVELS, outputs, strict=True)):
+        for level_index, (level, out) in enumerate(zip(ENCODER_LEVELS, outputs, strict=True)):
             before = feature_width if level_index == 0 else outputs[level_index - 1]
             # Channels of lifted coordinates and depth multiplier, as in the authors' code.
             lifted = (out // 4 if feature_width else out // 2) if level_index == 0 else before // 4
             multiplier = 4 if level_index == 0 else -(-out // before)
-            last = level_index == len(LEVELS) - 1
+            last = level_index == len(ENCODER_LEVELS) - 1
             self.down.append(XConv(before, out, level.neighbours, level.dilation, lifted, multiplier, placed=last))
         self.up = nn.ModuleList()
         self.join = nn.ModuleList()
@@ -73,7 +73,7 @@ class PointCNN(nn.Module):
             outputs[-1] + outputs[-1] // 4,
         ]  # including those computed from the position
         before = skip_widths[-1]
-        for neighbours, dilation, level_index in UP:
+        for neighbours, dilation, level_index in DECODER_LEVELS:
             out = outputs[level_index]
             self.up.append(XConv(before, out, neighbours, dilation, before // 4, 1))
             self.join.append(_Dense(out + skip_widths[level_index], out))
@@ -87,16 +87,16 @@ class PointCNN(nn.Module):
         features = inputs[:, 3:].transpose(1, 2) if self.lift is not None else None
         features = self.lift(features) if self.lift is not None else None
         positions, skips = [], []
-        for level, layer in zip(LEVELS, self.down, strict=True):
+        for level, layer in zip(ENCODER_LEVELS, self.down, strict=True):
             representative = points
-            if level.share < 1:
-                count = max(1, round(level.share * inputs.shape[2]))
+            if level.fraction < 1:
+                count = max(1, round(level.fraction * inputs.shape[2]))
                 representative = take(points, farthest_points(points, count))
             features = layer(points, features, representative)
             points = representative
             positions.append(points)
             skips.append(features)
-        for (_, _, level_index), layer, join in zip(UP, self.up, self.join, strict=True):
+        for (_, _, level_index), layer, join in zip(DECODER_LEVELS, self.up, self.join, strict=True):
             features = layer(points, features, positions[level_index])
             # Concatenated with the features at these points on the way down, as in U-Net (section 3.3).
             features = join(torch.cat([features, skips[level_index]], 2))

@@ -31,7 +31,7 @@ from engine.tasks.points.decoding.clouds import is_upright, read_cloud
 from engine.tasks.points.decoding.fields import Points
 from engine.tasks.points.formats import PointSplit, heads
 
-DRAWN = 8
+MAX_BLOCK_SAMPLES = 8
 """Maximum number of points in a block, as a multiple of the points in a sample.
 
 A sample is taken from an entire block, so it covers the same area as a thinned block, as in PointCNN.
@@ -39,9 +39,9 @@ A sample is taken from an entire block, so it covers the same area as a thinned 
 CACHE_BYTES = 2 << 30
 CACHE_FRACTION = 1 / 16
 """Fraction of the available memory that may hold recently read clouds. The limit is at least `CACHE_BYTES`."""
-SURVEYED = 16
+MAX_SURVEYED = 16
 """Maximum number of clouds that are read to compute the mean and standard deviation of each channel."""
-TILTED = math.pi / 32
+MAX_TILT_RAD = math.pi / 32
 """Largest rotation about each axis in radians if the vertical axis is unknown.
 
 PointCNN rotates the rooms of S3DIS about one axis by at most the same angle.
@@ -71,27 +71,27 @@ class _Read(NamedTuple):
 class PointBlocks(FileSamples):
     """Split whose samples are blocks of neighboring points: inputs float32 [3 + f, points], and classes int64 [points].
 
-    Each cloud is halved across its longest side until a block has at most `DRAWN` times as many points as a sample. The
+    Each cloud is halved across its longest side until a block has at most `MAX_BLOCK_SAMPLES` times as many points as a sample. The
     points of a block are distributed at random over as many samples as needed, so that every point occurs once per
     epoch. In training the distribution depends on (seed, epoch, block). In validation it is always the same. A sample
     with too few points is filled up with other points of the block, whose class is set to `NO_CLASS`.
 
-    Positions are relative to their mean, and rotated in training if `turned` is True. All inputs are normalized by
+    Positions are relative to their mean, and rotated in training if `is_rotated` is True. All inputs are normalized by
     `statistics`.
     """
 
-    labelled = True
+    has_labels = True
     """True if the points have labels. Otherwise all points have the first class."""
 
     def __init__(self, split: PointSplit, code: MaskCode, folder: str, *, points: int = 2048) -> None:
         self.folder = folder
         self.code = code
         self.points = points
-        self.training = self.turned = False
+        self.training = self.is_rotated = False
         self.statistics: Statistics | None = None
         self.split = split
         self._counts = [max(1, head.points) if head is not None else 1 for head in heads(split.files)]
-        self._block_counts = [max(1, math.ceil(count / (DRAWN * points))) for count in self._counts]
+        self._block_counts = [max(1, math.ceil(count / (MAX_BLOCK_SAMPLES * points))) for count in self._counts]
         samples = [
             (cloud, block, number)
             for cloud, (count, blocks) in enumerate(zip(self._counts, self._block_counts, strict=True))
@@ -123,8 +123,8 @@ class PointBlocks(FileSamples):
         return PointBlocks(replace(self.split, features=features), self.code, self.folder)
 
     def for_evaluation(self, statistics: Statistics) -> PointBlocks:
-        self.training = self.turned = False
-        return self.normalised(statistics)
+        self.training = self.is_rotated = False
+        return self.normalize(statistics)
 
     def path(self, index: int) -> str:
         return printable(os.path.relpath(self.split.files[self._samples[index][0]], self.folder))
@@ -163,7 +163,7 @@ class PointBlocks(FileSamples):
         rows, is_own = self._draw_rows(read_cloud, cloud, block, number, epoch if self.training else 0)
         positions, features = read_cloud.positions[rows], read_cloud.features[rows]
         positions = positions - positions.mean(0)
-        if self.training and self.turned:
+        if self.training and self.is_rotated:
             positions = positions @ self._rotation(index, epoch, upright=is_upright(self.split.files[cloud]))
         inputs = np.concatenate([positions, features], 1).T
         if self.statistics is not None:
@@ -181,7 +181,7 @@ class PointBlocks(FileSamples):
                 continue  # the loader reports it
         return counts[:classes].astype(float).tolist()
 
-    def normalised(self, statistics: Statistics) -> Self:
+    def normalize(self, statistics: Statistics) -> Self:
         """Normalize the channels of samples by `statistics` from now on, and return this split."""
         self.statistics = statistics
         return self
@@ -193,7 +193,7 @@ class PointBlocks(FileSamples):
         standard deviation of a constant channel is set to 1.
         """
         squares, positions, features = 0.0, 0, []
-        for cloud in spread_evenly(len(self.split.files), SURVEYED):
+        for cloud in spread_evenly(len(self.split.files), MAX_SURVEYED):
             try:
                 read = self._read(cloud)
             except Exception:
@@ -228,16 +228,16 @@ class PointBlocks(FileSamples):
         """Choose a random rotation matrix, float32 [3, 3], with a reflection half of the time.
 
         If `upright` is True, it rotates only about the vertical axis, by any angle. Otherwise it rotates about each
-        axis by at most `TILTED`.
+        axis by at most `MAX_TILT_RAD`.
         """
         drawn = self.streams.draw(Purpose.ROTATE, epoch, np.array([index]), 4)
         first, second, third, mirrored = (drawn[:, 0] - 0.5).tolist()
         if upright:
-            turned = _about(2, 2 * math.pi * first)
+            rotation = _about(2, 2 * math.pi * first)
         else:
-            angles = (2 * TILTED * each for each in (first, second, third))
-            turned = np.linalg.multi_dot([_about(axis, angle) for axis, angle in enumerate(angles)])
-        return (turned * np.array([1.0 if mirrored < 0 else -1.0, 1, 1])).astype(np.float32)
+            angles = (2 * MAX_TILT_RAD * each for each in (first, second, third))
+            rotation = np.linalg.multi_dot([_about(axis, angle) for axis, angle in enumerate(angles)])
+        return (rotation * np.array([1.0 if mirrored < 0 else -1.0, 1, 1])).astype(np.float32)
 
     def _read(self, cloud: int) -> _Read:
         with self._lock:
@@ -252,8 +252,8 @@ class PointBlocks(FileSamples):
         return found
 
     def _read_blocks(self, cloud: int) -> _Read:
-        file = read_cloud(self.split.files[cloud], self.split.features, labelled=self.labelled)
-        classes = label_classes(file.labels, self.code) if self.labelled else np.zeros(len(file.labels), np.uint8)
+        file = read_cloud(self.split.files[cloud], self.split.features, with_labels=self.has_labels)
+        classes = label_classes(file.labels, self.code) if self.has_labels else np.zeros(len(file.labels), np.uint8)
         blocks = self._block_counts[cloud]
         if len(classes) < blocks:
             raise Unfit("nearly all of its points lack valid coordinates")
@@ -266,7 +266,7 @@ class PointBlocks(FileSamples):
 class UnlabelledClouds(PointBlocks):
     """Blocks of a single point cloud without labels, normalized as in training."""
 
-    labelled = False
+    has_labels = False
 
     def __init__(self, file: str, preprocessing: Preprocessing, points: int) -> None:
         split = PointSplit([file], preprocessing.features)
@@ -310,7 +310,7 @@ def _halve(positions: Points, order: Labels, parts: int) -> None:
 def _about(axis: int, angle: float) -> npt.NDArray[np.float64]:
     """Return the matrix [3, 3] that rotates by `angle` radians about the axis with the index `axis`."""
     one, other = (each for each in range(3) if each != axis)
-    turned = np.eye(3)
-    turned[[one, other], [one, other]] = math.cos(angle)
-    turned[one, other], turned[other, one] = -math.sin(angle), math.sin(angle)
-    return turned
+    rotation = np.eye(3)
+    rotation[[one, other], [one, other]] = math.cos(angle)
+    rotation[one, other], rotation[other, one] = -math.sin(angle), math.sin(angle)
+    return rotation

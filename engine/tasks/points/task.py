@@ -132,9 +132,9 @@ class PointSegmentation(Task):
         splits = splits.with_each(blocks, classes=classes)
         train = splits.train
         assert isinstance(train, PointBlocks)
-        train.training, train.turned = True, job.augmentation.name != "none"
+        train.training, train.is_rotated = True, job.augmentation.name != "none"
         statistics = train.compute_statistics()
-        return splits.with_each(lambda split: split.normalised(statistics), statistics=statistics)
+        return splits.with_each(lambda split: split.normalize(statistics), statistics=statistics)
 
     def objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
         weights = softened_weights(dataset_info.class_counts()) if job.training.class_weights == "balanced" else None

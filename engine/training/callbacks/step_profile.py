@@ -74,7 +74,7 @@ class StepProfile(Callback):
             self._watch.start()
             self._started = True
             return
-        self._watch.step_done()
+        self._watch.end_step()
         if end.report and self._strategy.spec.rank == 0:
             self.emit(end)
 
@@ -137,7 +137,7 @@ class StepProfile(Callback):
             computing_threads=threads,
             held_up=(self._held_up_s - held_up_before) / since_s,
             epochs_before=epochs_before,
-            starved=times.starved,
+            starved_fraction=times.starved_fraction,
             microbatches=strategy.layout.microbatches,
             ranks=self._ranks,
             trace=self._trace,

@@ -96,7 +96,7 @@ def test_results_are_in_image_pixels(task: str, trained: Callable[[str], Trained
                 assert (np.diff(result.scores) <= 0).all()
                 if task == "instance_segmentation":
                     assert result.masks.shape == (len(result), *image.shape[:2])
-        drawn = result.drawn(image)
+        drawn = result.draw(image)
         assert drawn is None if isinstance(result, Labels) else drawn is not None and drawn.shape == image.shape
 
 

@@ -21,7 +21,7 @@ from engine.models.hugging_face.variants import MODELS
 from engine.models.tensor_detector import BOX, FINE_MASK_SIDE, fit_sizes
 from engine.models.torchvision_detectors import instance_targets
 from engine.models.weights import Initial, from_file
-from engine.tasks.detection.objects import found_in
+from engine.tasks.detection.objects import read_detections
 from engine.tasks.instances.task import masks_of as pasted_masks
 from engine.tasks.registry import TASKS
 from tests.support.cases import some
@@ -212,7 +212,7 @@ def test_cropped_masks_are_those_of_the_image_again() -> None:
     boxes = boxes_around(disc)
     assert boxes.tolist() == [[41, 21, 100, 80]]
     parts = crop_masks(disc.float(), boxes, (SIDE, SIDE), FINE_MASK_SIDE)
-    pasted = pasted_masks(found_in(torch.cat([boxes, torch.tensor([[1.0, 0.0]]), parts], 1)), SIDE, SIDE)
+    pasted = pasted_masks(read_detections(torch.cat([boxes, torch.tensor([[1.0, 0.0]]), parts], 1)), SIDE, SIDE)
     assert (pasted & disc.numpy()).sum() / (pasted | disc.numpy()).sum() > 0.97
     assert boxes_around(torch.zeros(1, SIDE, SIDE, dtype=torch.bool)).tolist() == [[0, 0, 0, 0]]
 

@@ -15,7 +15,7 @@ from engine.strategies import profiler
 from engine.strategies.collectives import Collectives
 from engine.strategies.rank_times import (
     RankProfiler,
-    Spent,
+    StepTime,
     blocked_times,
     length_outside,
     ranks_timed,
@@ -110,7 +110,7 @@ def test_blocked_times_exclude_overlapping_computation() -> None:
 
 
 def test_communication_is_the_last_ranks_blocked_time() -> None:
-    event = ranks_timed(7, [Spent(10.0, (1.0, 2.0)), Spent(10.0, (4.0, 0.5)), Spent(9.0, (1.0, 1.5))])
+    event = ranks_timed(7, [StepTime(10.0, (1.0, 2.0)), StepTime(10.0, (4.0, 0.5)), StepTime(9.0, (1.0, 1.5))])
     assert event == RanksTimed(
         step=7,
         ranks=(

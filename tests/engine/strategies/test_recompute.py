@@ -15,7 +15,7 @@ from torch.nn import functional
 from torchvision.models.convnext import CNBlockConfig
 
 from engine.models.blocks import blocks
-from engine.strategies.recompute import checkpoint_blocks, recomputed
+from engine.strategies.recompute import checkpoint_blocks, with_recomputation
 
 
 def _build(name: str) -> nn.Module:
@@ -92,7 +92,7 @@ def test_recompute_restores_buffers() -> None:
     gradients = []
     for model, functions in (
         (plain, [plain[0].forward, plain[1].forward]),
-        (checkpointed, [recomputed(layer.forward, layer) for layer in checkpointed]),
+        (checkpointed, [with_recomputation(layer.forward, layer) for layer in checkpointed]),
     ):
         outputs = [functions[1](functions[0](inputs)) for _ in range(3)]
         for output in outputs:
@@ -119,7 +119,7 @@ def test_recompute_twice_of_traced_stage() -> None:
     expected = gradients(stage)
     after = {name: buffer.clone() for name, buffer in stage.named_buffers()}
     stage.load_state_dict(statistics)
-    assert all(map(torch.equal, gradients(recomputed(stage, stage)), expected))
+    assert all(map(torch.equal, gradients(with_recomputation(stage, stage)), expected))
     assert all(torch.equal(buffer, after[name]) for name, buffer in stage.named_buffers())
 
 

@@ -46,7 +46,7 @@ def test_sharded_layers_move_only_if_used(mesh: DeviceMesh) -> None:
         model(torch.ones(2, 4), uses_optional).sum().backward()
         joined = {name for name, parameter in model.named_parameters() if parameter.grad is not None}
         assert "never.weight" in joined, "ranks join what one of them may have used"
-        used.drop_others()
+        used.drop_unused()
         return {name.partition(".")[0] for name, parameter in model.named_parameters() if parameter.grad is not None}
 
     assert trained(uses_optional=True) == {"always", "optional"}

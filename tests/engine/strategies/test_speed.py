@@ -18,7 +18,7 @@ from tests.support.specs import spec_of
 def _strategy(job: Job) -> SingleDevice:
     spec = spec_of(job)
     strategy = SingleDevice(spec)
-    strategy.resolved = ResolvedJob(job)
+    strategy.resolved_job = ResolvedJob(job)
     return strategy
 
 

@@ -34,7 +34,7 @@ def make_step(watch: Stopwatch, clock: Clock, **spent: float) -> None:
     for phase, seconds in spent.items():
         clock.now += seconds
         watch.mark(phase)  # type: ignore[arg-type]
-    watch.step_done()
+    watch.end_step()
 
 
 def test_stopwatch_divides_step_among_marks(clock: Clock) -> None:
@@ -66,7 +66,7 @@ def test_stopwatch_sections_add_up(clock: Clock) -> None:
 def test_stopwatch_excludes_pauses(clock: Clock) -> None:
     watch = Stopwatch()
     watch.mark("data")
-    watch.step_done()
+    watch.end_step()
     assert watch.take() is None, "it does not run yet"
     watch.start()
     make_step(watch, clock, forward=2.0)
@@ -141,7 +141,7 @@ def test_stopwatch_costs_microseconds() -> None:
     for _ in range(2000):
         for phase in ("data", "transfer", "augment", "optimizer", "forward", "backward", "logging", "communication"):
             watch.mark(phase)
-        watch.step_done()
+        watch.end_step()
     assert (time.process_time() - started) / 2000 < 25e-6
 
 
@@ -197,7 +197,7 @@ def device_step(watch: Stopwatch, device: Device, *, host_s: float, read_s: floa
         device.clock.now += host_s / len(given)
         device.give(seconds)
         watch.mark(phase)  # type: ignore[arg-type]
-    watch.step_done()
+    watch.end_step()
 
 
 @pytest.fixture
@@ -217,7 +217,7 @@ def test_gpu_stopwatch_does_not_wait(gpu_watch: DeviceStopwatch, device: Device)
     assert times.parts["forward"] / times.parts["backward"] == pytest.approx(0.5, rel=0.02)
     assert sum(times.parts.values()) == pytest.approx(times.step_s)
     assert times.parts["data"] == pytest.approx(0, abs=1e-3)
-    assert times.starved == 0
+    assert times.starved_fraction == 0
 
 
 def test_gpu_stopwatch_counts_missing_images_as_data(gpu_watch: DeviceStopwatch, device: Device) -> None:
@@ -236,8 +236,8 @@ def test_gpu_stopwatch_counts_slow_host_as_starved(gpu_watch: DeviceStopwatch, d
         device.clock.now += 0.01
     times = gpu_watch.take()
     assert times is not None
-    assert times.starved is not None
-    assert times.starved > 0.9
+    assert times.starved_fraction is not None
+    assert times.starved_fraction > 0.9
 
 
 def test_gpu_stopwatch_samples_steps(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,7 +293,7 @@ def test_gpu_stopwatch_on_real_gpu() -> None:
             for _ in range(2):
                 matrix @ matrix
             watch.mark("backward")
-            watch.step_done()
+            watch.end_step()
     finally:
         torch.cuda.set_sync_debug_mode("default")
     torch.cuda.synchronize()

@@ -16,7 +16,7 @@ from engine.contract.job import Job
 from engine.data.decoding.masks import NO_CLASS
 from engine.models import pyramid_detectors
 from engine.models.base import TaskError
-from engine.models.detection_models import todays_names
+from engine.models.detection_models import to_current_names
 from engine.models.meta_device import on_meta
 from engine.models.torchvision_detectors import box_targets, instance_targets, instances, use_tensors
 from engine.parallel.cut import CannotCut
@@ -263,7 +263,7 @@ def test_older_weight_names_are_converted(name: str, old: dict[str, str]) -> Non
     today = dict(plain.state_dict())
     assert old.keys() <= today.keys()
     older = {old.get(each, each): tensor for each, tensor in today.items()}
-    assert todays_names(older, retinanet="retinanet" in name).keys() == today.keys()
+    assert to_current_names(older, retinanet="retinanet" in name).keys() == today.keys()
 
 
 CUSTOM_MODEL = """

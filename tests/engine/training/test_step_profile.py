@@ -96,7 +96,7 @@ def test_slowest_rank_needs_two_reports(job: Make, tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(step_profile, "EMIT_S", 0.0)
     spec = spec_of(job(cpus=2, strategy="ddp"), run_folder=str(tmp_path))  # fmt: skip
     strategy = SingleDevice(spec)
-    strategy.resolved = ResolvedJob(spec.job)
+    strategy.resolved_job = ResolvedJob(spec.job)
     events: list[Event] = []
     teller = StepProfile(strategy, SplitLoader(9, 9, None), events.append, first_epoch=1, first_step=1)
     strategy.profiler.watch.start()

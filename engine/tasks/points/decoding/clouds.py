@@ -107,7 +107,7 @@ def read_fields(path: str) -> Fields:
     if reader.fields is not None:
         return reader.fields(path)
     head = reader.head(path)
-    return Fields(head.features, head.labelled)
+    return Fields(head.features, head.has_labels)
 
 
 def read_head(path: str) -> Head:
@@ -115,12 +115,12 @@ def read_head(path: str) -> Head:
     return _reader(path).head(path)
 
 
-def read_cloud(path: str, features: Sequence[str], *, labelled: bool = True) -> Cloud:
-    """Read all points in a file, with the requested features, and with labels if `labelled` is True.
+def read_cloud(path: str, features: Sequence[str], *, with_labels: bool = True) -> Cloud:
+    """Read all points in a file, with the requested features, and with labels if `with_labels` is True.
 
     Raises Unfit, and nearly any other exception, since readers may raise anything for a broken file.
     """
-    parts = zip(*read_parts(path, features, labelled=labelled), strict=True)
+    parts = zip(*read_parts(path, features, with_labels=with_labels), strict=True)
     positions, columns, labels, rows = (np.concatenate(each) for each in parts)
     positions = (
         positions - (positions.min(0) + positions.max(0)) / 2
@@ -141,13 +141,13 @@ def count_labels(path: str) -> tuple[Labels, Labels]:
     return np.array(values_found, np.int64), np.array([counts[value] for value in values_found], np.int64)
 
 
-def read_parts(path: str, features: Sequence[str], *, labelled: bool = True) -> Iterator[_Chunk]:
-    """Yield the points of a file in chunks, with the requested features, and with labels if `labelled` is True.
+def read_parts(path: str, features: Sequence[str], *, with_labels: bool = True) -> Iterator[_Chunk]:
+    """Yield the points of a file in chunks, with the requested features, and with labels if `with_labels` is True.
 
     Points that have no position are skipped. Raises Unfit if none has a position.
     """
     first, has_points = 0, False
-    for positions, columns, labels in _reader(path).parts(path, features, labelled):
+    for positions, columns, labels in _reader(path).parts(path, features, with_labels):
         rows = np.arange(first, first := first + len(labels))
         is_valid = np.isfinite(positions).all(1)
         has_points |= bool(is_valid.any())

@@ -41,7 +41,7 @@ class Fields(NamedTuple):
     """Fields of the points in a file: their features, a subset of `FEATURES`, and True if they are labelled."""
 
     features: tuple[str, ...]
-    labelled: bool
+    has_labels: bool
 
 
 class Head(NamedTuple):
@@ -49,7 +49,7 @@ class Head(NamedTuple):
 
     points: int
     features: tuple[str, ...]
-    labelled: bool
+    has_labels: bool
 
 
 def find_fields(names: Sequence[str]) -> dict[str, str]:
@@ -68,12 +68,12 @@ def find_fields(names: Sequence[str]) -> dict[str, str]:
     return found if label is None else {**found, "label": label}
 
 
-def require(head: Head | Fields, features: Sequence[str], labelled: bool) -> None:
-    """Raise Unfit if a file lacks one of the requested features, or if it has no labels although `labelled` is True."""
+def require(head: Head | Fields, features: Sequence[str], with_labels: bool) -> None:
+    """Raise Unfit if a file lacks one of the requested features, or if it has no labels although `with_labels` is True."""
     missing = [name for name in features if name not in head.features]
     if missing:
         raise Unfit(f"its points have no {', '.join(missing)}, unlike others")
-    if labelled and not head.labelled:
+    if with_labels and not head.has_labels:
         raise Unfit("its points have no label")
 
 

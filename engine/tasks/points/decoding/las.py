@@ -30,9 +30,9 @@ def read_head(path: str) -> Head:
         return Head(reader.header.point_count, tuple(name for name in FEATURES if name in names), True)
 
 
-def read_parts(path: str, features: Sequence[str], labelled: bool) -> Iterator[Columns]:
+def read_parts(path: str, features: Sequence[str], with_labels: bool) -> Iterator[Columns]:
     """Yield the points of a file in chunks. Raises Unfit, and any exception of laspy."""
-    require(read_head(path), features, labelled)
+    require(read_head(path), features, with_labels)
     count = 0
     with _open_las(path) as reader:
         for points in reader.chunk_iterator(AT_ONCE):

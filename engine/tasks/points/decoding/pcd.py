@@ -60,7 +60,7 @@ class _Header(NamedTuple):
     """Length of the header in bytes."""
 
     @property
-    def known(self) -> dict[str, str]:
+    def fields_by_meaning(self) -> dict[str, str]:
         """Mapping from the meanings in `find_fields` to field names.
 
         The meaning of a field with packed colors is "packed".
@@ -79,17 +79,17 @@ class _Header(NamedTuple):
 def read_head(path: str) -> Head:
     """Return the number of points and their fields. Raises Unfit."""
     header = _read_header(path)
-    known = header.known
+    known = header.fields_by_meaning
     colors = _SHIFTS.keys() if "packed" in known else ()
     features = tuple(name for name in FEATURES if name in known or name in colors)
     return Head(header.points, features, "label" in known)
 
 
-def read_parts(path: str, features: Sequence[str], labelled: bool) -> Iterator[Columns]:
+def read_parts(path: str, features: Sequence[str], with_labels: bool) -> Iterator[Columns]:
     """Yield the points of a file in chunks. Raises Unfit."""
-    require(read_head(path), features, labelled)
+    require(read_head(path), features, with_labels)
     header = _read_header(path)
-    known = header.known
+    known = header.fields_by_meaning
     colors = _SHIFTS if "packed" in known else {}
     read = {"ascii": _text, "binary": _binary, "binary_compressed": _compressed}[header.data]
     count = 0
@@ -99,7 +99,7 @@ def read_parts(path: str, features: Sequence[str], labelled: bool) -> Iterator[C
             (_bits(fields[known["packed"]]) >> colors[name]) & 0xFF if name in colors else fields[known[name]]
             for name in features
         ]
-        labels = integer_labels(fields[known["label"]]) if labelled else np.zeros(len(positions), np.int64)
+        labels = integer_labels(fields[known["label"]]) if with_labels else np.zeros(len(positions), np.int64)
         count += len(positions)
         yield positions, stack(columns, len(positions)), labels
     if count < header.points:
@@ -147,8 +147,8 @@ def _parse_header(entries: Mapping[str, list[str]], length: int) -> _Header:
     extent = [_parse_count(key, entries[key][0]) for key in ("WIDTH", "HEIGHT") if entries.get(key)]
     points = _parse_count("POINTS", entries["POINTS"][0]) if entries.get("POINTS") else int(np.prod(extent or [0]))
     header = _Header(tuple(fields), points, data, length)
-    used = set(header.known.values())
-    if not {"x", "y", "z"} <= header.known.keys():
+    used = set(header.fields_by_meaning.values())
+    if not {"x", "y", "z"} <= header.fields_by_meaning.keys():
         raise Unfit("its points have no x, y and z")
     if any(field.repeats != 1 for field in fields if field.name in used):
         raise Unfit("its header gives a COUNT other than 1 for a coordinate, color or label")
@@ -163,7 +163,7 @@ def _parse_count(key: str, text: str) -> int:
 
 def _text(path: str, header: _Header) -> Iterator[dict[str, Values]]:
     """Yield the known fields of some points at a time from a file with text. A packed color becomes an integer."""
-    used = sorted(set(header.known.values()))
+    used = sorted(set(header.fields_by_meaning.values()))
     columns = []
     for name in used:
         before = [field.name for field in header.fields].index(name)
@@ -175,7 +175,7 @@ def _text(path: str, header: _Header) -> Iterator[dict[str, Values]]:
             lines = (line for line in text if not line.isspace())
             for numbers in read_numbers(lines, columns, None):
                 fields: dict[str, Values] = dict(zip(used, numbers.T, strict=True))
-                packed = header.known.get("packed")
+                packed = header.fields_by_meaning.get("packed")
                 if packed is not None and types[packed].kind != "f":
                     fields[packed] = np.nan_to_num(numbers[:, used.index(packed)]).astype(np.int64)
                 yield fields

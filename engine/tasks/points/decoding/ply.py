@@ -80,17 +80,17 @@ def _read_header(path: str) -> tuple[Head, bool]:
     return Head(count, tuple(name for name in FEATURES if name in known), "label" in known), text
 
 
-def read_parts(path: str, features: Sequence[str], labelled: bool) -> Iterator[Columns]:
+def read_parts(path: str, features: Sequence[str], with_labels: bool) -> Iterator[Columns]:
     """Yield the points of a file in chunks. Raises Unfit, and any exception of plyfile."""
     from plyfile import PlyData
 
     head, text = _read_header(path)
-    require(head, features, labelled)
+    require(head, features, with_labels)
     with open_regular(path) as binary, TextIOWrapper(binary, "ascii") if text else binary as stream:
         data = PlyData.read(stream, mmap="r")["vertex"].data
     known = find_fields(data.dtype.names)
     for first in range(0, len(data), AT_ONCE):
         chunk = data[first : first + AT_ONCE]
         positions = np.stack([chunk[known[name]] for name in "xyz"], 1).astype(np.float64)
-        labels = integer_labels(chunk[known["label"]]) if labelled else np.zeros(len(chunk), np.int64)
+        labels = integer_labels(chunk[known["label"]]) if with_labels else np.zeros(len(chunk), np.int64)
         yield positions, stack([chunk[known[name]] for name in features], len(chunk)), labels

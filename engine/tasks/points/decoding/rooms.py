@@ -23,7 +23,7 @@ CLASSES = (
 NO_LABEL = -1
 _SAME_AS = {"stairs": "clutter"}
 """Names of objects that usually count as another class, mapped to that class."""
-_TABLE = Table(("x", "y", "z", "red", "green", "blue"), None, 0, guessed=False)
+_TABLE = Table(("x", "y", "z", "red", "green", "blue"), None, 0, is_guessed=False)
 _FIELDS = Fields(("red", "green", "blue"), True)
 
 
@@ -48,14 +48,14 @@ def read_head(path: str) -> Head:
     return Head(count_points(path, _TABLE), *_FIELDS)
 
 
-def read_parts(path: str, features: Sequence[str], labelled: bool) -> Iterator[Columns]:
+def read_parts(path: str, features: Sequence[str], with_labels: bool) -> Iterator[Columns]:
     """Yield the points of a room in chunks.
 
-    If `labelled` is True, the points are ordered by object, and points of objects with an unknown class get the label
+    If `with_labels` is True, the points are ordered by object, and points of objects with an unknown class get the label
     -1. Otherwise they are in the order of the room's file.
     """
-    require(_FIELDS, features, labelled)
-    if not labelled:
+    require(_FIELDS, features, with_labels)
+    if not with_labels:
         yield from read_with(path, _TABLE, features, False)
         return
     for name in _objects(path):

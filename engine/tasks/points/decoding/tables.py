@@ -51,14 +51,14 @@ class Table(NamedTuple):
     Attributes:
         columns: Meaning of each column: x, y, z, one of `FEATURES` or "label", or "" if it is not used.
         delimiter: Character between the columns, or None for whitespace.
-        skipped: Number of lines before the first point.
-        guessed: True if the columns have no names and are recognized by their values.
+        skipped_lines: Number of lines before the first point.
+        is_guessed: True if the columns have no names and are recognized by their values.
     """
 
     columns: tuple[str, ...]
     delimiter: str | None
-    skipped: int
-    guessed: bool
+    skipped_lines: int
+    is_guessed: bool
 
     @property
     def fields(self) -> Fields:
@@ -103,7 +103,7 @@ def read_table(path: str) -> Table:
 def read_fields(path: str) -> Fields:
     """Return the fields of the points in a table without counting the points. Raises Unfit."""
     fields = read_table(path).fields
-    return fields._replace(labelled=fields.labelled or labels_file(path) is not None)
+    return fields._replace(has_labels=fields.has_labels or labels_file(path) is not None)
 
 
 def read_head(path: str) -> Head:
@@ -115,15 +115,15 @@ def read_head(path: str) -> Head:
 def count_points(path: str, table: Table) -> int:
     """Return the number of lines that contain points."""
     with _opened(path) as text:
-        return sum(1 for _ in _rows(text, table.skipped))
+        return sum(1 for _ in _rows(text, table.skipped_lines))
 
 
-def read_parts(path: str, features: Sequence[str], labelled: bool) -> Iterator[Columns]:
+def read_parts(path: str, features: Sequence[str], with_labels: bool) -> Iterator[Columns]:
     """Yield the points of a table in chunks. Raises Unfit."""
-    require(read_fields(path), features, labelled)
-    table, labels_path = read_table(path), labels_file(path) if labelled else None
+    require(read_fields(path), features, with_labels)
+    table, labels_path = read_table(path), labels_file(path) if with_labels else None
     if labels_path is None:
-        yield from read_with(path, table, features, labelled)
+        yield from read_with(path, table, features, with_labels)
         return
     with _opened(labels_path) as text:
         rows = _rows(text, 0)
@@ -133,18 +133,18 @@ def read_parts(path: str, features: Sequence[str], labelled: bool) -> Iterator[C
             raise Unfit(f"{printable(os.path.basename(labels_path))} has more labels than it has points")
 
 
-def read_with(path: str, table: Table, features: Sequence[str], labelled: bool) -> Iterator[Columns]:
+def read_with(path: str, table: Table, features: Sequence[str], with_labels: bool) -> Iterator[Columns]:
     """Yield the points of a table with the layout `table` in chunks.
 
     A damaged line becomes a point without a position.
     """
-    used = [*"xyz", *features, *(["label"] if labelled else [])]
+    used = [*"xyz", *features, *(["label"] if with_labels else [])]
     columns = [table.columns.index(name) for name in used]
     with _opened(path) as text:
-        for numbers in read_numbers(_rows(text, table.skipped), columns, table.delimiter):
+        for numbers in read_numbers(_rows(text, table.skipped_lines), columns, table.delimiter):
             count = 3 + len(features)
             positions = numbers[:, :3]
-            labels = integer_labels(numbers[:, count]) if labelled else np.zeros(len(numbers), np.int64)
+            labels = integer_labels(numbers[:, count]) if with_labels else np.zeros(len(numbers), np.int64)
             yield positions, stack(list(numbers[:, 3:count].T), len(numbers)), labels
 
 
@@ -200,9 +200,9 @@ def _opened(path: str) -> TextIOWrapper:
     return TextIOWrapper(open_regular(path), "utf-8-sig", "replace")
 
 
-def _rows(text: TextIOWrapper, skipped: int) -> Iterator[str]:
-    """Yield the lines of a text after the first `skipped` ones, without blank lines and comments."""
-    for line in islice(text, skipped, None):
+def _rows(text: TextIOWrapper, skipped_lines: int) -> Iterator[str]:
+    """Yield the lines of a text after the first `skipped_lines` ones, without blank lines and comments."""
+    for line in islice(text, skipped_lines, None):
         if not line.isspace() and not line.startswith(_COMMENTS):
             yield line
 
@@ -221,29 +221,29 @@ def _number(cell: str) -> float | None:
     return float("nan") if cell.lower() == "nan" else finite(cell)
 
 
-def _layout(names: Sequence[str], lines: Sequence[str], skipped: int, has_labels_file: bool) -> Table:
+def _layout(names: Sequence[str], lines: Sequence[str], skipped_lines: int, has_labels_file: bool) -> Table:
     """Determine the layout of a table from its first lines with points.
 
     Args:
         names: Column names, or an empty sequence if the table has none.
         lines: First lines with points.
-        skipped: Number of lines before these.
+        skipped_lines: Number of lines before these.
         has_labels_file: True if the labels are in a separate file, so that no column holds them.
     """
     delimiter = _delimiter(lines[0])
     width = len(_split_cells(lines[0], delimiter))
     if names and len(names) != width:
-        raise Unfit(f"it names {len(names)} columns, but line {skipped + 1} has {width}")
+        raise Unfit(f"it names {len(names)} columns, but line {skipped_lines + 1} has {width}")
     if names:
         known = {name: meaning for meaning, name in find_fields(names).items()}
         columns = tuple(known.pop(name, "") for name in names)
-        return Table(columns, delimiter, skipped, guessed=False)
+        return Table(columns, delimiter, skipped_lines, is_guessed=False)
     if width < 3:
-        raise Unfit(f"line {skipped + 1} has {width} columns; x, y and z are needed")
+        raise Unfit(f"line {skipped_lines + 1} has {width} columns; x, y and z are needed")
     rows = [row for row in (_split_cells(line, delimiter) for line in lines) if len(row) == width]
     numbers = [[_number(cell) for cell in row] for row in rows]
     sample = np.array([row for row in numbers if None not in row], np.float64)
-    return Table(_by_values(sample, has_labels_file), delimiter, skipped, guessed=width > 3)
+    return Table(_by_values(sample, has_labels_file), delimiter, skipped_lines, is_guessed=width > 3)
 
 
 def _by_values(sample: Numbers, has_labels_file: bool) -> tuple[str, ...]:

@@ -58,11 +58,11 @@ def read_head(path: str) -> Head:
     return Head(size // _POINT_BYTES, ("intensity",), label_file(path) is not None)
 
 
-def read_parts(path: str, features: Sequence[str], labelled: bool) -> Iterator[Columns]:
+def read_parts(path: str, features: Sequence[str], with_labels: bool) -> Iterator[Columns]:
     """Yield the points of a scan in chunks. Raises Unfit."""
     head = read_head(path)
-    require(head, features, labelled)
-    labels = _read_labels(path, head.points) if labelled else np.zeros(head.points, np.int64)
+    require(head, features, with_labels)
+    labels = _read_labels(path, head.points) if with_labels else np.zeros(head.points, np.int64)
     first = 0
     with open_regular(path) as stream:
         while content := stream.read(AT_ONCE * _POINT_BYTES):

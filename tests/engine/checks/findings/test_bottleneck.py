@@ -140,10 +140,10 @@ def test_fp32_advises_bf16_unless_loading_costs_more() -> None:
 
 
 def test_starved_gpu_advises_larger_batch() -> None:
-    given = find_bottleneck(situation(devices=GPUS[:1], starved=0.9, of_job={"batch_size": 32}))
+    given = find_bottleneck(situation(devices=GPUS[:1], starved_fraction=0.9, of_job={"batch_size": 32}))
     assert given.sentence.startswith("The GPU runs out of work between steps")
     assert (given.field, given.value) == ("batch_size", 64)
-    assert find_bottleneck(situation(devices=GPUS[:1], starved=0.1)).field == ""
+    assert find_bottleneck(situation(devices=GPUS[:1], starved_fraction=0.1)).field == ""
 
 
 def test_other_programs_advise_fewer_threads() -> None:
@@ -166,7 +166,7 @@ def test_changes_are_valid_job_values() -> None:
         waiting(0.3, decoding_s=0.2, epochs_before=2, of_job={"picture_cache": "off"}),
         waiting(0.3, of_job={"picture_cache": "disk"}),
         situation(devices=GPUS, of_job={"strategy": "ddp"}, parts={**BUSY, "communication": 0.05}),
-        situation(devices=GPUS, starved=1.0),
+        situation(devices=GPUS, starved_fraction=1.0),
         situation(held_up=0.5, computing_threads=4),
         situation(devices=GPUS, native_bf16=True, of_job={"precision": "fp32"}),
     ]

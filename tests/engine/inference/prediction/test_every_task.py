@@ -89,7 +89,7 @@ def test_probabilities_are_written_as_csv(task: str, trained: Make, images: Path
         assert isinstance(result, Labels)
         assert row["path"] == predicted_row.path
         assert row["predicted"] == "; ".join(found.classes[number] for number in predicted_row.classes)
-        assert predicted_row.classes == result.found[0]
+        assert predicted_row.classes == result.ranked_classes[0]
         assert [float(row[name]) for name in found.classes] == pytest.approx(result.probabilities.tolist(), abs=2e-6)
     assert sum(found.class_counts) == sum(len(row.classes) for row in found.rows)
 
@@ -110,7 +110,7 @@ def test_masks_have_the_runs_classes_and_colors(trained: Make, images: Path, tmp
             assert (np.asarray(mask) == result.plane).all()
         with Image.open(tmp_path / "out" / row.overlay) as drawn:
             assert drawn.size == result.plane.shape[::-1]
-        assert row.classes == result.found[0]
+        assert row.classes == result.ranked_classes[0]
 
 
 @pytest.mark.long

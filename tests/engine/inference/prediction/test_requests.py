@@ -172,8 +172,8 @@ def test_command_matches_the_python_api(trained: Make, images: Path, tmp_path: P
     results = Run(of.run.path).load("last", "cpu").predict([row["path"] for row in rows])
     for row, one in zip(rows, results, strict=True):
         assert isinstance(one, Labels)
-        assert row["predicted"] == one.classes[one.found[0][0]]
-        assert float(row["probability"]) == pytest.approx(one.found[1][0], abs=2e-6)
+        assert row["predicted"] == one.classes[one.ranked_classes[0][0]]
+        assert float(row["probability"]) == pytest.approx(one.ranked_classes[1][0], abs=2e-6)
     answer = footplate("predict", str(of.run.path), str(images), "--format", "xml", "--devices", "cpu")
     assert answer.code == 2
     assert "There is no format “xml”." in answer.err

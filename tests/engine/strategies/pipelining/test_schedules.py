@@ -14,11 +14,11 @@ from engine.strategies.pipelining.timeline import (
     Order,
     Pass,
     ScheduleProfiler,
+    create_trace,
     gpipe,
-    idle_share,
+    idle_fraction,
     one_f_one_b,
-    simulated,
-    traced,
+    simulate,
 )
 
 SIZES = [(2, 2), (2, 8), (3, 5), (4, 4), (4, 16)]
@@ -26,14 +26,14 @@ SIZES = [(2, 2), (2, 8), (3, 5), (4, 4), (4, 16)]
 
 @pytest.mark.parametrize(("devices", "microbatches"), SIZES)
 @pytest.mark.parametrize("order", [gpipe, one_f_one_b])
-def test_idle_share_matches_papers(order: object, devices: int, microbatches: int) -> None:
+def test_idle_fraction_matches_papers(order: object, devices: int, microbatches: int) -> None:
     assert callable(order)
-    idle = idle_share(simulated(order(devices, microbatches)))
+    idle = idle_fraction(simulate(order(devices, microbatches)))
     assert idle == pytest.approx((devices - 1) / (microbatches + devices - 1))
 
 
-def test_idle_share_of_single_microbatch() -> None:
-    assert idle_share(simulated(gpipe(4, 1))) == pytest.approx(3 / 4)
+def test_idle_fraction_of_single_microbatch() -> None:
+    assert idle_fraction(simulate(gpipe(4, 1))) == pytest.approx(3 / 4)
 
 
 @pytest.mark.parametrize(("devices", "microbatches"), SIZES)
@@ -44,15 +44,15 @@ def test_one_f_one_b_limits_retained_microbatches(devices: int, microbatches: in
         assert retained[-1] == 0
 
 
-def test_divided_backward_reduces_idle_share() -> None:
+def test_divided_backward_reduces_idle_time() -> None:
     """Simulate the order of the schedule ZB1P for two devices and three microbatches (Qi et al. 2023)."""
     order: Order = (
         _passes("F0 F1 I0 W0 F2 I1 W1 I2 W2", stage=0),
         _passes("F0 I0 F1 I1 W0 F2 I2 W1 W2", stage=1),
     )
-    times = simulated(order)
+    times = simulate(order)
     assert [end for _, end in times[1]] == [2, 3, 4, 5, 6, 7, 8, 9, 10]
-    assert idle_share(times) < idle_share(simulated(one_f_one_b(2, 3)))
+    assert idle_fraction(times) < idle_fraction(simulate(one_f_one_b(2, 3)))
 
 
 def _passes(text: str, stage: int) -> tuple[Pass, ...]:
@@ -64,12 +64,12 @@ def test_simulated_stages_share_device() -> None:
         (Pass("F", 0, 0), Pass("F", 3, 0), Pass("B", 3, 0), Pass("B", 0, 0)),
         (Pass("F", 1, 0), Pass("F", 2, 0), Pass("B", 2, 0), Pass("B", 1, 0)),
     )
-    assert simulated(zigzag)[0] == [(0, 0.5), (1.5, 2), (2, 3), (5, 6)]
+    assert simulate(zigzag)[0] == [(0, 0.5), (1.5, 2), (2, 3), (5, 6)]
 
 
 def test_simulated_refuses_deadlock() -> None:
     with pytest.raises(ValueError, match="deadlocks"):
-        simulated(((Pass("B", 0, 0), Pass("F", 0, 0)),))
+        simulate(((Pass("B", 0, 0), Pass("F", 0, 0)),))
 
 
 def test_traced_starts_at_first_action() -> None:
@@ -77,19 +77,19 @@ def test_traced_starts_at_first_action() -> None:
         [(Pass("F", 0, 0), 10.0, 11.0), (Pass("B", 0, 0), 14.0, 16.0)],
         [(Pass("F", 1, 0), 11.0, 12.0), (Pass("B", 1, 0), 12.0, 14.0)],
     ]
-    event = traced(7, "gpipe", ranks, 0.5)
+    event = create_trace(7, "gpipe", ranks, 0.5)
     assert event is not None
     assert (event.step, event.schedule, event.theory, event.span_s) == (7, "gpipe", 0.5, 6.0)
     assert event.bubble == pytest.approx(0.5)
     assert [(action.kind, action.begin_s, action.end_s) for action in event.ranks[1]] == [("F", 1, 2), ("B", 2, 4)]
-    assert traced(7, "gpipe", [[], []], 0.5) is None
+    assert create_trace(7, "gpipe", [[], []], 0.5) is None
 
 
 def test_profiler_uses_host_clock() -> None:
     profiler = ScheduleProfiler(torch.device("cpu"))
     with profiler.timing("F", 0, 0):
         pass
-    assert profiler.noted() == [], "no step is recorded"
+    assert profiler.timed_passes() == [], "no step is recorded"
     profiler.begin(record=True)
     with profiler.timing("F", 0, 0):
         pass
@@ -97,8 +97,8 @@ def test_profiler_uses_host_clock() -> None:
     before = time.perf_counter()
     with profiler.timing("F", 0, 1):
         inside = time.perf_counter()
-    ((_, _, short),) = profiler.noted()
+    ((_, _, short),) = profiler.timed_passes()
     profiler.extend()
-    ((task, start, end),) = profiler.noted()
+    ((task, start, end),) = profiler.timed_passes()
     assert task == Pass("F", 0, 1)
     assert before <= start <= inside <= short <= end <= time.perf_counter()

@@ -21,7 +21,7 @@ from engine.data.formats.registry import recognize
 from engine.data.formats.tree import Tree
 from engine.data.inspection.inspector import inspect
 from engine.data.splits import RecognizedDataset
-from engine.tasks.edges.decoding import FULL, OUTSIDE, Drawn, lay_edges, read_edges, thinned
+from engine.tasks.edges.decoding import FULL, OUTSIDE, AnnotatedEdges, lay_edges, read_edges, thin_lines
 from engine.tasks.edges.formats import FORMAT, EdgeSplit
 from engine.tasks.registry import TASKS
 from tests.support.dataset_formats import edges as edges_writer
@@ -129,7 +129,7 @@ def test_shrunk_edges_stay_connected_and_thin() -> None:
     rows, columns = np.mgrid[:240, :320]
     layer = np.abs(np.hypot(rows - 120, columns - 160) - 90) < 0.8
     for size in (64, 100, 200, 319):
-        share, bits = lay_edges(Drawn(layer[None]), size)
+        share, bits = lay_edges(AnnotatedEdges(layer[None]), size)
         assert ndimage.label(bits, np.ones((3, 3)))[1] == 1
         assert ndimage.label(bits == 0)[1] == 2, "the circle is still closed"
         assert bits.sum() < 2 * np.pi * 90 * size / 320
@@ -141,7 +141,7 @@ def test_gray_edges_keep_their_strength() -> None:
     levels = np.zeros((10, 10), np.uint8)
     levels[:, 4] = 51
     levels[4] = 255
-    share, bits = lay_edges(Drawn((levels > 77)[None], levels), 40)
+    share, bits = lay_edges(AnnotatedEdges((levels > 77)[None], levels), 40)
     assert (share[16:20, :16] == FULL).all()
     assert share[0, 17] == round(51 * FULL / 255)
     assert bits.sum() <= 40  # one of four rows remains
@@ -152,7 +152,7 @@ def test_gray_edges_keep_their_strength() -> None:
 def test_thinning_preserves_connectivity(seed: int) -> None:
     noise = ndimage.gaussian_filter(np.random.default_rng(seed).random((60, 80)), 2)
     plane = noise > np.median(noise)
-    thin = thinned(plane)
+    thin = thin_lines(plane)
     assert not (thin & ~plane).any()
     for of_thin, of_plane in (
         (thin, plane),
@@ -162,7 +162,7 @@ def test_thinning_preserves_connectivity(seed: int) -> None:
         assert ndimage.label(of_thin, neighbors)[1] == ndimage.label(of_plane, neighbors)[1]
     squares = thin[1:, 1:] & thin[:-1, 1:] & thin[1:, :-1] & thin[:-1, :-1]
     assert squares.sum() <= thin.sum() / 100
-    np.testing.assert_array_equal(thinned(thin), thin)
+    np.testing.assert_array_equal(thin_lines(thin), thin)
 
 
 def test_edge_images_have_two_planes(tmp_path: Path) -> None:

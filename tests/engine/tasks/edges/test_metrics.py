@@ -11,10 +11,10 @@ from scipy.optimize import linear_sum_assignment
 
 from engine.tasks.edges.decoding import read_edges
 from engine.tasks.edges.metrics import (
-    DRAWN,
-    FOUND,
-    MATCHED_DRAWN,
-    MATCHED_FOUND,
+    ANNOTATED,
+    MATCHED_ANNOTATED,
+    MATCHED_PREDICTED,
+    PREDICTED,
     THRESHOLDS,
     best_row,
     count,
@@ -72,7 +72,7 @@ def test_matching_equals_the_full_assignment(seed: int) -> None:
         strong = found >= THRESHOLDS[place]
         matched = by_assignment(strong, drawn)
         assert counts[place].tolist() == [matched, drawn.sum(), matched, strong.sum()]
-    assert 0 < counts[4, MATCHED_DRAWN] < min(counts[4, DRAWN], counts[4, FOUND])
+    assert 0 < counts[4, MATCHED_ANNOTATED] < min(counts[4, ANNOTATED], counts[4, PREDICTED])
 
 
 def test_precision_needs_one_annotator_recall_all() -> None:
@@ -94,7 +94,7 @@ def test_matches_are_one_to_one() -> None:
     assert count(found, [drawn])[50].tolist() == [160, 160, 160, 320]
     found[:] = 0
     found[103, 20:180] = 1  # the tolerance is 2.1 px
-    assert count(found, [drawn])[50, MATCHED_FOUND] == 0
+    assert count(found, [drawn])[50, MATCHED_PREDICTED] == 0
 
 
 def test_scores_match_their_definitions() -> None:

@@ -21,7 +21,7 @@ from engine.data.splits import RecognizedDataset
 from engine.tasks.points.decoding.clouds import read_cloud, read_head
 from engine.tasks.points.drawing import BACKGROUND, draw_points, point_legend
 from engine.tasks.points.formats import PointSplit
-from engine.tasks.points.samples import DRAWN, PointBlocks
+from engine.tasks.points.samples import MAX_BLOCK_SAMPLES, PointBlocks
 from tests.support.clouds import make_clouds, scene, write_las, write_pcd, write_ply, write_table
 
 POINTS = ("points",)
@@ -78,7 +78,7 @@ def test_point_labels_are_found_by_any_name(tmp_path: Path) -> None:
     write_ply(tmp_path / "b.ply", places, text=True, label=classes.astype(np.int32), nx=places[:, 0])
     for name, features in (("a", ("red", "green", "blue")), ("b", ())):
         head, cloud = read_head(str(tmp_path / f"{name}.ply")), read_cloud(str(tmp_path / f"{name}.ply"), features)
-        assert (head.points, head.features, head.labelled) == (40, features, True)
+        assert (head.points, head.features, head.has_labels) == (40, features, True)
         assert cloud.labels.tolist() == classes.tolist()
         assert cloud.features.shape == (40, len(features))
         np.testing.assert_allclose(np.ptp(cloud.positions, 0), np.ptp(places, 0), atol=1e-5)
@@ -160,13 +160,13 @@ def test_epochs_cover_every_point_in_a_new_order(tmp_path: Path) -> None:
 
 
 def test_samples_are_local_and_small_clouds_repeat(tmp_path: Path) -> None:
-    make_clouds(tmp_path, {"train": 1, "val": 1}, 4 * DRAWN * 64)
-    places = [blocks(tmp_path, 64).load(index, 0)[0] for index in range(4 * DRAWN)]
+    make_clouds(tmp_path, {"train": 1, "val": 1}, 4 * MAX_BLOCK_SAMPLES * 64)
+    places = [blocks(tmp_path, 64).load(index, 0)[0] for index in range(4 * MAX_BLOCK_SAMPLES)]
     area = [float(np.prod(np.ptp(given[:2].numpy(), 1))) for given in places]
     assert np.mean(area) < 0.4 * 4  # of the floor's
-    given, target = blocks(tmp_path, 4 * DRAWN * 64 + 100).load(0, 0)
+    given, target = blocks(tmp_path, 4 * MAX_BLOCK_SAMPLES * 64 + 100).load(0, 0)
     assert int((target == NO_CLASS).sum()) == 100
-    assert np.unique(given.numpy(), axis=1).shape[1] == 4 * DRAWN * 64
+    assert np.unique(given.numpy(), axis=1).shape[1] == 4 * MAX_BLOCK_SAMPLES * 64
 
 
 def test_rotation_keeps_distances_and_up(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_rotation_keeps_distances_and_up(tmp_path: Path) -> None:
     for name in ("las", "ply"):
         make_clouds(tmp_path / name, {"val": 1})
         plain, turned = blocks(tmp_path / name, 100), blocks(tmp_path / name, 100)
-        turned.turned = True
+        turned.is_rotated = True
         one, other = plain.load(0, 4)[0][:3].T, turned.load(0, 4)[0][:3].T
         apart = [(each[:, None] - each).square().sum(2) for each in (one, other)]
         torch.testing.assert_close(*apart, atol=1e-5, rtol=1e-4)

@@ -164,8 +164,8 @@ def test_splits_may_ignore_a_label(tmp_path: Path) -> None:
     assert isinstance(prepared.train, PointBlocks)
     assert isinstance(prepared.val, PointBlocks)
     assert (len(prepared.train), len(prepared.val), prepared.train.streams.seed) == (6, 3, 7)
-    assert (prepared.train.training, prepared.train.turned) == (True, True)
-    assert (prepared.val.training, prepared.val.turned) == (False, False)
+    assert (prepared.train.training, prepared.train.is_rotated) == (True, True)
+    assert (prepared.val.training, prepared.val.is_rotated) == (False, False)
     assert prepared.train.statistics == prepared.val.statistics == prepared.statistics
     assert prepared.train.load(0, 1)[0].shape == TASK.example_shape(job(points=80), splits.channels)
     with pytest.raises(TaskError, match="Without the label 1, there are no two classes left") as error:
