@@ -50,7 +50,7 @@ def test_model_view_shows_newest_evaluation(view: ModelView) -> None:
 def test_classes_page_applies_minimum_confidence(view: ModelView) -> None:
     view.result.tabs.setCurrentIndex(CLASSES)
     classes = view.result.classes
-    assert classes.figures.table.model_.interval(0, 1) == (0.1, 0.9)
+    assert classes.figures.table.model_.interval(0, 1) == (0.0, 0.8)
     assert classes.figures.matrix.describe_cell(0, 1) == "Of 4 ash, 1 (25.0%) were predicted as birch."
     classes.threshold.slider.setValue(780)
     assert classes.figures.matrix.describe_cell(0, 3) == "Of 4 ash, 4 (100.0%) were predicted as none of them."
@@ -151,7 +151,7 @@ def test_evaluation_bar_saves_csv_and_json(view: ModelView, tmp_path: Path, qtbo
             view.bar.save_csv(kind, tmp_path / f"{number}.csv")
     metrics, classes, matrix, samples = (rows(tmp_path / f"{number}.csv") for number in range(4))
     assert metrics[1] == ["Top-1 accuracy", "0.75", "0.55", "0.85"]
-    assert classes[1] == ["ash", "0.75", "0.1", "0.9"]
+    assert classes[1] == ["ash", "0.75", "0", "0.8"]
     assert matrix[1] == ["ash", "3", "1", "0"]
     assert samples[2][:4] == ["val/ash/1.png", "val", "ash", "birch"]
     with qtbot.waitSignal(view.message) as signal:
