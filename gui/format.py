@@ -67,24 +67,24 @@ def as_in_files() -> Iterator[None]:
         use_locale(previous)
 
 
-def _localised(number: str) -> str:
+def _localized(number: str) -> str:
     """Convert a number in Python's format, such as "1,234.5", to the desktop's number format."""
     return number.translate(_style.separators)
 
 
-def localised(value: float, digits: int = 0) -> str:
+def localized(value: float, digits: int = 0) -> str:
     """Format a number, as in "12,345", or "1,234.5" with one digit."""
-    return _localised(f"{value:,.{digits}f}")
+    return _localized(f"{value:,.{digits}f}")
 
 
 def speed(images_per_second: float) -> str:
     """Format a speed; see `engine.system.format.speed`."""
-    return _localised(plain.speed(images_per_second))
+    return _localized(plain.speed(images_per_second))
 
 
 def significant(value: float, digits: int = 6) -> str:
     """Format `value` with this number of significant digits, as in "0.0012" or "3e-05"."""
-    return _localised(f"{value:.{digits}g}")
+    return _localized(f"{value:.{digits}g}")
 
 
 def number_in(text: str) -> float:
@@ -98,7 +98,7 @@ def number_in(text: str) -> float:
 def counted(number: int, noun: str) -> str:
     """Format a number with its noun, as in "1 run" or "3,000 runs"."""
     written, _, rest = plain.counted(number, noun).partition(" ")
-    return f"{_localised(written)} {rest}"
+    return f"{_localized(written)} {rest}"
 
 
 def size(count: float | None, unit: str = "") -> str:
@@ -107,16 +107,16 @@ def size(count: float | None, unit: str = "") -> str:
     The arguments are those of `engine.system.format.size`.
     """
     if not _style.decimal or count is None or math.isnan(count):
-        return _localised(plain.size(count, unit))
+        return _localized(plain.size(count, unit))
     units = list(_DECIMAL)
     fitting = (power for power in range(len(units)) if round(count / 1000**power, 1) < 1000)
     power = units.index(unit) if unit else next(fitting, len(units) - 1)
-    return _localised(f"{count / 1000**power:.{1 if power else 0}f} {_DECIMAL[units[power]]}")
+    return _localized(f"{count / 1000**power:.{1 if power else 0}f} {_DECIMAL[units[power]]}")
 
 
 def measured(quantity: Quantity, value: float | None) -> str:
     """Format an NVML quantity in its base unit, as in "41.2 GiB" or "215 W", or return a dash for None."""
-    return size(value, quantity.unit) if quantity.unit in _DECIMAL else _localised(quantity.write(value))
+    return size(value, quantity.unit) if quantity.unit in _DECIMAL else _localized(quantity.write(value))
 
 
 def size_of(used: float | None, total: float | None) -> str:
@@ -130,7 +130,7 @@ def known(value: float | None) -> bool:
 
 def number(value: float | None, digits: int = 0, width: int = 0) -> str:
     """Format `value` with `digits` decimals, padded to `width` characters. An unknown value becomes a dash."""
-    text = _localised(f"{value:.{digits}f}") if value is not None and known(value) else NOT_KNOWN
+    text = _localized(f"{value:.{digits}f}") if value is not None and known(value) else NOT_KNOWN
     return text.rjust(width, _FIGURE_SPACE)
 
 
@@ -154,13 +154,13 @@ def celsius(value: float | None, width: int = 0) -> str:
 def energy(joules: float) -> str:
     """Format an energy, as in "41.2 kJ", or "1.24 kWh" if it is large."""
     if joules < _JOULES_PER_KWH / 10:
-        return f"{localised(joules / 1000, 1)} kJ"
-    return f"{localised(joules / _JOULES_PER_KWH, 2)} kWh"
+        return f"{localized(joules / 1000, 1)} kJ"
+    return f"{localized(joules / _JOULES_PER_KWH, 2)} kWh"
 
 
 def throughput(bytes_per_s: float) -> str:
     """Format a transfer rate, as in "1.20 GB/s". Units are decimal, like the ratings of links."""
-    return f"{localised(bytes_per_s / 1e9, 2)} GB/s"
+    return f"{localized(bytes_per_s / 1e9, 2)} GB/s"
 
 
 def clock(seconds: float, now: float | None = None) -> str:
@@ -195,11 +195,11 @@ def about(seconds: float) -> str:
     """Format a duration approximately, as in "22 s", "12 min", "3.5 h" or "2.1 days"."""
     for unit, length, digits in (("s", 1, 0), ("min", 60, 0), ("h", 3600, 1)):
         if round(seconds / length, digits) < (90 if unit == "min" else 60 if unit == "s" else 48):
-            return f"{localised(max(1.0, seconds) / length, digits)} {unit}"
-    return f"{localised(seconds / 86400, 1)} days"
+            return f"{localized(max(1.0, seconds) / length, digits)} {unit}"
+    return f"{localized(seconds / 86400, 1)} days"
 
 
 def milliseconds(seconds: float) -> str:
     """Format a short duration, as in "0.42 ms", "31.5 ms" or "1,204 ms"."""
     value = 1000 * seconds
-    return f"{localised(value, 2 if value < 1 else 1 if value < 100 else 0)} ms"
+    return f"{localized(value, 2 if value < 1 else 1 if value < 100 else 0)} ms"

@@ -15,7 +15,7 @@ from engine.contract.job import AUTO_STRATEGY, FIELDS, Field, Job
 from engine.runs.folder import RunFolder, RunSummary, UnreadableJob
 from engine.runs.metrics import measure_words
 from engine.system.plain_text import shortened
-from gui.format import counted, localised, significant
+from gui.format import counted, localized, significant
 from gui.translation import tr
 
 SCHEDULES = {
@@ -108,7 +108,7 @@ def short_title(title: str) -> str:
 
 def short_measure(task: str, name: str, value: float) -> str:
     """Format a metric with its value, as in "top-1 93.4%"."""
-    return short_title(measure_words(task, name, value, localised))
+    return short_title(measure_words(task, name, value, localized))
 
 
 def changes_words(changes: Mapping[str, object]) -> str:
@@ -212,7 +212,7 @@ def doing(run: RunSummary) -> str:
     """Describe the last activity of an unfinished run, as in "training, epoch 3 of 5, step 345"."""
     parts = [_DOING.get(run.phase, "starting")]
     if run.epoch is not None and run.step is not None:
-        parts += [f"epoch {run.epoch} of {run.epochs}", f"step {localised(run.step)}"]
+        parts += [f"epoch {run.epoch} of {run.epochs}", f"step {localized(run.step)}"]
     return ", ".join(parts)
 
 
@@ -260,7 +260,7 @@ def value_words(name: str, value: object) -> str:
 def _number_words(value: float) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return localised(value) if isinstance(value, int) else significant(value)
+    return localized(value) if isinstance(value, int) else significant(value)
 
 
 def option_fields(job: Job) -> dict[str, Field]:

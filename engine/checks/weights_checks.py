@@ -119,7 +119,7 @@ def weights_problems(
         return [Problem("pretrained", message, "Give a weights file, or train from scratch.")]
     found = []
     if weights.non_commercial:
-        message = f"The weights {weights.title} are licensed for non-commercial use only ({weights.licence_title})."
+        message = f"The weights {weights.title} are licensed for non-commercial use only ({weights.license_title})."
         remedy = "For commercial use, choose other weights or train from scratch."
         found.append(Problem("pretrained", message, remedy, "warning"))
     if is_available(weights, disk) is False:
@@ -149,7 +149,7 @@ def weights_line(job: Job, catalogue: Catalogue, disk: Disk, in_words: Callable[
     if weights is None:
         return "No pretrained weights"
     local = disk.weights(weights)
-    parts = [f"Weights: {weights.title}", weights.licence_title, _size(job, weights, local, catalogue, in_words)]
+    parts = [f"Weights: {weights.title}", weights.license_title, _size(job, weights, local, catalogue, in_words)]
     if local is not None and not (weights.is_included and local.path):
         parts.append("on this machine" if local.path else _elsewhere(job, weights, disk))
     return ", ".join(filter(None, parts))

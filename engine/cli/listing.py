@@ -43,7 +43,7 @@ def _run_row(run: RunSummary) -> tuple[str, ...]:
     if len(run.devices) > 1:
         devices += f" x{len(run.devices)}"
     model = run.model.rsplit("/", maxsplit=1)[-1]
-    name = f"{run.name or '–'}{' ★' if run.favourite else ''}"
+    name = f"{run.name or '–'}{' ★' if run.favorite else ''}"
     time, tags = duration(run.seconds), ", ".join(run.tags)
     state = f"{run.state} ({run.slurm})" if run.slurm and run.state not in ENDED else run.state
     return (run.run_id, name, model, run.strategy, devices, best_words(run), time, state, tags)

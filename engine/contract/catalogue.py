@@ -188,7 +188,7 @@ class ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     @property
     def license(self) -> str:
         """Title of the license of the pretrained weights, or "" if it is unknown or there are no weights."""
-        return self.weights.licence_title if self.weights is not None and self.weights.licence else ""
+        return self.weights.license_title if self.weights is not None and self.weights.license else ""
 
 
 MeshDimension = Literal["replicate", "shard", "pipeline", "tensor"]

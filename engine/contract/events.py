@@ -366,13 +366,13 @@ class Restarting(Event, tag="restarting", kw_only=True):
     devices: tuple[str, ...] = ()
 
 
-VerdictCode = Literal["falling", "overfitted", "not_fitted", "not_generalised", "weak_classes", "converged"]
+VerdictCode = Literal["falling", "overfitted", "not_fitted", "not_generalized", "weak_classes", "converged"]
 """Diagnosis of a finished run.
 
 - falling: the validation loss was still falling; more epochs would help.
 - overfitted: the training loss kept falling while the validation loss rose.
 - not_fitted: the model did not learn the training samples.
-- not_generalised: the model learned the training samples, but fails on the validation samples.
+- not_generalized: the model learned the training samples, but fails on the validation samples.
 - weak_classes: some classes are rarely recognized.
 - converged: no change of the settings is known to help.
 """

@@ -43,11 +43,11 @@ class Preprocessing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 class LegendEntry(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Color in an image and its meaning, usually a class.
 
-    `colour` is "#rrggbb", or "" for pixels that are not colored.
+    `color` is "#rrggbb", or "" for pixels that are not colored.
     """
 
     name: str
-    colour: str
+    color: str
 
 
 CLOUD_TEXT = "points"

@@ -46,7 +46,7 @@ class Weights(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
     Attributes:
         path: Path of the file in its package or repository, or "" for any of `HUB_FILES` in a repository.
-        licence: License named by the library that offers the weights, or "" if it names none.
+        license: License named by the library that offers the weights, or "" if it names none.
         bytes: Size of the file, or 0 if it is unknown before the download.
         crop: Fraction of an image's shorter side that the center crop kept when the weights were evaluated, or 0 if
             unknown.
@@ -58,7 +58,7 @@ class Weights(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     url: str = ""
     package: str = ""
     path: str = ""
-    licence: str = ""
+    license: str = ""
     bytes: int = 0
     crop: float = 0.0
     sha256: str = ""
@@ -105,13 +105,13 @@ class Weights(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
         return self.url or f"{self.host}/{self.repository}"
 
     @property
-    def licence_title(self) -> str:
-        return _TITLES.get(self.licence, self.licence or "licence not stated")
+    def license_title(self) -> str:
+        return _TITLES.get(self.license, self.license or "license not stated")
 
     @property
     def non_commercial(self) -> bool:
         """True if the name of the license excludes commercial use."""
-        return "-nc" in self.licence or "noncommercial" in self.licence
+        return "-nc" in self.license or "noncommercial" in self.license
 
 
 class OnDisk(msgspec.Struct, frozen=True):

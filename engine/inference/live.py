@@ -80,7 +80,7 @@ def _watch(order: LiveOrder, model: TrainedModel, share: Share) -> None:
 def _predict(model: TrainedModel, image: Bytes) -> tuple[Bytes, str]:
     """Return the model's input with the prediction drawn on it, uint8 [h, w, 3], and the text of the prediction."""
     pixels = model.framed(image)
-    (output,) = model.outputs(model.normalised(torch.from_numpy(pixels[None]))).cpu()
+    (output,) = model.outputs(model.normalized(torch.from_numpy(pixels[None]))).cpu()
     drawn = model.objective.show_prediction(to_rgb(pixels.astype("float32") / 255), output)
     return drawn.image, drawn.words
 

@@ -104,7 +104,7 @@ class TrainedModel:
 
     def __post_init__(self) -> None:
         mean, std = (torch.tensor(values) for values in (self.preprocessing.mean, self.preprocessing.std))
-        self._normalise = Normalization(mean, std, self.device)
+        self._normalize = Normalization(mean, std, self.device)
         self._format = memory_format(self.job)
 
     @property
@@ -241,11 +241,11 @@ class TrainedModel:
 
         `images` are uint8 [h, w, channels] or [h, w]. Raises ValueError for another type or number of channels.
         """
-        return self.normalised(torch.from_numpy(np.stack([self.framed(image) for image in images])))
+        return self.normalized(torch.from_numpy(np.stack([self.framed(image) for image in images])))
 
-    def normalised(self, pixels: Tensor) -> Tensor:
+    def normalized(self, pixels: Tensor) -> Tensor:
         """Normalize pixels, uint8 [n, channels, size, size], and return model inputs on the model's device."""
-        return self._normalise(pixels.to(self.device), self._format)
+        return self._normalize(pixels.to(self.device), self._format)
 
     @torch.inference_mode()
     def outputs(self, inputs: Tensor) -> Tensor:

@@ -3,13 +3,13 @@
 Source: Bolya et al. 2020, "TIDE: A General Toolbox for Identifying Object Detection Errors", section 2. The kind of a
 wrong detection is the first of these that applies:
 
-- *localisation*: it overlaps an object of its class by 0.1 to 0.5;
+- *localization*: it overlaps an object of its class by 0.1 to 0.5;
 - *classification*: it overlaps an object of another class by 0.5 or more;
 - *duplicate*: it repeats a correct detection;
 - *background*: it overlaps nothing by more than 0.1;
 - *both*: both its class and its location are wrong.
 
-An object is *missed* if no detection matches it and it is not involved in a localisation or classification error.
+An object is *missed* if no detection matches it and it is not involved in a localization or classification error.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from engine.metrics.average_precision import (
 )
 
 FOREGROUND, BACKGROUND = 0.5, 0.1
-KINDS: tuple[ErrorKind, ...] = ("classification", "localisation", "both", "duplicate", "background")
+KINDS: tuple[ErrorKind, ...] = ("classification", "localization", "both", "duplicate", "background")
 """Kinds of detection errors. Rows contain the index of the kind in this tuple, or -1 for no error."""
 NO_ERROR = -1
 COLUMNS = 5
@@ -104,10 +104,10 @@ def _kinds(outcome: Floats, classes: Ints, true_classes: Ints, used: Bools, over
         np.where(used[None], of_class, 0).max(1) >= FOREGROUND,
         overlaps.max(1) <= BACKGROUND,
     ]
-    kinds = ["localisation", "classification", "duplicate", "background"]
+    kinds = ["localization", "classification", "duplicate", "background"]
     found = np.select(conditions, [NO_ERROR, *(KINDS.index(kind) for kind in kinds)], KINDS.index("both"))
     objects = np.select(
-        [found == KINDS.index("localisation"), found == KINDS.index("classification")],
+        [found == KINDS.index("localization"), found == KINDS.index("classification")],
         [of_class.argmax(1), of_others.argmax(1)],
         -1,
     )

@@ -158,13 +158,13 @@ def weights() -> dict[str, Weights]:
 
 def _source(name: str, config: Any) -> Weights:
     crop = min(1.0, config.crop_pct)  # a few are evaluated on a crop larger than the image
-    licence = "" if config.license in (None, "unknown") else config.license
+    license = "" if config.license in (None, "unknown") else config.license
     if name == f"{INCLUDED_MODEL}.in1k":
-        return msgspec.structs.replace(_INCLUDED_WEIGHTS, licence=licence, crop=crop)
+        return msgspec.structs.replace(_INCLUDED_WEIGHTS, license=license, crop=crop)
     if config.hf_hub_id:
         repository, _, revision = config.hf_hub_id.partition("@")
-        return Weights(repository=repository, revision=revision or "main", licence=licence, crop=crop)
-    return Weights(url=config.url, licence=licence, crop=crop)
+        return Weights(repository=repository, revision=revision or "main", license=license, crop=crop)
+    return Weights(url=config.url, license=license, crop=crop)
 
 
 def included_by_timms_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

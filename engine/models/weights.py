@@ -62,12 +62,12 @@ def of_torchvision(known: WeightsEnum) -> Weights:
 
     A license is stated only for SWAG weights. The license of the training data is not considered.
     """
-    licence = "cc-by-nc-4.0" if _SWAG in str(known.meta.get("license", "")) else ""
+    license = "cc-by-nc-4.0" if _SWAG in str(known.meta.get("license", "")) else ""
     measured = known.transforms()
     crop = {}
     if isinstance(measured, ImageClassification):
         crop["crop"] = round(measured.crop_size[0] / measured.resize_size[0], 3)
-    return Weights(url=known.url, licence=licence, bytes=round(known.meta["_file_size"] * 2**20), **crop)
+    return Weights(url=known.url, license=license, bytes=round(known.meta["_file_size"] * 2**20), **crop)
 
 
 def published(known: WeightsEnum) -> str:

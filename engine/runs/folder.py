@@ -119,7 +119,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     resume_from: str = ""
     tags: tuple[str, ...] = ()
     notes: str = ""
-    favourite: bool = False
+    favorite: bool = False
     set_aside: bool = False
     slurm: str = ""
 
@@ -311,7 +311,7 @@ class RunFolder:
             resume_from=job.checkpoints.resume_from,
             tags=notes.tags,
             notes=notes.text,
-            favourite=notes.favourite,
+            favorite=notes.favorite,
             set_aside=notes.set_aside,
             slurm=shortened(slurm.words) if slurm is not None else "",
         )

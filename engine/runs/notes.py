@@ -29,7 +29,7 @@ class RunNotes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str | None = None
     tags: tuple[str, ...] = ()
     text: str = ""
-    favourite: bool = False
+    favorite: bool = False
     set_aside: bool = False
 
 

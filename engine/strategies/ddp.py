@@ -99,8 +99,8 @@ class DataParallelProcesses(Distributed, SingleDevice):
         """
         assert batch is not None
         # SyncBatchNorm communicates in every part, so all ranks need the same number of parts.
-        synchronised = self.job.parallel.sync_batchnorm
-        chunks = [chunk for chunk in microbatches(batch, self.accumulation) if synchronised or len(chunk.targets)]
+        synchronized = self.job.parallel.sync_batchnorm
+        chunks = [chunk for chunk in microbatches(batch, self.accumulation) if synchronized or len(chunk.targets)]
         optimizer_step.zero_grad()
         self.profiler.mark("optimizer")
         self.divisor = self.loss_divisor(batch)

@@ -247,7 +247,7 @@ class Task(ABC):
         """
         return registry.statistics(job.model.name, encoders.IMAGENET)
 
-    def normalisation(self, job: Job, channels: int) -> Statistics:
+    def normalization(self, job: Job, channels: int) -> Statistics:
         """Return the mean and standard deviation of each channel, for images scaled to 0..1.
 
         These are the values that the model's weights were trained with. If the images don't have three channels, each

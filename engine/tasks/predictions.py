@@ -23,7 +23,7 @@ from engine.data.drawing import class_colors, draw_boxes, overlay_mask
 Floats = npt.NDArray[np.float32]
 Numbers = npt.NDArray[np.int64]
 
-LINE_COLOUR = 1
+LINE_COLOR = 1
 """Number of the class whose color is used for drawing edges and roads."""
 
 
@@ -171,7 +171,7 @@ class Lines(Prediction):
         return line_text(float(self.mask.mean()))
 
     def draw(self, image: Bytes) -> Bytes | None:
-        return overlay_mask(image, self.mask.astype(np.uint8) * np.uint8(LINE_COLOUR))
+        return overlay_mask(image, self.mask.astype(np.uint8) * np.uint8(LINE_COLOR))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -293,7 +293,7 @@ def palette(classes: int) -> Bytes:
 
     These are the colors of the legend, and white for pixels without a class.
     """
-    colours = np.zeros((NO_CLASS + 1, 3), np.uint8)
-    colours[:classes] = class_colors(classes)
-    colours[NO_CLASS] = 255
-    return colours
+    colors = np.zeros((NO_CLASS + 1, 3), np.uint8)
+    colors[:classes] = class_colors(classes)
+    colors[NO_CLASS] = 255
+    return colors

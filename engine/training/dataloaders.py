@@ -211,7 +211,7 @@ def image_loader(
     """
     size, training = task.image_size(job), sampler.shuffle
     varies = training and not set(varying_size_fields(job)) <= set(task.entry.without)
-    mean, std = normalisation(job, task, splits)
+    mean, std = normalization(job, task, splits)
     return BatchLoader(
         images,
         sampler,
@@ -242,17 +242,17 @@ def _draw_side(sides: Sequence[int], streams: RandomStreams, epoch: int, batch_i
     return sides[streams.number(Purpose.SIZE, epoch=epoch, batch=batch_index) % len(sides)]
 
 
-def normalisation(job: Job, task: Task, splits: Splits) -> Statistics:
+def normalization(job: Job, task: Task, splits: Splits) -> Statistics:
     """Return the mean and standard deviation of each channel.
 
     If they are unknown for the dataset, return those that the task states.
     """
-    return splits.statistics or task.normalisation(job, splits.channels)
+    return splits.statistics or task.normalization(job, splits.channels)
 
 
 def preprocessing(job: Job, task: Task, splits: Splits) -> Preprocessing:
     """Return the preprocessing of the samples for the model of `job`."""
-    mean, std = normalisation(job, task, splits)
+    mean, std = normalization(job, task, splits)
     train = splits.train
     if isinstance(train, SampleSet):
         return Preprocessing(

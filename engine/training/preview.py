@@ -27,7 +27,7 @@ from engine.models.base import TaskError
 from engine.processes.orders import OrderError, serve_order
 from engine.tasks.base import DatasetInfo
 from engine.tasks.registry import TASKS
-from engine.training.dataloaders import image_loader, normalisation
+from engine.training.dataloaders import image_loader, normalization
 
 PREVIEW_BATCH = 8
 """Number of images in a batch, small enough that the first images appear soon."""
@@ -57,7 +57,7 @@ def render(order: PreviewOrder, emit: Callable[[PreviewImage], None]) -> bool:
         device=torch.device("cpu"),
         on_unreadable=lambda path, reason: None,
     )
-    mean, std = (torch.tensor(values).view(-1, 1, 1) for values in normalisation(job, task, splits))
+    mean, std = (torch.tensor(values).view(-1, 1, 1) for values in normalization(job, task, splits))
     try:
         for epoch in range(1, min(EPOCHS, job.training.epochs) + 1):
             rows = (

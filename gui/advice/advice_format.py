@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from engine.contract.advice import Advice, AdviceProgress, Candidate, LeftOut, State
 from engine.system.format import NOT_KNOWN, duration, listed
 from engine.system.plain_text import CsvWriter
-from gui.format import counted, energy, lately, localised, size_of
+from gui.format import counted, energy, lately, localized, size_of
 from gui.titles import CHOICES, changes_words, devices_words, strategy_title
 from gui.translation import tr
 
@@ -36,7 +36,7 @@ _NAMES = 8
 
 def number(value: float) -> str:
     """Format a number, as in "1,234" or "8.4"."""
-    return localised(value) if value >= 10 else localised(value, 1)
+    return localized(value) if value >= 10 else localized(value, 1)
 
 
 def speed(candidate: Candidate) -> str:
@@ -95,7 +95,7 @@ def total_duration_help(candidate: Candidate) -> str:
         return ""
     parts = (
         f"{duration(time.start_s)} to start, then {counted(time.epochs, 'epoch')} of {counted(time.steps, 'step')} of "
-        f"{localised(1000 * time.step_s, 1)} ms and {duration(time.validation_s)} of validation."
+        f"{localized(1000 * time.step_s, 1)} ms and {duration(time.validation_s)} of validation."
     )
     known = (
         (origin, names)
@@ -114,7 +114,7 @@ def joules(candidate: Candidate) -> str:
     value = candidate.joules_per_thousand_images
     if value is None:
         return NOT_KNOWN
-    return f"{localised(value)} J" if value < 10_000 else energy(value)
+    return f"{localized(value)} J" if value < 10_000 else energy(value)
 
 
 def name(candidate: Candidate) -> str:
@@ -156,8 +156,8 @@ def details(candidate: Candidate) -> Iterator[str]:
 def progress(message: AdviceProgress) -> str:
     """Describe the progress, as in "34 s left · 5 more to try in this round · 41 considered"."""
     texts = [f"{duration(message.seconds_left)} left"]
-    texts += [f"{localised(message.left)} more to try in this round"] if message.left else []
-    texts += [f"{localised(message.considered)} considered"] if message.considered else []
+    texts += [f"{localized(message.left)} more to try in this round"] if message.left else []
+    texts += [f"{localized(message.considered)} considered"] if message.considered else []
     return " · ".join(texts)
 
 
@@ -178,7 +178,7 @@ def how(advice: Advice) -> Iterator[str]:
 def left_out(reason: LeftOut) -> str:
     """Describe a group of candidates that weren't tried: reason, number and names."""
     more = len(reason.names) - _NAMES
-    names = "; ".join([*reason.names[:_NAMES], *([f"and {localised(more)} more"] if more > 0 else [])])
+    names = "; ".join([*reason.names[:_NAMES], *([f"and {localized(more)} more"] if more > 0 else [])])
     return f"{counted(len(reason.names), 'way')}: {reason.why}\n{names}"
 
 

@@ -13,7 +13,7 @@ from engine.contract.problems import Problem
 from gui.actions import HERE, Action, bind
 from gui.advice import advice_format as words
 from gui.advice.table import AdviceTable
-from gui.format import lately, localised
+from gui.format import lately, localized
 from gui.translation import tr
 from gui.widgets.banner import Banner
 from gui.widgets.buttons import FoldButton, styled
@@ -63,7 +63,7 @@ class AnswerView(QWidget):
         self.more.setVisible(bool(rest))
         nothing_fits = not answer.fits and bool(answer.remedies)
         self.remarks.show_problems(tuple(_remarks(answer)))
-        tried = f"{localised(len(answer.table))} of {localised(answer.considered)} candidates were tried"
+        tried = f"{localized(len(answer.table))} of {localized(answer.considered)} candidates were tried"
         self.count.setText(f"{tried}; fastest first" if answer.fits else tried)
         self.table.setVisible(bool(answer.table))
         self.table.show_candidates(answer.table, answer.fits)
@@ -73,7 +73,7 @@ class AnswerView(QWidget):
         self.machines.show_sentences([each.sentence for each in answer.machines] or lacking)
         self.how.show_sentences(words.how(answer))
         left = sum(len(reason.names) for reason in answer.left_out)
-        self.fold.setText(tr("Not tried: {left}").format(left=localised(left)))
+        self.fold.setText(tr("Not tried: {left}").format(left=localized(left)))
         self.fold.setVisible(bool(left))
         self.fold.setChecked(False)
         self.left_out.setText("\n\n".join(map(words.left_out, answer.left_out)))

@@ -16,12 +16,12 @@ from gui.advice import advice_format as words
 from gui.advice.answer_view import AnswerView
 from gui.advice.table import AdviceTable
 from gui.finders.page import EMPTY, WITHOUT_EFFECT, FinderChild, FinderPage, are_equal
-from gui.format import locale, localised
+from gui.format import locale, localized
 from gui.titles import devices_words, model_title
 from gui.translation import tr
 from gui.widgets.buttons import push_button, styled
 from gui.widgets.editors import ComboBox, offer, padded
-from gui.widgets.labels import labelled, muted_label
+from gui.widgets.labels import labeled, muted_label
 from gui.widgets.layouts import FlowLayout, hbox, scroll_panel, vbox
 
 NOTHING_YET = tr(
@@ -159,7 +159,7 @@ class AdvicePage(FinderPage):
         self.partial.hide()
         super()._try(job)
         self.subtitle.setText(
-            f"{model_title(job.model.name)}, batch size {localised(job.training.batch_size)}, {devices_words(job.parallel.devices)}"
+            f"{model_title(job.model.name)}, batch size {localized(job.training.batch_size)}, {devices_words(job.parallel.devices)}"
         )
         self._update_ask_button()
 
@@ -210,9 +210,9 @@ class AdviceOptions(QWidget):
         self.network.setToolTip(tr("Network speed between the machines, in each direction"))
         self.ask = push_button(tr("Ask again"), tip=tr("Asks with these settings"))
         layout = FlowLayout(self, spacing=14, line_spacing=6)
-        layout.addWidget(labelled(tr("&Time for trials"), self.time))
-        layout.addWidget(labelled("&Machines", self.machines))
-        self._network = labelled("&Network", self.network)
+        layout.addWidget(labeled(tr("&Time for trials"), self.time))
+        layout.addWidget(labeled("&Machines", self.machines))
+        self._network = labeled("&Network", self.network)
         layout.addWidget(self._network)
         layout.addWidget(self.ask)
         self._network.hide()

@@ -17,7 +17,7 @@ from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.files import read_file
 from engine.system.format import with_unit
-from gui.format import counted, localised, significant
+from gui.format import counted, localized, significant
 from gui.translation import tr
 
 KindId = Literal[
@@ -189,7 +189,7 @@ def problems(rule: Rule) -> tuple[Problem, ...]:
             device_limit = threshold.device_limit_name
             either = f", or nothing for {device_limit}" if device_limit else ""
             range_words = (
-                f"from {significant(threshold.lowest)} to {with_unit(localised(threshold.highest), threshold.unit)}"
+                f"from {significant(threshold.lowest)} to {with_unit(localized(threshold.highest), threshold.unit)}"
             )
             found.append(
                 Problem(

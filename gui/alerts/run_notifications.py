@@ -14,7 +14,7 @@ from engine.runs.notices import KINDS, Notice, NoticeSent, NoticeSettings, load_
 from engine.system import paths
 from engine.system.format import listed
 from gui.alerts.notifications import NoticeSender
-from gui.format import localised, significant
+from gui.format import localized, significant
 from gui.translation import tr
 from gui.widgets.buttons import push_button
 from gui.widgets.labels import ProblemLabel
@@ -135,7 +135,7 @@ def deliveries(sent: NoticeSent) -> list[str]:
         output = f" Output: {sent.said}" if sent.said else ""
         lines.append(
             tr("The command succeeded after {command_s} s.{output}").format(
-                command_s=localised(sent.command_s, 1), output=output
+                command_s=localized(sent.command_s, 1), output=output
             )
         )
     return lines

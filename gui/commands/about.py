@@ -24,8 +24,8 @@ from gui.widgets.column_model import text_table
 from gui.widgets.layouts import resize_with_text, vbox
 
 _NAME = re.compile(r"[\w.-]+")
-_LICENCE_FILE = re.compile(r"(licen[cs]e|copying|notice)", re.IGNORECASE)
-_LONGEST_LICENCE = 60
+_LICENSE_FILE = re.compile(r"(licen[cs]e|copying|notice)", re.IGNORECASE)
+_LONGEST_LICENSE = 60
 """Maximum length of a license name in characters. In old packages, a longer field contains the license text."""
 
 
@@ -34,7 +34,7 @@ class Package(NamedTuple):
 
     name: str
     version: str
-    licence: str
+    license: str
 
 
 def packages(root: str = "footplate") -> list[Package]:
@@ -50,14 +50,14 @@ def packages(root: str = "footplate") -> list[Package]:
             dist = distribution(name)
         except PackageNotFoundError:
             continue
-        found[key] = Package(dist.metadata["Name"], dist.version, licence(dist))
+        found[key] = Package(dist.metadata["Name"], dist.version, license(dist))
         needed = [line for line in dist.requires or () if "extra ==" not in line]
         waiting += [match[0] for line in needed if (match := _NAME.match(line))]
     first = re.sub(r"[-_.]+", "-", root).lower()
     return [found[key] for key in sorted(found, key=lambda key: (key != first, key))]
 
 
-def licence(dist: Distribution) -> str:
+def license(dist: Distribution) -> str:
     """Return the name of a package's license, or "" if it is unknown.
 
     It is read from the SPDX expression, the license field or the classifiers.
@@ -67,17 +67,17 @@ def licence(dist: Distribution) -> str:
     field = str(metadata.get("license", "")).removeprefix("UNKNOWN")
     if expression := metadata.get("license_expression", ""):
         return str(expression)
-    if field and "\n" not in field and len(field) <= _LONGEST_LICENCE:
+    if field and "\n" not in field and len(field) <= _LONGEST_LICENSE:
         return field
     classifiers = [line for line in metadata.get("classifier", ()) if line.startswith("License ::")]
     return ", ".join(line.rpartition(":: ")[2] for line in classifiers)
 
 
-def licence_text(name: str) -> str:
+def license_text(name: str) -> str:
     """Return the text of a package's license files, or a sentence if there are none."""
     dist = distribution(name)
     files = [
-        file for file in dist.files or () if _LICENCE_FILE.search(file.name) and file.suffix not in (".py", ".pyc")
+        file for file in dist.files or () if _LICENSE_FILE.search(file.name) and file.suffix not in (".py", ".pyc")
     ]
     texts = [text for file in files if (text := read_file(str(file.locate())).decode())]
     return "\n\n".join(texts) or str(dist.metadata.json.get("license") or tr("This package contains no license text."))
@@ -120,4 +120,4 @@ class AboutDialog(QDialog):
 
     def _show(self, row: int) -> None:
         if 0 <= row < len(self._packages):
-            self.text.setPlainText(licence_text(self._packages[row].name))
+            self.text.setPlainText(license_text(self._packages[row].name))

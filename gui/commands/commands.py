@@ -333,7 +333,7 @@ class Menus:
             [
                 [acts.show, acts.folder],
                 [acts.resume, acts.change, acts.pause, acts.fork],
-                [acts.compare, acts.favourite, acts.rename, acts.delete],
+                [acts.compare, acts.favorite, acts.rename, acts.delete],
             ],
         )
         self.selected.setEnabled(True)

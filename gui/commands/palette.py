@@ -17,7 +17,7 @@ from gui import format as window_format
 from gui.actions import Action
 from gui.commands.files import titles_of
 from gui.form.fields import JobFields, section_of
-from gui.format import localised, moment
+from gui.format import localized, moment
 from gui.preferences.declared import SETTINGS
 from gui.style import theme
 from gui.titles import model_title, run_title, strategy_title
@@ -215,7 +215,7 @@ class Palette(QDialog):
         if not self.model.matches:
             self.hint.setText(tr("Nothing matches “{text}”.").format(text=text.strip()))
         elif len(self.model.matches) == MAX_ENTRIES:
-            self.hint.setText(f"Showing the best {window_format.localised(MAX_ENTRIES)}. Keep typing to narrow.")
+            self.hint.setText(f"Showing the best {window_format.localized(MAX_ENTRIES)}. Keep typing to narrow.")
         else:
             self.hint.setText("↑↓ Select · Enter Run · Esc Close")
 
@@ -272,7 +272,7 @@ def of_models(catalogue: Catalogue, choose: Callable[[str, str], object]) -> Ite
     tasks = {task.id: task.title for task in catalogue.tasks}
     for model in catalogue.models:
         task = tasks.get(model.task, model.task)
-        detail = f"{task} · {localised(model.parameters / 1e6, 1)} million parameters · {model.id}"
+        detail = f"{task} · {localized(model.parameters / 1e6, 1)} million parameters · {model.id}"
         yield Entry(tr("Model"), model.title, partial(choose, model.task, model.id), detail)
 
 

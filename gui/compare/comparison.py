@@ -10,7 +10,7 @@ from engine.contract.catalogue import Measure
 from engine.contract.job import FIELDS, Job
 from engine.system.format import NOT_KNOWN, duration
 from gui.compare.compared_run import ComparedRun
-from gui.format import localised, speed
+from gui.format import localized, speed
 from gui.titles import PATHS, devices_words, option_fields, strategy_title, value_words
 from gui.translation import tr
 
@@ -82,7 +82,7 @@ def results(runs: Sequence[ComparedRun]) -> list[Row]:
         _figure_row(
             tr("Energy"),
             energy,
-            lambda value: f"{localised(value, 2)} Wh" if value < 100 else f"{localised(value)} Wh",
+            lambda value: f"{localized(value, 2)} Wh" if value < 100 else f"{localized(value)} Wh",
             among=is_completed,
             help_text=tr(
                 "Energy used during the run by the devices that report power; the best of the completed runs is marked"
@@ -159,7 +159,7 @@ def _metric_row(runs: Sequence[ComparedRun], measure: Measure) -> Row:
     row = _figure_row(
         tr("Best {lower_first}").format(lower_first=_lower_first(measure.title)),
         [best[0] if best is not None else None for best in best_values],
-        lambda value: f"{localised(100 * value, 2)}%" if measure.percent else localised(value, 4),
+        lambda value: f"{localized(100 * value, 2)}%" if measure.percent else localized(value, 4),
         is_higher_better=measure.higher_is_better,
         help_text=tr("Best value over all validations, with its epoch"),
     )
@@ -200,7 +200,7 @@ def _steps(run: ComparedRun) -> str:
     steps, plan = run.data.steps.step, run.data.plan
     if not len(steps):
         return NOT_KNOWN
-    return localised(steps.last) + (f" of {localised(plan.epochs * plan.steps_per_epoch)}" if plan is not None else "")
+    return localized(steps.last) + (f" of {localized(plan.epochs * plan.steps_per_epoch)}" if plan is not None else "")
 
 
 def _lower_first(title: str) -> str:

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QGridLayout, QWidget
 
 from gui.compare.compared_run import ComparedRun, Over
 from gui.compare.comparison import find_measure, measure_title, measures
-from gui.format import localised, significant, speed
+from gui.format import localized, significant, speed
 from gui.plots.group import AxisKind, PlotGroup
 from gui.plots.line import LineStyle
 from gui.plots.plot import LinePlot
@@ -179,7 +179,7 @@ def _name_spans(run: ComparedRun) -> tuple[Span, Span]:
 
 
 def _percent_plot(title: str, group: PlotGroup) -> LinePlot:
-    return LinePlot(title, group, unit="%", scale=100, write=lambda value: f"{localised(value, 1)}%")
+    return LinePlot(title, group, unit="%", scale=100, write=lambda value: f"{localized(value, 1)}%")
 
 
 def _color_of(series: int) -> Callable[[], str]:

@@ -18,7 +18,7 @@ from gui.compare.comparison import rows
 from gui.compare.curves import CompareCurves
 from gui.compare.legend import Legend
 from gui.compare.table_model import CompareModel, CurvesTable, RowsTable
-from gui.format import as_in_files, localised
+from gui.format import as_in_files, localized
 from gui.sources.background import in_background
 from gui.sources.export import ExportError, Table, export_png, write_csv
 from gui.titles import unread_words
@@ -245,7 +245,7 @@ class ComparePage(QWidget):
         """Show the number of runs, the progress of reading them, and unreadable runs."""
         count = len(self._requested)
         self._title.setText(
-            tr("Compare {count} runs").format(count=localised(count)) if count != 1 else tr("Compare 1 run")
+            tr("Compare {count} runs").format(count=localized(count)) if count != 1 else tr("Compare 1 run")
         )
         lost = [
             tr("{run_id} can no longer be read.").format(run_id=run_id)

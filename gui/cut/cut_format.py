@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from engine.contract.cut import Cut
 from engine.parallel.cut import Stage
 from engine.system.format import NOT_KNOWN
-from gui.format import localised, milliseconds, size
+from gui.format import localized, milliseconds, size
 from gui.translation import tr
 
 
 def format_count(count: int) -> str:
     """Format a number, as in "11.7 M", "3.2 k" or "640"."""
     if count >= 1_000_000:
-        return f"{localised(count / 1e6, 1)} M"
-    return f"{localised(count / 1e3, 1)} k" if count >= 1000 else str(count)
+        return f"{localized(count / 1e6, 1)} M"
+    return f"{localized(count / 1e3, 1)} k" if count >= 1000 else str(count)
 
 
 def format_memory(stage: Stage, cut: Cut) -> str:

@@ -14,7 +14,7 @@ from engine.contract.cut import Cut
 from engine.parallel.cut import Stage, stages
 from gui.cut import cut_format
 from gui.cut.diagram import CutDiagram
-from gui.format import localised, milliseconds, size
+from gui.format import localized, milliseconds, size
 from gui.style import theme
 from gui.translation import tr
 from gui.widgets.buttons import push_button, styled
@@ -126,7 +126,7 @@ COLUMNS: tuple[_Column, ...] = (
     _Column(tr("Stage"), lambda row: str(row.number), number=False),
     _Column(tr("Device"), lambda row: row.titles[row.stage.group_rank], number=False),
     _Column(tr("Modules"), lambda row: cut_format.format_modules(row.stage), number=False),
-    _Column(tr("Layers"), lambda row: localised(row.stage.layers), tr("Layers with parameters")),
+    _Column(tr("Layers"), lambda row: localized(row.stage.layers), tr("Layers with parameters")),
     _Column(tr("Parameters"), lambda row: cut_format.format_count(row.stage.parameters)),
     _Column(
         tr("Time"),

@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from engine.contract.dataset import DatasetReport, SplitReport
 from gui.dataset import dataset_format
-from gui.format import localised
+from gui.format import localized
 from gui.style import theme
 from gui.translation import tr
 from gui.widgets.legend import SWATCH, draw_swatch
@@ -122,7 +122,7 @@ def _value(split: SplitReport, name: str) -> float:
 
 def _short(split: SplitReport, name: str) -> str:
     value = _value(split, name)
-    return f"{localised(100 * value, 1)}%" if name in split.shares and not split.objects else localised(value)
+    return f"{localized(100 * value, 1)}%" if name in split.shares and not split.objects else localized(value)
 
 
 def _unit(report: DatasetReport) -> str:

@@ -9,7 +9,7 @@ import msgspec
 from engine.contract.catalogue import AnnotationKind, load_catalogue
 from engine.contract.dataset import DatasetReport, ImageSizes, Reading, SplitReport, describe_channels
 from engine.contract.problems import Choice, Problem
-from gui.format import localised
+from gui.format import localized
 from gui.translation import tr
 
 NAMED_UNREADABLE = 200
@@ -20,7 +20,7 @@ MAX_VALUES = 24
 def samples(report: DatasetReport, count: int) -> str:
     """Format a number of samples, as in "1,204 images" or "1 cloud"."""
     noun = _kind(report).sample
-    return f"{localised(count)} {noun if count == 1 else f'{noun}s'}"
+    return f"{localized(count)} {noun if count == 1 else f'{noun}s'}"
 
 
 def _kind(report: DatasetReport) -> AnnotationKind:
@@ -38,7 +38,7 @@ def summary(report: DatasetReport) -> str:
     counted = samples(report, sum(split.images for split in report.splits))
     if not report.classes:
         return counted[:1].upper() + counted[1:]
-    classes = "1 class" if len(report.classes) == 1 else f"{localised(len(report.classes))} classes"
+    classes = "1 class" if len(report.classes) == 1 else f"{localized(len(report.classes))} classes"
     return f"{classes}, {counted}"
 
 
@@ -55,14 +55,14 @@ def capitalized(text: str) -> str:
 def describe(report: DatasetReport) -> str:
     """Describe the format, splits, image sizes and unreadable files of a dataset in a few lines."""
     splits = ", ".join(
-        f"{s.name} {localised(s.images)}{' (drawn from train)' if s.is_drawn else ''}" for s in report.splits
+        f"{s.name} {localized(s.images)}{' (drawn from train)' if s.is_drawn else ''}" for s in report.splits
     )
     lines = [f"{_format_and_kind(report)} · {splits}", recognized_by(report)]
     if report.sizes is not None:
         lines.append(sizes(report.sizes))
     if report.unreadable_count:
         files = "file is" if report.unreadable_count == 1 else "files are"
-        lines.append(f"{localised(report.unreadable_count)} {files} unreadable and skipped: {_names(report)}")
+        lines.append(f"{localized(report.unreadable_count)} {files} unreadable and skipped: {_names(report)}")
     return "\n".join(filter(None, lines))
 
 
@@ -138,7 +138,7 @@ def _chooses(choice: Choice, reading: Reading) -> bool:
 def sizes(image_sizes: ImageSizes) -> str:
     """Describe the image sizes, as in "720 x 576 pixels" or "240 x 180 to 1,024 x 768 pixels, median 500 x 375"."""
     smallest, middle, largest = (
-        f"{localised(width)} x {localised(height)}"
+        f"{localized(width)} x {localized(height)}"
         for width, height in (image_sizes.smallest, image_sizes.middle, image_sizes.largest)
     )
     if smallest == largest:
@@ -150,7 +150,7 @@ def objects(split: SplitReport) -> str:
     """Describe the number and sizes of the annotations in a split, or return "" if unknown."""
     if not split.objects:
         return ""
-    text = f"{split.name}: {localised(sum(split.objects.values()))} marked"
+    text = f"{split.name}: {localized(sum(split.objects.values()))} marked"
     if split.object_sides is not None:
         small, middle, large = (f"{side:.0f}" for side in split.object_sides)
         text += f", median size {middle} pixels, 90% between {small} and {large}"
@@ -162,12 +162,12 @@ def mask_values(report: DatasetReport) -> str:
     values = report.mask_values
     frequent = sorted(values, key=lambda each: -each.share)[:MAX_VALUES]
     lines = [
-        f"{each.value}: {each.class_name or 'no class'}, {localised(100 * each.share, 1)}%, "
-        f"{localised(each.masks)} {'mask' if each.masks == 1 else 'masks'}"
+        f"{each.value}: {each.class_name or 'no class'}, {localized(100 * each.share, 1)}%, "
+        f"{localized(each.masks)} {'mask' if each.masks == 1 else 'masks'}"
         for each in values
         if each in frequent
     ]
-    more = [f"and {localised(len(values) - len(lines))} more values"] if len(values) > len(lines) else []
+    more = [f"and {localized(len(values) - len(lines))} more values"] if len(values) > len(lines) else []
     return "\n".join(["Values in the masks, with their shares of the pixels", *lines, *more]) if values else ""
 
 
@@ -189,12 +189,12 @@ def of_class(split: SplitReport, name: str) -> str:
 
     For example "1,204", "31.2% of the pixels, in 60 images" or "412 marked, in 60 images".
     """
-    count = localised(split.counts.get(name, 0))
+    count = localized(split.counts.get(name, 0))
     if name in split.objects:
-        return f"{localised(split.objects[name])} marked, in {count} images"
+        return f"{localized(split.objects[name])} marked, in {count} images"
     if name not in split.shares:
         return count
-    return f"{localised(100 * split.shares[name], 1)}% of the pixels, in {count} images"
+    return f"{localized(100 * split.shares[name], 1)}% of the pixels, in {count} images"
 
 
 def _names(report: DatasetReport) -> str:

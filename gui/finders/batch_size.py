@@ -12,7 +12,7 @@ from engine.contract.advice import BatchFound, BatchTrial, FinderOrder
 from engine.contract.job import Job
 from engine.contract.problems import Problem
 from gui.finders.page import FinderChild, FinderPage
-from gui.format import localised, significant, size_of
+from gui.format import localized, significant, size_of
 from gui.plots.themed import ThemedPlot
 from gui.style import theme
 from gui.translation import tr
@@ -116,7 +116,7 @@ class BatchPage(FinderPage):
         powers = (2**power for power in range(21))
         within = [size for size in powers if fitting and fitting[0].size <= size <= fitting[-1].size]
         # Powers of two, because pyqtgraph's own ticks overlap here.
-        self.plot.getAxis("bottom").setTicks([[(math.log10(size), localised(size)) for size in within]])
+        self.plot.getAxis("bottom").setTicks([[(math.log10(size), localized(size)) for size in within]])
         self.plot.setYRange(0, max((trial.images_per_second or 0 for trial in fitting), default=1), padding=0.05)
 
 
@@ -133,12 +133,12 @@ def scaled_rate(optimizer: str, rate: float, before: int, size: int) -> str:
     return tr(
         "The learning rate usually scales {how}: {rate} at batch size {before} would become {scaled}. It "
         "stays unchanged unless you change it."
-    ).format(how=rule, rate=significant(rate, 2), before=localised(before), scaled=significant(scaled, 2))
+    ).format(how=rule, rate=significant(rate, 2), before=localized(before), scaled=significant(scaled, 2))
 
 
 def _cells(trial: BatchTrial, found: BatchFound) -> tuple[str, ...]:
     if not trial.fits:
-        return localised(trial.size), "doesn't fit", "–", ""
+        return localized(trial.size), "doesn't fit", "–", ""
     marks = [title for title, size in (("fast enough", found.knee), ("largest", found.largest)) if size == trial.size]
     memory = size_of(trial.memory_bytes, trial.limit_bytes)
-    return localised(trial.size), memory, localised(trial.images_per_second or 0), ", ".join(marks)
+    return localized(trial.size), memory, localized(trial.images_per_second or 0), ", ".join(marks)

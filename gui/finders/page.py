@@ -16,7 +16,7 @@ from engine.contract.messages import Progress
 from engine.contract.problems import Problem, errors
 from engine.system.format import duration
 from gui.actions import back_action, bind
-from gui.format import localised, significant
+from gui.format import localized, significant
 from gui.sources.json_lines import JsonLinesProcess
 from gui.titles import model_title, strategy_title
 from gui.translation import tr
@@ -220,7 +220,7 @@ class FinderPage(QWidget):
             if value is None
             else f"Use {significant(value, 2)}"
             if value < 1
-            else f"Use {localised(value)}"
+            else f"Use {localized(value)}"
         )
         self.use.setEnabled(value is not None)
 

@@ -15,7 +15,7 @@ from engine.checks.disk import model_file_sha256
 from engine.runs.consent import agree
 from engine.system.plain_text import escaped
 from engine.system.regular_files import UnusableFile, open_regular
-from gui.format import localised
+from gui.format import localized
 from gui.sources.background import in_background, reraise
 from gui.translation import tr
 from gui.widgets.buttons import push_button, styled
@@ -108,9 +108,9 @@ class ConsentBar(QFrame):
         if program.path != self._path:
             return
         self._text.setPlainText(program.text)
-        lines = "1 line is" if program.left_lines == 1 else f"{localised(program.left_lines)} lines are"
+        lines = "1 line is" if program.left_lines == 1 else f"{localized(program.left_lines)} lines are"
         self._rest_note.setText(
-            f"Only the first {localised(PREVIEW_BYTES)} bytes are shown; {lines} left ({localised(program.left_bytes)} bytes). "
+            f"Only the first {localized(PREVIEW_BYTES)} bytes are shown; {lines} left ({localized(program.left_bytes)} bytes). "
             "Read them in an editor before you allow the file."
         )
         self._rest_note.setVisible(program.left_bytes > 0 and self._show.isChecked())

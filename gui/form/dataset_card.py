@@ -10,7 +10,7 @@ from gui.dataset import dataset_format
 from gui.dataset.class_balance import ClassBalance
 from gui.dataset.examples import ExampleList
 from gui.dataset.reading_choices import ReadingChoices
-from gui.format import localised
+from gui.format import localized
 from gui.translation import tr
 from gui.widgets.buttons import fold_button, push_button, styled, tool_button
 from gui.widgets.labels import ElidedLabel
@@ -77,7 +77,7 @@ class DatasetCard(QFrame):
             self._cancel.show()
         self._progress.setRange(0, total)
         self._progress.setValue(done)
-        self._detail.setText(f"{localised(done)} of {localised(total)} files" if total else "listing files")
+        self._detail.setText(f"{localized(done)} of {localized(total)} files" if total else "listing files")
         self._detail.show()
 
     def show_report(self, report: DatasetReport) -> None:

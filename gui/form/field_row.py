@@ -13,7 +13,7 @@ from engine.contract.problems import Problem, Severity
 from gui.translation import tr
 from gui.widgets.buttons import FoldButton, reset_button, tool_button
 from gui.widgets.editors import Editor
-from gui.widgets.labelled_field import LabelledField
+from gui.widgets.labeled_field import LabeledField
 from gui.widgets.labels import ElidedLabel, muted_label
 from gui.widgets.layouts import hbox, vbox
 
@@ -24,7 +24,7 @@ The note changes when other fields change, and a different number of lines would
 """
 
 
-class FieldRow(LabelledField):
+class FieldRow(LabeledField):
     """Row for a field of a job.
 
     While the field has no effect, the row is hidden and has the default value. The editor keeps its text.

@@ -18,7 +18,7 @@ from gui.style import theme
 from gui.translation import tr
 from gui.widgets.banner import Banner
 from gui.widgets.flash import Flash
-from gui.widgets.labelled_field import LABEL_WIDTH
+from gui.widgets.labeled_field import LABEL_WIDTH
 from gui.widgets.labels import ProblemLabel, muted_label
 from gui.widgets.layouts import hbox, scroll_panel, vbox
 

@@ -14,7 +14,7 @@ from engine.contract.catalogue import Catalogue, ModelEntry, missing_extra, weig
 from engine.contract.job import Job
 from engine.contract.weights import Weights, find
 from engine.runs.estimates import Estimate
-from gui.format import about, localised, size
+from gui.format import about, localized, size
 from gui.sources.background import in_background, reraise
 from gui.style import theme
 from gui.translation import tr
@@ -38,7 +38,7 @@ class WeightsState(NamedTuple):
 
     text: str
     missing_bytes: float
-    licence: str = ""
+    license: str = ""
 
 
 @dataclass(frozen=True)
@@ -289,9 +289,9 @@ def about_model(row: OfferedModel) -> str:
     parts = (
         tr("Recommended") if row.is_recommended else "",
         entry.id,
-        tr("{count} parameters").format(count=localised(entry.parameters)),
+        tr("{count} parameters").format(count=localized(entry.parameters)),
         tr("{size} px by default").format(size=entry.image_size) if entry.image_size else "",
-        tr("weights: {licence}").format(licence=row.weights.licence) if row.weights and row.weights.licence else "",
+        tr("weights: {license}").format(license=row.weights.license) if row.weights and row.weights.license else "",
         entry.published,
     )
     return " · ".join(filter(None, parts))
@@ -299,7 +299,7 @@ def about_model(row: OfferedModel) -> str:
 
 def millions(count: int) -> str:
     """Format a number of parameters, as in "25.6 M"."""
-    return f"{localised(count / 1e6, 1)} M" if count >= 1e5 else localised(count)
+    return f"{localized(count / 1e6, 1)} M" if count >= 1e5 else localized(count)
 
 
 def weights_states(models: Iterable[ModelEntry], catalogue: Catalogue, encoder: str) -> dict[str, WeightsState]:
@@ -319,8 +319,8 @@ def _weights_state(weights: Weights | None) -> WeightsState:
         return WeightsState(tr("none"), float("inf"))
     if find(weights).path:
         text = tr("included") if weights.is_included else tr("on this machine")
-        return WeightsState(text, 0.0, weights.licence_title)
+        return WeightsState(text, 0.0, weights.license_title)
     if not weights.bytes:
-        return WeightsState(tr("to download"), 1e12, weights.licence_title)  # sort weights of unknown size last
+        return WeightsState(tr("to download"), 1e12, weights.license_title)  # sort weights of unknown size last
     text = tr("{size} to download").format(size=size(weights.bytes))
-    return WeightsState(text, float(weights.bytes), weights.licence_title)
+    return WeightsState(text, float(weights.bytes), weights.license_title)

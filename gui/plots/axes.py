@@ -11,7 +11,7 @@ from PySide6.QtCore import QMarginsF, QPointF, QRectF
 from PySide6.QtGui import QColor, QFontMetrics, QPainter, QStaticText
 from PySide6.QtWidgets import QGraphicsSceneWheelEvent, QGraphicsWidget, QStyleOptionGraphicsItem, QWidget
 
-from gui.format import localised, significant
+from gui.format import localized, significant
 from gui.plots.group import PlotGroup
 from gui.plots.view_box import Range, ViewBox, laid_out
 from gui.style import theme
@@ -191,7 +191,7 @@ class BottomAxis(Axis):
 
     def labels(self, values: list[float], spacing: float) -> list[str]:
         if self._group.axis == "count":
-            return [localised(value) for value in values]
+            return [localized(value) for value in values]
         if self._group.axis == "epochs":
             return [significant(value, 6) for value in values]
         if self._group.axis == "elapsed":
@@ -281,7 +281,7 @@ class LeftAxis(Axis):
         digits = max(0, math.ceil(-math.log10(spacing) - 1e-9)) if spacing > 0 else 0
         if digits > 4:
             return [significant(value, 2) for value in values]
-        return [localised(value, digits) for value in values]
+        return [localized(value, digits) for value in values]
 
     def _ticks(self, low: float, high: float) -> tuple[float, list[float]]:
         if self.log:

@@ -9,7 +9,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QFont, QFontMetrics, QResizeEvent
 from PySide6.QtWidgets import QAbstractButton, QWidget
 
-from gui.format import localised
+from gui.format import localized
 from gui.plots.axes import elapsed
 from gui.plots.group import PlotGroup
 from gui.plots.line import Line
@@ -143,9 +143,9 @@ def _unbroken(text: str) -> str:
 def x_words(group: PlotGroup, x: float) -> str:
     """Format a position on the horizontal axis."""
     if group.axis == "count":
-        return f"step {localised(x)}"
+        return f"step {localized(x)}"
     if group.axis == "epochs":
-        return f"epoch {localised(x, 2)}"
+        return f"epoch {localized(x, 2)}"
     if group.axis == "elapsed":
         return elapsed(x)
     moment, now = time.localtime(x + group.origin), time.localtime()

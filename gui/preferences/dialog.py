@@ -20,7 +20,7 @@ from gui.style import icons, theme
 from gui.translation import tr
 from gui.widgets.buttons import reset_button, styled
 from gui.widgets.editors import BoolEditor, ChoiceEditor, Editor, FloatEditor, PathEditor, TextEditor
-from gui.widgets.labelled_field import LabelledField
+from gui.widgets.labeled_field import LabeledField
 from gui.widgets.labels import muted_label
 from gui.widgets.layouts import hbox, resize_with_text, scroll_panel, vbox
 
@@ -97,7 +97,7 @@ _TYPING_MS = 250
 """Milliseconds without typing after which a folder is checked."""
 
 
-class SettingRow(LabelledField):
+class SettingRow(LabeledField):
     """Editor for a setting.
 
     Choices are saved immediately, typed values on Enter or when the field loses the focus. Invalid values aren't saved.

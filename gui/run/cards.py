@@ -17,7 +17,7 @@ from engine.contract.problems import Choice
 from engine.runs.folder import RunFolder
 from engine.runs.metrics import measure_words
 from engine.system.format import duration
-from gui.format import localised, size
+from gui.format import localized, size
 from gui.run.hero import best_metric
 from gui.sources.run_data import RunData
 from gui.style import icons
@@ -131,7 +131,7 @@ def worst_class(data: RunData) -> str:
         return ""
     index = int(np.nanargmin(values))
     return tr("worst class: {name} ({metric} {value}%)").format(
-        name=data.plan.classes[index], metric=title, value=localised(100 * values[index], 1)
+        name=data.plan.classes[index], metric=title, value=localized(100 * values[index], 1)
     )
 
 
@@ -175,7 +175,7 @@ def _facts(run: RunFolder, data: RunData) -> list[str]:
 def _format_metrics(metrics: dict[str, float], data: RunData) -> str:
     """Format all metrics with titles and units."""
     task = data.started.job.task if data.started is not None else ""
-    return ", ".join(measure_words(task, name, value, localised) for name, value in metrics.items())
+    return ", ".join(measure_words(task, name, value, localized) for name, value in metrics.items())
 
 
 class _Advice(NamedTuple):

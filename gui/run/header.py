@@ -15,7 +15,7 @@ from engine.contract.nodes import FetchProgress, RunFile
 from engine.runs.folder import RunFolder
 from engine.runs.index import machine_of
 from gui.actions import Actions
-from gui.format import clock, localised, size, size_of
+from gui.format import clock, localized, size, size_of
 from gui.plots.group import AxisKind
 from gui.run.cards import ResultCard
 from gui.run.curves.charts import RunCharts
@@ -210,7 +210,7 @@ def _restarted_text(data: RunData) -> str:
     newest = data.restarts[-1]
     often = "once" if len(data.restarts) == 1 else f"{len(data.restarts)} times, last"
     changed = f" (since then {attempt_words(newest)})" if newest.changes or newest.devices else ""
-    return f"Restarted {often} at step {localised(newest.step or 0)}{changed}: {first_sentence(newest.cause)}"
+    return f"Restarted {often} at step {localized(newest.step or 0)}{changed}: {first_sentence(newest.cause)}"
 
 
 def _warning_text(warnings: Warnings) -> str:

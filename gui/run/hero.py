@@ -13,7 +13,7 @@ from engine.runs.folder import RunFolder
 from engine.system.format import duration
 from engine.system.plain_text import shortened
 from gui.actions import Actions, bind
-from gui.format import counted, localised, speed
+from gui.format import counted, localized, speed
 from gui.sources.run_data import RunData
 from gui.sources.run_status import FAILED_LABELS, STATE_MARKS, RunStatus, StatusLabel
 from gui.style import theme
@@ -164,7 +164,7 @@ def best_metric(data: RunData) -> BestMetric:
     finished = data.finished
     if finished is not None and finished.best_epoch is not None and name in finished.best:
         best, epoch = finished.best[name], finished.best_epoch
-    value = f"{localised(100 * best, 1)}%" if is_percent else localised(best, 4)
+    value = f"{localized(100 * best, 1)}%" if is_percent else localized(best, 4)
     return BestMetric(value, short_title(measure.title if measure is not None else name), epoch)
 
 

@@ -8,7 +8,7 @@ from PySide6.QtCore import QSignalBlocker, Qt, Signal
 from PySide6.QtWidgets import QLabel, QSlider, QToolButton, QWidget
 
 from engine.contract.events import Predicted
-from gui.format import localised
+from gui.format import localized
 from gui.sources.run_data import RunData
 from gui.sources.run_series import ClassFigures
 from gui.style import theme
@@ -105,7 +105,7 @@ class ValidationSlider(QWidget):
         total = f" of {self._epochs}" if self._epochs else ""
         marks = [mark for mark, position in (("newest", last), ("best", self._best)) if position == self.position]
         text = tr("Epoch {epoch}{total} · step {step}").format(
-            epoch=validation.epoch, total=total, step=localised(validation.step)
+            epoch=validation.epoch, total=total, step=localized(validation.step)
         ) + (f" ({', '.join(marks)})" if marks else "")
         self.label.setText(text)
         self.slider.setAccessibleDescription(text)

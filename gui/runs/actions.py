@@ -51,8 +51,8 @@ class RunActions(QObject):
         self.compare = self._make(
             "compare_runs", "&Compare", tr("Compares the selected runs' curves and jobs"), "Ctrl+Shift+C"
         )
-        self.favourite = self._make(
-            "favourite_runs", "&Favorite", tr("Marks the selected runs as favorites"), "Ctrl+D", on=False
+        self.favorite = self._make(
+            "favorite_runs", "&Favorite", tr("Marks the selected runs as favorites"), "Ctrl+D", on=False
         )
         self.rename = self._make("rename_run", "Re&name", tr("Renames the run"), "F2")
         self.folder = self._make("open_folder", tr("Open f&older"), tr("Opens the run's folder in the file manager"))
@@ -75,8 +75,8 @@ class RunActions(QObject):
         self.change.allow("" if completed else _resume_disabled_reason(one))
         self.pause.allow("" if one is not None and one.state == "running" else tr("Select one running run"))
         self.compare.allow("" if len(runs) > 1 else tr("Select two or more runs (Ctrl or Shift with the arrow keys)"))
-        self.favourite.allow("" if runs else tr("Select the runs to mark"))
-        self.favourite.setChecked(bool(runs) and all(run.favourite for run in runs))
+        self.favorite.allow("" if runs else tr("Select the runs to mark"))
+        self.favorite.setChecked(bool(runs) and all(run.favorite for run in runs))
         are_active = bool(runs) and all(run.state in ACTIVE_STATES for run in runs)
         self.delete.allow(tr("Stop it first") if are_active else "" if runs else tr("Select the runs to delete"))
 
@@ -90,7 +90,7 @@ class RunActions(QObject):
         menu.addSeparator()
         menu.addAction(self.compare)
         menu.addSeparator()
-        menu.addActions([self.favourite, self.rename])
+        menu.addActions([self.favorite, self.rename])
         tags = menu.addMenu("&Tags")
         tags.setEnabled(bool(runs))
         for tag in known_tags:

@@ -30,7 +30,7 @@ from engine.runs.metrics import best_words
 from engine.runs.notes import tags_of
 from engine.system.format import duration
 from gui.actions import Action, bind
-from gui.format import counted, localised, moment, significant, size
+from gui.format import counted, localized, moment, significant, size
 from gui.runs.actions import ACTIVE_STATES
 from gui.sources.background import in_background
 from gui.sources.checkpoints import Checkpoint, checkpoints_of
@@ -198,7 +198,7 @@ class Details(QWidget):
             return
         lines = [(each.name, each.words) for each in checkpoints[:_MAX_CHECKPOINTS]]
         remaining = len(checkpoints) - _MAX_CHECKPOINTS
-        more = [("", f"{localised(remaining)} older ones are in the run's folder")] if remaining > 0 else []
+        more = [("", f"{localized(remaining)} older ones are in the run's folder")] if remaining > 0 else []
         items = self._section(tr("Checkpoints"), [*lines, *more])
         for item, checkpoint in zip(items, checkpoints[:_MAX_CHECKPOINTS], strict=False):
             item.setData(0, _PATH, checkpoint.path)
@@ -268,7 +268,7 @@ def _state_text(run: RunSummary) -> str:
         first = tr("Interrupted {lasted} while {run}").format(lasted=lasted, run=doing(run))
     else:
         first = f"{run.state.capitalize()} {lasted}"
-    best = f"best {best_words(run, localised)}" if run.best else ""
+    best = f"best {best_words(run, localized)}" if run.best else ""
     texts = [text for text in (first, best, f"started {moment(run.started)}") if text]
     return " · ".join(texts) + (f"\n{run.cause}" if run.cause else "")
 

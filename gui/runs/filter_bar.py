@@ -10,13 +10,13 @@ from PySide6.QtCore import QSignalBlocker, QTimer, Signal
 from PySide6.QtWidgets import QComboBox, QLineEdit, QToolButton, QWidget
 
 from engine.runs.folder import RunSummary
-from gui.format import localised
+from gui.format import localized
 from gui.runs.table import RunFilter
 from gui.titles import model_title, strategy_title
 from gui.translation import tr
 from gui.widgets.buttons import styled, tool_button
 from gui.widgets.editors import ComboBox
-from gui.widgets.labels import labelled
+from gui.widgets.labels import labeled
 from gui.widgets.layouts import FlowLayout
 
 _DAY_S = 86_400.0
@@ -35,7 +35,7 @@ _MIN_CHARACTERS = 9
 
 
 class FilterBar(QWidget):
-    """Search field and filters. The page places the buttons `favourites` and `clear` elsewhere.
+    """Search field and filters. The page places the buttons `favorites` and `clear` elsewhere.
 
     Signals:
         changed(RunFilter): the user has changed the filter.
@@ -57,19 +57,19 @@ class FilterBar(QWidget):
         for title, days in _PERIODS:
             self.period.addItem(title, days)
         self._combos = (self.state, self.model, self.strategy, self.tag, self.period)
-        self.favourites = _button(tr("Favorites"), tr("Shows only favorites"))
-        self.favourites.setCheckable(True)
+        self.favorites = _button(tr("Favorites"), tr("Shows only favorites"))
+        self.favorites.setCheckable(True)
         self.clear = _button(tr("Show all"), tr("Clears the search and all filters"))
         self._typing = QTimer(self, interval=_TYPING_MS, singleShot=True)
         self._applied = RunFilter()  # filter that was emitted last
-        self._tag_row = labelled(tr("Tag"), self.tag)
+        self._tag_row = labeled(tr("Tag"), self.tag)
         self._lay_out()
         self._typing.timeout.connect(self._apply)
         self.text.textChanged.connect(lambda _text: self._typing.start())
         self.text.returnPressed.connect(self._apply)
         for combo in self._combos:
             combo.currentIndexChanged.connect(self._apply)
-        self.favourites.toggled.connect(self._apply)
+        self.favorites.toggled.connect(self._apply)
         self.clear.clicked.connect(self.reset)
 
     def run_filter(self) -> RunFilter:
@@ -81,14 +81,14 @@ class FilterBar(QWidget):
             model=self.model.currentData() or "",
             strategy=self.strategy.currentData() or "",
             tag=self.tag.currentData() or "",
-            favourites=self.favourites.isChecked(),
+            favorites=self.favorites.isChecked(),
             since=time.time() - days * _DAY_S if days is not None else None,
         )
 
     def set_runs(self, runs: Collection[RunSummary]) -> None:
         """Offer the values that occur in `runs`, with their counts. The current choices don't change."""
         states = Counter(run.state for run in runs).most_common()
-        _set_choices(self.state, [(f"{state.capitalize()} ({localised(count)})", state) for state, count in states])
+        _set_choices(self.state, [(f"{state.capitalize()} ({localized(count)})", state) for state, count in states])
         _set_choices(self.model, _counted((run.model for run in runs), model_title))
         _set_choices(self.strategy, _counted((run.strategy for run in runs), strategy_title))
         _set_choices(self.tag, _counted((tag for run in runs for tag in run.tags), str))
@@ -104,18 +104,18 @@ class FilterBar(QWidget):
         self.text.clear()
         for combo in self._combos:
             combo.setCurrentIndex(0)
-        self.favourites.setChecked(False)
+        self.favorites.setChecked(False)
         self._apply()
 
     def _lay_out(self) -> None:
         row = FlowLayout(self, spacing=8)
         for widget in (
-            labelled("&Search", self.text),
-            labelled(tr("State"), self.state),
-            labelled(tr("Model"), self.model),
-            labelled(tr("Strategy"), self.strategy),
+            labeled("&Search", self.text),
+            labeled(tr("State"), self.state),
+            labeled(tr("Model"), self.model),
+            labeled(tr("Strategy"), self.strategy),
             self._tag_row,
-            labelled(tr("Started"), self.period),
+            labeled(tr("Started"), self.period),
         ):
             row.addWidget(widget)
         policy = self.sizePolicy()
@@ -147,7 +147,7 @@ def _combo(criterion: str) -> QComboBox:
 
 def _counted(values: Iterable[str], title: Callable[[str], str]) -> list[tuple[str, str]]:
     """Return each of `values` once, sorted, with a title such as "ResNet-18 (3)"."""
-    return sorted((f"{title(value)} ({localised(count)})", value) for value, count in Counter(values).items())
+    return sorted((f"{title(value)} ({localized(count)})", value) for value, count in Counter(values).items())
 
 
 def _set_choices(combo: QComboBox, choices: list[tuple[str, str]]) -> None:

@@ -8,7 +8,7 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QPushButton, QWidget
 
 from engine.runs.folder import RunSummary
-from gui.format import localised, moment
+from gui.format import localized, moment
 from gui.titles import doing, model_title, run_title
 from gui.translation import tr
 from gui.widgets.banner import Banner
@@ -71,7 +71,7 @@ class InterruptedRuns(QWidget):
             interrupted_at = moment(run.started + (run.seconds or 0.0))
             banner.say(f"{_title(run)}: interrupted {interrupted_at} while {doing(run)}.")
         remaining = len(self._runs) - _MAX_INTERRUPTED
-        self._more.setText(f"{localised(remaining)} more interrupted – show all")
+        self._more.setText(f"{localized(remaining)} more interrupted – show all")
         self._more.setVisible(remaining > 0)
         self.setVisible(bool(self._runs))
 

@@ -13,7 +13,7 @@ from engine.runs.folder import RunFolder, RunSummary
 from engine.runs.notes import tags_of
 from engine.system import paths
 from gui.actions import WITHIN, Action, bind, with_key
-from gui.format import counted, localised
+from gui.format import counted, localized
 from gui.runs.actions import DeletingBar, RunActions
 from gui.runs.details import Details
 from gui.runs.filter_bar import FilterBar
@@ -128,7 +128,7 @@ class RunsPage(QWidget):
     def _lay_out(self) -> None:
         heading = QLabel(tr("Runs"))
         heading.setObjectName("heading")
-        self._top = hbox(heading, self._count, 1, self.filters.clear, self.filters.favourites, spacing=10)
+        self._top = hbox(heading, self._count, 1, self.filters.clear, self.filters.favorites, spacing=10)
         self._stack.addWidget(self._empty)
         self._stack.addWidget(self.table)
         self._halves.setChildrenCollapsible(False)
@@ -191,7 +191,7 @@ class RunsPage(QWidget):
         acts.pause.on_trigger(lambda: self._pause(self.selected()[0].run_id))
         acts.fork.on_trigger(lambda: self._fork(self.selected()[0].run_id))
         acts.compare.on_trigger(lambda: self.compare_requested.emit([run.run_id for run in self.selected()]))
-        acts.favourite.on_trigger(self._set_favourite)
+        acts.favorite.on_trigger(self._set_favorite)
         acts.rename.on_trigger(self.table.rename)
         acts.delete.on_trigger(lambda: self._ask_to_delete([run.run_id for run in self.selected()]))
 
@@ -252,13 +252,13 @@ class RunsPage(QWidget):
         """Update the count and the empty state, and show the selected run."""
         total, matching = len(self.model.runs), self.model.rowCount()
         if matching == total:
-            self._count.setText(localised(total) if total else "")
+            self._count.setText(localized(total) if total else "")
         else:
-            self._count.setText(f"{localised(matching)} of {localised(total)}")
+            self._count.setText(f"{localized(matching)} of {localized(total)}")
         if total and not matching:
             self._empty.setText(_NO_MATCH)
         self._stack.setCurrentWidget(self.table if matching else self._empty)
-        for widget in (self.filters, self.filters.favourites, self.details):
+        for widget in (self.filters, self.filters.favorites, self.details):
             widget.setVisible(total > 0)
         self._on_selection_changed()
 
@@ -318,9 +318,9 @@ class RunsPage(QWidget):
             if run is not None:
                 self.notes_writer.change(run, **changes)
 
-    def _set_favourite(self) -> None:
-        favourite = self.acts.favourite.isChecked()
-        self._note([run.run_id for run in self.selected() if run.favourite != favourite], favourite=favourite)
+    def _set_favorite(self) -> None:
+        favorite = self.acts.favorite.isChecked()
+        self._note([run.run_id for run in self.selected() if run.favorite != favorite], favorite=favorite)
 
     def _tag(self, text: str, is_added: bool) -> None:
         changed = tags_of(text)

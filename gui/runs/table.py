@@ -17,7 +17,7 @@ from engine.runs.folder import RunSummary
 from engine.runs.metrics import best_measure, best_words
 from engine.system.format import NOT_KNOWN, duration
 from engine.system.plain_text import shortened
-from gui.format import localised, moment
+from gui.format import localized, moment
 from gui.runs.actions import ACTIVE_STATES
 from gui.style import theme
 from gui.style.icons import icon
@@ -54,7 +54,7 @@ class RunFilter:
     model: str = ""
     strategy: str = ""
     tag: str = ""
-    favourites: bool = False
+    favorites: bool = False
     since: float | None = None
 
     def matches(self, run: RunSummary) -> bool:
@@ -64,7 +64,7 @@ class RunFilter:
             or (self.model and run.model != self.model)
             or (self.strategy and run.strategy != self.strategy)
             or (self.tag and self.tag not in run.tags)
-            or (self.favourites and not run.favourite)
+            or (self.favorites and not run.favorite)
             or (self.since is not None and run.started < self.since)
         ):
             return False
@@ -103,7 +103,7 @@ def state_words(run: RunSummary) -> str:
 COLUMNS: tuple[Column[RunSummary], ...] = (
     Column(tr("Name"), run_title, lambda run: run_title(run).lower()),
     Column(tr("State"), state_words, lambda run: run.state),
-    Column(tr("Best"), lambda run: best_words(run, localised), _best_key, number=True),
+    Column(tr("Best"), lambda run: best_words(run, localized), _best_key, number=True),
     Column(tr("Model"), lambda run: model_title(run.model), lambda run: model_title(run.model).lower()),
     Column(tr("Strategy"), lambda run: strategy_title(run.strategy), lambda run: strategy_title(run.strategy)),
     Column(tr("Devices"), lambda run: devices_words(run.devices), lambda run: devices_words(run.devices)),
@@ -184,11 +184,11 @@ class RunsModel(RowModel[RunSummary]):
         if role == Qt.ItemDataRole.ToolTipRole:
             facts = (row.cause, row.slurm, row.notes, shortened(row.dataset), ", ".join(row.devices), row.folder)
             return "\n".join(filter(None, facts))
-        if role == Qt.ItemDataRole.AccessibleTextRole and column == NAME and row.favourite:
+        if role == Qt.ItemDataRole.AccessibleTextRole and column == NAME and row.favorite:
             return f"{run_title(row)}, favorite"
         if role == Qt.ItemDataRole.DecorationRole and column == STATE:
             return icon(*_ICONS[row.state])
-        if role == Qt.ItemDataRole.DecorationRole and column == NAME and row.favourite:
+        if role == Qt.ItemDataRole.DecorationRole and column == NAME and row.favorite:
             return icon("star", "warning")
         return None
 

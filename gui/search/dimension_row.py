@@ -18,7 +18,7 @@ from gui.style import icons
 from gui.translation import tr
 from gui.widgets.buttons import tool_button
 from gui.widgets.editors import BoolEditor, ChoiceEditor, Editor, FloatEditor, IntEditor, TextEditor
-from gui.widgets.labelled_field import LABEL_WIDTH, LabelledField
+from gui.widgets.labeled_field import LABEL_WIDTH, LabeledField
 from gui.widgets.layouts import FlowLayout, hbox
 
 NONE = "none"
@@ -30,7 +30,7 @@ _SCALES = [
 ]
 
 
-class DimensionRow(LabelledField):
+class DimensionRow(LabeledField):
     """Row for a field that the search varies.
 
     Signals:

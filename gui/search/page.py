@@ -16,7 +16,7 @@ from engine.runs.searches import SearchFolder, create_search, start_driver, stop
 from engine.system import paths
 from engine.system.format import NOT_KNOWN, duration
 from gui.actions import Action, back_action, bind
-from gui.format import localised, moment
+from gui.format import localized, moment
 from gui.search.search_form import SearchForm
 from gui.search.search_view import STATUS, SearchView
 from gui.sources.background import describe_error, in_background
@@ -220,7 +220,7 @@ _STATE = 1
 
 def _trials(line: SearchLine) -> str:
     ended, total = line.state.originals_ended, line.state.originals_total
-    return f"{localised(ended)} / {localised(total)}" if total else localised(ended)
+    return f"{localized(ended)} / {localized(total)}" if total else localized(ended)
 
 
 def _best(line: SearchLine) -> str:

@@ -10,7 +10,7 @@ from PySide6.QtCore import QRectF, QTimer, Signal
 from PySide6.QtGui import QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QComboBox, QGridLayout, QLabel, QWidget
 
-from gui.format import localised, significant
+from gui.format import localized, significant
 from gui.plots.axes import log_ticks
 from gui.plots.themed import ThemedPlot
 from gui.search.plots import (
@@ -187,7 +187,7 @@ class ParallelCoordinates(TrialPlot):
         colors, goal = theme.colors(), data.search.goals[0]
         low, high = axis_range(data.values[:, 0], goal)
         goal_ticks = [
-            (height, f"{localised(value, 1)}%" if goal.percent else significant(value, 4))
+            (height, f"{localized(value, 1)}%" if goal.percent else significant(value, 4))
             for height, value in ((0.0, low), (1.0, high))
         ]
         ticks = [

@@ -14,7 +14,7 @@ from engine.contract.search import Goal, SearchState, Status, TrialRow, TrialSta
 from engine.runs.searches import best_job, confirmed_words, confirming_words
 from engine.system.format import duration, listed
 from gui.actions import HERE, Action, bind
-from gui.format import counted, localised
+from gui.format import counted, localized
 from gui.search.plot_panel import SearchPlots
 from gui.sources.searches import Axis, SearchData, field_label, goal_words, value_words
 from gui.style import theme
@@ -232,7 +232,7 @@ class SearchView(QWidget):
 def progress_text(status: Status, state: SearchState) -> str:
     """Describe the progress, as in "Running · 12 of 40 trials · 2 running, 5 pruned · 1:20:00 h, 2:10:00 h left"."""
     ended, total = state.originals_ended, state.originals_total
-    trials = f"{localised(ended)} of {counted(total, 'trial')}" if total else counted(ended, "trial")
+    trials = f"{localized(ended)} of {counted(total, 'trial')}" if total else counted(ended, "trial")
     counts = [
         f"{count} {trial_state}"
         for trial_state in ("running", "waiting", "paused", "pruned", "failed")

@@ -10,7 +10,7 @@ from engine.contract.events import EVENT, CheckpointSaved
 from engine.runs.folder import OLDER_CHECKPOINT, RunFolder
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.files import read_end
-from gui.format import lately, localised, size
+from gui.format import lately, localized, size
 
 BEST = "best.pt"
 LAST = "last.pt"
@@ -55,7 +55,7 @@ class Checkpoint:
         """Position such as "epoch 3, step 345" or "epoch 3", or "" if unknown."""
         if self.epoch is None:
             return ""
-        return f"epoch {self.epoch}" + (f", step {localised(self.step)}" if self.step is not None else "")
+        return f"epoch {self.epoch}" + (f", step {localized(self.step)}" if self.step is not None else "")
 
     @property
     def words(self) -> str:

@@ -64,7 +64,7 @@ class NotesWriter(QObject):
                     name=run.name if notes.name is None else notes.name,
                     tags=notes.tags,
                     notes=notes.text,
-                    favourite=notes.favourite,
+                    favorite=notes.favorite,
                     set_aside=notes.set_aside,
                 )
             )

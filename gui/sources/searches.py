@@ -21,7 +21,7 @@ from engine.runs.searches import SearchFolder, list_searches
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.files import MAX_RESULT_BYTES, read_file
 from engine.system.format import NOT_KNOWN, duration
-from gui.format import localised, significant
+from gui.format import localized, significant
 from gui.sources.background import SingleFlight
 from gui.sources.columns import Floats
 from gui.titles import CHOICES, model_title, strategy_title
@@ -144,10 +144,10 @@ def goal_words(goal: Goal, value: float | None) -> str:
     if value is None or math.isnan(value):
         return NOT_KNOWN
     if goal.percent:
-        return f"{localised(100 * value, 1)}%"
+        return f"{localized(100 * value, 1)}%"
     if goal.measure == "seconds":
         return duration(value)
-    return f"{localised(value / 1e6, 2)} M" if goal.measure == "parameters" else significant(value, 4)
+    return f"{localized(value / 1e6, 2)} M" if goal.measure == "parameters" else significant(value, 4)
 
 
 def field_label(name: str) -> str:

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QCheckBox, QLabel, QSlider, QWidget
 
-from gui.format import localised
+from gui.format import localized
 from gui.style import theme
 from gui.translation import tr
 from gui.widgets.buttons import styled
 from gui.widgets.editors import ComboBox
-from gui.widgets.labels import labelled
+from gui.widgets.labels import labeled
 from gui.widgets.layouts import FlowLayout, hbox
 
 _SMOOTHEST = 99
@@ -62,11 +62,11 @@ class CurveControls(QWidget):
         self.log_scale.toggled.connect(self.log_toggled)
         inside = QWidget()
         flow = FlowLayout(inside, spacing=12, line_spacing=4)
-        flow.addWidget(labelled("&Over", self.axis, spacing=8))
-        flow.addWidget(labelled("S&moothing", self.smoothing, self._weight, spacing=8))
+        flow.addWidget(labeled("&Over", self.axis, spacing=8))
+        flow.addWidget(labeled("S&moothing", self.smoothing, self._weight, spacing=8))
         flow.addWidget(self.log_scale)
         self.setLayout(hbox((inside, 1), *((widget, 0, Qt.AlignmentFlag.AlignTop) for widget in after)))
 
     def _smooth(self, hundredths: int) -> None:
-        self._weight.setText(localised(hundredths / 100, 2))
+        self._weight.setText(localized(hundredths / 100, 2))
         self.smoothed.emit(hundredths / 100)

@@ -64,7 +64,7 @@ def field_label(text: str, field: QWidget) -> QLabel:
     return label
 
 
-def labelled(text: str, control: QWidget, *after: QWidget, spacing: int = 6) -> QWidget:
+def labeled(text: str, control: QWidget, *after: QWidget, spacing: int = 6) -> QWidget:
     """Create a row of a muted label, `control`, and the widgets `after` it.
 
     The label's mnemonic key focuses `control`.

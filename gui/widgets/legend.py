@@ -25,7 +25,7 @@ def draw_swatch(painter: QPainter, entry: LegendEntry, corner: QPoint) -> None:
     Its border is visible even if the color is that of the panel.
     """
     painter.setPen(QPen(QColor(theme.colors().muted), 1))
-    painter.setBrush(QColor(entry.colour) if entry.colour else Qt.BrushStyle.NoBrush)
+    painter.setBrush(QColor(entry.color) if entry.color else Qt.BrushStyle.NoBrush)
     painter.drawRect(QRect(corner, QSize(SWATCH - 1, SWATCH - 1)))
 
 
@@ -52,7 +52,7 @@ class Legend(QWidget):
             self._entries = tuple(entries)
             self.updateGeometry()
         self._present = tuple(index for index in present if 0 <= index < len(self._entries))
-        names = [f"{entry.name}{'' if entry.colour else ' (unchanged)'}" for entry in self._entries]
+        names = [f"{entry.name}{'' if entry.color else ' (unchanged)'}" for entry in self._entries]
         self.setToolTip("\n".join(names))
         self.setAccessibleDescription(f"In the images: {', '.join(names[index] for index in self._present)}")
         self.setVisible(bool(self._entries))

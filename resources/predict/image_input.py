@@ -49,7 +49,7 @@ def squared(pixels):
 def predict(square):
     """Return the model's output for an image from `squared`."""
     given = square[None]
-    if about["normalised_in_file"] == "false":
+    if about["normalized_in_file"] == "false":
         mean, std = (np.array(json.loads(about[name]), np.float32) for name in ("mean", "std"))
         given = ((given / np.float32(255) - mean) / std).transpose(0, 3, 1, 2).astype(np.float32)
     return session.run(None, {session.get_inputs()[0].name: given})[0][0]

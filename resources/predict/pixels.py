@@ -23,8 +23,8 @@ for path in sys.argv[1:]:
         plane = in_image((logits[:2] if lines else logits).argmax(0), place, pixels.shape)
         made = Image.fromarray(plane)
         names = ["background", "line"] if lines else classes
-        colours = ["#000000", "#ffffff"] if lines else json.loads(about["colours"])
-        made.putpalette(b"".join(bytes.fromhex(colour[1:] or "000000") for colour in colours))
+        colors = ["#000000", "#ffffff"] if lines else json.loads(about["colors"])
+        made.putpalette(b"".join(bytes.fromhex(color[1:] or "000000") for color in colors))
         print(path)
         for number in np.unique(plane):
             print(f"  {names[number]}: {100 * (plane == number).mean():.1f}%")

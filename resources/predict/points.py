@@ -25,7 +25,7 @@ for path in sys.argv[1:]:
     for begin in range(0, len(points), count):
         rows = np.resize(order[begin : begin + count], count)  # points come twice where there are too few
         given = points[rows].astype(np.float32)
-        if about["normalised_in_file"] == "false":
+        if about["normalized_in_file"] == "false":
             mean, std = (np.array(json.loads(about[name]), np.float32) for name in ("mean", "std"))
             given = ((given - mean) / std).T
         found[rows] = session.run(None, {session.get_inputs()[0].name: given[None]})[0][0].argmax(0)

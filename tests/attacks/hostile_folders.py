@@ -41,9 +41,9 @@ class Hostile(NamedTuple):
 
 
 def by_class(folder: Path) -> None:
-    for name, colour in (("cats", (200, 30, 30)), ("dogs", (30, 30, 200))):
+    for name, color in (("cats", (200, 30, 30)), ("dogs", (30, 30, 200))):
         for number in range(4):
-            image(folder / name / f"{number}.png", colour)
+            image(folder / name / f"{number}.png", color)
 
 
 def with_jpegs(folder: Path) -> None:
@@ -419,16 +419,16 @@ def _cut_in_half(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
-def png_of(width: int, height: int, colour: int = 0, depth: int = 8) -> bytes:
+def png_of(width: int, height: int, color: int = 0, depth: int = 8) -> bytes:
     """Return a valid PNG whose pixels are all 0. Its size is about a thousandth of that of the pixels."""
 
     def chunk(kind: bytes, content: bytes) -> bytes:
         return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
 
-    row = bytes(1 + width * {0: 1, 2: 3, 6: 4}[colour] * depth // 8)
+    row = bytes(1 + width * {0: 1, 2: 3, 6: 4}[color] * depth // 8)
     squeeze = zlib.compressobj(9)
     packed = b"".join([squeeze.compress(row) for _ in range(height)]) + squeeze.flush()
-    head = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
+    head = struct.pack(">IIBBBBB", width, height, depth, color, 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", packed) + chunk(b"IEND", b"")
 
 

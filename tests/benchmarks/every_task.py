@@ -91,7 +91,7 @@ def lines_everywhere(batch: Batch, splits: Splits) -> Tensor:
 
 def sobel_gradient(batch: Batch, splits: Splits) -> Tensor:
     """Predict the square root of the gradient's magnitude, so that weak edges exceed the lowest threshold."""
-    mean, std = (np.asarray(values)[:, None, None] for values in TASKS["edge_detection"].normalisation(Job(), 3))
+    mean, std = (np.asarray(values)[:, None, None] for values in TASKS["edge_detection"].normalization(Job(), 3))
     inside = batch.targets[:, 0].numpy() != OUTSIDE
     likely = np.zeros((len(batch.inputs), 1, *batch.inputs.shape[-2:]), np.float32)
     for image, found, pixels in zip(batch.inputs.numpy(), likely[:, 0], inside, strict=True):

@@ -136,7 +136,7 @@ def make_runs(count: int) -> None:
         run.write_supervisor(SupervisorFile(pid=2**22 + 1, start_time=start, endpoint="unix:/nowhere"))
         (run.checkpoints / "last.pt").write_bytes(b"weights")
         if number % 3 == 0:
-            change_notes(run.path, tags=(f"series {number % 7}",), text="what was tried", favourite=number % 30 == 0)
+            change_notes(run.path, tags=(f"series {number % 7}",), text="what was tried", favorite=number % 30 == 0)
 
 
 def one_window(environment: dict[str, str], runs: int, how: str) -> list[float]:

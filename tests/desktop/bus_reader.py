@@ -30,8 +30,8 @@ STATES = {
     24: "sensitive", 25: "showing",
 }  # fmt: skip
 """States that tests use, by their bit number in AT-SPI."""
-LABELLED_BY = 2
-"""Number of the relation "labelled by" in AT-SPI."""
+LABELED_BY = 2
+"""Number of the relation "labeled by" in AT-SPI."""
 MAX_CHILDREN = 150
 """Maximum number of an object's children (such as cells) that are read."""
 
@@ -189,7 +189,7 @@ class Reader:
                 "role": role[0] if role else "",
                 "name": name[0] if name else "",
                 "description": description[0] if description else "",
-                "labelled": any(kind == LABELLED_BY for kind, _labels in (relations[0] if relations else ())),
+                "labeled": any(kind == LABELED_BY for kind, _labels in (relations[0] if relations else ())),
                 "box": box[0] if box else (0, 0, 0, 0),
                 "below": [tuple(child) for child in (children[0] if children else ())],
                 "children": [],

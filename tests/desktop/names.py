@@ -26,7 +26,7 @@ def lacking(window: Node) -> Iterator[str]:
         if surface or (above and above[-1].role in _PARTS_OF):
             continue
         # Its accessible name is the selected entry.
-        if node.role == "combo box" and not (node.labelled or node.description):
+        if node.role == "combo box" and not (node.labeled or node.description):
             yield f"without a label: {node} {node.box} in {_where(above)}"
         reached = "focusable" in node.states
         if (node.role in CONTROLS or reached) and not node.name.strip():

@@ -20,21 +20,21 @@ START_S = 60.0
 class Node:
     """Visible object with its visible contents.
 
-    `labelled` is True if a label provides its name. `box` is its left edge, top edge, width and height on the screen.
+    `labeled` is True if a label provides its name. `box` is its left edge, top edge, width and height on the screen.
     """
 
     ref: tuple[str, str]
     role: str
     name: str
     description: str
-    labelled: bool
+    labeled: bool
     states: frozenset[str]
     box: tuple[int, int, int, int]
     children: tuple[Node, ...]
 
     @classmethod
     def read(cls, read: dict[str, Any]) -> Node:
-        fields = {name: read[name] for name in ("role", "name", "description", "labelled")}
+        fields = {name: read[name] for name in ("role", "name", "description", "labeled")}
         children = tuple(map(cls.read, read["children"]))
         return cls(
             tuple(read["ref"]), states=frozenset(read["states"]), box=tuple(read["box"]), children=children, **fields

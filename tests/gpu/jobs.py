@@ -16,7 +16,7 @@ from tests.support.lines import make_lined
 from tests.support.masks import make_masked
 from tests.support.outlined import make_outlined
 from tests.support.things import make_things
-from tests.support.trained_runs import make_labelled
+from tests.support.trained_runs import make_labeled
 
 COUNTING = Path(resources.__path__[0]) / "examples/counting.py"
 
@@ -56,7 +56,7 @@ TASKS: dict[str, tuple[Make, Fields]] = {
         {"model": "resnet18", "image_size": 32, "precision": "fp16", "clip_norm": 1.0},
     ),
     "multi-label classification": (
-        partial(make_labelled, side=32),
+        partial(make_labeled, side=32),
         {"task": "multilabel", "model": "resnet18", "image_size": 32},
     ),
     "semantic segmentation": (

@@ -39,10 +39,10 @@ def test_device_colors_are_distinct(scheme: Colors, wheel: tuple[str, ...]) -> N
 
 
 def test_device_keeps_its_color(styled: QApplication) -> None:
-    first = theme.device_color("GPU-colour-a")
-    theme.register_devices(["GPU-colour-b", "GPU-colour-a"])
-    assert theme.device_color("GPU-colour-a") == first
-    assert theme.device_color("GPU-colour-b") != first
+    first = theme.device_color("GPU-color-a")
+    theme.register_devices(["GPU-color-b", "GPU-color-a"])
+    assert theme.device_color("GPU-color-a") == first
+    assert theme.device_color("GPU-color-b") != first
 
 
 def test_devices_of_one_color_differ_in_dashes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,10 +62,10 @@ def test_numbers_are_parsed_in_both_formats(german: None) -> None:
         with pytest.raises(ValueError, match="could not convert"):
             window_format.number_in(wrong)
     with window_format.as_in_files():
-        assert window_format.localised(1234.5, 1) == "1,234.5"
+        assert window_format.localized(1234.5, 1) == "1,234.5"
         with pytest.raises(ValueError, match="could not convert"):
             window_format.number_in("0,5")
-    assert window_format.localised(1234.5, 1) == "1.234,5"
+    assert window_format.localized(1234.5, 1) == "1.234,5"
 
 
 def test_only_format_groups_thousands() -> None:

@@ -183,13 +183,13 @@ def test_help_follows_the_theme(window: HelpWindow, monkeypatch: pytest.MonkeyPa
     window.open_page("tasks.md")
     window.browser.verticalScrollBar().setValue(300)
 
-    def colours() -> set[str]:
+    def colors() -> set[str]:
         formats = window.browser.document().allFormats()
         return {each.toCharFormat().background().color().name() for each in formats if each.isCharFormat()}
 
-    before = colours()
+    before = colors()
     monkeypatch.setattr(theme, "colors", lambda: theme.DARK)
     theme.notifier.changed.emit()
-    assert theme.DARK.raised in colours()
+    assert theme.DARK.raised in colors()
     assert theme.DARK.raised not in before
     assert window.browser.verticalScrollBar().value() == 300

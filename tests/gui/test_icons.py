@@ -46,7 +46,7 @@ def repainted(styled: QApplication) -> Iterator[QApplication]:
     theme._repaint(styled)
 
 
-def colours(image: QImage) -> set[str]:
+def colors(image: QImage) -> set[str]:
     """Return the colors of all opaque pixels."""
     pixels = (image.pixelColor(x, y) for x in range(image.width()) for y in range(image.height()))
     return {color.name() for color in pixels if color.alpha() == 255}
@@ -62,9 +62,9 @@ def test_icon_has_the_themes_colors(scheme: pytest.MonkeyPatch, dark: bool, expe
     copy = QIcon(icon)
     scheme.setattr(theme, "is_dark", lambda: dark)
     for each in (icon, copy):
-        assert colours(drawn(each)) == {expected.error}
-        assert colours(drawn(each, QIcon.Mode.Selected)) == {expected.accent_text}
-    faded = colours(drawn(icon, QIcon.Mode.Disabled))
+        assert colors(drawn(each)) == {expected.error}
+        assert colors(drawn(each, QIcon.Mode.Selected)) == {expected.accent_text}
+    faded = colors(drawn(icon, QIcon.Mode.Disabled))
     assert expected.error not in faded
 
 
@@ -86,7 +86,7 @@ def test_icon_is_sharp_at_double_density() -> None:
     painter = QPainter(painted)
     icon.paint(painter, 0, 0, 16, 16)
     painter.end()
-    assert colours(painted) == colours(drawn(icon))
+    assert colors(painted) == colors(drawn(icon))
 
 
 def test_icons_outlive_their_engine() -> None:
@@ -104,14 +104,14 @@ def test_visible_icons_follow_the_theme(repainted: QApplication, scheme: pytest.
         widget.show()
     theme._repaint(repainted)
     qtbot.waitUntil(lambda: counter.count > 0)
-    assert LIGHT.error in colours(button.grab().toImage())
-    assert LIGHT.warning in colours(label.pixmap().toImage())
+    assert LIGHT.error in colors(button.grab().toImage())
+    assert LIGHT.warning in colors(label.pixmap().toImage())
     before = counter.count
     scheme.setattr(theme, "is_dark", lambda: True)
     theme._repaint(repainted)
     qtbot.waitUntil(lambda: counter.count > before)
-    assert DARK.error in colours(button.grab().toImage())
-    assert DARK.warning in colours(label.pixmap().toImage())
+    assert DARK.error in colors(button.grab().toImage())
+    assert DARK.warning in colors(label.pixmap().toImage())
     assert label.accessibleName() == "Warning"
     scheme.undo()
 

@@ -11,8 +11,8 @@ import numpy as np
 from PIL import Image
 
 CLASSES = ("cat", "dog")
-COLOURS = {"cat": (250, 20, 20), "dog": (20, 20, 250)}
-GREY = 90
+COLORS = {"cat": (250, 20, 20), "dog": (20, 20, 250)}
+GRAY = 90
 
 
 class Rectangle(NamedTuple):
@@ -54,9 +54,9 @@ COCO_PLACES = (
 
 
 def draw(path: Path, drawn: Drawn) -> Path:
-    pixels = np.full((drawn.height, drawn.width, 3), GREY, np.uint8)
+    pixels = np.full((drawn.height, drawn.width, 3), GRAY, np.uint8)
     for left, top, right, bottom, name in drawn.rectangles:
-        pixels[top:bottom, left:right] = COLOURS[name]
+        pixels[top:bottom, left:right] = COLORS[name]
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(pixels).save(path)
     return path

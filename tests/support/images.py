@@ -10,10 +10,10 @@ import numpy as np
 from PIL import Image
 
 
-def image(path: Path, colour: object = (200, 30, 30), size: tuple[int, int] = (20, 16), mode: str = "RGB") -> Path:
+def image(path: Path, color: object = (200, 30, 30), size: tuple[int, int] = (20, 16), mode: str = "RGB") -> Path:
     """Write an image of one color. The suffix determines the file format."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new(mode, size, colour).save(path)  # type: ignore[arg-type]
+    Image.new(mode, size, color).save(path)  # type: ignore[arg-type]
     return path
 
 

@@ -86,10 +86,10 @@ def shares_in(folder: Path) -> dict[str, float]:
     return {name: round(share, 2) for name, share in report.splits[0].shares.items()}
 
 
-def code_of(recognised: RecognizedDataset) -> MaskCode:
+def code_of(recognized: RecognizedDataset) -> MaskCode:
     """Return the recognized meaning of the mask values and check that there is one."""
-    assert recognised.code is not None, recognised.problems
-    return recognised.code
+    assert recognized.code is not None, recognized.problems
+    return recognized.code
 
 
 def errors_in(folder: Path) -> str:

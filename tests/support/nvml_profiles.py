@@ -26,7 +26,7 @@ FOREIGN = (4_000_001, 4_000_002, 4_000_003)
 """Process ids above Linux's maximum, so that no such process exists."""
 
 HBM_ONLY = ("memory_temperature", "memory_max")
-DATACENTRE_ONLY = (
+DATACENTER_ONLY = (
     "ecc", "ecc_corrected", "ecc_uncorrected", "ecc_total_corrected", "ecc_total_uncorrected", "rows_corrected",
     "rows_uncorrected", "rows_pending", "rows_failed", "mig", "nvlinks", "nvlink_version", "nvlink_received_per_s",
     "nvlink_sent_per_s", "link", "nvlink_peers", "sm_active", "tensor_active",
@@ -48,7 +48,7 @@ class Machine:
 
 def consumer_gpu(index: int, **changes: object) -> Profile:
     """Return the profile of a desktop GPU, which has a fan but no ECC, NVLink, memory temperature or GPM."""
-    missing: dict[str, object] = dict.fromkeys((*HBM_ONLY, *DATACENTRE_ONLY))
+    missing: dict[str, object] = dict.fromkeys((*HBM_ONLY, *DATACENTER_ONLY))
     return gpu_profile(
         index,
         **missing

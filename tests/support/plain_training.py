@@ -136,7 +136,7 @@ def _validate(model: nn.Module, val: BatchLoader) -> tuple[float, float]:
 def _loader(job: Job, splits: Splits, *, training: bool) -> BatchLoader:
     task = TASKS[job.task]
     images = splits.train if training else splits.val
-    mean, std = task.normalisation(job, splits.channels)
+    mean, std = task.normalization(job, splits.channels)
 
     def unreadable(path: str, reason: str) -> None:
         raise AssertionError(f"{path}: {reason}")

@@ -169,7 +169,7 @@ def _pure_of_task(setting: Setting, job: Job, layout: torch.memory_format) -> Ra
     size = task.image_size(job)
     loaded = [splits.train.load(index, size, splits.channels) for index in range(setting.batch)]
     pixels = torch.stack(loaded).to(setting.device)
-    mean, std = (torch.tensor(values) for values in task.normalisation(job, splits.channels))
+    mean, std = (torch.tensor(values) for values in task.normalization(job, splits.channels))
     inputs = Normalization(mean, std, torch.device(setting.device))(pixels[:, : splits.channels], layout)
     planes = pixels[:, splits.channels :] if splits.train.planes else None
     rows = splits.train.targets_of(np.arange(setting.batch)).to(setting.device)

@@ -40,7 +40,7 @@ class Trained:
     measures: dict[str, float]
 
 
-def make_labelled(folder: Path, counts: dict[str, int], side: int = 16) -> Path:
+def make_labeled(folder: Path, counts: dict[str, int], side: int = 16) -> Path:
     """Write images SPLIT/N.png in three colors, bright or dark, and SPLIT/labels.csv with both labels of each image.
 
     `counts` maps a split to its number of images.
@@ -59,7 +59,7 @@ def make_labelled(folder: Path, counts: dict[str, int], side: int = 16) -> Path:
     return folder
 
 
-def make_colours(folder: Path, counts: dict[str, int], side: int = 20) -> Path:
+def make_colors(folder: Path, counts: dict[str, int], side: int = 20) -> Path:
     """Write images SPLIT/COLOR/N.png: noise in three colors, in landscape format.
 
     `counts` maps a split to its number of images of each color.
@@ -78,8 +78,8 @@ def make_colours(folder: Path, counts: dict[str, int], side: int = 20) -> Path:
 
 Make = Callable[[Path], Path]
 DATASETS: dict[str, Make] = {
-    "classification": lambda folder: make_colours(folder, COUNTS),
-    "multilabel": lambda folder: make_labelled(folder, COUNTS),
+    "classification": lambda folder: make_colors(folder, COUNTS),
+    "multilabel": lambda folder: make_labeled(folder, COUNTS),
     "segmentation": lambda folder: make_masked(folder, COUNTS),
     "road_extraction": lambda folder: make_lined(folder, COUNTS),
     "edge_detection": lambda folder: make_edged(folder, COUNTS),

@@ -31,7 +31,7 @@ from engine.strategies import STRATEGIES
 from engine.strategies.base import autocast, clock, resolve_precision, use_fast_kernels
 from engine.strategies.distributed import LOOPBACK
 from engine.strategies.pipelining.model_split import Traces, trace
-from engine.strategies.pipelining.stage_costs import TRAVELLING_BYTES, TRAVELS, CutPointCosts, assemble, measure_rank
+from engine.strategies.pipelining.stage_costs import TRAVELING_BYTES, TRAVELS, CutPointCosts, assemble, measure_rank
 from engine.system.format import counted
 from engine.tasks.registry import TASKS
 
@@ -151,23 +151,23 @@ def _seconds_per_byte(one: torch.device, other: torch.device) -> float:
     CPU workers use gloo, and GPUs copy directly.
     """
     if one.type == other.type == "cpu":
-        return _gloo_seconds() / TRAVELLING_BYTES
-    load = torch.zeros(TRAVELLING_BYTES, dtype=torch.uint8, device=one)
+        return _gloo_seconds() / TRAVELING_BYTES
+    load = torch.zeros(TRAVELING_BYTES, dtype=torch.uint8, device=one)
     seconds = []
     for _ in range(TRAVELS):
         started = clock(one)
         load.to(other)
         clock(one)
         seconds.append(clock(other) - started)
-    return min(seconds) / TRAVELLING_BYTES
+    return min(seconds) / TRAVELING_BYTES
 
 
 def _gloo_seconds() -> float:
-    """Return the time to send `TRAVELLING_BYTES` between two members of a gloo group in this process, in seconds."""
+    """Return the time to send `TRAVELING_BYTES` between two members of a gloo group in this process, in seconds."""
     if sys.platform != "win32":
         os.environ["GLOO_SOCKET_IFNAME"] = LOOPBACK
     store = dist.HashStore()
-    load, answer = torch.zeros(TRAVELLING_BYTES, dtype=torch.uint8), torch.zeros(1, dtype=torch.uint8)
+    load, answer = torch.zeros(TRAVELING_BYTES, dtype=torch.uint8), torch.zeros(1, dtype=torch.uint8)
 
     def receive() -> None:
         group: Any = dist.ProcessGroupGloo(store, 1, 2, TRAVEL_TIMEOUT)
@@ -176,7 +176,7 @@ def _gloo_seconds() -> float:
             group.recv([received], 0, 0).wait()
             group.send([answer], 0, 0).wait()
 
-    receiver = threading.Thread(target=receive, name="travelling")
+    receiver = threading.Thread(target=receive, name="traveling")
     receiver.start()
     group: Any = dist.ProcessGroupGloo(store, 0, 2, TRAVEL_TIMEOUT)
     seconds = []

@@ -249,7 +249,7 @@ def _check_chance_level(run: _Run, losses: Sequence[float]) -> Verdict | None:
             "correct and use the same classes."
         )
         figures = {"training_accuracy": learned, "validation_accuracy": best, "chance": chance}
-        return Verdict(code="not_generalised", sentence=sentence, figures=figures)
+        return Verdict(code="not_generalized", sentence=sentence, figures=figures)
     is_hopeless = learned is not None and learned < chance + LEARNED_ABOVE_CHANCE / 2
     return _bad_rate(run, losses) if is_hopeless or not run.is_learning else None
 

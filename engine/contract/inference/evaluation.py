@@ -127,7 +127,7 @@ class ThresholdRow(Saved, frozen=True):
     f1: float | None = None
 
 
-ErrorKind = Literal["classification", "localisation", "both", "duplicate", "background", "missed"]
+ErrorKind = Literal["classification", "localization", "both", "duplicate", "background", "missed"]
 SizeName = Literal["small", "medium", "large"]
 
 

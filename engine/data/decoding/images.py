@@ -159,8 +159,8 @@ def jpeg_pixels(content: bytes, size: int, channels: int) -> Bytes | None:
     images and for files that the library rejects or warns about. Pillow decodes these.
     """
     try:
-        height, width, colours, _ = simplejpeg.decode_jpeg_header(content)
-        if height * width > MAX_PIXELS or colours in ("CMYK", "YCCK"):
+        height, width, colors, _ = simplejpeg.decode_jpeg_header(content)
+        if height * width > MAX_PIXELS or colors in ("CMYK", "YCCK"):
             return None
         # Only these scales have vectorized code. Scales in between are slower than decoding the full image.
         scale = next((s for s in (8, 4, 2) if min(height, width) >= s * REDUCING_GAP * size), 1)

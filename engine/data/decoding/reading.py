@@ -38,7 +38,7 @@ MAX_TABLE_BYTES = 512 << 20
 HEADERS = 512
 """Number of images in a split that are opened to find out if it is gray. Opening a million would take a minute."""
 
-GREY_MODES = frozenset({"1", "L", "LA", "La", "I", "F", "I;16", "I;16L", "I;16B", "I;16N"})
+GRAY_MODES = frozenset({"1", "L", "LA", "La", "I", "F", "I;16", "I;16L", "I;16B", "I;16N"})
 
 
 def silence_pillow() -> None:
@@ -204,7 +204,7 @@ def is_gray(image: Image.Image) -> bool:
         bands = len(image.palette.mode)
         levels = levels[: len(levels) // bands * bands].reshape(-1, bands)[:, :3]
         return bool((levels == levels[:, :1]).all())
-    return image.mode in GREY_MODES
+    return image.mode in GRAY_MODES
 
 
 _PLAIN_WORDS: tuple[tuple[type[BaseException], str], ...] = (

@@ -16,7 +16,7 @@ from engine.data.files import Files, files_of
 from engine.data.formats.format import Content, Detection, Format
 from engine.data.formats.shared.class_numbers import find_names
 from engine.data.formats.shared.image_lookup import ImageLookup
-from engine.data.formats.shared.label_columns import CONFIDENCE, UNCERTAIN, Labelling, divide, split_in_cell
+from engine.data.formats.shared.label_columns import CONFIDENCE, UNCERTAIN, Labeling, divide, split_in_cell
 from engine.data.formats.shared.label_detection import Chosen, Group, TableFile, cells_meaning, detect_in, is_long
 from engine.data.formats.shared.tables import (
     NO,
@@ -59,29 +59,29 @@ class Reading:
 
     Attributes:
         lookup: Search for images.
-        labelled: Labels by split and image path.
+        labeled: Labels by split and image path.
         names: Labels that are names of columns, in the order of the columns.
         missing: Names of images that were not found.
         differing: Paths of images whose rows have different labels.
-        unlabelled: Names, in the tables, of images without a label.
+        unlabeled: Names, in the tables, of images without a label.
         skipped: Paths of images without a label.
         contested: Paths of images to which two names with different folders lead.
         problems: Other faults.
     """
 
     lookup: ImageLookup
-    labelled: dict[str, dict[str, tuple[str, ...]]] = field(default_factory=dict)
+    labeled: dict[str, dict[str, tuple[str, ...]]] = field(default_factory=dict)
     names: dict[str, None] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
     differing: dict[str, None] = field(default_factory=dict)
-    unlabelled: list[str] = field(default_factory=list)
+    unlabeled: list[str] = field(default_factory=list)
     skipped: set[str] = field(default_factory=set)
     contested: dict[str, None] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
 
     def skip(self, file: TableFile, name: str) -> None:
         """Record the image of a row without a label, which is left out."""
-        self.unlabelled.append(name)
+        self.unlabeled.append(name)
         if path := self.lookup.find(name, file.folder, split=file.split, ending=is_image(name)):
             self.skipped.add(path)
 
@@ -97,7 +97,7 @@ class Reading:
         if path is None:
             self.missing.append(name)
             return
-        images = self.labelled.setdefault(split, {})
+        images = self.labeled.setdefault(split, {})
         known = images.get(path)
         if known is not None and not repeated and not path.replace(os.sep, "/").endswith(name):
             self.contested[path] = None  # two names with different folders, but only one such image
@@ -118,34 +118,34 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
         dataset_error(f"{printable(tree.within(error.path))} {error.words}.", error.remedy) for error in chosen.broken
     ]
     reading.problems += cut_off(tree, [file.table for group, _ in chosen.groups for file in group.files])
-    for group, labelling in chosen.groups:
-        if labelling.flags:
-            _read_flags(group, labelling, reading)
+    for group, labeling in chosen.groups:
+        if labeling.flags:
+            _read_flags(group, labeling, reading)
         else:
-            _read_listed(group, labelling, reading, kind)
-    several = any(labelling.mark or is_long(group, labelling) for group, labelling in chosen.groups)
+            _read_listed(group, labeling, reading, kind)
+    several = any(labeling.mark or is_long(group, labeling) for group, labeling in chosen.groups)
     folders = dict.fromkeys([*(file.folder for group, _ in chosen.groups for file in group.files), ""])
     return make_content(tree, kind, reading, list(folders), is_long=several)
 
 
-def _read_flags(group: Group, labelling: Labelling, reading: Reading) -> None:
+def _read_flags(group: Group, labeling: Labeling, reading: Reading) -> None:
     """Read tables that have a yes/no column for each label into `reading`."""
-    yes = cells_meaning(group, labelling.flags, YES)
-    counts = group.profiles[labelling.file].cells
+    yes = cells_meaning(group, labeling.flags, YES)
+    counts = group.profiles[labeling.file].cells
     for file in group.files:
         table = file.table
-        names = [(column, table.head[column]) for column in labelling.flags]
+        names = [(column, table.head[column]) for column in labeling.flags]
         reading.names.update(dict.fromkeys(name for _, name in names))
-        split_name = "" if labelling.split is None else table.plain[labelling.split]
+        split_name = "" if labeling.split is None else table.plain[labeling.split]
         for row in table.rows():
-            name = row[labelling.file]
-            split = file.split if labelling.split is None else split_in_cell(split_name, row[labelling.split])
+            name = row[labeling.file]
+            split = file.split if labeling.split is None else split_in_cell(split_name, row[labeling.split])
             labels = tuple([label for column, label in names if row[column] in yes])
             reading.add(file, name, split or file.split, labels, repeated=counts[name] > 1)
-    _report_unknown(group, labelling, reading)
+    _report_unknown(group, labeling, reading)
 
 
-def _report_unknown(group: Group, labelling: Labelling, reading: Reading) -> None:
+def _report_unknown(group: Group, labeling: Labeling, reading: Reading) -> None:
     """Report flags that are -1 (uncertain), or blank although other cells contain words for "no"."""
     head = group.files[0].table.head
     uncertain = Counter(
@@ -153,35 +153,35 @@ def _report_unknown(group: Group, labelling: Labelling, reading: Reading) -> Non
             head[column]: sum(
                 count for cell, count in group.profiles[column].cells.items() if without_fraction(cell) == UNCERTAIN
             )
-            for column in labelling.flags
+            for column in labeling.flags
         }
     )
     count = uncertain.total()
-    if count and not labelling.signed:
+    if count and not labeling.signed:
         where = first_names([name for name, number in uncertain.items() if number])
         message = f"{counted(count, 'value')} of -1 (uncertain), in the columns {where}."
         reading.problems.append(dataset_warning(message, "Such values count as 0; write 1 or 0 if you know better."))
-    blank = sum(group.profiles[column].blank for column in labelling.flags)
-    if blank and cells_meaning(group, labelling.flags, NO):
+    blank = sum(group.profiles[column].blank for column in labeling.flags)
+    if blank and cells_meaning(group, labeling.flags, NO):
         message = f"{counted(blank, 'blank value')} of labels (unknown)."
         reading.problems.append(dataset_warning(message, "Such values count as 0; write 1 or 0 if you know better."))
 
 
-def _read_listed(group: Group, labelling: Labelling, reading: Reading, kind: str) -> None:
+def _read_listed(group: Group, labeling: Labeling, reading: Reading, kind: str) -> None:
     """Read tables that have one column with the label, or a list of labels, of each image into `reading`."""
-    assert labelling.listed is not None
-    cells = group.profiles[labelling.listed]
-    column = group.files[0].table.head[labelling.listed]
-    yes = cells_meaning(group, [labelling.listed], YES)
-    is_flag = kind == "labels" and cells.is_flags and not labelling.mark and not group.files[0].table.headless
+    assert labeling.listed is not None
+    cells = group.profiles[labeling.listed]
+    column = group.files[0].table.head[labeling.listed]
+    yes = cells_meaning(group, [labeling.listed], YES)
+    is_flag = kind == "labels" and cells.is_flags and not labeling.mark and not group.files[0].table.headless
     numbers = cells.is_numbers
-    counts = group.profiles[labelling.file].cells
+    counts = group.profiles[labeling.file].cells
     known: dict[str, tuple[str, ...]] = {"": ()}
     for cell in cells.cells:
         if is_flag:  # a single label that is present or absent
             known[cell] = (column,) if cell in yes else ()
         else:
-            known[cell] = divide(without_fraction(cell) if numbers else cell, labelling.mark)
+            known[cell] = divide(without_fraction(cell) if numbers else cell, labeling.mark)
     if is_flag:
         reading.names[column] = None
     table = group.files[0].table
@@ -190,13 +190,13 @@ def _read_listed(group: Group, labelling: Labelling, reading: Reading, kind: str
         confidence = None
     left_out = {cell for cell in cells.cells if numbers and without_fraction(cell) == UNCERTAIN}
     for file in group.files:
-        split_name = "" if labelling.split is None else file.table.plain[labelling.split]
+        split_name = "" if labeling.split is None else file.table.plain[labeling.split]
         for row in file.table.rows():
-            name, cell = row[labelling.file], row[labelling.listed]
+            name, cell = row[labeling.file], row[labeling.listed]
             if cell in left_out or (not cell and kind == "classes"):
                 reading.skip(file, name)
                 continue
-            split = file.split if labelling.split is None else split_in_cell(split_name, row[labelling.split])
+            split = file.split if labeling.split is None else split_in_cell(split_name, row[labeling.split])
             lacks_it = confidence is not None and without_fraction(row[confidence].lower()) in NO
             labels = () if lacks_it else known[cell]
             reading.add(file, name, split or file.split, labels, repeated=counts[name] > 1)
@@ -213,15 +213,15 @@ def make_content(tree: Tree, kind: str, reading: Reading, folders: Sequence[str]
         is_long: True if each row of an image adds one label.
     """
     problems = reading.problems
-    for images in reading.labelled.values():
+    for images in reading.labeled.values():
         for path in reading.contested.keys() & images.keys():
             del images[path]
-    found = {label for images in reading.labelled.values() for labels in set(images.values()) for label in labels}
+    found = {label for images in reading.labeled.values() for labels in set(images.values()) for label in labels}
     order = list(dict.fromkeys([*reading.names, *_sorted(found)]))
     problems += _differences(reading, kind, is_long=is_long)
     problems += _spellings(order, reading)
     problems += _counterparts(tree, reading)
-    largest = max(map(len, reading.labelled.values()), default=0)
+    largest = max(map(len, reading.labeled.values()), default=0)
     if kind == "labels" and largest * len(order) > MAX_CELLS:
         message = (
             f"The tables in {printable(tree.root)} name {len(order):,} labels for {largest:,} images; that is too many."
@@ -234,7 +234,7 @@ def make_content(tree: Tree, kind: str, reading: Reading, folders: Sequence[str]
         return Content((), {}, [*problems, dataset_error(message, LAYOUT)])
     rows = {name: number for number, name in enumerate(order)}
     make = _file_split if kind == "classes" else _label_split
-    splits = {split: make(images, rows) for split, images in reading.labelled.items()}
+    splits = {split: make(images, rows) for split, images in reading.labeled.items()}
     return Content(tuple(map(printable, _named(order, tree, folders))), splits, problems)
 
 
@@ -274,11 +274,11 @@ def _label_split(images: Mapping[str, tuple[str, ...]], rows: Mapping[str, int])
 def _differences(reading: Reading, kind: str, *, is_long: bool) -> Iterator[Problem]:
     """Yield problems with images that have no label, or different labels in several rows."""
     if kind == "classes":
-        several = [path for images in reading.labelled.values() for path, has in images.items() if len(has) > 1]
-        none = [path for images in reading.labelled.values() for path, has in images.items() if not has]
+        several = [path for images in reading.labeled.values() for path, has in images.items() if len(has) > 1]
+        none = [path for images in reading.labeled.values() for path, has in images.items() if not has]
         remedy = "Such images are left out; keep one row of each, or choose the task Multi-label classification."
         yield from warn_about(several, "image", "with several classes:", remedy)
-        reading.unlabelled += none
+        reading.unlabeled += none
     elif reading.differing and not is_long:
         differing = list(reading.differing)
         message = (
@@ -286,7 +286,7 @@ def _differences(reading: Reading, kind: str, *, is_long: bool) -> Iterator[Prob
         )
         yield dataset_warning(message, "All of these labels are used; keep one row of each image.")
     remedy = "Such images are left out; fill in their classes (-1 and blank mean none)."
-    yield from warn_about(reading.unlabelled, "image", "without a class:", remedy)
+    yield from warn_about(reading.unlabeled, "image", "without a class:", remedy)
 
 
 def _spellings(names: Sequence[str], reading: Reading) -> Iterator[Problem]:
@@ -300,7 +300,7 @@ def _spellings(names: Sequence[str], reading: Reading) -> Iterator[Problem]:
     several = [group for group in alike.values() if len(group) > 1]
     if not several:
         return
-    examples = {label: path for images in reading.labelled.values() for path, has in images.items() for label in has}
+    examples = {label: path for images in reading.labeled.values() for path, has in images.items() for label in has}
     for group in several[:3]:
         spelled = " and ".join(
             f"{printable(name)} (such as {printable(os.path.basename(examples[name]))})"
@@ -320,7 +320,7 @@ def _counterparts(tree: Tree, reading: Reading) -> Iterator[Problem]:
         message = f"{count_sentence(sorted(unclear), 'name')} in a table that may mean several images: {first_names(sorted(unclear))}."
         yield dataset_warning(message, "Such names are left out; write the path from the table to each image into it.")
     yield from warn_about(missing, "image", "that a table names can't be found:", "Such images are left out.")
-    used = reading.skipped.union(*reading.labelled.values())
+    used = reading.skipped.union(*reading.labeled.values())
     alone = [] if unclear else images_in_no_table(tree, used)
     yield from warn_about(alone, "image", "that no table names:", "Such images are not used; add their labels.")
 

@@ -139,10 +139,10 @@ def _detect(tree: Tree) -> list[Detection]:
             found += samples(tree.path(shard), at_most=_PEEKED)
         except (OSError, UnusableFile):
             continue
-    labelled = [sample for sample in found if sample.name and sample.labels]
-    if not labelled or len(labelled) < len([sample for sample in found if sample.name]) / 2:
+    labeled = [sample for sample in found if sample.name and sample.labels]
+    if not labeled or len(labeled) < len([sample for sample in found if sample.name]) / 2:
         return []
-    several = any(len(sample.labels) > 1 for sample in labelled)
+    several = any(len(sample.labels) > 1 for sample in labeled)
     files = "1 tar file" if len(shards) == 1 else f"{len(shards):,} tar files"
     evidence = (f"{files} with images and classes, such as {printable(shards[0])}",)
     kinds = ("labels",) if several else ("classes", "labels")

@@ -209,8 +209,8 @@ def _license(model: TrainedModel) -> str:
     )
     if weights is None:
         return _PLACEHOLDER
-    licence = weights.licence_title or "of unknown license"
-    return f"The training started from the weights {weights.title} ({licence}).\n\n{_PLACEHOLDER}"
+    license = weights.license_title or "of unknown license"
+    return f"The training started from the weights {weights.title} ({license}).\n\n{_PLACEHOLDER}"
 
 
 CURVES = "curves.png"

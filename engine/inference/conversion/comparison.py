@@ -70,7 +70,7 @@ def load_samples(model: TrainedModel) -> Samples:
     if not model.size:
         return Samples("random", torch.randn(max(BATCH_SIZES), *shape, generator=generator))
     pixels = torch.randint(0, 256, (max(BATCH_SIZES), *shape), generator=generator, dtype=torch.uint8)
-    return Samples("random", model.normalised(pixels))
+    return Samples("random", model.normalized(pixels))
 
 
 def iterate_inputs(model: TrainedModel, samples: ImageSet | SampleSet, batch_size: int) -> Iterator[Tensor]:

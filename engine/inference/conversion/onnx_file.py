@@ -75,14 +75,14 @@ def metadata_of(model: TrainedModel, export: Exportable) -> dict[str, str]:
     metadata: dict[str, object] = {
         "task": entry.id,
         "classes": model.classes,
-        "colours": [entry.colour for entry in model.objective.legend],
+        "colors": [entry.color for entry in model.objective.legend],
         "size": model.size,
         "resized": model.resized,
         "channels": model.channels,
         "framing": preprocessing.framing,
         "mean": preprocessing.mean,
         "std": preprocessing.std,
-        "normalised_in_file": export.input_name != "inputs",  # an input of another name takes unnormalized values
+        "normalized_in_file": export.input_name != "inputs",  # an input of another name takes unnormalized values
         "run": model.run.run_id,
         "model": model.job.model.name,
         "checkpoint": model.checkpoint,

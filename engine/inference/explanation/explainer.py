@@ -148,9 +148,9 @@ def eigen_cam(activations: Tensor) -> Tensor:
     """
     height, width = activations.shape[1:]
     positions = activations.flatten(1).T.double()
-    centred = positions - positions.mean(0)
-    _, _, components = torch.linalg.svd(centred, full_matrices=False)
-    projected = centred @ components[0]
+    centered = positions - positions.mean(0)
+    _, _, components = torch.linalg.svd(centered, full_matrices=False)
+    projected = centered @ components[0]
     strength = positions.norm(dim=1)
     sign = torch.where((projected * (strength - strength.mean())).sum() < 0, -1.0, 1.0)
     return (sign * projected).relu().reshape(height, width).float()

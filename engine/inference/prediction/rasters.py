@@ -41,19 +41,19 @@ def write_file(path: Path, write: Callable[[Path], object]) -> None:
         raise
 
 
-def write_png(path: Path, plane: Bytes, colours: Bytes | None) -> None:
+def write_png(path: Path, plane: Bytes, colors: Bytes | None) -> None:
     """Write a plane, uint8 [h, w], as a PNG image. Raises OSError.
 
-    Its values are indices into the palette `colours`, uint8 [256, 3], or gray levels if `colours` is None.
+    Its values are indices into the palette `colors`, uint8 [256, 3], or gray levels if `colors` is None.
     """
     image = Image.fromarray(plane)
-    if colours is not None:
-        image.putpalette(colours.tobytes())
+    if colors is not None:
+        image.putpalette(colors.tobytes())
     write_file(path, lambda chunk: image.save(chunk, "PNG"))
 
 
 def write_tiff(
-    path: Path, rows: Iterable[Bytes], sides: tuple[int, int], colours: Bytes | None, place: Georeference | None
+    path: Path, rows: Iterable[Bytes], sides: tuple[int, int], colors: Bytes | None, place: Georeference | None
 ) -> None:
     """Write a plane as a TIFF image. Raises OSError.
 
@@ -61,14 +61,14 @@ def write_tiff(
         path: File to write.
         rows: Chunks of rows from top to bottom, uint8 [n, w].
         sides: Height and width of the plane.
-        colours: Palette, uint8 [256, 3]. Pixels without a class are then marked as "no data" for map programs. None for
+        colors: Palette, uint8 [256, 3]. Pixels without a class are then marked as "no data" for map programs. None for
             gray levels.
         place: Georeference whose tags are copied, or None.
     """
     from tifffile import TiffWriter
 
     tags = list(place.tags) if place is not None else []
-    if colours is not None and place is not None:
+    if colors is not None and place is not None:
         tags.append((NO_DATA_TAG, _ASCII, 0, str(NO_CLASS), True))
     strips = (zlib.compress(strip.tobytes(), _COMPRESSION) for strip in _strips(rows))
 
@@ -79,8 +79,8 @@ def write_tiff(
                 strips,
                 shape=sides,
                 dtype=np.uint8,
-                photometric="minisblack" if colours is None else "palette",
-                colormap=None if colours is None else colours.T.astype(np.uint16) * 257,
+                photometric="minisblack" if colors is None else "palette",
+                colormap=None if colors is None else colors.T.astype(np.uint16) * 257,
                 rowsperstrip=STRIP_ROWS,
                 compression="zlib",
                 metadata=None,

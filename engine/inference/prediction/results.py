@@ -26,7 +26,7 @@ from engine.inference.prediction.rasters import write_file, write_png, write_tif
 from engine.inference.trained_model import TrainedModel
 from engine.system import paths
 from engine.tasks.predictions import (
-    LINE_COLOUR,
+    LINE_COLOR,
     Labels,
     LineScores,
     Objects,
@@ -82,7 +82,7 @@ class Results:
         self._out = Path(order.out)
         self._predicts_lines = model.task.entry.predicts == "lines"
         self._draw = draw or self._write_overlay
-        self._colours = None if self._predicts_lines else palette(len(model.classes))
+        self._colors = None if self._predicts_lines else palette(len(model.classes))
 
     def of_output(self, sample: Sample, output: Tensor, given: Tensor) -> Entry:
         """Write the results of a sample, given the model's output and input for it, both on the CPU. Raises OSError."""
@@ -141,10 +141,10 @@ class Results:
                 rows = iter([plane])
             if "geotiff" in formats:
                 files["geotiff"] = f"masks/{sample.name}.tif"
-                write_tiff(self._out / files["geotiff"], rows, sample.sides, self._colours, place)
+                write_tiff(self._out / files["geotiff"], rows, sample.sides, self._colors, place)
             if "png" in formats:
                 files["png"] = f"masks/{sample.name}.png"
-                write_png(self._out / files["png"], plane, self._colours)
+                write_png(self._out / files["png"], plane, self._colors)
             if overlay:
                 files["overlays"] = self._draw(sample, self._overlay(sample.image(), plane))
         if self._predicts_lines:
@@ -195,7 +195,7 @@ class Results:
     def _overlay(self, image: Bytes, plane: Bytes) -> Bytes:
         if not self._predicts_lines:
             return overlay_mask(image, plane)
-        return overlay_mask(image, (plane >= self._order.threshold * _LEVELS).astype(np.uint8) * np.uint8(LINE_COLOUR))
+        return overlay_mask(image, (plane >= self._order.threshold * _LEVELS).astype(np.uint8) * np.uint8(LINE_COLOR))
 
     def _formats(self) -> tuple[Format, ...]:
         return self._order.formats or formats_of(self._model.task.entry.id)[:1]

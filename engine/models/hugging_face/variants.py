@@ -209,7 +209,7 @@ def _model(kind: str, title: str, config: dict[str, Any], repository: str = "", 
 
     `repository` is its repository on the Hugging Face Hub, or "" if there are no weights for it.
     """
-    of_source = {"licence": more.pop("licence", "apache-2.0"), "revision": more.pop("revision", "main")}
+    of_source = {"license": more.pop("license", "apache-2.0"), "revision": more.pop("revision", "main")}
     source = Weights(repository=repository, path=CHECKPOINT, **of_source)
     fields: dict[str, Any] = {
         "task": "detection",
@@ -281,7 +281,7 @@ def _mask2former(size: str, blocks: int, dataset: str, accuracy: str, **more: An
             "out_features": ["stage1", "stage2", "stage3", "stage4"],
         }
     }
-    more |= {"family": "Mask2Former", "licence": "cc-by-nc-4.0", "semantic": dataset == "ade-semantic"}
+    more |= {"family": "Mask2Former", "license": "cc-by-nc-4.0", "semantic": dataset == "ade-semantic"}
     title, repository = f"Mask2Former-Swin-{size[0].upper()}", f"facebook/mask2former-swin-{size}-{dataset}"
     return _segmenter("Mask2Former", title, config, repository, f"{accuracy}, Mask2Former", **more)
 
@@ -298,7 +298,7 @@ def _eomt(
 ) -> Model:
     """Return an EoMT on one size of DINOv2. `changed` has additional fields of its configuration."""
     config = _EOMT[letter] | {"layerscale_value": 1e-5, "image_size": image_size} | changed
-    more: dict[str, Any] = {"licence": "mit", "semantic": semantic, "image_size": image_size}
+    more: dict[str, Any] = {"license": "mit", "semantic": semantic, "image_size": image_size}
     return _segmenter("Eomt", f"EoMT-{letter}", config, f"tue-mps/{repository}", f"{accuracy}, EoMT", **more)
 
 

@@ -46,7 +46,7 @@ USABLE = 0.9
 
 Workspaces, communication buffers and fragmentation need the rest.
 """
-TRAVELLING_BYTES = 4 << 20
+TRAVELING_BYTES = 4 << 20
 """Size of the messages that measure the transfer time, about the size of an activation."""
 TRAVELS = 3
 """Number of transfers that are timed. The fastest counts, because the first one takes longer."""
@@ -310,7 +310,7 @@ def seconds_per_byte(group: dist.ProcessGroup | None, device: torch.device) -> f
     together. None means the group of all ranks.
     """
     rank, world = dist.get_rank(group), dist.get_world_size(group)
-    load = torch.zeros(TRAVELLING_BYTES, dtype=torch.uint8, device=device)
+    load = torch.zeros(TRAVELING_BYTES, dtype=torch.uint8, device=device)
     answer = torch.zeros(1, dtype=torch.uint8, device=device)
     slowest = torch.zeros(1, dtype=torch.float64, device=device)
     for sender in range(world - 1):
@@ -328,7 +328,7 @@ def seconds_per_byte(group: dist.ProcessGroup | None, device: torch.device) -> f
                 dist.recv(load, group=group, group_src=sender)
                 dist.send(answer, group=group, group_dst=sender)
     dist.all_reduce(slowest, dist.ReduceOp.MAX, group=group)
-    return float(slowest.item()) / TRAVELLING_BYTES
+    return float(slowest.item()) / TRAVELING_BYTES
 
 
 def assemble(

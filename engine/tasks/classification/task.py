@@ -111,10 +111,10 @@ class Classification(Task):
     def statistics(self, job: Job) -> Statistics:
         return classification_models.statistics(job.model.name) or IMAGENET
 
-    def normalisation(self, job: Job, channels: int) -> Statistics:
+    def normalization(self, job: Job, channels: int) -> Statistics:
         if job.model.name == classification_models.MNIST_CNN and channels == 1:
             return MNIST
-        return super().normalisation(job, channels)
+        return super().normalization(job, channels)
 
     def objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
         weights = balanced_weights(dataset_info.class_counts()) if job.training.class_weights == "balanced" else None

@@ -86,14 +86,14 @@ class CustomTask(ABC):
         return {}
 
     def measure(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the numbers that `summarise` needs to compute metrics, [n, k] for n samples.
+        """Return the numbers that `summarize` needs to compute metrics, [n, k] for n samples.
 
-        By default, there are none. The default `summarise` expects one column for each of the `metrics` that
+        By default, there are none. The default `summarize` expects one column for each of the `metrics` that
         `build_metrics` does not compute, in the same order.
         """
         return outputs.new_zeros((len(outputs), 0))
 
-    def summarise(self, values: Tensor) -> Sequence[float]:
+    def summarize(self, values: Tensor) -> Sequence[float]:
         """Compute metrics from the numbers that `measure` returned for all validation samples, float64 [N, k].
 
         The result has a value for each of the `metrics` that `build_metrics` does not compute. By default, these are

@@ -92,7 +92,7 @@ class Custom(Task):
         shape = loaded.example()[0].shape
         return shape[-1] if len(shape) == 3 else 0
 
-    def normalisation(self, job: Job, channels: int) -> Statistics:
+    def normalization(self, job: Job, channels: int) -> Statistics:
         mean, std = load_task(job).task.statistics or IMAGENET
         if len(mean) == channels:
             return mean, std
@@ -183,7 +183,7 @@ class LoadedTask:
                 user_file.call_guarded(self.file, "in loss", self.losses, outputs.float(), targets)
                 rows = user_file.call_guarded(self.file, "in measure", self.measure, outputs.float(), targets)
                 metrics = self.build_metrics()
-                user_file.call_guarded(self.file, "in summarise", self.summarise, rows.double(), metrics)
+                user_file.call_guarded(self.file, "in summarize", self.summarize, rows.double(), metrics)
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")  # metrics may warn about so few samples
                     for name, metric in metrics.items():
@@ -228,15 +228,15 @@ class LoadedTask:
             raise self.error(f"the metric “{name}” returns {_kind(value)}; expected a single number")
         return float(value)
 
-    def summarise(self, rows: Tensor, computed: Collection[str]) -> dict[str, float]:
-        """Call the file's `summarise` with the values [N, k] of all samples, and return its metrics by id.
+    def summarize(self, rows: Tensor, computed: Collection[str]) -> dict[str, float]:
+        """Call the file's `summarize` with the values [N, k] of all samples, and return its metrics by id.
 
         It computes all metrics whose ids are not in `computed`.
         """
         entries = [entry for entry in self.task.metrics if entry.id not in computed]
-        values = list(self.task.summarise(rows))
+        values = list(self.task.summarize(rows))
         if len(values) != len(entries):
-            raise self.error(f"summarise returns {len(values)} values for {len(entries)} metrics")
+            raise self.error(f"summarize returns {len(values)} values for {len(entries)} metrics")
         return {entry.id: float(value) for entry, value in zip(entries, values, strict=True)}
 
     def _check_datasets(self, pair: Any) -> Splits:
@@ -364,7 +364,7 @@ class CustomMetric(Metric):
     def compute(self) -> dict[str, float]:
         if not len(self.rows):
             return {}
-        values = self._loaded.summarise(self.rows[:, 1:], self._metrics)
+        values = self._loaded.summarize(self.rows[:, 1:], self._metrics)
         for name, metric in self._metrics.items():
             value = self._loaded.compute(name, metric)
             if math.isfinite(value):  # a correlation of constant values, for example, is undefined

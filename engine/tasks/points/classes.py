@@ -34,7 +34,7 @@ _FIRST_USER_DEFINED = 64
 """Smallest label of a user-defined LAS class. Smaller labels without a standard name are reserved."""
 _SEMANTIC3D = (
     "man-made terrain", "natural terrain", "high vegetation", "low vegetation", "buildings", "hard scape",
-    "scanning artefacts", "cars",
+    "scanning artifacts", "cars",
 )  # fmt: skip
 """Names of the classes in Semantic3D (Hackel et al. 2017), ordered by label from 1 on."""
 _SEMANTIC3D_NAME = "_xyz_intensity_rgb"

@@ -51,12 +51,12 @@ def draw_points(positions: Points, classes: Bytes, side: int) -> Bytes:
         for along in (x, -y)
     )
     near = (depth[order] - depth.min()) / max(float(np.ptp(depth)), 1e-12)
-    greys = (FAR + (NEAR - FAR) * near).astype(np.uint8)[:, None]
-    colours = _colors(classes[order])
-    colours = np.where(colours.any(1, keepdims=True), colours, greys)
+    grays = (FAR + (NEAR - FAR) * near).astype(np.uint8)[:, None]
+    colors = _colors(classes[order])
+    colors = np.where(colors.any(1, keepdims=True), colors, grays)
     for down in range(-half, half + 1):
         for right in range(-half, half + 1):
-            image[np.clip(rows + down, 0, side - 1), np.clip(columns + right, 0, side - 1)] = colours
+            image[np.clip(rows + down, 0, side - 1), np.clip(columns + right, 0, side - 1)] = colors
     return image
 
 

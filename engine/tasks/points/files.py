@@ -14,7 +14,7 @@ from engine.system.regular_files import open_regular
 from engine.tasks.base import FileSamples, SampleFiles
 from engine.tasks.points.decoding.clouds import is_cloud, is_las, read_head, read_parts
 from engine.tasks.points.decoding.fields import LABELS
-from engine.tasks.points.samples import UnlabelledClouds
+from engine.tasks.points.samples import UnlabeledClouds
 from engine.tasks.predictions import PointClasses
 
 NEVER = 0
@@ -40,7 +40,7 @@ class CloudFiles(SampleFiles):
         return is_cloud(path)
 
     def open(self, file: str, preprocessing: Preprocessing, job: Job) -> tuple[FileSamples, int]:
-        return UnlabelledClouds(file, preprocessing, job.data.points), read_head(file).points
+        return UnlabeledClouds(file, preprocessing, job.data.points), read_head(file).points
 
     def written_ending(self, source: str) -> str:
         ending = Path(source).suffix

@@ -1,4 +1,4 @@
-"""Dataset format for labelled point clouds in files of any type and folders of any depth. Torch-free."""
+"""Dataset format for labeled point clouds in files of any type and folders of any depth. Torch-free."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def detect(tree: Tree) -> list[Detection]:
     """
     unambiguous, folders, has_images = _list_clouds(tree)
     opened = {name: _fields_or_none(tree.path(name)) for name in _sample(unambiguous)}
-    labelled = [name for name, fields in opened.items() if fields is not None and fields.has_labels]
+    labeled = [name for name, fields in opened.items() if fields is not None and fields.has_labels]
     others = {name: _fields_or_none(tree.path(name)) for name in _sample_unsure(tree, folders)}
     accepted = [name for name, fields in others.items() if fields is not None and fields.has_labels]
     named = [name for name in accepted if not _is_guessed(tree.path(name))]
@@ -77,11 +77,11 @@ def detect(tree: Tree) -> list[Detection]:
     evidence = [f"{len(names):,} {'file' if len(names) == 1 else 'files'} of points ({', '.join(types)})"]
     against = []
     confidence = Confidence.LIKELY
-    if labelled or accepted:
+    if labeled or accepted:
         evidence.append("labels of points")
-        if named or not all(_is_guessed(tree.path(name)) for name in labelled):
+        if named or not all(_is_guessed(tree.path(name)) for name in labeled):
             confidence = Confidence.CERTAIN
-        elif not labelled:
+        elif not labeled:
             confidence = Confidence.WEAK
             against.append("columns without names")
     elif has_images:
@@ -90,7 +90,7 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the labelled clouds, with the features that all of them have. Unusable files are reported."""
+    """Return the labeled clouds, with the features that all of them have. Unusable files are reported."""
     problems: list[Problem] = []
     files = _usable(tree, detection.source, problems)
     if not files:
@@ -174,20 +174,20 @@ def _is_guessed(path: str) -> bool:
 
 
 def _usable(tree: Tree, names: Iterable[str], problems: list[Problem]) -> dict[str, Fields | None]:
-    """Return the labelled clouds with their fields, and report the other files in `problems`.
+    """Return the labeled clouds with their fields, and report the other files in `problems`.
 
-    The fields are None for an unreadable cloud. The result is empty if no labelled cloud can be read.
+    The fields are None for an unreadable cloud. The result is empty if no labeled cloud can be read.
     """
     files = {tree.path(name): _fields_or_none(tree.path(name)) for name in names}
-    unlabelled = [path for path, fields in files.items() if fields is not None and not fields.has_labels]
+    unlabeled = [path for path, fields in files.items() if fields is not None and not fields.has_labels]
     strays = [path for path, fields in files.items() if fields is None and suffix(path) in UNSURE]
-    usable = {path: fields for path, fields in files.items() if path not in {*unlabelled, *strays}}
+    usable = {path: fields for path, fields in files.items() if path not in {*unlabeled, *strays}}
     if not any(usable.values()):
-        message = "The points of the clouds have no labels." if unlabelled else "None of the point clouds can be read."
+        message = "The points of the clouds have no labels." if unlabeled else "None of the point clouds can be read."
         problems.append(dataset_error(message, LAYOUT))
         return {}
-    if unlabelled:
-        message = f"{_count(unlabelled, files)} without labels ({first_names(unlabelled)}) and not used."
+    if unlabeled:
+        message = f"{_count(unlabeled, files)} without labels ({first_names(unlabeled)}) and not used."
         problems.append(dataset_warning(message, "Add labels to them, or remove them."))
     if strays:
         message = f"{_count(strays, files)} no point clouds ({first_names(strays)}) and not used."

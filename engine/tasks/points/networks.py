@@ -20,13 +20,13 @@ class Level(NamedTuple):
 
     Attributes:
         fraction: Fraction of all points that are representative points of this level.
-        neighbours: Number of neighbors that each representative point uses.
+        neighbors: Number of neighbors that each representative point uses.
         dilation: Each representative point uses every `dilation`-th of its nearest points.
         channels: Number of output channels at width 1.
     """
 
     fraction: float
-    neighbours: int
+    neighbors: int
     dilation: int
     channels: int
 
@@ -65,7 +65,7 @@ class PointCNN(nn.Module):
             lifted = (out // 4 if feature_width else out // 2) if level_index == 0 else before // 4
             multiplier = 4 if level_index == 0 else -(-out // before)
             last = level_index == len(ENCODER_LEVELS) - 1
-            self.down.append(XConv(before, out, level.neighbours, level.dilation, lifted, multiplier, placed=last))
+            self.down.append(XConv(before, out, level.neighbors, level.dilation, lifted, multiplier, placed=last))
         self.up = nn.ModuleList()
         self.join = nn.ModuleList()
         skip_widths = [
@@ -73,9 +73,9 @@ class PointCNN(nn.Module):
             outputs[-1] + outputs[-1] // 4,
         ]  # including those computed from the position
         before = skip_widths[-1]
-        for neighbours, dilation, level_index in DECODER_LEVELS:
+        for neighbors, dilation, level_index in DECODER_LEVELS:
             out = outputs[level_index]
-            self.up.append(XConv(before, out, neighbours, dilation, before // 4, 1))
+            self.up.append(XConv(before, out, neighbors, dilation, before // 4, 1))
             self.join.append(_Dense(out + skip_widths[level_index], out))
             before = out
         self.fully_connected = nn.Sequential(_Dense(before, before), _Dense(before, before))
@@ -115,7 +115,7 @@ class XConv(nn.Module):
     Args:
         before: Number of input channels.
         out: Number of output channels.
-        neighbours: Number of neighbors of each representative point.
+        neighbors: Number of neighbors of each representative point.
         dilation: Each neighbor is every `dilation`-th of the nearest points.
         lifted: Number of channels to which the coordinates of neighbors are lifted.
         multiplier: Depth multiplier of the depthwise convolution.
@@ -127,7 +127,7 @@ class XConv(nn.Module):
         self,
         before: int,
         out: int,
-        neighbours: int,
+        neighbors: int,
         dilation: int,
         lifted: int,
         multiplier: int,
@@ -135,22 +135,22 @@ class XConv(nn.Module):
         placed: bool = False,
     ) -> None:
         super().__init__()
-        self.neighbours, self.dilation = neighbours, dilation
+        self.neighbors, self.dilation = neighbors, dilation
         # Batch normalization is applied to P', to F_p and to fully connected layers, but not within the two MLPs, which
         # have to be specific to each representative point (section 3.3).
         self.norm = nn.BatchNorm1d(3)
         self.lift = nn.Sequential(nn.Linear(3, lifted), nn.ELU(), nn.Linear(lifted, lifted), nn.ELU())
-        self.transform = XTransform(neighbours)
+        self.transform = XTransform(neighbors)
         channels = lifted + before
-        self.depthwise = nn.Parameter(torch.empty(neighbours, channels, multiplier))
-        nn.init.uniform_(self.depthwise, -(neighbours**-0.5), neighbours**-0.5)
+        self.depthwise = nn.Parameter(torch.empty(neighbors, channels, multiplier))
+        nn.init.uniform_(self.depthwise, -(neighbors**-0.5), neighbors**-0.5)
         self.pointwise = nn.Linear(channels * multiplier, out)
         self.out_norm = nn.BatchNorm1d(out)
         self.position_layers = nn.Sequential(_Dense(3, out // 4), _Dense(out // 4, out // 4)) if placed else None
 
     def forward(self, points: Tensor, features: Tensor | None, representative: Tensor) -> Tensor:
         """Return the features [n, p, out] of the `representative` points. `features` is None in the first layer."""
-        nearest = neighbours_of(representative, points, self.neighbours, self.dilation)
+        nearest = neighbors_of(representative, points, self.neighbors, self.dilation)
         local = take(points, nearest) - representative[:, :, None]  # line 1: P' = P - p
         local = _normed(self.norm, local)
         gathered = self.lift(local)  # line 2: F_delta = MLP_delta(P')
@@ -172,14 +172,14 @@ class XTransform(nn.Module):
     values of each column separately.
     """
 
-    def __init__(self, neighbours: int) -> None:
+    def __init__(self, neighbors: int) -> None:
         super().__init__()
-        self.neighbours = neighbours
-        self.first = nn.Linear(3 * neighbours, neighbours**2)
-        self.second, self.third = _Columns(neighbours), _Columns(neighbours)
+        self.neighbors = neighbors
+        self.first = nn.Linear(3 * neighbors, neighbors**2)
+        self.second, self.third = _Columns(neighbors), _Columns(neighbors)
 
     def forward(self, local: Tensor) -> Tensor:
-        values = functional.elu(self.first(local.flatten(2))).unflatten(2, (self.neighbours, self.neighbours))
+        values = functional.elu(self.first(local.flatten(2))).unflatten(2, (self.neighbors, self.neighbors))
         mixed: Tensor = self.third(functional.elu(self.second(values)))
         return mixed
 
@@ -187,11 +187,11 @@ class XTransform(nn.Module):
 class _Columns(nn.Module):
     """Separate fully connected layer for each column of [n, p, K, K]."""
 
-    def __init__(self, neighbours: int) -> None:
+    def __init__(self, neighbors: int) -> None:
         super().__init__()
-        bound = neighbours**-0.5
-        self.weight = nn.Parameter(torch.empty(neighbours, neighbours, neighbours).uniform_(-bound, bound))
-        self.bias = nn.Parameter(torch.zeros(neighbours, neighbours))
+        bound = neighbors**-0.5
+        self.weight = nn.Parameter(torch.empty(neighbors, neighbors, neighbors).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.zeros(neighbors, neighbors))
 
     def forward(self, values: Tensor) -> Tensor:
         return torch.einsum("npkc,ckj->npcj", values, self.weight.to(values.dtype)) + self.bias.to(values.dtype)
@@ -255,7 +255,7 @@ def _farthest_by_scan(points: Tensor, count: int) -> Tensor:
 
 
 @torch.no_grad()
-def neighbours_of(representative: Tensor, points: Tensor, count: int, dilation: int) -> Tensor:
+def neighbors_of(representative: Tensor, points: Tensor, count: int, dilation: int) -> Tensor:
     """Return the indices of the neighbors of each representative point, int64 [n, p, count].
 
     `representative` are [n, p, 3], and the neighbors are chosen among `points` [n, m, 3]. They are every `dilation`-th

@@ -263,7 +263,7 @@ class PointBlocks(FileSamples):
         return _Read(file.positions[order], file.features[order], classes[order], starts, file.rows[order])
 
 
-class UnlabelledClouds(PointBlocks):
+class UnlabeledClouds(PointBlocks):
     """Blocks of a single point cloud without labels, normalized as in training."""
 
     has_labels = False

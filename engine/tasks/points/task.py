@@ -103,7 +103,7 @@ class PointSegmentation(Task):
         """Return 0, since points have no image size."""
         return 0
 
-    def normalisation(self, job: Job, channels: int) -> Statistics:
+    def normalization(self, job: Job, channels: int) -> Statistics:
         """Return means of 0 and deviations of 1, since samples are normalized when they are read."""
         return (0.0,) * channels, (1.0,) * channels
 

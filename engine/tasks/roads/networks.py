@@ -70,7 +70,7 @@ class LinkNetDecoder(nn.Module):
         self.finaldeconv1 = nn.ConvTranspose2d(widths[0], 32, 3, stride=2)
         self.finalconv2 = nn.Conv2d(32, 32, 3)
         self.finalconv3 = nn.Conv2d(32, scores, 2, padding=1)
-        initialise(self)
+        initialize(self)
 
     def forward(self, features: Sequence[Tensor]) -> Tensor:
         *skips, x = features
@@ -186,7 +186,7 @@ class StackHourglassNetMTL(nn.Module):
             }
             for name, layer in last.items():
                 self.add_module(branch + name, layer)
-        initialise(self)
+        initialize(self)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the scores of both branches for each map, joined into one tensor (see the module).
@@ -238,7 +238,7 @@ def _fully_connected(features: int) -> nn.Sequential:
     return nn.Sequential(nn.Conv2d(features, features, 1), nn.BatchNorm2d(features), nn.ReLU())
 
 
-def initialise(model: nn.Module) -> None:
+def initialize(model: nn.Module) -> None:
     """Initialize weights as in the authors' code (He et al. 2015, equation 10, with the number of outputs).
 
     Layers that output scores start near zero instead, since scores of a few units would leave hardly any gradient for a

@@ -185,8 +185,8 @@ def _lay_directions(image: Bytes, lines: np.ndarray, along: np.ndarray) -> Bytes
 
     Red means horizontal. The hues complete one cycle over a half turn of the direction.
     """
-    colours = np.concatenate([_wheel(), np.full((256 - DIRECTIONS, 3), 255, np.uint8)])[along]
-    laid: Bytes = np.where(lines[..., None], image // 4 + colours // 4 * 3, image).astype(np.uint8)
+    colors = np.concatenate([_wheel(), np.full((256 - DIRECTIONS, 3), 255, np.uint8)])[along]
+    laid: Bytes = np.where(lines[..., None], image // 4 + colors // 4 * 3, image).astype(np.uint8)
     return laid
 
 

@@ -14,8 +14,8 @@ import numpy as np
 from engine.contract.devices import Gpu
 from engine.gpus.quantities import BY_ID, THROTTLE_TEXTS
 from engine.system.format import with_unit
-from gui.format import clock, energy, localised, measured, number, size
-from gui.monitor.gpus.value_grid import LabelledValue
+from gui.format import clock, energy, localized, measured, number, size
+from gui.monitor.gpus.value_grid import LabeledValue
 from gui.monitor.gpus.watched_gpu import Used, WatchedGpu
 from gui.sources.devices import device_format
 from gui.sources.devices.history import DeviceHistory
@@ -41,7 +41,7 @@ class Group:
     """Group of values. `title` is one of `GROUPS`."""
 
     title: str
-    figures: tuple[LabelledValue, ...]
+    figures: tuple[LabeledValue, ...]
 
 
 def lines_of(has_data: Callable[[str], bool]) -> tuple[str, ...]:
@@ -95,7 +95,7 @@ def at_time(history: DeviceHistory, key: str, time: float) -> Read:
     return read
 
 
-def tile_figures(each: WatchedGpu, read: Read, used: Used | None) -> list[LabelledValue]:
+def tile_figures(each: WatchedGpu, read: Read, used: Used | None) -> list[LabeledValue]:
     """Return the values for a tile, the most important ones first. Unknown values are left out.
 
     Values with a line in the GPU's graph get the line's color, which depends on the GPU's key.
@@ -141,7 +141,7 @@ def groups(each: WatchedGpu, read: Read, used: Used | None) -> list[Group]:
     return [Group(title, figures) for title, figures in titled if figures]
 
 
-Figures = Iterable[LabelledValue | None]
+Figures = Iterable[LabeledValue | None]
 
 
 def _work(gpu: Gpu, read: Read) -> Figures:
@@ -256,14 +256,14 @@ def _identity(each: WatchedGpu) -> Figures:
     yield _text("cuda", "CUDA", each.cuda, tr("The newest CUDA version that the driver supports."))
 
 
-def _quantity(label: str, quantity: str, read: Read, *, key: str = "") -> LabelledValue | None:
+def _quantity(label: str, quantity: str, read: Read, *, key: str = "") -> LabeledValue | None:
     value = read(quantity)
     return None if value is None else _figure(label, quantity, measured(BY_ID[quantity], value), key=key)
 
 
 def _of_highest(
     label: str, quantity: str, gpu: Gpu, read: Read, *, key: str = "", more: str = ""
-) -> LabelledValue | None:
+) -> LabeledValue | None:
     """Format a value with its maximum, as in "41.2 of 140.4 GiB", or return None if the value is unknown.
 
     `key` is the GPU's key if the value has the color of a line in the graph. `more` is added to the tool tip.
@@ -280,7 +280,7 @@ def _of_highest(
 
 def _temperature(
     label: str, quantity: str, read: Read, highest: float | None, *, key: str = "", more: str = ""
-) -> LabelledValue | None:
+) -> LabeledValue | None:
     """Format a temperature, which is alarming from `highest` on, or return None if it is unknown."""
     value = read(quantity)
     if value is None:
@@ -291,13 +291,13 @@ def _temperature(
 
 def _figure(
     label: str, quantity: str, text: str, *, key: str = "", more: str = "", alarming: bool = False
-) -> LabelledValue:
+) -> LabeledValue:
     meaning = f"{BY_ID[quantity].meaning} {more}".strip()
     color = _color_of(key, quantity) if key else None
-    return LabelledValue(quantity, label, text, meaning, color, alarming)
+    return LabeledValue(quantity, label, text, meaning, color, alarming)
 
 
-def _both_ways(label: str, link: str, read: Read) -> LabelledValue | None:
+def _both_ways(label: str, link: str, read: Read) -> LabeledValue | None:
     """Format the data rates of a link, as in "↓ 1.20 ↑ 0.40 GB/s", or return None if both are unknown.
 
     `link` is the start of the names of the quantities, such as "pcie" for "pcie_received_bytes_per_s".
@@ -306,49 +306,49 @@ def _both_ways(label: str, link: str, read: Read) -> LabelledValue | None:
     if received is None and sent is None:
         return None
     rates = [f"{sign} {number(1e-9 * rate, 2)}" for sign, rate in (("↓", received), ("↑", sent)) if rate is not None]
-    return LabelledValue(link, label, f"{' '.join(rates)} GB/s", tr("What the GPU receives (↓) and sends (↑)."))
+    return LabeledValue(link, label, f"{' '.join(rates)} GB/s", tr("What the GPU receives (↓) and sends (↑)."))
 
 
-def _energy(used: Used | None) -> LabelledValue | None:
+def _energy(used: Used | None) -> LabeledValue | None:
     if used is None:
         return None
     since = clock(used.since)
     meaning = tr("Energy used since {since}. The counter can be reset from the menu.").format(since=since)
     label = tr("Energy since {time}").format(time=since.rpartition(":")[0])
-    return LabelledValue("energy", label, energy(used.joules), meaning)
+    return LabeledValue("energy", label, energy(used.joules), meaning)
 
 
-def _text(name: str, label: str, text: str, meaning: str = "") -> LabelledValue | None:
-    return LabelledValue(name, label, text, meaning) if text else None
+def _text(name: str, label: str, text: str, meaning: str = "") -> LabeledValue | None:
+    return LabeledValue(name, label, text, meaning) if text else None
 
 
 def _number(
     name: str, label: str, value: float | None, meaning: str, unit: str = "", *, bad: bool = False
-) -> LabelledValue | None:
+) -> LabeledValue | None:
     """Return a labeled number, or None if it is unknown. If `bad`, it is highlighted as an error unless it is 0."""
     if value is None:
         return None
-    return LabelledValue(name, label, with_unit(localised(value), unit), meaning, alarming=bad and value > 0)
+    return LabeledValue(name, label, with_unit(localized(value), unit), meaning, alarming=bad and value > 0)
 
 
-def _bytes(name: str, label: str, value: int | None, meaning: str) -> LabelledValue | None:
-    return None if value is None else LabelledValue(name, label, size(value, "GiB"), meaning)
+def _bytes(name: str, label: str, value: int | None, meaning: str) -> LabeledValue | None:
+    return None if value is None else LabeledValue(name, label, size(value, "GiB"), meaning)
 
 
-def _of(name: str, label: str, value: int | None, highest: int | None, meaning: str) -> LabelledValue | None:
+def _of(name: str, label: str, value: int | None, highest: int | None, meaning: str) -> LabeledValue | None:
     if value is None:
         return None
-    return LabelledValue(name, label, f"{value} of {highest}" if highest is not None else f"{value}", meaning)
+    return LabeledValue(name, label, f"{value} of {highest}" if highest is not None else f"{value}", meaning)
 
 
 def _flag(
     name: str, label: str, value: bool | None, texts: tuple[str, str], meaning: str, *, bad: bool = False
-) -> LabelledValue | None:
+) -> LabeledValue | None:
     """Return a labeled flag, or None if it is unknown. `texts` are the texts for True and False.
 
     If `bad`, True is highlighted as an error.
     """
-    return None if value is None else LabelledValue(name, label, texts[not value], meaning, alarming=bad and value)
+    return None if value is None else LabeledValue(name, label, texts[not value], meaning, alarming=bad and value)
 
 
 def _reserved(gpu: Gpu) -> str:

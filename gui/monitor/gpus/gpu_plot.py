@@ -21,7 +21,7 @@ from gui.style import theme
 from gui.translation import tr
 
 _HIGHEST = 100.0
-_LABELLED_FROM = 150
+_LABELED_FROM = 150
 """Minimum height of a graph in pixels for labels at its thresholds."""
 MEANING = tr("Utilization in %, memory and power in % of their maximum, temperature in °C.")
 
@@ -35,7 +35,7 @@ class GpuPlot(LinePlot):
     def __init__(self, title: str, group: PlotGroup, *, dense: bool, parent: QWidget | None = None) -> None:
         super().__init__(title, group, unit="% and °C", low=0, high=_HIGHEST, dense=dense, parent=parent)
         self._unread = dense  # True if no readout shows the values
-        self._labelled = False
+        self._labeled = False
         self._scales: tuple[tuple[str, float], ...] = ()  # quantities with lines and their factors
         self._key = ""
         self._limits: tuple[float | None, float | None] = (None, None)
@@ -68,7 +68,7 @@ class GpuPlot(LinePlot):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        if self._labelled != (self.height() >= _LABELLED_FROM):
+        if self._labeled != (self.height() >= _LABELED_FROM):
             self._draw_limits()
 
     def _update_limits(self, each: WatchedGpu) -> None:
@@ -78,20 +78,20 @@ class GpuPlot(LinePlot):
             self._draw_limits()
 
     def _draw_limits(self) -> None:
-        self._labelled = self.height() >= _LABELLED_FROM
-        self.set_thresholds(temperature_thresholds(*self._limits, labelled=self._labelled))
+        self._labeled = self.height() >= _LABELED_FROM
+        self.set_thresholds(temperature_thresholds(*self._limits, labeled=self._labeled))
 
 
 def temperature_thresholds(
-    slowdown_c: float | None, shutdown_c: float | None, *, labelled: bool = True
+    slowdown_c: float | None, shutdown_c: float | None, *, labeled: bool = True
 ) -> list[Threshold]:
     """Return thresholds for a plot at the slowdown and shutdown temperatures of a GPU, if these are known.
 
-    They have no labels if `labelled` is False.
+    They have no labels if `labeled` is False.
     """
     named = (("slows down", slowdown_c, _warning), ("shuts down", shutdown_c, _error))
     known = [(action, limit, color) for action, limit, color in named if limit is not None]
-    return [Threshold(limit, f"{action} {limit:.0f} °C" if labelled else "", color) for action, limit, color in known]
+    return [Threshold(limit, f"{action} {limit:.0f} °C" if labeled else "", color) for action, limit, color in known]
 
 
 def _style(key: str, line: str, scale: float) -> LineStyle:

@@ -20,7 +20,7 @@ _MARK = 10
 
 
 @dataclass(frozen=True)
-class LabelledValue:
+class LabeledValue:
     """Formatted number with a label. `meaning` is its tool tip.
 
     `color` returns the color of the value's line in a graph, or is None if there is no such line.
@@ -43,7 +43,7 @@ class ValueGrid(QWidget):
 
     def __init__(self, max_rows: int | None = None, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.figures: tuple[LabelledValue, ...] = ()
+        self.figures: tuple[LabeledValue, ...] = ()
         self._max_rows = max_rows
         self._faded = False
         self._widest: dict[str, int] = {}
@@ -54,7 +54,7 @@ class ValueGrid(QWidget):
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
 
     @property
-    def visible_figures(self) -> tuple[LabelledValue, ...]:
+    def visible_figures(self) -> tuple[LabeledValue, ...]:
         """Values that fit into the grid."""
         return self.figures[: self._count]
 
@@ -62,7 +62,7 @@ class ValueGrid(QWidget):
     def row_height(self) -> int:
         return self._label_metrics.height() + self._value_metrics.height() + 3
 
-    def show_figures(self, figures: Sequence[LabelledValue], faded: bool = False) -> None:
+    def show_figures(self, figures: Sequence[LabeledValue], faded: bool = False) -> None:
         """Show the values. If `faded`, draw them in gray because they are outdated."""
         now = tuple(figures)
         if now == self.figures and faded == self._faded:
@@ -79,7 +79,7 @@ class ValueGrid(QWidget):
             self._arrange()
             self.update()
 
-    def figure_at(self, point: QPoint) -> LabelledValue | None:
+    def figure_at(self, point: QPoint) -> LabeledValue | None:
         return next((figure for figure, rect in self._placed() if rect.contains(point)), None)
 
     def words(self) -> str:
@@ -152,7 +152,7 @@ class ValueGrid(QWidget):
         self._value_metrics = QFontMetrics(self._value_font)
         self._label_metrics = QFontMetrics(self._label_font)
 
-    def _needed(self, figure: LabelledValue) -> int:
+    def _needed(self, figure: LabeledValue) -> int:
         mark = 0 if figure.color is None else _MARK + 4
         label = mark + self._label_metrics.horizontalAdvance(figure.label)
         return max(label, self._value_metrics.horizontalAdvance(figure.text))
@@ -180,7 +180,7 @@ class ValueGrid(QWidget):
     def _rows(self) -> int:
         return -(-self._count // len(self._columns)) if self._columns else 1
 
-    def _placed(self) -> list[tuple[LabelledValue, QRect]]:
+    def _placed(self) -> list[tuple[LabeledValue, QRect]]:
         lefts = [0, *accumulate(width + GAP for width in self._columns)]
         height = self.row_height
         placed = []

@@ -13,7 +13,7 @@ from PySide6.QtCore import QAbstractItemModel, QModelIndex, QObject, QPersistent
 from PySide6.QtGui import QColor, QFont, QGuiApplication, QIcon, QPainter, QPixmap
 
 from engine.system.format import NOT_KNOWN, duration
-from gui.format import localised, size
+from gui.format import localized, size
 from gui.monitor.processes.process_rows import Key, ProcessRow
 from gui.style import theme
 from gui.style.icons import icon
@@ -50,7 +50,7 @@ class Column:
 
 
 def _percent(value: float | None) -> str:
-    return f"{localised(value)}%" if value is not None else NOT_KNOWN
+    return f"{localized(value)}%" if value is not None else NOT_KNOWN
 
 
 def _running(seconds: int | None) -> str:

@@ -24,7 +24,7 @@ from PySide6.QtWidgets import (
 from engine.contract.devices import Snapshot, device_key, gpu_title
 from engine.system.plain_text import CsvWriter, encodable
 from gui.actions import WITHIN, Action, bind
-from gui.format import localised
+from gui.format import localized
 from gui.monitor.processes.model import (
     COLUMNS,
     COMMAND,
@@ -255,8 +255,8 @@ class ProcessesView(QWidget):
         total = sum(not line.group for line in lines)
         left = [self.rows.line(index) for index in _in_order(self.rows, QModelIndex())]
         visible = sum(line is not None and not line.group for line in left)
-        count_text = "1 process" if total == 1 else f"{localised(total)} processes"
-        self._count.setText(count_text if visible == total else f"{localised(visible)} of {count_text}")
+        count_text = "1 process" if total == 1 else f"{localized(total)} processes"
+        self._count.setText(count_text if visible == total else f"{localized(visible)} of {count_text}")
         self._count.setVisible(total > 0)
         empty = self._empty_text(total, visible)
         self._empty.setText(empty)

@@ -132,7 +132,7 @@ def _by_nvlink(site: Site) -> str:
     if min(counts) == 0 or len(counts) < len(_every_pair(site)):
         return tr(
             "{everyone} are connected by NVLink, but not every pair directly. Every strategy runs well, a pipeline "
-            "best with directly connected neighbours."
+            "best with directly connected neighbors."
         ).format(everyone=everyone)
     how_many = links(counts[0]) if min(counts) == max(counts) else f"{min(counts)} to {links(max(counts))}"
     if len(counts) == 1:

@@ -21,7 +21,7 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
-from gui.format import localised
+from gui.format import localized
 from gui.run.classes.table import class_names
 from gui.style import fills, theme
 from gui.translation import tr
@@ -105,7 +105,7 @@ class ConfusionMatrix(QWidget):
         if not total:
             return tr("No samples of {true}.").format(true=true)
         outcome = "were predicted correctly" if row == column else f"were predicted as {predicted}"
-        return f"Of {localised(total)} {true}, {localised(count)} ({localised(100 * count / total, 1)}%) {outcome}."
+        return f"Of {localized(total)} {true}, {localized(count)} ({localized(100 * count / total, 1)}%) {outcome}."
 
     def describe_mistake(self) -> str:
         """Describe the most common mistake, as in "Most common mistake: rose taken for tulip (12 of 40)".
@@ -119,8 +119,8 @@ class ConfusionMatrix(QWidget):
         return tr("Most common mistake: {true} taken for {predicted} ({count} of {total})").format(
             true=self._names[row],
             predicted=self._names[column],
-            count=localised(int(self._counts[row, column])),
-            total=localised(int(self._counts[row].sum())),
+            count=localized(int(self._counts[row, column])),
+            total=localized(int(self._counts[row].sum())),
         )
 
     def most_confused(self) -> tuple[int, int] | None:

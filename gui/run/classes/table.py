@@ -10,7 +10,7 @@ import numpy as np
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, Qt
 from PySide6.QtWidgets import QHeaderView, QTableView, QWidget
 
-from gui.format import localised
+from gui.format import localized
 from gui.sources.run_series import ClassFigures
 from gui.style import theme
 from gui.translation import tr
@@ -102,7 +102,7 @@ class ClassModel(QAbstractTableModel):
             return self._text(column, value) if column else self.names[row]
         unknown = tr("This class isn't in the split and was never predicted")
         interval = self.interval(row, column)
-        low_high = [localised(100 * bound, 1) for bound in interval or ()]
+        low_high = [localized(100 * bound, 1) for bound in interval or ()]
         bounds = f"95% interval: {low_high[0]} to {low_high[1]}%" if low_high else None
         values: dict[int, object] = {
             VALUE: value,
@@ -117,7 +117,7 @@ class ClassModel(QAbstractTableModel):
     def _text(self, column: int, value: float) -> str:
         if math.isnan(value):
             return "–"
-        return f"{localised(100 * value, 1)}%" if self.is_fraction(column) else localised(value)
+        return f"{localized(100 * value, 1)}%" if self.is_fraction(column) else localized(value)
 
 
 class ClassTable(QTableView):

@@ -11,7 +11,7 @@ from PySide6.QtGui import QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QLineEdit, QSplitter, QStackedWidget, QWidget
 
 from gui.actions import Action
-from gui.format import localised
+from gui.format import localized
 from gui.run.classes.confusion_matrix import ConfusionMatrix
 from gui.run.classes.table import ClassTable, ConfusionCsv, MetricsPerClassCsv
 from gui.run.validation_slider import ValidationSlider
@@ -244,6 +244,6 @@ def _headline(classes: tuple[str, ...], figures: ClassFigures | None) -> str:
     if not ranked:
         return tr("No class has a value for {title}").format(title=title)
     named = [
-        f"{classes[p] if p < len(classes) else f'class {p}'} {localised(100 * v, 1)}%" for v, p in ranked[:_WORST_COUNT]
+        f"{classes[p] if p < len(classes) else f'class {p}'} {localized(100 * v, 1)}%" for v, p in ranked[:_WORST_COUNT]
     ]
     return tr("Lowest {title}: {named}").format(title=title, named=", ".join(named))

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QWidget
 from engine.contract.catalogue import load_catalogue
 from engine.contract.devices import CPU, host_of
 from engine.gpus.quantities import GIB
-from gui.format import localised, milliseconds, size, speed
+from gui.format import localized, milliseconds, size, speed
 from gui.plots.group import AxisKind, PlotGroup
 from gui.plots.line import LineStyle
 from gui.plots.plot import LinePlot
@@ -34,7 +34,7 @@ class RunCharts(QWidget):
         super().__init__(parent)
         self.group = PlotGroup("elapsed", parent=self)
         self.loss = LinePlot(tr("Loss"), self.group)
-        self.accuracy = LinePlot(tr("Accuracy"), self.group, unit="%", scale=100, write=lambda v: f"{localised(v, 1)}%")
+        self.accuracy = LinePlot(tr("Accuracy"), self.group, unit="%", scale=100, write=lambda v: f"{localized(v, 1)}%")
         self.speed = LinePlot(tr("Speed"), self.group, unit="images/s", low=0, write=speed)
         self.times = LinePlot(
             tr("Time per step"), self.group, unit="ms", scale=1000, low=0, write=lambda v: milliseconds(v / 1000)

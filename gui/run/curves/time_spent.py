@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from engine.contract.events import Advice, Part, TimeSpent
 from engine.contract.job import FIELDS
-from gui.format import localised, milliseconds
+from gui.format import localized, milliseconds
 from gui.sources.run_data import RunData
 from gui.style import fills, theme
 from gui.translation import tr
@@ -152,7 +152,7 @@ class _Entry(NamedTuple):
 
 def format_percent(fraction: float) -> str:
     """Format a fraction, as in "46%" or "2.4%"."""
-    return f"{100 * fraction:.0f}%" if fraction >= 0.0995 else f"{localised(100 * fraction, 1)}%"
+    return f"{100 * fraction:.0f}%" if fraction >= 0.0995 else f"{localized(100 * fraction, 1)}%"
 
 
 def describe_part(spent: TimeSpent, part: Part) -> str:

@@ -10,7 +10,7 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QWidget
 
 from engine.contract.inference.evaluation import BoxErrors, Calibration, Evaluation, Interval
-from gui.format import localised
+from gui.format import localized
 from gui.plots.themed import ThemedPlot
 from gui.run.classes.view import ClassFiguresView
 from gui.run.model.widgets import PlainTable, ThresholdRow, UnitPlot, format_interval, format_with_interval
@@ -100,7 +100,7 @@ def _bounds(column: Sequence[Interval | None]) -> Floats:
 
 KINDS = {
     "classification": (tr("Wrong class"), tr("Correct box, wrong class")),
-    "localisation": (tr("Poor box"), tr("Correct class, but too little overlap with the object")),
+    "localization": (tr("Poor box"), tr("Correct class, but too little overlap with the object")),
     "both": (tr("Wrong class and poor box"), tr("Too little overlap with an object of another class")),
     "duplicate": (tr("Duplicate"), tr("Another detection of the object has a higher score")),
     "background": (tr("Background"), tr("Overlaps no object")),
@@ -146,7 +146,7 @@ class BoxErrorsPage(QWidget):
             [
                 (
                     SIZES[each.size],
-                    localised(each.objects),
+                    localized(each.objects),
                     format_with_interval(each.ap),
                     format_with_interval(each.ap50),
                 )
@@ -165,7 +165,7 @@ class BoxErrorsPage(QWidget):
         self.plot.addItem(
             pg.BarGraphItem(x0=0, y=list(range(len(losses))), width=losses, height=0.62, brush=colors.accent, pen=None)
         )
-        ticks = [(index, f"{KINDS[each.kind][0]} ({localised(each.count)})") for index, each in enumerate(self._errors)]
+        ticks = [(index, f"{KINDS[each.kind][0]} ({localized(each.count)})") for index, each in enumerate(self._errors)]
         self.plot.getAxis("left").setTicks([ticks])
         self.plot.setXRange(0, max([*losses, 1.0]) * 1.05, padding=0)
         self.plot.setYRange(-0.5, max(0.5, len(losses) - 0.5), padding=0)
@@ -173,7 +173,7 @@ class BoxErrorsPage(QWidget):
 
 def describe_errors(errors: BoxErrors) -> str:
     """Describe errors, as in "Missed: 34, 12.0 points of AP50"."""
-    return f"{KINDS[errors.kind][0]}: {localised(errors.count)}, {localised(100 * errors.ap_loss, 1)} points of AP50"
+    return f"{KINDS[errors.kind][0]}: {localized(errors.count)}, {localized(100 * errors.ap_loss, 1)} points of AP50"
 
 
 def has_box_errors(evaluation: Evaluation) -> bool:
@@ -208,7 +208,7 @@ class CalibrationPage(QWidget):
             return
         interval = format_interval(calibration.ece)
         self.error.setText(
-            f"Expected calibration error {localised(100 * calibration.ece.value, 1)}%"
+            f"Expected calibration error {localized(100 * calibration.ece.value, 1)}%"
             + (f" ({interval})" if interval else "")
         )
         self.temperature.setText(describe_temperature(calibration))
@@ -237,22 +237,22 @@ def describe_temperature(calibration: Calibration) -> str:
     temperature, before, after = calibration.temperature, calibration.ece_before, calibration.ece_after
     if temperature is None or before is None or after is None:
         return tr("There are too few samples to fit a temperature.")
-    gain = f"lowers the error from {localised(100 * before, 1)} to {localised(100 * after, 1)}%"
+    gain = f"lowers the error from {localized(100 * before, 1)} to {localized(100 * after, 1)}%"
     if after >= before:
         return (
-            f"Dividing the logits by a temperature wouldn't help: the best one, {localised(temperature, 2)}, leaves the error at "
-            f"{localised(100 * after, 1)}% on held-out samples."
+            f"Dividing the logits by a temperature wouldn't help: the best one, {localized(temperature, 2)}, leaves the error at "
+            f"{localized(100 * after, 1)}% on held-out samples."
         )
     verdict = "overconfident" if temperature > 1 else "underconfident"
     return tr(
         "The model is {verdict}: dividing its logits by a temperature of {temperature} {gain} on held-out "
         "samples. Predictions stay the same."
-    ).format(verdict=verdict, temperature=localised(temperature, 2), gain=gain)
+    ).format(verdict=verdict, temperature=localized(temperature, 2), gain=gain)
 
 
 def _describe_bins(calibration: Calibration) -> str:
     parts = [
-        f"confidence {localised(each.low, 2)} to {localised(each.high, 2)}: {100 * each.accuracy:.0f}% of {localised(each.count)} correct"
+        f"confidence {localized(each.low, 2)} to {localized(each.high, 2)}: {100 * each.accuracy:.0f}% of {localized(each.count)} correct"
         for each in calibration.bins
         if each.accuracy is not None
     ]

@@ -12,7 +12,7 @@ from engine.contract.inference.evaluation import Comparison, Difference, McNemar
 from engine.contract.problems import Problem
 from engine.runs.evaluations import compare
 from engine.system.format import listed
-from gui.format import counted, localised
+from gui.format import counted, localized
 from gui.run.model.widgets import PlainTable, evaluation_title, format_value
 from gui.sources.background import describe_error, in_background
 from gui.sources.evaluations import ComparableEvaluation, OpenedEvaluation, comparable_evaluations
@@ -124,7 +124,7 @@ class ComparisonPage(QWidget):
         ):
             button.setVisible(paths is not None)
             button.setEnabled(bool(paths))
-            button.setText(f"Show {localised(len(paths or ()))} that only {evaluation} got right")
+            button.setText(f"Show {localized(len(paths or ()))} that only {evaluation} got right")
 
     def _show_test(self, test: McNemar | None) -> None:
         """Describe the result of McNemar's test, or hide it if there is none."""
@@ -136,7 +136,7 @@ class ComparisonPage(QWidget):
                     "erred equally often, the probability of such a difference would be {p} (McNemar's exact test)."
                 ).format(
                     only_second=counted(test.only_second, "sample"),
-                    only_first=localised(test.only_first),
+                    only_first=localized(test.only_first),
                     p=_format_p(test.p),
                 )
             )
@@ -210,7 +210,7 @@ def _format_difference(value: float | None, percent: bool) -> str:
     """Format a difference, as in "+1.2" points if `percent` is True, or as in "−0.0312". Return a dash for None."""
     if value is None:
         return ""
-    size = localised(100 * abs(value), 1) if percent else localised(abs(value), 4)
+    size = localized(100 * abs(value), 1) if percent else localized(abs(value), 4)
     return f"{'−' if value < 0 else '+'}{size}"
 
 
@@ -231,4 +231,4 @@ def _describe_verdict(differences: Sequence[Difference]) -> str:
 
 
 def _format_p(p: float) -> str:
-    return f"less than {localised(0.001, 3)}" if p < 0.001 else localised(p, 3)
+    return f"less than {localized(0.001, 3)}" if p < 0.001 else localized(p, 3)

@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QPushButton, QWidget
 
 from engine.contract.inference.evaluation import ClassCurves
 from engine.system.format import NOT_KNOWN
-from gui.format import counted, localised
+from gui.format import counted, localized
 from gui.run.model.widgets import PlainTable, ThresholdRow, UnitPlot, format_value, format_with_interval
 from gui.sources.background import describe_error, in_background
 from gui.sources.evaluations import CurvePoints, OpenedEvaluation, Outcomes
@@ -81,7 +81,7 @@ class CurvesPage(QWidget):
         self.about.setText(" · ".join(parts))
         best = curve.best_threshold
         self.best.setEnabled(best is not None)
-        self.best.setText(tr("Best F1") if best is None else tr("Best F1 at {best}").format(best=localised(best, 2)))
+        self.best.setText(tr("Best F1") if best is None else tr("Best F1 at {best}").format(best=localized(best, 2)))
         self.roc.setVisible(not is_pooled)
         for plot in (self.precision, self.roc):
             plot.recolor()
@@ -128,11 +128,11 @@ class CurvesPage(QWidget):
         self.precision.mark(counts.recall, counts.precision)
         self.roc.mark(counts.false_positive_rate, counts.recall)
         name = self.classes.titles.get(self.classes.value(), "")
-        wrong = NOT_KNOWN if counts.false_positives is None else f"{localised(counts.false_positives)} wrong"
-        negatives = NOT_KNOWN if counts.true_negatives is None else f"{localised(counts.true_negatives)} right"
+        wrong = NOT_KNOWN if counts.false_positives is None else f"{localized(counts.false_positives)} wrong"
+        negatives = NOT_KNOWN if counts.true_negatives is None else f"{localized(counts.true_negatives)} right"
         self.counts.show_rows(
             [
-                (name, f"{localised(counts.true_positives)} right", f"{localised(counts.false_negatives)} missed"),
+                (name, f"{localized(counts.true_positives)} right", f"{localized(counts.false_negatives)} missed"),
                 (f"not {name}", wrong, negatives),
             ]
         )

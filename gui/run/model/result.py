@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QStackedWidget, QWidget
 from engine.contract.inference.evaluation import Evaluation
 from engine.contract.problems import Problem
 from engine.system.plain_text import shortened
-from gui.format import counted, localised
+from gui.format import counted, localized
 from gui.run.classes.confusion_matrix import ConfusionMatrix
 from gui.run.model.classes import (
     BoxErrorsPage,
@@ -226,7 +226,7 @@ class SummaryPage(QWidget):
         self.warnings.show_problems(tuple(_warnings(evaluation)))
         self.thresholds.show_rows(
             [
-                (localised(row.threshold, 2), *map(format_value, (row.share, row.precision, row.recall, row.f1)))
+                (localized(row.threshold, 2), *map(format_value, (row.share, row.precision, row.recall, row.f1)))
                 for row in evaluation.thresholds
             ]
         )
@@ -246,7 +246,7 @@ def _warnings(evaluation: Evaluation) -> list[Problem]:
     if evaluation.skipped:
         named = "; ".join(f"{each.path}: {each.reason}" for each in evaluation.skipped[:_MAX_SKIPPED_NAMES])
         more = len(evaluation.skipped) - _MAX_SKIPPED_NAMES
-        rest = f"; and {localised(more)} more" if more > 0 else ""
+        rest = f"; and {localized(more)} more" if more > 0 else ""
         texts.append(
             tr("Skipped {counted}: {named}{rest}.").format(
                 counted=counted(len(evaluation.skipped), "unreadable file"), named=named, rest=rest

@@ -22,7 +22,7 @@ from engine.contract.catalogue import Measure
 from engine.contract.inference.evaluation import Evaluation, Interval
 from engine.system.format import NOT_KNOWN
 from engine.system.plain_text import shortened
-from gui.format import counted, lately, locale, localised
+from gui.format import counted, lately, locale, localized
 from gui.plots.themed import ThemedPlot
 from gui.style import theme
 from gui.translation import tr
@@ -178,7 +178,7 @@ def format_value(value: float | None, percent: bool = True) -> str:
     """Format a metric, as in "93.4%" if `percent` is True, or as in "0.2134". Return a dash for None."""
     if value is None:
         return NOT_KNOWN
-    return f"{localised(100 * value, 1)}%" if percent else localised(value, 4)
+    return f"{localized(100 * value, 1)}%" if percent else localized(value, 4)
 
 
 def format_interval(interval: Interval, percent: bool = True) -> str:
@@ -186,8 +186,8 @@ def format_interval(interval: Interval, percent: bool = True) -> str:
     if interval.low is None or interval.high is None:
         return ""
     if percent:
-        return f"{localised(100 * interval.low, 1)} – {localised(100 * interval.high, 1)}%"
-    return f"{localised(interval.low, 4)} – {localised(interval.high, 4)}"
+        return f"{localized(100 * interval.low, 1)} – {localized(100 * interval.high, 1)}%"
+    return f"{localized(interval.low, 4)} – {localized(interval.high, 4)}"
 
 
 def format_with_interval(interval: Interval | None, percent: bool = True) -> str:

@@ -11,7 +11,7 @@ from PySide6.QtGui import QBrush, QColor, QMouseEvent, QPainter, QPaintEvent, QP
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from engine.contract.events import Action, ScheduleTraced
-from gui.format import localised, milliseconds, significant
+from gui.format import localized, milliseconds, significant
 from gui.plots.axes import round_ticks
 from gui.style import fills, theme
 from gui.titles import SCHEDULES
@@ -41,7 +41,7 @@ def describe(trace: ScheduleTraced, titles: Sequence[str]) -> str:
     """Describe the step for screen readers: its time, and the idle time of each rank."""
     parts = [
         tr("{trace}. Step {step} took {span_s}.").format(
-            trace=headline(trace), step=localised(trace.step), span_s=milliseconds(trace.span_s)
+            trace=headline(trace), step=localized(trace.step), span_s=milliseconds(trace.span_s)
         )
     ]
     for rank, actions in enumerate(trace.ranks):

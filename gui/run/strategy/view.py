@@ -12,7 +12,7 @@ from engine.contract.events import Planned, RanksTimed, RankTimes
 from engine.parallel.cut import stages
 from gui.cut import cut_format
 from gui.cut.diagram import CutDiagram
-from gui.format import localised
+from gui.format import localized
 from gui.run.strategy import schedule
 from gui.run.strategy.schedule import ScheduleDiagram
 from gui.sources.run_data import RunData
@@ -87,7 +87,7 @@ class StrategyView(QWidget):
             return
         devices = _devices(data)[: len(data.trace.ranks)]
         self.schedule.show_trace(data.trace, devices, rank_titles(devices, names))
-        self._diagrams["schedule"].set_headline(f"{schedule.headline(data.trace)}, step {localised(data.trace.step)}")
+        self._diagrams["schedule"].set_headline(f"{schedule.headline(data.trace)}, step {localized(data.trace.step)}")
 
     def _show_ranks(self, data: RunData, names: Mapping[str, str]) -> None:
         if data.rank_times is None:
@@ -96,7 +96,7 @@ class StrategyView(QWidget):
         titles = rank_titles(devices, names)
         self.ranks.show_times(data.rank_times, devices, titles)
         self._diagrams["ranks"].set_headline(
-            f"{ranks_headline(data.rank_times, titles)}, step {localised(data.rank_times.step)}"
+            f"{ranks_headline(data.rank_times, titles)}, step {localized(data.rank_times.step)}"
         )
 
 
@@ -147,7 +147,7 @@ def describe(timed: RanksTimed, titles: Sequence[str]) -> str:
         )
         for rank, times in enumerate(timed.ranks)
     ]
-    return f"{ranks_headline(timed, titles)}. Step {localised(timed.step)}. " + ". ".join(ranks) + "."
+    return f"{ranks_headline(timed, titles)}. Step {localized(timed.step)}. " + ". ".join(ranks) + "."
 
 
 class RankBars(QWidget):
@@ -303,4 +303,4 @@ def _title(rank: int, titles: Sequence[str]) -> str:
 
 
 def _ms(seconds: float) -> str:
-    return localised(1000 * seconds, 1) if seconds < 0.1 else localised(1000 * seconds)
+    return localized(1000 * seconds, 1) if seconds < 0.1 else localized(1000 * seconds)

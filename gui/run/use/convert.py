@@ -29,7 +29,7 @@ from engine.system.decode_errors import NOT_DECODED
 from engine.system.format import duration
 from engine.system.plain_text import shortened
 from gui.actions import Action, bind
-from gui.format import localised, significant, size
+from gui.format import localized, significant, size
 from gui.run.model.widgets import PlainTable
 from gui.run.model_choice import CheckpointEditor, FormGrid
 from gui.sources.background import describe_error, in_background
@@ -274,7 +274,7 @@ def _comparison_row(each: ComparedFile) -> tuple[str, ...]:
     return (
         each.name,
         significant(largest, 2) if largest is not None else "",
-        *(f"{localised(ms, 1)} ms" if ms is not None else "" for ms in (each.milliseconds, each.torch_milliseconds)),
+        *(f"{localized(ms, 1)} ms" if ms is not None else "" for ms in (each.milliseconds, each.torch_milliseconds)),
     )
 
 
@@ -283,9 +283,9 @@ def _metrics_sentence(task: str, each: ComparedFile) -> str:
     if not each.measures:
         return ""
     pairs = ", ".join(
-        f"{measure_words(task, name, value, localised)} (model: {measure_words(task, name, each.torch_measures[name], localised)})"
+        f"{measure_words(task, name, value, localized)} (model: {measure_words(task, name, each.torch_measures[name], localized)})"
         for name, value in each.measures.items()
     )
     return tr("{name} on {samples} validation samples: {pairs}.").format(
-        name=each.name, samples=localised(each.samples), pairs=pairs
+        name=each.name, samples=localized(each.samples), pairs=pairs
     )

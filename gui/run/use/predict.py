@@ -30,7 +30,7 @@ from engine.system.files import MAX_RESULT_BYTES, read_file
 from engine.system.format import duration
 from engine.system.plain_text import shortened
 from gui.actions import WITHIN, Action, bind
-from gui.format import counted, localised, speed
+from gui.format import counted, localized, speed
 from gui.run.model_choice import CheckpointEditor, DevicesEditor, FormGrid
 from gui.run.predictions.image_pane import ImagePane, Zoom
 from gui.sources.background import describe_error, in_background
@@ -335,7 +335,7 @@ def _skipped(predicted: Predicted) -> list[Problem]:
         return []
     named = "; ".join(f"{each.path}: {each.reason}" for each in predicted.skipped[:_MAX_SKIPPED_NAMES])
     more = predicted.skipped_count - min(_MAX_SKIPPED_NAMES, len(predicted.skipped))
-    rest = f"; and {localised(more)} more" if more else ""
+    rest = f"; and {localized(more)} more" if more else ""
     return [
         Problem(
             "",

@@ -62,7 +62,7 @@ def test_choose_model_asks_no_server_unless_the_answer_matters() -> None:
     assert on_cpu.asked == with_file.asked == []
 
 
-def test_choose_model_honours_the_users_ban_on_downloads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_choose_model_honors_the_users_ban_on_downloads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     disk = FixedDisk(reachable=True)
     choice = choose_model(task("segmentation"), CATALOGUE, disk, uses_gpu=True)

@@ -74,7 +74,7 @@ def test_weights_of_models_are_known_without_torch(fields: dict[str, object], so
     assert [problem.severity for problem in unknown] == ([] if source is not None else ["error"])
 
 
-def test_weights_line_of_local_weights_has_licence_and_size() -> None:
+def test_weights_line_of_local_weights_has_license_and_size() -> None:
     given = job(**RESNET)
     store_weights(given)
     assert problems_of(given) == []
@@ -91,12 +91,12 @@ def test_weights_line_estimates_the_download_size(monkeypatch: pytest.MonkeyPatc
     assert line == "Weights: timm/starnet_s1.in1k, Apache-2.0, about 10.9 MiB, will be downloaded"
     line = weights_line(job(model="resnet50", pretrained=False), CATALOGUE, RealDisk())
     assert line == (
-        "Weights: resnet50-11ad3fa6.pth from download.pytorch.org, licence not stated, 97.8 MiB, not on this machine"
+        "Weights: resnet50-11ad3fa6.pth from download.pytorch.org, license not stated, 97.8 MiB, not on this machine"
     )
     assert weights_line(job(model="mnist_cnn"), CATALOGUE, RealDisk()) == "No pretrained weights"
 
 
-def test_non_commercial_licence_is_a_warning() -> None:
+def test_non_commercial_license_is_a_warning() -> None:
     given = job(model="timm:convnextv2_atto")
     store_weights(given)
     (problem,) = problems_of(given)

@@ -12,13 +12,13 @@ import pytest
 from engine.cli import evaluate
 from engine.runs.evaluations import compare, evaluations_of, mcnemar_test
 from tests.engine.cli.terminal import footplate
-from tests.support.trained_runs import make_colours, train
+from tests.support.trained_runs import make_colors, train
 from tests.support.worker_group import Forker
 
 
 def test_evaluate_prints_and_saves_the_result(forker: Forker, tmp_path: Path) -> None:
     run = train(forker, tmp_path, "classification").run
-    folder = make_colours(tmp_path / "other", {"test": 3})
+    folder = make_colors(tmp_path / "other", {"test": 3})
     broken = folder / "test" / "red" / "=broken.png"
     broken.write_bytes(b"not an image")
     table = tmp_path / "measures.csv"

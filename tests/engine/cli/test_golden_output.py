@@ -180,7 +180,7 @@ def evaluation(folder: Path, wrong: tuple[int, ...] = (1, 4, 5)) -> Path:
 
 def make_runs() -> None:
     trees = a_run(8, name="trees")
-    change_notes(trees.path, tags=("paper", "v2"), favourite=True)
+    change_notes(trees.path, tags=("paper", "v2"), favorite=True)
     a_run(12, "failed", name="flowers", cause="a fault", model="resnet50", devices=("cpu", "cpu"), strategy="ddp")
 
 

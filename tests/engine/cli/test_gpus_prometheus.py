@@ -93,8 +93,8 @@ def test_exposition_labels_mig_instances() -> None:
     parent = busy_gpu(2)
     parts = [instance(parent, number, memory_used_bytes=GIB) for number in (1, 5)]
     shared = Mig(parent_uuid=parent.uuid, gpu_instance=5, compute_instance=1, profile="1c.2g.35gb")
-    neighbour = gpu(2, mig=shared, memory_used_bytes=GIB)
-    samples = scraped(machine(parent, *parts, neighbour))["DCGM_FI_DEV_FB_USED"]
+    neighbor = gpu(2, mig=shared, memory_used_bytes=GIB)
+    samples = scraped(machine(parent, *parts, neighbor))["DCGM_FI_DEV_FB_USED"]
     assert [sample.labels["UUID"] for sample in samples] == ["GPU-2"] * 4
     assert [sample.labels.get("GPU_I_ID") for sample in samples] == [None, "1", "5", "5"]
     assert samples[1].labels["GPU_I_PROFILE"] == "1g.18gb"

@@ -59,7 +59,7 @@ def test_runs_without_runs_hints_at_train() -> None:
 
 def test_runs_lists_notes_and_tags() -> None:
     run = a_run(8, name="before")
-    change_notes(run.path, name="after", tags=("paper", "v2"), favourite=True, text="0.1 was too much")
+    change_notes(run.path, name="after", tags=("paper", "v2"), favorite=True, text="0.1 was too much")
     a_run(8, "failed", name="other", cause="a fault")
     listed = footplate_here("runs").out.splitlines()
     assert listed[0].split()[-1] == "TAGS"

@@ -80,7 +80,7 @@ def test_builtin_recipes_make_valid_jobs_for_all_models(
             assert job is not None
             warnings = problems(job, CATALOGUE, report=found, disk=disk)
             assert errors(warnings) == [], (recipe.id, model.id)
-            # A recipe sets no idle fields; the only warnings are about licences.
+            # A recipe sets no idle fields; the only warnings are about licenses.
             allowed = (
                 {"pretrained"} if job.model.pretrained else {"freeze_epochs"} if recipe.id == "linear-probe" else set()
             )

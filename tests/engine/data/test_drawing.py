@@ -20,10 +20,10 @@ def test_mask_legend_matches_overlay() -> None:
     overlaid = overlay_mask(image, plane)
     legend = mask_legend(NAMES)
     assert [entry.name for entry in legend] == list(NAMES)
-    assert legend[0].colour == ""
+    assert legend[0].color == ""
     assert overlaid[0, 0].tolist() == overlaid[1, 1].tolist() == [90] * 3
     for (row, column), number in (((0, 1), 1), ((0, 2), 2), ((1, 0), 3)):
-        assert overlaid[row, column].tolist() == [45 + level // 2 for level in rgb(legend[number].colour)]
+        assert overlaid[row, column].tolist() == [45 + level // 2 for level in rgb(legend[number].color)]
 
 
 def test_frame_legend_matches_frames() -> None:
@@ -31,8 +31,8 @@ def test_frame_legend_matches_frames() -> None:
     legend = frame_legend(NAMES)
     for number, entry in enumerate(legend):
         drawn = draw_boxes(image, np.array([[2.0, 2.0, 9.0, 9.0]]), [number])
-        assert drawn[2, 2].tolist() == rgb(entry.colour)
-    assert len({entry.colour for entry in legend}) == len(NAMES)
+        assert drawn[2, 2].tolist() == rgb(entry.color)
+    assert len({entry.color for entry in legend}) == len(NAMES)
 
 
 def test_frames_and_labels_scale_with_image() -> None:

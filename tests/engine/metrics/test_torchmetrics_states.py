@@ -24,7 +24,7 @@ def classes() -> Any:
 
 @pytest.mark.filterwarnings("ignore:Metric `SpearmanCorrcoef` will save all targets")
 @pytest.mark.parametrize(
-    ("make", "labelled"),
+    ("make", "labeled"),
     [
         pytest.param(lambda: MulticlassF1Score(CLASSES), True, id="sums"),
         pytest.param(lambda: MulticlassAUROC(CLASSES), True, id="lists of batches"),
@@ -42,7 +42,7 @@ def classes() -> Any:
     ids=["uneven", "one rank", "the last rank"],
 )
 def test_uneven_ranks_join_their_states(
-    make: Callable[[], Any], labelled: bool, batches: tuple[tuple[int, ...], ...]
+    make: Callable[[], Any], labeled: bool, batches: tuple[tuple[int, ...], ...]
 ) -> None:
     draw = torch.Generator().manual_seed(0)
     single, ranks = make(), [make() for _ in batches]
@@ -54,7 +54,7 @@ def test_uneven_ranks_join_their_states(
             for size in sizes:
                 outputs = torch.randn(size, CLASSES, generator=draw)
                 targets = torch.randint(CLASSES, (size,), generator=draw)
-                given = (outputs, targets) if labelled else (outputs[:, 0], outputs[:, 0] + outputs[:, 1])
+                given = (outputs, targets) if labeled else (outputs[:, 0], outputs[:, 0] + outputs[:, 1])
                 metric.update(*given)
                 single.update(*given)
         states = pickle.loads(pickle.dumps([states_of(metric) for metric in ranks]))

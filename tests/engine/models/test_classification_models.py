@@ -175,12 +175,12 @@ def test_pretrained_weights_get_a_new_head(cached: dict[str, Tensor]) -> None:
 
 
 def test_gray_image_equals_its_color_copy(cached: dict[str, Tensor]) -> None:
-    colour = TASK.build_model(Job.from_fields(model="resnet18", pretrained=True), 5, 3).eval()
-    grey = TASK.build_model(Job.from_fields(model="resnet18", pretrained=True), 5, 1).eval()
-    grey.load_state_dict({"fc.weight": colour.fc.weight, "fc.bias": colour.fc.bias}, strict=False)
+    color = TASK.build_model(Job.from_fields(model="resnet18", pretrained=True), 5, 3).eval()
+    gray = TASK.build_model(Job.from_fields(model="resnet18", pretrained=True), 5, 1).eval()
+    gray.load_state_dict({"fc.weight": color.fc.weight, "fc.bias": color.fc.bias}, strict=False)
     image = torch.rand(2, 1, 64, 64)
     with torch.no_grad():
-        torch.testing.assert_close(grey(image), colour(image.expand(2, 3, 64, 64)), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(gray(image), color(image.expand(2, 3, 64, 64)), rtol=1e-4, atol=1e-4)
 
 
 def test_missing_weights_offer_alternatives(empty_cache: Path) -> None:

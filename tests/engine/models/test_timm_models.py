@@ -48,7 +48,7 @@ def test_any_timm_model_loads_by_name(tmp_path: Path) -> None:
     inputs = torch.rand(2, 3, 64, 64)
     torch.testing.assert_close(built(inputs), plain.eval()(inputs))
     assert TASK.image_size(job) == plain.default_cfg["input_size"][1]
-    assert TASK.normalisation(job, 3) == (plain.default_cfg["mean"], plain.default_cfg["std"])
+    assert TASK.normalization(job, 3) == (plain.default_cfg["mean"], plain.default_cfg["std"])
     other = TASK.build_model(job, 9, 1)  # has a new head, and a first layer for one channel
     assert other(inputs[:, :1]).shape == (2, 9)
 
@@ -69,9 +69,9 @@ def test_timm_weights_come_from_the_hub_cache() -> None:
     inputs = torch.rand(2, 3, 64, 64)
     torch.testing.assert_close(TASK.build_model(job, 1000, 3).eval()(inputs), plain(inputs))
     other = TASK.build_model(job, 2, 1).eval()
-    grey = inputs[:, :1]
-    features = plain.forward_features(grey.expand(2, 3, 64, 64))
-    torch.testing.assert_close(other.forward_features(grey), features, rtol=1e-4, atol=1e-4)
+    gray = inputs[:, :1]
+    features = plain.forward_features(gray.expand(2, 3, 64, 64))
+    torch.testing.assert_close(other.forward_features(gray), features, rtol=1e-4, atol=1e-4)
 
 
 def test_position_embeddings_are_resampled() -> None:
@@ -92,7 +92,7 @@ def test_weights_tag_is_respected() -> None:
     )
     assert default is not None
     assert other is not None
-    assert (default.repository, default.licence) == (
+    assert (default.repository, default.license) == (
         "timm/vit_base_patch16_224.augreg2_in21k_ft_in1k",
         "apache-2.0",
     )

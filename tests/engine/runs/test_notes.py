@@ -18,14 +18,14 @@ def test_notes_leave_log_and_job_unchanged() -> None:
     run = a_run(8, name="first")
     before = (run.job_file.read_bytes(), run.events_file.read_bytes())
     change_notes(run.path, name="  the   best ", tags=("paper",))
-    change_notes(run.path, text="0.1 was too much", favourite=True)
+    change_notes(run.path, text="0.1 was too much", favorite=True)
     assert read_notes(run.path) == RunNotes(
-        name="the best", tags=("paper",), text="0.1 was too much", favourite=True, set_aside=False
+        name="the best", tags=("paper",), text="0.1 was too much", favorite=True, set_aside=False
     )
     assert (run.job_file.read_bytes(), run.events_file.read_bytes()) == before
     summary = run.summary()
     assert summary is not None
-    assert (summary.name, summary.tags, summary.notes, summary.favourite) == (
+    assert (summary.name, summary.tags, summary.notes, summary.favorite) == (
         "the best", ("paper",), "0.1 was too much", True,
     )  # fmt: skip
 
@@ -52,8 +52,8 @@ def test_damaged_notes_are_ignored_and_overwritten(content: bytes) -> None:
     (run.path / FILE).write_bytes(content)
     assert read_notes(run.path) == RunNotes()
     assert run.summary() is not None
-    assert change_notes(run.path, favourite=True).favourite
-    assert read_notes(run.path).favourite
+    assert change_notes(run.path, favorite=True).favorite
+    assert read_notes(run.path).favorite
 
 
 def test_reader_never_sees_partial_notes() -> None:

@@ -41,24 +41,24 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-class Centred(nn.Module):
+class Centered(nn.Module):
     def __init__(self, num_classes):
         super().__init__()
         self.layer = nn.Linear(768, num_classes)
-        self.register_buffer("centre", torch.zeros(768))
+        self.register_buffer("center", torch.zeros(768))
 
     def forward(self, x):
         x = x.flatten(1)
         if self.training:
             if dist.is_initialized():
-                everyones = [torch.empty_like(self.centre) for _ in range(dist.get_world_size())]
-                dist.all_gather(everyones, self.centre)
+                everyones = [torch.empty_like(self.center) for _ in range(dist.get_world_size())]
+                dist.all_gather(everyones, self.center)
                 assert all(torch.equal(one, everyones[0]) for one in everyones)
-            self.centre = self.centre * 0.9 + x.detach().mean(0) * 0.1
-        return self.layer(x - self.centre)
+            self.center = self.center * 0.9 + x.detach().mean(0) * 0.1
+        return self.layer(x - self.center)
 
 def build_model(num_classes):
-    return Centred(num_classes)
+    return Centered(num_classes)
 """
 
 # Its gradients overflow in fp16 with the initial loss scales.
@@ -169,7 +169,7 @@ def test_compressed_gradients_only_round(job: Make, start: Start, model_file: Wr
 
 def test_buffers_are_broadcast_from_rank_0(job: Make, start: Start, model_file: Write) -> None:
     group = start(job(2, strategy="ddp", **model_file(MOVING)), every_step=True).completed()
-    assert group.checkpoint()["model"]["centre"].abs().max() > 0
+    assert group.checkpoint()["model"]["center"].abs().max() > 0
 
 
 def test_slow_rank_gets_smaller_share(job: Make, start: Start, model_file: Write) -> None:

@@ -18,8 +18,8 @@ def start() -> Iterator[Start]:
     """
     started: list[Supervised] = []
 
-    def starter(behaviour: str, world_size: int = 1, *arguments: str, **fields: Any) -> Supervised:
-        started.append(Supervised(behaviour, world_size, *arguments, **fields))
+    def starter(behavior: str, world_size: int = 1, *arguments: str, **fields: Any) -> Supervised:
+        started.append(Supervised(behavior, world_size, *arguments, **fields))
         return started[-1]
 
     yield starter

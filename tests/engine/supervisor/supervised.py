@@ -47,9 +47,9 @@ class Supervised:
     It restarts workers only if the job's `fields` permit it.
     """
 
-    def __init__(self, behaviour: str, world_size: int, *arguments: str, **fields: Any) -> None:
+    def __init__(self, behavior: str, world_size: int, *arguments: str, **fields: Any) -> None:
         strategy = "ddp" if world_size > 1 else "single"
-        values = {"name": behaviour, "strategy": strategy, "devices": ("cpu",) * world_size, "restarts": 0}
+        values = {"name": behavior, "strategy": strategy, "devices": ("cpu",) * world_size, "restarts": 0}
         self.run: RunFolder = create_run(Job.from_fields(**(values | fields)))
         self.arguments = arguments
         self.process = self.start()

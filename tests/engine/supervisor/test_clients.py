@@ -149,7 +149,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
         (b"[" * 4_000 + b"\n", "invalid message"),
         (b'{"type":"stop"}\n', "must be a hello"),
         (b'{"type":"hello","protocol":99}\n', "protocol version 99"),
-        (b'{"type":"hello","colour":"red"}\n', "colour"),
+        (b'{"type":"hello","color":"red"}\n', "color"),
         (b'{"type":"hello","from_n":"one"}\n', "from_n"),
         (HELLO + HELLO, "second hello"),
         (HELLO + b'{"type":"explode"}\n', "explode"),

@@ -124,9 +124,9 @@ def test_checkpoint_of_the_same_step_keeps_the_restart_count(start: Start) -> No
     assert len(of_kind(Failed, logged)) == 1
 
 
-@pytest.mark.parametrize("behaviour", ["mistake", "not_finite 1"])
-def test_reproducible_failure_is_not_retried(start: Start, behaviour: str) -> None:
-    logged = start(behaviour, 2, restarts=3).wait()
+@pytest.mark.parametrize("behavior", ["mistake", "not_finite 1"])
+def test_reproducible_failure_is_not_retried(start: Start, behavior: str) -> None:
+    logged = start(behavior, 2, restarts=3).wait()
     assert restarts(logged) == []
     assert len(of_kind(Failed, logged)) == 1
 

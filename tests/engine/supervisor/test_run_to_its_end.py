@@ -143,7 +143,7 @@ def test_silent_worker_is_reported_once(start: Start) -> None:
 
 
 @pytest.mark.parametrize(
-    ("behaviour", "keywords"),
+    ("behavior", "keywords"),
     [
         ("exit 3", ["Rank 1", "exited with code 3", "worker-1.log", "the last words"]),
         ("raise", ["Rank 1", "ValueError: a fault of mine"]),
@@ -151,8 +151,8 @@ def test_silent_worker_is_reported_once(start: Start) -> None:
         ("garbage", ["sent an invalid message"]),
     ],
 )
-def test_failed_worker_fails_the_run_with_a_cause(start: Start, behaviour: str, keywords: list[str]) -> None:
-    supervised = start(behaviour, 2)
+def test_failed_worker_fails_the_run_with_a_cause(start: Start, behavior: str, keywords: list[str]) -> None:
+    supervised = start(behavior, 2)
     logged = supervised.wait()
     assert supervised.process.returncode == 1
     assert supervised.run.state() == "failed"

@@ -97,14 +97,14 @@ def step_metrics(step: int) -> StepMetrics:
     )
 
 
-def run(spec: WorkerSpec, channel: socket.socket) -> int:  # noqa: PLR0912  (a case per behaviour)
-    behaviour, _, number = spec.job.name.partition(" ")
+def run(spec: WorkerSpec, channel: socket.socket) -> int:  # noqa: PLR0912  (a case per behavior)
+    behavior, _, number = spec.job.name.partition(" ")
     tiny = Tiny(spec, channel)
     checkpoint = Path(spec.job.checkpoints.resume_from).name or "nothing"
     print(f"rank {spec.rank} of {spec.world_size} begins from {checkpoint}, past step {spec.skip_to}", flush=True)
     tiny.send(EpochStarted(epoch=1))
     stopped = False
-    match behaviour:
+    match behavior:
         case "train":
             stopped = tiny.train(int(number))
         case "forever":
@@ -142,7 +142,7 @@ def run(spec: WorkerSpec, channel: socket.socket) -> int:  # noqa: PLR0912  (a c
                 stopped = tiny.train(1, 0.01)
             stopped = stopped or tiny.train(20, 0.005)
         case "save_and_die" | "save_the_same_and_die" if tiny.attempt <= int(number):
-            tiny.save(tiny.attempt if behaviour == "save_and_die" else 1)
+            tiny.save(tiny.attempt if behavior == "save_and_die" else 1)
             os.kill(os.getpid(), signal.SIGKILL)
         case "memory" if (spec.job.parallel.microbatches or spec.job.training.accumulation) < int(number):
             return tiny.fail("out_of_memory", 1)

@@ -161,14 +161,14 @@ def test_image_size_defaults_to_the_models(model: str, size: int) -> None:
     ],
 )
 def test_normalization_matches_the_weights(model: str, mean: float) -> None:
-    means, stds = TASK.normalisation(Job.from_fields(model=model), 3)
+    means, stds = TASK.normalization(Job.from_fields(model=model), 3)
     assert (len(means), len(stds), means[0]) == (3, 3, mean)
-    grey_mean, grey_std = TASK.normalisation(Job.from_fields(model=model), 1)
+    gray_mean, gray_std = TASK.normalization(Job.from_fields(model=model), 1)
     if model == "mnist_cnn":
-        assert (grey_mean, grey_std) == ((0.1307,), (0.3081,))
+        assert (gray_mean, gray_std) == ((0.1307,), (0.3081,))
     else:
-        assert grey_mean[0] == pytest.approx(sum(means) / 3)
-        assert grey_std[0] == pytest.approx(sum(stds) / 3)
+        assert gray_mean[0] == pytest.approx(sum(means) / 3)
+        assert gray_std[0] == pytest.approx(sum(stds) / 3)
 
 
 def test_inception_input_matches_its_weights() -> None:
@@ -179,6 +179,6 @@ def test_inception_input_matches_its_weights() -> None:
     image = torch.rand(1, 3, 8, 8)
     imagenet = (image - torch.tensor(transforms.mean)[:, None, None]) / torch.tensor(transforms.std)[:, None, None]
     means, stds = (
-        torch.tensor(each)[:, None, None] for each in TASK.normalisation(Job.from_fields(model="inception_v3"), 3)
+        torch.tensor(each)[:, None, None] for each in TASK.normalization(Job.from_fields(model="inception_v3"), 3)
     )
     torch.testing.assert_close(theirs._transform_input(imagenet), (image - means) / stds)

@@ -182,7 +182,7 @@ def test_transform_draws_depend_on_seed_rank_and_batch(things: Path, tmp_path: P
         ("marks.sum(1, keepdim=True)", "(marks,)[1]", r"mine\.py, line {line}, fails on inputs of .*: IndexError"),
         ("[:, 0]", "", r"mine\.py: loss returns a tensor of \[2, 1\]; expected one loss per sample, \[2\]"),
         (".float()], 1)", ".float()], 0)", r"mine\.py: measure returns a tensor of \[4, 1\]; expected one row per sample"),
-        (", (outputs.round() == targets).float()], 1)", "], 1)", "summarise returns 1 values for 2 metrics"),
+        (", (outputs.round() == targets).float()], 1)", "], 1)", "summarize returns 1 values for 2 metrics"),
         ('"counts.csv"', '"table.csv"', r"mine\.py, line {line}, fails in datasets: FileNotFoundError"),
         ("return CountedImages(folder, rows[val_count:]), ", "return ", "datasets returns a CountedImages, not two SampleSets"),
         ("rows[:val_count])", "[])", r"mine\.py finds no samples for validation in"),
@@ -254,7 +254,7 @@ def test_folder_of_known_format_needs_no_datasets(tmp_path: Path) -> None:
     file.write_text(BRIGHTNESS)
     job = custom_job(tmp_path / "data", file)
     assert TASK.splits(job).classes == ("ant", "bee")
-    assert (TASK.image_size(job), TASK.normalisation(job, 3)) == (32, ((0.5,) * 3, (0.25,) * 3))
+    assert (TASK.image_size(job), TASK.normalization(job, 3)) == (32, ((0.5,) * 3, (0.25,) * 3))
     assert TASK.build_model(job, 2, 3)(torch.zeros(4, 3, 32, 32)).shape == (4, 2)
     assert TASK.finish(job, RandomStreams(0), rank=0) is None
     objective = TASK.objective(job, DatasetInfo(("ant", "bee"), 3))

@@ -186,7 +186,7 @@ def test_detector_on_encoder_works_as_plain_torchvision_model(name: str) -> None
     plain.load_state_dict(trained.state_dict())
     for detector in (trained, plain):
         getattr(detector, "roi_heads", detector).score_thresh = 0.0
-    mean, std = (torch.tensor(values)[:, None, None] for values in task.normalisation(job(model=name), 3))
+    mean, std = (torch.tensor(values)[:, None, None] for values in task.normalization(job(model=name), 3))
     images = torch.rand(2, 3, 64, 64)
     with torch.no_grad():
         outputs, expected = trained((images - mean) / std), plain(list(images))

@@ -60,7 +60,7 @@ def errors(
 @pytest.mark.parametrize(
     ("wrong", "kind"),
     [
-        ((box(206), 1, 0.8), "localisation"),  # IoU 0.25 with the object at 200
+        ((box(206), 1, 0.8), "localization"),  # IoU 0.25 with the object at 200
         ((box(200), 0, 0.8), "classification"),
         ((box(206), 0, 0.8), "both"),
         ((box(1), 0, 0.8), "duplicate"),  # of the object at 0, which is detected
@@ -71,12 +71,12 @@ def test_error_kinds_are_classified(wrong: tuple[list[float], int, float], kind:
     found, kinds = errors([(box(0), 0, 0.9), (box(100), 0, 0.7), wrong])
     assert sorted(kinds) == sorted(["right", "right", kind])
     assert {name: count for name, (count, _) in found.items() if count} == (
-        {kind: 1} if kind in ("localisation", "classification") else {kind: 1, "missed": 1}
+        {kind: 1} if kind in ("localization", "classification") else {kind: 1, "missed": 1}
     )
     # Both objects of class 0 are detected; a wrong detection between them lowers its precision.
     of_class_0 = (51 + 50 * (2 / 3)) / 101 if wrong[1] == 0 else 1.0
     base = of_class_0 / 2
-    mended = {"localisation": 1.0, "classification": 1.0}.get(kind, 0.5)
+    mended = {"localization": 1.0, "classification": 1.0}.get(kind, 0.5)
     assert found[kind][1] == pytest.approx(mended - base, abs=1e-9)
 
 
@@ -89,6 +89,6 @@ def test_missed_objects_cost_recall() -> None:
 
 def test_most_confident_error_per_object_is_corrected() -> None:
     found, kinds = errors([(box(206), 1, 0.8), (box(207), 1, 0.7), (box(200), 0, 0.9)])
-    assert sorted(kinds) == ["classification", "localisation", "localisation"]
+    assert sorted(kinds) == ["classification", "localization", "localization"]
     assert found["classification"] == (1, pytest.approx(0.5, abs=1e-9))
-    assert found["localisation"][1] == 0  # the object is matched with the detection of higher score
+    assert found["localization"][1] == 0  # the object is matched with the detection of higher score

@@ -181,11 +181,11 @@ def test_timm_weights_load_into_the_encoder(tmp_path: Path) -> None:
     inputs = torch.rand(1, 3, 64, 64)
     encoder = TASK.build_model(job, CLASSES, 3).get_submodule("encoder").eval()
     torch.testing.assert_close(encoder(inputs)[-1], features(inputs, classifier))
-    grey = TASK.build_model(job, CLASSES, 1).get_submodule("encoder").eval()
+    gray = TASK.build_model(job, CLASSES, 1).get_submodule("encoder").eval()
     expected = features(inputs[:, :1].expand(1, 3, 64, 64), classifier)
-    torch.testing.assert_close(grey(inputs[:, :1])[-1], expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(gray(inputs[:, :1])[-1], expected, rtol=1e-4, atol=1e-4)
     # The normalization with which its weights were trained.
-    assert TASK.normalisation(job, 3) == ((0.5,) * 3, (0.5,) * 3)
+    assert TASK.normalization(job, 3) == ((0.5,) * 3, (0.5,) * 3)
     other = Job.from_fields(**fields, encoder="tu-mobilenetv3_small_050", weights_file=file)  # type: ignore[arg-type]
     with pytest.raises(TaskError, match="does not fit the model") as error:
         TASK.build_model(other, CLASSES, 3)

@@ -100,11 +100,11 @@ def test_model_on_encoder_loads_a_file_of_the_full_model(task: str, model: str, 
 
 
 @pytest.mark.parametrize(("task", "model", "other"), [(*ON_ENCODER[0], "hed"), (*ON_ENCODER[1], "hourglass_mtl")])
-def test_normalisation_follows_the_encoder_of_models_that_have_one(task: str, model: str, other: str) -> None:
+def test_normalization_follows_the_encoder_of_models_that_have_one(task: str, model: str, other: str) -> None:
     lite = job(task, model=model, encoder="tu-tf_efficientnet_lite0")
     for channels in (1, 3, 5):
-        assert TASKS[task].normalisation(lite, channels) == ((0.5,) * channels, (0.5,) * channels)
-    assert TASKS[task].normalisation(lite.with_fields(model=other), 3) == IMAGENET
+        assert TASKS[task].normalization(lite, channels) == ((0.5,) * channels, (0.5,) * channels)
+    assert TASKS[task].normalization(lite.with_fields(model=other), 3) == IMAGENET
 
 
 @pytest.mark.parametrize(

@@ -92,11 +92,11 @@ def test_segmentation_accepts_bands(tmp_path: Path) -> None:
 @pytest.mark.parametrize("channels", [2, 4, 5, 8])
 def test_pretrained_weights_adapt_to_channels(channels: int) -> None:
     torch.manual_seed(0)
-    colour = torch.nn.Sequential(torch.nn.Conv2d(3, 6, 3))
+    color = torch.nn.Sequential(torch.nn.Conv2d(3, 6, 3))
     wide = torch.nn.Sequential(torch.nn.Conv2d(3, 6, 3))
     assert adapt_first_conv(wide, channels)
-    assert wide[0].weight.std().item() == pytest.approx(colour[0].weight.std().item(), rel=0.3)  # type: ignore[operator]
-    wide.load_state_dict({"0.weight": match_channels(colour[0].weight, channels), "0.bias": colour[0].bias})  # type: ignore[arg-type]
-    grey = torch.rand(2, 1, 8, 8)
-    expected = colour(grey.expand(2, 3, 8, 8))
-    torch.testing.assert_close(wide(grey.expand(2, channels, 8, 8)), expected, rtol=1e-4, atol=1e-5)
+    assert wide[0].weight.std().item() == pytest.approx(color[0].weight.std().item(), rel=0.3)  # type: ignore[operator]
+    wide.load_state_dict({"0.weight": match_channels(color[0].weight, channels), "0.bias": color[0].bias})  # type: ignore[arg-type]
+    gray = torch.rand(2, 1, 8, 8)
+    expected = color(gray.expand(2, 3, 8, 8))
+    torch.testing.assert_close(wide(gray.expand(2, channels, 8, 8)), expected, rtol=1e-4, atol=1e-5)

@@ -10,7 +10,7 @@ import pytest
 
 from engine.contract.events import ClassMeasures, Planned, Predicted, Validation
 from tests.engine.training.task_jobs import task_job
-from tests.support.trained_runs import LABELS, make_labelled
+from tests.support.trained_runs import LABELS, make_labeled
 from tests.support.worker_group import WorkerGroup
 
 Start = Callable[..., WorkerGroup]
@@ -20,7 +20,7 @@ job = partial(task_job, task="multilabel", model="mnist_cnn", image_size=16, bat
 
 @pytest.fixture(scope="module")
 def lights(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_labelled(tmp_path_factory.mktemp("lights"), {"train": 60, "val": 21})
+    return make_labeled(tmp_path_factory.mktemp("lights"), {"train": 60, "val": 21})
 
 
 def test_multilabel_learns_each_label(start: Start, lights: Path) -> None:

@@ -123,8 +123,8 @@ def test_about_lists_installed_packages_with_licenses() -> None:
     found = {package.name.lower(): package for package in packages()}
     assert next(iter(found)) == "footplate"
     assert {"torch", "msgspec", "pyside6_essentials"} <= set(found)
-    assert "BSD" in found["msgspec"].licence
-    assert sum(bool(package.licence) for package in found.values()) > len(found) // 2
+    assert "BSD" in found["msgspec"].license
+    assert sum(bool(package.license) for package in found.values()) > len(found) // 2
 
 
 @pytest.mark.long

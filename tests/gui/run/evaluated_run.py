@@ -15,7 +15,7 @@ from engine.runs.folder import RunFolder, create_run
 from tests.gui.sources.written_runs import job, story, write
 
 CLASSES = ("ash", "birch", "cedar")
-LEGEND = tuple(LegendEntry(name, colour) for name, colour in zip(CLASSES, ("", "#ff0000", "#00ff00"), strict=True))
+LEGEND = tuple(LegendEntry(name, color) for name, color in zip(CLASSES, ("", "#ff0000", "#00ff00"), strict=True))
 SAMPLES = 3
 CONFUSION = ((6, 2, 0), (1, 9, 0), (0, 0, 0))
 

@@ -38,10 +38,10 @@ def test_filter_bar_clears_all_filters(filters: FilterBar, qtbot: QtBot) -> None
     filters.model.setCurrentIndex(1)
     filters.strategy.setCurrentIndex(1)
     filters.period.setCurrentText("Last 7 days")
-    filters.favourites.click()
+    filters.favorites.click()
     current = filters.run_filter()
     assert (current.text, current.state, current.model, current.strategy) == ("flowers", "failed", "resnet18", "single")
-    assert current.favourites
+    assert current.favorites
     with qtbot.waitSignal(filters.changed):
         filters.clear.click()
     assert filters.run_filter() == RunFilter()
@@ -50,7 +50,7 @@ def test_filter_bar_clears_all_filters(filters: FilterBar, qtbot: QtBot) -> None
 def test_filter_bar_shows_interrupted_only(filters: FilterBar) -> None:
     filters.set_runs(runs("interrupted", "failed"))
     filters.text.setText("flowers")
-    filters.favourites.click()
+    filters.favorites.click()
     filters.show_interrupted()
     assert filters.run_filter() == RunFilter(state="interrupted")
 

@@ -117,10 +117,10 @@ def test_details_keep_typed_notes_on_refresh(page: RunsPage, refresh: Refresh) -
     refresh()
     select(page, run)
     page.details.notes.setPlainText("half a senten")
-    change_notes(run.path, text="from elsewhere", favourite=True)
+    change_notes(run.path, text="from elsewhere", favorite=True)
     refresh()
     assert page.details.notes.toPlainText() == "half a senten"
-    assert page.selected()[0].favourite
+    assert page.selected()[0].favorite
 
 
 def test_details_ignore_late_facts_of_another_run(

@@ -99,7 +99,7 @@ def test_run_filter_combines_criteria() -> None:
     old, now = 1_000_000.0, time.time()
     model.merge(
         [
-            summary("a", state="failed", model="resnet50", started=now, favourite=True),
+            summary("a", state="failed", model="resnet50", started=now, favorite=True),
             summary("b", state="failed", started=old, tags=("v2",)),
             summary("c", strategy="ddp", started=now, tags=("v2", "x")),
         ]
@@ -111,7 +111,7 @@ def test_run_filter_combines_criteria() -> None:
         (RunFilter(strategy="ddp"), {"c"}),
         (RunFilter(tag="v2"), {"b", "c"}),
         (RunFilter(tag="v2", state="failed"), {"b"}),
-        (RunFilter(favourites=True), {"a"}),
+        (RunFilter(favorites=True), {"a"}),
         (RunFilter(), {"a", "b", "c"}),
     ):
         model.set_filter(run_filter)

@@ -71,7 +71,7 @@ def test_runs_table_shows_all_columns(page: RunsPage, refresh: Refresh) -> None:
 def test_runs_page_searches_and_filters(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
     a_run(8, name="warm up")
     tagged = a_run(8, "stopped", name="second", model="resnet50")
-    change_notes(tagged.path, tags=("paper",), favourite=True)
+    change_notes(tagged.path, tags=("paper",), favorite=True)
     refresh()
     assert not page.filters.clear.isVisible()
     assert page.filters.tag.isVisible()
@@ -93,7 +93,7 @@ def test_runs_page_searches_and_filters(page: RunsPage, refresh: Refresh, qtbot:
         refresh()
         assert combo.currentText() == choice
         page.filters.reset()
-    page.filters.favourites.click()
+    page.filters.favorites.click()
     assert column(page, "Name") == ["second"]
     page.filters.text.setText("no such run")
     qtbot.waitUntil(lambda: "0 of 2" in texts(page))
@@ -222,24 +222,24 @@ def test_runs_table_renames_run(page: RunsPage, refresh: Refresh, qtbot: QtBot) 
     assert run.job().name == "before"
 
 
-def test_runs_page_toggles_favourites(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
+def test_runs_page_toggles_favorites(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
     runs = [a_run(8) for _ in range(2)]
     refresh()
     select(page, *runs)
     assert page.model.index(0, NAME).data(Qt.ItemDataRole.DecorationRole) is None
-    for favourite in (True, False):
+    for favorite in (True, False):
         with qtbot.waitSignals([page.notes_writer.written, page.notes_writer.written]):
             qtbot.keyClick(page.table, Qt.Key.Key_D, Qt.KeyboardModifier.ControlModifier)
-        assert [read_notes(run.path).favourite for run in runs] == [favourite, favourite]
+        assert [read_notes(run.path).favorite for run in runs] == [favorite, favorite]
         star = page.model.index(0, NAME).data(Qt.ItemDataRole.DecorationRole)
-        assert (star is not None) == favourite
-        assert page.acts.favourite.isChecked() == favourite
-    change_notes(runs[0].path, favourite=True)
+        assert (star is not None) == favorite
+        assert page.acts.favorite.isChecked() == favorite
+    change_notes(runs[0].path, favorite=True)
     refresh()
-    assert not page.acts.favourite.isChecked()  # because only one of the runs is a favorite
+    assert not page.acts.favorite.isChecked()  # because only one of the runs is a favorite
     with qtbot.waitSignal(page.notes_writer.written):
-        page.acts.favourite.trigger()
-    assert [read_notes(run.path).favourite for run in runs] == [True, True]
+        page.acts.favorite.trigger()
+    assert [read_notes(run.path).favorite for run in runs] == [True, True]
 
 
 def test_runs_page_adds_and_removes_tags(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
@@ -267,7 +267,7 @@ def test_runs_page_reports_unwritable_notes(page: RunsPage, refresh: Refresh, qt
     select(page, run)
     shutil.rmtree(run.path)
     with qtbot.waitSignal(page.message) as message:
-        page.acts.favourite.trigger()
+        page.acts.favorite.trigger()
     assert run.run_id in message.args[0]
 
 

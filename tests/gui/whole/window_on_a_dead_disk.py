@@ -50,7 +50,7 @@ def use(window: MainWindow, answers: bool) -> None:
     for row in range(runs.table.model().rowCount()):
         runs.table.selectRow(row)
         QTest.qWait(LOOK_MS)
-        for action in (runs.acts.show, runs.acts.fork, runs.acts.change, runs.acts.favourite):
+        for action in (runs.acts.show, runs.acts.fork, runs.acts.change, runs.acts.favorite):
             if action.isEnabled():
                 action.trigger()
                 QTest.qWait(LOOK_MS)

@@ -103,7 +103,7 @@ class Profile:
 
 
 @dataclass(frozen=True)
-class Labelling:
+class Labeling:
     """One way to read labels from a table. Columns are given by their indices.
 
     Attributes:
@@ -161,7 +161,7 @@ def file_column(table: Table) -> int | None:
     return fitting[0] if fitting else next(iter(by_name), None)
 
 
-def label_columns(table: Table, profiles: Sequence[Profile]) -> list[Labelling]:
+def label_columns(table: Table, profiles: Sequence[Profile]) -> list[Labeling]:
     """Return the possible ways to read labels from a table, most likely first, or [] if it has no labels."""
     file = file_column(table)
     names = table.plain
@@ -181,7 +181,7 @@ def label_columns(table: Table, profiles: Sequence[Profile]) -> list[Labelling]:
         return []  # columns without names are only read if all of them are flags
     if named:
         chosen = _without_doubles(table, named, profiles)
-        return [Labelling(file, split, listed=column, mark=_mark(names[column], profiles[column])) for column in chosen]
+        return [Labeling(file, split, listed=column, mark=_mark(names[column], profiles[column])) for column in chosen]
     # If only one column follows the image, it may have any name.
     is_sole = len([name for name in names if name not in INDEX_COLUMNS]) - (split is not None) == 2
     others = [column for column in others if is_sole or names[column] not in OTHER_COLUMNS]
@@ -190,7 +190,7 @@ def label_columns(table: Table, profiles: Sequence[Profile]) -> list[Labelling]:
         signed = not any(
             profiles[c].blank or not NO.isdisjoint(map(without_fraction, profiles[c].cells)) for c in flags
         )
-        return [Labelling(file, split, flags=flags, signed=signed)]
+        return [Labeling(file, split, flags=flags, signed=signed)]
     fitting = [column for column in others if _may_be_labels(profiles[column])]
     sole = len(others) == 1
     fitting = [column for column in fitting if names[column] not in TEXT_COLUMNS]
@@ -198,7 +198,7 @@ def label_columns(table: Table, profiles: Sequence[Profile]) -> list[Labelling]:
     if len(fitting) > 1 or any(profiles[column].cells.total() >= _FEW_ROWS for column in fitting):
         fitting = [column for column in fitting if profiles[column].cells.total() >= 2 * len(profiles[column].cells)]
     return [
-        Labelling(file, split, listed=column, mark=_mark(names[column], profiles[column]), certain=sole)
+        Labeling(file, split, listed=column, mark=_mark(names[column], profiles[column]), certain=sole)
         for column in fitting
     ]
 
@@ -372,7 +372,7 @@ def _may_list(name: str, several: Iterable[Sequence[str]]) -> bool:
 
 
 def divide(cell: str, mark: str) -> tuple[str, ...]:
-    """Return the distinct labels in a cell, which are separated by `mark` (see `Labelling`)."""
+    """Return the distinct labels in a cell, which are separated by `mark` (see `Labeling`)."""
     if not mark:
         return (cell,) if cell else ()
     if mark == "[":

@@ -13,7 +13,7 @@ from engine.data.formats.shared.label_columns import (
     LABEL_COLUMNS,
     LIST_NAMES,
     OTHER_COLUMNS,
-    Labelling,
+    Labeling,
     Profile,
     file_column,
     has_only_measures,
@@ -36,7 +36,7 @@ from engine.data.formats.tree import Tree, split_in, split_named, split_of_table
 from engine.data.splits import printable
 from engine.system.regular_files import UnusableFile
 
-LABELLED = "label"
+LABELED = "label"
 """Word that the file names of preferred tables contain."""
 _SPLIT_WORDS = frozenset({"partition", "partitions", "split", "splits", "fold", "folds"})
 _UNNAMED_PER_NAMED = 3
@@ -70,19 +70,19 @@ class Group:
     Attributes:
         files: The tables.
         profiles: Statistics about each column over all tables.
-        labellings: Possible ways to read labels, most likely first.
+        labelings: Possible ways to read labels, most likely first.
         share: Fraction of images that exist in the folder, in a sample of those named in the tables.
     """
 
     files: list[TableFile]
     profiles: list[Profile]
-    labellings: list[Labelling]
+    labelings: list[Labeling]
     share: float
 
     @property
     def has_splits(self) -> bool:
         """True if each table belongs to a split, or if a column contains splits."""
-        return self.labellings[0].split is not None or all(each.split for each in self.files)
+        return self.labelings[0].split is not None or all(each.split for each in self.files)
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Chosen:
         broken: Errors for tables that can't be read.
     """
 
-    groups: tuple[tuple[Group, Labelling], ...]
+    groups: tuple[tuple[Group, Labeling], ...]
     unused: tuple[str, ...] = ()
     broken: tuple[UnusableFile, ...] = ()
 
@@ -189,8 +189,8 @@ def _group(files: Sequence[tuple[TableFile, float]], broken: list[UnusableFile])
         profiles = [_added(*pair) for pair in zip(profiles, found, strict=True)] if profiles else found
     if not full:
         return None
-    labellings = label_columns(full[0].table, profiles)
-    return Group(full, profiles, labellings, max(share for _, share in files)) if labellings else None
+    labelings = label_columns(full[0].table, profiles)
+    return Group(full, profiles, labelings, max(share for _, share in files)) if labelings else None
 
 
 def _added(one: Profile, other: Profile) -> Profile:
@@ -216,33 +216,33 @@ def _detections(groups: list[Group], broken: tuple[UnusableFile, ...], tree: Tre
         unused = [file for group in groups if group not in (main, *others) for file in group.files]
         unused += [file for file in main.files if file not in files]
         first = replace(main, files=files)
-        rest = [(group, group.labellings[0]) for group in others]
+        rest = [(group, group.labelings[0]) for group in others]
         of_tables = _against(first, others, tree)
-        for labelling in first.labellings:
-            against = (*of_tables, *_measured(first, labelling))
+        for labeling in first.labelings:
+            against = (*of_tables, *_measured(first, labeling))
             names = [describe(files[0].table, tree)] if alternatives else []
-            if len(first.labellings) > 1:
-                names.append("" if labelling.listed is None else printable(files[0].table.head[labelling.listed]))
-            chosen = Chosen(((first, labelling), *rest), tuple(file.table.path for file in unused), broken)
+            if len(first.labelings) > 1:
+                names.append("" if labeling.listed is None else printable(files[0].table.head[labeling.listed]))
+            chosen = Chosen(((first, labeling), *rest), tuple(file.table.path for file in unused), broken)
             yield Detection(
                 _kinds(chosen),
-                _confidence(first, labelling) if not against else Confidence.WEAK,
+                _confidence(first, labeling) if not against else Confidence.WEAK,
                 tuple(_evidence(tree, group, one) for group, one in chosen.groups),
                 against,
                 variant="/".join(filter(None, names)),
                 source=chosen,
-                obvious=labelling.certain and not against,
+                obvious=labeling.certain and not against,
             )
 
 
-def _confidence(group: Group, labelling: Labelling) -> Confidence:
+def _confidence(group: Group, labeling: Labeling) -> Confidence:
     """Return the confidence that a group of tables contains labels in the given columns.
 
     It is CERTAIN if the names of columns show this, LIKELY if only one column can contain labels, and otherwise WEAK.
     """
-    if not labelling.certain:
+    if not labeling.certain:
         return Confidence.WEAK
-    is_known = labelling.listed is None or _is_named(group, labelling)
+    is_known = labeling.listed is None or _is_named(group, labeling)
     return Confidence.CERTAIN if is_known else Confidence.LIKELY
 
 
@@ -253,16 +253,16 @@ def _continues(group: Group, main: Group) -> bool:
     suggests labels. The two groups have different columns.
     """
     columns = [
-        "" if each.labellings[0].listed is None else each.files[0].table.plain[each.labellings[0].listed]
+        "" if each.labelings[0].listed is None else each.files[0].table.plain[each.labelings[0].listed]
         for each in (group, main)
     ]
-    return group.has_splits and (columns[0] == columns[1] or _is_named(group, group.labellings[0]))
+    return group.has_splits and (columns[0] == columns[1] or _is_named(group, group.labelings[0]))
 
 
-def _is_named(group: Group, labelling: Labelling) -> bool:
+def _is_named(group: Group, labeling: Labeling) -> bool:
     """Return True if the label column has no name in its table, or a name that suggests labels."""
     table = group.files[0].table
-    return labelling.listed is not None and (table.headless or table.plain[labelling.listed] in LABEL_COLUMNS)
+    return labeling.listed is not None and (table.headless or table.plain[labeling.listed] in LABEL_COLUMNS)
 
 
 def _against(group: Group, others: Sequence[Group], tree: Tree) -> tuple[str, ...]:
@@ -284,15 +284,15 @@ def _against(group: Group, others: Sequence[Group], tree: Tree) -> tuple[str, ..
     return ()
 
 
-def _measured(group: Group, labelling: Labelling) -> Iterator[str]:
+def _measured(group: Group, labeling: Labeling) -> Iterator[str]:
     """Yield evidence that the numbers in a label column, or in other columns, are measured values."""
     table = group.files[0].table
-    columns = [] if labelling.listed is None else [labelling.listed]
-    if labelling.listed is None or not labelling.certain:
+    columns = [] if labeling.listed is None else [labeling.listed]
+    if labeling.listed is None or not labeling.certain:
         known = (*OTHER_COLUMNS, *INDEX_COLUMNS, *FILE_COLUMNS)
         columns += [column for column, name in enumerate(table.plain) if name not in known]
     for column in dict.fromkeys(columns):
-        is_of_image = column in (labelling.file, labelling.split)
+        is_of_image = column in (labeling.file, labeling.split)
         if not is_of_image and may_be_measured(table.plain[column], group.profiles[column]):
             yield f"numbers in the column {printable(table.head[column])}, which may be measured values rather than classes"
 
@@ -300,30 +300,30 @@ def _measured(group: Group, labelling: Labelling) -> Iterator[str]:
 def _rank(group: Group) -> tuple[bool, bool, bool, bool, bool, str]:
     """Return the sort key of a group of tables, lowest for the best group. The path only makes the order definite."""
     path = group.files[0].table.path
-    labelling = group.labellings[0]
-    is_unnamed = labelling.listed is not None and not _is_named(group, labelling)
-    named = any(LABELLED in os.path.basename(file.table.path).lower() for file in group.files)
-    return not labelling.certain, is_unnamed, group.share < 0.5, not group.has_splits, not named, path
+    labeling = group.labelings[0]
+    is_unnamed = labeling.listed is not None and not _is_named(group, labeling)
+    named = any(LABELED in os.path.basename(file.table.path).lower() for file in group.files)
+    return not labeling.certain, is_unnamed, group.share < 0.5, not group.has_splits, not named, path
 
 
 def _splits(group: Group) -> set[str]:
     """Return the splits that occur in the tables of a group."""
-    column = group.labellings[0].split
+    column = group.labelings[0].split
     if column is None:
         return {file.split for file in group.files}
     name = group.files[0].table.plain[column]
     return {split_in_cell(name, cell) for cell in group.profiles[column].cells}
 
 
-def _evidence(tree: Tree, group: Group, labelling: Labelling) -> str:
+def _evidence(tree: Tree, group: Group, labeling: Labeling) -> str:
     """Describe the tables of a group and their labels, as evidence for a detection."""
     head = group.files[0].table.head
     tables = " and ".join(describe(file.table, tree) for file in group.files[:3])
-    if labelling.listed is None:
-        return f"{tables} with images and {len(labelling.flags)} labels"
-    count = len(group.profiles[labelling.listed].cells)
-    what = "labels" if labelling.mark else "1 class" if count == 1 else f"{count:,} classes"
-    return f"{tables} with images and {what} in the column {printable(head[labelling.listed])}"
+    if labeling.listed is None:
+        return f"{tables} with images and {len(labeling.flags)} labels"
+    count = len(group.profiles[labeling.listed].cells)
+    what = "labels" if labeling.mark else "1 class" if count == 1 else f"{count:,} classes"
+    return f"{tables} with images and {what} in the column {printable(head[labeling.listed])}"
 
 
 def _kinds(chosen: Chosen) -> tuple[str, ...]:
@@ -332,13 +332,13 @@ def _kinds(chosen: Chosen) -> tuple[str, ...]:
     If an image has several labels, only "labels" is possible.
     """
     highest, lowest = 0, 1
-    for group, labelling in chosen.groups:
-        if labelling.mark or is_long(group, labelling):
+    for group, labeling in chosen.groups:
+        if labeling.mark or is_long(group, labeling):
             return ("labels",)
-        if labelling.flags:
-            yes = cells_meaning(group, labelling.flags, YES)
+        if labeling.flags:
+            yes = cells_meaning(group, labeling.flags, YES)
             counts = {
-                sum(row[column] in yes for column in labelling.flags)
+                sum(row[column] in yes for column in labeling.flags)
                 for file in group.files
                 for row in file.table.rows()
             }
@@ -348,17 +348,17 @@ def _kinds(chosen: Chosen) -> tuple[str, ...]:
     return ("classes", "labels") if lowest else ("labels", "classes")
 
 
-def is_long(group: Group, labelling: Labelling) -> bool:
+def is_long(group: Group, labeling: Labeling) -> bool:
     """Return True if some images have several rows, one for each of their labels."""
-    listed = labelling.listed
-    names = group.profiles[labelling.file].cells
+    listed = labeling.listed
+    names = group.profiles[labeling.file].cells
     if listed is None or max(names.values(), default=0) < 2:
         return False
     by_name: dict[str, set[str]] = {}
     for file in group.files:
         for row in file.table.rows():
-            if names[row[labelling.file]] > 1:
-                by_name.setdefault(row[labelling.file], set()).add(row[listed])
+            if names[row[labeling.file]] > 1:
+                by_name.setdefault(row[labeling.file], set()).add(row[listed])
     differing = sum(len(cells) > 1 for cells in by_name.values())
     plural = group.files[0].table.plain[listed] in LIST_NAMES
     return differing > _SEVERAL_LABELS * len(names) or (plural and differing > 0)

@@ -38,14 +38,14 @@ Columns = tuple[npt.NDArray[np.float64], Points, Labels]
 
 
 class Fields(NamedTuple):
-    """Fields of the points in a file: their features, a subset of `FEATURES`, and True if they are labelled."""
+    """Fields of the points in a file: their features, a subset of `FEATURES`, and True if they are labeled."""
 
     features: tuple[str, ...]
     has_labels: bool
 
 
 class Head(NamedTuple):
-    """Header of a file: the number of points, their features, and True if they are labelled."""
+    """Header of a file: the number of points, their features, and True if they are labeled."""
 
     points: int
     features: tuple[str, ...]

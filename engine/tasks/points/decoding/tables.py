@@ -254,16 +254,16 @@ def _by_values(sample: Numbers, has_labels_file: bool) -> tuple[str, ...]:
     rest = sample.shape[1] - 3
     colored = [first for first in range(3, 3 + rest - 2) if _are_colors(sample[:, first : first + 3])]
     only_colors = rest == 3 and bool(colored)
-    labelled = rest >= 1 and not has_labels_file and not only_colors and _are_labels(sample[:, -1])
+    labeled = rest >= 1 and not has_labels_file and not only_colors and _are_labels(sample[:, -1])
     columns = ["x", "y", "z", *[""] * rest]
-    if labelled:
+    if labeled:
         columns[-1] = "label"
-    fitting = [first for first in colored if first + 3 <= 3 + rest - labelled]
+    fitting = [first for first in colored if first + 3 <= 3 + rest - labeled]
     if fitting:
         # Of four columns before the labels, the intensity comes first or last.
         columns[fitting[-1] : fitting[-1] + 3] = _COLORS
     free = [index for index in range(3, 3 + rest) if not columns[index]]
-    if len(free) == 1 and (fitting or rest - labelled == 1):
+    if len(free) == 1 and (fitting or rest - labeled == 1):
         columns[free[0]] = "intensity"
     return tuple(columns)
 

@@ -11,7 +11,7 @@ from PySide6.QtGui import QHideEvent, QImage, QKeyEvent, Qt
 from PySide6.QtWidgets import QCheckBox, QLabel, QPushButton, QToolButton, QWidget
 
 from gui.actions import WITHIN, Action, bind
-from gui.format import localised
+from gui.format import localized
 from gui.run.model.samples.drawings import Drawing, Drawings, full_caption, predicted_class
 from gui.run.model.samples.heat_maps import HeatMaps
 from gui.run.model.samples.progress_line import ProgressLine
@@ -105,7 +105,7 @@ class SampleDetail(QWidget):
         number, count = rows[position], len(rows)
         self._file = file
         path = self._opened.samples.paths[number]
-        self.name.setText(f"{path} · {localised(position + 1)} of {localised(count)}")
+        self.name.setText(f"{path} · {localized(position + 1)} of {localized(count)}")
         self.name.setToolTip(str(file))
         self._caption = full_caption(self._opened, number)
         self.caption.setText(self._caption)

@@ -18,7 +18,7 @@ from engine.contract.inference.messages import SampleDrawing, SampleDrawings, Sh
 from engine.contract.problems import Problem
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.files import MAX_RESULT_BYTES, read_file
-from gui.format import localised
+from gui.format import localized
 from gui.run.model.widgets import format_classes
 from gui.run.order_pages import InferenceChild
 from gui.sources.background import describe_error, in_background
@@ -197,13 +197,13 @@ def _numbers(opened: OpenedEvaluation, row: int, short: bool = True) -> list[str
     samples = opened.samples
     parts = []
     if samples.losses is not None and not math.isnan(samples.losses[row]):
-        parts.append(f"loss {localised(samples.losses[row], 2 if short else 4)}")
+        parts.append(f"loss {localized(samples.losses[row], 2 if short else 4)}")
     if samples.confidence is not None and not math.isnan(samples.confidence[row]):
         confidence = 100 * samples.confidence[row]
-        parts.append(f"{confidence:.0f}% sure" if short else f"confidence {localised(confidence, 1)}%")
+        parts.append(f"{confidence:.0f}% sure" if short else f"confidence {localized(confidence, 1)}%")
     if samples.true_class is None and samples.correct is not None and not math.isnan(samples.correct[row]):
         correct = 100 * samples.correct[row]
-        parts.append(f"{correct:.0f}% correct" if short else f"{localised(correct, 1)}% correct")
+        parts.append(f"{correct:.0f}% correct" if short else f"{localized(correct, 1)}% correct")
     return parts
 
 

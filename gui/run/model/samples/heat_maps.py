@@ -14,7 +14,7 @@ from engine.contract.inference.explanation import EXPLANATION_FILE, ExplainOrder
 from engine.contract.problems import Problem
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.files import MAX_RESULT_BYTES, read_file
-from gui.format import localised
+from gui.format import localized
 from gui.run.model.samples.progress_line import ProgressLine
 from gui.run.order_pages import InferenceChild
 from gui.sources.background import in_background, reraise
@@ -174,7 +174,7 @@ def _read_maps(path: Path) -> tuple[Maps, list[str]] | str:
 def _title(each: HeatMap) -> str:
     if not each.class_name:
         return tr("Evidence")
-    score = f" ({localised(100 * each.score, 1)}%)" if each.score is not None else ""
+    score = f" ({localized(100 * each.score, 1)}%)" if each.score is not None else ""
     return (
         tr("No evidence for {class_name}").format(class_name=each.class_name)
         if each.empty

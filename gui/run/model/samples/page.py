@@ -9,7 +9,7 @@ from pathlib import Path
 from PySide6.QtCore import QSignalBlocker, Signal
 from PySide6.QtWidgets import QCheckBox, QPushButton, QStackedWidget, QWidget
 
-from gui.format import counted, localised
+from gui.format import counted, localized
 from gui.run.model.samples.detail import SampleDetail
 from gui.run.model.samples.drawings import short_caption
 from gui.run.model.samples.review import (
@@ -34,7 +34,7 @@ from gui.translation import tr
 from gui.widgets.buttons import styled
 from gui.widgets.editors import ChoiceEditor
 from gui.widgets.file_dialogs import choose_target, timestamped
-from gui.widgets.labels import caption, labelled
+from gui.widgets.labels import caption, labeled
 from gui.widgets.layouts import FlowLayout, vbox
 from gui.widgets.tab_order import order_tabs
 
@@ -253,7 +253,7 @@ class SamplesPage(QWidget):
             (tr("Predicted"), tr("Predicted class"), self.predicted),
         ):
             editor.control.setAccessibleName(name)
-            self._groups[editor] = group = labelled(title, editor)
+            self._groups[editor] = group = labeled(title, editor)
             flow.addWidget(group)
         for widget in (self.wrong, self.only_marked, self.save_marked):
             flow.addWidget(widget)
@@ -281,9 +281,9 @@ def _summary(found: int, listed: int, total: int) -> str:
         return tr("No samples match.")
     if listed < found:
         return tr("The first {listed} of {found} matching samples, of {total}").format(
-            listed=localised(listed), found=localised(found), total=localised(total)
+            listed=localized(listed), found=localized(found), total=localized(total)
         )
-    return f"{counted(found, 'sample')} of {localised(total)}"
+    return f"{counted(found, 'sample')} of {localized(total)}"
 
 
 class MarkedButton(QPushButton):
@@ -317,7 +317,7 @@ class MarkedButton(QPushButton):
         """
         self._opened, self._rows, self._suggested = opened, tuple(sorted(rows)), suggestions
         self._is_model_weak = is_model_weak
-        self.setText(f"Save {localised(len(rows))} marked…" if rows else tr("Save marked…"))
+        self.setText(f"Save {localized(len(rows))} marked…" if rows else tr("Save marked…"))
         self.setEnabled(bool(rows))
         self.setToolTip(tr("Saves the marked samples as CSV") if rows else tr("Mark samples with Space first"))
 

@@ -20,7 +20,7 @@ from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.files import MAX_RESULT_BYTES, read_file
 from gui.actions import Action, bind
-from gui.format import counted, localised
+from gui.format import counted, localized
 from gui.run.model.samples.progress_line import ProgressLine
 from gui.run.model.widgets import format_classes
 from gui.run.order_pages import InferenceChild
@@ -144,9 +144,9 @@ class ReviewBar(QWidget):
         choices = [(ALL, "all samples", "")]
         if review is not None:
             choices.append(
-                (LABELS, tr("labels worth checking ({count})").format(count=localised(len(review.label_issues))), "")
+                (LABELS, tr("labels worth checking ({count})").format(count=localized(len(review.label_issues))), "")
             )
-            choices.append((DUPLICATES, f"duplicate images ({localised(len(review.duplicates))})", ""))
+            choices.append((DUPLICATES, f"duplicate images ({localized(len(review.duplicates))})", ""))
             self.origin.setText(" ".join((review.origin, *review.missing)))
         self.origin.setVisible(review is not None)
         for widget in (self._label, self.selection):
@@ -173,7 +173,7 @@ class ReviewBar(QWidget):
         if review.is_model_weak:
             text += tr("; the model is too weak to tell wrong labels from its own mistakes")
         else:
-            text += tr("; about {count} wrong in total").format(count=localised(review.expected_errors))
+            text += tr("; about {count} wrong in total").format(count=localized(review.expected_errors))
         return Suspects(tuple(captions), captions, text)
 
     def _duplicates(self, review: Review) -> Suspects:

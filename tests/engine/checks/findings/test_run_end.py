@@ -198,7 +198,7 @@ def test_frozen_model_that_learns_nothing_is_unfrozen() -> None:
 def test_wrong_labels_do_not_generalize() -> None:
     found = of([2.3, 2.6, 3.0, 3.5], [2.0, 1.0, 0.3, 0.1], top1=[0.1, 0.11, 0.09, 0.1], accuracy=0.98)
     assert found is not None
-    assert found.code == "not_generalised"
+    assert found.code == "not_generalized"
     assert "(98% correct)" in found.sentence
     assert "Check that the labels" in found.sentence
     assert found.changes == {}

@@ -43,12 +43,12 @@ def batches(images: ImageSet, epochs: int, **given: Any) -> list[tuple[Tensor, T
         loader.close()
 
 
-def coloured(image: Tensor, name: str) -> Tensor:
+def colored(image: Tensor, name: str) -> Tensor:
     """Return a mask, bool [h, w], of the pixels that have the color of class `name`.
 
     `image` is [3, h, w] in 0..1.
     """
-    color = torch.tensor(boxed.COLOURS[name])[:, None, None] / 255
+    color = torch.tensor(boxed.COLORS[name])[:, None, None] / 255
     return (image - color).abs().amax(0) < 0.3
 
 
@@ -88,7 +88,7 @@ def test_boxes_follow_objects_in_crops(tmp_path: Path, augmentation: str) -> Non
     for inputs, targets in batches(images, epochs=1 if augmentation == "none" else 6, augmentation=augmentation):
         for image, rows in zip(inputs, targets, strict=True):
             for row in rows[rows[:, 4] != PADDING]:
-                edges = extent(coloured(image, boxed.CLASSES[int(row[4])]))
+                edges = extent(colored(image, boxed.CLASSES[int(row[4])]))
                 assert row[:4].tolist() == pytest.approx(edges, abs=1.6)
                 centers.add(round(row[0].item(), 2))
     assert len(centers) == 3 if augmentation == "none" else len(centers) > 6
@@ -101,7 +101,7 @@ def test_object_planes_follow_their_images(tmp_path: Path) -> None:
         for image, (numbers, classes) in zip(inputs, targets, strict=True):
             assert ((numbers == 0) == (classes == NO_CLASS)).all()
             for label, name in enumerate(boxed.CLASSES):
-                where = coloured(image, name)
+                where = colored(image, name)
                 assert (where ^ (classes == label)).sum() <= 0.15 * max(int(where.sum()), 1)
     assert images.class_counts(2) == [2, 1]
 

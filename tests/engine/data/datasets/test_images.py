@@ -40,7 +40,7 @@ def test_every_format_is_decoded_in_color(tmp_path: Path, ending: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ending", "mode", "colour", "expected"),
+    ("ending", "mode", "color", "expected"),
     [
         ("png", "L", 77, 77),
         ("jpg", "L", 77, 77),
@@ -54,24 +54,24 @@ def test_every_format_is_decoded_in_color(tmp_path: Path, ending: str) -> None:
 )
 @pytest.mark.parametrize("channels", [1, 3])
 def test_gray_images_keep_their_level(
-    tmp_path: Path, *, ending: str, mode: str, colour: object, expected: int, channels: int
+    tmp_path: Path, *, ending: str, mode: str, color: object, expected: int, channels: int
 ) -> None:
-    decoded = opened(image(tmp_path / f"set/a/image.{ending}", colour, mode=mode), 8, channels)
+    decoded = opened(image(tmp_path / f"set/a/image.{ending}", color, mode=mode), 8, channels)
     assert decoded.shape[0] == channels
     assert torch.allclose(decoded.float(), torch.tensor(float(expected)), atol=1)
 
 
 @pytest.mark.parametrize(
-    ("ending", "mode", "colour"),
+    ("ending", "mode", "color"),
     [("png", "RGBA", (200, 30, 90, 10)), ("jpg", "CMYK", (55, 225, 165, 0)), ("png", "P", None), ("gif", "P", None)],
 )
-def test_palette_transparency_and_cmyk_become_rgb(tmp_path: Path, ending: str, mode: str, colour: object) -> None:
+def test_palette_transparency_and_cmyk_become_rgb(tmp_path: Path, ending: str, mode: str, color: object) -> None:
     path = tmp_path / f"set/a/image.{ending}"
     path.parent.mkdir(parents=True)
     if mode == "P":
         Image.new("RGB", (20, 16), (200, 30, 90)).quantize(4).save(path)
     else:
-        image(path, colour, mode=mode)
+        image(path, color, mode=mode)
     assert torch.allclose(opened(path, 8, 3).float().mean((1, 2)), torch.tensor([200.0, 30.0, 90.0]), atol=6)
 
 

@@ -18,8 +18,8 @@ from tests.support.images import image, noise
 @pytest.mark.parametrize("ending", ["jpg", "png", "gif"])
 @pytest.mark.parametrize("mode", ["L", "RGB"])
 def test_complete_images_seem_complete(tmp_path: Path, ending: str, mode: str) -> None:
-    colour = 80 if mode == "L" else (80, 90, 100)
-    assert seems_complete(str(image(tmp_path / f"a.{ending}", colour, mode=mode)))
+    color = 80 if mode == "L" else (80, 90, 100)
+    assert seems_complete(str(image(tmp_path / f"a.{ending}", color, mode=mode)))
 
 
 @pytest.mark.parametrize(

@@ -32,14 +32,14 @@ def written(folder: Path, *masks: np.ndarray) -> list[str]:
     return [str(path) for path in paths]
 
 
-GREY = np.array([[0, 3], [7, 255]], np.uint8)
-COLOURED = np.array([[[0, 0, 0], [128, 0, 0]], [[0, 128, 0], [128, 0, 0]]], np.uint8)
+GRAY = np.array([[0, 3], [7, 255]], np.uint8)
+COLORED = np.array([[[0, 0, 0], [128, 0, 0]], [[0, 128, 0], [128, 0, 0]]], np.uint8)
 
 
 def test_read_values_returns_pixels() -> None:
-    assert read_values(png(GREY)).values.tolist() == GREY.tolist()
-    assert read_values(png(COLOURED)).values.tolist() == [[0, 0x800000], [0x008000, 0x800000]]
-    assert read_values(png(GREY.astype(np.uint16) * 100)).values.tolist() == [[0, 300], [700, 25500]]
+    assert read_values(png(GRAY)).values.tolist() == GRAY.tolist()
+    assert read_values(png(COLORED)).values.tolist() == [[0, 0x800000], [0x008000, 0x800000]]
+    assert read_values(png(GRAY.astype(np.uint16) * 100)).values.tolist() == [[0, 300], [700, 25500]]
 
 
 def test_palette_masks_have_indices() -> None:
@@ -52,9 +52,9 @@ def test_palette_masks_have_indices() -> None:
 
 def test_class_plane_maps_values_and_ignored_ones() -> None:
     code = MaskCode((0, 7, 3), ignored=(255,))
-    assert class_plane(read_values(png(GREY)), code).tolist() == [[0, 2], [1, NO_CLASS]]
+    assert class_plane(read_values(png(GRAY)), code).tolist() == [[0, 2], [1, NO_CLASS]]
     with pytest.raises(Unfit, match="contains the value 7, which belongs to no class"):
-        class_plane(read_values(png(GREY)), MaskCode((0, 3), ignored=(255,)))
+        class_plane(read_values(png(GRAY)), MaskCode((0, 3), ignored=(255,)))
 
 
 def test_numbered_masks_have_class_per_number(tmp_path: Path) -> None:
@@ -89,13 +89,13 @@ def test_class_names_come_from_companion_files(tmp_path: Path) -> None:
     ],
 )
 def test_colors_get_names_from_table(tmp_path: Path, name: str, text: str) -> None:
-    masks = written(tmp_path, COLOURED)
+    masks = written(tmp_path, COLORED)
     assert learn_meaning(str(tmp_path), masks, []).classes == ("#000000", "#008000", "#800000")
     (tmp_path / name).write_text(text)
     meaning = learn_meaning(str(tmp_path), masks, [])
     assert meaning.classes == ("void", "road", "tree")
     assert meaning.code is not None
-    assert class_plane(read_values(png(COLOURED)), meaning.code).tolist() == [[0, 1], [2, 1]]
+    assert class_plane(read_values(png(COLORED)), meaning.code).tolist() == [[0, 1], [2, 1]]
 
 
 def test_masks_of_many_colors_are_refused(tmp_path: Path) -> None:

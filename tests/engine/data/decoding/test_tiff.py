@@ -68,11 +68,11 @@ def test_8_bit_bands_and_ordinary_images_stay_unchanged(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read_bands(Path(path).read_bytes(), bands), four)
     four[:, :, 3] = 255
     save(tmp_path / "opacity.tif", four, photometric="rgb", extrasamples=["unassalpha"])
-    Image.fromarray(four[:, :, :3]).save(tmp_path / "colour.tif", compression="jpeg")
-    Image.fromarray(four[:, :, 0]).save(tmp_path / "grey.tiff")
+    Image.fromarray(four[:, :, :3]).save(tmp_path / "color.tif", compression="jpeg")
+    Image.fromarray(four[:, :, 0]).save(tmp_path / "gray.tiff")
     Image.fromarray(four[:, :, 0]).convert("P").save(tmp_path / "palette.tif")
     Image.fromarray(four[:, :, :3]).convert("CMYK").save(tmp_path / "ink.tif")
-    Image.fromarray(four[:, :, :3]).save(tmp_path / "colour.jpg")
+    Image.fromarray(four[:, :, :3]).save(tmp_path / "color.jpg")
     assert learn_bands(str(tmp_path), sorted(map(str, tmp_path.glob("*.*")))) is None
     sixteen = np.concatenate([scene(0, 3), np.full((SIDE, SIDE, 1), 65535, np.uint16)], 2)
     path = save(tmp_path / "sixteen.tif", sixteen, photometric="rgb", extrasamples=["unassalpha"])
@@ -133,6 +133,6 @@ def test_displayed_image_is_stretched_to_its_range(tmp_path: Path) -> None:
     with open_to_show(save(tmp_path / "one.tif", scene(0, 1)[:, :, 0])) as image:
         levels = np.asarray(image.convert("RGB"))
     assert (levels == levels[:, :, :1]).all()
-    Image.new("RGB", (5, 4), (1, 2, 3)).save(tmp_path / "colour.tif")
-    with open_to_show(str(tmp_path / "colour.tif")) as image:
+    Image.new("RGB", (5, 4), (1, 2, 3)).save(tmp_path / "color.tif")
+    with open_to_show(str(tmp_path / "color.tif")) as image:
         assert image.getpixel((0, 0)) == (1, 2, 3)

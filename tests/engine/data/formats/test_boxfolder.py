@@ -19,7 +19,7 @@ def found(folder: Path, *formats: str) -> RecognizedDataset:
     return recognize(str(folder), val_fraction=0.25, seed=0, kinds=formats or ("boxes",))
 
 
-def rows(recognised: RecognizedDataset, split: object) -> Rows:
+def rows(recognized: RecognizedDataset, split: object) -> Rows:
     """Return the class, the edges and the `ignored` flag of each box, by file stem of the image."""
     assert isinstance(split, BoxSplit)
     found: Rows = {}
@@ -27,7 +27,7 @@ def rows(recognised: RecognizedDataset, split: object) -> Rows:
         assert Path(path).is_file()
         of = split.of(place)
         found[Path(path).stem] = [
-            (recognised.classes[label], tuple(round(edge, 3) for edge in box), ignored)
+            (recognized.classes[label], tuple(round(edge, 3) for edge in box), ignored)
             for label, box, ignored in zip(
                 split.labels[of].tolist(), split.boxes[of].tolist(), split.ignored[of].tolist(), strict=True
             )
@@ -42,22 +42,22 @@ def drawn_rows(images: dict[str, Drawn]) -> Rows:
     }
 
 
-def messages(recognised: RecognizedDataset) -> str:
-    return " ".join(map(str, recognised.problems))
+def messages(recognized: RecognizedDataset) -> str:
+    return " ".join(map(str, recognized.problems))
 
 
 def test_crowded_image_keeps_largest_boxes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engine.data.formats.shared.boxes.MAX_BOXES", 1)
-    recognised = found(boxed.yolo(tmp_path, SPLITS))
-    assert rows(recognised, recognised.train)["a"] == [("dog", (8.0, 4.0, 40.0, 28.0), False)]
-    assert "with more than 1 boxes" in messages(recognised)
+    recognized = found(boxed.yolo(tmp_path, SPLITS))
+    assert rows(recognized, recognized.train)["a"] == [("dog", (8.0, 4.0, 40.0, 28.0), False)]
+    assert "with more than 1 boxes" in messages(recognized)
 
 
 def test_image_of_unknown_size_has_no_boxes(tmp_path: Path) -> None:
     root = boxed.kitti(tmp_path, SPLITS)
     (root / "training/image_2/b.png").write_bytes(b"no image")
-    recognised = found(root)
-    assert rows(recognised, recognised.train) == drawn_rows({"a": TWO, "b": NONE})
+    recognized = found(root)
+    assert rows(recognized, recognized.train) == drawn_rows({"a": TWO, "b": NONE})
 
 
 def test_arcgis_classes_beyond_measure_are_not_used(tmp_path: Path) -> None:

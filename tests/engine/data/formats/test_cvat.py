@@ -144,8 +144,8 @@ def test_cvat_tracks_of_videos_are_refused_with_a_remedy(tmp_path: Path) -> None
     draw(tmp_path / "images/frame_000000.png", TWO)
     (detection,) = FORMAT.detect(Tree(str(tmp_path)))
     assert detection.kinds == ()
-    recognised = recognize(str(tmp_path), val_fraction=0.2, seed=0, kinds=("boxes",))
-    (problem,) = errors(recognised.problems)
+    recognized = recognize(str(tmp_path), val_fraction=0.2, seed=0, kinds=("boxes",))
+    (problem,) = errors(recognized.problems)
     assert "CVAT XML" in problem.message
     assert "CVAT for images 1.1" in problem.remedy
 

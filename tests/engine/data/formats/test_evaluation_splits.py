@@ -18,7 +18,7 @@ from tests.support.clouds import make_clouds
 from tests.support.edges import make_edged
 from tests.support.masks import make_masked
 from tests.support.outlined import make_outlined
-from tests.support.trained_runs import make_colours, make_labelled
+from tests.support.trained_runs import make_colors, make_labeled
 
 COUNTS = {"train": 3, "val": 2, "test": 4}
 BOXED = {"train": {"a": TWO}, "val": {"b": ONE}, "test": {"c": TWO, "d": ONE, "e": TWO, "f": ONE}}
@@ -32,8 +32,8 @@ def with_test(folder: Path) -> Path:
 
 
 MAKERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
-    "imagefolder": ("classes", lambda folder: make_colours(folder, COUNTS)),
-    "labels": ("labels", lambda folder: make_labelled(folder, COUNTS)),
+    "imagefolder": ("classes", lambda folder: make_colors(folder, COUNTS)),
+    "labels": ("labels", lambda folder: make_labeled(folder, COUNTS)),
     "masks": ("masks", lambda folder: make_masked(folder, COUNTS)),
     "edges": ("edges", lambda folder: make_edged(folder, COUNTS)),
     "points": ("points", lambda folder: make_clouds(folder, COUNTS)),
@@ -65,7 +65,7 @@ def test_folder_gives_test_split(kind: str, val_fraction: float, tmp_path: Path)
 
 
 def test_test_split_may_serve_as_validation(tmp_path: Path) -> None:
-    folder = make_colours(tmp_path / "folder", {"train": 2, "test": 1})
+    folder = make_colors(tmp_path / "folder", {"train": 2, "test": 1})
     for_training = recognize(str(folder), val_fraction=0.2, seed=0)
     assert for_training.val is for_training.test
     for_evaluation = recognize(str(folder), val_fraction=0.0, seed=0)
@@ -77,8 +77,8 @@ def test_folder_with_only_test_split_opens(kind: str, tmp_path: Path) -> None:
     name, _ = MAKERS[kind]
     counts = {"test": 4}
     only: dict[str, Callable[[Path], Any]] = {
-        "imagefolder": lambda folder: make_colours(folder, counts),
-        "labels": lambda folder: make_labelled(folder, counts),
+        "imagefolder": lambda folder: make_colors(folder, counts),
+        "labels": lambda folder: make_labeled(folder, counts),
         "masks": lambda folder: make_masked(folder, counts),
         "edges": lambda folder: make_edged(folder, counts),
         "points": lambda folder: make_clouds(folder, counts),
@@ -118,13 +118,13 @@ def test_boxes_and_outlines_are_mapped_by_class_name(tmp_path: Path) -> None:
 
 
 def test_labels_masks_and_points_are_mapped_by_class_name(tmp_path: Path) -> None:
-    labelled = recognize(str(make_labelled(tmp_path / "labelled", COUNTS)), val_fraction=0.0, seed=0, kinds=("labels",))
-    mapped, mapping = map_classes(labelled, ("blue", "grey", "red"))
-    before: Any = labelled.test
+    labeled = recognize(str(make_labeled(tmp_path / "labeled", COUNTS)), val_fraction=0.0, seed=0, kinds=("labels",))
+    mapped, mapping = map_classes(labeled, ("blue", "gray", "red"))
+    before: Any = labeled.test
     after: Any = mapped.test
     assert after.labels.tolist() == np.stack([before.labels[:, 2], np.zeros(4, bool), before.labels[:, 0]], 1).tolist()
-    assert (mapping.missing, mapping.unknown) == (("grey",), ("green",))
-    assert mapping.ignored == sum(int(split.labels[:, 1].sum()) for split in _all(labelled))
+    assert (mapping.missing, mapping.unknown) == (("gray",), ("green",))
+    assert mapping.ignored == sum(int(split.labels[:, 1].sum()) for split in _all(labeled))
 
     masked = recognize(str(make_masked(tmp_path / "masked", COUNTS)), val_fraction=0.0, seed=0, kinds=("masks",))
     mapped, _ = map_classes(masked, ("class 2", "class 7", "class 0"))

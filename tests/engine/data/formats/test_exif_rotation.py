@@ -15,7 +15,7 @@ from engine.data.formats.registry import recognize
 from engine.data.formats.shared.boxes import BoxSplit
 from engine.data.inspection.inspector import inspect
 from engine.data.splits import RecognizedDataset
-from tests.support.boxed import COLOURS, Drawn, Rectangle, draw, text, voc_xml
+from tests.support.boxed import COLORS, Drawn, Rectangle, draw, text, voc_xml
 
 RAW = Drawn(60, 80, (Rectangle(8, 4, 40, 28, "dog"), Rectangle(50, 30, 74, 56, "cat")))
 SPLITS = {"train": 4, "val": 2}
@@ -71,9 +71,9 @@ def found(folder: Path, kind: str = "boxes") -> RecognizedDataset:
     return recognize(str(folder), val_fraction=0.25, seed=0, kinds=(kind,))
 
 
-def are_on_their_colors(recognised: RecognizedDataset) -> bool:
+def are_on_their_colors(recognized: RecognizedDataset) -> bool:
     """Return True if the area of each box in the rotated image has the color of its class."""
-    split = recognised.train
+    split = recognized.train
     assert isinstance(split, BoxSplit)
     for index, path in enumerate(split.files):
         with Image.open(path) as image:
@@ -84,13 +84,13 @@ def are_on_their_colors(recognised: RecognizedDataset) -> bool:
         assert rows.stop - rows.start == 2
         for (left, top, right, bottom), label in zip(split.boxes[rows].astype(int), split.labels[rows], strict=True):
             part = pixels[top + 4 : bottom - 4, left + 4 : right - 4]
-            if abs(part.mean((0, 1)) - COLOURS[recognised.classes[label]]).max() > 12:
+            if abs(part.mean((0, 1)) - COLORS[recognized.classes[label]]).max() > 12:
                 return False
     return True
 
 
-def texts(recognised: RecognizedDataset) -> str:
-    return " ".join(map(str, recognised.problems))
+def texts(recognized: RecognizedDataset) -> str:
+    return " ".join(map(str, recognized.problems))
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
@@ -106,15 +106,15 @@ def test_edges_turn_as_the_pixels_do(orientation: int) -> None:
 @pytest.mark.parametrize("orientation", QUARTERS)
 @pytest.mark.parametrize("write", [voc, coco], ids=["voc", "coco"])
 def test_boxes_of_the_unturned_size_are_turned(tmp_path: Path, orientation: int, write: object) -> None:
-    recognised = found(write(tmp_path, orientation))  # type: ignore[operator]
-    assert are_on_their_colors(recognised)
-    assert "6 images with an EXIF orientation" in texts(recognised)
+    recognized = found(write(tmp_path, orientation))  # type: ignore[operator]
+    assert are_on_their_colors(recognized)
+    assert "6 images with an EXIF orientation" in texts(recognized)
 
 
 @pytest.mark.parametrize("orientation", QUARTERS)
 def test_boxes_without_a_size_are_turned_if_they_only_fit_unturned(tmp_path: Path, orientation: int) -> None:
-    recognised = found(voc(tmp_path, orientation, size=False))
-    assert are_on_their_colors(recognised)
+    recognized = found(voc(tmp_path, orientation, size=False))
+    assert are_on_their_colors(recognized)
 
 
 @pytest.mark.parametrize("orientation", QUARTERS)
@@ -122,9 +122,9 @@ def test_boxes_of_the_upright_size_stay(tmp_path: Path, orientation: int) -> Non
     raw = np.array([each[:4] for each in RAW.rectangles], np.float64)
     edges = upright_edges(raw, orientation, RAW.height, RAW.width).astype(int).tolist()
     rectangles = [Rectangle(*row, each.name) for row, each in zip(edges, RAW.rectangles, strict=True)]
-    recognised = found(voc(tmp_path, orientation, annotated=Drawn(RAW.width, RAW.height, tuple(rectangles))))
-    assert are_on_their_colors(recognised)
-    assert "EXIF" not in texts(recognised)
+    recognized = found(voc(tmp_path, orientation, annotated=Drawn(RAW.width, RAW.height, tuple(rectangles))))
+    assert are_on_their_colors(recognized)
+    assert "EXIF" not in texts(recognized)
 
 
 def test_images_turned_by_180_follow_the_others_of_their_tool(tmp_path: Path) -> None:
@@ -136,8 +136,8 @@ def test_images_turned_by_180_follow_the_others_of_their_tool(tmp_path: Path) ->
 
 @pytest.mark.parametrize("orientation", [2, 3, 4])
 def test_an_ambiguous_orientation_is_reported(tmp_path: Path, orientation: int) -> None:
-    recognised = found(voc(tmp_path, orientation))
-    assert "nothing tells" in texts(recognised)
+    recognized = found(voc(tmp_path, orientation))
+    assert "nothing tells" in texts(recognized)
 
 
 def test_only_images_with_another_size_name_no_orientation(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_outlines_of_the_unturned_size_are_turned(tmp_path: Path, orientation: i
     assert source.sizes() == [pixels.shape[:2]]
     for each in source.instances(*pixels.shape[:2]):
         inside = pixels[each.window.slices][each.window.pixels]
-        assert abs(inside.mean(0) - COLOURS[("cat", "dog")[each.label]]).max() < 20
+        assert abs(inside.mean(0) - COLORS[("cat", "dog")[each.label]]).max() < 20
     report = inspect(str(folder), val_fraction=0.25, seed=0, progress=lambda a, b: None, kinds=("instances",))
     assert report.unreadable_count == 0
     assert "EXIF" in " ".join(map(str, report.problems))
@@ -179,7 +179,7 @@ def test_masks_of_the_unturned_size_are_turned(tmp_path: Path, orientation: int)
     for value, name in ((1, "dog"), (2, "cat")):
         inside = planes[:3, planes[3] == value]
         assert inside.shape[1] > 100
-        assert abs(np.median(inside, 1) - COLOURS[name]).max() < 12
+        assert abs(np.median(inside, 1) - COLORS[name]).max() < 12
     report = inspect(str(tmp_path), val_fraction=0.25, seed=0, progress=lambda a, b: None, kinds=("masks",))
     assert report.unreadable_count == 0
     assert "EXIF" in " ".join(map(str, report.problems))

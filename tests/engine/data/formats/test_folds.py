@@ -12,7 +12,7 @@ from engine.data.datasets.images import DatasetError, ImageSet
 from engine.data.datasets.open_splits import open_splits
 from engine.tasks.registry import TASKS
 from tests.support.lines import make_lined
-from tests.support.trained_runs import make_colours, make_labelled
+from tests.support.trained_runs import make_colors, make_labeled
 
 
 def names(samples: object) -> list[str]:
@@ -23,7 +23,7 @@ def names(samples: object) -> list[str]:
 @pytest.mark.parametrize("divided", [True, False])
 @pytest.mark.parametrize("task", ["classification", "multilabel"])
 def test_folds_hold_out_every_image_once(task: str, divided: bool, tmp_path: Path) -> None:
-    make = make_colours if task == "classification" else make_labelled
+    make = make_colors if task == "classification" else make_labeled
     folder = make(tmp_path, {"train": 11, "val": 4} if divided else {"train": 11})
     folder = folder if divided else folder / "train"
     job = Job.from_fields(task=task, dataset=str(folder), val_fraction=0.3)

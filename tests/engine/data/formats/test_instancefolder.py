@@ -23,7 +23,7 @@ def found(folder: Path, *formats: str) -> RecognizedDataset:
     return recognize(str(folder), val_fraction=0.25, seed=0, kinds=formats or ("instances",))
 
 
-def things(recognised: RecognizedDataset, split: object) -> dict[str, set[tuple[str, int, int, int, int]]]:
+def things(recognized: RecognizedDataset, split: object) -> dict[str, set[tuple[str, int, int, int, int]]]:
     """Return the class and the edges of each object, by file stem of the image."""
     assert isinstance(split, InstanceSplit)
     found = {}
@@ -32,7 +32,7 @@ def things(recognised: RecognizedDataset, split: object) -> dict[str, set[tuple[
             width, height = image.size
         found[Path(path).stem] = {
             (
-                recognised.classes[each.label],
+                recognized.classes[each.label],
                 each.window.left,
                 each.window.top,
                 each.window.left + each.window.pixels.shape[1],
@@ -71,24 +71,24 @@ def test_voc_objects_get_class_from_class_masks(tmp_path: Path) -> None:
             of_class[-1] = 20
             Image.fromarray(of_class).save(tmp_path / f"SegmentationClass/{stem}.png")
         text(tmp_path / f"ImageSets/Segmentation/{split}.txt", "\n".join(images))
-    recognised = found(tmp_path)
-    assert recognised.problems == ()
-    assert (len(recognised.classes), recognised.classes[7], recognised.classes[11]) == (20, "cat", "dog")
-    assert things(recognised, recognised.train) == drawn_things(SPLITS["train"])
-    assert things(recognised, recognised.val) == drawn_things(SPLITS["val"])
+    recognized = found(tmp_path)
+    assert recognized.problems == ()
+    assert (len(recognized.classes), recognized.classes[7], recognized.classes[11]) == (20, "cat", "dog")
+    assert things(recognized, recognized.train) == drawn_things(SPLITS["train"])
+    assert things(recognized, recognized.val) == drawn_things(SPLITS["val"])
 
 
 def test_colors_and_large_numbers_separate_objects(tmp_path: Path) -> None:
     root = masked(tmp_path)
-    colours = np.zeros((60, 80, 3), np.uint8)
-    for (left, top, right, bottom, _), colour in zip(TWO.rectangles, ((9, 0, 200), (200, 1, 9)), strict=True):
-        colours[top:bottom, left:right] = colour
-    Image.fromarray(colours).save(root / "masks/train/a.png")
+    colors = np.zeros((60, 80, 3), np.uint8)
+    for (left, top, right, bottom, _), color in zip(TWO.rectangles, ((9, 0, 200), (200, 1, 9)), strict=True):
+        colors[top:bottom, left:right] = color
+    Image.fromarray(colors).save(root / "masks/train/a.png")
     deep = np.zeros((80, 60), np.uint16)
     deep[20:70, 10:30] = 40_000
     Image.fromarray(deep).save(root / "masks/train/b.png")
-    recognised = found(root)
-    assert things(recognised, recognised.train) == drawn_things(SPLITS["train"], "object")
+    recognized = found(root)
+    assert things(recognized, recognized.train) == drawn_things(SPLITS["train"], "object")
 
 
 def test_ambiguous_object_masks_need_a_choice(tmp_path: Path) -> None:

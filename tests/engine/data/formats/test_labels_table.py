@@ -116,7 +116,7 @@ def test_table_leaves_out_images_of_class_minus_one(tmp_path: Path) -> None:
     ("name", "text", "classes"),
     [
         ("labels.csv", "id,breed\n" + "".join(f"{n},golden retriever\n" for n in "ab") + "c,pug\nd,pug\n", 2),
-        ("birds.csv", "filepaths,labels\na.png,RED OWL\nb.png,GREY TIT\nc.png,RED OWL\nd.png,WREN\n", 3),
+        ("birds.csv", "filepaths,labels\na.png,RED OWL\nb.png,GRAY TIT\nc.png,RED OWL\nd.png,WREN\n", 3),
         ("labels.csv", 'file,class\na.png,"tench, Tinca"\nb.png,"shark, white"\nc.png,"tench, Tinca"\n', 2),
         ("labels.csv", "file;class\na.png;tench, Tinca\nb.png;shark, white\nc.png;tench, Tinca\n", 2),
         ("labels.csv", "file\tclass\na.png\ttench, Tinca\nb.png\tshark, white\nc.png\ttench, Tinca\n", 2),

@@ -24,12 +24,12 @@ def found(folder: Path, formats: tuple[str, ...] = MASKS) -> RecognizedDataset:
     return recognize(str(folder), val_fraction=0.25, seed=0, kinds=formats)
 
 
-def names(recognised: RecognizedDataset) -> tuple[list[str], list[str]]:
-    assert isinstance(recognised.train, MaskSplit)
-    assert isinstance(recognised.val, MaskSplit)
-    for split in (recognised.train, recognised.val):
+def names(recognized: RecognizedDataset) -> tuple[list[str], list[str]]:
+    assert isinstance(recognized.train, MaskSplit)
+    assert isinstance(recognized.val, MaskSplit)
+    for split in (recognized.train, recognized.val):
         assert [Path(path).stem.split("_")[0] for path in split.masks] == [Path(path).stem for path in split.files]
-    return [Path(path).name for path in recognised.train.files], [Path(path).name for path in recognised.val.files]
+    return [Path(path).name for path in recognized.train.files], [Path(path).name for path in recognized.val.files]
 
 
 @pytest.mark.parametrize(
@@ -48,9 +48,9 @@ def test_mask_splits_are_found_in_all_spellings(tmp_path: Path, image: str, mask
     for split, stems in (("train", "abc"), ("val", "de")):
         for name in stems:
             pair(tmp_path / image.format(split=split, name=name), tmp_path / mask.format(split=split, name=name))
-    recognised = found(tmp_path)
-    assert (recognised.kind, recognised.problems, recognised.classes) == ("masks", (), ("class 0", "class 1"))
-    train, val = names(recognised)
+    recognized = found(tmp_path)
+    assert (recognized.kind, recognized.problems, recognized.classes) == ("masks", (), ("class 0", "class 1"))
+    train, val = names(recognized)
     assert [Path(name).stem for name in train] == ["a", "b", "c"]
     assert [Path(name).stem for name in val] == ["d", "e"]
 
@@ -69,9 +69,9 @@ def test_unpaired_files_are_reported(tmp_path: Path) -> None:
 def test_missing_training_data_is_the_only_problem(tmp_path: Path) -> None:
     for number in range(4):
         pair(tmp_path / f"images/test/{number}.jpg", tmp_path / f"masks/test/{number}.png")
-    recognised = found(tmp_path)
-    assert recognised.train is None
-    (problem,) = recognised.problems
+    recognized = found(tmp_path)
+    assert recognized.train is None
+    (problem,) = recognized.problems
     assert "none for training" in problem.message
 
 

@@ -26,7 +26,7 @@ from tests.support.edges import make_edged
 from tests.support.images import image, write_idx
 from tests.support.masks import make_masked
 from tests.support.outlined import make_outlined
-from tests.support.trained_runs import make_labelled
+from tests.support.trained_runs import make_labeled
 
 Tree = Callable[..., Path]
 
@@ -338,7 +338,7 @@ MAKERS: dict[str, Callable[[Path, dict[str, int]], Path]] = {
     "boxes": make_outlined,
     "instances": make_outlined,
     "points": lambda folder, counts: make_clouds(folder, counts, 30),
-    "labels": make_labelled,
+    "labels": make_labeled,
     "classes": make_images,
 }
 

@@ -64,9 +64,9 @@ def test_detect_refuses_by_name(tmp_path: Path, module: ModuleType, places: tupl
         assert bool(found) == (other is module)
     assert all(each.kinds == () and each.remedy for each in detect(module.FORMAT, tmp_path))
     for kind in ("classes", "masks", "instances"):
-        recognised = recognize(str(tmp_path), val_fraction=0.2, seed=0, kinds=(kind,))
-        assert recognised.train is None
-        assert module.FORMAT.title in " ".join(problem.message for problem in recognised.problems)
+        recognized = recognize(str(tmp_path), val_fraction=0.2, seed=0, kinds=(kind,))
+        assert recognized.train is None
+        assert module.FORMAT.title in " ".join(problem.message for problem in recognized.problems)
 
 
 @pytest.mark.parametrize(

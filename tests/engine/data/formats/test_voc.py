@@ -262,8 +262,8 @@ def test_voc_removed_objects_of_labelme_stay_removed(tmp_path: Path) -> None:
 
 def test_voc_classes_of_arcgis_have_its_names_and_order(tmp_path: Path) -> None:
     images = {f"{number:09d}": TWO if number % 2 else ONE for number in range(8)}
-    recognised = found(boxed.arcgis_voc(tmp_path, images))
-    assert (recognised.classes, recognised.problems, recognised.format) == (("cat", "dog"), (), "voc")
+    recognized = found(boxed.arcgis_voc(tmp_path, images))
+    assert (recognized.classes, recognized.problems, recognized.format) == (("cat", "dog"), (), "voc")
     assert one_split(content_of(tmp_path))["000000001"][0] == ("dog", (8.0, 4.0, 40.0, 28.0))
 
 
@@ -280,16 +280,16 @@ def test_voc_boxes_without_area_or_beyond_the_image_are_reported(tmp_path: Path)
     )
     root = boxed.voc(tmp_path, {"train": {"odd": odd._replace(rectangles=()), "b": ONE}, "val": {"c": ONE}})
     text(root / "Annotations/odd.xml", boxed.voc_xml(odd))
-    recognised = found(root)
+    recognized = found(root)
     assert boxes_in(content_of(root))["train"]["odd"] == [
         ("dog", (60.0, 40.0, 80.0, 58.0)),
         ("dog", (0.0, 0.0, 80.0, 60.0)),
     ]
-    empty, outside = recognised.problems
+    empty, outside = recognized.problems
     assert "2 boxes without area, in odd.png" in empty.message
     assert "1 box extending beyond the image, in odd.png" in outside.message
 
 
 def test_voc_test_split_serves_for_validation(tmp_path: Path) -> None:
-    recognised = found(boxed.voc(tmp_path, {"train": SPLITS["train"], "test": SPLITS["val"]}))
-    assert [Path(path).stem for path in recognised.val.files] == ["c", "d"]  # type: ignore[union-attr]
+    recognized = found(boxed.voc(tmp_path, {"train": SPLITS["train"], "test": SPLITS["val"]}))
+    assert [Path(path).stem for path in recognized.val.files] == ["c", "d"]  # type: ignore[union-attr]

@@ -69,8 +69,8 @@ def test_examples_show_boxes_of_objects(tmp_path: Path) -> None:
     pixels = np.asarray(Image.open(BytesIO(example.png)).convert("RGB")).astype(int)
     scale = max(pixels.shape[:2]) / 96
     frame, inside = pixels[round(50 * scale), round(20 * scale)], pixels[round(50 * scale), round(40 * scale)]
-    assert np.abs(inside - boxed.COLOURS["cat"]).max() < 12
-    assert np.abs(frame - boxed.COLOURS["cat"]).max() > 60
+    assert np.abs(inside - boxed.COLORS["cat"]).max() < 12
+    assert np.abs(frame - boxed.COLORS["cat"]).max() > 60
 
 
 def test_examples_show_objects_in_different_colors(tmp_path: Path) -> None:

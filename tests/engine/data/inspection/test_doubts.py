@@ -20,7 +20,7 @@ from tests.support.boxed import ONE, TWO, draw, voc, yolo
 from tests.support.images import image, noise
 from tests.support.masks import make_masked
 from tests.support.outlined import make_outlined
-from tests.support.trained_runs import make_labelled
+from tests.support.trained_runs import make_labeled
 
 
 def warnings(folder: Path, kind: str, phrase: str) -> list[Problem]:
@@ -120,7 +120,7 @@ def voc_named(folder: Path, images: list) -> Path:
     from tests.support import boxed
 
     for each in images:
-        boxed.COLOURS.setdefault(each.rectangles[0].name, (9, 9, 9))
+        boxed.COLORS.setdefault(each.rectangles[0].name, (9, 9, 9))
     return voc(folder, {"train": {f"n{number}": each for number, each in enumerate(images)}, "val": {"v": images[0]}})
 
 
@@ -175,7 +175,7 @@ def test_same_image_in_two_classes_is_reported(tmp_path: Path, make: Callable[[P
 
 def test_same_image_with_two_sets_of_labels_is_reported(tmp_path: Path) -> None:
     for number, (split, row) in enumerate([("train", "1,0,0"), ("val", "0,1,1"), ("train", "1,1,1")]):
-        folder = make_labelled(tmp_path / str(number), {"train": 9, "val": 4})
+        folder = make_labeled(tmp_path / str(number), {"train": 9, "val": 4})
         table = folder / split / "labels.csv"
         lines = table.read_text().splitlines()
         assert warnings(folder, "labels", "different sets of labels") == []
@@ -216,7 +216,7 @@ def test_gray_images_among_colored_ones_are_reported(tmp_path: Path) -> None:
         "classes": by_class(tmp_path / "classes", "cat", "dog"),
         "masks": make_masked(tmp_path / "masks", {"train": 5, "val": 2}),
         "instances": make_outlined(tmp_path / "instances", {"train": 5, "val": 2}),
-        "labels": make_labelled(tmp_path / "labels", {"train": 9, "val": 4}),
+        "labels": make_labeled(tmp_path / "labels", {"train": 9, "val": 4}),
     }
     for kind, folder in folders.items():
         assert warnings(folder, kind, "in color") == []

@@ -205,7 +205,7 @@ def test_channels_match_training(tree: Tree) -> None:
     for path in root.glob("*/*.png"):
         image(path, 80, mode="L")
     assert inspect_folder(root).channels == open_splits(str(root), val_fraction=0.25, seed=0).channels == 1
-    path = noise(root / "a/colour.png")
+    path = noise(root / "a/color.png")
     path.write_bytes(path.read_bytes()[:500])  # the header of the truncated file still has the color
     assert inspect_folder(root).channels == open_splits(str(root), val_fraction=0.25, seed=0).channels == 3
 
@@ -221,13 +221,13 @@ class Asked(list[str]):
 
 
 def test_channels_are_read_from_few_images(tmp_path: Path) -> None:
-    grey = str(image(tmp_path / "grey.png", 80, mode="L"))
-    colour = str(image(tmp_path / "colour.png"))
-    many = Asked([grey] * 100_000)
+    gray = str(image(tmp_path / "gray.png", 80, mode="L"))
+    color = str(image(tmp_path / "color.png"))
+    many = Asked([gray] * 100_000)
     assert folder_channels(many) == 1
     assert 100 < many.asked <= 512
-    assert folder_channels(many, [colour]) == 3
-    assert folder_channels(Asked([grey] * 50_000 + [colour] * 50_000)) == 3
+    assert folder_channels(many, [color]) == 3
+    assert folder_channels(Asked([gray] * 50_000 + [color] * 50_000)) == 3
 
 
 def test_report_has_names_that_are_not_utf8(tree: Tree) -> None:

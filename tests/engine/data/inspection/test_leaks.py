@@ -21,7 +21,7 @@ from tests.support.edges import make_edged
 from tests.support.images import noise, write_idx
 from tests.support.masks import make_masked
 from tests.support.outlined import make_outlined
-from tests.support.trained_runs import make_labelled
+from tests.support.trained_runs import make_labeled
 
 
 def leaks_in(folder: Path, kinds: tuple[str, ...] = ("classes",)) -> list[Problem]:
@@ -80,7 +80,7 @@ MAKERS: dict[str, Callable[[Path, dict[str, int]], Path]] = {
     "edges": make_edged,
     "boxes": make_outlined,
     "instances": make_outlined,
-    "labels": make_labelled,
+    "labels": make_labeled,
     "points": lambda folder, counts: make_clouds(folder, counts, 30),
 }
 

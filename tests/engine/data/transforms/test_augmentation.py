@@ -177,7 +177,7 @@ def test_flip_requires_mirror(loaders: Loaders, photographs: ImageSet) -> None:
     torch.testing.assert_close(mirrored.flip(-1), plain, atol=1e-4, rtol=0)
 
 
-# Geometry and colour against torchvision
+# Geometry and color against torchvision
 
 
 @pytest.mark.parametrize("degrees", [-40.0, 25.0])
@@ -355,7 +355,7 @@ def test_boxes_follow_their_objects(loaders: Loaders, boxes: ImageSet, given: Se
             is_colored = np.ptp(pixels, axis=-1) > 0.6
             within = np.zeros_like(is_colored)
             for left, top, right, bottom, label, _ in rows[rows[:, 4] != PADDING].tolist():
-                color = np.array(boxed.COLOURS[sorted(boxed.CLASSES)[int(label)]]) / 255
+                color = np.array(boxed.COLORS[sorted(boxed.CLASSES)[int(label)]]) / 255
                 matches = np.abs(pixels - color).max(-1) < 0.25
                 part = slice(round(top), round(bottom)), slice(round(left), round(right))
                 window = matches[part]

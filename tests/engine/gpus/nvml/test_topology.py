@@ -72,8 +72,8 @@ def test_peer_access_requires_both_gpus(
 
 def test_nvlinks_counts_active_direct_links_only(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     def links(index: int) -> list[str]:
-        neighbours = {0: [1, 1, 2, 1], 1: [0, 0, 0, 2], 2: [0, 1, 1, 1]}[index]
-        return [f"{number}:{bus_id(other).lower()}:{GPU}" for number, other in enumerate(neighbours)]
+        neighbors = {0: [1, 1, 2, 1], 1: [0, 0, 0, 2], 2: [0, 1, 1, 1]}[index]
+        return [f"{number}:{bus_id(other).lower()}:{GPU}" for number, other in enumerate(neighbors)]
 
     topology = sample_topology(nvml_stub, start_sampler, profiles(3, nvlinks=4, nvlinks_active=3, link=links))
     assert topology is not None

@@ -95,10 +95,10 @@ CONVOLUTION(Forward)
 CONVOLUTION(BackwardData)
 CONVOLUTION(BackwardFilter)
 
-#define NORMALISES(name) int name(Handle *handle) { return launch(handle->stream) ? EXECUTION_FAILED : 0; }
-NORMALISES(cudnnBatchNormalizationForwardTrainingEx)
-NORMALISES(cudnnBatchNormalizationForwardInference)
-NORMALISES(cudnnBatchNormalizationBackwardEx)
+#define NORMALIZES(name) int name(Handle *handle) { return launch(handle->stream) ? EXECUTION_FAILED : 0; }
+NORMALIZES(cudnnBatchNormalizationForwardTrainingEx)
+NORMALIZES(cudnnBatchNormalizationForwardInference)
+NORMALIZES(cudnnBatchNormalizationBackwardEx)
 
 int cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize(
     void *handle, int mode, int ops, void *x, void *z, void *y, void *of, void *activation, size_t *bytes

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { OK = 0, SYSTEM_ERROR = 2, VERSION = 23007, NO_COLOUR = -1 };
+enum { OK = 0, SYSTEM_ERROR = 2, VERSION = 23007, NO_COLOR = -1 };
 enum { SUM, PROD, MAX, MIN, AVG };
 enum { INT8, UINT8, INT32, UINT32, INT64, UINT64, FLOAT16, FLOAT32, FLOAT64, BFLOAT16 };
 enum { ALL_REDUCE, REDUCE, BROADCAST, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, MEET };
@@ -385,26 +385,26 @@ int ncclCommInitRankScalable(Comm **to, int ranks, int rank, int ids, Id *id, vo
     return ncclCommInitRankConfig(to, ranks, *id, rank, config);
 }
 
-/* One communicator for each colour, its ranks in the order of their keys. */
-int ncclCommSplit(Comm *comm, int colour, int key, Comm **to, void *config) {
+/* One communicator for each color, its ranks in the order of their keys. */
+int ncclCommSplit(Comm *comm, int color, int key, Comm **to, void *config) {
     (void)config;
     const unsigned long number = comm->asked;
-    int own[2] = {colour, key};
+    int own[2] = {color, key};
     meet(comm, own, sizeof own);
     Comm *part = calloc(1, sizeof *part);
-    snprintf(part->id, sizeof part->id, "%.64s_%lu_%d", comm->id, number, colour);
+    snprintf(part->id, sizeof part->id, "%.64s_%lu_%d", comm->id, number, color);
     for (int rank = 0; rank < comm->ranks; rank++) {
         char path[512];
         int theirs[2];
         path_of(path, comm, number, rank);
         get(path, theirs, sizeof theirs);
-        if (theirs[0] != colour) continue;
+        if (theirs[0] != color) continue;
         part->ranks++;
         if (theirs[1] < key || (theirs[1] == key && rank < comm->rank)) part->rank++;
     }
     meet(comm, NULL, 0);        /* so that nobody tidies away what another has yet to read */
     *to = part;
-    if (colour == NO_COLOUR) {
+    if (color == NO_COLOR) {
         free(part);
         *to = NULL;
     } else meet(part, NULL, 0);

@@ -142,7 +142,7 @@ static int is_lost(const Device *gpu) {
 }
 
 int meets(Device *gpu, const char *quantity) {
-    if (!library.initialised) return UNINITIALIZED;
+    if (!library.initialized) return UNINITIALIZED;
     if (library.delay_us) usleep((useconds_t)library.delay_us);
     while (exists(library.hang_file)) usleep(10000);
     if (exists(library.abort_file)) abort();
@@ -200,13 +200,13 @@ int nvmlInitWithFlags(unsigned int flags) {
     (void)flags;
     read_profile();
     while (library.init_hang) pause();
-    if (!library.init) library.initialised = 1;
+    if (!library.init) library.initialized = 1;
     return library.init;
 }
 
 int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
 
-int nvmlShutdown(void) { library.initialised = 0; return SUCCESS; }
+int nvmlShutdown(void) { library.initialized = 0; return SUCCESS; }
 
 const char *nvmlErrorString(int code) { return code == 999 ? "Unknown Error" : "stub error"; }
 

@@ -19,7 +19,7 @@ from engine.runs.evaluations import KeptEvaluation, compare, evaluations_of, rea
 from tests.support.cases import some
 from tests.support.consent import agreed
 from tests.support.masks import make_masked
-from tests.support.trained_runs import COUNTING, DATASETS, Trained, make_colours
+from tests.support.trained_runs import COUNTING, DATASETS, Trained, make_colors
 
 
 @pytest.fixture(autouse=True)
@@ -98,13 +98,13 @@ def test_other_folder_maps_classes_by_name(trained: Callable[[str], Trained], tm
 
 def test_test_split_is_used_or_missed(trained: Callable[[str], Trained], tmp_path: Path) -> None:
     run = shutil.copytree(trained("classification").run.path, tmp_path / "run")
-    folder = make_colours(tmp_path / "folder", {"test": 2, "val": 3, "train": 1})
+    folder = make_colors(tmp_path / "folder", {"test": 2, "val": 3, "train": 1})
     assert (evaluated(run, str(folder)).evaluation.split, len(evaluations_of(run))) == ("test", 1)
     everything = evaluated(run, str(folder), split="all")
     assert sorted(set(everything.samples().splits)) == ["test", "train", "val"]
     assert everything.evaluation.samples == 18
     assert refused(run, "", split="test").startswith("split: ")
-    only = make_colours(tmp_path / "only", {"test": 1})
+    only = make_colors(tmp_path / "only", {"test": 1})
     assert evaluated(run, str(only)).evaluation.samples == 3
 
 

@@ -35,7 +35,7 @@ from tests.support.worker_group import Forker
 
 CORNERS = {"blue": (slice(21, 31), slice(27, 37)), "red": (slice(1, 11), slice(7, 17))}
 """Positions of the square that determines a class: rows and columns in images of 32 x 44 px."""
-COLOURS = {"blue": (20, 20, 255), "red": (255, 20, 20)}
+COLORS = {"blue": (20, 20, 255), "red": (255, 20, 20)}
 
 
 def explained(of: Trained, out: Path, *images: Path, **values: Any) -> Explanation:
@@ -58,7 +58,7 @@ def first_image(folder: Path) -> Path:
     return min(path for path in folder.rglob("*") if path.suffix in (".png", ".jpg"))
 
 
-def grey(path: Path) -> np.ndarray:
+def gray(path: Path) -> np.ndarray:
     with Image.open(path) as image:
         return np.asarray(image, np.float64)
 
@@ -83,7 +83,7 @@ def test_explanation_of_every_task(task: str, trained: Callable[[str], Trained],
             for file in (each.overlay, each.raw):
                 with Image.open(tmp_path / method / file) as drawn:
                     assert drawn.size == size
-            assert each.empty == (not grey(tmp_path / method / each.raw).any())
+            assert each.empty == (not gray(tmp_path / method / each.raw).any())
 
 
 @pytest.mark.long
@@ -98,20 +98,20 @@ def test_explanation_is_deterministic(trained: Callable[[str], Trained], tmp_pat
 
 
 def test_unexplainable_request_lists_reasons(trained: Callable[[str], Trained], tmp_path: Path) -> None:
-    clouds, colours = trained("point_segmentation"), trained("classification")
+    clouds, colors = trained("point_segmentation"), trained("classification")
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken/thesis.txt").write_text("mine")
     cases: list[tuple[Trained, str, tuple[str, ...], dict[str, str]]] = [
         (clouds, str(tmp_path / "out"), (), {"run": "A model of point clouds can't be explained"}),
         (
-            colours,
+            colors,
             str(tmp_path / "taken"),
             ("reed",),
             {"classes": "The model has no class “reed”.", "out": "already exists"},
         ),
     ]
     for of, out, classes, expected in cases:
-        order = ExplainOrder(run=str(of.run.path), paths=(str(colours.job.data.dataset),), out=out, classes=classes)
+        order = ExplainOrder(run=str(of.run.path), paths=(str(colors.job.data.dataset),), out=out, classes=classes)
         with pytest.raises(CannotLoad) as refused:
             explain(order, print)
         assert {problem.field for problem in refused.value.problems} == set(expected)
@@ -144,7 +144,7 @@ def make_corners(folder: Path, count: int) -> Path:
             for number in range(images):
                 pixels = random.integers(0, 120, (32, 44, 1), dtype=np.uint8).repeat(3, 2)
                 if name in CORNERS:
-                    pixels[CORNERS[name]] = COLOURS[name]
+                    pixels[CORNERS[name]] = COLORS[name]
                 Image.fromarray(pixels).save(folder / split / name / f"{number}.png")
     return folder
 
@@ -167,17 +167,17 @@ def test_map_covers_the_deciding_region(forker: Forker, tmp_path: Path) -> None:
     both = tmp_path / "both.png"
     with Image.open(image) as opened:
         pixels = np.asarray(opened).copy()
-    pixels[CORNERS["red"]] = COLOURS["red"]
+    pixels[CORNERS["red"]] = COLORS["red"]
     Image.fromarray(pixels).save(both)
     found = explained(of, tmp_path / "out", image, dataset / "val/red/0.png", both, classes=("blue", "red"))
     for explained_image, corner in zip(found.images, CORNERS, strict=False):
         maps = {each.class_name: each for each in explained_image.maps}
-        heat = grey(tmp_path / "out" / maps[corner].raw)
+        heat = gray(tmp_path / "out" / maps[corner].raw)
         assert mass_in(heat, corner) > 0.9, (corner, mass_in(heat, corner))
         assert maps[corner].score is not None
         assert maps[corner].score > 0.9
     assert found.images[0].region == (6.0, 0.0, 38.0, 32.0)
-    of_both = {each.class_name: grey(tmp_path / "out" / each.raw) for each in found.images[2].maps}
+    of_both = {each.class_name: gray(tmp_path / "out" / each.raw) for each in found.images[2].maps}
     for corner, other in (("blue", "red"), ("red", "blue")):
         assert mass_in(of_both[corner], corner) > 2 * mass_in(of_both[corner], other)
     with Image.open(tmp_path / "out" / found.images[2].side_by_side) as together:

@@ -98,7 +98,7 @@ def test_masks_have_the_runs_classes_and_colors(trained: Make, images: Path, tmp
     of = trained("segmentation")
     found = ordered(of, images, tmp_path / "out", formats=("png", "geotiff"), overlays=True)
     check_summary(found, images)
-    assert [entry.colour for entry in found.legend] == ["", "#800000", "#008000"]
+    assert [entry.color for entry in found.legend] == ["", "#800000", "#008000"]
     for row, result in zip(found.rows, straight(of, images, found), strict=True):
         assert isinstance(result, Mask)
         content = (tmp_path / "out" / row.mask).read_bytes()

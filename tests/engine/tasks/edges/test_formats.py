@@ -75,23 +75,23 @@ def moved(folder: Path, moves: dict[str, str]) -> Path:
     ],
 )  # fmt: skip
 def test_edge_folders_are_found_by_name(tmp_path: Path, moves: dict[str, str]) -> None:
-    recognised = found(moved(make_edged(tmp_path / "made", {"train": 3, "val": 2}), moves))
-    assert (recognised.kind, recognised.classes, recognised.problems) == ("edges", ("edge",), ())
-    assert names(recognised.train) == [(f"00{number}.png", f"00{number}.png") for number in range(3)]
-    assert len(names(recognised.val)) == 2
+    recognized = found(moved(make_edged(tmp_path / "made", {"train": 3, "val": 2}), moves))
+    assert (recognized.kind, recognized.classes, recognized.problems) == ("edges", ("edge",), ())
+    assert names(recognized.train) == [(f"00{number}.png", f"00{number}.png") for number in range(3)]
+    assert len(names(recognized.val)) == 2
 
 
 def test_edges_without_split_draw_validation(tmp_path: Path) -> None:
     folder = moved(make_edged(tmp_path / "made", {"": 9}), {"images": "images", "edges": "edges"})
     (folder / "edges/000.png").unlink()
     (folder / "images/001.png").unlink()
-    recognised = found(folder)
-    train, val = recognised.train, recognised.val
+    recognized = found(folder)
+    train, val = recognized.train, recognized.val
     assert (len(names(train)), len(names(val))) == (5, 2)
     assert val is not None
     assert val.is_drawn
     assert not set(names(train)) & set(names(val))
-    messages = " ".join(map(str, recognised.problems))
+    messages = " ".join(map(str, recognized.problems))
     assert "without edges: 000.png" in messages
     assert "without an image: 001.png" in messages
 
@@ -263,19 +263,19 @@ def test_annotators_are_preferred_to_mean_images(tmp_path: Path) -> None:
         place = tmp_path / "edges" / path.parent.name / f"{path.stem}.png"
         place.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(np.round(drawn.layers.mean(0) * 255).astype(np.uint8)).save(place)
-    recognised = found(tmp_path)
-    assert {name[1].rpartition(".")[2] for name in names(recognised.train)} == {"mat"}
-    assert (len(names(recognised.train)), len(names(recognised.val)), recognised.problems) == (3, 2, ())
+    recognized = found(tmp_path)
+    assert {name[1].rpartition(".")[2] for name in names(recognized.train)} == {"mat"}
+    assert (len(names(recognized.train)), len(names(recognized.val)), recognized.problems) == (3, 2, ())
     assert drawn.layers.shape == (2, 32, 32)
 
 
 @pytest.mark.skipif(not BSDS.is_dir(), reason="needs bsds500_subset")
 def test_bsds500_is_read() -> None:
-    recognised = found(BSDS)
-    assert names(recognised.train)[0][1].endswith(".mat")
-    assert (len(names(recognised.train)), len(names(recognised.val)), recognised.problems) == (30, 10, ())
-    assert isinstance(recognised.val, EdgeSplit)
-    path = Path(recognised.val.edges[0])
+    recognized = found(BSDS)
+    assert names(recognized.train)[0][1].endswith(".mat")
+    assert (len(names(recognized.train)), len(names(recognized.val)), recognized.problems) == (30, 10, ())
+    assert isinstance(recognized.val, EdgeSplit)
+    path = Path(recognized.val.edges[0])
     drawn = read_edges(path.name, path.read_bytes())
     mean = np.asarray(Image.open(BSDS / "edges/val" / f"{path.stem}.png"))
     assert np.abs(drawn.layers.mean(0) * 255 - mean).max() <= 1

@@ -31,17 +31,17 @@ def found(folder: Path) -> RecognizedDataset:
     return recognize(str(folder), val_fraction=0.25, seed=0, kinds=POINTS)
 
 
-def names(recognised: RecognizedDataset) -> tuple[list[str], list[str]]:
-    assert isinstance(recognised.train, PointSplit)
-    assert isinstance(recognised.val, PointSplit)
-    return [Path(path).name for path in recognised.train.files], [Path(path).name for path in recognised.val.files]
+def names(recognized: RecognizedDataset) -> tuple[list[str], list[str]]:
+    assert isinstance(recognized.train, PointSplit)
+    assert isinstance(recognized.val, PointSplit)
+    return [Path(path).name for path in recognized.train.files], [Path(path).name for path in recognized.val.files]
 
 
 def blocks(folder: Path, points: int, *, training: bool = True) -> PointBlocks:
-    recognised = found(folder)
-    assert recognised.code is not None
-    assert isinstance(recognised.train, PointSplit)
-    split = PointBlocks(recognised.train, recognised.code, str(folder), points=points)
+    recognized = found(folder)
+    assert recognized.code is not None
+    assert isinstance(recognized.train, PointSplit)
+    split = PointBlocks(recognized.train, recognized.code, str(folder), points=points)
     split.streams = RandomStreams(3)
     split.training = training
     return split
@@ -100,11 +100,11 @@ def test_las_keeps_digits_and_standard_names(tmp_path: Path, ending: str) -> Non
     standard[:5] = 0
     for split in ("train", "val"):
         write_las(tmp_path / split / f"a.{ending}", places, standard, intensity=np.arange(60))
-    recognised = found(tmp_path)
-    assert recognised.classes == ("ground", "building")
-    assert isinstance(recognised.train, PointSplit)
-    assert recognised.train.features == ("red", "green", "blue", "intensity", "return_number", "number_of_returns")
-    cloud = read_cloud(recognised.train.files[0], ("intensity",))
+    recognized = found(tmp_path)
+    assert recognized.classes == ("ground", "building")
+    assert isinstance(recognized.train, PointSplit)
+    assert recognized.train.features == ("red", "green", "blue", "intensity", "return_number", "number_of_returns")
+    cloud = read_cloud(recognized.train.files[0], ("intensity",))
     middle = (places.max(0) + places.min(0)) / 2
     np.testing.assert_allclose(cloud.positions, places - middle, atol=2e-3)
     assert cloud.features[:, 0].tolist() == list(range(60))
@@ -118,10 +118,10 @@ def test_unnamed_point_labels_are_ignored(tmp_path: Path) -> None:
     for split in ("train", "val"):
         write_ply(tmp_path / split / "a.ply", places, label=np.where(np.arange(40) < 3, 9, classes))
     (tmp_path / "classes.txt").write_text("floor\nball\n")
-    recognised = found(tmp_path)
-    assert recognised.classes == ("floor", "ball")
-    assert recognised.code is not None
-    assert (recognised.code.values, 9 in recognised.code.ignored) == ((0, 1), True)
+    recognized = found(tmp_path)
+    assert recognized.classes == ("floor", "ball")
+    assert recognized.code is not None
+    assert (recognized.code.values, 9 in recognized.code.ignored) == ((0, 1), True)
 
 
 def test_unusable_clouds_are_reported(tmp_path: Path) -> None:
@@ -257,12 +257,12 @@ def test_cloud_is_drawn_tilted_by_depth() -> None:
     image = draw_points(np.concatenate([corners, pillar]), np.array([1, 2, 3, 0, 1, 2], np.uint8), 81)
     assert image.shape == (81, 81, 3)
     colors_seen = {}
-    for name, colour in {
+    for name, color in {
         "red": (128, 0, 0),
         "green": (0, 128, 0),
         "olive": (128, 128, 0),
     }.items():  # VOC colors of the classes 1, 2 and 3
-        colors_seen[name] = np.argwhere((image == colour).all(2))
+        colors_seen[name] = np.argwhere((image == color).all(2))
     assert colors_seen["olive"][:, 0].max() < 40  # it is far away, that is, at the upper left
     assert colors_seen["olive"][:, 1].max() < 20
     ground, top = (
@@ -270,9 +270,9 @@ def test_cloud_is_drawn_tilted_by_depth() -> None:
         colors_seen["green"][colors_seen["green"][:, 1] < 60],
     )
     assert top[:, 0].mean() < ground[:, 0].mean() - 4  # the pillar is upright
-    (colours,) = np.unique(image[(np.ptp(image, 2) == 0) & (image[..., 0] < BACKGROUND)], axis=0)
-    assert colours[0] > 70  # unlabeled and far away
+    (colors,) = np.unique(image[(np.ptp(image, 2) == 0) & (image[..., 0] < BACKGROUND)], axis=0)
+    assert colors[0] > 70  # unlabeled and far away
     legend = point_legend(("floor", "a", "b", "c"))
-    assert [entry.colour for entry in legend] == ["#878787", "#800000", "#008000", "#808000"]
+    assert [entry.color for entry in legend] == ["#878787", "#800000", "#008000", "#808000"]
     flat = draw_points(np.zeros((3, 3), np.float32), np.array([0, 1, 2], np.uint8), 81)
     assert (flat != BACKGROUND).any()

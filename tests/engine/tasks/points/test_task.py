@@ -14,7 +14,7 @@ from engine.data.datasets.open_splits import open_splits
 from engine.data.decoding.masks import NO_CLASS
 from engine.models.base import TaskError
 from engine.tasks.base import DatasetInfo
-from engine.tasks.points.networks import PointCNN, XConv, XTransform, farthest_points, neighbours_of, take
+from engine.tasks.points.networks import PointCNN, XConv, XTransform, farthest_points, neighbors_of, take
 from engine.tasks.points.samples import PointBlocks
 from engine.tasks.registry import TASKS
 from tests.support.clouds import make_clouds
@@ -44,12 +44,12 @@ def test_farthest_point_sampling() -> None:
 
 def test_neighbors_are_dilated_and_repeated() -> None:
     points = cloud(2, 30).transpose(1, 2)
-    found = neighbours_of(points[:, :5], points, 4, 2)
+    found = neighbors_of(points[:, :5], points, 4, 2)
     for number in range(2):
         for place in range(5):
             order = (points[number] - points[number, place]).norm(dim=1).argsort()
             assert found[number, place].tolist() == order[:8:2].tolist()
-    few = neighbours_of(points[:, :5], points[:, :3], 8, 4)
+    few = neighbors_of(points[:, :5], points[:, :3], 8, 4)
     assert few.shape == (2, 5, 8)
     assert torch.equal(few[..., :3], few[..., 3:6])
 
@@ -66,7 +66,7 @@ def test_x_transform_starts_like_linear_layers(fan_in: int) -> None:
 
 def test_x_conv_matches_the_paper() -> None:
     torch.manual_seed(0)
-    layer = XConv(5, 7, neighbours=4, dilation=1, lifted=6, multiplier=2).eval()
+    layer = XConv(5, 7, neighbors=4, dilation=1, lifted=6, multiplier=2).eval()
     points, features = cloud(1, 20).transpose(1, 2), torch.randn(1, 20, 5)
     outputs = layer(points, features, points[:, :3])
     for place in range(3):

@@ -184,9 +184,9 @@ def test_lines_are_colored_by_direction() -> None:
     targets = torch.zeros(1, 2, SIDE, SIDE, dtype=torch.int64)
     targets[0, 1] = BACKGROUND
     targets[0, 0, 10:14], targets[0, 1, 10:14] = 1, 0
-    grey = np.full((SIDE, SIDE, 3), 100, np.uint8)
-    true = OBJECTIVE.show_truth(grey, targets[0])
-    found = OBJECTIVE.show_prediction(grey, guesses(targets, 50, (SIDE, SIDE // 2, SIDE // 4))[0])
+    gray = np.full((SIDE, SIDE, 3), 100, np.uint8)
+    true = OBJECTIVE.show_truth(gray, targets[0])
+    found = OBJECTIVE.show_prediction(gray, guesses(targets, 50, (SIDE, SIDE // 2, SIDE // 4))[0])
     for drawing in (true, found):
         assert drawing.words == "Lines on 12.5% of it"
         assert (drawing.image[0] == 100).all()
@@ -196,10 +196,10 @@ def test_lines_are_colored_by_direction() -> None:
     assert true.legend == found.legend == (0, 1, 2, 3)
     for name, along in (("level", 0), ("rising to the right", DIRECTIONS // 4), ("upright", DIRECTIONS // 2)):
         targets[0, 1, 10:14] = along
-        (colour,) = (entry.colour for entry in OBJECTIVE.legend if entry.name == name)
-        pixel = OBJECTIVE.show_truth(grey, targets[0]).image[11, 5].tolist()
-        assert pixel == [25 + part // 4 * 3 for part in bytes.fromhex(colour[1:])]
-    assert OBJECTIVE.show_truth(grey, torch.zeros_like(targets[0])).legend == ()
+        (color,) = (entry.color for entry in OBJECTIVE.legend if entry.name == name)
+        pixel = OBJECTIVE.show_truth(gray, targets[0]).image[11, 5].tolist()
+        assert pixel == [25 + part // 4 * 3 for part in bytes.fromhex(color[1:])]
+    assert OBJECTIVE.show_truth(gray, torch.zeros_like(targets[0])).legend == ()
 
 
 def test_masks_must_have_two_classes(tmp_path: Path) -> None:

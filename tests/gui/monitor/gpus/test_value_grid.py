@@ -7,10 +7,10 @@ from PySide6.QtCore import QPoint
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
 
-from gui.monitor.gpus.value_grid import GAP, LabelledValue, ValueGrid, columns_for
+from gui.monitor.gpus.value_grid import GAP, LabeledValue, ValueGrid, columns_for
 from tests.support.widgets import ShowWidget
 
-FEW = tuple(LabelledValue(f"f{n}", f"Label {n}", f"{n} W", f"Meaning {n}") for n in range(6))
+FEW = tuple(LabeledValue(f"f{n}", f"Label {n}", f"{n} W", f"Meaning {n}") for n in range(6))
 
 
 @pytest.fixture
@@ -58,10 +58,10 @@ def test_grid_without_limit_shows_all(place: QWidget, qtbot: QtBot) -> None:
 
 def test_grid_reserves_longest_form(place: QWidget) -> None:
     figures = put(ValueGrid(max_rows=1), place)
-    figures.show_figures([LabelledValue("a", "", "1,000 W"), LabelledValue("b", "", "5 W")])
+    figures.show_figures([LabeledValue("a", "", "1,000 W"), LabeledValue("b", "", "5 W")])
     figures.grab()
     at = next(x for x in range(400) if (found := figures.figure_at(QPoint(x, 5))) is not None and found.id == "b")
-    figures.show_figures([LabelledValue("a", "", "1 W"), LabelledValue("b", "", "5 W")])
+    figures.show_figures([LabeledValue("a", "", "1 W"), LabeledValue("b", "", "5 W")])
     found = figures.figure_at(QPoint(at, 5))
     assert found.id == "b"
     before = figures.figure_at(QPoint(at - 2, 5))

@@ -15,7 +15,7 @@ LABEL_WIDTH = 104
 """Default width of labels in pixels, at a text size of 100%."""
 
 
-class LabelledField(QWidget):
+class LabeledField(QWidget):
     """Editor with a label, an optional button, and a note and problems below.
 
     Note and problems are created on demand, because most of a form's eighty rows never have any.
