@@ -93,7 +93,7 @@ class MaskObjects(ObjectMetric):
 
 
 class OutlineAnalysis(ObjectAnalysis):
-    kind = MaskObjects
+    metric_type = MaskObjects
 
 
 class InstanceSegmentation(Detection):

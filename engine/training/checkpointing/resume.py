@@ -219,7 +219,7 @@ class Checkpoint:
 
 def _needs_same_memory(before: dict[str, Any], job: Job) -> bool:
     """Return True if `job` needs as much memory on each device as the job `before`."""
-    alike = all(before[name] == job.value(name) for name in fields_with("memory"))
+    alike = all(before.get(name, FIELDS[name].default) == job.value(name) for name in fields_with("memory"))
     return alike and tuple(before["devices"]) == job.parallel.devices and before["precision"] == resolve_precision(job)
 
 

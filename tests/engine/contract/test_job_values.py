@@ -84,9 +84,9 @@ def test_job_from_values_returns_job_or_problems(values: dict[str, Any]) -> None
 
 
 def test_job_from_values_reports_all_problems() -> None:
-    job, problems = job_from_values({"epochs": "3", "precision": "fp61", "optimizer": "sgd", "batch_size": 0})
+    job, problems = job_from_values({"epochs": "3", "precision": "fp61", "optimiser": "sgd", "batch_size": 0})
     assert job is None
-    assert [problem.field for problem in problems] == ["epochs", "precision", "optimizer", "batch_size"]
+    assert [problem.field for problem in problems] == ["epochs", "precision", "optimiser", "batch_size"]
     assert "Did you mean “optimizer”?" in problems[2].remedy
 
 

@@ -1,4 +1,4 @@
-"""Small network with everything that a checkpoint contains: weights, BatchNorm statistics, dropout's random state."""
+"""A small network with everything that a checkpoint keeps: weights, BatchNorm's statistics and a dropout's random numbers."""
 
 from torch import nn
 

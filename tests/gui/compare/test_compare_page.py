@@ -14,7 +14,7 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.modeltest import ModelTester
 from pytestqt.qtbot import QtBot
 
-from engine.contract.events import RunFinished, StepMetrics
+from engine.contract.events import AnyEvent, RunFinished, StepMetrics, Validation
 from engine.runs.folder import RunFolder
 from gui.compare.page import ComparePage
 from gui.compare.table_model import CompareModel
@@ -121,11 +121,17 @@ def test_compare_page_shows_job_of_silent_run(show: Callable[..., ComparePage]) 
 
 
 def test_compare_page_replaces_runs(show: Callable[..., ComparePage]) -> None:
-    show(run_of(40, change=validating(0.5, 0.6, 0.7, 0.8)), run_of(60))
-    page = show(run_of(3))
-    assert lines(page, "loss") == {"1": 3}
+    def add_metric(event: AnyEvent) -> None:
+        if isinstance(event, Validation):
+            event.measures = {**event.measures, "extra": 0.5}
+
+    page = show(run_of(40, change=add_metric), run_of(60))
+    extra = page.curves.plots["validation/extra"]
+    assert extra in page.curves.in_order
+    show(run_of(30))
+    assert lines(page, "loss") == {"1": 30}
     assert list(page.legend.boxes) == [0]
-    assert [plot.title for plot in page.curves.in_order if plot.title.startswith("Validation")] == []
+    assert extra not in page.curves.in_order
 
 
 def test_compare_page_rereads_active_run(show: Callable[..., ComparePage], qtbot: QtBot) -> None:

@@ -109,7 +109,7 @@ typedef struct {
 extern const Key core_keys[], quantity_keys[], field_keys[], activity_keys[], mig_keys[], process_keys[], topology_keys[];
 
 typedef struct {
-    int initialised, init, init_hang, count_error, gpus, cuda_version, delay_us;
+    int initialized, init, init_hang, count_error, gpus, cuda_version, delay_us;
     long long begun_us;
     char driver_version[80], hang_file[512], abort_file[512], refused_file[512], calls_file[512];
     Device *gpu[MAX_GPUS];
