@@ -193,13 +193,13 @@ class RunControl(QObject):
         self._context.show_form()
         self._panel.begin_prefill(prefill)
 
-    def _prefill_changed(self, run: RunFolder, changes: Mapping[str, Any], further: bool) -> None:
+    def _prefill_changed(self, run: RunFolder, changes: Mapping[str, Any], continues_run: bool) -> None:
         """Put the job of an ended run into the form, with the changes that the run page suggests.
 
-        `further` is True if the run should be continued rather than a new one started.
+        `continues_run` is True if the run should be continued rather than a new one started.
         """
         in_background(
-            lambda: to_follow(run.summary(), changes, further=further),
+            lambda: to_follow(run.summary(), changes, continues_run=continues_run),
             self,
             self._prefill,
             lambda error: self._context.show_message(

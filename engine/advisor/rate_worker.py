@@ -51,21 +51,27 @@ def _train(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
 
 
 class _RateSteps:
-    """Runner of training steps at given learning rates, on all ranks together."""
+    """Runner of training steps at given learning rates, on all ranks together.
+
+    Attributes:
+        step_count: Number of steps that have been run.
+    """
 
     def __init__(
         self, spec: WorkerSpec, reporter: Reporter, prepared: worker.WorkerContext, train: SplitLoader
     ) -> None:
         self.collectives = prepared.strategy.collectives
-        self.number = 0
+        self.step_count = 0
         self._reporter = reporter
         optimizer_step = prepared.optimizer_step(train.steps)
+        # Dropout draws differently on every rank, as in training.
         seed(prepared.streams.number(Purpose.MODEL, rank=prepared.strategy.stream_rank))
         on_event = reporter.send if spec.rank == 0 else lambda _event: None
-        self._stepper = ResilientStep(prepared.strategy, optimizer_step, on_event, lambda: False)
+        self._stepper = ResilientStep(prepared.strategy, optimizer_step, on_event, has_checkpoint=lambda: False)
         groups = optimizer_step.optimizer.param_groups
         # Parameter groups with the ratio of their learning rate to that of the job.
         self._groups = [(group, group["lr"] / spec.job.optimizer.learning_rate) for group in groups]
+        # As many epochs as steps suffice, because an epoch has at least one batch.
         self._batches = (batch for epoch in range(1, STEPS + TIMED + WARM_UP + 1) for batch in train.epoch(epoch))
 
     def step(self, rate: float) -> float:
@@ -75,9 +81,9 @@ class _RateSteps:
         self._reporter.set_activity("data")
         batch = next(self._batches)
         self._reporter.set_activity("step")
-        result = self._stepper.step(batch, self.number + 1)
-        self.number += 1
-        self._reporter.set_step(self.number)
+        result = self._stepper.step(batch, self.step_count + 1)
+        self.step_count += 1
+        self._reporter.set_step(self.step_count)
         self._reporter.set_activity("agree")
         loss = float(result.loss) if result is not None and result.loss is not None else 0.0
         return float(self.collectives.all_reduce_sum(torch.tensor([loss], dtype=torch.float64)))
@@ -103,7 +109,7 @@ def _record_curve(rate_steps: _RateSteps, spec: WorkerSpec, reporter: Reporter) 
         losses.append(loss)
         running.add(loss)
         if spec.rank == 0:
-            reporter.send(_metrics(rate_steps.number, rate, loss))
+            reporter.send(_metrics(rate_steps.step_count, rate, loss))
         if rate_steps.collectives.all_reduce_max([int(running.diverged)])[0]:
             break
     return Curve(tuple(losses), steps, running.diverged)

@@ -61,7 +61,7 @@ def add_resume(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(job=None)
     _add_trust(parser)
     _add_option(parser)
-    _add_flags(parser, CHANGEABLE, defaults=False)
+    _add_flags(parser, CHANGEABLE, show_defaults=False)
     for field in (FIELDS[name] for name in FIELDS.keys() - CHANGEABLE):
         action = argparse.BooleanOptionalAction if field.kind == "bool" else "store"
         parser.add_argument(field.flag, default=None, help=argparse.SUPPRESS, action=action)
@@ -97,7 +97,7 @@ def _add_job(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--job", metavar="FILE", help="a job.toml to start from; flags override its values")
     _add_trust(parser)
     _add_option(parser)
-    _add_flags(parser, FIELDS.keys() - {"dataset"}, defaults=True)
+    _add_flags(parser, FIELDS.keys() - {"dataset"}, show_defaults=True)
 
 
 def _add_trust(parser: argparse.ArgumentParser) -> None:
@@ -120,10 +120,10 @@ def _add_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_flags(parser: argparse.ArgumentParser, names: AbstractSet[str], *, defaults: bool) -> None:
+def _add_flags(parser: argparse.ArgumentParser, names: AbstractSet[str], *, show_defaults: bool) -> None:
     """Add a flag for each field in `names` to the argument group of the field.
 
-    If `defaults` is True, the help shows default values.
+    If `show_defaults` is True, the help shows default values.
     """
     groups: dict[str, argparse._ArgumentGroup] = {
         name: parser.add_argument_group(title) for name, title in _TITLES.items()
@@ -134,9 +134,9 @@ def _add_flags(parser: argparse.ArgumentParser, names: AbstractSet[str], *, defa
             title = f"options of {', '.join(strategies[field.name])}"
             if title not in groups:
                 groups[title] = parser.add_argument_group(title)
-            _add_flag(groups[title], field, default=defaults)
+            _add_flag(groups[title], field, shows_default=show_defaults)
         else:
-            _add_flag(groups[field.group], field, default=defaults)
+            _add_flag(groups[field.group], field, shows_default=show_defaults)
 
 
 def _strategies_by_field() -> dict[str, tuple[str, ...]]:
@@ -146,7 +146,11 @@ def _strategies_by_field() -> dict[str, tuple[str, ...]]:
     return {name: tuple(strategy.id for strategy in strategies if name in strategy.fields) for name in names}
 
 
-def _add_flag(group: argparse._ArgumentGroup, field: Field, *, default: bool) -> None:
+def _add_flag(group: argparse._ArgumentGroup, field: Field, *, shows_default: bool) -> None:
+    """Add the flag of a job field. Its parsed value is None if the flag is not given.
+
+    If `shows_default` is True, the help shows the default value, except for fields that are true or false.
+    """
     text = field.help.replace("%", "%%") + "".join(f" Only with {_flags_of_need(need)}." for need in field.needs)
     if field.kind == "bool":
         group.add_argument(field.flag, default=None, action=argparse.BooleanOptionalAction, help=text)
@@ -174,7 +178,8 @@ def _add_flag(group: argparse._ArgumentGroup, field: Field, *, default: bool) ->
     elif field.name == "encoder":
         default_text = f" Default: the default model's; {value} with --model."
     choices = f" One of {', '.join(field.choices)}." if field.choices else ""
-    group.add_argument(field.flag, metavar=field.name.upper(), help=f"{text}{choices}{default_text if default else ''}")
+    text += choices + (default_text if shows_default else "")
+    group.add_argument(field.flag, metavar=field.name.upper(), help=text)
 
 
 def _flags_of_need(need: Need) -> str:

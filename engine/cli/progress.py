@@ -47,13 +47,13 @@ class Progress:
         self._run = run
         self._out = out
         self._line = StatusLine(err)
-        self._total = 0
+        self._total = 0  # total number of steps, or 0 before the plan is known
         self._epochs = 0
-        self._first: tuple[int, float] | None = None
-        self._fetching: tuple[Fetching, ...] = ()
+        self._first: tuple[int, float] | None = None  # first step of these workers, and its time
+        self._fetching: tuple[Fetching, ...] = ()  # first and latest message of a download
         self._advice: Advice | None = None
-        self._advice_count = 0
-        self._printed: tuple[str, int | str] | None = None
+        self._advice_count = 0  # number of times in a row that the advice was the same
+        self._printed: tuple[str, int | str] | None = None  # last printed advice
 
     def show(self, event: AnyEvent) -> None:
         if isinstance(event, StepMetrics):

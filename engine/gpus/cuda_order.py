@@ -34,9 +34,9 @@ class CudaOrder:
         self._changed = changed
         self._deadline_s = deadline_s
         self._child: LineChild | None = None
-        self._started = 0.0
-        self._requested: frozenset[str] = frozenset()
-        self._index: dict[str, int] = {}
+        self._started = 0.0  # start of the child process
+        self._requested: frozenset[str] = frozenset()  # UUIDs that CUDA has been asked for
+        self._index: dict[str, int] = {}  # CUDA indices by UUID
 
     @property
     def pending(self) -> bool:

@@ -67,15 +67,15 @@ class NvmlWatch:
         self._timeouts = timeouts
         self._basics = basics
         self._request = SnapshotRequest()
-        self._earlier_xids: dict[str, tuple[Xid, ...]] = {}
-        self._failures = 0
-        self._child: LineChild | None = None
-        self._killed: LineChild | None = None
-        self._start_at = 0.0
-        self._started = 0.0
-        self._last_line = 0.0
-        self._answered = False
-        self._silent_since: float | None = None
+        self._earlier_xids: dict[str, tuple[Xid, ...]] = {}  # Xids from previous readers, by UUID
+        self._failures = 0  # failures in a row, which lengthen the pause before the next start
+        self._child: LineChild | None = None  # current reader
+        self._killed: LineChild | None = None  # previous reader, which may still hang in the driver
+        self._start_at = 0.0  # earliest time for the next start (time.monotonic, like all times here)
+        self._started = 0.0  # start of the current reader
+        self._last_line = 0.0  # last message of the current reader, or its start
+        self._answered = False  # True after the first message of the current reader
+        self._silent_since: float | None = None  # last message of any reader, or the first start
 
     def poll(self) -> None:
         """Process the reader's messages, and start or replace the reader if necessary. Never blocks."""

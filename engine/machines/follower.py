@@ -52,13 +52,13 @@ class Follower:
         self._selector = selectors.DefaultSelector()
         self._link: NodeLink | None = None
         self._retry_at, self._retry_s = 0.0, _MIN_RETRY_S
-        self._run: RunFolder | None = None
-        self._lock: int | None = None
+        self._run: RunFolder | None = None  # local copy of the run
+        self._lock: int | None = None  # descriptor of the copy's lock file
         self._log: EventLog | None = None
-        self._partial_line = b""
+        self._partial_line = b""  # received beginning of the next line of the log
         self._server: Server | None = None
         self._has_reported = self._is_done = False
-        self._progress_at = 0.0
+        self._progress_at = 0.0  # time of the last connection or chunk of the log
         self._exit_code = 0
 
     def run(self) -> int:

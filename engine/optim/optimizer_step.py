@@ -61,7 +61,7 @@ class OptimizerStep:
         all_reduce_max: `Collectives.all_reduce_max`.
         share_updates: `Strategy.share_updates`, called after each change of parameters.
         frozen: Names of parameters that are not updated until `release`.
-        repeated: `Strategy.repeated`, names of parameters that another rank counts in sums.
+        duplicates: `Strategy.duplicate_parameters`, names of parameters that another rank counts in sums.
         groups: Groups of parameters (see `parameter_groups`).
         buffers: Buffers that are averaged like parameters, with their names.
 
@@ -81,7 +81,7 @@ class OptimizerStep:
         all_reduce_max: Callable[[Sequence[int]], list[int]] = list,
         share_updates: Callable[[], None] = lambda: None,
         frozen: Collection[str] = (),
-        repeated: Collection[str] = (),
+        duplicates: Collection[str] = (),
         groups: Groups = MappingProxyType({}),
         buffers: Sequence[tuple[str, Tensor]] = (),
     ) -> None:
@@ -93,15 +93,18 @@ class OptimizerStep:
         self._share_updates = share_updates
         self._skips = job.faults.on_not_finite == "skip"
         self._clip_norm = job.training.clip_norm
-        # The optimizer numbers parameters group by group.
+        # The optimizer numbers parameters group by group. The group with the highest rate comes first, since
+        # `learning_rate` divides by the rate of the first one.
         parameters = sorted(parameters, key=lambda named: groups.get(named[0], Group()), reverse=True)
         self._parameters = dict(parameters)
+        # Tensors that the optimizer updates.
         self._updated: list[Tensor] = [
             local_shard(parameter).requires_grad_() if is_sharded(parameter) else parameter
             for _, parameter in parameters
         ]
-        self._counted = [
-            shard for name, shard in zip(self._parameters, self._updated, strict=True) if name not in repeated
+        # Tensors that this rank counts in the norm of all gradients.
+        self._norm_shards = [
+            shard for name, shard in zip(self._parameters, self._updated, strict=True) if name not in duplicates
         ]
         self._has_frozen = bool(frozen)
         self._frozen = [shard for (name, _), shard in zip(parameters, self._updated, strict=True) if name in frozen]
@@ -201,7 +204,7 @@ class OptimizerStep:
 
     def _norm(self) -> Tensor:
         """Return the norm of this rank's gradients, without those of parameters that another rank counts."""
-        return get_total_norm([shard.grad for shard in self._counted if shard.grad is not None]).to(self._device)
+        return get_total_norm([shard.grad for shard in self._norm_shards if shard.grad is not None]).to(self._device)
 
     @torch.no_grad()
     def _clip(self, limit: float) -> None:

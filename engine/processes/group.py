@@ -71,7 +71,7 @@ class Group:
         self._following_s, self._in_doubt = following_s, in_doubt
         self._watchdog: HangWatch | None = None
         self._shutdown: Shutdown | None = None
-        self._failures: list[tuple[float, failures.Failure]] = []
+        self._failures: list[tuple[float, failures.Failure]] = []  # failures with their times of arrival
         self._all_silent_at: float | None = None
 
     def launch(self, specs: Sequence[WorkerSpec], function: str, *, fork: bool) -> None:

@@ -283,11 +283,12 @@ class RunFolder:
         beginning, last = self._beginning(), self.last_event()
         first = beginning[0] if beginning is not None else None
         finished = last if isinstance(last, RunFinished) else None
-        once = finished is not None and finished.execution == 1 and first is not None
+        never_resumed = finished is not None and finished.execution == 1
         # Only a resumed run needs to read the job from its folder, which takes longer.
-        job = first.job if once and first is not None else self._readable_job()
+        job = first.job if never_resumed and first is not None else self._readable_job()
         started = first.time if first is not None else self.job_file.stat().st_mtime
         slurm = read_slurm(self.path)
+        # Under SLURM, a resumed run may be pending for long, while its log still ends with RunFinished.
         state: State = finished.outcome if finished is not None and slurm is None else self.state()
         progress = _Progress() if finished is not None else _progress(_tail(self.events_file, _TAIL_BYTES))
         notes = read_notes(self.path)
@@ -327,8 +328,8 @@ class RunFolder:
         if last is None or beginning is None:
             return 0.0
         first, start = beginning
-        once = isinstance(last, RunFinished) and last.execution == 1
-        tail = b"" if once else self._tail_of_execution(last)
+        never_resumed = isinstance(last, RunFinished) and last.execution == 1
+        tail = b"" if never_resumed else self._tail_of_execution(last)
         latest = _last_of(tail, RunStarted) or first
         if latest.execution > 1:
             start = _left_queue(latest, tail[tail.rfind(_tag(RunStarted)) :].splitlines()[1:])

@@ -37,7 +37,8 @@ class LayerPair(NamedTuple):
         second: Layer that is divided by rows.
         units: Number of hidden units or heads, which must be a multiple of the number of ranks.
         dropouts: Dropout layers between the two.
-        elementwise: All elementwise layers of the sequence that contains the two.
+        elementwise: All elementwise layers of the sequence that contains the two, since those after `second` must not
+            change its output in place either.
         attention: Module with the heads, or None for an MLP.
     """
 
@@ -87,7 +88,11 @@ def _is(module: nn.Module, name: str) -> bool:
 
 
 def _pairs_in_row(row: list[nn.Module]) -> Iterator[LayerPair]:
-    """Yield non-overlapping pairs of linear layers in the sequence `row` with only elementwise layers between them."""
+    """Yield non-overlapping pairs of linear layers in the sequence `row`.
+
+    At least one elementwise layer, and no other layer, is between them. A layer with fewer than `_MIN_INPUTS` inputs is
+    never the first of a pair.
+    """
     elementwise = tuple(module for module in row if type(module) in _ELEMENTWISE)
     first: nn.Linear | None = None
     between: list[nn.Module] = []

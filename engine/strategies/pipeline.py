@@ -113,7 +113,7 @@ class Pipeline(Distributed):
         StrategyError if the model can't be split.
         """
         super().wrap(model, objective, shape, resolved)
-        self._blank_target = objective.blank_targets(torch.empty(1, *shape))[0]
+        self._blank_target = objective.blank_targets(torch.empty(1, *shape))[0]  # has the shape and type of a target
         model.train()
         try:
             traces = trace(model)
@@ -125,14 +125,14 @@ class Pipeline(Distributed):
         evaluated = split(model, traces.eval, points)
         self._state = PlainState(model, parts)
         local = self.layout.stages_at(self.coordinate.pipeline)
-        if self.receives_weights:
+        if self.receives_weights:  # other ranks may have built the model without weights
             self._distribute(model, [graph for stage in local for graph in (parts[stage], evaluated[stage])])
         self._stage_modules = {stage: parts[stage].to(self.device) for stage in local}
         self.local_modules = list(self._stage_modules.values())
         self.model = nn.ModuleList(self.local_modules)
         for stage in local:
             share_buffers(self._stage_modules[stage], evaluated[stage].to(self.device))
-        self._build({stage: evaluated[stage] for stage in local})
+        self._connect_stages({stage: evaluated[stage] for stage in local})
 
     @property
     def receives_weights(self) -> bool:
@@ -212,7 +212,7 @@ class Pipeline(Distributed):
             boundaries += output_meta
         return boundaries
 
-    def _build(self, evaluated: dict[int, fx.GraphModule]) -> None:
+    def _connect_stages(self, evaluated: dict[int, fx.GraphModule]) -> None:
         """Create the training schedule, the relay for evaluation, and the feeder.
 
         `evaluated` has the graphs of this rank's stages in evaluation mode, by stage number.

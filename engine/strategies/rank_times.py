@@ -115,7 +115,7 @@ class HostTimer:
 
     def __init__(self) -> None:
         self.running = False
-        self._blocked: list[float] = []
+        self._blocked: list[float] = []  # seconds for which each collective blocked the rank
         self._started = 0.0
 
     def start(self) -> None:

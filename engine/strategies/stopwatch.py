@@ -42,11 +42,13 @@ class Stopwatch:
 
     def __init__(self) -> None:
         self.running = False
+        # Fractions that `learn` has estimated: of communication in each part, and of each part in "passes".
         self._communication: dict[TimedPart, float] = {}
         self._passes: dict[Part, float] = {}
+        # Seconds by part, and number of steps, since the last `take`.
         self._spent: dict[TimedPart, float] = {}
         self._steps = 0
-        self._last = 0.0
+        self._last = 0.0  # time of the last mark
         self._forget()
 
     def start(self) -> None:

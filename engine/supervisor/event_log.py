@@ -69,13 +69,13 @@ class EventLog:
         self._indexed_numbers = array("Q")
         self._indexed_offsets = array("Q")
         self._line_count = 0
-        self._lost_count = 0
+        self._lost_count = 0  # number of events that were dropped for lack of memory
         self._is_finished = False
         """True after `RunFinished`, which is the last event of an execution."""
         self._fault: str | None = None
         self._fault_since = 0.0
-        self._retry_at = 0.0
-        self._check_at = 0.0
+        self._retry_at = 0.0  # time of the next try to write
+        self._check_at = 0.0  # time of the next check for changes by other programs
         self.damage = ""
         """Description of a change that another program has made to the file, or "" if there was none."""
         self.next_n = 1  # number of the next line

@@ -41,10 +41,10 @@ class RestartPolicy:
         self.job = job
         self.world_size = world_size(job)
         self._run = run
-        self._rendezvous: Path | None = None
+        self._rendezvous: Path | None = None  # file in which the ranks of the current attempt find each other
         self._failures_in_a_row: Counter[FailureKind] = Counter()
-        self._skip_to = 0
-        self._saved_step = -1
+        self._skip_to = 0  # last step to skip without training, as its loss was not finite
+        self._saved_step = -1  # step of the newest checkpoint of this execution
 
     def worker_specs(self) -> list[WorkerSpec]:
         """Create the specs for the next start of the workers, which resumes from the newest checkpoint.

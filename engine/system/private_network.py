@@ -9,6 +9,7 @@ import socket
 import struct
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 if sys.platform == "linux":
     import fcntl
@@ -40,7 +41,7 @@ class PrivateNetwork:
         with parent_end, child_end:
             self._creator = os.fork()
             if self._creator == 0:
-                _create(self._kinds, child_end)
+                _create_and_exit(self._kinds, child_end)
             child_end.close()
             code, self.descriptors, _, _ = socket.recv_fds(parent_end, 16, len(self._kinds))
         if len(self.descriptors) < len(self._kinds):
@@ -64,7 +65,7 @@ class PrivateNetwork:
         os.waitpid(self._creator, 0)
 
 
-def _create(kinds: tuple[str, ...], channel: socket.socket) -> None:
+def _create_and_exit(kinds: tuple[str, ...], channel: socket.socket) -> NoReturn:
     """Create the namespaces in a forked child, and exit.
 
     Their file descriptors, or an error number, are sent through `channel`. `kinds` are the kinds of namespaces.

@@ -122,7 +122,8 @@ class Autotuner:
     def compile(self) -> None:
         """Compile the wrapped model if the job requests it, or if the choice is automatic and a trial shows a gain.
 
-        Raises StrategyError if the job requests it and compiling fails.
+        Strategies whose ranks hold only parts of the model never compile, since `decide` turns it off for them. Raises
+        StrategyError if the job requests it and compiling fails.
         """
         strategy = self._strategy
         requested = self.job.precision.compile
@@ -134,7 +135,7 @@ class Autotuner:
             self._choose("compile", "off", refusal)
             return
         rehearsal = Rehearsal(strategy, self.job, strategy.model, self._objective, self._example_shape)
-        rehearsal.forward = strategy.forward
+        rehearsal.forward = strategy.forward  # what training calls: under DDP, a wrapper of the model
         with rehearsal, strategy.no_sync():
             if requested == "on":
                 self._require_compiling(rehearsal, strategy.model)

@@ -22,8 +22,9 @@ class SavedBuffers:
         self._owners = [
             (buffers_of(module), name) for module in model.modules() if module.training for name in buffers_of(module)
         ]
-        self._originals: list[Tensor | None] = []
+        self._originals: list[Tensor | None] = []  # buffers at the last `save`
         self._copies: list[Tensor | None] = []
+        # Copies and originals, in a pair of lists for each device and data type.
         self._alike: list[tuple[list[Tensor], list[Tensor]]] = []
 
     @torch.no_grad()

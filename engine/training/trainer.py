@@ -234,7 +234,8 @@ class Trainer:
     ) -> Requests:
         """Exchange requests with the other ranks, and return those that take effect now.
 
-        All ranks must call it at the same step. See `Agreement.exchange` for `at_once`.
+        All ranks must call it at the same step. With several ranks, requests take effect in the next call, or
+        immediately with `at_once` (see `Agreement.exchange`).
         """
         agreed = self.agreement.exchange(
             Requests(self.reporter.stop_requested, checkpoint, report, record), at_once=at_once

@@ -126,7 +126,7 @@ class WorkerContext(NamedTuple):
             all_reduce_max=strategy.collectives.all_reduce_max,
             share_updates=strategy.share_updates,
             frozen=self.frozen,
-            repeated=strategy.duplicate_parameters,
+            duplicates=strategy.duplicate_parameters,
             groups=self.groups,
             buffers=strategy.buffers(),
         )

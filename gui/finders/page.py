@@ -204,8 +204,9 @@ class FinderPage(QWidget):
         self.progress.setValue(round(100 * message.fraction))
 
     def _on_done(self, found: Any) -> None:
+        """Show the result of the trial."""
         self.found = found
-        self.set_job(self._job)
+        self.set_job(self._job)  # shows a notice if the job has changed during the trial
         self.show_found(found)
         self.show_choice()
         self._stack.setCurrentIndex(FOUND)

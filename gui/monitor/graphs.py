@@ -72,21 +72,21 @@ class GraphsView(QWidget):
         return tuple(quantity.id for quantity in QUANTITIES if quantity.id in self._chosen)
 
     def refresh(self) -> None:
-        """Show the readings in the history."""
+        """Show the readings in the history if the view is visible."""
         if not self.isVisible():
             return
-        self._offer()
+        self._add_reported()
         titles = tuple(self._history.titles.items())
         renamed, self._titles = titles != self._titles, titles
         for quantity in self.chosen:
-            if quantity in self.checks:
+            if quantity in self.checks:  # a chosen quantity may not have been reported on this machine
                 self._fill(quantity, renamed)
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
         self.refresh()
 
-    def _offer(self) -> None:
+    def _add_reported(self) -> None:
         """Add check boxes and graphs for newly reported quantities."""
         for quantity in QUANTITIES:
             reported = any(self._history.has_data(key, quantity.id) for key in self._history.devices)

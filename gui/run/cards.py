@@ -181,12 +181,12 @@ def _format_metrics(metrics: dict[str, float], data: RunData) -> str:
 class _Advice(NamedTuple):
     """Advice and the settings that it suggests.
 
-    The settings are for continuing this run if `further` is True, otherwise for a new run.
+    The settings are for continuing this run if `continues_run` is True, otherwise for a new run.
     """
 
     sentence: str
     choices: tuple[Choice, ...] = ()
-    further: bool = False
+    continues_run: bool = False
 
 
 class VerdictCard(QFrame):
@@ -218,14 +218,14 @@ class VerdictCard(QFrame):
         for button in self.buttons:
             self._row.removeWidget(button)
             button.deleteLater()
-        self.buttons = [self._button(choice, advice.further) for choice in advice.choices] if advice else []
+        self.buttons = [self._button(choice, advice.continues_run) for choice in advice.choices] if advice else []
         if advice is not None:
             self.sentence.setText(advice.sentence)
         self.setVisible(advice is not None)
 
-    def _button(self, choice: Choice, further: bool) -> QPushButton:
-        button = push_button(choice.title, lambda: self.requested.emit(choice.values, further))
-        target = "this run into the form to train it further" if further else "a new run into the form"
+    def _button(self, choice: Choice, continues_run: bool) -> QPushButton:
+        button = push_button(choice.title, lambda: self.requested.emit(choice.values, continues_run))
+        target = "this run into the form to train it further" if continues_run else "a new run into the form"
         button.setToolTip(tr("Puts {what}: {values}").format(what=target, values=changes_words(choice.values)))
         button.setAccessibleDescription(button.toolTip())
         self._row.addWidget(button)
@@ -238,17 +238,18 @@ def _advice(data: RunData) -> _Advice | None:
     In order of importance: resume without a lost GPU, follow the verdict, or use other weights.
     """
     verdict, failure = data.verdict, data.failure
+    # Only the failure of a lost GPU has changes: the job without this GPU.
     if failure is not None and failure.changes and data.finished is not None:
         values = {
             name: ",".join(value) if isinstance(value, tuple) else value for name, value in failure.changes.items()
         }
         choice = Choice(tr("Resume on the other devices"), values)
-        return _Advice(tr("The run can resume without the lost GPU"), (choice,), further=True)
+        return _Advice(tr("The run can resume without the lost GPU"), (choice,), continues_run=True)
     if verdict is not None:
-        further = verdict.code == "falling"
-        choice = Choice(tr("Train further") if further else tr("Use these settings"), verdict.changes)
+        continues_run = verdict.code == "falling"  # the validation curve was still improving
+        choice = Choice(tr("Train further") if continues_run else tr("Use these settings"), verdict.changes)
         is_known = bool(verdict.changes) and verdict.changes.keys() <= FIELDS.keys()
-        return _Advice(verdict.sentence, (choice,) if is_known else (), further)
+        return _Advice(verdict.sentence, (choice,) if is_known else (), continues_run)
     if failure is not None and failure.field == "pretrained" and data.finished is not None and data.started is not None:
         return _Advice(tr("Other ways to train"), weights_choices(data.started.job, load_catalogue()))
     return None

@@ -75,7 +75,7 @@ class RunPage(QWidget):
         self.result = self.header.result
         self.verdict = VerdictCard()
         self.verdict.requested.connect(
-            lambda changes, further: self.changes_requested.emit(store.run, changes, further)
+            lambda changes, continues_run: self.changes_requested.emit(store.run, changes, continues_run)
         )
         self.exporter = Exporter(self)
         self.exporter.done.connect(

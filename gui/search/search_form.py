@@ -148,7 +148,8 @@ class SearchForm(QWidget):
         goals = values.get("goals", [])
         goals = [goals] if isinstance(goals, str) else list(goals) if isinstance(goals, list | tuple) else []
         row_values = {name: values.get(name, row.default) for name, row in self.rows.items()}
-        row_values["trials"] = values.get("trials")
+        row_values["trials"] = values.get("trials")  # a missing number means no limit, not the default of a new search
+        # A search always has a goal. Its default depends on the task, so the visible one is kept.
         row_values["goal"] = goals[0] if goals else self.rows["goal"].value()
         row_values["against"] = goals[1] if len(goals) > 1 else NO_GOAL
         for name, row in self.rows.items():

@@ -100,16 +100,16 @@ def to_fork(summary: RunSummary, checkpoint: Path | None = None) -> Prefill:
     return fork
 
 
-def to_follow(summary: RunSummary, changes: Mapping[str, Any], *, further: bool) -> Prefill:
+def to_follow(summary: RunSummary, changes: Mapping[str, Any], *, continues_run: bool) -> Prefill:
     """Return a prefill of the form with `changes` to the job.
 
-    If `further` is True, the prefill continues the run. Otherwise, it starts a new run. If the job had the recipe that
-    matched it, the new run has the recipe that matches the changed job.
+    If `continues_run` is True, the prefill continues the run. Otherwise, it starts a new run. If the job had the recipe
+    that matched it, the new run has the recipe that matches the changed job.
 
     Raises:
         CannotPrefill: The job of the run can't be read, or the run can't be trained further.
     """
-    if further:
+    if continues_run:
         return replace(to_resume(summary), preset=dict(changes))
     job = _read(summary)[1]
     old_recipe, new_recipe = (_fitting_recipe(each) for each in (job, job.with_fields(**changes)))

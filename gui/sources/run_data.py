@@ -138,8 +138,8 @@ class RunData:
     _entered: set[Phase] = field(default_factory=set)
     _origin: float = 0.0
     """Start of the run's time in seconds since the epoch. It moves forward with every pause."""
-    _halted: bool = True
-    """True if the time until the next event doesn't count."""
+    _is_clock_stopped: bool = True
+    """True if the time until the next event is not part of the run's time, as in the queue."""
 
     @property
     def task(self) -> str:
@@ -169,9 +169,9 @@ class RunData:
         for event in events:
             if event.n <= self.last_n:
                 continue
-            if self._halted or type(event) is RunStarted:
+            if self._is_clock_stopped or type(event) is RunStarted:
                 self._add(steps, sampled)  # with the origin of their time, which is about to change
-                self._leave_out_until(event)
+                self._exclude_time_until(event)
             self.last_n = event.n
             if type(event) is StepMetrics:
                 steps.append(event)
@@ -198,11 +198,11 @@ class RunData:
             self.devices.setdefault(device, DeviceColumns()).extend(samples)
         sampled.clear()
 
-    def _leave_out_until(self, event: AnyEvent) -> None:
+    def _exclude_time_until(self, event: AnyEvent) -> None:
         """Exclude the time between the previous event and `event` from the run's time."""
         self._origin = self._origin + event.time - self.last_time if self.last_n else event.time
         if not isinstance(event, _IN_LINE):
-            self._halted = False
+            self._is_clock_stopped = False
             self.waiting = None
 
     def _apply_other(self, event: AnyEvent) -> None:
@@ -241,7 +241,7 @@ class RunData:
         """Apply a change of the run's phase, a checkpoint or a warning, or pass the event on to `_apply_ending`."""
         match event:
             case Waiting():
-                self.waiting, self._halted = event, True
+                self.waiting, self._is_clock_stopped = event, True
                 self._add_line(event, "info", _waiting_words(event))
             case PhaseChanged():
                 self._enter_phase(event)

@@ -42,14 +42,17 @@ def set_primary(button: QPushButton, is_primary: bool) -> None:
 
 
 def push_button(text: str, act: Act | None = None, style: str = "", **texts: str) -> QPushButton:
-    """Create a button that calls `act` when it is pressed. `texts` are passed to `styled`."""
+    """Create a button that calls `act` when it is pressed.
+
+    `style` is the object name in the style sheet, and `texts` are `name`, `tip` and `description` (see `styled`).
+    """
     return _connected(styled(QPushButton(text), style, **texts), act)
 
 
 def tool_button(
     act: Act | None = None, *, text: str = "", icon: QIcon | None = None, style: str = "", **texts: str
 ) -> QToolButton:
-    """Create a tool button that calls `act` when it is pressed. `texts` are passed to `styled`."""
+    """Create a tool button that calls `act` when it is pressed. See `push_button` for `style` and `texts`."""
     button = styled(QToolButton(), style, **texts)
     button.setText(text)
     if icon is not None:

@@ -92,7 +92,8 @@ def _base_setups(requested: Job, catalogue: Catalogue) -> Iterator[Setup]:
 def _with_strategy(requested: Job, strategy: StrategyEntry, devices: tuple[str, ...]) -> Job:
     """Return a copy of the job with another strategy. Fields that the new strategy doesn't use get their defaults."""
     unused = {name for name, about in FIELDS.items() if about.group == "parallel" and name not in strategy.fields}
-    unused.discard("activation_checkpointing")
+    unused.discard("activation_checkpointing")  # all strategies have it, so they do not list it
+    # The requested cuts suit only the requested stages.
     if devices != requested.parallel.devices or strategy.id != requested.resolved_strategy:
         unused.add("cuts")
     defaults = {name: FIELDS[name].default for name in unused}

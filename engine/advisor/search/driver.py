@@ -65,7 +65,10 @@ class Driver:
         self._confirming_before_s, self._confirming_since = before.confirming_s, self._started
         self._job_settings = self._study.job_settings()
         self._to_confirm: tuple[int, ...] | None = None
-        """Numbers of the trials that are repeated, or None while original trials are running or can be started."""
+        """Numbers of the trials that are repeated, or () if none is.
+
+        It is None while original trials are running or can be started.
+        """
         self._confirmed: dict[int, tuple[float, ...]] = {}  # values of each repeated trial, by number
         self._retained_checkpoints: set[int] = set()
         """Numbers of the trials whose checkpoints must not be deleted."""
@@ -181,11 +184,13 @@ class Driver:
         while free and self._to_resume:
             handle = self._handles[min(self._to_resume)]
             self._to_resume.remove(handle.row.number)
+            # The trial may have ended or been resumed by the user in the meantime.
             if not handle.ended and not handle.is_active:
                 handle.resume(free.pop(0), self._start)
                 self._changed = True
         while free and not self._end_cause and self._may_start():
             self._start_next(free.pop(0))
+        # The best trials are repeated with other seeds only when no original trial can change their order.
         if self._to_confirm is None and self._is_base_done():
             self._to_confirm = self._best_trials() if self._search.confirm else ()
             self._confirming_since = time.monotonic()
@@ -309,7 +314,7 @@ class Driver:
             self._ranked = now
             known = [handle.known for handle in self._base]
             self._front, self._importance = self._study.front(known), self._study.importance(known)
-            self._confirm()
+            self._update_confirmed()
             self._changed = True
 
     def _delete_checkpoints(self) -> bool:
@@ -329,8 +334,8 @@ class Driver:
                 handle.clear()
         return all(handle.is_cleared for handle in others)
 
-    def _confirm(self) -> None:
-        """Update the values of the repeats.
+    def _update_confirmed(self) -> None:
+        """Update the values of the repeats, the best trial, and the trials whose checkpoints are retained.
 
         Once all repeats have ended, the trial with the best repeats becomes the best trial.
         """
@@ -338,6 +343,7 @@ class Driver:
         known = confirming.confirmed(repeats)
         self._confirmed = {number: values for number, values in known.items() if number in self._handles}
         is_over = self._to_confirm is not None and not self._missing_repeats() and all(row.ended for row in repeats)
+        # Without trials to repeat, the front of the original trials stays the result.
         best = confirming.winner(self._confirmed, goal) if is_over and self._to_confirm else None
         self._front = (best,) if best is not None else self._front
         self._retained_checkpoints = set(self._front)

@@ -48,14 +48,14 @@ class TrialLog:
         self._run = run
         self._goals = goals
         self._epochs = epochs
-        self._offset = 0
+        self._offset = 0  # number of bytes of the log that have been read
         self._measures: dict[int, dict[str, float]] = {}  # metrics by epoch
         self._parameters: int | None = None
-        self._planned_at: float | None = None
+        self._planned_at: float | None = None  # start of the current execution's training
         # Training time, before the current execution and in total.
         self._seconds_before = self._seconds = 0.0
-        self._waiting = False
-        self._cause = ""
+        self._waiting = False  # True while the run is queued
+        self._cause = ""  # cause of the last failure, restart or end
 
     def read(self) -> bool:
         """Read new events from the log. Return True if there were any."""

@@ -63,7 +63,7 @@ def learn_meaning(folder: str, masks: Sequence[str], folders: Sequence[str], *, 
         reason = f" {survey.failure}." if survey.failure else ""
         return Meaning(failure=f"None of the masks can be read.{reason}")
     tables = [table for parent in dict.fromkeys((folder, *folders)) for table in find_tables(parent)]
-    meaning = _without(_Reader(survey, tables, masks, ignored).meaning(), ignored)
+    meaning = _drop_class(_Reader(survey, tables, masks, ignored).meaning(), ignored)
     if meaning.code is None:
         return meaning
     return replace(meaning, code=replace(meaning.code, notes=(*meaning.code.notes, *_notes_on_files(survey))))
@@ -129,17 +129,17 @@ class _Reader:
             return Meaning(failure="The masks hold no value that could be a class.")
         unnamed = by_level(present, self._survey)
         if unnamed.code is not None and unnamed.code.nearest:  # JPEG or smoothing has changed two values
-            return _with(with_two_names(unnamed, self._tables), missing, notes)
+            return _extend(with_two_names(unnamed, self._tables), missing, notes)
         # A table can't name values that JPEG has changed, nor the values of photos.
         if unnamed.code is not None or not (self._survey.lossy or self._survey.has_smooth_values()):
             for table in self._tables:
                 named = by_numbers(table, present, palette)
                 if named is not None:
-                    return _with(named, missing, notes, palette)
+                    return _extend(named, missing, notes, palette)
         found = self._voc(present, palette) or unnamed
         for value in missing:  # these classes may include numbers that do not occur in the masks
-            found = _without(found, value)
-        return _with(found, (), [*notes, *self._notes_on_tables()], palette)
+            found = _drop_class(found, value)
+        return _extend(found, (), [*notes, *self._notes_on_tables()], palette)
 
     def _missing_data(self, levels: Levels) -> tuple[tuple[int, ...], list[Problem]]:
         """Return the levels that mean missing data, and a warning if the masks themselves declare some of them.
@@ -179,12 +179,12 @@ class _Reader:
         for table in self._tables:
             named = by_colors(table, colors, lossy=survey.lossy)
             if named is not None:
-                return _with(named, (), notes)
+                return _extend(named, (), notes)
         if are_gray(colors.values):
             unnamed = _in_gray_colors(by_level(colors._replace(values=colors.values & 0xFF), survey))
         else:
             unnamed = by_color(colors, survey)
-        return _with(unnamed, (), [*notes, *self._notes_on_tables()])
+        return _extend(unnamed, (), [*notes, *self._notes_on_tables()])
 
     def _check_gray(self, colors: Levels) -> str:
         """Return the reason why gray and color masks can't be read together as colors, or "" if they can."""
@@ -224,7 +224,7 @@ def _in_gray_colors(meaning: Meaning) -> Meaning:
     return replace(meaning, code=replace(code, values=values, ignored=ignored, colors=True))
 
 
-def _with(
+def _extend(
     meaning: Meaning, missing: Sequence[int], notes: Sequence[Problem], palette: dict[int, int] | None = None
 ) -> Meaning:
     """Return a copy of `meaning` with additional values without a class (`missing`), warnings and palette colors."""
@@ -236,7 +236,7 @@ def _with(
     return replace(meaning, code=replace(code, ignored=ignored, palette=colors, notes=(*code.notes, *notes)))
 
 
-def _without(meaning: Meaning, ignored: int | None) -> Meaning:
+def _drop_class(meaning: Meaning, ignored: int | None) -> Meaning:
     """Return a copy of `meaning` without the class that has the value `ignored`, if any.
 
     Pixels with this value then have no class.

@@ -92,7 +92,11 @@ def learn_bands(folder: str, files: Sequence[str]) -> Bands | None:
 
 
 def learn_from(folder: str, files: Sequence[str]) -> LearnedBands | None:
-    """Learn the conversion like `learn_bands`, and return it with a description of the sample, for messages."""
+    """Learn how to convert multi-band images to 8-bit channels, with a description of the sample for messages.
+
+    See `learn_bands` for the arguments. Returns None if `files` contains no multi-band images, if the sampled ones
+    can't be read, or if all of them are 8-bit images with opacity, which need no conversion.
+    """
     headers = [files[row] for row in spread_evenly(len(files), HEADERS)]
     counts = {path: count for path in headers if (count := _special_bands(path)) is not None}
     if not counts:
@@ -110,7 +114,7 @@ def learn_from(folder: str, files: Sequence[str]) -> LearnedBands | None:
     if count in (2, 4) and all(map(is_opacity, read)):
         count -= 1  # the last band is the opacity of the others
         if is_8_bit:
-            return None
+            return None  # an ordinary image
     return LearnedBands(_by_values([values[:count] for values in read], is_8_bit), kind, len(read), is_8_bit)
 
 

@@ -80,7 +80,7 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the images with their masks.
+    """Return the images with their masks, and warnings about masks without an image.
 
     The class names come from labels.txt, or else from COCO-Stuff.
     """
@@ -105,6 +105,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     remedy = "Such masks are not used; give image and mask the same name."
     problems = warn_about(missing, "mask", "without an image:", remedy)
     names = _names(tree, layout)
+    # The value 0 is a class if values are class numbers minus 1. Otherwise, it means unlabeled.
     ignored = (_UNLABELED,) if layout.offset else (0, _UNLABELED)
     code = MaskCode(tuple(number - layout.offset for number in names), ignored=ignored)
     return Content(tuple(map(printable, names.values())), splits, problems, code)

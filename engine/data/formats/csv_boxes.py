@@ -150,7 +150,7 @@ def box_columns(table: Table) -> Columns | None:
         return None
     if table.headless:
         return _without_head(table)
-    box, form = _box(names)
+    box, form = _find_box_columns(names)
     if not box or file in box:
         return None
     classes = tuple(names.index(name) for name in LABEL_COLUMNS if name in names and names.index(name) != file)
@@ -168,8 +168,11 @@ def box_columns(table: Table) -> Columns | None:
     )
 
 
-def _box(names: Sequence[str]) -> tuple[tuple[int, ...], str]:
-    """Return the columns with the numbers of a box, or () if there are none, and their order (see `Columns.form`)."""
+def _find_box_columns(names: Sequence[str]) -> tuple[tuple[int, ...], str]:
+    """Return the columns with the numbers of a box, and their order (see `Columns.form`), or () and "" without a box.
+
+    A box is in four columns, or in a single column with all four numbers.
+    """
     for form, known in (("xyxy", _CORNERS), ("centers", _CENTERS), ("xywh", _SIZES)):
         for columns in known:
             if set(columns) <= set(names):

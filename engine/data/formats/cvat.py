@@ -146,13 +146,14 @@ def _is_cvat(path: str) -> bool:
 def _images(path: str, meta: _Meta, name: str, found: ShapeCollection) -> Iterator[ElementTree.Element]:
     """Yield the image elements in the file `path`, and add its labels and subsets to `meta`.
 
-    `name` is the name of the file in messages. Raises UnusableFile, OSError or Unfit.
+    An element is cleared when the next one is requested. Tracks are reported to `found`. `name` is the name of the file
+    in messages. Raises UnusableFile, OSError or Unfit.
     """
     with open_regular(path) as stream, refuse_unusable(path):
         length = os.fstat(stream.fileno()).st_size
         if length > MAX_TABLE_BYTES:
             raise UnusableFile(path, f"has {length:,} bytes; the maximum is {MAX_TABLE_BYTES:,}", "Divide it.")
-        allow_for_text(path)
+        allow_for_text(path)  # raises the memory limit
         try:
             for _, element in ElementTree.iterparse(stream):
                 if element.tag == "meta":
@@ -163,7 +164,7 @@ def _images(path: str, meta: _Meta, name: str, found: ShapeCollection) -> Iterat
                     yield element
                 else:
                     continue
-                element.clear()
+                element.clear()  # frees the memory
         except (ElementTree.ParseError, LookupError) as error:
             raise Unfit(f"it is not valid XML ({printable(str(error))[:200]})") from None
 

@@ -24,7 +24,7 @@ from engine.data.formats.shared.image_lookup import ImageLookup
 from engine.data.formats.shared.label_columns import LABEL_COLUMNS
 from engine.data.formats.shared.label_detection import detect_in
 from engine.data.formats.shared.shapes import Shape, ShapedImage, box_shape, convert
-from engine.data.formats.shared.tables import METADATA, is_metadata, plain
+from engine.data.formats.shared.tables import is_metadata, plain
 from engine.data.formats.shared.unpacking import file_name, unpacked
 from engine.data.formats.tree import Tree, split_of_table, suffix
 from engine.data.splits import printable, warn_about
@@ -104,8 +104,8 @@ def _files(tree: Tree) -> tuple[list[tuple[str, str]], list[str]]:
     for folder in tree.walk(depth=2):
         if tree.has((".csv", ".jsonl", ".parquet"), folder):
             for name in tree.files(folder, (".csv", ".jsonl", ".parquet")):
-                if name.lower() in METADATA:
-                    metadata += [(folder, name)] if is_metadata(tree, folder, name) else []
+                if is_metadata(tree, folder, name):
+                    metadata.append((folder, name))
                 elif suffix(name) == ".parquet":
                     shards.append(os.path.join(folder, name))
     return metadata, shards

@@ -62,8 +62,8 @@ class MemoryGate:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._busy = 0
-        self._alone = False
+        self._busy = 0  # number of threads that are working
+        self._alone = False  # True while a thread repeats a call, and no other thread may work
 
     def run(self, check: Callable[[Argument], Result], argument: Argument) -> Result:
         """Return `check(argument)`. After a MemoryError, wait until no other thread is working and call it again."""

@@ -31,7 +31,7 @@ class Contents:
     """Search for identical files that reads each file at most once, and most files not at all."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[Callable[[str], bytes], str], bytes] = {}
+        self._known: dict[tuple[Callable[[str], bytes], str], bytes] = {}  # digests by function and path
         self._sizes: list[tuple[Sequence[str], Labels]] = []
 
     def equal(self, listings: Sequence[Sequence[str]], groups: Labels) -> list[list[int]]:

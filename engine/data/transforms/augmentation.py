@@ -232,7 +232,7 @@ class _BatchDraws:
         self._aspects = np.ones(self._count) if aspects is None else aspects.astype(np.float64)
         self._tiles = augmentation.tiles(epoch)
         self._epoch, self._samples = epoch, samples
-        self._transform_index = 0
+        self._transform_index = 0  # index of the transform whose numbers are drawn now
         self._affine = np.tile(np.eye(3), (self._count, self._tiles, 1, 1))
         self._matrix = np.tile(np.eye(augmentation.channels), (self._count, 1, 1))
         self._offset = np.zeros((self._count, augmentation.channels))
@@ -240,7 +240,7 @@ class _BatchDraws:
         self._sigma = np.zeros(self._count)
         self._rounds: list[Round] = []
         self._chains: list[Chain] = []
-        self._policies: list[Numbers] = []
+        self._policies: list[Numbers] = []  # columns from `policies_from` on, [n] each
 
     def drawn(self) -> Drawn:
         """Generate the random numbers of all transforms and return them. May be called once."""

@@ -313,7 +313,8 @@ def _each_channel(operation: Callable[[Tensor], Tensor]) -> Callable[[Tensor], T
 def _smooth(pixels: Tensor) -> Tensor:
     """Smooth images like Pillow's ImageFilter.SMOOTH, with a weight of five for the center pixel.
 
-    The outermost pixels are unchanged. torchvision's version copies its kernel to the device for every call.
+    `pixels` are uint8 [n, C, h, w]. The result is float32 with whole numbers. The outermost pixels are unchanged.
+    torchvision's version copies its kernel to the device for every call.
     """
     smooth = pixels.float()
     inside = smooth[..., 1:-1, 1:-1]

@@ -29,9 +29,9 @@ class Activity:
     def __init__(self, ask: DeviceCalls, gpu_instance: int | None = None) -> None:
         self._ask = ask
         self._gpu_instance = gpu_instance
-        self._supported: bool | None = None
+        self._supported: bool | None = None  # True if NVML measures it, or None before the first reading
         self._samples: list[Any] = []
-        self._sampled_at: float | None = None
+        self._sampled_at: float | None = None  # time of the last sample
         self._latest = SmActivity()
 
     def read(self) -> SmActivity:

@@ -98,9 +98,9 @@ class Quantities:
         self._replays = Fields(ask, [REPLAYS])
         self._identity = identity
         self._constants: Values | None = None
-        self._slow: Values = {}
-        self._pcie: Values = {}
-        self._last_processes: Any = None
+        self._slow: Values = {}  # results of the last slow queries
+        self._pcie: Values = {}  # state of the PCIe link at its last readings
+        self._last_processes: Any = None  # processes at their last reading
 
     def read(self, request: ReadRequest) -> Gpu:
         """Read the GPU, and return its row. Raises GpuLost."""

@@ -40,8 +40,8 @@ class PcieTraffic:
     def __init__(self, ask: DeviceCalls) -> None:
         self._ask = ask
         self._counters = Fields(ask, [PCIE_SENT, PCIE_RECEIVED])
-        self._before: dict[Field, float] = {}
-        self._before_at = 0.0
+        self._before: dict[Field, float] = {}  # counters at the last reading
+        self._before_at = 0.0  # time of the last reading
         self.sent_bytes_per_s: float | None = None
         self.received_bytes_per_s: float | None = None
 

@@ -22,9 +22,9 @@ class Xids:
     def __init__(self, nvml: ModuleType, stopwatch: Stopwatch) -> None:
         self._nvml = nvml
         self._stopwatch = stopwatch
-        self._watched: dict[int | None, str] = {}
-        self._xids: dict[str, tuple[Xid, ...]] = {}
-        self._events: Any = None
+        self._watched: dict[int | None, str] = {}  # UUIDs by the address of the handle
+        self._xids: dict[str, tuple[Xid, ...]] = {}  # by UUID, oldest first
+        self._events: Any = None  # event set of NVML, which the first watched GPU creates
 
     def watch(self, handle: Any, uuid: str) -> None:
         """Start to watch the GPU `handle`, if it supports events."""

@@ -185,15 +185,16 @@ def _median_ms(run: Callable[[], object]) -> float:
 def compare_detections(expected: Tensor, actual: Tensor, size: int) -> Difference:
     """Compare detections [n, k, 6 or more] for images of `size` pixels.
 
-    Each detection is compared with the nearest detection of the same class.
+    A row holds x1, y1, x2, y2 in pixels, the score (0 for padding), the class, and any additional outputs. Each
+    detection is compared with the nearest one in the other tensor. If their classes differ, they never match, because
+    `NEAR` is less than 1.
     """
     largest, unmatched = 0.0, 0
     for one, other in zip(expected, actual, strict=True):
         one, other = one[one[:, 4] > 0], other[other[:, 4] > 0]  # noqa: PLW2901
         scale = torch.ones(one.shape[1])
-        scale[:4] = size
+        scale[:4] = size  # boxes are compared as fractions of the side, so all values are at most about 1
         gaps = ((one / scale)[:, None] - (other / scale)[None]).abs()
-        gaps[..., 5] *= 2  # another class never matches
         distance = gaps.amax(2)
         near = distance.amin(1) <= NEAR if len(other) else torch.zeros(len(one), dtype=torch.bool)
         other_near = distance.amin(0) <= NEAR if len(one) else torch.zeros(len(other), dtype=torch.bool)

@@ -107,8 +107,8 @@ def _library(model: TrainedModel) -> tuple[Library | None, dict[str, Any]]:
         return Library(TIMM_LIBRARY, _timm_code(model), _load_timm), _timm_config(model)
     if hasattr(model.module, "save_pretrained") and hasattr(model.module, "config"):  # a model of SMP
         code = f'import {SMP} as smp\n\nmodel = smp.from_pretrained(".").eval()'
-        smp: Any = model.module
-        return Library(SMP, code, _load_smp), {**smp.config, "_model_class": type(model.module).__name__}
+        module: Any = model.module
+        return Library(SMP, code, _load_smp), {**module.config, "_model_class": type(module).__name__}
     arguments = _torchvision_arguments(model)
     config = {"library": TORCHVISION, "architecture": job.model.name, "arguments": arguments}
     if arguments is None:

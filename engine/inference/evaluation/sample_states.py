@@ -42,7 +42,8 @@ class Recorder:
     """Recorder for the states of a metric, one sample at a time."""
 
     def __init__(self) -> None:
-        self._width = 0
+        self._width = 0  # number of counters
+        # One item for each sample: indices and values of its nonzero counters, its rows, and its values for `sync`.
         self._indices: list[Tensor] = []
         self._values: list[Tensor] = []
         self._rows: list[Tensor] = []

@@ -99,16 +99,16 @@ class Predictor:
         is_video_file = np.array([is_video(files[number]) for number in self._todo.tolist()], bool)
         stills, videos = self._todo[~is_video_file], self._todo[is_video_file]
         if self._tile is None:
-            self._resized(stills, shared=True)
+            self._predict_resized(stills, shared=True)
         else:
             local_stills = stills[self._share.partition.rank :: self._share.partition.world]
             large = np.array([self._is_large(files[number]) for number in local_stills.tolist()], bool)
-            self._resized(local_stills[~large], shared=False)
+            self._predict_resized(local_stills[~large], shared=False)
             self._one_by_one(local_stills[large], self._in_tiles)
-        self._one_by_one(videos[self._share.partition.rank :: self._share.partition.world], self._video)
+        self._one_by_one(videos[self._share.partition.rank :: self._share.partition.world], self._predict_video)
 
     def clouds(self) -> None:
-        self._one_by_one(self._todo[self._share.partition.rank :: self._share.partition.world], self._cloud)
+        self._one_by_one(self._todo[self._share.partition.rank :: self._share.partition.world], self._predict_cloud)
 
     def folder(self) -> None:
         """Run the model on the samples that a user-defined task reads from a folder."""
@@ -124,7 +124,7 @@ class Predictor:
     def _folder_sample(self, samples: SampleSet, number: int) -> Sample:
         return Sample(number, f"{number:06}", printable(samples.path(number)), "", (0, 0), _no_image)
 
-    def _resized(self, numbers: Labels, *, shared: bool) -> None:
+    def _predict_resized(self, numbers: Labels, *, shared: bool) -> None:
         """Run the model on images resized to squares as in training.
 
         `numbers` are the images' indices in the sources. If `shared` is True, every worker gets the same indices and
@@ -200,7 +200,8 @@ class Predictor:
         except Exception as error:  # decoders raise many errors for broken files
             raise UnreadableImage(printable(file), describe_failure(error)) from error
 
-    def _cloud(self, number: int) -> None:
+    def _predict_cloud(self, number: int) -> None:
+        """Write the prediction for the point cloud with the index `number`. Raises UnreadableImage."""
         file = self._sources.files[number]
         try:
             found = predict_cloud(self._model, file, self._batch_size)
@@ -208,9 +209,10 @@ class Predictor:
             raise
         except Exception as error:  # readers raise many errors for broken files
             raise UnreadableImage(printable(file), describe_failure(error)) from error
-        self._journal.add(self._results.of_prediction(self._sample(number, (0, 0)), found))
+        sample = self._sample(number, (0, 0))  # a cloud has no height and width
+        self._journal.add(self._results.of_prediction(sample, found))
 
-    def _video(self, number: int) -> None:
+    def _predict_video(self, number: int) -> None:
         """Run the model on the frames of a video or a camera in batches.
 
         One batch is read ahead, so that the last batch is recognized.
@@ -228,7 +230,7 @@ class Predictor:
                 batch = list(islice(video_frames, self._batch_size))
                 while batch:
                     following = list(islice(video_frames, self._batch_size))
-                    self._frames(results, number, batch, frame, ended=not following)
+                    self._predict_frames(results, number, batch, frame, ended=not following)
                     frame += len(batch)
                     batch = following
         except NoVideo as error:
@@ -241,7 +243,9 @@ class Predictor:
 
         return draw
 
-    def _frames(self, results: Results, number: int, images: Sequence[Bytes], first: int, *, ended: bool) -> None:
+    def _predict_frames(
+        self, results: Results, number: int, images: Sequence[Bytes], first: int, *, ended: bool
+    ) -> None:
         """Run the model on consecutive frames of a video.
 
         Args:

@@ -59,11 +59,11 @@ class QueueSlot:
         self._starts_at_once = job.faults.start == "at_once"
         on_gpus = any(is_gpu(device) and not host_of(device) for device in job.parallel.devices)
         self._waits_for_others = job.faults.wait_for_others and on_gpus
-        self._descriptor: int | None = None
+        self._descriptor: int | None = None  # open and locked ticket file
         self.ticket_file = Path()
         self._is_closed = False
-        self._reported: tuple[object, ...] | None = None
-        self._unknown_since: float | None = None
+        self._reported: tuple[object, ...] | None = None  # state in the last returned `Waiting`
+        self._unknown_since: float | None = None  # time since which other users of the GPUs can't be determined
 
     def poll(self, snapshot: Snapshot | None = None) -> Waiting | None:
         """Reserve the devices as soon as they are free for the run.

@@ -84,11 +84,11 @@ class Notices:
         self._phase = ""
         self._metrics: tuple[Measure, ...] = ()
         self._step: StepMetrics | None = None  # metrics of the last reported steps
-        self._usual_step_s = 0.0
+        self._usual_step_s = 0.0  # moving average of the duration of a step
         self._watchdog_warning = ""  # last warning since the last progress
         self._is_stall_reported = False
         self._is_over = False
-        self._reported_problems: set[str] = set()
+        self._reported_problems: set[str] = set()  # problems that `warn` has received
         self.senders: list[subprocess.Popen[bytes]] = []
         """Running processes that each send one notification."""
 

@@ -67,6 +67,7 @@ def _write_las(source: str, target: Path, labels: Labels) -> None:
 
     with open_regular(source) as stream:
         cloud = laspy.read(stream, closefd=False)
+    # Point formats from 6 on store the class in a full byte.
     if cloud.header.point_format.id < 6 and labels.max(initial=0) > MAX_LEGACY_CLASS:
         cloud.add_extra_dim(laspy.ExtraBytesParams(EXTRA, np.uint8, "Predicted class"))
         cloud[EXTRA] = labels.astype(np.uint8)

@@ -96,8 +96,9 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     if not files:
         return Content((), {}, problems)
     splits = _divide(tree, list(files), problems)
-    known = [fields for fields in files.values() if fields is not None]
-    features = tuple(name for name in known[0].features if all(name in fields.features for fields in known))
+    # `_usable` also returns unreadable clouds, without fields, but at least one with fields.
+    readable = [fields for fields in files.values() if fields is not None]
+    features = tuple(name for name in readable[0].features if all(name in fields.features for fields in readable))
     used = [path for paths in splits.values() for path in paths]
     _report_columns(used, problems)
     _report_objects(used, problems)

@@ -137,14 +137,15 @@ class HourglassModuleMTL(nn.Module):
         self.hg = nn.ModuleList(rows)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        return self._at(len(self.hg), x)
+        return self._run_level(len(self.hg), x)
 
-    def _at(self, height: int, x: Tensor) -> tuple[Tensor, Tensor]:
-        rows = self.hg[height - 1]
+    def _run_level(self, height: int, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the features of both branches at `height` levels above the bottom, with the size of `x`."""
+        rows = self.hg[height - 1]  # in the order: skip, down, up 1, up 2, and in the lowest level bottom 1, bottom 2
         assert isinstance(rows, nn.ModuleList)
         skip = rows[0](x)
         low = rows[1](functional.max_pool2d(x, 2))
-        low_1, low_2 = self._at(height - 1, low) if height > 1 else (rows[4](low), rows[5](low))
+        low_1, low_2 = self._run_level(height - 1, low) if height > 1 else (rows[4](low), rows[5](low))
         up_1, up_2 = (functional.interpolate(up, scale_factor=2.0) for up in (rows[2](low_1), rows[3](low_2)))
         return skip + up_1, skip + up_2
 

@@ -44,12 +44,12 @@ class Timeline:
     """
 
     def __init__(self) -> None:
-        self._max_rows = FIRST_ROOM
+        self._max_rows = FIRST_ROOM  # maximum number of rows, including spare ones
         self._x: Floats = np.empty(FIRST_ROOM)
         self._columns: dict[Hashable, Values] = {}
         self._start = 0  # the rows from `_start` to `_end` are in use, the others are spare
         self._end = 0
-        self._step_s = 1.0
+        self._step_s = 1.0  # time between the last two rows
         self.retention_s = RETENTION_S
 
     def __len__(self) -> int:

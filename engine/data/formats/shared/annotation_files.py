@@ -85,9 +85,9 @@ class ImageSplits(Generic[ImageT]):
         """Create an empty collection. `names` are the splits for which the folder has annotation files."""
         self.images: dict[str, list[ImageT]] = {}
         self._is_single = len(list(names)) == 1
-        self._paths: dict[str, set[str]] = {}
-        self._again: list[str] = []
-        self._annotated: set[str] = set()
+        self._paths: dict[str, set[str]] = {}  # all images by split
+        self._again: list[str] = []  # images that several files list
+        self._annotated: set[str] = set()  # splits with annotations
 
     def add(self, split: str, images: Sequence[ImageT], *, is_annotated: bool = True) -> bool:
         """Add the images from a file to a split and return True if any of them is new.

@@ -26,10 +26,10 @@ class ImageLookup:
     def __init__(self, tree: Tree) -> None:
         self.ambiguous: list[str] = []
         self._tree = tree
-        self._names: dict[str, dict[str, str]] = {}
+        self._names: dict[str, dict[str, str]] = {}  # results of `_listed`, by folder
         self._known_folders: dict[tuple[tuple[str, ...], str, str], list[tuple[str, dict[str, str]]]] = {}
-        self._known_roots: dict[tuple[str, str], list[str]] = {}
-        self._anywhere: dict[str, list[str]] | None = None
+        self._known_roots: dict[tuple[str, str], list[str]] = {}  # results of `_roots`
+        self._anywhere: dict[str, list[str]] | None = None  # paths by name, with and without extension
 
     def find(self, name: str, near: str = "", *, split: str = "", ending: bool = True) -> str | None:
         """Return the full path of an image, or None unless exactly one image matches.
@@ -63,7 +63,7 @@ class ImageLookup:
         roots = self._roots(near, split)
         for skipped in range(len(parents) + 1):
             if any(map(_split, parents[:skipped])):
-                roots = [root for root in roots if _fits(root, list(parents[:skipped]))]
+                roots = [root for root in roots if _agrees_on_split(root, list(parents[:skipped]))]
             for root in roots:
                 folder = os.path.normpath(os.path.join(root, *parents[skipped:])).removeprefix(".").lstrip(os.sep)
                 if self._listed(folder):
@@ -115,8 +115,9 @@ class ImageLookup:
     def _by_name_alone(self, parts: list[str], split: str, *, ending: bool) -> str | None:
         """Return the full path of the only image with a name in the dataset, or None if not exactly one has it.
 
-        `parts` are the folders and the file name of the image in the annotation file. Images in folders of another
-        split are left out. A name of several images is added to `ambiguous`.
+        `parts` are the folders and the file name of the image in the annotation file. If `ending` is False, the file
+        name may lack the extension. Images in folders of a split other than `split`, or than the split that a folder in
+        `parts` denotes, are left out. A name of several images is added to `ambiguous`.
         """
         if self._anywhere is None:
             self._anywhere = {}
@@ -127,7 +128,7 @@ class ImageLookup:
         found = self._anywhere.get(unicode_key(parts[-1]), [])
         if ending:
             found = [path for path in found if unicode_key(os.path.basename(path)) == unicode_key(parts[-1])]
-        fitting = [path for path in found if _fits(os.path.dirname(path), [*parts[:-1], split])]
+        fitting = [path for path in found if _agrees_on_split(os.path.dirname(path), [*parts[:-1], split])]
         if len(fitting) > 1:
             self.ambiguous.append("/".join(parts))
         return self._tree.path(fitting[0]) if len(fitting) == 1 else None
@@ -149,7 +150,7 @@ def _parts(name: str) -> list[str]:
     return [part for part in name.split("/") if part not in ("", ".", "..")]
 
 
-def _fits(folder: str, words: list[str]) -> bool:
+def _agrees_on_split(folder: str, words: list[str]) -> bool:
     """Return False if the names in the path `folder` denote a split, and `words` denote another split."""
     named_splits = {split for word in words if (split := _split(word))}
     found_names = {split for word in folder.split(os.sep) if (split := _split(word))}

@@ -113,7 +113,7 @@ class Labeling:
         listed: Column with one or several labels, or None if there are flags.
         mark: Separator between labels in a cell, or "" if each cell contains one label.
         signed: True if -1 means "no", because 0 does not occur.
-        certain: True if the name of the column shows that it contains labels.
+        is_unambiguous: False if the names of the columns do not show which column contains labels, and several could.
     """
 
     file: int
@@ -122,7 +122,7 @@ class Labeling:
     listed: int | None = None
     mark: str = ""
     signed: bool = False
-    certain: bool = True
+    is_unambiguous: bool = True
 
 
 def profile(table: Table) -> list[Profile]:
@@ -192,13 +192,15 @@ def label_columns(table: Table, profiles: Sequence[Profile]) -> list[Labeling]:
         )
         return [Labeling(file, split, flags=flags, signed=signed)]
     fitting = [column for column in others if _may_be_labels(profiles[column])]
-    sole = len(others) == 1
+    is_only_candidate = len(others) == 1
     fitting = [column for column in fitting if names[column] not in TEXT_COLUMNS]
     # A column of classes repeats its values, unlike a column of texts or numbers.
     if len(fitting) > 1 or any(profiles[column].cells.total() >= _FEW_ROWS for column in fitting):
         fitting = [column for column in fitting if profiles[column].cells.total() >= 2 * len(profiles[column].cells)]
     return [
-        Labeling(file, split, listed=column, mark=_mark(names[column], profiles[column]), certain=sole)
+        Labeling(
+            file, split, listed=column, mark=_mark(names[column], profiles[column]), is_unambiguous=is_only_candidate
+        )
         for column in fitting
     ]
 

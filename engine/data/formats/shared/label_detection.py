@@ -231,17 +231,19 @@ def _detections(groups: list[Group], broken: tuple[UnusableFile, ...], tree: Tre
                 against,
                 variant="/".join(filter(None, names)),
                 source=chosen,
-                obvious=labeling.certain and not against,
+                obvious=labeling.is_unambiguous and not against,
             )
 
 
 def _confidence(group: Group, labeling: Labeling) -> Confidence:
     """Return the confidence that a group of tables contains labels in the given columns.
 
-    It is CERTAIN if the names of columns show this, LIKELY if only one column can contain labels, and otherwise WEAK.
+    It is CERTAIN for flags and if the name of the column shows this, LIKELY if only one column can contain labels, and
+    otherwise WEAK.
     """
-    if not labeling.certain:
+    if not labeling.is_unambiguous:
         return Confidence.WEAK
+    # Columns of flags are labels by their values.
     is_known = labeling.listed is None or _is_named(group, labeling)
     return Confidence.CERTAIN if is_known else Confidence.LIKELY
 
@@ -288,7 +290,7 @@ def _measured(group: Group, labeling: Labeling) -> Iterator[str]:
     """Yield evidence that the numbers in a label column, or in other columns, are measured values."""
     table = group.files[0].table
     columns = [] if labeling.listed is None else [labeling.listed]
-    if labeling.listed is None or not labeling.certain:
+    if labeling.listed is None or not labeling.is_unambiguous:
         known = (*OTHER_COLUMNS, *INDEX_COLUMNS, *FILE_COLUMNS)
         columns += [column for column, name in enumerate(table.plain) if name not in known]
     for column in dict.fromkeys(columns):
@@ -303,7 +305,7 @@ def _rank(group: Group) -> tuple[bool, bool, bool, bool, bool, str]:
     labeling = group.labelings[0]
     is_unnamed = labeling.listed is not None and not _is_named(group, labeling)
     named = any(LABELED in os.path.basename(file.table.path).lower() for file in group.files)
-    return not labeling.certain, is_unnamed, group.share < 0.5, not group.has_splits, not named, path
+    return not labeling.is_unambiguous, is_unnamed, group.share < 0.5, not group.has_splits, not named, path
 
 
 def _splits(group: Group) -> set[str]:

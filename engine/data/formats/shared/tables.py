@@ -39,7 +39,7 @@ INDEX_COLUMNS = ("", "unnamed_0", "unnamed_0_1", "index", "row", "idx")
 SUBMISSIONS = ("submission", "sample_sub")
 _SHAPES = frozenset({"annotations", "coordinates", "regions", "shapes", "objects", "bbox", "segmentation", "points"})
 """Keys in JSON files that describe objects in images. Such files are not tables."""
-METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
+_METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 """Names of the metadata files of image folders for Hugging Face `datasets`."""
 YES = frozenset({"1", "true", "yes"})
 NO = frozenset({"0", "false", "no"})
@@ -129,8 +129,11 @@ def find_tables(tree: Tree, endings: Sequence[str] = ENDINGS) -> Iterator[tuple[
 
 
 def is_metadata(tree: Tree, folder: str, name: str) -> bool:
-    """Return True if the file `name` is a metadata file of Hugging Face `datasets` with the names of images."""
-    if name.lower() not in METADATA:
+    """Return True if the file `name` is a metadata file of Hugging Face `datasets` with the names of images.
+
+    A Parquet file is recognized by its name alone, because pyarrow, which reads it, may be missing.
+    """
+    if name.lower() not in _METADATA:
         return False
     table = None if name.lower().endswith(".parquet") else open_table(tree.path(folder, name), head=True)
     return name.lower().endswith(".parquet") or (table is not None and "file_name" in table.plain)
@@ -295,9 +298,12 @@ def _begins_records(text: str) -> bool:
     if start.startswith("["):
         keys = re.findall(r'"([^"\\]{1,40})"\s*:', start[: start.find("}") + 1 or 4096])
         names = {plain(key) for key in keys}
-        return not names.isdisjoint(FILE_COLUMNS) and not names <= {"id", "name", "url"} and names.isdisjoint(_SHAPES)
-    first = re.match(r'\{\s*"((?:[^"\\]|\\.)*)"\s*:', start)
-    return first is not None and (is_image(first[1]) or re.match(r'\{\s*"labels"\s*:\s*\[\s*\[', start) is not None)
+        # Records with only these keys list something else, such as classes or licenses, although all are FILE_COLUMNS.
+        may_name_images = not names.isdisjoint(FILE_COLUMNS) and not names <= {"id", "name", "url"}
+        return may_name_images and names.isdisjoint(_SHAPES)
+    first_key = re.match(r'\{\s*"((?:[^"\\]|\\.)*)"\s*:', start)
+    is_of_stylegan = re.match(r'\{\s*"labels"\s*:\s*\[\s*\[', start) is not None  # {"labels": [["a.png", 3], …]}
+    return is_of_stylegan or (first_key is not None and is_image(first_key[1]))
 
 
 def _of_json(path: str, text: str) -> Table | None:

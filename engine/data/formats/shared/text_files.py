@@ -61,9 +61,9 @@ class TextFiles:
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
-        self._names: dict[str, dict[str, str]] = {}
-        self._searched: dict[str, list[str]] = {}
-        self._pairs: dict[str, list[Pair]] = {}
+        self._names: dict[str, dict[str, str]] = {}  # text files by folder and name without extension
+        self._searched: dict[str, list[str]] = {}  # folders to search, by folder of images
+        self._pairs: dict[str, list[Pair]] = {}  # by folder of images
 
     def find(self, folder: str, name: str) -> str | None:
         """Return the full path of the text file for the image `name` in `folder`, or None if there is none.
