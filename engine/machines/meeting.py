@@ -27,6 +27,7 @@ _STORE_LIMIT = timedelta(seconds=5)
 _GLOO_LIMIT = timedelta(seconds=10)
 NCCL_TIMEOUT_S = 60.0
 _NUMBERS = 1 << 18
+"""Number of float32 values in the test exchange."""
 
 
 def serve(address: str, *, infiniband: bool) -> NoReturn:

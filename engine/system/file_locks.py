@@ -28,6 +28,7 @@ Examples are NFS without its lock service and some FUSE file systems.
 _TAKEN = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EACCES)
 _FLAGS = os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _BYTE = 1 << 30
+"""Position of the locked byte on Windows, after the content, which other processes can then still read."""
 _POLL_S = 0.002
 
 

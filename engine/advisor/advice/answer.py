@@ -28,6 +28,7 @@ _IRRELEVANT = {
 }  # fmt: skip
 """Names of fields that affect neither the computation of a step nor its memory."""
 _FORMAT = 2
+"""Version of the saved answers. A change makes older answers invalid."""
 
 
 def versions() -> dict[str, str]:

@@ -48,6 +48,7 @@ RECORD = np.dtype([("path", "<u8"), ("file_bytes", "<i8"), ("mtime_ns", "<i8"), 
 """
 
 _POSITIVE = (1 << 63) - 1
+"""Mask that keeps a number within the positive int64 numbers."""
 
 
 class CachedImages(Store):

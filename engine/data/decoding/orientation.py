@@ -15,6 +15,7 @@ from engine.data.decoding.tiff import open_to_show
 from engine.data.splits import spread_evenly
 
 TAG = 0x0112
+"""EXIF tag of the orientation."""
 QUARTER = (5, 6, 7, 8)
 """Values of the orientation tag for images that are turned by a quarter, which swaps width and height."""
 SAMPLED = 512

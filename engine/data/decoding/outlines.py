@@ -23,6 +23,7 @@ MAX_CROSSINGS = 1 << 22
 Hand-drawn outlines have a few thousand crossings.
 """
 _MAX_BITS = 40
+"""Maximum number of bits of a run length."""
 
 
 class OutlineError(ValueError):

@@ -40,7 +40,9 @@ _LISTS = ("images", "annotations", "categories")
 _OUTLINE = re.compile(r'"segmentation"\s*:\s*(?:\{\s*"|\[\s*(?:\[\s*)?(?:[-\d][^,\]]*,\s*){5})')
 """Pattern for an outline that has run lengths or at least three points."""
 _MIN_VALUES = 6
+"""Minimum number of coordinates of an outline with an area: three points."""
 _ROTATED = 5
+"""Number of values of a rotated box: the center, width, height and angle."""
 
 _UNLISTED_IMAGE = Fault("annotation of an image that is not listed", "annotations of images that are not listed")
 _NOTHING = Fault(

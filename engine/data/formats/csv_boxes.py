@@ -57,6 +57,7 @@ _NAMELESS = "object"
 """Class name for tables without a class column."""
 _PEEKED_ROWS = 2000
 _MEASURED = 50
+"""Maximum number of images that are opened to learn their size."""
 
 
 @dataclass(frozen=True)

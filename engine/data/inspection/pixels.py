@@ -34,7 +34,9 @@ CONSTANT = 3
 The darkest and the brightest 1% of the pixels are not counted.
 """
 CUT_PERCENT = 1.0
+"""Percentage of the pixels that are cut off at each end to find the range of the levels."""
 FEWEST_BLANK = 3
+"""Minimum number of images with a single color for a warning."""
 BLANK = 0.1
 """Minimum fraction of single-color images for reporting them.
 

@@ -25,7 +25,9 @@ MAX_LEVELS = 8.0
 It is checked because small images of the same kind have similar hashes.
 """
 _PARTS = 12
+"""Side of the thumbnails in pixels."""
 _BLOCK = 1024
+"""Number of images that are compared with all others at once."""
 MAX_IMAGES = 100_000
 """Maximum number of images that are searched for duplicates, since all pairs are compared."""
 

@@ -19,6 +19,7 @@ _DIMENSIONS, _MATRIX, _COMPRESSED = 5, 14, 15
 _SPARSE = 5
 """Number of the array class for sparse arrays in Matlab, which store only nonzero values."""
 _MAX_DEEP = 8
+"""Maximum depth of nested cells and structs."""
 
 
 def check_mat(content: bytes) -> None:

@@ -15,6 +15,7 @@ REPORT_S = 0.15
 """Minimum seconds between reports."""
 
 _NEVER = 1 << 62
+"""Number above all steps. The first bad step is subtracted from it, so that a maximum finds the earliest."""
 
 
 class StepReport(Callback):

@@ -50,6 +50,7 @@ def test_layer_pairs_are_divisible() -> None:
     model = nn.Sequential(*row)
     (pair,) = layer_pairs(model)
     assert (pair.first, pair.second, pair.units, pair.dropouts) == (row[0], row[3], 8, (row[2],))
+    assert pair.elementwise == (row[1], row[2], row[4])  # the one after `second` must not change its output in place
     model[8].weight = model[3].weight
     assert layer_pairs(model) == []
 

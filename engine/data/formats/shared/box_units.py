@@ -11,6 +11,7 @@ from engine.data.formats.shared.shapes import Edges, ShapedImage
 from engine.data.splits import dataset_error, dataset_warning
 
 _ROUNDING = 0.01
+"""Tolerance for rounded numbers, as a fraction of the image."""
 _MAX_BEYOND = 0.25
 """Fraction of boxes beyond the edges of their images above which another meaning of the numbers is considered."""
 _FEWEST = 4
