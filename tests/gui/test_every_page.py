@@ -39,11 +39,9 @@ from gui.sources.settings import Settings
 from gui.style import theme
 from gui.welcome.page import FindingRow
 from gui.widgets.labels import ProblemLabel
-from gui.widgets.layouts import PageScroll
 from tests.gui.cut_off import at_rest
 from tests.gui.sources.written_runs import a_run, supervise_here
 from tests.gui.test_app_names import reachable, spoken_name
-from tests.support.clipping import clipped
 from tests.support.nvml_profiles import MACHINES
 from tests.support.nvml_stub import NvmlStub
 from tests.support.page_contents import contents
@@ -237,9 +235,8 @@ def test_every_page_is_accessible_and_unclipped(
         if page is window:
             window.acts.devices_panel.setChecked(True)
             window.resize(WIDTH, HEIGHT)
-        for fault in (*at_rest(page), *faults(page), *clipped(page)):
-            if not fault.startswith(PageScroll.__name__):  # a page next to the devices may scroll
-                found.setdefault(fault, name)
+        for fault in (*at_rest(page), *faults(page)):
+            found.setdefault(fault, name)
         page = window.pages.currentWidget() if page is window else page
         if name not in ("about", "help"):  # packages, and the guide
             lines = settled_contents(page, name)
