@@ -83,7 +83,7 @@ class _Bracket(NamedTuple):
     smallest_failed: float
     """Smallest tried size that does not fit, or infinity if all tried sizes fit."""
     full: float
-    """Size that is predicted to fill the memory, or infinity if there is no prediction."""
+    """Predicted size that fills the memory, or infinity without a prediction."""
 
     @property
     def largest(self) -> int:

@@ -183,7 +183,7 @@ def _add_flag(group: argparse._ArgumentGroup, field: Field, *, shows_default: bo
 
 
 def _flags_of_need(need: Need) -> str:
-    """Format the flags of which one must be set to meet `need`, e.g. "--strategy ddp, fsdp"."""
+    """Format the flags that meet `need`, e.g. "--strategy ddp, fsdp". One of them must be set."""
     return " or ".join(f"{FIELDS[name].flag} {', '.join(need.values)}".strip() for name in need.fields)
 
 

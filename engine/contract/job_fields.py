@@ -313,7 +313,7 @@ class Field(msgspec.Struct, frozen=True):
     minimum: int | float | None = None
     maximum: int | float | None = None
     limits: str = ""
-    """Valid range in words, such as "from 1 to 64" or "above 0 and below 1"."""
+    """Description of the valid range, such as "from 1 to 64" or "above 0 and below 1"."""
     needs: tuple[Need, ...] = ()
     traits: frozenset[Trait] = frozenset()
 

@@ -13,9 +13,9 @@ from pathlib import Path
 BASE_BYTES = 800 << 20
 """Memory in bytes that the process may use in addition to Python and its libraries. All of it stays below 1 GiB."""
 BYTES_PER_TEXT_BYTE = 16
-"""Bytes by which the limit is raised per byte of annotations. In measurements, Python objects took 6 to 12 bytes."""
+"""Bytes added to the limit for each byte of annotations. In measurements, Python objects took 6 to 12 bytes."""
 BYTES_PER_FILE = 1 << 10
-"""Bytes by which the limit is raised per listed file, whose path is stored several times."""
+"""Bytes added to the limit for each listed file. Its path is stored several times."""
 
 _STEP_BYTES = 64 << 20
 

@@ -30,7 +30,7 @@ from engine.system import paths
 
 WORKER = "engine.inference.live:worker"
 _SPEED_FRAMES = 30
-"""Number of most recent frames from which the speed is computed."""
+"""Number of latest frames used to compute the speed."""
 _QUALITY = 85
 """JPEG quality of the saved frames."""
 

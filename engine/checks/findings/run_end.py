@@ -17,7 +17,7 @@ from engine.system.format import counted, listed, percent
 MIN_EPOCHS = 3
 """Minimum number of validated epochs for a verdict. With fewer epochs, noise may look like a trend."""
 NOISE_WINDOW = 6
-"""Number of the latest validations from which the noise of a metric is estimated."""
+"""Number of latest validations used to estimate the noise of a metric."""
 NOISE_DEVIATIONS = 3.0
 """Number of standard deviations of the noise that a change must exceed.
 

@@ -18,7 +18,7 @@ _FILLED = 5
 Above it, values are not read as class numbers.
 """
 _FEW = 12
-"""Largest value up to which values are read as class numbers even if only few of the numbers occur."""
+"""Masks without larger values contain class numbers, even if only few of the numbers occur."""
 _SMALL = 33
 """Largest class number in Cityscapes.
 
@@ -123,7 +123,7 @@ def _extent(present: Levels) -> str:
 
 
 def _two_levels(present: Levels, *, lossy: bool) -> tuple[int, int] | None:
-    """Return the two original levels of masks in which noise or smoothing has spread the values.
+    """Return the two original levels of masks whose values noise or smoothing has spread.
 
     Returns None for other masks. `lossy` is True if the masks are saved as JPEG.
     """

@@ -47,7 +47,7 @@ _IMAGE_KEYS = ("image", "img", "image_url", "url")
 _TASKS_SAMPLED = 1000
 """Maximum number of tasks in an export that are read to detect the kinds of annotations."""
 _DECIMALS = 6
-"""Number of decimals to which pixel coordinates are rounded, to restore integers that were exported as percentages."""
+"""Number of decimals of pixel coordinates. Rounding restores integers that were exported as percentages."""
 _UPLOADED = re.compile(r"[0-9a-f]{8}-")
 """Pattern for the prefix that Label Studio adds to the names of uploaded files."""
 

@@ -129,7 +129,7 @@ def _is_labelme(content: Any) -> bool:
 
 
 def _where(path: str) -> tuple[str, str]:
-    """Return the folder in which the search for a JSON file's image starts, and the split of the file."""
+    """Return the folder to search first for the image of a JSON file, and the split of the file."""
     return os.path.dirname(path), split_of_path(path)
 
 

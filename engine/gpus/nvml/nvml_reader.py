@@ -25,7 +25,7 @@ LANES_S = {"processes": 2.0, "slow": 5.0, "links": 60.0}
 Listing processes takes milliseconds. Reading fans and error counters, which are in the "slow" lane, takes 0.1 ms.
 """
 MAX_EARLY_S = 0.1
-"""Maximum time in seconds by which a lane is read early, so that it shares a reading with another lane."""
+"""Maximum time in seconds that a lane is read early in order to share a reading with another lane."""
 
 
 class NvmlUnavailable(Exception):  # noqa: N818 - describes the machine

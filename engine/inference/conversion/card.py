@@ -262,7 +262,7 @@ BATCHES = (1, 8, 32)
 
 
 def onnx_commands(model: TrainedModel, export: Exportable, names: list[str]) -> list[NextCommand]:
-    """Return commands that use the ONNX files `names`, of which the first must be in fp32.
+    """Return commands that use the ONNX files `names`. The first file must be in fp32.
 
     trtexec in TensorRT 11 has neither --fp16 nor --int8. It uses the number types in the file, so nvidia-modelopt first
     converts the file to fp16.

@@ -43,7 +43,7 @@ def write_onnx(
     samples = inputs[torch.arange(EXAMPLES) % len(inputs)]
     # The exporter would treat an equal height and width as one dimension.
     example = export.to_input(double_width(samples) if WIDTH in export.axes.values() else samples)
-    # The passes of the exporter run attention anew. Only with one kernel has the result the memory layout of the trace.
+    # The exporter recomputes attention, and other kernels return a different memory layout than the trace has.
     with suppress_output(), sdpa_kernel(SDPBackend.MATH):
         try:
             program = torch.onnx.export(

@@ -143,7 +143,7 @@ def _deepest(layers: Sequence[_Recorded], scores: int, side: int) -> list[_Recor
 
 
 def _affecting(layers: Sequence[_Recorded], score: Tensor, side: int) -> list[_Recorded]:
-    """Return the layers whose feature map affects the score. Layers of which only the class token does are left out.
+    """Return the layers whose feature map affects the score. Layers are left out if only their class token affects it.
 
     `side` is the side length of the image in pixels. The autograd graph of `score` is freed.
     """

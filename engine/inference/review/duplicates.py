@@ -13,9 +13,9 @@ from engine.data.datasets.images import ImageSet, UnreadableImage
 from engine.data.decoding.idx import Bytes
 
 SIDE = 72
-"""Side length in pixels to which images are reduced. The hash is computed from a 9 x 8 grid of cells of this image."""
+"""Side length of the reduced images in pixels. The hash is computed from a 9 x 8 grid of cells of this image."""
 MAX_BITS = 6
-"""Maximum number of bits in which the hashes of duplicates differ.
+"""Maximum number of differing bits in the hashes of duplicates.
 
 In unrelated photographs, about half of the 64 bits differ.
 """

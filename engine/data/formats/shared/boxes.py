@@ -22,7 +22,7 @@ MAX_BOXES = 1000
 The targets of every image take as much memory as those of the image with the most boxes.
 """
 TOLERANCE = 1.0
-"""Maximum number of pixels by which a box may exceed its image without a warning, as some tools count edges from 1."""
+"""Maximum overhang of a box beyond its image in pixels that causes no warning. Some tools count edges from 1."""
 MIN_SIDE = 1e-3
 """Minimum side length of a box in pixels. In single precision, opposite edges of a smaller box could be equal."""
 THREADS = 4
