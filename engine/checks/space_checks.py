@@ -21,7 +21,7 @@ _RANGE_KEYS = ("low", "high", "log", "step")
 
 
 def field_of(job: Job, name: str, catalogue: Catalogue) -> Field | None:
-    """Return the field that a dimension of a search varies, or None if there is no such field.
+    """Return the field varied by a dimension of a search, or None if the name is unknown.
 
     It may be a job field, or an option of the job's task, model or strategy.
     """

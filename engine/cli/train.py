@@ -182,7 +182,7 @@ def _detect_task(values: dict[str, Any]) -> TaskEntry | None:
 
 
 def _inspect(job: Job, found: list[Problem]) -> DatasetReport | None:
-    """Inspect the dataset of a job. Returns None if there is no such folder, or if that fails.
+    """Inspect the dataset of a job. Returns None if the folder doesn't exist or can't be inspected.
 
     A failure is appended to `found`.
     """

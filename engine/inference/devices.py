@@ -83,7 +83,7 @@ def on_devices(order: Order, folder: Path, function: str, on_progress: OnProgres
 
 
 def _wait(slot: QueueSlot, on_progress: OnProgress) -> None:
-    """Wait in the queue until the devices are free. Raises CannotLoad if there is no queue."""
+    """Wait in the queue until the devices are free. Raises CannotLoad if the queue can't be used."""
     while True:
         try:
             waiting = slot.poll()

@@ -327,7 +327,7 @@ def _train(trial: _Trial, batches: Iterator[Batch | None], seconds: float) -> li
 
 
 def _measure_link(trial: _Trial) -> Link | None:
-    """Time all-reduces of few and of many bytes on the ranks' devices. Return None if there is no process group."""
+    """Measure the link between the ranks with small and large all-reduces. Return None without a process group."""
     if not dist.is_initialized():
         return None
     device, ranks = trial.strategy.device, dist.get_world_size()

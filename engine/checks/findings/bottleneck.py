@@ -15,7 +15,7 @@ from engine.system.format import counted, percent
 MIN_LOSS = 0.05
 """Minimum cost of a bottleneck that is reported, as a fraction of the training time."""
 HEADROOM = 1.15
-"""Factor by which the recommended number of loader workers exceeds the bare minimum, since images differ in size."""
+"""Ratio of the recommended number of loader workers to the bare minimum. It allows for images of different sizes."""
 BF16_SAVES = 0.5
 """Fraction of the time for forward and backward passes that bf16 saves on GPUs with tensor cores.
 

@@ -64,7 +64,7 @@ def explain_failure(table: Sequence[Candidate], left_out: Sequence[LeftOut], *, 
 
 
 def list_remedies(table: Sequence[Candidate]) -> tuple[str, ...]:
-    """Describe the configurations in which a job fits into memory, fastest first, with a sentence for each.
+    """Return a sentence for each configuration that fits into memory, fastest first.
 
     Called for jobs that don't fit on one device.
     """

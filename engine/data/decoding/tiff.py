@@ -82,7 +82,7 @@ class LearnedBands:
 
 
 def learn_bands(folder: str, files: Sequence[str]) -> Bands | None:
-    """Learn how to convert the multi-band images among `files` to channels. Returns None if there are no such images.
+    """Learn how to convert multi-band images to channels. Returns None if none of `files` has several bands.
 
     The range of each band comes from ArcGIS's statistics in the dataset folder `folder`, or else from a sample of the
     files.

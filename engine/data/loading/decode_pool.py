@@ -113,7 +113,7 @@ class ImageSource:
 
     @property
     def is_decoded(self) -> bool:
-        """True if every image is cached or unreadable, so that nothing remains to be decoded."""
+        """True if no image remains to be decoded, because each is cached or unreadable."""
         return self._settled == len(self._state)
 
     @property
