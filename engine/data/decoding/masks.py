@@ -70,7 +70,7 @@ def learn_meaning(folder: str, masks: Sequence[str], folders: Sequence[str], *, 
 
 
 def names_by_value(folder: str) -> Meaning | None:
-    """Return class names and values from a table in `folder` without colors, or None if no such table exists."""
+    """Return the class names and values of a table without colors in `folder`, or None if there is none."""
     for table in find_tables(folder):
         if len(table.names) > MAX_CLASSES:
             return too_many(table)
