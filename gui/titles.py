@@ -130,7 +130,8 @@ def attempt_words(event: Restarting) -> str:
 def devices_words(devices: tuple[str, ...], names: dict[str, str] | None = None) -> str:
     """Describe devices, as in "2 CPU workers", "2 × NVIDIA H200" or "CPU on ws1".
 
-    `names` contains the names of local GPUs by id. GPUs without a name are only counted, as in "2 GPUs".
+    `names` contains the names of local GPUs by id. GPUs without a name, or with their id as name, are only counted, as
+    in "2 GPUs".
     """
     machines = group_by_host(devices)
     return ", ".join(
@@ -146,7 +147,7 @@ def _devices_words(devices: tuple[str, ...], names: dict[str, str] | None) -> st
     workers = devices.count(CPU)
     if workers:
         return "CPU" if workers == 1 else f"{workers} CPU workers"
-    if names is None or not all(device in names for device in devices):
+    if names is None or any(names.get(device, device) == device for device in devices):
         return "GPU" if len(devices) == 1 else f"{len(devices)} GPUs"
     counts = Counter(names[device] for device in devices)
     return ", ".join(name if count == 1 else f"{count} × {name}" for name, count in counts.items())

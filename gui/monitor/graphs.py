@@ -120,8 +120,8 @@ class GraphsView(QWidget):
             write=_write(quantity),
             low=0,
             high=_HIGHEST.get(quantity.unit),
+            meaning=quantity.meaning,
         )
-        plot.setToolTip(quantity.meaning)
         theme.scale_with_text(plot.setMinimumHeight, MIN_HEIGHT)
         plot.set_empty_text(tr("Waiting for the first reading"))
         self._list.insertWidget(_in_order(self.plots).index(plot), plot, 1)

@@ -38,17 +38,18 @@ _HEIGHT = 22
 """Height of a horizontal axis in pixels. All sizes in this module are for a text size of 100%."""
 
 
-def elapsed(seconds: float) -> str:
-    """Format seconds since the start as "0:05", "12:40" or "3:04:10"."""
-    sign = "-" if seconds < -0.5 else ""
-    total = round(abs(seconds))
-    hours, minutes, rest = total // 3600, total // 60 % 60, total % 60
-    return f"{sign}{hours}:{minutes:02}:{rest:02}" if hours else f"{sign}{minutes}:{rest:02}"
+def elapsed(seconds: float, spacing: float = 1.0) -> str:
+    """Format seconds since the start as "0:05", "12:40" or "3:04:10".
 
-
-def fine_elapsed(seconds: float, spacing: float) -> str:
-    """Format seconds as `elapsed` does, but with decimals if ticks are less than a second apart."""
-    return elapsed(seconds) if spacing >= 1 else f"{seconds:.{max(1, math.ceil(-math.log10(spacing)))}f} s"
+    If ticks are less than a second apart, their labels have decimals, as in "0:05.5".
+    """
+    digits = max(0, math.ceil(-math.log10(spacing)))
+    total = round(abs(seconds), digits)
+    sign = "-" if seconds < 0 < total else ""
+    minutes, rest = divmod(total, 60)
+    hours, minutes = divmod(int(minutes), 60)
+    second = f"{rest:0{digits + 3 if digits else 2}.{digits}f}"
+    return f"{sign}{hours}:{minutes:02}:{second}" if hours else f"{sign}{minutes}:{second}"
 
 
 class Axis(QGraphicsWidget):
@@ -195,7 +196,7 @@ class BottomAxis(Axis):
         if self._group.axis == "epochs":
             return [significant(value, 6) for value in values]
         if self._group.axis == "elapsed":
-            return [fine_elapsed(value, spacing) for value in values]
+            return [elapsed(value, spacing) for value in values]
         return [_clock_label(time.localtime(value + self._group.origin), spacing) for value in values]
 
     def _set_thickness(self) -> None:

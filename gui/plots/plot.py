@@ -48,6 +48,7 @@ class LinePlot(QWidget):
         low: float | None = None,
         high: float | None = None,
         dense: bool = False,
+        meaning: str = "",
         parent: QWidget | None = None,
     ) -> None:
         """Create an empty plot.
@@ -61,6 +62,7 @@ class LinePlot(QWidget):
             low: Fixed lower limit in `unit`; None to follow the data.
             high: Fixed upper limit in `unit`; None to follow the data.
             dense: Leave out the title row and use a narrow axis. The parent shows the values (see `read`).
+            meaning: Tool tip of the title. A tool tip of the graph would cover the curves.
             parent: Owner of the widget.
         """
         super().__init__(parent)
@@ -73,7 +75,9 @@ class LinePlot(QWidget):
         self._hidden: set[str] = set()
         self._span: tuple[float, float] | None = None  # visible vertical range, or None until it is computed
         self._empty_text = tr("No data yet")
-        self._readout = Readout(title, unit, scale, write or (lambda value: with_unit(significant(value, 4), unit)))
+        self._readout = Readout(
+            title, unit, scale, write or (lambda value: with_unit(significant(value, 4), unit)), meaning
+        )
         self._dense = dense
         self._build_view()
         self._view.left_axis.keep_within(low, high)

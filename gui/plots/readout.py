@@ -32,7 +32,8 @@ _GAP = Span(f"{_NO_BREAK_SPACE}{_NO_BREAK_SPACE} ")
 class Readout(QWidget):
     """Names and values of the lines. The width of each number never shrinks, so that the others don't move."""
 
-    def __init__(self, title: str, unit: str, scale: float, write: Callable[[float], str]) -> None:
+    def __init__(self, title: str, unit: str, scale: float, write: Callable[[float], str], meaning: str = "") -> None:
+        """Create a readout. `meaning` is the tool tip of the title."""
         super().__init__()
         self._scale = scale
         self._write = write
@@ -41,6 +42,7 @@ class Readout(QWidget):
         self._read: list[tuple[Line, float | None]] = []  # value of each line at the cursor, or the latest
         self._x = ""  # text for the cursor's position
         self._heading = heading_label(title)
+        self._heading.setToolTip(meaning)
         units = muted_label(unit)
         self._values = RichLabel(wordWrap=True)
         self._values.setFont(theme.tabular(self._values.font()))

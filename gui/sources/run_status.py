@@ -32,14 +32,14 @@ FAILED_LABELS: tuple[StatusLabel, ...] = ("Failed", "Unsaved", "Interrupted")
 STATE_LABELS: dict[State, StatusLabel] = {"starting": "Starting", "waiting": "Waiting", "running": "Running", **_ENDED}
 STATE_MARKS: dict[StatusLabel, str] = {
     "Completed": "✔",
-    "Paused": "‖",
+    "Paused": "❚❚",
     "Stopped": "■",
     "Failed": "✖",
     "Unsaved": "✖",
     "Interrupted": "⚠",
     "Running": "▶",
     "Restarting": "↻",
-    "Pausing": "‖",
+    "Pausing": "❚❚",
     "Stopping": "■",
     "Starting": "…",
     "Waiting": "…",
@@ -219,7 +219,7 @@ def _restarting(data: RunData) -> str:
 def _running(data: RunData, epochs: int | None) -> str:
     """Describe the progress of a running run: its epoch and phase, or what it does before the first epoch."""
     doing = {
-        "preparing": "preparing the data and the model",
+        "preparing": "preparing the data and the model, and measuring which settings are fastest",
         "validating": "validating",
         "saving": "retrying to save the last state" if data.unsaved else "saving a checkpoint",
     }.get(data.phase or "")

@@ -192,14 +192,14 @@ class _CloseButton(QAbstractButton):
         styled(self, name=tr("Close the tab"), tip=tr("Closes the tab; the run stays in the list"))
 
     def sizeHint(self) -> QSize:
-        return QSize(theme.scaled(_CLOSE_SIDE) + _CLOSE_MARGIN, theme.scaled(_CLOSE_SIDE))
+        return QSize(theme.scaled(_CLOSE_SIDE) + _CLOSE_MARGIN, self.fontMetrics().height())
 
     def paintEvent(self, _event: QPaintEvent) -> None:
         painter = QPainter(self)
         square = self.rect().adjusted(0, 0, -_CLOSE_MARGIN, 0)
         if self.underMouse():
             painter.fillRect(square, self.palette().mid())
-        self.icon().paint(painter, square.adjusted(3, 3, -3, -3))
+        self.icon().paint(painter, square.adjusted(3, 1, -3, -1))
 
 
 def _update(tab: RunTab, summary: RunSummary, *, with_state: bool) -> None:

@@ -11,6 +11,7 @@ from PySide6.QtCore import Qt, QUrl
 from PySide6.QtGui import QDesktopServices
 from PySide6.QtWidgets import QFileDialog, QWidget
 
+from engine.system import paths
 from gui.sources.background import Background
 
 PATIENCE_S = 0.05
@@ -21,8 +22,8 @@ def choose(
 ) -> QFileDialog:
     """Open a non-modal dialog for a file or, if `folder`, a folder, and call `chosen` with the selected path.
 
-    The dialog starts at `start`, or at the nearest parent folder that exists, or in the home folder if the disk doesn't
-    respond quickly.
+    The dialog starts at `start`, or at the nearest parent folder that exists. It starts in the home folder if `start` is
+    empty or the sample dataset, or if the disk doesn't respond quickly.
     """
     search = Background(lambda: _existing(start), parent)
     folders: list[str] = []
@@ -77,7 +78,9 @@ def reveal(path: Path) -> bool:
 
 
 def _existing(start: str) -> str:
-    path = Path(os.path.expanduser(start)) if start else Path.home()
+    path = Path(os.path.expanduser(start))
+    if not start or path.is_relative_to(paths.sample_dataset()):
+        return str(Path.home())
     while not os.path.isdir(path) and path != path.parent:
         path = path.parent
     return str(path)

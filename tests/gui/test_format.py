@@ -11,7 +11,7 @@ import pytest
 from engine.system import format as plain
 from gui import format as window_format
 from gui.format import about, clock, size_of
-from gui.titles import rank_titles, short_measure, short_title
+from gui.titles import devices_words, rank_titles, short_measure, short_title
 from tests.gui.sources.devices.snapshots import UUIDS
 
 ROOT = Path(__file__).parents[2]
@@ -106,3 +106,16 @@ def test_ranks_are_named_by_device_or_worker() -> None:
 @pytest.mark.parametrize(("rate", "text"), [(1840.4, "1,840"), (9.96, "10"), (0.312, "0.31")])
 def test_slow_speed_keeps_its_digits(rate: float, text: str) -> None:
     assert window_format.speed(rate) == f"{text} images/s"
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        ({"GPU-a": "NVIDIA H200", "GPU-b": "NVIDIA H200"}, "2 × NVIDIA H200"),
+        ({"GPU-a": "GPU-a", "GPU-b": "GPU-b"}, "2 GPUs"),
+        ({"GPU-a": "NVIDIA H200"}, "2 GPUs"),
+        (None, "2 GPUs"),
+    ],
+)
+def test_devices_words_count_gpus_without_names(names: dict[str, str] | None, text: str) -> None:
+    assert devices_words(("GPU-a", "GPU-b"), names) == text

@@ -33,13 +33,14 @@ class GpuPlot(LinePlot):
     """
 
     def __init__(self, title: str, group: PlotGroup, *, dense: bool, parent: QWidget | None = None) -> None:
-        super().__init__(title, group, unit="% and °C", low=0, high=_HIGHEST, dense=dense, parent=parent)
+        super().__init__(
+            title, group, unit="% and °C", low=0, high=_HIGHEST, dense=dense, meaning=MEANING, parent=parent
+        )
         self._unread = dense  # True if no readout shows the values
         self._labeled = False
         self._scales: tuple[tuple[str, float], ...] = ()  # quantities with lines and their factors
         self._key = ""
         self._limits: tuple[float | None, float | None] = (None, None)
-        self.setToolTip(MEANING)
 
     def show_gpu(self, each: WatchedGpu, history: DeviceHistory) -> None:
         """Show the readings of a GPU from the history."""

@@ -37,7 +37,13 @@ class RunCharts(QWidget):
         self.accuracy = LinePlot(tr("Accuracy"), self.group, unit="%", scale=100, write=lambda v: f"{localized(v, 1)}%")
         self.speed = LinePlot(tr("Speed"), self.group, unit="images/s", low=0, write=speed)
         self.times = LinePlot(
-            tr("Time per step"), self.group, unit="ms", scale=1000, low=0, write=lambda v: milliseconds(v / 1000)
+            tr("Time per step"),
+            self.group,
+            unit="ms",
+            scale=1000,
+            low=0,
+            write=lambda v: milliseconds(v / 1000),
+            meaning=tr("Time of each step spent waiting for data and computing"),
         )
         self.devices = _device_plots(self.group)
         self._data = RunData()
@@ -87,6 +93,7 @@ class RunCharts(QWidget):
         if len(steps.step) or len(data.validations.step):
             self._show_metrics(data, x)
         self._show_devices(data)
+        self._set_empty_texts(is_over=data.finished is not None)
         ends = [column.last for column in self._ends(data) if len(column)]
         self.group.set_extent(0.0, max(ends, default=1.0))
 
@@ -141,9 +148,14 @@ class RunCharts(QWidget):
         self.speed.add_line("speed", LineStyle("all devices", lambda: theme.colors().accent))
         self.times.add_line("wait", LineStyle("data wait", lambda: theme.colors().warning))
         self.times.add_line("compute", LineStyle("compute", lambda: theme.colors().accent))
-        for plot in (self.loss, self.accuracy, self.speed, self.times):
-            plot.set_empty_text(tr("Appears after the first steps"))
-        self.times.setToolTip(tr("Time of each step spent waiting for data and computing"))
+        self._set_empty_texts(is_over=False)
+
+    def _set_empty_texts(self, *, is_over: bool) -> None:
+        """Set the texts of plots without data. If the run `is_over`, they don't announce any."""
+        steps = tr("The run ended before its first step") if is_over else tr("Appears after the first steps")
+        devices = tr("No samples of the run's devices") if is_over else tr("No samples of the run's devices yet")
+        for plot in self.plots:
+            plot.set_empty_text(devices if plot in self.devices.values() else steps)
 
 
 def _percentage_metrics(data: RunData) -> dict[str, str]:
@@ -177,18 +189,17 @@ def _device_plots(group: PlotGroup) -> dict[str, LinePlot]:
     }
     for plot in plots.values():
         plot.setAccessibleName(f"{plot.title} of the run's devices")
-        plot.set_empty_text(tr("No samples of the run's devices yet"))
     return plots
 
 
 def device_titles(data: RunData) -> dict[str, str]:
-    """Return the title of each device: its name, with a number if several devices have the same name."""
+    """Return the title of each device: its name, or a number if its name is unknown or not unique."""
     names = list(data.device_names.values())
     return {
         device: device_title(device)
         if host_of(device) or device == CPU
         else name.removeprefix("NVIDIA ")
-        if names.count(name) == 1
+        if names.count(name) == 1 and name != device
         else f"device {number}"
         for number, (device, name) in enumerate(data.device_names.items())
     }

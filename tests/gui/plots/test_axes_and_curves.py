@@ -15,7 +15,7 @@ from PySide6.QtGui import QColor, QImage, QPainter
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from gui.plots.axes import BottomAxis, LeftAxis, elapsed, fine_elapsed, log_ticks
+from gui.plots.axes import BottomAxis, LeftAxis, elapsed, log_ticks
 from gui.plots.group import PlotGroup
 from gui.plots.line import LineStyle
 from gui.plots.plot import LinePlot
@@ -33,8 +33,12 @@ def test_elapsed_format(seconds: float, text: str) -> None:
     assert elapsed(seconds) == text
 
 
-def test_fine_elapsed_distinguishes_ticks() -> None:
-    assert [fine_elapsed(value, 0.05) for value in (0.1, 0.15)] == ["0.10 s", "0.15 s"]
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.1, "0:00.10"), (0.15, "0:00.15"), (59.999, "1:00.00"), (3725.5, "1:02:05.50"), (-0.001, "0:00.00")],
+)
+def test_elapsed_format_of_close_ticks(seconds: float, text: str) -> None:
+    assert elapsed(seconds, 0.05) == text
 
 
 @given(st.floats(-6, 6), st.floats(0.05, 12), st.floats(3, 20))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PySide6.QtCore import QEvent, QPoint, QPointF, Qt
 from PySide6.QtGui import QColor, QMouseEvent
-from PySide6.QtWidgets import QApplication, QMenu
+from PySide6.QtWidgets import QApplication, QLabel, QMenu
 from pytestqt.qtbot import QtBot
 
 from gui.plots.group import PlotGroup
@@ -327,3 +327,10 @@ def test_plot_hides_chosen_line(qtbot: QtBot) -> None:
     assert not plot.line_actions(menu)[0].isChecked()
     plot.show_line("high", True)
     assert plot.line_actions(menu)[0].isChecked()
+
+
+def test_plot_meaning_is_tool_tip_of_title_only(styled: QApplication, qtbot: QtBot) -> None:
+    plot = LinePlot("Loss", PlotGroup("elapsed"), meaning="Lower is better.")
+    qtbot.addWidget(plot)
+    assert {label.text() for label in plot.findChildren(QLabel) if label.toolTip() == "Lower is better."} == {"Loss"}
+    assert plot.toolTip() == plot._view.toolTip() == ""

@@ -65,6 +65,15 @@ def test_only_tabs_of_ended_runs_can_be_closed(tabs: RunTabs, qtbot: QtBot) -> N
     assert [tab.title for tab in tabs.runs] == ["working"]
 
 
+def test_close_button_keeps_height_of_tabs(tabs: RunTabs, styled: QApplication) -> None:
+    height = tabs.sizeHint().height()
+    ended = a_run(8, name="ended")
+    tabs.select_run(ended)
+    tabs.show_runs(read(ended), None)
+    assert tabs.runs[0].is_closable
+    assert tabs.sizeHint().height() == height
+
+
 def test_tabs_of_deleted_and_unopened_ended_runs_go(tabs: RunTabs) -> None:
     opened, working = a_run(8, name="opened"), supervise_here(a_run(20, None, name="working"))
     tabs.select_run(opened)

@@ -1,8 +1,9 @@
-"""Banners, legends, and labels with wrapped text."""
+"""Banners, legends, file dialogs, and labels with wrapped text."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QPointF, Qt
@@ -12,7 +13,9 @@ from pytestqt.qtbot import QtBot
 
 from engine.contract.images import LegendEntry
 from engine.contract.job import FIELDS
+from engine.system import paths
 from engine.system.plain_text import MAX_SHOWN_CHARS
+from gui.widgets import file_dialogs
 from gui.widgets.banner import Banner, QuestionBar
 from gui.widgets.editors import ChoiceEditor, Editor, IntEditor
 from gui.widgets.labels import WrappingLabel, breakable
@@ -177,3 +180,9 @@ def test_legend_ignores_unknown_indices(legend: Legend) -> None:
     legend.show_legend(FEW, [1, 7, -1])
     assert legend.isVisible()
     assert legend.accessibleDescription() == "In the images: car"
+
+
+def test_file_dialog_starts_in_the_users_folders(tmp_path: Path) -> None:
+    start = file_dialogs._existing
+    assert start(str(tmp_path / "missing" / "too")) == str(tmp_path)
+    assert start(str(paths.sample_dataset() / "train")) == start("") == str(Path.home())

@@ -73,6 +73,17 @@ def test_charts_smooth_a_later_accuracy(charts: RunCharts) -> None:
     assert charts.accuracy.describe() != smoothed
 
 
+def test_charts_of_ended_run_promise_no_data(charts: RunCharts) -> None:
+    started, *_, finished = events(job())
+    charts.show_data(data_from([started]))
+    assert charts.loss.describe() == "Appears after the first steps"
+    charts.show_data(data_from([started, finished]))
+    assert {plot.describe() for plot in charts.plots} == {
+        "The run ended before its first step",
+        "No samples of the run's devices",
+    }
+
+
 def in_order(rows: PlotRows) -> list[str]:
     """Return the names of the visible plots from left to right and top to bottom."""
     positions = [
