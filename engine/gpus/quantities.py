@@ -142,11 +142,11 @@ THROTTLE_TEXTS = {
     "idle": "idle: nothing to do",
     "clocks_setting": "limited by a clock setting",
     "power_cap": "limited by the power limit",
-    "hardware_slowdown": "slowed by the hardware (heat or power)",
+    "hardware_slowdown": "throttling: heat or power",
     "sync_boost": "limited by sync boost with another GPU",
-    "thermal": "limited by heat",
-    "hardware_thermal": "slowed by the hardware: too hot",
-    "power_brake": "slowed by the power supply",
+    "thermal": "throttling: hot",
+    "hardware_thermal": "throttling: too hot",
+    "power_brake": "throttling: power supply",
     "display_setting": "limited by a display's clock setting",
 }
 """Explanations of the reasons for throttling in `Gpu.throttled`."""

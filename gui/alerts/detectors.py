@@ -50,7 +50,8 @@ def find(rule: Rule, gpu: Gpu, run: str | None) -> Finding | None:
         return None
     if rule.kind == "throttled":
         reasons = [THROTTLE_TEXTS[reason] for reason in gpu.throttled or () if reason in ALARMING]
-        text = "; ".join(reasons).removeprefix("slowed down ")  # the title of the kind says this
+        # The title of the kind says "Throttling".
+        text = ", ".join(reason.removeprefix("throttling: ") for reason in reasons)
         return Finding(_sentence(text, rule)) if reasons else None
     if rule.kind == "idle" and run is None:
         return None

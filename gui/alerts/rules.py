@@ -118,7 +118,7 @@ KINDS: dict[KindId, Kind] = {
             ),
         ),
         Kind(
-            "throttled", tr("Slowed down"),
+            "throttled", tr("Throttling"),
             tr("The GPU lowers its clocks because of heat or its power supply. Reaching the power limit is normal and "
             "does not count."),
             _COOLING, "warning", Rule(kind="throttled", for_s=10),

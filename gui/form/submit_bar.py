@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Literal
 
 from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QGridLayout, QLabel, QPushButton, QSizePolicy, QToolButton, QWidget
 
 from engine.contract.devices import CPU
@@ -186,6 +187,7 @@ class StepList(QWidget):
         self.lines: dict[str, QToolButton] = {}
         self.states: dict[str, StepState] = {}
         self._problems: dict[str, list[Problem]] = {}
+        self._texts: dict[str, str] = {}
         layout = QGridLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setVerticalSpacing(0)
@@ -218,21 +220,27 @@ class StepList(QWidget):
             state: StepState = (
                 "to do" if step in to_do else "working" if step in working else "attention" if wrong else "done"
             )
-            text = to_do.get(step) or working.get(step) or (_labels(wrong) if wrong else done[step])
+            text = to_do.get(step) or working.get(step) or (wrong[0].message if wrong else done[step])
             if state != self.states.get(step):
                 self.states[step] = state
                 line.setIcon(icons.icon(*_ICONS[state]))
-            text_width = max(120, self.width() - 40)
-            elided = line.fontMetrics().elidedText(f"{step}: {text}", Qt.TextElideMode.ElideRight, text_width)
-            if elided != line.text():
-                line.setText(elided)
+            self._texts[step] = f"{step}: {text}"
             line.setToolTip("\n".join(map(str, wrong)) or text)
             line.setAccessibleDescription(f"{_SPOKEN[state]}: {text}")
+        self._elide()
+        layout = self.layout()
+        assert layout is not None
+        layout.activate()  # at the start, the window is painted before the next event updates the layout
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._elide()
+
+    def _elide(self) -> None:
+        """Fit the texts to the width."""
+        for step, text in self._texts.items():
+            line = self.lines[step]
+            line.setText(line.fontMetrics().elidedText(text, Qt.TextElideMode.ElideRight, max(120, self.width() - 40)))
 
     def _on_clicked(self, step: str, _checked: bool = False) -> None:
         self.pressed.emit(step, next(iter(self._problems.get(step, ())), None))
-
-
-def _labels(problems: Iterable[Problem]) -> str:
-    labels = dict.fromkeys(FIELDS[each.field].label if each.field in FIELDS else "the run" for each in problems)
-    return f"check {', '.join(labels)}"

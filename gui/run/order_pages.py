@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -14,7 +15,9 @@ from engine.contract.problems import Problem
 from engine.runs.folder import RunFolder
 from engine.system.format import duration
 from gui.format import speed
+from gui.sources.background import in_background, reraise
 from gui.sources.json_lines import JsonLinesProcess
+from gui.titles import title_of
 from gui.translation import tr
 from gui.widgets.buttons import push_button, styled
 from gui.widgets.labels import ProblemLabel
@@ -126,9 +129,10 @@ class OrderPages(QStackedWidget):
         assert order is not None
         if self._is_for_run(order):
             self.done.emit(path)
-        self.message.emit(
-            tr("{title} of {name} finished.").format(title=self._title, name=Path(order.run).name), "info"
-        )
+        in_background(partial(title_of, RunFolder(Path(order.run))), self, self._announce_end, reraise)
+
+    def _announce_end(self, run_title: str) -> None:
+        self.message.emit(tr("{title} of “{run}” finished.").format(title=self._title, run=run_title), "info")
 
     def _cancel(self) -> None:
         self.child.cancel()

@@ -433,10 +433,11 @@ QHeaderView::up-arrow, QHeaderView::down-arrow {
 QHeaderView::up-arrow { image: url($icons/arrow-up.svg); }
 QHeaderView::down-arrow { image: url($icons/arrow-down.svg); }
 QTableView, QTreeView, QListView {
-    qproperty-iconSize: $px16 $px16; background: $panel; alternate-background-color: $raised; border: 1px solid $border; outline: none;
+    qproperty-iconSize: $px16 $px16; background: $panel; alternate-background-color: $raised;
+    border: 1px solid $border; padding: 1px; outline: none;
     gridline-color: $grid; selection-background-color: $accent; selection-color: $accent_text;
 }
-QTableView:focus, QTreeView:focus, QListView:focus { border: 2px solid $accent; }
+QTableView:focus, QTreeView:focus, QListView:focus { border: 2px solid $accent; padding: 0; }
 QTreeView#settings::item { padding: 3px 0; }
 QToolTip { background: $raised; color: $text; border: 1px solid $border; padding: 4px; }
 QMenuBar { background: $panel; border-bottom: 1px solid $border; padding: 2px 8px; }

@@ -7,13 +7,14 @@ from itertools import combinations
 import pytest
 import shiboken6
 from PySide6.QtGui import QColor
-from PySide6.QtWidgets import QApplication, QLabel
+from PySide6.QtWidgets import QApplication, QLabel, QPushButton, QTableWidget, QWidget
 from pytestqt.qtbot import QtBot
 
 from engine.contract.devices import CPU
 from gui.main_window import MainWindow
 from gui.style import theme
 from gui.style.theme import DARK, LIGHT, Colors
+from gui.widgets.layouts import vbox
 from tests.support.contrast import MIN_RATIO, contrast
 from tests.support.widgets import ShowWidget
 
@@ -84,3 +85,16 @@ def test_closed_window_ignores_the_theme(styled: QApplication, qtbot: QtBot) -> 
     with qtbot.captureExceptions() as caught:
         theme._repaint(styled)
     assert caught == []
+
+
+def test_focus_does_not_move_contents_of_tables(show_widget: ShowWidget, styled: QApplication, qtbot: QtBot) -> None:
+    page, table, button = QWidget(), QTableWidget(3, 2), QPushButton("Other")
+    page.setLayout(vbox(button, table))
+    show_widget(page)
+    geometries = set()
+    for focused in (button, table):
+        focused.setFocus()
+        qtbot.waitUntil(focused.hasFocus)
+        geometries.add((table.frameWidth(), table.viewport().geometry().getRect()))
+    assert len(geometries) == 1
+    assert geometries.pop()[0] == 2  # width of the focus ring

@@ -18,7 +18,7 @@ from gui.widgets.column_model import BAR, INTERVAL, PAD, VALUE, Index, NumberRow
 
 _COUNT = tr("Count")
 _MAX_NAME_WIDTH = 240
-_MAX_MIN_WIDTH = 480
+_MAX_MIN_WIDTH = 620
 """Maximum width that the table may require, in pixels at a text size of 100%."""
 _WIDEST_NUMBER = "100.0%"
 
@@ -162,10 +162,11 @@ class ClassTable(QTableView):
         widest = max(map(advance, self.model_.names), default=0) + 2 * PAD + 24
         header.setSectionResizeMode(0, QHeaderView.ResizeMode.Interactive)
         header.resizeSection(0, min(_MAX_NAME_WIDTH, max(110, widest)))
-        needed = header.sectionSize(0) + 2 * self.frameWidth()
-        for column in range(1, self.model_.columnCount()):
-            header.setSectionResizeMode(column, QHeaderView.ResizeMode.Stretch)
-            needed += max(header.sectionSizeHint(column), advance(_WIDEST_NUMBER) + 2 * PAD)
+        columns = range(1, self.model_.columnCount())
+        for column in columns:
+            header.setSectionResizeMode(column, QHeaderView.ResizeMode.Stretch)  # which makes them equally wide
+        widest = max((*map(header.sectionSizeHint, columns), advance(_WIDEST_NUMBER) + 2 * PAD))
+        needed = header.sectionSize(0) + len(columns) * widest + 2 * self.frameWidth()
         self.setMinimumWidth(min(needed, theme.scaled(_MAX_MIN_WIDTH)))
 
 

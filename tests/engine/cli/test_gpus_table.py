@@ -105,7 +105,7 @@ def test_table_shows_sleeping_gpus() -> None:
     ("changes", "expected_text", "color"),
     [
         ({"throttled": ("power_cap",)}, "limited by the power limit", "dim"),
-        ({"throttled": ("hardware_thermal",)}, "slowed by the hardware: too hot", "warning"),
+        ({"throttled": ("hardware_thermal",)}, "throttling: too hot", "warning"),
         ({"ecc": Ecc(uncorrected=2)}, "2 uncorrected memory errors", "warning"),
         ({"retired": Retired(rows_failed=True)}, "have the GPU replaced", "warning"),
         ({"retired": Retired(rows_pending=True)}, "restart the computer", "warning"),

@@ -71,7 +71,7 @@ def test_short_peak_raises_nothing(watched: Watched) -> None:
             {"memory_total_bytes": 100 << 30, "memory_used_bytes": 96 << 30, "memory_reserved_bytes": 2 << 30},
             61, "98%, at or above 97% for 1 min.",
         ),
-        ("throttled", {"throttled": ("power_cap", "thermal", "power_brake")}, 11, "Limited by heat; slowed by the power supply for 10 s."),
+        ("throttled", {"throttled": ("power_cap", "thermal", "power_brake")}, 11, "Hot, power supply for 10 s."),
     ],
 )  # fmt: skip
 def test_alert_after_its_duration(

@@ -14,7 +14,7 @@ FULL = {"memory_used_bytes": 140 << 30}
 
 @pytest.mark.parametrize(
     ("changes", "expected"),
-    [({}, ""), (FULL, "140.0 of 141.0 GiB"), ({"throttled": ("thermal",)}, "limited by heat"), ({"lost": True}, "")],
+    [({}, ""), (FULL, "140.0 of 141.0 GiB"), ({"throttled": ("thermal",)}, "throttling: hot"), ({"lost": True}, "")],
 )
 def test_device_warnings_name_unfit_gpu(changes: dict[str, object], expected: str) -> None:
     (message, *_) = [*device_warnings({}, snapshot(gpu(0, **changes)), {}, ()).get(UUIDS[0], ()), ""]

@@ -173,7 +173,7 @@ def test_row_of_gpu_lost_before_start(panel: DevicesPanel) -> None:
 
 def test_row_warns_about_hot_or_sleeping_gpu(panel: DevicesPanel) -> None:
     show(panel, snapshot(gpu(0, throttled=("thermal", "power_cap")), gpu(1, asleep=True)))
-    assert "⚠ Limited by heat" in panel_text(panel)
+    assert "⚠ Throttling: hot" in panel_text(panel)
     assert "power limit" not in panel_text(panel)
     assert "Asleep, not woken" in panel_text(panel)
     received = [box.accessibleDescription() for box in panel.findChildren(QCheckBox)]

@@ -301,7 +301,10 @@ def test_steps_show_data_recipe_and_devices(form: JobForm, images: Path, qtbot: 
     assert "CPU · Single device" in form.steps.lines["Devices"].text()
     form.set_devices(())
     qtbot.waitUntil(lambda: form.steps.states["Devices"] == "attention")
-    assert form.steps.lines["Devices"].accessibleDescription().startswith("needs attention: ")
+    description = form.steps.lines["Devices"].accessibleDescription()
+    assert description == f"needs attention: {form.problems[0].message}"
+    form.steps.resize(200, form.steps.height())
+    assert form.steps.lines["Devices"].text().endswith("…")
     form.set_field("epochs", 3)
     form.set_field("learning_rate", "fast")
     qtbot.waitUntil(lambda: form.steps.states["Recipe"] == "attention")

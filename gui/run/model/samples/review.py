@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 from PySide6.QtCore import QSignalBlocker, Signal
-from PySide6.QtWidgets import QPushButton, QWidget
+from PySide6.QtWidgets import QComboBox, QPushButton, QWidget
 
 from engine.contract.inference.review import Mark, Review, ReviewedSample, ReviewOrder, decode_review
 from engine.runs.evaluations import KeptEvaluation
@@ -67,11 +67,12 @@ class ReviewBar(QWidget):
         self.act = Action(
             self,
             "review",
-            tr("Find wrong labels…"),
+            tr("Find wrong labels"),
             tr("Looks for labels worth checking and for duplicate images"),
         )
         self.selection = ChoiceEditor([(ALL, "all samples", "")])
         self.selection.control.setAccessibleName(tr("Samples to show"))
+        self.selection.box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
         self.line = ProgressLine(tr("Reviewing the samples"))
         self.origin = caption()
         self._label = field_label(tr("Show"), self.selection.control)

@@ -22,6 +22,7 @@ from gui.run.model.view import ModelView
 from gui.run.order_pages import FAILURE, FORM, RESULT, WORKING
 from gui.sources.evaluations import OpenedEvaluation
 from gui.sources.export import Table
+from gui.titles import run_title
 from tests.gui.run.model.saved_evaluations import COUNT, save_evaluation
 from tests.gui.sources.written_runs import a_run
 from tests.support.drops import drop_event
@@ -130,6 +131,13 @@ def test_model_view_cancels_and_shows_refusal(view: ModelView, qtbot: QtBot) -> 
     view.pages.retry.click()
     view.form.cancel.click()
     qtbot.waitUntil(lambda: view.pages.currentIndex() == RESULT)
+
+
+def test_finished_evaluation_is_announced_with_title_of_run(view: ModelView, run: RunFolder, qtbot: QtBot) -> None:
+    view.pages.child.order = view.form.order()
+    with qtbot.waitSignal(view.message) as signal:
+        view.pages.child.done.emit(str(evaluations_of(run.path)[0].folder))
+    assert signal.args == [f"The evaluation of “{run_title(run.summary())}” finished.", "info"]
 
 
 def test_deleted_evaluation_is_restored(view: ModelView, run: RunFolder, qtbot: QtBot) -> None:

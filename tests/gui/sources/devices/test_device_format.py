@@ -15,10 +15,10 @@ from tests.gui.monitor.watching import START, full_gpu, plain_gpu
         (plain_gpu(), ""),
         (plain_gpu(throttled=()), ""),
         (plain_gpu(throttled=("power_cap",)), "Limited by the power limit"),
-        (plain_gpu(throttled=("thermal",)), "⚠ Limited by heat"),
+        (plain_gpu(throttled=("thermal",)), "⚠ Throttling: hot"),
         (
             plain_gpu(throttled=("power_cap", "hardware_thermal")),
-            "⚠ Slowed by the hardware: too hot · limited by the power limit",
+            "⚠ Throttling: too hot · limited by the power limit",
         ),
         (plain_gpu(asleep=True), "Asleep, not woken"),
         (plain_gpu(ecc=Ecc(corrected=2, uncorrected=0)), "2 corrected memory errors"),
