@@ -35,7 +35,7 @@ class OrderPages(QStackedWidget):
 
     Signals:
         done(str): the path of the file with the results for the open run.
-        message(str, str): the result of the work, with the severity "info" or "warning".
+        message(str, str): the result of the work if its page is hidden, with the severity "info" or "warning".
     """
 
     done = Signal(str)
@@ -129,6 +129,8 @@ class OrderPages(QStackedWidget):
         assert order is not None
         if self._is_for_run(order):
             self.done.emit(path)
+            if self.isVisible():
+                return
         in_background(partial(title_of, RunFolder(Path(order.run))), self, self._announce_end, reraise)
 
     def _announce_end(self, run_title: str) -> None:

@@ -355,7 +355,7 @@ def _reserved(gpu: Gpu) -> str:
     if gpu.memory_reserved_bytes is None:
         return ""
     reserved = size(gpu.memory_reserved_bytes, "GiB")
-    return tr("The driver reserves another {reserved} besides.").format(reserved=reserved)
+    return tr("The driver reserves another {reserved}.").format(reserved=reserved)
 
 
 def _limits(gpu: Gpu) -> str:

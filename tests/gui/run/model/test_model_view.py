@@ -135,6 +135,7 @@ def test_model_view_cancels_and_shows_refusal(view: ModelView, qtbot: QtBot) -> 
 
 def test_finished_evaluation_is_announced_with_title_of_run(view: ModelView, run: RunFolder, qtbot: QtBot) -> None:
     view.pages.child.order = view.form.order()
+    view.hide()  # a visible view shows the result instead
     with qtbot.waitSignal(view.message) as signal:
         view.pages.child.done.emit(str(evaluations_of(run.path)[0].folder))
     assert signal.args == [f"The evaluation of “{run_title(run.summary())}” finished.", "info"]
