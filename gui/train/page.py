@@ -84,6 +84,8 @@ class TrainPage(QWidget):
         self._run_state.setStretchFactor(0, 1)
         self.welcome = WelcomePage()
         self._job_row.insertWidget(0, self.welcome, 100)
+        # Its layout would show it later. If the window became active before, the focus would move to another widget.
+        self.welcome.show()
         self._emphasize(self.is_job_chosen)
         self._job_panel.folder_chosen.connect(self._on_folder_chosen)
         session.opened.connect(self.show_run)

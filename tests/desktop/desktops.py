@@ -140,6 +140,10 @@ class Desktop:
         self._stack.callback(_end, process)
         return process
 
+    def on_close(self, callback: Callable[[], None]) -> None:
+        """Register a function that is called before the desktop is closed."""
+        self._stack.callback(callback)
+
     def footplate(self, *arguments: str) -> subprocess.Popen[str]:
         """Start Footplate with these arguments."""
         return self.start(sys.executable, str(ROOT / "footplate.py"), *arguments, cwd=self.home)

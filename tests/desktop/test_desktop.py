@@ -296,7 +296,7 @@ def test_controls_of_all_pages_have_name_and_role(window: Window) -> None:
     window.wait_for("Runs", "table")
     check_page("runs")
     window.keys("ctrl+4")
-    window.wait_for("Searches", "table")
+    window.wait_for("Create the first search")
     check_page("searches")
     window.keys("ctrl+1", "ctrl+n")
     window.press("Look closer…", "push button")

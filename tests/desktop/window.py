@@ -60,6 +60,7 @@ class Window:
             [SYSTEM_PYTHON, str(_READER), str(self.process.pid)],
             env=desktop.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
+        desktop.on_close(self.close)
         self.wait_for("Train page", "page tab", START_S)
 
     # Perception
@@ -153,10 +154,12 @@ class Window:
 
     def tab_to(self, name: str, key: str = "Tab") -> Node:
         """Press Tab (or `key`) until the object with this name has the focus. Raise AssertionError if it never has."""
+        passed = []
         for node in self.tab_stops(key):
             if node.name == name:
                 return node
-        raise AssertionError(f"Tab does not come to “{name}”")
+            passed.append(str(node))
+        raise AssertionError(f"{key} doesn't reach “{name}”, but only {passed}")
 
     def tab_stops(self, key: str = "Tab") -> Iterator[Node]:
         """Yield the objects that get the focus when Tab (or `key`) is pressed, until they repeat.

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from engine.checks.torch_support import TorchBuild
@@ -14,6 +15,7 @@ from engine.contract.job import Job
 from engine.system import paths
 from gui.form import environment
 from gui.form.followers import sample_job
+from gui.main_window import MainWindow
 from gui.pages import MONITOR
 from gui.sources.settings import Settings
 from gui.welcome import page as page_module
@@ -88,6 +90,18 @@ def test_welcome_page_with_old_driver_trains_on_cpu(
         ("cpu",),
     )  # type: ignore[attr-defined]
     assert "CPU" in window.form.body.devices_problems.text()
+
+
+def test_sample_button_is_visible_once_it_has_the_focus(styled: QApplication, qtbot: QtBot) -> None:
+    """Check it before the event loop continues. If a window becomes active, an invisible button loses the focus."""
+    window = MainWindow()
+    qtbot.addWidget(window)
+    visible: list[bool] = []
+    window.completed.connect(lambda: visible.append(window.train.welcome.sample.isVisible()))
+    with qtbot.waitSignal(window.completed):
+        window.show()
+    assert visible == [True]
+    window.close()
 
 
 def test_welcome_buttons_train_sample_browse_and_monitor(
