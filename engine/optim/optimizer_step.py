@@ -18,7 +18,7 @@ from engine.contract.job import Job
 from engine.optim.averaging import Averages
 from engine.optim.host_copies import copy_to_host
 from engine.optim.loss_scaler import AgreedScaler
-from engine.optim.shards import is_sharded, local_shard, shard_of
+from engine.optim.shards import is_sharded, local_shard, shard_of, slice_of
 from engine.torch_compat import let_schedule_begin
 
 STEP_FACTOR = 0.1
@@ -289,12 +289,10 @@ class OptimizerStep:
         self._follow_shards()
         local_state = {
             number: {
-                key: match_strides(shard, shard_of(value, parameter)) if isinstance(value, Tensor) else value
+                key: shard_of(value, parameter) if isinstance(value, Tensor) else value
                 for key, value in state["state"][name].items()
             }
-            for number, ((name, parameter), shard) in enumerate(
-                zip(self._parameters.items(), self._updated, strict=True)
-            )
+            for number, (name, parameter) in enumerate(self._parameters.items())
             if name in state["state"]
         }
         groups = self.optimizer.state_dict()["param_groups"]
@@ -308,19 +306,9 @@ class OptimizerStep:
             self._scaler.load_state_dict(state["scaler"])
         if self._averages is not None:
             self._averages.restart(
-                shard_of(state["ema"][name], tensor) if name in state["ema"] else None
+                slice_of(state["ema"][name], tensor) if name in state["ema"] else None
                 for name, tensor in (self._parameters | self._buffers).items()
             )
-
-
-def match_strides(parameter: Tensor, value: Tensor) -> Tensor:
-    """Return `value` with the strides of `parameter`, since fused optimizers require equal strides.
-
-    The strides differ if the run that saved `value` used another memory format.
-    """
-    if value.shape != parameter.shape or value.stride() == parameter.stride():
-        return value
-    return torch.empty_like(parameter, dtype=value.dtype, device=value.device, requires_grad=False).copy_(value)
 
 
 def merge_states(states: Sequence[dict[str, Any]]) -> dict[str, Any]:

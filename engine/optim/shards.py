@@ -73,20 +73,40 @@ def gather_shards(shard: Tensor, like: Any) -> Tensor | None:
 
 
 @torch.no_grad()
-def shard_of(tensor: Tensor, like: Any) -> Tensor:
-    """Copy this rank's shard from the complete `tensor`, to the device and with the layout of the parameter `like`.
+def slice_of(tensor: Tensor, like: Any) -> Tensor:
+    """Return the slice of the complete `tensor` that this rank's shard of the parameter `like` holds.
 
-    Single numbers that belong to a parameter stay on their device. If `tensor` is memory-mapped, FSDP on CPUs reads
-    only the shard. Otherwise, the complete tensor is read.
+    The slice is a view, so that only the slice is read from a memory-mapped file. Only packed rows are copied. DTensor's
+    `distribute_tensor` would copy every slice, and with tensor parallelism even the complete tensor.
+    """
+    if not is_sharded(like) or tensor.shape != like.shape:
+        return tensor
+    ranks = getattr(like, PACKED_FOR, None)
+    if ranks is None:
+        return _divide(tensor, like)
+    rows = pack_qkv(torch.arange(len(tensor), device=tensor.device), ranks)
+    return tensor[_divide(rows, like)]
+
+
+def _divide(tensor: Tensor, like: Any) -> Tensor:
+    """Return this rank's slice of `tensor`, which is divided along the same dimensions as the parameter `like`."""
+    mesh = like.device_mesh
+    # Tensor parallelism is the last dimension of the mesh. It divides first, and FSDP then divides its slices.
+    for placement, ranks, rank in reversed([*zip(like.placements, mesh.shape, mesh.get_coordinate(), strict=True)]):
+        if not placement.is_replicate():
+            size = tensor.shape[placement.dim]
+            chunk = -(-size // ranks)
+            start = min(rank * chunk, size)
+            tensor = tensor.narrow(placement.dim, start, min(chunk, size - start))
+    return tensor
+
+
+@torch.no_grad()
+def shard_of(tensor: Tensor, like: Any) -> Tensor:
+    """Copy this rank's slice of the complete `tensor`, to the device and with the layout of the shard of `like`.
+
+    Equal strides are required by fused optimizers. Single numbers that belong to a parameter stay on their device.
     """
     if tensor.shape != like.shape:
         return tensor.clone()
-    if not is_sharded(like):
-        return tensor.to(like.device, copy=True)
-    ranks = getattr(like, PACKED_FOR, None)
-    if ranks is not None:
-        tensor = pack_qkv(tensor, ranks)
-    from torch.distributed.tensor import distribute_tensor
-
-    placed = distribute_tensor(tensor, like.device_mesh, like.placements, src_data_rank=None)
-    return placed.to_local().to(local_shard(like).device, copy=True)
+    return torch.empty_like(local_shard(like), dtype=tensor.dtype).copy_(slice_of(tensor, like))

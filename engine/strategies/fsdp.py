@@ -14,7 +14,7 @@ from engine.contract.catalogue import StrategyEntry
 from engine.contract.events import Warned
 from engine.models.blocks import blocks
 from engine.models.registry import is_foreign
-from engine.optim.shards import gather_shards, local_shard, shard_of
+from engine.optim.shards import gather_shards, local_shard, slice_of
 from engine.strategies.base import ResolvedJob, StepResult, Strategy, StrategyError, microbatches
 from engine.strategies.distributed import Distributed, broadcast_buffers, receive_weights, tensors_of
 from engine.strategies.rank_times import HostTimer, ShardProfiler
@@ -104,7 +104,7 @@ class FullySharded(Distributed, SingleDevice):
         """Copy rank 0's `complete` parameters and buffers into the shards on all ranks. All ranks call it together."""
         for weights, sharded in zip(receive_weights(complete, self.device), tensors_of(model), strict=True):
             if self.spec.rank:
-                local_shard(sharded).copy_(shard_of(weights, sharded))
+                local_shard(sharded).copy_(slice_of(weights, sharded))
 
     @property
     def _computes_in_bf16(self) -> bool:
@@ -251,7 +251,7 @@ class FullySharded(Distributed, SingleDevice):
         if local.keys() != state.keys():
             raise RuntimeError(f"The model's state does not fit: {', '.join(sorted(local.keys() ^ state.keys()))}.")
         for name, tensor in local.items():
-            local_shard(tensor).copy_(shard_of(state[name], tensor))
+            local_shard(tensor).copy_(slice_of(state[name], tensor))
 
     def sum_over_shards(self, value: Tensor) -> Tensor:
         total = value.to(self.device, copy=True)

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
-from weakref import WeakSet
 
 import pytest
 import torch
@@ -17,7 +16,6 @@ from torch import Tensor, nn
 from engine.contract.idle_fields import idle_by_needs
 from engine.contract.job import FIELDS, Job
 from engine.optim.optimizer_step import Group, OptimizerStep, merge_states
-from engine.optim.shards import shard_of
 from tests.support.same_states import differences
 
 CPU = torch.device("cpu")
@@ -515,22 +513,3 @@ def test_idle_fields_are_reported(optimizer: str, schedule: str) -> None:
     idle = idle_by_needs(chosen)
     for name, value in _OTHERWISE.items():
         assert (_all_that_it_does(**chosen, **{name: value}) == plain) == (name in idle), name
-
-
-def test_averages_resume_one_tensor_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = _model()
-    optimizer_step = _optimizer_step(model, ema_decay=0.9)
-    _step(model, optimizer_step)
-    state = optimizer_step.state_dict()
-    alive, counts = WeakSet[Tensor](), []
-
-    def track(tensor: Tensor, like: Tensor) -> Tensor:
-        shard = shard_of(tensor, like)
-        if any(tensor is average for average in state["ema"].values()):
-            counts.append(len(alive))
-            alive.add(shard)
-        return shard
-
-    monkeypatch.setattr("engine.optim.optimizer_step.shard_of", track)
-    optimizer_step.load_state_dict(state)
-    assert counts == [0, 1, 1, 1]
