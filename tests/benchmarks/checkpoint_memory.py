@@ -3,8 +3,7 @@
 CPU workers train vit_b_16 with AdamW and averaged weights, save a checkpoint, validate, and resume. The output shows
 how much private memory (RssAnon of proc(5), Linux only) each rank needs in addition to the training's memory, for
 saving and for resuming, compared with its shard of the state. Rank 0 holds the complete state for the file. The exit
-code is 1 if another rank needs more than 0.3 of its shard plus one layer. A resume takes about 60 to 120 MiB in any case,
-which is more than that for small models.
+code is 1 if another rank needs more than 0.3 of its shard plus one layer.
 """
 
 from __future__ import annotations
