@@ -72,6 +72,7 @@ class SearchView(QWidget):
         self.notice = Banner(name=tr("About the search"))
         self.question = QuestionBar(tr("Train the best in full"))
         self.model = TrialsModel(self)
+        self._states: set[str] | None = None  # states of trials that the columns are fitted to
         self.table = RowTable(self.model, tr("Trials"))
         self.plots = SearchPlots()
         self._make_actions()
@@ -83,9 +84,10 @@ class SearchView(QWidget):
     def show_data(self, data: SearchData) -> None:
         """Show the current state of a search. The selected trials remain selected."""
         self.data = data
-        was_empty, columns = not self.model.rowCount(), self.model.columns
+        fitted = self.model.columns, self._states
         self.model.show_data(data)
-        if data.trials and (was_empty or self.model.columns is not columns):
+        self._states = {row.state for row in self.model.rows}
+        if fitted != (self.model.columns, self._states):
             self.table.fit()
         self.plots.show_data(data)
         self._update_texts(data)

@@ -438,6 +438,8 @@ QTableView, QTreeView, QListView {
     gridline-color: $grid; selection-background-color: $accent; selection-color: $accent_text;
 }
 QTableView:focus, QTreeView:focus, QListView:focus { border: 2px solid $accent; padding: 0; }
+QTextBrowser { border: 2px solid transparent; }
+QTextBrowser:focus { border-color: $accent; }
 QTreeView#settings::item { padding: 3px 0; }
 QToolTip { background: $raised; color: $text; border: 1px solid $border; padding: 4px; }
 QMenuBar { background: $panel; border-bottom: 1px solid $border; padding: 2px 8px; }

@@ -168,6 +168,18 @@ def test_search_plots_without_results_are_empty(page: SearchPage, qtbot: QtBot) 
     assert data_of(folder, a_search("new"), state, "running").best is None
 
 
+def test_columns_of_trials_fit_titles_and_states(page: SearchPage, qtbot: QtBot) -> None:
+    folder = make_search("new", 0)
+    table = show_search(page, qtbot, "new").view.table
+    columns = range(table.model().columnCount())
+    assert all(table.columnWidth(column) >= table.content_width(column) for column in columns)
+    for running, state in ((1, "running"), (0, "completed")):
+        folder.save_state(a_state(1, running=running))
+        page.source.refresh()
+        qtbot.waitUntil(lambda state=state: [row.state for row in page.view.model.rows] == [state])
+        assert all(table.columnWidth(column) >= table.content_width(column) for column in columns)
+
+
 def test_search_view_opens_compares_and_trains(page: SearchPage, qtbot: QtBot) -> None:
     folder = make_search("best", 6)
     run = create_run(JOB)
