@@ -18,7 +18,7 @@ class HybridSharded(FullySharded):
 
     entry: ClassVar[StrategyEntry] = StrategyEntry(
         id="hsdp",
-        title="Hybrid: FSDP x DDP",
+        title="Hybrid: FSDP × DDP",
         summary="Several replicas of the model, each fully sharded over its own devices.",
         mesh=("replicate", "shard"),
         is_recommended=True,

@@ -13,7 +13,7 @@ class PipelineReplicas(Pipeline):
 
     entry: ClassVar[StrategyEntry] = StrategyEntry(
         id="ddp_pipeline",
-        title="Hybrid: DDP x pipeline",
+        title="Hybrid: DDP × pipeline",
         summary="Several parallel pipelines, each with its share of every batch; gradients are averaged at every step.",
         mesh=("replicate", "pipeline"),
         is_recommended=True,

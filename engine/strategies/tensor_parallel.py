@@ -144,7 +144,7 @@ class ReplicatedTensorParallel(TensorParallel):
 
     entry: ClassVar[StrategyEntry] = StrategyEntry(
         id="ddp_tp",
-        title="Hybrid: DDP x tensor parallel",
+        title="Hybrid: DDP × tensor parallel",
         summary="Several replicas of the model, each with its layers divided among its devices.",
         mesh=("replicate", "tensor"),
         is_recommended=True,
@@ -157,7 +157,7 @@ class ShardedTensorParallel(TensorParallel):
 
     entry: ClassVar[StrategyEntry] = StrategyEntry(
         id="fsdp_tp",
-        title="Hybrid: FSDP x tensor parallel",
+        title="Hybrid: FSDP × tensor parallel",
         summary="Layers are divided among the devices of a group, and all parameters sharded over the groups.",
         mesh=("shard", "tensor"),
         is_recommended=True,

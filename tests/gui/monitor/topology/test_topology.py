@@ -55,7 +55,7 @@ def cell(view: TopologyView, row: int, column: int, role: int = Qt.ItemDataRole.
             joined(8, nvlinks=dict.fromkeys(HALVES, 4)),
             [
                 "GPU 0–3 and GPU 4–7 are each connected by NVLink. Between groups, data goes through the processors.",
-                "FSDP x DDP", "DDP x pipeline", "one replica in each group",
+                "FSDP × DDP", "DDP × pipeline", "one replica in each group",
             ],
         ),
         (
