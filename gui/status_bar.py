@@ -9,6 +9,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QKeyEvent, QMouseEvent
 from PySide6.QtWidgets import QLabel, QProgressBar, QPushButton, QSizePolicy, QToolButton, QWidget
 
+from engine.system.format import duration
 from gui import format as words
 from gui.actions import Actions, bind, with_key
 from gui.pages import RUNS, TRAIN
@@ -109,7 +110,7 @@ class StatusBar(QWidget):
         self.share.setText(f"{100 * fraction:.0f}%" if fraction is not None else "")
         rate = run.images_per_second
         self.speed.setText(words.speed(rate) if is_working and rate is not None else "")
-        self.left.setText(f"{clock(left_s)} left" if is_working and left_s is not None else "")
+        self.left.setText(f"{duration(left_s)} left" if is_working and left_s is not None else "")
         if run.resumable:
             self._actions.pause.set_appearance(tr("Resume"), _RESUME, "resume", "accent")
         else:
@@ -180,10 +181,3 @@ class _Link(QToolButton):
             self.click()
         else:
             super().keyPressEvent(event)
-
-
-def clock(seconds: float) -> str:
-    """Format a duration as m:ss or h:mm:ss."""
-    hours, rest = divmod(max(0, round(seconds)), 3600)
-    minutes, secs = divmod(rest, 60)
-    return f"{hours}:{minutes:02}:{secs:02}" if hours else f"{minutes}:{secs:02}"

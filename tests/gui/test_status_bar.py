@@ -68,7 +68,7 @@ def test_actions_depend_on_the_status(
 def test_queued_run_has_no_progress(bar: StatusBar) -> None:
     bar.show_run(RunStatus(label="Running", text="Running", **HALF))
     assert bar.progress.isVisible()
-    assert [bar.share.text(), bar.speed.text(), bar.left.text()] == ["50%", "1,840 images/s", "3:12 left"]
+    assert [bar.share.text(), bar.speed.text(), bar.left.text()] == ["50%", "1,840 images/s", "3:12 min left"]
     bar.show_run(RunStatus(label="Waiting", text="Waiting · next in the queue for GPU 0", **HALF))
     assert not bar.progress.isVisible()
     assert [bar.share.text(), bar.speed.text(), bar.left.text()] == ["", "", ""]
