@@ -58,6 +58,7 @@ class LabeledField(QWidget):
         grid.addWidget(self.label, 0, 0)
         grid.addWidget(content, *((1, 0, 1, 2) if stacked else (0, 1)))
         grid.setColumnStretch(0 if stacked else 1, 1)
+        grid.setRowStretch(3, int(stacked))  # a note must not move the editors of the fields next to it
         self._fit_label()
 
     def add_button(self, button: QToolButton) -> None:

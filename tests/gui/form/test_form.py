@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QComboBox, QSpinBox, QStyleOptionComboBox
 from pytestqt.qtbot import QtBot
@@ -19,6 +19,7 @@ from engine.contract.devices import gpu_title
 from engine.contract.job import FIELDS, Job
 from engine.contract.weights import cached_path
 from engine.runs.consent import is_agreed
+from gui.form.fields import STACKED_FIELDS
 from gui.form.form import JobForm
 from tests.gui.sources.devices.snapshots import gpu, snapshot
 
@@ -333,3 +334,11 @@ def test_impossible_number_is_replaced_with_a_note(form: JobForm, typed: str, va
     assert typed in row.note.text()
     row.set_value(32)
     assert row.note.isHidden()
+
+
+def test_note_does_not_move_adjacent_editors(filled: JobForm, qtbot: QtBot) -> None:
+    spins = [filled.rows[name].editor.control for name in STACKED_FIELDS]
+    height = filled.rows["epochs"].height()
+    filled.rows["batch_size"].set_note("99999999 isn't possible; this is the largest value.")
+    qtbot.waitUntil(lambda: filled.rows["epochs"].height() > height)
+    assert len({spin.mapTo(filled, QPoint()).y() for spin in spins}) == 1
