@@ -55,65 +55,73 @@ def problems(
         disk: Source of facts about files and servers. Unknown facts cause no problem.
         chosen: Fields that the user has set. If None, they are unknown, and no warning depends on them.
     """
-    found: list[Problem] = []
-    found += dataset_problems(job, report, disk)
-    task = catalogue.task(job.task)
-    if task is not None and report is not None and report.format and not errors(report.problems):
-        found += class_count_problems(task, len(report.classes))
-    if task is None:
-        found.append(
-            Problem("task", f"There is no task “{job.task}”.", did_you_mean(job.task, [t.id for t in catalogue.tasks]))
-        )
-    elif job.checkpoints.best_by:
-        found += _best_by(job, task, len(report.classes) if report is not None else 0, disk)
-    found += _loss(job, task)
-    found += _batch_size(job, report, chosen)
-    found += option_problems(job.options, catalogue.options_of(job.task, job.model.name, job.resolved_strategy))
-    model = None
-    if job.model_is_file:
-        found += _model_file(job, disk)
-    elif task is not None and task.file:
-        message = "A Python file of yours defines this task."
-        found.append(Problem("model", message, "Choose that file as the model; resources/examples has an example."))
-    else:
-        model = catalogue.model(job.model.name)
-        found += _named_model(job, model, catalogue)
-    found += weights_problems(job, catalogue, disk, chosen=chosen)
-    if job.checkpoints.resume_from and (message := _no_file(job.checkpoints.resume_from, disk)):
-        remedy = "Choose the last.pt in a run's checkpoints folder, or leave it empty."
-        found.append(Problem("resume_from", message, remedy))
-    # In a folder saved by transformers, the file with the weights has a fixed name.
-    folder = f"{job.model.weights_file}/{HUB_FILES[0]}" if disk.kind(job.model.weights_file) == "folder" else ""
-    if job.model.weights_file and (message := _no_file(folder or job.model.weights_file, disk)):
-        found.append(Problem("weights_file", message, "Check the spelling, or browse for it."))
-    strategy = catalogue.strategy(job.resolved_strategy)
-    if strategy is None:
-        known = [AUTO_STRATEGY, *(s.id for s in catalogue.strategies)]
-        found.append(
-            Problem(
-                "strategy",
-                f"There is no strategy “{job.resolved_strategy}”.",
-                did_you_mean(job.resolved_strategy, known),
-            )
-        )
-    found += augmentation_problems(job) + _fold(job)
-    found += image_size_problems(job, task, strategy, model)
-    found += _devices(job, strategy, machine)
+    task, strategy = catalogue.task(job.task), catalogue.strategy(job.resolved_strategy)
+    is_in_file = job.model_is_file or (task is not None and task.file)
+    model = None if is_in_file else catalogue.model(job.model.name)
+    found = [
+        *dataset_problems(job, report, disk),
+        *_task(job, task, catalogue, report, disk),
+        *_loss(job, task),
+        *_batch_size(job, report, chosen),
+        *option_problems(job.options, catalogue.options_of(job.task, job.model.name, job.resolved_strategy)),
+        *(_model_in_file(job, disk) if is_in_file else _named_model(job, model, catalogue)),
+        *weights_problems(job, catalogue, disk, chosen=chosen),
+        *_files(job, disk),
+        *_strategy(job, strategy, catalogue),
+        *augmentation_problems(job),
+        *_fold(job),
+        *image_size_problems(job, task, strategy, model),
+        *_devices(job, strategy, machine),
+    ]
     if strategy is not None:
         found += strategy_problems(job, strategy, model)
-        found += speed_problems(job, strategy)
-        found += optimizer_problems(job, strategy)
-    if job.precision.name == "fp16" and not any(map(is_gpu, job.parallel.devices)):
-        found.append(
-            Problem(
-                "precision",
-                "fp16 needs a GPU: on the CPU it is slower than fp32 and loses accuracy.",
-                "Choose fp32 or bf16.",
-            )
-        )
+        found += [*speed_problems(job, strategy), *optimizer_problems(job, strategy)]
+    found += _precision(job)
     reported = {problem.field for problem in found}
     found = [_with_automatic(problem) for problem in found] + list(catalogue.problems)
     return found + [problem for problem in without_effect(job, catalogue) if problem.field not in reported]
+
+
+def _task(
+    job: Job, task: TaskEntry | None, catalogue: Catalogue, report: DatasetReport | None, disk: Disk
+) -> list[Problem]:
+    """Return the problems with the task, the number of classes, and the metric that selects the best checkpoint."""
+    if task is None:
+        known = [each.id for each in catalogue.tasks]
+        return [Problem("task", f"There is no task “{job.task}”.", did_you_mean(job.task, known))]
+    found: list[Problem] = []
+    if report is not None and report.format and not errors(report.problems):
+        found += class_count_problems(task, len(report.classes))
+    if job.checkpoints.best_by:
+        found += _best_by(job, task, len(report.classes) if report is not None else 0, disk)
+    return found
+
+
+def _files(job: Job, disk: Disk) -> Iterator[Problem]:
+    """Yield the problems with the checkpoint to resume from and with the file of initial weights."""
+    if job.checkpoints.resume_from and (message := _no_file(job.checkpoints.resume_from, disk)):
+        remedy = "Choose the last.pt in a run's checkpoints folder, or leave it empty."
+        yield Problem("resume_from", message, remedy)
+    weights_file = job.model.weights_file
+    if disk.kind(weights_file) == "folder":  # saved by transformers, with a fixed name for the file of weights
+        weights_file = f"{weights_file}/{HUB_FILES[0]}"
+    if weights_file and (message := _no_file(weights_file, disk)):
+        yield Problem("weights_file", message, "Check the spelling, or browse for it.")
+
+
+def _strategy(job: Job, strategy: StrategyEntry | None, catalogue: Catalogue) -> list[Problem]:
+    if strategy is not None:
+        return []
+    known = [AUTO_STRATEGY, *(each.id for each in catalogue.strategies)]
+    message = f"There is no strategy “{job.resolved_strategy}”."
+    return [Problem("strategy", message, did_you_mean(job.resolved_strategy, known))]
+
+
+def _precision(job: Job) -> list[Problem]:
+    if job.precision.name != "fp16" or any(map(is_gpu, job.parallel.devices)):
+        return []
+    message = "fp16 needs a GPU: on the CPU it is slower than fp32 and loses accuracy."
+    return [Problem("precision", message, "Choose fp32 or bf16.")]
 
 
 def _with_automatic(problem: Problem) -> Problem:
@@ -202,8 +210,11 @@ def class_count_problems(task: TaskEntry, classes: int) -> list[Problem]:
     return [Problem("dataset", message, remedy)]
 
 
-def _model_file(job: Job, disk: Disk) -> list[Problem]:
-    """Return a problem if the model file can't be read, or if the user has not allowed its present content to run."""
+def _model_in_file(job: Job, disk: Disk) -> list[Problem]:
+    """Return a problem if the model's file can't be read, or if the user has not allowed its present content to run."""
+    if not job.model_is_file:
+        message = "A Python file of yours defines this task."
+        return [Problem("model", message, "Choose that file as the model; resources/examples has an example.")]
     file = disk.model_file(job.model.name)
     if file is None:
         return []

@@ -272,47 +272,30 @@ def _microbatches(job: Job, arranged: Layout) -> list[Problem]:
 
     If the job sets none, return a problem if there is no valid number.
     """
-    schedule, devices = _SCHEDULES[job.parallel.pipeline_schedule], arranged.group
+    schedule, devices, count = job.parallel.pipeline_schedule, arranged.group, job.parallel.microbatches
     part = job.training.batch_size // (arranged.replicas * job.training.accumulation)
     subject = f"A batch of {part}"
     if part != job.training.batch_size:
         subject = f"A part of {part} images of the batch of {job.training.batch_size}"
-    if job.parallel.microbatches is None:
+    if count is None:
         if arranged.microbatches is not None:
             return []
-        return [
-            Problem(
-                "batch_size",
-                f"{subject} has no divisor of at least {devices}, which {schedule} needs.",
-                f"Set {devices * (job.training.batch_size // part)} or more, or choose GPipe.",
-            )
-        ]
-    if part % job.parallel.microbatches:
-        return [
-            Problem(
-                "microbatches",
-                f"{subject} can't be divided into {job.parallel.microbatches} equal microbatches.",
-                f"Choose a divisor of {part}, or leave it empty.",
-            )
-        ]
-    if fits(job.parallel.pipeline_schedule, job.parallel.microbatches, devices):
+        message = f"{subject} has no divisor of at least {devices}, which {_SCHEDULES[schedule]} needs."
+        smallest = devices * (job.training.batch_size // part)
+        return [Problem("batch_size", message, f"Set {smallest} or more, or choose GPipe.")]
+    if part % count:
+        message = f"{subject} can't be divided into {count} equal microbatches."
+        remedy = f"Choose a divisor of {part}, or leave it empty."
+    elif fits(schedule, count, devices):
         return []
-    if job.parallel.pipeline_schedule == "1f1b":
-        return [
-            Problem(
-                "microbatches",
-                f"1F1B needs at least as many microbatches as stages ({devices}).",
-                f"Set {devices} or more, choose GPipe, or leave it empty.",
-            )
-        ]
-    return [
-        Problem(
-            "microbatches",
-            f"{schedule} can't divide {job.parallel.microbatches} microbatches into {job.parallel.microbatches // devices} equal rounds "
-            f"on {devices} devices.",
-            f"Set a multiple of {devices}, choose GPipe, or leave it empty.",
-        )
-    ]
+    elif schedule == "1f1b":
+        message = f"1F1B needs at least as many microbatches as stages ({devices})."
+        remedy = f"Set {devices} or more, choose GPipe, or leave it empty."
+    else:
+        rounds = f"{count // devices} equal rounds on {devices} devices"
+        message = f"{_SCHEDULES[schedule]} can't divide {count} microbatches into {rounds}."
+        remedy = f"Set a multiple of {devices}, choose GPipe, or leave it empty."
+    return [Problem("microbatches", message, remedy)]
 
 
 def stage_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | None, arranged: Layout) -> list[Problem]:

@@ -41,7 +41,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 import tomli_w
 
-from engine.contract.catalogue import Catalogue, did_you_mean, weights_of
+from engine.contract.catalogue import Catalogue, ModelEntry, did_you_mean, weights_of
 from engine.contract.dataset import DatasetReport
 from engine.contract.idle_fields import idle_by_entries, idle_by_needs
 from engine.contract.job import FIELDS, Job, fields_with, job_from_values, read_toml
@@ -151,28 +151,36 @@ def collect_facts(
     job = Job.from_fields(**valid)
     task, model = catalogue.task(job.task), catalogue.model(job.model.name)
     train = report.split("train") if report is not None else None
-    on_encoder = model is not None and model.encoder
     weights = weights_of(job, catalogue)
-    decided = "pretrained" in valid or bool(
-        job.model.weights_file or job.checkpoints.resume_from
-    )  # in this case no server is needed
+    # Without pretrained weights, or with weights in a file, no server is needed.
+    needs_server = "pretrained" not in valid and not job.model.weights_file and not job.checkpoints.resume_from
+    is_in_reach = disk is None or not needs_server or weights is None or is_available(weights, disk) is not False
     return RecipeFacts(
         task=job.task,
         task_in_file=task is not None and task.file,
-        family=family_of(job.model.name, job.model.encoder if on_encoder else ""),
-        encoder=on_encoder,
-        batch_norm=model.batch_norm if model is not None else None,
-        weights=weights is not None and (decided or disk is None or is_available(weights, disk) is not False),
+        family=family_of(job.model.name, job.model.encoder if model is not None and model.encoder else ""),
+        weights=weights is not None and is_in_reach,
         of_weights={"val_crop": weights.crop} if weights is not None and weights.crop else {},
         images=train.images if train is not None and train.images else None,
         classes=len(report.classes) or None if report is not None else None,
         source_size=max(report.sizes.middle) if report is not None and report.sizes is not None else None,
-        model_size=model.image_size or None if model is not None else None,
-        min_size=model.min_image_size or None if model is not None else None,
-        parameters=model.parameters if model is not None else None,
         chosen={name: value for name, value in valid.items() if name in (*SETTABLE, "weights_file")},
         idle=frozenset(idle_by_entries(job.values(), catalogue)),
+        **_model_facts(model),
     )
+
+
+def _model_facts(model: ModelEntry | None) -> dict[str, Any]:
+    """Return the facts about a model, or none if the catalogue doesn't list it."""
+    if model is None:
+        return {}
+    return {
+        "encoder": model.encoder,
+        "batch_norm": model.batch_norm,
+        "model_size": model.image_size or None,
+        "min_size": model.min_image_size or None,
+        "parameters": model.parameters,
+    }
 
 
 class Range(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -24,7 +24,7 @@ from engine.data.drawing import to_rgb
 from engine.inference.devices import OnProgress, on_devices
 from engine.inference.trained_model import CannotLoad, TrainedModel, checkpoint_path
 from engine.inference.video import NoVideo, frames, rate_of
-from engine.inference.worker import Share, serve
+from engine.inference.worker import Shard, serve
 from engine.runs.folder import RunFolder
 from engine.system import paths
 
@@ -62,7 +62,7 @@ def worker(spec: WorkerSpec, channel: socket.socket) -> int:
     return serve(spec, channel, LiveOrder, _watch)
 
 
-def _watch(order: LiveOrder, model: TrainedModel, share: Share) -> None:
+def _watch(order: LiveOrder, model: TrainedModel, shard: Shard) -> None:
     """Predict the frames of a camera or file as they come. Each drawn frame replaces the file with the previous one."""
     interval_s = 0.0 if order.source.startswith(CAMERA) else 1 / rate_of(order.source)
     started = time.monotonic()
@@ -73,7 +73,7 @@ def _watch(order: LiveOrder, model: TrainedModel, share: Share) -> None:
         speed = (len(times) - 1) / (times[-1] - times[0])
         frame = LiveFrame(number=number, jpeg=_jpeg(drawn), text=text, images_per_second=speed)
         paths.write_atomically(Path(order.out) / FRAME_FILE, msgspec.msgpack.encode(frame))
-        share.advance(1)
+        shard.advance(1)
         time.sleep(max(0.0, started + number * interval_s - time.monotonic()))
 
 

@@ -29,7 +29,7 @@ _REPORT_S = 0.2
 AnyOrder = TypeVar("AnyOrder", bound=Order)
 
 
-class Share:
+class Shard:
     """Part of the samples that one worker processes, and reporter of its progress.
 
     Attributes:
@@ -86,7 +86,7 @@ def serve(
     spec: WorkerSpec,
     channel: socket.socket,
     kind: type[AnyOrder],
-    work: Callable[[AnyOrder, TrainedModel, Share], None],
+    work: Callable[[AnyOrder, TrainedModel, Shard], None],
 ) -> int:
     """Load the model for the order in the worker's folder, call `work`, and return the exit code.
 
@@ -101,10 +101,10 @@ def serve(
         if CPU in spec.devices:
             linux.keep_freed_memory()
         model = load(RunFolder(order.run), order.checkpoint, _device(spec))
-        share = Share(spec, reporter)
+        shard = Shard(spec, reporter)
         reporter.set_phase("validating")
-        work(order, model, share)
-        share.finish()
+        work(order, model, shard)
+        shard.finish()
         return WorkerDone(stopped=False)
 
     return worker.run_reporting(spec, channel, do)

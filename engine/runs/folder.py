@@ -454,10 +454,10 @@ def _decoded(line: bytes) -> AnyEvent | None:
         return None
 
 
-def create_run(job: Job, beside: Callable[[RunFolder], None] | None = None) -> RunFolder:
+def create_run(job: Job, before_job: Callable[[RunFolder], None] | None = None) -> RunFolder:
     """Create the folder of a new run, readable only by this user, and write its job. Raises OSError.
 
-    `beside` is called to write other files before the job, since the folder counts as a run as soon as it has a job.
+    `before_job` is called to write other files before the job, since the folder counts as a run as soon as it has a job.
     """
     stem = re.sub(r"[^a-z0-9]+", "-", Path(job.model.name).stem.lower()).strip("-") or "run"
     paths.make_home()
@@ -469,8 +469,8 @@ def create_run(job: Job, beside: Callable[[RunFolder], None] | None = None) -> R
             break
     run = RunFolder(folder)
     run.checkpoints.mkdir(mode=0o700)
-    if beside is not None:
-        beside(run)
+    if before_job is not None:
+        before_job(run)
     save_job(job, run.job_file)
     return run
 

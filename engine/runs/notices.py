@@ -127,7 +127,7 @@ class NoticeSent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         desktop_problem: Reason why it could not be shown, or "".
         command_code: Exit code of the user's command, or None if there was no command or it timed out.
         command_s: Duration of the command in seconds.
-        said: End of the command's output.
+        command_output: End of the command's output.
         command_problem: Problem with the command, or "".
     """
 
@@ -135,7 +135,7 @@ class NoticeSent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     desktop_problem: str = ""
     command_code: int | None = None
     command_s: float = 0.0
-    said: str = ""
+    command_output: str = ""
     command_problem: str = ""
 
 

@@ -132,7 +132,7 @@ def deliveries(sent: NoticeSent) -> list[str]:
             ).format(desktop_by=sent.desktop_by)
         )
     if sent.command_code == 0:
-        output = f" Output: {sent.said}" if sent.said else ""
+        output = f" Output: {sent.command_output}" if sent.command_output else ""
         lines.append(
             tr("The command succeeded after {command_s} s.{output}").format(
                 command_s=localized(sent.command_s, 1), output=output

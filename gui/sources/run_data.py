@@ -69,7 +69,7 @@ class Line:
     text: str
 
 
-Asked = Literal["", "pause", "stop"]
+EndRequest = Literal["", "pause", "stop"]
 """Pending request to pause or stop a run."""
 
 _IN_LINE = (Waiting, LogLine, Warned, CommandReceived, EventsLost)
@@ -134,7 +134,7 @@ class RunData:
     finished: RunFinished | None = None
     unsaved: bool = False
     """True while the last state exists only in memory because the disk can't store it."""
-    asked: Asked = ""
+    end_request: EndRequest = ""
     _entered: set[Phase] = field(default_factory=set)
     _origin: float = 0.0
     """Start of the run's time in seconds since the epoch. It moves forward with every pause."""
@@ -279,8 +279,8 @@ class RunData:
             case Restarting():
                 self._restart(event)
             case CommandReceived():
-                if event.command in ("pause", "stop") and self.asked != "stop":
-                    self.asked = "stop" if event.command == "stop" else "pause"
+                if event.command in ("pause", "stop") and self.end_request != "stop":
+                    self.end_request = "stop" if event.command == "stop" else "pause"
                 self._add_line(event, "info", tr("Asked to {replace}").format(replace=event.command.replace("_", " ")))
             case DevicesFree():
                 self.devices_free = event
@@ -300,7 +300,7 @@ class RunData:
         self.started = event
         self.executions += 1
         self.device_names |= {device.id: device.name for device in event.devices}
-        self.phase, self.phase_detail, self.epoch, self.asked, self.fetching = None, "", 0, "", ()
+        self.phase, self.phase_detail, self.epoch, self.end_request, self.fetching = None, "", 0, "", ()
         self.finished = self.devices_free = self.failure = self.waiting = self.restarting = None
         self.trace = self.rank_times = self.time_spent = self.verdict = None
         self.current_attempt_start = len(self.steps.step)

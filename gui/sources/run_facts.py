@@ -9,9 +9,9 @@ from enum import Enum, auto
 from engine.contract.job import Job
 from engine.runs.folder import ENDED, State
 from engine.runs.slurm_job import SlurmJob
-from gui.sources.run_data import Asked, RunData
+from gui.sources.run_data import EndRequest, RunData
 from gui.sources.run_queue import queue_message
-from gui.sources.run_reader import Stamp
+from gui.sources.run_reader import FolderVersion
 from gui.sources.run_status import RunStatus, status_of
 from gui.translation import tr
 
@@ -47,9 +47,9 @@ class RunFacts:
     Attributes:
         state: State of the run, or None until it has been read.
         job: Job in the run's folder, or None until it has been read.
-        stamp: Value that changes when the run is resumed.
+        version: Value that changes when the run is resumed.
         slurm: SLURM job of the run.
-        elsewhere: True if the supervisor runs under SLURM on another machine.
+        is_remote: True if the supervisor runs under SLURM on another machine.
         interruption: Explanation of an interrupted run.
         rejection: Reason why the supervisor doesn't accept this client.
         names: Names of queued runs, by run id.
@@ -57,9 +57,9 @@ class RunFacts:
 
     state: State | None = None
     job: Job | None = None
-    stamp: Stamp | None = None
+    version: FolderVersion | None = None
     slurm: SlurmJob | None = None
-    elsewhere: bool = False
+    is_remote: bool = False
     interruption: str = ""
     rejection: str = ""
     names: dict[str, str] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class RunFacts:
     def ended(self) -> bool:
         return self.state in ENDED
 
-    def status(self, data: RunData, requested: Asked, gpu_titles: Mapping[str, str]) -> RunStatus:
+    def status(self, data: RunData, requested: EndRequest, gpu_titles: Mapping[str, str]) -> RunStatus:
         """Return the status, taking a pending request into account. `gpu_titles` are by UUID."""
         state, waiting, started = self.state or "starting", data.waiting, data.started
         texts = {"interrupted": self.interruption} if self.interruption else {}

@@ -12,7 +12,7 @@ from engine.runs.connection import NotRunning, RunConnection, ServerMessage, sil
 from engine.runs.folder import RunFolder
 from engine.runs.slurm import send
 from gui.sources.background import Background, ignore_os_error, in_background
-from gui.sources.run_data import Asked
+from gui.sources.run_data import EndRequest
 
 _PARTING_S = 1.0
 """Maximum seconds to wait for unanswered commands when the program exits."""
@@ -83,13 +83,13 @@ class RunCommands(QObject):
     def __init__(self, parent: QObject) -> None:
         super().__init__(parent)
         self._run: RunFolder | None = None
-        self.requested: Asked = ""
+        self.requested: EndRequest = ""
 
     def open(self, run: RunFolder | None) -> None:
         """Send later commands to `run` and forget pending requests."""
         self._run, self.requested = run, ""
 
-    def request(self, command: Asked) -> bool:
+    def request(self, command: EndRequest) -> bool:
         """Request to pause or stop the run. Return False if the same request, or a stop, is pending."""
         if self.requested in (command, "stop"):
             return False

@@ -26,7 +26,7 @@ The events are then still in the CPU's cache when they are sorted into arrays. W
 times as long.
 """
 
-Stamp = tuple[int, int]
+FolderVersion = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -35,25 +35,25 @@ class Poll:
 
     Attributes:
         events: Events that were added to the log.
-        more: True if the end of the log hasn't been reached. The fields below are then unset, unless only the state was
-            read.
+        is_partial: True if the end of the log hasn't been reached. The fields below are then unset, unless only the
+            state was read.
         state: State of the run, or None if it wasn't read.
         job: Job of the run, which is read with the first state, or None if it can't be read.
-        stamp: Value that changes when the run is resumed or writes something, or None if the folder was removed.
+        version: Value that changes when the run is resumed or writes something, or None if the folder was removed.
         slurm: SLURM job of the run.
-        elsewhere: True if the supervisor runs under SLURM on another machine and can't be reached.
+        is_remote: True if the supervisor runs under SLURM on another machine and can't be reached.
         interruption: Explanation of an interrupted run.
         connection: New connection to the supervisor.
         names: Names of queued runs, by run id.
     """
 
     events: Sequence[AnyEvent] = ()
-    more: bool = False
+    is_partial: bool = False
     state: State | None = None
     job: Job | None = None
-    stamp: Stamp | None = None
+    version: FolderVersion | None = None
     slurm: SlurmJob | None = None
-    elsewhere: bool = False
+    is_remote: bool = False
     interruption: str = ""
     connection: RunConnection | None = None
     names: Mapping[str, str] = field(default_factory=dict)
@@ -76,9 +76,9 @@ class RunReader:
         With 0 seconds, only the state is read.
         """
         if not seconds:
-            slurm, elsewhere = self._read_slurm()
+            slurm, is_remote = self._read_slurm()
             # The log was not read, so it may contain more.
-            return Poll(more=True, state=self._run.state(), job=self._run.job(), slurm=slurm, elsewhere=elsewhere)
+            return Poll(is_partial=True, state=self._run.state(), job=self._run.job(), slurm=slurm, is_remote=is_remote)
         events: list[AnyEvent] = []
         deadline = time.perf_counter() + seconds
         while time.perf_counter() < deadline:
@@ -87,18 +87,18 @@ class RunReader:
                 break
             events += chunk
         else:
-            return Poll(events, more=True)
-        stamp = self._stamp()  # read before the state, so that a change in between is noticed at the next poll
+            return Poll(events, is_partial=True)
+        version = self._read_version()  # read before the state, so that a change in between is noticed at the next poll
         state = self._run.state()
         if self._awaits_last_event(state):
-            return Poll(events, more=True)
-        slurm, elsewhere = self._read_slurm()
+            return Poll(events, is_partial=True)
+        slurm, is_remote = self._read_slurm()
         return Poll(
             events=events,
             state=state,
-            stamp=stamp,
+            version=version,
             slurm=slurm,
-            elsewhere=elsewhere,
+            is_remote=is_remote,
             interruption=why_interrupted(self._run) if state == "interrupted" else "",
             connection=self._connect(max(connect_after, self._log.last_n))
             if state not in (*ENDED, "starting")
@@ -120,8 +120,8 @@ class RunReader:
         return True
 
     def glance(self) -> Poll:
-        """Read only the stamp, which shows whether anything has changed."""
-        return Poll(stamp=self._stamp())
+        """Read only the version, which shows whether anything has changed."""
+        return Poll(version=self._read_version())
 
     def read_names(self, run_ids: Iterable[str]) -> Poll:
         """Read the names of queued runs."""
@@ -144,7 +144,7 @@ class RunReader:
         except OSError:
             return None
 
-    def _stamp(self) -> Stamp | None:
+    def _read_version(self) -> FolderVersion | None:
         try:
             log_bytes = self._run.events_file.stat().st_size
         except OSError:

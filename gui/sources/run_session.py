@@ -19,7 +19,7 @@ from gui.sources.background import SingleFlight, ignore_os_error
 from gui.sources.run_data import RunData
 from gui.sources.run_facts import NEXT, RunFacts, Stage
 from gui.sources.run_link import LiveConnection, RunCommands
-from gui.sources.run_reader import Poll, RunReader, Stamp
+from gui.sources.run_reader import FolderVersion, Poll, RunReader
 from gui.sources.run_status import RunStatus
 from gui.sources.update_timer import UpdateTimer
 from gui.translation import tr
@@ -80,7 +80,7 @@ class RunSession(QObject):
         """Clear all state of the previous run."""
         self.data = RunData()
         self._facts = RunFacts()
-        self._starting: tuple[float, Stamp | None] = (0.0, None)
+        self._starting: tuple[float, FolderVersion | None] = (0.0, None)
         self._commands.open(self.run)
         self._followed = False
         self._retry_ms = _FIRST_RETRY_MS
@@ -138,7 +138,7 @@ class RunSession(QObject):
     def mark_starting(self) -> None:
         """Show the open run as "starting" until it has a supervisor. Called just after it was started."""
         if self.run is not None:
-            self._starting = time.monotonic() + _START_S, self._facts.stamp
+            self._starting = time.monotonic() + _START_S, self._facts.version
             self._read_on()
 
     def stop(self) -> None:
@@ -148,7 +148,7 @@ class RunSession(QObject):
 
     def pause(self) -> None:
         """Ask the run to save its state and release its devices after the current step."""
-        if self.run is not None and self._facts.elsewhere:
+        if self.run is not None and self._facts.is_remote:
             self.message.emit(no_pause(self.run), "warning")
         elif self.active and self._commands.request("pause"):
             self._updates.schedule()
@@ -239,11 +239,11 @@ class RunSession(QObject):
             self._facts.names |= poll.names
             self._updates.schedule()
         elif self._stage is Stage.ENDED:
-            self._watch(poll.stamp)
-        elif poll.more:
+            self._watch(poll.version)
+        elif poll.is_partial:
             if poll.state is not None:
                 self._facts.job = poll.job
-                self._facts.state, self._facts.slurm, self._facts.elsewhere = poll.state, poll.slurm, poll.elsewhere
+                self._facts.state, self._facts.slurm, self._facts.is_remote = poll.state, poll.slurm, poll.is_remote
             self._apply(poll)
             self._poll()
         elif poll.state is None:  # requested at an earlier stage
@@ -261,12 +261,12 @@ class RunSession(QObject):
             self.data.apply_all(poll.events)
             self._updates.schedule()
 
-    def _watch(self, stamp: Stamp | None) -> None:
+    def _watch(self, version: FolderVersion | None) -> None:
         """Continue reading if an ended run has been resumed."""
-        if self._facts.stamp is not None and stamp not in (None, self._facts.stamp):
+        if self._facts.version is not None and version not in (None, self._facts.version):
             self._read_on()
             return
-        self._facts.stamp = self._facts.stamp or stamp
+        self._facts.version = self._facts.version or version
         self._poll_timer.start(_WATCH_MS)
 
     def _on_log_end(self, poll: Poll) -> None:
@@ -274,10 +274,10 @@ class RunSession(QObject):
         previous_state, state = self._facts.state, poll.state or "starting"
         deadline, unchanged = self._starting
         # The files of a run that is being resumed are unchanged until its supervisor starts.
-        if state in ENDED and time.monotonic() < deadline and poll.stamp == unchanged:
+        if state in ENDED and time.monotonic() < deadline and poll.version == unchanged:
             state = "starting"
-        self._facts.state, self._facts.stamp, self._facts.slurm = state, poll.stamp, poll.slurm
-        self._facts.elsewhere, self._facts.interruption = poll.elsewhere, poll.interruption
+        self._facts.state, self._facts.version, self._facts.slurm = state, poll.version, poll.slurm
+        self._facts.is_remote, self._facts.interruption = poll.is_remote, poll.interruption
         if self.loading:
             self._set_loading(False)
             if state not in ENDED:
@@ -316,7 +316,7 @@ class RunSession(QObject):
         self._live.open(connection)
         self._retry_ms = _FIRST_RETRY_MS
         self._request_names()
-        if self._commands.requested and self._commands.requested != self.data.asked:
+        if self._commands.requested and self._commands.requested != self.data.end_request:
             self._commands.repeat()
 
     def _receive(self) -> None:
@@ -326,7 +326,7 @@ class RunSession(QObject):
         messages = self._live.receive()
         complete = all(self._take_message(message) for message in messages)
         if self.data.finished is not None and any(isinstance(message, RunFinished) for message in messages):
-            self._facts.state, self._facts.stamp = self.data.finished.outcome, None
+            self._facts.state, self._facts.version = self.data.finished.outcome, None
             self._end()
         elif self._live.rejection:
             self._on_rejected(self._live.rejection)

@@ -12,7 +12,7 @@ from gui.titles import attempt_words, short_measure
 from gui.translation import tr
 
 if TYPE_CHECKING:  # NumPy, which its columns need, is imported after the window's first paint
-    from gui.sources.run_data import Asked, RunData
+    from gui.sources.run_data import EndRequest, RunData
 
 StatusLabel = Literal[
     "Idle", "Checking", "Starting", "Fetching", "Waiting", "Running", "Restarting", "Pausing", "Stopping", "Completed", "Paused",
@@ -106,7 +106,7 @@ class RunStatus:
 def status_of(
     data: RunData,
     state: State,
-    asked: Asked = "",
+    requested: EndRequest = "",
     queued: str = "queued for its devices",
     interrupted: str = "the run's process exited without reporting an error",
 ) -> RunStatus:
@@ -114,7 +114,7 @@ def status_of(
 
     `queued` describes the devices that a waiting run waits for, and `interrupted` the cause of an interruption.
     """
-    label = _label(data, state, asked)
+    label = _label(data, state, requested)
     step = data.step or None
     total = data.plan.epochs * data.plan.steps_per_epoch if data.plan is not None else None
     fraction = min(1.0, step / total) if step is not None and total else None
@@ -141,17 +141,17 @@ def status_of(
     )
 
 
-def _label(data: RunData, state: State, requested: Asked) -> StatusLabel:
+def _label(data: RunData, state: State, requested: EndRequest) -> StatusLabel:
     """Return the label of a run's status. Ended states come first, then a requested stop or pause, then phases."""
     if state in _ENDED:
         return _ENDED[state]
     label: StatusLabel = "Running"
     is_over = data.finished is not None  # the data belongs to the previous execution
     if requested == "stop" or (
-        not is_over and (data.asked == "stop" or data.phase == "stopping" or data.failure is not None)
+        not is_over and (data.end_request == "stop" or data.phase == "stopping" or data.failure is not None)
     ):
         label = "Stopping"
-    elif requested == "pause" or (not is_over and (data.asked == "pause" or data.phase == "pausing")):
+    elif requested == "pause" or (not is_over and (data.end_request == "pause" or data.phase == "pausing")):
         label = "Pausing"
     elif state == "waiting" and (is_over or data.started is None):
         label = "Waiting"  # queued by SLURM: the run has logged nothing, or nothing since the last execution

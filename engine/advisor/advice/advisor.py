@@ -96,12 +96,12 @@ class _Advisor:
             if isinstance(footprint, Failed) and not is_out_of_memory(footprint):
                 raise OrderError(Problem("", footprint.cause, "Correct the job, then ask again."))
             state.footprint = footprint if isinstance(footprint, Footprint) else None
-            if state.footprint is not None and state.footprint.plain is not None:
+            if state.footprint is not None and state.footprint.activations is not None:
                 state.memory_by = "fake_tensors"
             self._queue_setups(list_setups(job, self._catalogue))
             self._try_all(folder)
-            if state.tried and rank(state.tried)[0].steps:
-                self._rehearse(rank(state.tried)[0], folder)
+            if state.contenders and rank(state.contenders)[0].steps:
+                self._rehearse(rank(state.contenders)[0], folder)
 
     def _queue_setups(self, setups: list[Setup]) -> None:
         """Queue those of `setups` that can run.
@@ -116,13 +116,13 @@ class _Advisor:
                 continue
             contender = Contender(setup, estimated=self._estimate(setup.job))
             if self._fits(contender):
-                state.queued.append(contender)
+                state.queue.append(contender)
                 continue
             state.leave_out("memory", setup, TOO_LARGE)
             smaller = None if setup.base_name else next(self._fitting_setups(setup), None)
-            if smaller is not None and smaller.setup.job not in {each.setup.job for each in state.queued}:
+            if smaller is not None and smaller.setup.job not in {each.setup.job for each in state.queue}:
                 state.considered += 1
-                state.queued.append(smaller)
+                state.queue.append(smaller)
 
     def _fitting_setups(self, setup: Setup) -> Iterator[Contender]:
         """Yield variants of `setup` that need less memory and fit, according to their estimates.
@@ -132,7 +132,7 @@ class _Advisor:
         footprint = self.state.footprint
         for smaller in list_smaller_setups(setup, self._order.job, self._catalogue):
             contender = Contender(smaller, estimated=self._estimate(smaller.job))
-            has_no_blocks = footprint is not None and footprint.plain is not None and contender.estimated is None
+            has_no_blocks = footprint is not None and footprint.activations is not None and contender.estimated is None
             if self._fits(contender, margin=1 / ESTIMATE_MARGIN) and not has_no_blocks:
                 yield contender
 
@@ -154,13 +154,13 @@ class _Advisor:
         self._try_one_device(folder)
         for number in range(MAX_ROUNDS):
             is_complete = self._try_round(number, folder)
-            running = [each for each in state.tried if each.state == "measured"]
+            running = [each for each in state.contenders if each.state == "measured"]
             if not running:
                 return
             remaining = drop_slow(running)
             if not is_complete:
                 return
-            if not state.queued and is_settled(remaining):
+            if not state.queue and is_settled(remaining):
                 break
         state.ended_by = "settled"
 
@@ -172,7 +172,7 @@ class _Advisor:
             if not contender.trials and not self._may_be_fastest(contender):
                 continue
             if not self._has_time(contender, number):
-                self.state.queued += [each for each in (contender, *queue) if not each.trials]
+                self.state.queue += [each for each in (contender, *queue) if not each.trials]
                 return False
             self._try(contender, number, folder, len(queue))
             if number == 0 and contender.state == "too_large":
@@ -186,11 +186,11 @@ class _Advisor:
         dropped, and variants of the fastest contender, each with one changed setting.
         """
         state = self.state
-        queued, state.queued = state.queued, []
+        queued, state.queue = state.queue, []
         if number == 0:
-            state.queued = [each for each in queued if each.setup.base_name]
+            state.queue = [each for each in queued if each.setup.base_name]
             return sorted((each for each in queued if not each.setup.base_name), key=self._min_step_s)
-        running = [each for each in state.tried if each.state == "measured"]
+        running = [each for each in state.contenders if each.state == "measured"]
         bases = [each for each in running if not each.setup.base_name]
         fastest = min((each.step_s for each in bases), default=0.0)
         near = {each.setup.name for each in bases if each.step_s <= VARY_WITHIN * fastest}
@@ -207,8 +207,8 @@ class _Advisor:
         It should be repeated if several devices appear implausibly fast in comparison, unless the contender is tried
         again anyway.
         """
-        state, alone = self.state, self.state.alone
-        best = rank(state.tried)[0]
+        state, alone = self.state, self.state.fastest_on_one_device
+        best = rank(state.contenders)[0]
         # Measured contenders are tried again anyway.
         if alone is None or alone.trials > 1 or alone.state == "measured":
             return []
@@ -225,18 +225,18 @@ class _Advisor:
         """
         state = self.state
         singles = [
-            each for each in state.queued if not each.setup.base_name and len(each.setup.job.parallel.devices) == 1
+            each for each in state.queue if not each.setup.base_name and len(each.setup.job.parallel.devices) == 1
         ]
         while singles:
             contender = singles.pop(0)
-            state.queued.remove(contender)
-            self._try(contender, 0, folder, len(state.queued), smaller=True)
+            state.queue.remove(contender)
+            self._try(contender, 0, folder, len(state.queue), smaller=True)
             if contender.steps:
                 self._calibrate(contender)
                 return
             if contender.state == "too_large":
                 singles = self._replace(contender)
-                state.queued[:0] = singles
+                state.queue[:0] = singles
 
     def _calibrate(self, alone: Contender) -> None:
         """Calibrate the memory estimates with the trial on one device, and estimate the queued contenders again."""
@@ -246,15 +246,15 @@ class _Advisor:
             return
         state.calibration = calibrate(alone.memory[0], job, self._strategy(job), state.footprint)
         state.memory_by = "one_device"
-        queued, state.queued = state.queued, []
+        queued, state.queue = state.queue, []
         for contender in queued:
             contender.estimated = self._estimate(contender.setup.job)
             if self._fits(contender):
-                state.queued.append(contender)
+                state.queue.append(contender)
             else:
                 state.leave_out("memory", contender.setup, TOO_LARGE)
                 if not contender.setup.base_name:
-                    state.queued += list(self._fitting_setups(contender.setup))[:1]
+                    state.queue += list(self._fitting_setups(contender.setup))[:1]
 
     def _replace(self, failed: Contender) -> list[Contender]:
         """Return a list with a contender to try instead of `failed`, which ran out of memory despite its estimate.
@@ -264,7 +264,7 @@ class _Advisor:
         so that few trials are needed to find one that fits. If there are no variants, the list is empty.
         """
         state = self.state
-        known = {each.setup.job for each in (*state.tried, *state.queued)}
+        known = {each.setup.job for each in (*state.contenders, *state.queue)}
         variants = [each for each in self._fitting_setups(failed.setup) if each.setup.job not in known]
         smaller = [
             each
@@ -272,7 +272,7 @@ class _Advisor:
             if each.estimated is None or failed.estimated is None
             or ESTIMATE_MARGIN * each.estimated <= failed.estimated
         ]  # fmt: skip
-        if not smaller and not any(each.steps for each in state.tried):
+        if not smaller and not any(each.steps for each in state.contenders):
             smaller = variants[1:] or variants
         state.considered += len(smaller[:1])
         return smaller[:1]
@@ -290,9 +290,9 @@ class _Advisor:
             smaller: True to also time steps with a quarter of the batch.
         """
         state, job = self.state, contender.setup.job
-        if contender not in state.tried:
-            state.tried.append(contender)
-        fastest = min((each.step_s for each in state.tried), default=float("inf"))
+        if contender not in state.contenders:
+            state.contenders.append(contender)
+        fastest = min((each.step_s for each in state.contenders), default=float("inf"))
         order = TrialOrder(
             min_steps=MIN_STEPS * 2**number,
             seconds=MIN_SECONDS * 2**number,
@@ -314,7 +314,7 @@ class _Advisor:
         If setups with the same strategy and number of devices were measured, the prediction is scaled by them.
         """
         state, setup = self.state, contender.setup
-        measured = [each for each in state.tried if each.steps]
+        measured = [each for each in state.contenders if each.steps]
         fastest = min((each.step_s for each in measured), default=float("inf"))
         bound = self._min_step_s(contender)
         kind = setup.job.resolved_strategy, len(setup.job.parallel.devices)
@@ -337,7 +337,7 @@ class _Advisor:
         return 0.0 if costs is None else min_step_s(job, self._strategy(job), costs)
 
     def _has_time(self, contender: Contender, number: int) -> bool:
-        walls = [each.wall_s for each in self.state.tried if each.wall_s]
+        walls = [each.wall_s for each in self.state.contenders if each.wall_s]
         expected = contender.wall_s or (sum(walls) / len(walls) if walls else DEFAULT_TRIAL_S)
         return expected + MIN_SECONDS * 2**number / 2 < self._remaining_s - REHEARSAL_SHARE * self._order.seconds
 
@@ -361,7 +361,7 @@ class _Advisor:
         state = self.state
         table = tuple(
             msgspec.structs.replace(state.row(each), **({"state": "trying"} if each is trying else {}))
-            for each in [*rank(state.tried), *state.queued]
+            for each in [*rank(state.contenders), *state.queue]
         )
         remaining_s = max(0.0, self._remaining_s)
         progress = AdviceProgress(

@@ -112,7 +112,7 @@ def _for_epochs(row: Candidate, epochs: int) -> Candidate:
 
 def answer(state: AdviceState) -> Advice:
     """Create the answer from the measurements in `state`."""
-    tried = rank(state.tried)
+    tried = rank(state.contenders)
     fits = bool(tried and tried[0].steps)
     if fits and tried[0].state == "slower":
         tried[0].state, tried[0].why = "measured", ""  # a later trial has slowed the faster one down
@@ -142,7 +142,7 @@ def answer(state: AdviceState) -> Advice:
 
 def _exceeds_one_device(state: AdviceState) -> bool:
     """Return True if the requested job does not fit in the memory of one device."""
-    too_large = [each.setup for each in state.tried if each.state == "too_large"]
+    too_large = [each.setup for each in state.contenders if each.state == "too_large"]
     return any(len(setup.job.parallel.devices) == 1 and not setup.saves_memory for setup in too_large) or any(
         kind == "memory" and name.startswith("Single device") for kind, name, _ in state.left_out
     )

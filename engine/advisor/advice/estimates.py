@@ -51,7 +51,7 @@ def estimate_bytes(job: Job, strategy: StrategyEntry, footprint: Footprint, cali
 
     Return None if the model can't run with fake tensors.
     """
-    activations = footprint.checkpointed if job.parallel.activation_checkpointing else footprint.plain
+    activations = footprint.checkpointed_activations if job.parallel.activation_checkpointing else footprint.activations
     if activations is None:
         return None
     arrangement, count = layout(job, strategy), len(job.parallel.devices)
@@ -108,7 +108,7 @@ def _activation_bytes(
         images /= len(job.parallel.devices)
     # On the CPU, copies made by oneDNN take the memory that bf16 saves (measured with ResNet-18 and ViT-Tiny).
     if job.precision.name == "bf16" != footprint.settled_precision and CPU not in job.parallel.devices:
-        fraction *= footprint.halved
+        fraction *= footprint.bf16_fraction
     images, microbatches, stage_ranks = math.ceil(images), arrangement.microbatches, arrangement.stage_ranks
     if microbatches is None or microbatches == 1:
         return fraction * (activations.fixed + images * (activations.per_image + activations.largest))

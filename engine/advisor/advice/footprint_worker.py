@@ -77,12 +77,12 @@ def footprint_of(job: Job, base_bytes: int, limits: tuple[int, ...]) -> Footprin
         limits=limits,
         image_bytes=4 * torch.Size(shape).numel(),
         prefetched_batches=PREFETCH,
-        plain=plain,
-        checkpointed=_activations(model, job, shape) if checkpoint_blocks(model) else None,
+        activations=plain,
+        checkpointed_activations=_activations(model, job, shape) if checkpoint_blocks(model) else None,
         train_images=len(splits.train),
         val_images=len(splits.val),
         settled_precision=resolve_precision(job),
-        halved=_bf16_fraction(model, job, shape, plain),
+        bf16_fraction=_bf16_fraction(model, job, shape, plain),
     )
 
 

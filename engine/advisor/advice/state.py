@@ -32,8 +32,10 @@ class AdviceState:
     calibration: Calibration = UNCALIBRATED
     memory_by: Literal["one_device", "fake_tensors", "none"] = "none"
     considered: int = 0
-    queued: list[Contender] = field(default_factory=list)
-    tried: list[Contender] = field(default_factory=list)
+    queue: list[Contender] = field(default_factory=list)
+    """Contenders that wait for a trial."""
+    contenders: list[Contender] = field(default_factory=list)
+    """Contenders in a trial or after it."""
     left_out: list[tuple[Kind, str, str]] = field(default_factory=list)
     """Setups that are not tried. Each has the kind of the reason, the name of the setup, and the reason."""
     link: Link | None = None
@@ -52,20 +54,20 @@ class AdviceState:
     def stop(self) -> None:
         """End the work early. The contender that was in a trial gets back the state that it had before."""
         self.ended_by = "stopped"
-        for each in [each for each in self.tried if each.state in ("waiting", "trying")]:
+        for each in [each for each in self.contenders if each.state in ("waiting", "trying")]:
             if each.steps:
                 each.state = "measured"
             else:
                 each.state = "waiting"
-                self.tried.remove(each)
-                self.queued.append(each)
+                self.contenders.remove(each)
+                self.queue.append(each)
 
     def left_out_by_reason(self) -> tuple[LeftOut, ...]:
         """Group the setups that were not tried by reason.
 
         Setups that are still in the queue were left out because the time was over.
         """
-        left_out = [*self.left_out, *(("time", each.setup.name, "The time was up.") for each in self.queued)]
+        left_out = [*self.left_out, *(("time", each.setup.name, "The time was up.") for each in self.queue)]
         reasons = dict.fromkeys((kind, reason) for kind, _, reason in left_out)
         return tuple(
             LeftOut(kind, tuple(name for k, name, r in left_out if (k, r) == (kind, reason)), reason)
@@ -73,41 +75,39 @@ class AdviceState:
         )
 
     @property
-    def alone(self) -> Contender | None:
+    def fastest_on_one_device(self) -> Contender | None:
         """Fastest contender measured on one device, or None if none was."""
-        return next(
-            (each for each in rank(self.tried) if each.steps and len(each.setup.job.parallel.devices) == 1), None
-        )
+        return next(filter(_is_measured_on_one_device, rank(self.contenders)), None)
 
     @property
     def costs(self) -> Costs | None:
         """Costs of the first step that was measured on one device, or None if none was."""
-        alone = next((each for each in self.tried if each.steps and len(each.setup.job.parallel.devices) == 1), None)
-        if alone is None or alone.measured is None or self.footprint is None:
+        first = next(filter(_is_measured_on_one_device, self.contenders), None)
+        if first is None or first.measured is None or self.footprint is None:
             return None
-        fixed, measured = 0.0, alone.measured
-        step, batch = alone.step_s, alone.setup.job.training.batch_size
+        fixed, measured = 0.0, first.measured
+        step, batch = first.step_s, first.setup.job.training.batch_size
         if measured.smaller_step_s is not None:
-            computing = step - alone.wait_s
+            computing = step - first.wait_s
             per_image = (computing - measured.smaller_step_s) / (batch - measured.smaller_batch)
             fixed = max(0.0, computing - max(0.0, per_image) * batch)
         footprint = self.footprint
-        return Costs(step, min(alone.steps), fixed, self.link, footprint.parameter_bytes, footprint.trained_bytes)
+        return Costs(step, min(first.steps), fixed, self.link, footprint.parameter_bytes, footprint.trained_bytes)
 
     @property
     def machine_step(self) -> Step | None:
         """Step of the fastest contender, for predictions about several machines. None if no step was measured."""
-        best = next((each for each in rank(self.tried) if each.steps), None)
+        best = next((each for each in rank(self.contenders) if each.steps), None)
         if best is None or self.footprint is None:
             return None
         fixed = min(self.costs.fixed_s, best.step_s) if self.costs is not None else 0.0
-        alone = self.alone.measured if self.alone is not None else None
+        alone = self.fastest_on_one_device.measured if self.fastest_on_one_device is not None else None
         backward = alone.backward_share if alone is not None else None
         return Step(best.step_s, fixed, self.footprint.trained_bytes, self.footprint.last_bytes, backward or BACKWARD)
 
     def row(self, contender: Contender) -> Candidate:
         """Convert a contender to a row of the answer's table."""
-        speed, measured, alone = contender.speed, contender.measured, self.alone
+        speed, measured, alone = contender.speed, contender.measured, self.fastest_on_one_device
         row: dict[str, object] = {
             "state": contender.state, "estimated_bytes": contender.estimated, "why": contender.why
         }  # fmt: skip
@@ -159,3 +159,7 @@ class AdviceState:
             measured=tuple(name for name in _PARTS if name in measured),
             estimated=tuple(name for name in _PARTS if name not in measured),
         )
+
+
+def _is_measured_on_one_device(contender: Contender) -> bool:
+    return bool(contender.steps) and len(contender.setup.job.parallel.devices) == 1

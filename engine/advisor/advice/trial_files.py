@@ -99,12 +99,12 @@ class Footprint(msgspec.Struct, frozen=True, kw_only=True):
     image_bytes: int
     prefetched_batches: int
     """Number of batches that are prefetched to the device."""
-    plain: Activations | None
-    checkpointed: Activations | None
+    activations: Activations | None
+    checkpointed_activations: Activations | None
     train_images: int
     val_images: int
     settled_precision: str
-    halved: float = 1.0
+    bf16_fraction: float = 1.0
     """Size of the activations with bf16 as a fraction of those with fp32."""
 
 

@@ -39,7 +39,7 @@ def seconds_left(
         repeat_count: Total number of repeats.
         is_done: True if all original trials have ended.
     """
-    left = 0.0 if is_done else _base_seconds_left(search.budget, rows, worked_s)
+    left = 0.0 if is_done else _original_seconds_left(search.budget, rows, worked_s)
     durations = [row.seconds for row in rows if row.state == "completed"]
     if left is None or not durations:
         return left
@@ -48,7 +48,7 @@ def seconds_left(
     return round(left + (repeat_count - sum(map(_fraction_done, repeats))) * mean_s / parallel, 1)
 
 
-def _base_seconds_left(budget: Budget, rows: Sequence[TrialRow], worked_s: float) -> float | None:
+def _original_seconds_left(budget: Budget, rows: Sequence[TrialRow], worked_s: float) -> float | None:
     left = []
     if budget.hours is not None:
         left.append(3600 * budget.hours - worked_s)

@@ -156,7 +156,7 @@ class Driver:
 
     def _prune(self, active: list[TrialHandle]) -> None:
         """Stop the active trials that the search's pruner considers worse than others at the same epoch."""
-        known = [handle.known for handle in self._base]
+        known = [handle.known for handle in self._originals]
         for handle in active:
             if handle.trial.repeat_of is not None:
                 continue
@@ -191,7 +191,7 @@ class Driver:
         while free and not self._end_cause and self._may_start():
             self._start_next(free.pop(0))
         # The best trials are repeated with other seeds only when no original trial can change their order.
-        if self._to_confirm is None and self._is_base_done():
+        if self._to_confirm is None and self._are_originals_done():
             self._to_confirm = self._best_trials() if self._search.confirm else ()
             self._confirming_since = time.monotonic()
         while free and (left := self._missing_repeats()):
@@ -209,7 +209,7 @@ class Driver:
 
     def _may_start(self) -> bool:
         """Return True if the budget and the results until now allow another original trial."""
-        rows, allowed = self._base_rows, self._search.budget
+        rows, allowed = self._original_rows, self._search.budget
         failed = [row for row in rows if row.state == "failed"]
         if len(failed) == len(rows) >= min(MAX_FAILED, allowed.trials or MAX_FAILED):
             self._end_cause = f"All trials have failed: {failed[-1].cause}"
@@ -227,9 +227,9 @@ class Driver:
         else:
             self._create(*found)
 
-    def _is_base_done(self) -> bool:
+    def _are_originals_done(self) -> bool:
         """Return True if all original trials have ended and no more will start, so that the best can be repeated."""
-        return all(handle.ended for handle in self._base) and not self._may_start() and not self._end_cause
+        return all(handle.ended for handle in self._originals) and not self._may_start() and not self._end_cause
 
     def _missing_repeats(self) -> list[tuple[int, int]]:
         """Return the repeats that have not started, as (trial number, seed) pairs."""
@@ -263,7 +263,7 @@ class Driver:
 
         If all attempts fail, the problem of the last attempt is returned, or None if all combinations have been tried.
         """
-        known = [handle.known for handle in self._base]
+        known = [handle.known for handle in self._originals]
         tried = [each.trial.params for each in known]
         problem: Problem | None = None
         for attempt in range(MAX_ATTEMPTS):
@@ -312,7 +312,7 @@ class Driver:
         """Determine the best trials again after a trial has ended."""
         if (now := (sum(handle.ended for handle in self._handles.values()), self._to_confirm)) != self._ranked:
             self._ranked = now
-            known = [handle.known for handle in self._base]
+            known = [handle.known for handle in self._originals]
             self._front, self._importance = self._study.front(known), self._study.importance(known)
             self._update_confirmed()
             self._changed = True
@@ -352,16 +352,16 @@ class Driver:
 
     def _best_trials(self) -> tuple[int, ...]:
         """Return the numbers of the trials that would be repeated if all original trials had ended now."""
-        return confirming.candidates(self._base_rows, self._search.goals[0], self._baseline)
+        return confirming.candidates(self._original_rows, self._search.goals[0], self._baseline)
 
     @property
-    def _base(self) -> list[TrialHandle]:
+    def _originals(self) -> list[TrialHandle]:
         """All trials of the search except repeats."""
         return [handle for handle in self._handles.values() if handle.trial.repeat_of is None]
 
     @property
-    def _base_rows(self) -> list[TrialRow]:
-        return [handle.row for handle in self._base]
+    def _original_rows(self) -> list[TrialRow]:
+        return [handle.row for handle in self._originals]
 
     @property
     def _repeats(self) -> list[TrialHandle]:
@@ -369,7 +369,7 @@ class Driver:
 
     @property
     def _baseline(self) -> int | None:
-        return confirming.baseline(self._base_rows, self._job_settings)
+        return confirming.baseline(self._original_rows, self._job_settings)
 
     def _worked_s(self) -> float:
         return self._worked_before_s + time.monotonic() - self._started
@@ -414,7 +414,7 @@ class Driver:
     def _seconds_left(self, repeats: int) -> float | None:
         return budget.seconds_left(
             self._search,
-            self._base_rows,
+            self._original_rows,
             [handle.row for handle in self._repeats],
             worked_s=self._worked_s() - self._confirming_s(),
             repeat_count=repeats,
@@ -424,7 +424,7 @@ class Driver:
     def _total(self) -> int | None:
         """Return the total number of original trials, or None if it is unknown."""
         known = self._to_confirm is not None or self._exhausted
-        return len(self._base) if known else self._search.budget.trials
+        return len(self._originals) if known else self._search.budget.trials
 
     def _total_repeats(self) -> int:
         """Return the total number of repeats. While the trials to repeat are unknown, return its maximum."""

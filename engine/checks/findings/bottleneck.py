@@ -32,7 +32,7 @@ WAITING: tuple[Part, ...] = ("data", "transfer", "communication")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Situation:
+class RunProfile:
     """Measurements of a run in the worker of rank 0.
 
     Attributes:
@@ -45,7 +45,7 @@ class Situation:
         decoding_s: Time for decoding per step in seconds, summed over all threads.
         spare_cores: Number of this worker's cores that are not used for computing.
         computing_threads: Number of this worker's threads for computing.
-        held_up: Fraction of the time that computing threads wait for a core.
+        cpu_wait_fraction: Fraction of the time that computing threads wait for a core.
         epochs_before: Number of completed epochs in this execution. All images have been decoded in each.
         starved_fraction: Fraction of steps that ended with an empty GPU queue, or None if unknown; see `Times`.
         microbatches: Number of microbatches, or None without a pipeline.
@@ -62,7 +62,7 @@ class Situation:
     decoding_s: float = 0.0
     spare_cores: int = 0
     computing_threads: int = 1
-    held_up: float = 0.0
+    cpu_wait_fraction: float = 0.0
     epochs_before: int = 0
     starved_fraction: float | None = None
     microbatches: int | None = None
@@ -92,116 +92,116 @@ class Situation:
         return f"The {kind} {'is' if verb == 'are' else f'{verb}s'}"
 
     @property
-    def them(self) -> str:
+    def pronoun(self) -> str:
         return "them" if self.has_several else "it"
 
 
-def find_bottleneck(situation: Situation) -> Advice:
+def find_bottleneck(profile: RunProfile) -> Advice:
     """Return advice on the bottleneck that costs most. If there is none, the advice states that."""
-    costly = [each for each in _costs(situation) if each[0] >= MIN_LOSS]
+    costly = [each for each in _costs(profile) if each[0] >= MIN_LOSS]
     if costly:
         return max(costly, key=lambda each: each[0])[1]
-    busy = percent(max(0.0, 1.0 - situation.fraction(*WAITING)))
-    return Advice(sentence=f"{situation.devices('are')} busy {busy} of the time; there is no bottleneck.")
+    busy = percent(max(0.0, 1.0 - profile.fraction(*WAITING)))
+    return Advice(sentence=f"{profile.devices('are')} busy {busy} of the time; there is no bottleneck.")
 
 
-def _costs(situation: Situation) -> Iterator[tuple[float, Advice]]:
+def _costs(profile: RunProfile) -> Iterator[tuple[float, Advice]]:
     """Yield possible bottlenecks, each as the fraction of the training time that it costs and advice on it."""
-    yield situation.fraction("data"), _check_data(situation)
+    yield profile.fraction("data"), _check_data(profile)
     if (
-        not situation.on_gpu
-        and situation.decoding_s < DECODING_LOAD * situation.step_s
-        and situation.held_up >= BUSY_CPU
+        not profile.on_gpu
+        and profile.decoding_s < DECODING_LOAD * profile.step_s
+        and profile.cpu_wait_fraction >= BUSY_CPU
     ):
         # Other ranks wait for any rank that loses its core, so straggler and communication are not the cause.
-        yield situation.held_up, _check_other_programs(situation)
-    elif situation.ranks is not None and situation.ranks.straggler is not None:
-        yield _check_straggler(situation, situation.ranks, situation.ranks.straggler)
-    elif situation.trace is not None:
-        yield situation.trace.bubble, _check_bubble(situation, situation.trace)
-    elif situation.strategy.splits_batch and set(situation.strategy.mesh) <= {"replicate", "shard"}:
-        yield situation.fraction("communication"), _check_communication(situation)
-    if situation.on_gpu and situation.native_bf16 and situation.job.precision.name == "fp32":
-        sentence = f"{situation.devices('compute')} in fp32: bf16 would take about half the time."
+        yield profile.cpu_wait_fraction, _check_other_programs(profile)
+    elif profile.ranks is not None and profile.ranks.straggler is not None:
+        yield _check_straggler(profile, profile.ranks, profile.ranks.straggler)
+    elif profile.trace is not None:
+        yield profile.trace.bubble, _check_bubble(profile, profile.trace)
+    elif profile.strategy.splits_batch and set(profile.strategy.mesh) <= {"replicate", "shard"}:
+        yield profile.fraction("communication"), _check_communication(profile)
+    if profile.on_gpu and profile.native_bf16 and profile.job.precision.name == "fp32":
+        sentence = f"{profile.devices('compute')} in fp32: bf16 would take about half the time."
         advice = Advice(sentence=sentence, field="precision", value="bf16")
-        yield BF16_SAVES * situation.fraction("forward", "backward"), advice
+        yield BF16_SAVES * profile.fraction("forward", "backward"), advice
     # If the GPU waits for images, this explains its empty queue.
     if (
-        situation.starved_fraction is not None
-        and situation.starved_fraction >= STARVED
-        and situation.fraction("data") < MIN_LOSS
+        profile.starved_fraction is not None
+        and profile.starved_fraction >= STARVED
+        and profile.fraction("data") < MIN_LOSS
     ):
-        larger = 2 * situation.job.training.batch_size
+        larger = 2 * profile.job.training.batch_size
         sentence = (
-            f"{situation.devices('run')} out of work between steps, starved by CPU launch overhead: "
-            f"a batch size of {larger:,} gives {situation.them} more work per launch."
+            f"{profile.devices('run')} out of work between steps, starved by CPU launch overhead: "
+            f"a batch size of {larger:,} gives {profile.pronoun} more work per launch."
         )
-        yield 1.0 - situation.fraction(*WAITING), Advice(sentence=sentence, field="batch_size", value=larger)
-    copying = situation.fraction("transfer")
+        yield 1.0 - profile.fraction(*WAITING), Advice(sentence=sentence, field="batch_size", value=larger)
+    copying = profile.fraction("transfer")
     yield (
         copying,
-        Advice(sentence=f"{situation.devices('wait')} {percent(copying)} of the time for images to be copied."),
+        Advice(sentence=f"{profile.devices('wait')} {percent(copying)} of the time for images to be copied."),
     )
 
 
-def _check_data(situation: Situation) -> Advice:
-    waits = f"{situation.devices('wait')} {percent(situation.fraction('data'))} of the time for images"
-    if situation.readers is None:
+def _check_data(profile: RunProfile) -> Advice:
+    waits = f"{profile.devices('wait')} {percent(profile.fraction('data'))} of the time for images"
+    if profile.readers is None:
         return Advice(sentence=f"{waits}, which another worker loads.")
-    if situation.decoding_s > 0:
-        return _check_decoding(situation, situation.readers, waits)
-    if situation.job.data.picture_cache == "disk":
+    if profile.decoding_s > 0:
+        return _check_decoding(profile, profile.readers, waits)
+    if profile.job.data.picture_cache == "disk":
         sentence = f"{waits}, which come from the cache on disk: a cache in memory is faster if they fit."
         return Advice(sentence=sentence, field="picture_cache", value="memory")
     return Advice(sentence=f"{waits}, although all are decoded: the disk or memory they come from is slow.")
 
 
-def _check_decoding(situation: Situation, readers: int, waits: str) -> Advice:
+def _check_decoding(profile: RunProfile, readers: int, waits: str) -> Advice:
     """Advise more loader workers if there are spare cores, otherwise a cache of decoded images.
 
     `waits` is the beginning of the sentence, which states how long the devices wait.
     """
-    computing_s = max(situation.step_s - situation.parts.get("data", 0.0), 1e-9)
-    needed = max(readers + 1, math.ceil(HEADROOM * situation.decoding_s / computing_s))
-    more = min(needed, situation.spare_cores) - readers
+    computing_s = max(profile.step_s - profile.parts.get("data", 0.0), 1e-9)
+    needed = max(readers + 1, math.ceil(HEADROOM * profile.decoding_s / computing_s))
+    more = min(needed, profile.spare_cores) - readers
     if more > 0:
         workers = f"{more}{' more' if readers else ''} loader worker{'' if more == 1 else 's'}"
-        effect = f"would feed {situation.them}" if readers + more == needed else "would help"
+        effect = f"would feed {profile.pronoun}" if readers + more == needed else "would help"
         sentence = f"{waits}: {workers} {effect}."
         return Advice(sentence=sentence, field="loader_workers", value=readers + more, live=readers > 0)
-    if situation.job.data.picture_cache == "off":
+    if profile.job.data.picture_cache == "off":
         sentence = f"{waits}, which are decoded again in every epoch: caching the decoded images avoids that."
         return Advice(sentence=sentence, field="picture_cache", value="auto")
-    if situation.epochs_before == 0:
+    if profile.epochs_before == 0:
         sentence = f"{waits}; each image is decoded only in the first epoch, if there is room to cache them."
         return Advice(sentence=sentence)
     return Advice(sentence=f"{waits}: there are no spare cores for decoding, and no room to cache all decoded images.")
 
 
-def _check_straggler(situation: Situation, ranks: RanksTimed, slow: int) -> tuple[float, Advice]:
+def _check_straggler(profile: RunProfile, ranks: RanksTimed, slow: int) -> tuple[float, Advice]:
     """Return the mean fraction of a step for which other ranks wait for the rank `slow`, and advice."""
     others = [times for rank, times in enumerate(ranks.ranks) if rank != slow]
     waiting = [t.waiting_s / total for t in others if (total := t.compute_s + t.communication_s + t.waiting_s) > 0]
     fraction = sum(waiting) / len(waiting) if waiting else 0.0
     who = "the other waits" if len(others) == 1 else "the others wait"
     sentence = f"Rank {slow} is the slowest: {who} {percent(fraction)} of each step for it"
-    if situation.job.parallel.balance == "equal":
+    if profile.job.parallel.balance == "equal":
         sentence += ". Splitting each batch by measured speed evens that out."
         return fraction, Advice(sentence=sentence, field="balance", value="speed")
     return fraction, Advice(sentence=f"{sentence}, although batches are split by measured speed.")
 
 
-def _check_communication(situation: Situation) -> Advice:
+def _check_communication(profile: RunProfile) -> Advice:
     """Advise replicated instead of sharded training, or else bf16 gradients, or else a larger batch."""
-    job = situation.job
-    fact = f"Averaging gradients takes {percent(situation.fraction('communication'))} of the time"
-    if situation.strategy.shards or situation.strategy.shards_optimizer:
+    job = profile.job
+    fact = f"Averaging gradients takes {percent(profile.fraction('communication'))} of the time"
+    if profile.strategy.shards or profile.strategy.shards_optimizer:
         simplest = load_catalogue().recommended_strategy("replicate")
         sentence = f"{fact}: {simplest.title} communicates less, if the model fits on each device."
         return Advice(sentence=sentence, field="strategy", value=simplest.id)
     if (
-        situation.on_gpu
-        and "gradient_compression" in situation.strategy.fields
+        profile.on_gpu
+        and "gradient_compression" in profile.strategy.fields
         and job.parallel.gradient_compression == "none"
     ):
         sentence = f"{fact}: sending them in bf16 takes half as long."
@@ -210,19 +210,19 @@ def _check_communication(situation: Situation) -> Advice:
     return Advice(sentence=sentence, field="batch_size", value=2 * job.training.batch_size)
 
 
-def _check_bubble(situation: Situation, trace: ScheduleTraced) -> Advice:
+def _check_bubble(profile: RunProfile, trace: ScheduleTraced) -> Advice:
     """Advise a pipeline strategy or more microbatches, or report that the stages are unbalanced."""
-    job, devices = situation.job, len(trace.ranks)
+    job, devices = profile.job, len(trace.ranks)
     idle = f"The devices are idle {percent(trace.bubble)} of each step"
-    if not situation.strategy.schedules:
+    if not profile.strategy.schedules:
         pipeline = load_catalogue().recommended_strategy("pipeline")
         sentence = f"{idle}, since they compute one after another: a pipeline lets them compute in parallel."
         return Advice(sentence=sentence, field="strategy", value=pipeline.id)
     if trace.bubble > 2 * trace.theory:
         sentence = f"{idle}. The schedule explains only {percent(trace.theory)}: the stages are unbalanced."
         return Advice(sentence=sentence)
-    current = situation.microbatches or 0
-    replicas = job.parallel.replicas if situation.strategy.replicates else 1
+    current = profile.microbatches or 0
+    replicas = job.parallel.replicas if profile.strategy.replicates else 1
     batch, doubled = job.training.batch_size // (replicas * job.training.accumulation), 2 * current
     if current and batch % doubled == 0 and fits(job.parallel.pipeline_schedule, doubled, devices):
         sentence = (
@@ -232,9 +232,9 @@ def _check_bubble(situation: Situation, trace: ScheduleTraced) -> Advice:
     return Advice(sentence=f"{idle} while the pipeline fills and drains: a larger batch allows more microbatches.")
 
 
-def _check_other_programs(situation: Situation) -> Advice:
-    threads = situation.computing_threads
-    fact = f"Other programs are using the CPU: {percent(situation.held_up)} of each step is spent waiting for a core"
+def _check_other_programs(profile: RunProfile) -> Advice:
+    threads = profile.computing_threads
+    fact = f"Other programs are using the CPU: {percent(profile.cpu_wait_fraction)} of each step is spent waiting for a core"
     if threads == 1:
         return Advice(sentence=f"{fact}.")
     fewer = threads // 2

@@ -40,34 +40,17 @@ def open_store(
     if mapped is not None:
         on_chosen("file", "The images are already decoded in one file, which is mapped into memory.")
         return Mapped(*mapped)
-    planes = channels + images.planes
-    needed = len(images) * planes * size * size
     refusal = ""
     if mode in ("auto", "disk") and images.files:
-
-        def fail(reason: str) -> None:
-            on_chosen("off", f"No more images can be cached: {reason}. The others are decoded in every epoch.")
-
         try:
-            cache = CachedImages(
-                images.folder,
-                images.files,
-                companions=images.companions,
-                kind=f"{images.kind}{' stretched' * stretched}",
-                size=size,
-                channels=planes,
-                version=VERSION,
-                on_failure=fail,
-            )
+            return _open_on_disk(images, size, channels, on_chosen, stretched=stretched)
         except CacheRefused as refused:
             refusal = f"The disk cache can't be used: {refused}. "
-        else:
-            space = f"{format_bytes(needed)} in {cache.folder.parent}"
-            on_chosen("disk", f"Decoded once, for all workers and for later runs: {space}.")
-            return cache
     if mode == "off":
         on_chosen("off", "Images are decoded in every epoch, as requested.")
         return None
+    planes = channels + images.planes
+    needed = len(images) * planes * size * size
     free = psutil.virtual_memory().available
     limit = free // 2 if mode == "memory" else min(MEMORY_LIMIT_BYTES, free // 8)
     if needed <= limit:
@@ -76,3 +59,25 @@ def open_store(
     too_large = f"There is no room in memory for {format_bytes(needed)} ({format_bytes(limit)} at most)"
     on_chosen("off", f"{refusal}{too_large}, so images are decoded in every epoch.")
     return None
+
+
+def _open_on_disk(images: ImageSet, size: int, channels: int, on_chosen: OnChosen, *, stretched: bool) -> CachedImages:
+    """Open a cache on disk. Raises CacheRefused if the disk can't be used."""
+
+    def fail(reason: str) -> None:
+        on_chosen("off", f"No more images can be cached: {reason}. The others are decoded in every epoch.")
+
+    planes = channels + images.planes
+    cache = CachedImages(
+        images.folder,
+        images.files,
+        companions=images.companions,
+        kind=f"{images.kind}{' stretched' * stretched}",
+        size=size,
+        channels=planes,
+        version=VERSION,
+        on_failure=fail,
+    )
+    space = f"{format_bytes(len(images) * planes * size * size)} in {cache.folder.parent}"
+    on_chosen("disk", f"Decoded once, for all workers and for later runs: {space}.")
+    return cache

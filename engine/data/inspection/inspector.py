@@ -125,50 +125,31 @@ def inspect(
     folder = os.path.abspath(os.path.expanduser(folder))
     progress(0, 0)
     try:
-        report = _inspect(
-            folder,
-            val_fraction=val_fraction,
-            seed=seed,
-            progress=progress,
-            kinds=kinds,
-            format=format,
-            samples=samples,
-            ignored=ignored,
-            threads=threads,
-        )
+        found = recognize(folder, val_fraction=val_fraction, seed=seed, kinds=kinds, format=format)
+        found = without_class(found, folder, ignored)
+        report = _report(found, folder, progress, threads, is_of_masks=kinds[0] == "masks")
+        if not found.format:
+            readings = candidate_readings(folder, val_fraction=val_fraction, seed=seed, draw=_draw_examples)
+            report = msgspec.structs.replace(report, readings=readings)
+        if samples and not errors(found.problems):
+            report = msgspec.structs.replace(report, samples=tuple(list_samples(found, folder, samples)))
     except (UnusableFile, MemoryError) as error:
         report = DatasetReport(folder=printable(folder), format="", problems=(explain_failure(error, folder),))
     return msgspec.structs.replace(shorten_texts(report), seconds=time.perf_counter() - started)
 
 
-def _inspect(
-    folder: str,
-    *,
-    val_fraction: float,
-    seed: int,
-    progress: Progress,
-    kinds: Sequence[str],
-    format: str,
-    samples: int,
-    ignored: int | None,
-    threads: int | None,
+def _report(
+    found: RecognizedDataset, folder: str, progress: Progress, threads: int | None, *, is_of_masks: bool
 ) -> DatasetReport:
-    """Inspect a dataset folder like `inspect`, but raise UnusableFile and MemoryError."""
-    found = without_class(
-        recognize(folder, val_fraction=val_fraction, seed=seed, kinds=kinds, format=format), folder, ignored
-    )
+    """Inspect the splits of a dataset and return a report. Raises UnusableFile and MemoryError.
+
+    `is_of_masks` is True for a task that learns the classes in masks.
+    """
     left_out = _LeftOut(folder)
-    numbered = (
-        check_numbered_masks(found.train.masks) if kinds[0] == "masks" and isinstance(found.train, MaskSplit) else []
-    )
-    usable = not errors(found.problems) and found.train is not None
-    result = (
-        _inspect_splits(found, folder, progress, left_out, threads, has_classes=not numbered)
-        if usable
-        else Inspection()
-    )
-    result.problems[:0] = [*numbered, *found.problems]
-    result.problems += left_out.problems()
+    numbered = check_numbered_masks(found.train.masks) if is_of_masks and isinstance(found.train, MaskSplit) else []
+    result = Inspection()
+    if found.train is not None and not errors(found.problems):
+        result = _inspect_splits(found, folder, progress, left_out, threads, has_classes=not numbered)
     return DatasetReport(
         folder=printable(folder),
         format=found.format,
@@ -186,11 +167,7 @@ def _inspect(
         legend=_legend(found),
         mask_values=result.mask_values,
         sizes=image_sizes(getattr(found.train, "files", ())),
-        readings=()
-        if found.format
-        else candidate_readings(folder, val_fraction=val_fraction, seed=seed, draw=_draw_examples),
-        samples=tuple(list_samples(found, folder, samples)) if samples and not errors(found.problems) else (),
-        problems=tuple(result.problems),
+        problems=(*numbered, *found.problems, *result.problems, *left_out.problems()),
     )
 
 

@@ -22,7 +22,7 @@ from engine.data.loading.decode_pool import ImageSource
 from engine.data.loading.prefetch import StagedBatch
 from engine.data.loading.sampler import GlobalBatchSampler, RankSamples
 from engine.data.loading.staging import CROP, SAMPLE, DeviceSlot, Slot
-from engine.data.transforms.augmentation import FORWARD, LIGHT, Augmentation, Drawn, draw_crops
+from engine.data.transforms.augmentation import FORWARD, LIGHT, Augmentation, Draws, draw_crops
 from engine.data.transforms.device_transforms import Cropped, Moved, Normalization, Placement, Resized, Transforms, crop
 
 UPLOAD_FRACTION = 8
@@ -217,10 +217,10 @@ class BatchLoader(Loader[Slot]):
         If the split has been uploaded to the device, only the indices and the random numbers are sent.
         """
         samples = loaded = self._source.decode(batch.indices, replace=self.sampler.shuffle)
-        drawn = None
+        draws = None
         if self._augmentation is not None:
             aspects = self._source.aspects(samples) if self._stretched else None
-            drawn = self._augmentation.draw(epoch, samples, aspects)
+            draws = self._augmentation.draw(epoch, samples, aspects)
             loaded = self._source.decode(self._augmentation.partners(epoch, samples), replace=True)
         count, on_device = len(loaded), self._split_on_device is not None
         slot.wait_until_reusable()
@@ -228,27 +228,27 @@ class BatchLoader(Loader[Slot]):
             self._source.gather(loaded, slot.pixels[:count])
         numbers = slot.numbers[:count]
         numbers[:, SAMPLE] = loaded
-        if drawn is not None:
-            slot.drawn[:count] = drawn.numbers
+        if draws is not None:
+            slot.random[:count] = draws.numbers
         elif self._has_light_crops:
             numbers[:, CROP] = draw_crops(self._margin, self.sampler.streams, epoch, loaded, mirror=self._mirror)
         else:
             numbers[:, CROP] = self._margin // 2, self._margin // 2, 0
         slot.send(pixels=0 if on_device else count, numbers=count, targets=self.images.targets_of(loaded))
-        return StagedBatch(slot, count, batch.global_size, samples, on_device, drawn)
+        return StagedBatch(slot, count, batch.global_size, samples, on_device, draws)
 
     def _finish(self, staged: StagedBatch[Slot], wait_s: float, epoch: int, batch_index: int) -> Batch:
         """Crop, augment and normalize a batch, and return it with its targets."""
         self._mark("data")
         count = staged.count
-        pixels, numbers, drawn, rows = staged.slot.receive(0 if staged.on_device else count, count)
+        pixels, numbers, random, rows = staged.slot.receive(0 if staged.on_device else count, count)
         if self._stream is not None:
             self._mark("transfer")
         if staged.on_device:
             assert self._split_on_device is not None
             pixels = self._split_on_device[numbers[:, SAMPLE]]
         size = self._size if self._side is None else self._side(epoch, batch_index)
-        inputs, planes, placement = self._transform(pixels, numbers, drawn, staged.drawn)
+        inputs, planes, placement = self._transform(pixels, numbers, random, staged.draws)
         if size != self._size:
             inputs = functional.interpolate(inputs, size, mode="bilinear", antialias=True)
             inputs = inputs.contiguous(memory_format=self.memory_format)
@@ -263,14 +263,14 @@ class BatchLoader(Loader[Slot]):
         return Batch(inputs, targets, staged.global_size, wait_s, staged.samples)
 
     def _transform(
-        self, pixels: Tensor, numbers: Tensor, drawn: Tensor, draws: Drawn | None
+        self, pixels: Tensor, numbers: Tensor, random: Tensor, draws: Draws | None
     ) -> tuple[Tensor, Tensor | None, Placement | None]:
         """Crop or augment a batch to the model's image size, and normalize it.
 
         Args:
             pixels: Loaded images and planes, uint8 [n * tiles, C + planes, s, s].
             numbers: Index and crop of each image (see `Slot`).
-            drawn: Random numbers on the device, one row for each image.
+            random: Random numbers on the device, one row for each image.
             draws: Random numbers in main memory, with the meaning of the columns, or None without an augmentation.
 
         Returns:
@@ -278,11 +278,11 @@ class BatchLoader(Loader[Slot]):
             have none, and the placement is None if the images were not moved.
         """
         if draws is not None:
-            images, planes = self._transforms.move(pixels, drawn, draws)
-            moved = Moved(drawn[:, FORWARD], self._size, draws.tiles)
+            images, planes = self._transforms.move(pixels, random, draws)
+            moved = Moved(random[:, FORWARD], self._size, draws.tiles)
             if planes is not None:
                 planes = self.images.drop_remnants(planes, pixels[:, self._channels :], moved)
-            return self._transforms.paint(images, drawn, draws, self._normalize, self.memory_format), planes, moved
+            return self._transforms.paint(images, random, draws, self._normalize, self.memory_format), planes, moved
         cropped = None
         if self._margin:
             cropped = Cropped(numbers[:, CROP], self._shape[1], self._size)

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 from engine.data.loading.sampler import RankSamples
 from engine.data.splits import Labels
-from engine.data.transforms.augmentation import Drawn
+from engine.data.transforms.augmentation import Draws
 
 SlotT = TypeVar("SlotT")
 """Type of a loader's slots. A slot is a buffer for one batch."""
@@ -26,7 +26,7 @@ class StagedBatch(Generic[SlotT]):
         global_size: Number of samples on all workers.
         samples: Indices of the samples in the split, int64 [n].
         on_device: True if the slot contains only sample indices because the pixels are already on the device.
-        drawn: Random numbers for the augmentation, or None without augmentation.
+        draws: Random numbers for the augmentation, or None without augmentation.
     """
 
     slot: SlotT
@@ -34,7 +34,7 @@ class StagedBatch(Generic[SlotT]):
     global_size: int
     samples: Labels
     on_device: bool = False
-    drawn: Drawn | None = None
+    draws: Draws | None = None
 
 
 class Slots(Generic[SlotT]):

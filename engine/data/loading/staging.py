@@ -18,7 +18,7 @@ _COLUMNS = 4
 class Slot:
     """Buffer for one batch in main memory, for training on the CPU.
 
-    `pixels` is uint8 [capacity, C, H, W], `numbers` int64 [capacity, 4] (see `SAMPLE` and `CROP`), and `drawn` float32
+    `pixels` is uint8 [capacity, C, H, W], `numbers` int64 [capacity, 4] (see `SAMPLE` and `CROP`), and `random` float32
     [capacity, columns] with the random numbers for augmentation. One thread calls `wait_until_reusable`, fills the
     first rows of these arrays and calls `send`. Another thread then calls `receive`, launches the kernels that read the
     batch, and calls `record_consumed`. The targets [n, ...] are sent with the batch and belong to the receiver
@@ -27,14 +27,14 @@ class Slot:
 
     pixels: Bytes
     numbers: Labels
-    drawn: npt.NDArray[np.float32]
+    random: npt.NDArray[np.float32]
 
     def __init__(self, capacity: int, shape: tuple[int, int, int], columns: int = 0, *, pinned: bool = False) -> None:
         self._host_pixels = torch.empty((capacity, *shape), dtype=torch.uint8, pin_memory=pinned)
         self._host_numbers = torch.empty((capacity, _COLUMNS), dtype=torch.int64, pin_memory=pinned)
-        self._host_drawn = torch.empty((capacity, columns), dtype=torch.float32, pin_memory=pinned)
+        self._host_random = torch.empty((capacity, columns), dtype=torch.float32, pin_memory=pinned)
         self.pixels, self.numbers = self._host_pixels.numpy(), self._host_numbers.numpy()
-        self.drawn = self._host_drawn.numpy()
+        self.random = self._host_random.numpy()
 
     def wait_until_reusable(self) -> None:
         """Wait until the buffer may be overwritten because the previous batch has been copied out of it."""
@@ -43,17 +43,17 @@ class Slot:
         """Send the first rows of the buffer and the targets to the device.
 
         `pixels` is the number of rows of `Slot.pixels`. `numbers` is the number of rows of `Slot.numbers` and
-        `Slot.drawn`.
+        `Slot.random`.
         """
         self._targets = targets
 
     def receive(self, pixels: int, numbers: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return the first rows of `pixels`, `numbers` and `drawn` on the device, and the targets.
+        """Return the first rows of `pixels`, `numbers` and `random` on the device, and the targets.
 
         The arguments are the same as for `send`. Only kernels that are launched before `record_consumed` may read the
         rows.
         """
-        return self._host_pixels[:pixels], self._host_numbers[:numbers], self._host_drawn[:numbers], self._targets
+        return self._host_pixels[:pixels], self._host_numbers[:numbers], self._host_random[:numbers], self._targets
 
     def record_consumed(self) -> None:
         """Allow the buffer to be overwritten, after the kernels that read the received batch have been launched."""
@@ -72,7 +72,7 @@ class DeviceSlot(Slot):
         self._stream = stream
         self._pixels = torch.empty_like(self._host_pixels, device=stream.device, pin_memory=False)
         self._numbers = torch.empty_like(self._host_numbers, device=stream.device, pin_memory=False)
-        self._drawn = torch.empty_like(self._host_drawn, device=stream.device, pin_memory=False)
+        self._random = torch.empty_like(self._host_random, device=stream.device, pin_memory=False)
         self._copied_event = torch.cuda.Event(blocking=True)  # a blocking wait occupies no core
         self._consumed_event = torch.cuda.Event()
         # The buffers come from the current stream's pool, whose earlier kernels may still use that memory.
@@ -89,7 +89,7 @@ class DeviceSlot(Slot):
             self._stream.wait_event(self._consumed_event)
             self._pixels[:pixels].copy_(self._host_pixels[:pixels], non_blocking=True)
             self._numbers[:numbers].copy_(self._host_numbers[:numbers], non_blocking=True)
-            self._drawn[:numbers].copy_(self._host_drawn[:numbers], non_blocking=True)
+            self._random[:numbers].copy_(self._host_random[:numbers], non_blocking=True)
             # Torch reuses the pinned memory only after the copy has finished.
             self._targets = targets.pin_memory().to(self._stream.device, non_blocking=True)
             self._copied_event.record(self._stream)
@@ -98,7 +98,7 @@ class DeviceSlot(Slot):
         current = torch.cuda.current_stream(self._stream.device)
         current.wait_event(self._copied_event)
         self._targets.record_stream(current)
-        return self._pixels[:pixels], self._numbers[:numbers], self._drawn[:numbers], self._targets
+        return self._pixels[:pixels], self._numbers[:numbers], self._random[:numbers], self._targets
 
     def record_consumed(self) -> None:
         self._consumed_event.record(torch.cuda.current_stream(self._stream.device))

@@ -50,7 +50,7 @@ Sources: Zhong et al. 2017, Random erasing data augmentation, section 4.2, and t
 SIGMA = (0.1, 2.0)
 """Range for the standard deviation of a blur, in pixels (Chen et al. 2020, SimCLR, appendix A)."""
 AFFINE, FORWARD, ERASED, BLURRED, COLOR = slice(0, 6), slice(6, 12), slice(12, 16), 16, 17
-"""Columns of `Drawn.numbers`.
+"""Columns of `Draws.numbers`.
 
 AFFINE and FORWARD are the affine map from output to input and its inverse. ERASED is the erased rectangle (top, left,
 bottom and right as fractions of the side). BLURRED is the sigma of the blur, or 0 for none. From COLOR on, there is a
@@ -103,7 +103,7 @@ MIX_CHAINS, MIX_DEPTH = 3, 3
 class Round:
     """Random choice of one operation for each sample in a batch.
 
-    `operations`, int64 [n], are indices in `OPERATIONS`. `column` is the column of `Drawn.numbers` with the magnitudes.
+    `operations`, int64 [n], are indices in `OPERATIONS`. `column` is the column of `Draws.numbers` with the magnitudes.
     """
 
     operations: Labels
@@ -114,7 +114,7 @@ class Round:
 class Chain:
     """Chain of operations in AugMix: an affine map, followed by the operations in `rounds`.
 
-    The map, from output to input, is in six columns of `Drawn.numbers` starting at `column`. The next column holds the
+    The map, from output to input, is in six columns of `Draws.numbers` starting at `column`. The next column holds the
     weight of the chain.
     """
 
@@ -122,7 +122,7 @@ class Chain:
     rounds: tuple[Round, ...]
 
 
-class Drawn(NamedTuple):
+class Draws(NamedTuple):
     """Random numbers for augmenting a batch of n samples.
 
     Attributes:
@@ -170,7 +170,7 @@ class Augmentation:
         names = {each.name for each in self.transforms}
         self._mosaic_until = mosaic_ends(epochs) if "mosaic" in names else 0
         self.colors, self.erases = bool(names & {"color", "hue", "gray"}), "erase" in names
-        # Columns of `Drawn.numbers`: the first one of the policies, and the number of all columns.
+        # Columns of `Draws.numbers`: the first one of the policies, and the number of all columns.
         self.policies_from = COLOR + (channels * (channels + 1) if self.colors else 0)
         self.columns = self.policies_from + sum(map(_policy_columns, self.transforms))
 
@@ -208,14 +208,14 @@ class Augmentation:
         others = (drawn * self._images).astype(np.int64)
         return np.concatenate([samples[None], others]).T.ravel()
 
-    def draw(self, epoch: int, samples: Labels, aspects: npt.NDArray[np.floating[Any]] | None = None) -> Drawn:
+    def draw(self, epoch: int, samples: Labels, aspects: npt.NDArray[np.floating[Any]] | None = None) -> Draws:
         """Generate the random numbers for augmenting `samples` [n] in `epoch`.
 
-        The rows of `Drawn.numbers` are in the order that `partners` returns. `aspects` [n] are the original aspect
+        The rows of `Draws.numbers` are in the order that `partners` returns. `aspects` [n] are the original aspect
         ratios (width divided by height) of images that were stretched to squares, or None if the images were not
         stretched.
         """
-        return _BatchDraws(self, epoch, samples, aspects).drawn()
+        return _BatchDraws(self, epoch, samples, aspects).generate()
 
 
 class _BatchDraws:
@@ -242,7 +242,7 @@ class _BatchDraws:
         self._chains: list[Chain] = []
         self._policies: list[Numbers] = []  # columns from `policies_from` on, [n] each
 
-    def drawn(self) -> Drawn:
+    def generate(self) -> Draws:
         """Generate the random numbers of all transforms and return them. May be called once."""
         settings = self._augmentation
         for self._transform_index, transform in enumerate(settings.transforms):
@@ -260,7 +260,7 @@ class _BatchDraws:
             first[:, settings.policies_from :] = np.stack(self._policies, 1)
         blurred: list[int] = np.flatnonzero(self._sigma).tolist()
         flat = numbers.reshape(-1, settings.columns)
-        return Drawn(flat, self._tiles, blurred, tuple(self._rounds), tuple(self._chains))
+        return Draws(flat, self._tiles, blurred, tuple(self._rounds), tuple(self._chains))
 
     def _column(self, values: Numbers) -> int:
         """Add a column with `values` [n] to the random numbers and return its position."""

@@ -17,7 +17,7 @@ from torch.nn import functional
 from torchvision.transforms.v2 import functional as vision
 
 from engine.data.splits import Labels
-from engine.data.transforms.augmentation import AFFINE, BLURRED, COLOR, ERASED, OPERATIONS, SIGMA, Augmentation, Drawn
+from engine.data.transforms.augmentation import AFFINE, BLURRED, COLOR, ERASED, OPERATIONS, SIGMA, Augmentation, Draws
 
 Statistics = tuple[tuple[float, ...], tuple[float, ...]]
 """Mean and standard deviation of each channel, for images scaled to 0..1."""
@@ -161,7 +161,7 @@ class Transforms:
         self._outside = torch.tensor(outside, dtype=torch.float32).view(-1, 1, 1).to(device)
         self._padding_mode = "border" if extends_edges else "zeros"
 
-    def move(self, pixels: Tensor, numbers: Tensor, drawn: Drawn) -> tuple[Tensor, Tensor | None]:
+    def move(self, pixels: Tensor, numbers: Tensor, draws: Draws) -> tuple[Tensor, Tensor | None]:
         """Move the pixels of a batch according to the affine maps in `numbers`.
 
         `pixels` are uint8 [n * tiles, C + planes, s, s]. Returns the images, float32 [n, C, size, size] in 0..255, and
@@ -172,8 +172,8 @@ class Transforms:
         grid = _grid(numbers[:, AFFINE], size)
         images = pixels[:, :channels].float()
         moved = functional.grid_sample(images, grid, padding_mode=self._padding_mode, align_corners=False)
-        if drawn.tiles > 1:  # the tiles do not overlap
-            moved = moved.unflatten(0, (-1, drawn.tiles)).sum(1)
+        if draws.tiles > 1:  # the tiles do not overlap
+            moved = moved.unflatten(0, (-1, draws.tiles)).sum(1)
         if not len(self._outside):
             return moved, None
         # grid_sample fills with 0.
@@ -185,7 +185,7 @@ class Transforms:
         self,
         pixels: Tensor,
         numbers: Tensor,
-        drawn: Drawn,
+        draws: Draws,
         normalize: Normalization,
         memory_format: torch.memory_format,
     ) -> Tensor:
@@ -193,9 +193,9 @@ class Transforms:
 
         `pixels`, float32 [n, C, size, size] in 0..255, are returned by `move` and may be overwritten.
         """
-        numbers = numbers[:: drawn.tiles]
-        if drawn.rounds or drawn.chains:
-            pixels = _apply_policies(pixels, numbers, drawn)
+        numbers = numbers[:: draws.tiles]
+        if draws.rounds or draws.chains:
+            pixels = _apply_policies(pixels, numbers, draws)
         if self._augmentation.colors:
             channels = self._augmentation.channels
             color = numbers[:, COLOR : self._augmentation.policies_from].view(-1, channels, channels + 1)
@@ -205,8 +205,8 @@ class Transforms:
             inputs = inputs.contiguous(memory_format=memory_format)
         else:
             inputs = normalize(pixels, memory_format)
-        if drawn.blurred:
-            _blur(inputs, numbers[:, BLURRED], drawn.blurred)
+        if draws.blurred:
+            _blur(inputs, numbers[:, BLURRED], draws.blurred)
         if self._augmentation.erases:
             inputs.masked_fill_(_window_mask(numbers[:, ERASED], self._augmentation.size), 0)  # the mean color
         return inputs
@@ -249,15 +249,15 @@ def _blur(inputs: Tensor, sigmas: Tensor, rows: Sequence[int]) -> None:
         inputs[row] = image
 
 
-def _apply_policies(pixels: Tensor, numbers: Tensor, drawn: Drawn) -> Tensor:
+def _apply_policies(pixels: Tensor, numbers: Tensor, draws: Draws) -> Tensor:
     """Apply the pixelwise operations of TrivialAugment, RandAugment and AugMix to float32 [n, C, h, w] in 0..255."""
     images = pixels.round().to(torch.uint8)
-    for each in drawn.rounds:
+    for each in draws.rounds:
         images = operate(images, each.operations, numbers[:, each.column])
-    if not drawn.chains:
+    if not draws.chains:
         return images.float()
     mixed, left = torch.zeros_like(pixels), torch.ones_like(numbers[:, 0, None, None, None])
-    for chain in drawn.chains:
+    for chain in draws.chains:
         grid = _grid(numbers[:, chain.column : chain.column + 6], pixels.shape[-1])
         results = functional.grid_sample(images.float(), grid, align_corners=False).round().to(torch.uint8)
         for each in chain.rounds:

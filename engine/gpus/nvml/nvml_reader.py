@@ -19,13 +19,13 @@ from engine.gpus.nvml.topology import Node, read_topology
 from engine.gpus.nvml.traffic import measure
 from engine.gpus.nvml.xids import Xids
 
-LANES_S = {"processes": 2.0, "slow": 5.0, "links": 60.0}
-"""Seconds between readings of the groups of quantities ("lanes") that are not read every time.
+READ_INTERVALS_S = {"processes": 2.0, "slow": 5.0, "links": 60.0}
+"""Seconds between readings of the groups of quantities that are not read every time.
 
-Listing processes takes milliseconds. Reading fans and error counters, which are in the "slow" lane, takes 0.1 ms.
+Listing processes takes milliseconds. Reading the "slow" group, fans and error counters, takes 0.1 ms.
 """
 MAX_EARLY_S = 0.1
-"""Maximum time in seconds that a lane is read early in order to share a reading with another lane."""
+"""Maximum time in seconds that a group is read early in order to share a reading with another group."""
 
 
 class NvmlUnavailable(Exception):  # noqa: N818 - describes the machine
@@ -55,7 +55,7 @@ class NvmlReader:
         self._nvml = load_pynvml()
         self._basics = basics
         self._request: SnapshotRequest | None = None
-        self._due = dict.fromkeys(LANES_S, 0.0)
+        self._due = dict.fromkeys(READ_INTERVALS_S, 0.0)
         self._stopwatch = Stopwatch()
         self._responding: tuple[int, ...] = ()
         self.topology: Topology | None = None
@@ -103,13 +103,13 @@ class NvmlReader:
         return tuple(row for device in self._devices for row in device.rows)
 
     def _due_request(self, request: SnapshotRequest) -> ReadRequest:
-        """Select the groups of quantities ("lanes") to read now. In a new request, all of them are due."""
+        """Select the groups of quantities to read now. In a new request, all of them are due."""
         now = time.monotonic()
         if request != self._request:
             self._request = request
-            self._due = dict.fromkeys(LANES_S, now)
-        due = {lane: now + MAX_EARLY_S >= at for lane, at in self._due.items()}
-        self._due |= {lane: now + LANES_S[lane] for lane, is_due in due.items() if is_due}
+            self._due = dict.fromkeys(READ_INTERVALS_S, now)
+        due = {group: now + MAX_EARLY_S >= at for group, at in self._due.items()}
+        self._due |= {group: now + READ_INTERVALS_S[group] for group, is_due in due.items() if is_due}
         return ReadRequest(
             processes=request.processes,
             activity=request.activity and not self._basics,

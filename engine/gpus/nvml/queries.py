@@ -60,7 +60,7 @@ class ReadRequest(NamedTuple):
     """Quantities to read now.
 
     `processes`, `activity` and `details` are groups that are visible to the user. `processes_due`, `slow_due` and
-    `links_due` are lanes that are due (see `nvml_reader.LANES_S`).
+    `links_due` are True for groups that are due (see `nvml_reader.READ_INTERVALS_S`).
     """
 
     processes: bool = True

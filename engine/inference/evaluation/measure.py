@@ -25,7 +25,7 @@ from engine.inference.evaluation.dataset import open_data
 from engine.inference.evaluation.sample_states import Packed, Recorder, States
 from engine.inference.sweep import BatchOutput, sweep
 from engine.inference.trained_model import TrainedModel
-from engine.inference.worker import Share, serve
+from engine.inference.worker import Shard, serve
 from engine.models.base import TaskError
 from engine.strategies.memory import run_in_parts
 from engine.tasks.analysis import Columns
@@ -128,21 +128,21 @@ def results_file(rank: int) -> str:
     return f"results-{rank}.pt"
 
 
-def _measure(order: EvaluateOrder, model: TrainedModel, share: Share) -> None:
+def _measure(order: EvaluateOrder, model: TrainedModel, shard: Shard) -> None:
     """Evaluate the model on this worker's part of the dataset, and write the results to the shared folder."""
     data = open_data(model, order.dataset, order.split)
     batch_size = order.batch_size or max(
         1, -(-model.job.training.batch_size // max(1, len(model.job.parallel.devices)))
     )
-    worker = _Measurer(model, share)
+    worker = _Measurer(model, shard)
     first = 0
     for _, samples in data.splits:
-        for swept in sweep(model, samples, batch_size=batch_size, partition=share.partition, on_unreadable=worker.skip):
+        for swept in sweep(model, samples, batch_size=batch_size, partition=shard.partition, on_unreadable=worker.skip):
             worker.add(swept, samples, first)
-            share.advance(len(swept.samples))
+            shard.advance(len(swept.samples))
         first += len(samples)
     try:
-        worker.results.write(share.folder / results_file(share.rank))
+        worker.results.write(shard.folder / results_file(shard.rank))
     except CheckpointError as error:
         raise TaskError("", error.why, "Free some space, or move the run to another disk.") from error
 
@@ -150,17 +150,17 @@ def _measure(order: EvaluateOrder, model: TrainedModel, share: Share) -> None:
 class _Measurer:
     """Collector for the results of one worker, which computes the metrics of each sample."""
 
-    def __init__(self, model: TrainedModel, share: Share) -> None:
+    def __init__(self, model: TrainedModel, shard: Shard) -> None:
         self.results = WorkerResults()
         self._model = model
-        self._share = share
+        self._shard = shard
         self._analysis = model.objective.analysis(model.classes)
         self.results.recorders = {name: Recorder() for name in self._analysis.metrics(1.0)}
 
     def skip(self, path: str, reason: str) -> None:
         """Record that a sample can't be read, with the reason."""
         self.results.skipped.append((path, reason))
-        self._share.skip(path, reason)
+        self._shard.skip(path, reason)
 
     @torch.inference_mode()
     def add(self, swept: BatchOutput, samples: ImageSet | SampleSet, first: int) -> None:

@@ -41,7 +41,7 @@ from engine.inference.devices import OnProgress, on_devices
 from engine.inference.explanation.explainer import Explained, Explainer
 from engine.inference.explanation.feature_maps import NoFeatureMap
 from engine.inference.trained_model import CannotLoad, TrainedModel, checkpoint_path
-from engine.inference.worker import Share, serve
+from engine.inference.worker import Shard, serve
 from engine.runs.folder import RunFolder
 from engine.system import paths
 from engine.tasks.custom.task import as_image
@@ -79,7 +79,7 @@ def worker(spec: WorkerSpec, channel: object) -> int:
     return serve(spec, channel, ExplainOrder, explain_images)  # type: ignore[arg-type]
 
 
-def explain_images(order: ExplainOrder, model: TrainedModel, share: Share) -> None:
+def explain_images(order: ExplainOrder, model: TrainedModel, shard: Shard) -> None:
     """Explain the images of an order one after another, and write the heat maps.
 
     The file with the `Explanation` is written last. Raises CannotLoad.
@@ -96,11 +96,11 @@ def explain_images(order: ExplainOrder, model: TrainedModel, share: Share) -> No
             example = _load_example(model, path)
             images.append(writer.write(number, path, example, explainer.explain(example.inputs, classes)))
         except UnreadableImage as error:
-            share.skip(error.path, error.reason)
+            shard.skip(error.path, error.reason)
             images.append(ExplainedImage(path=error.path, reason=f"It can't be read: {error.reason}."))
         except NoFeatureMap as error:
             raise CannotLoad(Problem("run", str(error), "Choose a run of another model.")) from error
-        share.advance(1)
+        shard.advance(1)
     if all(image.reason for image in images):
         raise CannotLoad(Problem("paths", f"None of the images can be read. {images[0].path}: {images[0].reason}", ""))
     layer = explainer.layer

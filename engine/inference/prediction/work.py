@@ -32,7 +32,7 @@ from engine.inference.sweep import ALL_SAMPLES, sweep
 from engine.inference.tiles import InMemory, Picture, Tiling, tiled_maps, tiled_objects
 from engine.inference.trained_model import TrainedModel
 from engine.inference.video import NoVideo, VideoWriter, frames, is_video, rate_of
-from engine.inference.worker import Share, serve
+from engine.inference.worker import Shard, serve
 from engine.models.base import TaskError
 from engine.system import paths
 from engine.tasks.predictions import PointClasses, PointScores
@@ -44,15 +44,15 @@ def work(spec: WorkerSpec, channel: socket.socket) -> int:
     return serve(spec, channel, PredictOrder, _predict)
 
 
-def _predict(order: PredictOrder, model: TrainedModel, share: Share) -> None:
+def _predict(order: PredictOrder, model: TrainedModel, shard: Shard) -> None:
     """Make predictions for this rank's part of the planned samples, and record them in a journal. Raises TaskError."""
-    folder = PlanFolder(share.folder)
+    folder = PlanFolder(shard.folder)
     plan = folder.plan()
-    if share.rank == 0:
+    if shard.rank == 0:
         folder.put_model(ModelFacts(classes=model.classes, sha256=model.sha256, legend=tuple(model.objective.legend)))
     try:
-        with Journal(folder.folder, plan.start, share.rank) as journal:
-            predictor = Predictor(order, model, share, journal, sources=folder.sources(), todo=folder.todo())
+        with Journal(folder.folder, plan.start, shard.rank) as journal:
+            predictor = Predictor(order, model, shard, journal, sources=folder.sources(), todo=folder.todo())
             {"images": predictor.images, "clouds": predictor.clouds, "folder": predictor.folder}[plan.kind]()
     except (OSError, NoVideo) as error:
         raise TaskError.of(cannot_write(Path(order.out), error)) from error
@@ -76,13 +76,13 @@ class Predictor:
         self,
         order: PredictOrder,
         model: TrainedModel,
-        share: Share,
+        shard: Shard,
         journal: Journal,
         *,
         sources: Sources,
         todo: Labels,
     ) -> None:
-        self._order, self._model, self._share, self._journal = order, model, share, journal
+        self._order, self._model, self._shard, self._journal = order, model, shard, journal
         self._sources, self._todo = sources, todo
         self._batch_size = order.batch_size or model.job.training.batch_size
         self._results = Results(order, model)
@@ -101,21 +101,21 @@ class Predictor:
         if self._tile is None:
             self._predict_resized(stills, shared=True)
         else:
-            local_stills = stills[self._share.partition.rank :: self._share.partition.world]
+            local_stills = stills[self._shard.partition.rank :: self._shard.partition.world]
             large = np.array([self._is_large(files[number]) for number in local_stills.tolist()], bool)
             self._predict_resized(local_stills[~large], shared=False)
             self._one_by_one(local_stills[large], self._in_tiles)
-        self._one_by_one(videos[self._share.partition.rank :: self._share.partition.world], self._predict_video)
+        self._one_by_one(videos[self._shard.partition.rank :: self._shard.partition.world], self._predict_video)
 
     def clouds(self) -> None:
-        self._one_by_one(self._todo[self._share.partition.rank :: self._share.partition.world], self._predict_cloud)
+        self._one_by_one(self._todo[self._shard.partition.rank :: self._shard.partition.world], self._predict_cloud)
 
     def folder(self) -> None:
         """Run the model on the samples that a user-defined task reads from a folder."""
         samples = open_folder_samples(self._model.task, self._model.job, self._sources.files[0])
         chosen = RecordedSamples(samples, self._todo)
-        with Writers(self._journal, self._share.advance) as writers:
-            for swept in sweep(self._model, chosen, batch_size=self._batch_size, partition=self._share.partition):
+        with Writers(self._journal, self._shard.advance) as writers:
+            for swept in sweep(self._model, chosen, batch_size=self._batch_size, partition=self._shard.partition):
                 batch = [self._folder_sample(samples, int(self._todo[index])) for index in swept.samples]
                 writers.submit(self._results.of_output, batch, swept.outputs.cpu(), swept.inputs.cpu())
                 self._skip(chosen.failed)
@@ -134,8 +134,8 @@ class Predictor:
             return
         files = [self._sources.files[number] for number in numbers.tolist()]
         images = RecordedImages(files, self._model, numbers)
-        partition = self._share.partition if shared else ALL_SAMPLES
-        with Writers(self._journal, self._share.advance) as writers:
+        partition = self._shard.partition if shared else ALL_SAMPLES
+        with Writers(self._journal, self._shard.advance) as writers:
             for swept in sweep(self._model, images, batch_size=self._batch_size, partition=partition):
                 batch = [self._sample(int(numbers[index]), self._sides(images, index)) for index in swept.samples]
                 writers.submit(self._results.of_output, batch, swept.outputs.cpu(), swept.inputs)
@@ -161,7 +161,7 @@ class Predictor:
             except UnreadableImage as error:
                 self._skip({number: error.reason})
             else:
-                self._share.advance(1)
+                self._shard.advance(1)
 
     def _is_large(self, file: str) -> bool:
         assert self._tile is not None
@@ -285,8 +285,8 @@ class Predictor:
             number, reason = failed.popitem()
             path = printable(self._sources.files[number]) if self._sources.kind != "folder" else f"sample {number}"
             self._journal.add(Entry(sample=number, path=path, skipped=reason))
-            self._share.skip(path, reason)
-            self._share.advance(1)
+            self._shard.skip(path, reason)
+            self._shard.advance(1)
 
 
 def predict_cloud(model: TrainedModel, file: str, batch_size: int) -> PointClasses:

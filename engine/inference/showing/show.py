@@ -24,7 +24,7 @@ from engine.inference.devices import OnProgress, on_devices
 from engine.inference.evaluation.dataset import open_data
 from engine.inference.sweep import batches
 from engine.inference.trained_model import CannotLoad, TrainedModel, checkpoint_path
-from engine.inference.worker import Share, serve
+from engine.inference.worker import Shard, serve
 from engine.runs.evaluations import DamagedEvaluation, KeptEvaluation, read_evaluation
 from engine.runs.folder import RunFolder
 from engine.system import paths
@@ -55,7 +55,7 @@ def worker(spec: WorkerSpec, channel: socket.socket) -> int:
     return serve(spec, channel, ShowOrder, _draw)
 
 
-def _draw(order: ShowOrder, model: TrainedModel, share: Share) -> None:
+def _draw(order: ShowOrder, model: TrainedModel, shard: Shard) -> None:
     """Draw the samples of an order, and write the drawings with an index of them to the output folder.
 
     Raises CannotLoad if the dataset has changed since the evaluation.
@@ -74,7 +74,7 @@ def _draw(order: ShowOrder, model: TrainedModel, share: Share) -> None:
         only = np.array(list(by_index), np.int64)
         for batch in batches(model, split, batch_size=_BATCH_SIZE, only=only) if len(only) else ():
             drawn += _draw_batch(model, split, batch, by_index, Path(order.out))
-            share.advance(len(batch.inputs))
+            shard.advance(len(batch.inputs))
     answer = SampleDrawings(legend=model.objective.legend, samples=tuple(drawn))
     paths.write_atomically(Path(order.out) / DRAWINGS_FILE, msgspec.json.encode(answer))
 

@@ -83,7 +83,7 @@ class LockedQueue:
         folder: Folder of the queue.
         tickets: All tickets by name.
         order: Names of the waiting tickets, in order.
-        held: Names of the waiting tickets that are held.
+        held_names: Names of the waiting tickets that are held.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -92,18 +92,18 @@ class LockedQueue:
         self.tickets = {name: ticket for name in names if (ticket := _read_ticket(folder / name)) is not None}
         order = _read_order(folder)
         self.order = [name for name in dict.fromkeys(order.waiting) if name in self.tickets]
-        self.held = order.held & set(self.order)
+        self.held_names = order.held & set(self.order)
 
     def save(self) -> None:
         """Write the order and the held tickets to disk. Raises OSError."""
         temporary = self.folder / "order.part"
-        temporary.write_bytes(msgspec.json.encode(_Order(self.order, self.held)))
+        temporary.write_bytes(msgspec.json.encode(_Order(self.order, self.held_names)))
         os.replace(temporary, self.folder / "order.json")
 
     def leave(self, name: str) -> None:
         """Remove a ticket from the order, which gives its run the devices. Raises OSError."""
         self.order.remove(name)
-        self.held.discard(name)
+        self.held_names.discard(name)
         self.save()
 
     def running(self) -> list[Ticket]:
@@ -118,9 +118,11 @@ class LockedQueue:
         These are runs that use one of its devices, and waiting runs before it that need one of them.
         """
         ticket, position = self.tickets[name], self.order.index(name)
-        in_front = (self.tickets[other] for other in self.order[:position] if other not in self.held)
+        in_front = (self.tickets[other] for other in self.order[:position] if other not in self.held_names)
         behind = dict.fromkeys(each.run_id for each in (*self.running(), *in_front) if _collide(each, ticket))
-        return msgspec.structs.replace(ticket, position=position + 1, held=name in self.held, behind=tuple(behind))
+        return msgspec.structs.replace(
+            ticket, position=position + 1, held=name in self.held_names, behind=tuple(behind)
+        )
 
     def waiting_name(self, run_id: str) -> str | None:
         """Return the name of a waiting run's ticket, or None if the run is not waiting."""
@@ -228,7 +230,7 @@ def _set_held(run_id: str, *, held: bool) -> bool:
         name = queue.waiting_name(run_id)
         if name is None:
             return False
-        (queue.held.add if held else queue.held.discard)(name)
+        (queue.held_names.add if held else queue.held_names.discard)(name)
         queue.save()
     return True
 

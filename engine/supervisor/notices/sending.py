@@ -89,7 +89,7 @@ def _run(notice: Notice, timeout_s: float, result: NoticeSent, on_term: TermHand
         result,
         command_code=code,
         command_s=round(time.monotonic() - began, 3),
-        said=text,
+        command_output=text,
         command_problem=_problem(code, text, timeout_s),
     )
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import msgspec
 import torch
 
-from engine.checks.findings.bottleneck import Situation, find_bottleneck
+from engine.checks.findings.bottleneck import RunProfile, find_bottleneck
 from engine.contract.events import Event, Part, RanksTimed, ScheduleTraced, TimeSpent
 from engine.strategies.base import NATIVE_BF16, StepResult, Strategy
 from engine.strategies.stopwatch import Times
@@ -49,7 +49,7 @@ class StepProfile(Callback):
         self._has_emitted = False
         self._emitted_at = time.monotonic()
         self._decoded_s = split_loader.decoding_s
-        self._held_up_s = linux.waited_for_core_s()
+        self._waited_for_core_s = linux.waited_for_core_s()
         self._shares: dict[Part, float] = {}  # moving average of each part's fraction of a step
         self._ranks: RanksTimed | None = None
         self._last_straggler: int | None = None
@@ -105,10 +105,10 @@ class StepProfile(Callback):
         if times is None:
             return
         since, self._has_emitted, self._emitted_at = now - self._emitted_at, True, now
-        advice = find_bottleneck(self._situation(times, end.epoch - self._first_epoch, since))
+        advice = find_bottleneck(self._run_profile(times, end.epoch - self._first_epoch, since))
         self._emit(TimeSpent(step=end.step, step_s=times.step_s, parts=times.parts, advice=advice))
 
-    def _situation(self, times: Times, epochs_before: int, since_s: float) -> Situation:
+    def _run_profile(self, times: Times, epochs_before: int, since_s: float) -> RunProfile:
         """Collect the facts that advice is based on from `times` and other measurements.
 
         `since_s` is the time since the last report in seconds, and `epochs_before` the number of epochs that this
@@ -118,13 +118,13 @@ class StepProfile(Callback):
         on_gpu = strategy.device.type == "cuda"
         threads = 1 if on_gpu else torch.get_num_threads()
         before, self._decoded_s = self._decoded_s, self._split_loader.decoding_s
-        held_up_before, self._held_up_s = self._held_up_s, linux.waited_for_core_s()
+        waited_before_s, self._waited_for_core_s = self._waited_for_core_s, linux.waited_for_core_s()
         newest = {part: seconds / times.step_s for part, seconds in times.parts.items()} if times.step_s else {}
         old = self._shares or newest
         self._shares = {
             part: NEWEST * newest.get(part, 0.0) + (1 - NEWEST) * old.get(part, 0.0) for part in {**old, **newest}
         }
-        return Situation(
+        return RunProfile(
             job=strategy.job,
             step_s=times.step_s,
             parts={part: share * times.step_s for part, share in self._shares.items()},
@@ -135,7 +135,7 @@ class StepProfile(Callback):
             # The supervisor has divided the cores among the workers.
             spare_cores=strategy.spec.threads - threads,
             computing_threads=threads,
-            held_up=(self._held_up_s - held_up_before) / since_s,
+            cpu_wait_fraction=(self._waited_for_core_s - waited_before_s) / since_s,
             epochs_before=epochs_before,
             starved_fraction=times.starved_fraction,
             microbatches=strategy.layout.microbatches,

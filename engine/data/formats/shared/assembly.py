@@ -6,7 +6,7 @@ values.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from engine.data.formats.shared.splitting import Divided, divide, sample_count, 
 from engine.data.splits import (
     FileSplit,
     IdxSplit,
+    Labels,
     RecognizedDataset,
     dataset_error,
     dataset_warning,
@@ -103,44 +104,46 @@ def _prepare_classes(
 
     Problems are appended to `problems`. If `training` is False, classes and splits are returned unchanged.
     """
-    if not training:
-        return classes, splits
     counts = {name: np.bincount(split.labels, minlength=len(classes)) for name, split in splits.items()}
     trained = counts.get("train", counts.get(""))
-    if trained is None:
+    if not training or trained is None:
         return classes, splits
     validated = counts.get("val", counts.get("test"))
-    for number, name in enumerate(classes):
-        if trained[number]:
-            if validated is not None and not validated[number]:
-                problems.append(
-                    dataset_warning(f"Class {printable(name)} has no images for validation, so it is never validated.")
-                )
-        elif "val" in counts and counts["val"][number]:
-            message = f"Class {printable(name)} is in the validation split, but has no training images."
-            same = [each for at, each in enumerate(classes) if trained[at] and each.casefold() == name.casefold()]
-            remedy = (
-                f"Name it {printable(same[0])} as in training." if same else "Add training images of it, or remove it."
-            )
-            problems.append(dataset_error(message, remedy))
-        elif "test" in counts and counts["test"][number]:
-            message = f"Class {printable(name)} is in the test split, but has no training images."
-            problems.append(dataset_warning(message, "Add some; until then its test images are not used."))
+    problems += _classes_in_one_split(classes, counts, trained, validated)
     used = np.flatnonzero(trained)
     if len(used) < 2:
         only = f" ({printable(classes[used[0]])})" if len(used) else ""
         message = f"There is only one class{only}." if len(used) else "No class has training images."
-        problems.append(
-            dataset_error(
-                message,
-                "Classification needs at least two classes: add images of another one, or choose the folder that their folders are in.",
-            )
-        )
-    if validated is not None and not (validated[used]).any():
-        problems.append(
-            dataset_error("The validation images are of none of the training classes.", "Add some that are.")
-        )
+        remedy = "Classification needs at least two classes: add images of another one, or choose the folder that their folders are in."
+        problems.append(dataset_error(message, remedy))
+    if validated is not None and not validated[used].any():
+        message = "The validation images are of none of the training classes."
+        problems.append(dataset_error(message, "Add some that are."))
     return _only(classes, splits, used)
+
+
+def _classes_in_one_split(
+    classes: tuple[str, ...], counts: Mapping[str, Labels], trained: Labels, validated: Labels | None
+) -> Iterator[Problem]:
+    """Yield problems with classes that are missing from the training split or from the validation split.
+
+    `counts` holds the number of images of each class by split. `trained` and `validated` are those of the splits that
+    are used for training and for validation.
+    """
+    with_images = {name.casefold(): name for number, name in reversed(list(enumerate(classes))) if trained[number]}
+    for number, name in enumerate(classes):
+        if trained[number]:
+            if validated is not None and not validated[number]:
+                message = f"Class {printable(name)} has no images for validation, so it is never validated."
+                yield dataset_warning(message)
+        elif "val" in counts and counts["val"][number]:
+            message = f"Class {printable(name)} is in the validation split, but has no training images."
+            same = with_images.get(name.casefold())
+            other = "Add training images of it, or remove it."
+            yield dataset_error(message, f"Name it {printable(same)} as in training." if same else other)
+        elif "test" in counts and counts["test"][number]:
+            message = f"Class {printable(name)} is in the test split, but has no training images."
+            yield dataset_warning(message, "Add some; until then its test images are not used.")
 
 
 def _only(classes: tuple[str, ...], splits: dict[str, Any], used: np.ndarray) -> Prepared:

@@ -23,8 +23,8 @@ JOB = Job.from_fields(dataset=str(paths.sample_dataset()), model="mnist_cnn", im
 def state() -> AdviceState:
     catalogue = load_catalogue()
     state = AdviceState(AdviceOrder(job=JOB), catalogue)
-    state.queued = [Contender(setup) for setup in list_setups(JOB, catalogue) if not setup.refusal]
-    assert state.queued
+    state.queue = [Contender(setup) for setup in list_setups(JOB, catalogue) if not setup.refusal]
+    assert state.queue
     return state
 
 
@@ -38,8 +38,8 @@ def test_answer_without_time_gives_remedy(state: AdviceState) -> None:
 
 
 def test_fastest_candidate_does_not_count_as_slower(state: AdviceState) -> None:
-    first, second = state.queued[:2]
-    state.tried = [first, second]
+    first, second = state.queue[:2]
+    state.contenders = [first, second]
     first.state, first.why, first.steps, second.steps = "slower", "A step takes longer.", [0.1] * 3, [0.2] * 3
     row = answer(state).table[0]
     assert (row.name, row.state, row.why) == (first.setup.name, "measured", "")

@@ -23,12 +23,12 @@ FOOTPRINT = Footprint(
     limits=(8 * GIB,),
     image_bytes=0,
     prefetched_batches=3,
-    plain=Activations(0, GIB // 32, 0),
-    checkpointed=Activations(0, GIB // 128, 0),
+    activations=Activations(0, GIB // 32, 0),
+    checkpointed_activations=Activations(0, GIB // 128, 0),
     train_images=1000,
     val_images=100,
     settled_precision="fp32",
-    halved=0.5,
+    bf16_fraction=0.5,
 )
 GPUS = tuple(f"GPU-{number}" for number in range(4))
 

@@ -24,7 +24,7 @@ from engine.contract.inference.explanation import (
 )
 from engine.inference.explanation.explain import explain, explain_images
 from engine.inference.trained_model import CannotLoad, load
-from engine.inference.worker import Share
+from engine.inference.worker import Shard
 from engine.training.report import Reporter
 from tests.engine.cli.terminal import footplate
 from tests.support.cases import some
@@ -46,7 +46,7 @@ def explained(of: Trained, out: Path, *images: Path, **values: Any) -> Explanati
     reporter = Reporter(worker_end, 0, on_end=lambda: None)
     try:
         spec = spec_of(of.job, run_folder=str(out))
-        explain_images(order, load(of.run, "last"), Share(spec, reporter))
+        explain_images(order, load(of.run, "last"), Shard(spec, reporter))
     finally:
         reporter.close()
         supervisor_end.close()
