@@ -13,7 +13,7 @@ from PIL.PngImagePlugin import PngInfo
 
 from engine.contract.images import CLOUD_TEXT, LegendEntry
 from engine.data.decoding.idx import Bytes
-from engine.data.decoding.masks import NO_CLASS
+from engine.data.decoding.mask_values import NO_CLASS
 
 FRAME_RATIO, LABEL_RATIO = 200, 40
 """Ratios of the longer side of an image to the width of a frame, and to the height of the label of a frame."""

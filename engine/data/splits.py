@@ -31,7 +31,9 @@ Those that stand for undecodable bytes of a file name (PEP 383) do not match.
 class Split(Protocol):
     """Interface for splits of a dataset. Each kind of annotations has a separate class.
 
-    `is_drawn` is True if the split was sampled from the training samples and does not exist in the folder.
+    `is_drawn` is True if the split was sampled from the training samples and does not exist in the folder. A class may
+    have an attribute `per_sample` with the names of the lists and arrays that have an item for each sample. The default
+    is ("files",). Classes that store samples in other ways have a method `select` (see `splitting.select_samples`).
     """
 
     @property
@@ -83,6 +85,7 @@ class IdxSplit:
 class LabelSplit:
     """Split of image files with labels. `labels`, bool [N, C], is True for all labels of an image."""
 
+    per_sample: ClassVar[tuple[str, ...]] = ("files", "labels")
     files: Sequence[str]
     labels: npt.NDArray[np.bool_]
     is_drawn: bool = False
@@ -92,6 +95,7 @@ class LabelSplit:
 class MaskSplit:
     """Split of image files and masks. The file `masks[i]` contains the class of every pixel in `files[i]`."""
 
+    per_sample: ClassVar[tuple[str, ...]] = ("files", "masks")
     files: Sequence[str]
     masks: Sequence[str]
     is_drawn: bool = False
@@ -99,14 +103,6 @@ class MaskSplit:
     @property
     def annotation_files(self) -> Sequence[str]:
         return self.masks
-
-    def select(self, which: npt.NDArray[np.bool_], *, is_drawn: bool) -> MaskSplit:
-        """Return a split with only the images and masks for which `which`, bool [n], is True.
-
-        `is_drawn` is True if the new split does not exist in the folder.
-        """
-        rows = np.flatnonzero(which).tolist()
-        return MaskSplit([self.files[row] for row in rows], [self.masks[row] for row in rows], is_drawn)
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,6 +202,22 @@ def warn_about(names: Sequence[str], noun: str, text: str, remedy: str) -> list[
     return [dataset_warning(f"{count_sentence(names, noun)} {text} {first_names(names)}.", remedy)]
 
 
+def warn_unreadable(faults: Sequence[tuple[str, str]], noun: str, remedy: str) -> list[Problem]:
+    """Return a warning with the number of faults and the first one, or [] if there are none.
+
+    Args:
+        faults: Path of a file, and the reason why it, or something in it, can't be read.
+        noun: Singular noun for what can't be read.
+        remedy: Advice.
+    """
+    if not faults:
+        return []
+    path, reason = faults[0]
+    more = f"; and {len(faults) - 1:,} more" if len(faults) > 1 else ""
+    count = count_sentence([path for path, _ in faults], noun)
+    return [dataset_warning(f"{count} that can't be read ({first_names([path])}: {reason}{more}).", remedy)]
+
+
 def unrecognized(problem: Problem, other: str = "") -> RecognizedDataset:
     return RecognizedDataset("", problems=(problem,), other=other)
 
@@ -217,11 +229,6 @@ def count_sentence(names: Sequence[str], noun: str, plural: str = "") -> str:
     """
     plural = plural or noun + ("es" if noun.endswith("x") else "s")
     return f"There is 1 {noun}" if len(names) == 1 else f"There are {len(names):,} {plural}"
-
-
-def format_count(names: Sequence[str], noun: str) -> str:
-    """Format the number of `names` with the singular `noun`: "1 image" or "1,204 images"."""
-    return f"{len(names):,} {noun}{'' if len(names) == 1 else 's'}"
 
 
 def first_names(paths: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ from torchvision.models.detection.image_list import ImageList
 from torchvision.models.detection.ssd import SSD
 from torchvision.models.detection.transform import GeneralizedRCNNTransform
 
-from engine.data.decoding.masks import NO_CLASS
+from engine.data.decoding.mask_values import NO_CLASS
 from engine.models.tensor_detector import BOX, MASK_SIDE, NONE, Detections, TensorDetector
 
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from engine.data.decoding.idx import Bytes
-from engine.data.decoding.masks import NO_CLASS
+from engine.data.decoding.mask_values import NO_CLASS
 from engine.data.decoding.outlines import Window
 from engine.data.drawing import class_colors, draw_boxes, overlay_mask
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from engine.data.decoding.masks import class_plane, read_values
+from engine.data.decoding.mask_values import class_plane, read_values
 from engine.data.formats.format import Content, Detection, Format
 from engine.data.formats.shared.boxes import BoxedImage, BoxFaults, gather, image_sizes
 from engine.data.formats.shared.instances import InstanceSplit

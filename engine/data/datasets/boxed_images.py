@@ -12,7 +12,7 @@ from torch import Tensor
 
 from engine.data.datasets.images import LetterboxedImages
 from engine.data.decoding.idx import Bytes
-from engine.data.decoding.masks import NO_CLASS
+from engine.data.decoding.mask_values import NO_CLASS
 from engine.data.decoding.reading import Unfit
 from engine.data.decoding.view import box_plane
 from engine.data.formats.shared.boxes import BoxSplit

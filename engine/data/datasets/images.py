@@ -19,7 +19,8 @@ from engine.contract.problems import Problem
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.images import decode, decode_letterboxed, decode_stretched, fit
 from engine.data.decoding.limits import require_size
-from engine.data.decoding.masks import NO_CLASS, SAMPLED_MASKS, class_plane, read_values
+from engine.data.decoding.mask_survey import SAMPLED_MASKS
+from engine.data.decoding.mask_values import NO_CLASS, class_plane, read_values
 from engine.data.decoding.orientation import rotated_with
 from engine.data.decoding.reading import describe_failure, read_image
 from engine.data.decoding.tiff import Bands

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import itertools
-import json
 import os
 import re
 from collections import Counter
@@ -12,7 +11,7 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from engine.data.decoding.reading import read_text, refuse_unusable
+from engine.data.decoding.reading import MAX_TEXT_BYTES, read_json, read_text, refuse_unusable
 from engine.data.splits import printable
 from engine.system.regular_files import UnusableFile
 
@@ -76,8 +75,8 @@ def arcgis_classes(folder: str) -> tuple[tuple[int, ...], tuple[str, ...]] | Non
     """
     try:
         path = os.path.join(folder, _DEFINITION)
+        content = read_json(path, MAX_TEXT_BYTES)
         with refuse_unusable(path):
-            content = json.loads(read_text(path))
             classes = sorted((int(each["Value"]), str(each["Name"])) for each in content["Classes"])
     except UnusableFile:
         raise
@@ -203,8 +202,7 @@ def _of_object(path: str) -> ClassTable | None:
     These are {"name": color}, {"name": value}, {"value": "name"}, and a list of objects with name and color.
     """
     try:
-        with refuse_unusable(path):
-            content = json.loads(read_text(path))
+        content = read_json(path, MAX_TEXT_BYTES)
     except UnusableFile:
         raise
     except (OSError, ValueError):

@@ -7,49 +7,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from engine.contract.problems import Problem
-from engine.data.decoding.class_tables import ClassTable, arcgis_classes, find_tables
-from engine.data.decoding.mask_survey import SAMPLED_MASKS, Levels, Survey, survey_masks
-from engine.data.decoding.mask_values import (
-    GRAY,
-    NO_CLASS,
-    NOT_A_NUMBER,
-    WHITE,
-    MaskValues,
-    Values,
-    are_gray,
-    class_plane,
-    count_values,
-    mask_size,
-    read_values,
-    values_in,
-)
+from engine.data.decoding.class_tables import ClassTable, find_tables
+from engine.data.decoding.mask_survey import Levels, Survey, survey_masks
+from engine.data.decoding.mask_values import GRAY, NO_CLASS, NOT_A_NUMBER, WHITE, are_gray
 from engine.data.decoding.named_values import by_colors, by_numbers, fits_colors, too_many, void_values, with_two_names
 from engine.data.decoding.unnamed_values import MAX_CLASSES, Meaning, by_color, by_level
 from engine.data.splits import MaskCode, dataset_warning
 from engine.system.format import listed
 
-__all__ = [
-    "MAX_CLASSES",
-    "NO_CLASS",
-    "SAMPLED_MASKS",
-    "MaskValues",
-    "Meaning",
-    "Values",
-    "arcgis_classes",
-    "class_plane",
-    "count_values",
-    "learn_meaning",
-    "mask_size",
-    "names_by_value",
-    "read_values",
-    "values_in",
-]
-
-_VOC = (
+VOC_CLASSES = (
     "background", "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow", "diningtable", "dog",
     "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor",
 )  # fmt: skip
 """Classes of PASCAL VOC, in the order of their values (development kit, section 3.2)."""
+VOC_CODE = MaskCode(tuple(range(len(VOC_CLASSES))), ignored=(NO_CLASS,))
 
 
 def learn_meaning(folder: str, masks: Sequence[str], folders: Sequence[str], *, ignored: int | None = None) -> Meaning:
@@ -162,13 +133,13 @@ class _Reader:
 
         The palette or the folder name must be that of VOC, and both VOC's last class and 255 must occur.
         """
-        numbers = tuple(range(len(_VOC)))
+        numbers = VOC_CODE.values
         in_folder = os.path.basename(os.path.dirname(self._masks[0])).lower() == "segmentationclass"
         has_palette = bool(palette) and all(palette.get(number, color) == color for number, color in _voc_colors())
         values = set(present.values.tolist())
         if not (in_folder or has_palette) or not {numbers[-1], NO_CLASS} <= values <= {*numbers, NO_CLASS}:
             return None
-        return Meaning(_VOC, MaskCode(numbers, ignored=(NO_CLASS,)))
+        return Meaning(VOC_CLASSES, VOC_CODE)
 
     def _in_colors(self, notes: Sequence[Problem]) -> Meaning:
         """Interpret the masks as colors, with gray levels as shades of gray. `notes` are warnings to add."""
@@ -279,7 +250,7 @@ def _voc_colors() -> list[tuple[int, int]]:
     The colors are computed in the same way as in `VOClabelcolormap` of its development kit.
     """
     found = []
-    for index in range(len(_VOC)):
+    for index in range(len(VOC_CLASSES)):
         bands = [0, 0, 0]
         for bit in range(8):
             for band in range(3):

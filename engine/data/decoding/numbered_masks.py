@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from engine.data.decoding.masks import MAX_CLASSES, Values, read_values, values_in
+from engine.data.decoding.mask_values import Values, read_values, values_in
 from engine.data.decoding.reading import read_image
+from engine.data.decoding.unnamed_values import MAX_CLASSES
 from engine.data.splits import spread_evenly
 
 SAMPLED_MASKS = 20

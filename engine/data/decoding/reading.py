@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import csv
 import errno
+import json
 import logging
 import math
 import os
@@ -17,6 +18,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import BytesIO
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -35,6 +37,8 @@ MAX_TEXT_BYTES = 16 << 20
 MAX_TABLE_BYTES = 512 << 20
 """Maximum size in bytes of a text file that describes all images: ten million lines with fifty characters each."""
 
+HEAD_BYTES = 1 << 16
+"""Number of bytes at the beginning of a file that are read to detect its format."""
 HEADERS = 512
 """Number of images in a split that are opened to find out if it is gray. Opening a million would take a minute."""
 
@@ -56,7 +60,7 @@ def read_image(path: str) -> bytes:
     return read_regular(path, MAX_IMAGE_BYTES)
 
 
-_BYTE_ORDER_MARKS = (
+BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF8, "utf-8", "surrogateescape"),
     (codecs.BOM_UTF32_LE, "utf-32-le", "replace"),  # before UTF-16, since its mark begins with that of UTF-16
     (codecs.BOM_UTF32_BE, "utf-32-be", "replace"),
@@ -79,10 +83,40 @@ def decode_text(content: bytes) -> str:
     The byte order mark selects UTF-8, UTF-16 or UTF-32. Text without a mark is decoded as UTF-8. Bytes that are not
     UTF-8 become surrogate escapes.
     """
-    for mark, encoding, errors in _BYTE_ORDER_MARKS:
+    for mark, encoding, errors in BYTE_ORDER_MARKS:
         if content.startswith(mark):
             return content[len(mark) :].decode(encoding, errors)
     return content.decode("utf-8", "surrogateescape")
+
+
+def read_text_lines(path: str | os.PathLike[str], at_most: int = MAX_TEXT_BYTES) -> list[str]:
+    """Return the lines of a text file without surrounding whitespace. Empty lines are left out.
+
+    Raises the same exceptions as `read_text`.
+    """
+    return [line for each in read_text(path, at_most).splitlines() if (line := each.strip())]
+
+
+def read_json(path: str, at_most: int = MAX_TABLE_BYTES) -> Any:
+    """Return the content of a JSON file of at most `at_most` bytes.
+
+    Raises UnusableFile, OSError, and Unfit if it is not valid JSON.
+    """
+    with refuse_unusable(path):
+        text = read_text(path, at_most)
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise Unfit(f"it is not valid JSON ({printable(str(error))[:200]})") from None
+
+
+def read_head(path: str, count: int = HEAD_BYTES) -> bytes:
+    """Return the first `count` bytes of a file, or b"" if it can't be read."""
+    try:
+        with open_regular(path) as stream:
+            return stream.read(count)
+    except (OSError, UnusableFile):
+        return b""
 
 
 def read_xml(path: str) -> ElementTree.Element:
@@ -118,7 +152,7 @@ def _in_encoding_of_expat(content: bytes) -> bytes | str:
     Most XML is only stripped of surrounding whitespace. It is decoded if its encoding is declared wrongly, or is a
     multi-byte encoding other than UTF, because expat doesn't support these.
     """
-    for mark, encoding, _ in _BYTE_ORDER_MARKS:
+    for mark, encoding, _ in BYTE_ORDER_MARKS:
         if content.startswith(mark):
             return _XML_DECLARATION.sub("", content[len(mark) :].decode(encoding).strip(), count=1)
     content = content.strip() if content.lstrip()[:1] == b"<" and b"\0" not in content[:4] else content

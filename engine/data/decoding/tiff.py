@@ -7,7 +7,6 @@ that a value has the same brightness in every file.
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -23,7 +22,7 @@ from PIL import Image, ImageFile
 from engine.data.decoding.deep import Facts, Values, described, facts_of, read_deep
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.limits import Unfit
-from engine.data.decoding.reading import open_image, read_image, read_text, refuse_unusable
+from engine.data.decoding.reading import MAX_TEXT_BYTES, open_image, read_image, read_json, refuse_unusable
 from engine.data.decoding.tiff_pages import is_tiff, read_tiff, tiff_facts
 from engine.data.decoding.transparency import background_of, flattened
 from engine.data.splits import spread_evenly
@@ -340,8 +339,9 @@ def _read_statistics(folder: str, file: str) -> npt.NDArray[np.float64] | None:
         for name, read in ((_DEFINITION, _statistics_of_definition), (_ACCUMULATED, _accumulated_statistics)):
             try:
                 path = os.path.join(parent, name)
+                content = read_json(path, MAX_TEXT_BYTES)
                 with refuse_unusable(path):
-                    statistics = read(json.loads(read_text(path)))
+                    statistics = read(content)
             except UnusableFile:
                 raise
             except (OSError, ValueError, KeyError, TypeError, ZeroDivisionError, OverflowError):

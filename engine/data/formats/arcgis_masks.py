@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 
-from engine.data.decoding.image_files import is_image
-from engine.data.decoding.masks import arcgis_classes
+from engine.data.decoding.class_tables import arcgis_classes
 from engine.data.formats.format import Content, Detection, Format, certain_unless
 from engine.data.formats.shared.class_numbers import number_classes
 from engine.data.formats.shared.instances import InstanceSplit, NumberedMasks
@@ -55,7 +54,7 @@ def _by_class(tree: Tree) -> dict[str, dict[str, str]]:
 
 
 def _stems(tree: Tree, folder: str) -> dict[str, str]:
-    return {os.path.splitext(name)[0]: tree.path(folder, name) for name in tree.files(folder) if is_image(name)}
+    return {os.path.splitext(name)[0]: tree.path(folder, name) for name in tree.images(folder)}
 
 
 FORMAT = Format("arcgis_masks", "ArcGIS RCNN masks", ("instances",), LAYOUT, detect, read)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from xml.etree import ElementTree
 
-from engine.data.decoding.masks import arcgis_classes
+from engine.data.decoding.class_tables import arcgis_classes
 from engine.data.decoding.reading import Unfit, describe_failure, read_xml
 from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shared.image_lookup import ImageLookup

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from engine.contract.problems import Problem
-from engine.data.decoding.image_files import is_image
 from engine.data.formats.format import Content, Detection, Format, certain_unless
 from engine.data.formats.shared.instances import NumberedLabels, Numbering
 from engine.data.formats.shared.mask_sample import sample_masks
@@ -158,7 +157,7 @@ def _paired(tree: Tree, images: str, masks: str, end: str) -> Pairs:
     """
     names = set(tree.files(masks)) if tree.exists(masks) else set()
     pairs = Pairs()
-    for image in filter(is_image, tree.files(images)):
+    for image in tree.images(images):
         mask = os.path.splitext(image)[0].removesuffix(f"_{_IMAGES}") + end
         if mask in names:
             pairs.both.append((tree.path(images, image), tree.path(masks, mask)))

@@ -16,9 +16,8 @@ import msgspec
 
 from engine.contract.problems import Problem
 from engine.data.decoding.outlines import OutlineError, read_outline
-from engine.data.decoding.reading import MAX_PIXELS
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.shared.annotation_files import AnnotationFiles, ImageSplits, NamedImages
+from engine.data.formats.shared.annotation_files import AnnotationReader
 from engine.data.formats.shared.box_units import check_units
 from engine.data.formats.shared.coco_categories import Categories, Category, Key, with_spellings
 from engine.data.formats.shared.json_files import (
@@ -26,11 +25,11 @@ from engine.data.formats.shared.json_files import (
     UNUSABLE,
     EntryFaults,
     Fault,
-    decode_file,
     json_files,
     sample_lists,
     text_windows,
 )
+from engine.data.formats.shared.shape_collection import as_size
 from engine.data.formats.shared.shapes import Edges, Shape, ShapedImage, convert
 from engine.data.formats.tree import Tree
 from engine.data.splits import dataset_error, dataset_warning, first_names, printable
@@ -170,36 +169,32 @@ def _has_place(entry: Any) -> bool:
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Return the annotations from all files. Categories from different files are matched by name."""
-    files = AnnotationFiles.of(detection.source, preferred="instances")
-    problems = files.problems()
-    images: ImageSplits[ShapedImage] = ImageSplits(files.splits)
-    named = NamedImages(tree)
+    files: AnnotationReader[ShapedImage] = AnnotationReader(tree, detection.source, preferred="instances")
+    problems = files.problems
     categories: list[Category] = []
-    used: set[str] = set()
-    used_by_split: dict[str, set[str]] = {}
-    for split, names in files.splits.items():
-        for name in names:
-            content = decode_file(tree.path(name), name, _FILE, problems, REMEDY)
-            if content is None:
-                continue
-            reader = _Reader(name, split, named, kind)
-            reader.read(content)
-            has_new = images.add(split, reader.images, is_annotated=bool(content.annotations))
-            before = used_by_split.setdefault(split, set())
-            if reader.images and reader.used and not has_new and before.isdisjoint(reader.used):
-                message = f"{printable(name)} annotates other classes ({first_names(sorted(reader.used))}) in images of another file."
-                problems.append(dataset_error(message, "Merge the files, or keep only one of them in the folder."))
-            before |= reader.used
-            categories += reader.categories
-            used |= reader.used
-            problems += reader.problems()
-    problems += [*named.problems(), *images.problems()]
+    used: dict[str, set[str]] = {}  # names of the categories that have annotations, by split
+    for split, name in files.files():
+        content = files.decode(name, _FILE, REMEDY)
+        if content is None:
+            continue
+        reader = _Reader(name, split, files, kind)
+        reader.read(content)
+        has_new = files.add(split, reader.images, is_annotated=bool(content.annotations))
+        before = used.setdefault(split, set())
+        if reader.images and reader.used and not has_new and before.isdisjoint(reader.used):
+            message = f"{printable(name)} annotates other classes ({first_names(sorted(reader.used))}) in images of another file."
+            problems.append(dataset_error(message, "Merge the files, or keep only one of them in the folder."))
+        before |= reader.used
+        categories += reader.categories
+        problems += reader.problems()
+    images = files.finish()
     # Roboflow lists the supercategory as a category.
-    above = {str(each.supercategory) for each in categories if each.supercategory != each.name}
-    order = [name for each in categories if (name := str(each.name)) in used or name not in above]
-    images.remove_unannotated(problems)
-    check_units(images.images, problems, anchor="corner")
-    return convert(kind, images.images, problems, list(dict.fromkeys(order)))
+    above = {str(each.supercategory) for each in categories if each.supercategory != each.name} - set().union(
+        *used.values()
+    )
+    order = dict.fromkeys(name for each in categories if (name := str(each.name)) not in above)
+    check_units(images, problems, anchor="corner")
+    return convert(kind, images, problems, list(order))
 
 
 @dataclass
@@ -214,7 +209,7 @@ class _Reader:
 
     name: str
     split: str
-    named: NamedImages
+    files: AnnotationReader[ShapedImage]
     kind: str
     images: list[ShapedImage] = field(default_factory=list)
     categories: list[Category] = field(default_factory=list)
@@ -278,13 +273,13 @@ class _Reader:
                 shared.add(each.id)
                 by_id[each.id] = None
                 continue
-            path = self.named.find(name, self.name, self.split)
+            path = self.files.find(name, self.name, self.split)
             if path is None:
                 by_id[each.id] = None
                 continue
             if path in by_path:
                 self._faults.add(_LISTED_TWICE, place)
-            by_id[each.id] = by_path.setdefault(path, ShapedImage(path, size=_size(each)))
+            by_id[each.id] = by_path.setdefault(path, ShapedImage(path, size=as_size(each.height, each.width)))
         retained = {id(image) for image in by_id.values()}
         self.images = [by_path[path] for path in sorted(by_path) if id(by_path[path]) in retained]
         return with_spellings(by_id)
@@ -378,14 +373,6 @@ def _read_outline(
 
 def _is_empty(content: msgspec.Raw) -> bool:
     return bytes(content) == b"null" or not bytes(content).strip(b"[] \t\r\n")
-
-
-def _size(image: _Image) -> tuple[int, int] | None:
-    try:
-        height, width = int(float(image.height)), int(float(image.width))
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return (height, width) if min(height, width) >= 1 and height * width <= MAX_PIXELS else None
 
 
 FORMAT = Format(

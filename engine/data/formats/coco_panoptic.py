@@ -15,12 +15,12 @@ import msgspec
 
 from engine.contract.problems import Problem
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.shared.annotation_files import AnnotationFiles, ImageSplits, NamedImages
+from engine.data.formats.shared.annotation_files import AnnotationReader
 from engine.data.formats.shared.coco_categories import Categories, Category, Key, with_spellings
 from engine.data.formats.shared.instances import InstanceSplit, PanopticImage, Source
-from engine.data.formats.shared.json_files import MAX_FILES, EntryFaults, decode_file, json_files, sample_lists
+from engine.data.formats.shared.json_files import MAX_FILES, EntryFaults, json_files, sample_lists
 from engine.data.formats.tree import Tree
-from engine.data.splits import count_sentence, dataset_error, dataset_warning, first_names, printable
+from engine.data.splits import dataset_error, first_names, printable, warn_about
 
 REMEDY = "Export the file again in COCO's panoptic format."
 
@@ -83,31 +83,26 @@ def detect(tree: Tree) -> list[Detection]:
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Return the images with the segments of things as objects."""
-    files = AnnotationFiles.of(detection.source)
-    problems = files.problems()
-    named = NamedImages(tree)
-    images: ImageSplits[_Pair] = ImageSplits(files.splits)
+    files: AnnotationReader[_Pair] = AnnotationReader(tree, detection.source)
     things: list[str] = []
     are_read = False
-    for split, names in files.splits.items():
-        for name in names:
-            content = decode_file(tree.path(name), name, _FILE, problems, REMEDY)
-            if content is not None:
-                reader = _Reader(tree, name, split, named)
-                reader.read(content)
-                problems += reader.problems()
-                if images.add(split, reader.images):
-                    things += [str(each.name) for each in reader.categories if _is_thing(each)]
-                    are_read = True
-    problems += [*named.problems(), *images.problems()]
+    for split, name in files.files():
+        content = files.decode(name, _FILE, REMEDY)
+        if content is not None:
+            reader = _Reader(name, split, files)
+            reader.read(content)
+            files.problems += reader.problems()
+            if files.add(split, reader.images):
+                things += [str(each.name) for each in reader.categories if _is_thing(each)]
+                are_read = True
+    images = files.finish()
     numbers = {name: number for number, name in enumerate(dict.fromkeys(things))}
     if are_read and not numbers:
         message = f"{first_names(detection.source)} have no categories of things, only of stuff."
-        problems.append(
-            dataset_error(message, "Choose a folder with outlined objects, or set isthing to 1 for countable classes.")
-        )
-    splits = {split: _with_numbers(pairs, numbers) for split, pairs in images.images.items()}
-    return Content(tuple(map(printable, numbers)), splits, problems)
+        remedy = "Choose a folder with outlined objects, or set isthing to 1 for countable classes."
+        files.problems.append(dataset_error(message, remedy))
+    splits = {split: _with_numbers(pairs, numbers) for split, pairs in images.items()}
+    return Content(tuple(map(printable, numbers)), splits, files.problems)
 
 
 def _with_numbers(pairs: Sequence[_Pair], numbers: Mapping[str, int]) -> InstanceSplit:
@@ -126,10 +121,9 @@ class _Reader:
         categories: All categories in the file, in the order of their ids.
     """
 
-    tree: Tree
     name: str
     split: str
-    named: NamedImages
+    files: AnnotationReader[_Pair]
     images: list[_Pair] = field(default_factory=list)
     categories: list[Category] = field(default_factory=list)
 
@@ -148,9 +142,9 @@ class _Reader:
         folders = self._mask_folders()
         for place, each in self._faults.decode_each(_ANNOTATION, content.annotations, "annotations"):
             name = images.get(each.image_id) if each.image_id is not None else None
-            path = self.named.find(name or os.path.splitext(each.file_name)[0], self.name, self.split)
+            path = self.files.find(name or os.path.splitext(each.file_name)[0], self.name, self.split)
             base = os.path.basename(each.file_name)
-            mask = next(filter(os.path.isfile, (self.tree.path(one, base) for one in folders)), None)
+            mask = next(filter(os.path.isfile, (self.files.tree.path(one, base) for one in folders)), None)
             if path is not None and mask is None:
                 self._maskless.append(each.file_name)
             elif path is not None and mask is not None:
@@ -168,16 +162,10 @@ class _Reader:
 
     def problems(self) -> list[Problem]:
         """Return the problems found in the file."""
-        found = list(self._faults.problems())
-        if self._maskless:
-            stem = os.path.splitext(os.path.basename(self.name))[0]
-            message = f"{count_sentence(self._maskless, 'image')} without the PNG of its segments: {first_names(self._maskless)}."
-            found.append(
-                dataset_warning(
-                    message, f"Such images are left out; put the PNGs into a folder named {printable(stem)}."
-                )
-            )
-        return found
+        stem = os.path.splitext(os.path.basename(self.name))[0]
+        remedy = f"Such images are left out; put the PNGs into a folder named {printable(stem)}."
+        without = warn_about(self._maskless, "image", "without the PNG of its segments:", remedy)
+        return [*self._faults.problems(), *without]
 
     def _mask_folders(self) -> list[str]:
         """Return the folders that may contain the PNGs of segments, most likely first."""
@@ -185,9 +173,10 @@ class _Reader:
         stem = os.path.splitext(base)[0]
         parents = dict.fromkeys((near, os.path.dirname(near), ""))
         exact = [os.path.join(parent, stem) for parent in parents]
-        others = [folder for folder in self.tree.walk(depth=2) if "panoptic" in os.path.basename(folder).lower()]
+        tree = self.files.tree
+        others = [folder for folder in tree.walk(depth=2) if "panoptic" in os.path.basename(folder).lower()]
         fitting = [folder for folder in others if not self.split or self.split in folder.lower()]
-        return [folder for folder in (*exact, *fitting, near) if self.tree.exists(folder)]
+        return [folder for folder in (*exact, *fitting, near) if tree.exists(folder)]
 
 
 def _is_thing(category: Category) -> bool:

@@ -10,17 +10,9 @@ from typing import Any
 import msgspec
 
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.shared.annotation_files import AnnotationFiles, ImageSplits, NamedImages
+from engine.data.formats.shared.annotation_files import AnnotationReader
 from engine.data.formats.shared.box_units import check_units
-from engine.data.formats.shared.json_files import (
-    MAX_FILES,
-    EntryFaults,
-    Fault,
-    decode_file,
-    head,
-    items_from,
-    json_files,
-)
+from engine.data.formats.shared.json_files import MAX_FILES, EntryFaults, Fault, head, items_from, json_files
 from engine.data.formats.shared.shapes import Shape, ShapedImage, box_shape, convert
 from engine.data.formats.tree import Tree
 from engine.data.splits import first_names
@@ -69,30 +61,23 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
     Several entries for one image are merged.
     """
-    files = AnnotationFiles.of(detection.source)
-    problems = files.problems()
-    images: ImageSplits[ShapedImage] = ImageSplits(files.splits)
-    named = NamedImages(tree)
-    for split, names in files.splits.items():
-        for name in names:
-            entries = decode_file(tree.path(name), name, _DECODER, problems, REMEDY)
-            faults = EntryFaults(name)
-            found: dict[str, ShapedImage] = {}
-            for place, entry in faults.decode_each(_ENTRY, entries or (), ""):
-                file = _first(entry, _NAMES)
-                if not isinstance(file, str):
-                    faults.add(_NAMELESS, place)
-                    continue
-                path = named.find(file, name, split)
-                if path is None:
-                    continue
+    files: AnnotationReader[ShapedImage] = AnnotationReader(tree, detection.source)
+    for split, name in files.files():
+        faults = EntryFaults(name)
+        found: dict[str, ShapedImage] = {}
+        entries = files.decode(name, _DECODER, REMEDY)
+        for place, entry in faults.decode_each(_ENTRY, entries or (), ""):
+            file = _first(entry, _NAMES)
+            if not isinstance(file, str):
+                faults.add(_NAMELESS, place)
+            elif (path := files.find(file, name, split)) is not None:
                 image = found.setdefault(path, ShapedImage(path))
                 image.shapes += _shapes(_first(entry, _LISTS), place, faults)
-            images.add(split, [found[path] for path in sorted(found)])
-            problems += faults.problems()
-    problems += [*named.problems(), *images.problems()]
-    check_units(images.images, problems, anchor="center")
-    return convert(kind, images.images, problems)
+        files.add(split, [found[path] for path in sorted(found)])
+        files.problems += faults.problems()
+    images = files.finish()
+    check_units(images, files.problems, anchor="center")
+    return convert(kind, images, files.problems)
 
 
 def _shapes(annotations: Any, place: str, faults: EntryFaults) -> list[Shape]:

@@ -10,25 +10,17 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from engine.contract.problems import Problem
-from engine.data.decoding.image_files import is_image
-from engine.data.decoding.reading import MAX_PIXELS, finite
+from engine.data.decoding.reading import finite
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.shared.boxes import Box, BoxedImage, upright_size
-from engine.data.formats.shared.class_numbers import MAX_NAMES_BYTES, find_names
-from engine.data.formats.shared.image_lookup import ImageLookup
+from engine.data.formats.shared.boxes import upright_size
+from engine.data.formats.shared.class_numbers import MAX_NAMES_BYTES, name_numbers
 from engine.data.formats.shared.label_columns import LABEL_COLUMNS, file_column, split_column_named, split_in_cell
-from engine.data.formats.shared.tables import (
-    YES,
-    Table,
-    cut_off,
-    describe,
-    find_tables,
-    images_in_no_table,
-    open_table,
-    without_fraction,
-)
+from engine.data.formats.shared.shape_collection import as_size
+from engine.data.formats.shared.shapes import Shape, ShapedImage, convert, rename_classes
+from engine.data.formats.shared.table_images import TableFile, TableImages
+from engine.data.formats.shared.tables import YES, Table, cut_off, describe, find_tables, open_table, without_fraction
 from engine.data.formats.tree import Tree, split_of_table
-from engine.data.splits import dataset_error, dataset_warning, first_names, printable, warn_about
+from engine.data.splits import dataset_error, dataset_warning, first_names, warn_about
 from engine.system.regular_files import UnusableFile
 
 LAYOUT = (
@@ -84,24 +76,15 @@ class Columns:
     split: int | None = None
 
 
-@dataclass(frozen=True)
-class _File:
-    folder: str
-    split: str
-    path: str
-
-
 class _BoxTable(NamedTuple):
-    file: _File
-    table: Table
+    file: TableFile
     columns: Columns
 
 
-@dataclass(frozen=True)
-class _Source:
-    files: tuple[_File, ...]
+class _Source(NamedTuple):
+    files: tuple[TableFile, ...]
     form: str
-    unused: tuple[str, ...] = ()
+    unused: tuple[str, ...]
 
 
 # Detection
@@ -110,30 +93,29 @@ class _Source:
 def _detect(tree: Tree) -> list[Detection]:
     """Detect tables of boxes. Returns one detection for each possible order of the four numbers."""
     found: list[_BoxTable] = []
-    lookup = ImageLookup(tree)
+    images = TableImages(tree)
     best_share = 0.0  # largest fraction of a table's images that exist
     for folder, name in find_tables(tree, ENDINGS):
         table = open_table(tree.path(folder, name), head=True)
         columns = None if table is None else box_columns(table)
         if table is None or columns is None:
             continue
-        file = _File(folder, split_of_table(folder, name), table.path)
+        file = TableFile(folder, split_of_table(folder, name), table)
         rows = list(itertools.islice(table.rows(), _PEEKED_ROWS))
-        named = {row[columns.file] for row in rows[:: max(len(rows) // 20, 1)]}
-        present = [each for each in named if lookup.find(each, folder, split=file.split, ending=is_image(each))]
-        if present and any(numbers(table, columns, row) for row in rows):
-            best_share = max(best_share, len(present) / len(named))
-            found.append(_BoxTable(file, table, columns))
+        share = images.share_found(file, {row[columns.file] for row in rows[:: max(len(rows) // 20, 1)]})
+        if share and any(numbers(table, columns, row) for row in rows):
+            best_share = max(best_share, share)
+            found.append(_BoxTable(file, columns))
     if not found:
         return []
     with_split = [each for each in found if each.file.split]
-    used = with_split or [each for each in found if each.table.plain == found[0].table.plain]
-    unused = tuple(each.file.path for each in found if each not in used)
+    used = with_split or [each for each in found if each.file.table.plain == found[0].file.table.plain]
+    unused = tuple(each.file.table.path for each in found if each not in used)
     files = tuple(each.file for each in used)
-    evidence = (f"{' and '.join(describe(each.table, tree) for each in used[:3])} with boxes",)
+    evidence = (f"{' and '.join(describe(each.table, tree) for each in files[:3])} with boxes",)
     against = () if best_share >= 0.5 else ("most of the images are not in the folder",)
     confidence = Confidence.CERTAIN if best_share >= 0.5 else Confidence.WEAK
-    forms = _forms(used, lookup)
+    forms = _forms(used, images)
     return [
         Detection(
             ("boxes",), confidence, evidence, against,
@@ -205,7 +187,7 @@ def _without_head(table: Table) -> Columns | None:
     return Columns(0, (1, 2, 3, 4), "xyxy", (5,))
 
 
-def _forms(used: Sequence[_BoxTable], lookup: ImageLookup) -> list[str]:
+def _forms(used: Sequence[_BoxTable], images: TableImages) -> list[str]:
     """Return the possible orders of the four numbers in boxes (see `Columns.form`).
 
     If the columns don't determine the order, it must fit the boxes in the first rows and the sizes of their images.
@@ -215,14 +197,14 @@ def _forms(used: Sequence[_BoxTable], lookup: ImageLookup) -> list[str]:
         return [columns.form]
     measured: dict[str, tuple[int, int] | None] = {}
     pairs: list[tuple[Sequence[float], tuple[int, int] | None]] = []
-    for file, table, each in used:
-        for row in itertools.islice(table.rows(), _PEEKED_ROWS):
+    for file, each in used:
+        for row in itertools.islice(file.table.rows(), _PEEKED_ROWS):
             size = _size(row, each)
             name = row[each.file]
             if size is None and len(measured) < _MEASURED:
-                path = lookup.find(name, file.folder, split=file.split, ending=is_image(name))
+                path = images.find(file, name)
                 measured.setdefault(name, upright_size(path) if path else None)
-            pairs += [(box, size or measured.get(name)) for box in numbers(table, each, row) or ()]
+            pairs += [(box, size or measured.get(name)) for box in numbers(file.table, each, row) or ()]
     return fitting_forms(pairs)
 
 
@@ -269,10 +251,7 @@ def numbers(table: Table, columns: Columns, row: Sequence[str]) -> list[tuple[fl
 
 def _size(row: Sequence[str], columns: Columns) -> tuple[int, int] | None:
     """Return the height and width of the image that a row states, or None if it doesn't."""
-    if columns.size is None:
-        return None
-    width, height = (finite(row[column]) or 0 for column in columns.size)
-    return (int(height), int(width)) if 1 <= min(width, height) <= max(width, height) <= MAX_PIXELS else None
+    return None if columns.size is None else as_size(*(row[column] for column in reversed(columns.size)))
 
 
 @dataclass
@@ -280,24 +259,14 @@ class _Reading:
     """Result of reading tables of boxes.
 
     Attributes:
-        lookup: Search for images.
+        search: Search for images, and collector of those that were not found.
         images: Images with boxes by split and path.
-        names: Number of each class, keyed by its name.
-        missing: Names of images that were not found.
-        paths: Paths of the images, keyed by their names in the tables.
         faults: Rows that can't be read.
-        largest: Largest coordinate of all boxes.
-        is_fractional: True if any coordinate is not an integer.
     """
 
-    lookup: ImageLookup
-    images: dict[str, dict[str, BoxedImage]] = field(default_factory=dict)
-    names: dict[str, int] = field(default_factory=dict)
-    missing: list[str] = field(default_factory=list)
-    paths: dict[str, str] = field(default_factory=dict)
+    search: TableImages
+    images: dict[str, dict[str, ShapedImage]] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
-    largest: float = 0.0
-    is_fractional: bool = False
 
 
 def _read(tree: Tree, detection: Detection, kind: str) -> Content:
@@ -306,51 +275,51 @@ def _read(tree: Tree, detection: Detection, kind: str) -> Content:
     Unreadable tables are left out, and so is the last image of a truncated table.
     """
     source: _Source = detection.source
-    reading = _Reading(ImageLookup(tree))
+    reading = _Reading(TableImages(tree))
     problems: list[Problem] = []
     if source.unused:
         problems.append(dataset_warning(f"These tables of boxes are not used: {first_names(source.unused)}."))
     for file in source.files:
         try:
-            table = open_table(file.path)
+            table = open_table(file.table.path)
         except (OSError, UnusableFile) as error:
             reason = error.words if isinstance(error, UnusableFile) else "can't be read"
-            problems.append(dataset_error(f"{printable(tree.within(file.path))} {reason}.", "Repair it, or remove it."))
+            problems.append(dataset_error(f"{describe(file.table, tree)} {reason}.", "Repair it, or remove it."))
             continue
         columns = None if table is None else box_columns(table)
         if table is not None and columns is not None:
             if table.open_end and columns.box[-1] == len(table.head) - 1:  # the last number may be truncated
                 table = replace(table, text=table.text[: table.text.rfind("\n") + 1], cut=",".join(table.open_end))
             problems += cut_off(tree, [table])
-            _read_table(table, columns, source.form, file, reading)
-            if table.cut:
-                _leave_out_last(table, columns, reading)
-    problems += _problems(tree, reading)
-    marked = [image for images in reading.images.values() for image in images.values()]
-    if reading.is_fractional and reading.largest <= 1.01:
-        for image in marked:
+            last = _read_table(replace(file, table=table), columns, source.form, reading)
+            for images in reading.images.values() if table.cut else ():
+                images.pop(last, None)  # some of its boxes may be missing
+    splits = {split: list(images.values()) for split, images in reading.images.items()}
+    problems += _problems(reading)
+    every = [image for images in splits.values() for image in images]
+    edges = [edge for image in every for shape in image.shapes for edge in shape.box]
+    if any(edge % 1 for edge in edges) and max(edges) <= 1.01:
+        for image in every:
             image.fractions = True
     folders = list(dict.fromkeys([*(file.folder for file in source.files), "", *tree.folders()]))
-    classes = _in_order(list(reading.names), tree, folders, marked)
-    return Content(classes, {split: list(images.values()) for split, images in reading.images.items()}, problems)
+    return convert("boxes", splits, problems, _name_classes(every, tree, folders))
 
 
-def _read_table(table: Table, columns: Columns, form: str, file: _File, reading: _Reading) -> None:
-    """Add the boxes in a table to `reading`. `form` is the order of the numbers if the table does not determine it."""
+def _read_table(file: TableFile, columns: Columns, form: str, reading: _Reading) -> str:
+    """Add the boxes in a table to `reading`, and return the path of the image in the last row.
+
+    `form` is the order of the numbers if the table does not determine it.
+    """
+    table, last = file.table, ""
     form = form if columns.form == "list" else columns.form
     class_column = _class_column(table, columns)
     split_name = "" if columns.split is None else table.plain[columns.split]
     for line, row in enumerate(table.rows(), 1 if table.headless else 2):
-        name = row[columns.file]
-        split = file.split if columns.split is None else split_in_cell(split_name, row[columns.split]) or file.split
-        path = reading.lookup.find(name, file.folder, split=split, ending=is_image(name))
-        if path is None and split != file.split:  # the images of all splits may be in a folder called train
-            path = reading.lookup.find(name, file.folder, ending=is_image(name))
-        if path is None:
-            reading.missing.append(name)
+        of_row = "" if columns.split is None else split_in_cell(split_name, row[columns.split])
+        last = reading.search.find(file, row[columns.file], of_row) or ""
+        if not last:
             continue
-        reading.paths[name] = path
-        image = reading.images.setdefault(split, {}).setdefault(path, BoxedImage(path))
+        image = reading.images.setdefault(of_row or file.split, {}).setdefault(last, ShapedImage(last))
         image.size = image.size or _size(row, columns)
         boxes = numbers(table, columns, row)
         label = _NAMELESS if class_column is None else without_fraction(row[class_column])
@@ -358,22 +327,8 @@ def _read_table(table: Table, columns: Columns, form: str, file: _File, reading:
             reading.faults.append(f"{os.path.basename(table.path)}, row {line}")
             continue
         is_ignored = columns.ignored is not None and without_fraction(row[columns.ignored].lower()) in YES
-        for box in boxes:
-            edges = edges_of(box, form)
-            reading.largest = max(reading.largest, *edges)
-            reading.is_fractional |= any(value % 1 for value in edges)
-            number = reading.names.setdefault(label, len(reading.names))
-            image.boxes.append(Box(*edges, number, is_ignored))
-
-
-def _leave_out_last(table: Table, columns: Columns, reading: _Reading) -> None:
-    """Remove the last image of a truncated table from `reading`, since some of its boxes may be missing."""
-    name = ""
-    for row in table.rows():
-        name = row[columns.file]
-    for images in reading.images.values():
-        for path in [path for path in images if path == reading.paths.get(name)]:
-            del images[path]
+        image.shapes += [Shape(label, edges_of(box, form), ignored=is_ignored) for box in boxes]
+    return last
 
 
 def edges_of(box: Sequence[float], form: str) -> tuple[float, float, float, float]:
@@ -396,27 +351,20 @@ def _class_column(table: Table, columns: Columns) -> int | None:
     return next(iter([*worded, *columns.classes]), None)
 
 
-def _in_order(names: list[str], tree: Tree, folders: Sequence[str], images: Sequence[BoxedImage]) -> tuple[str, ...]:
-    """Renumber the classes of all boxes in their final order, and return the class names in this order.
+def _name_classes(images: Sequence[ShapedImage], tree: Tree, folders: Sequence[str]) -> list[str]:
+    """Rename the classes of all boxes, and return the class names in their order.
 
-    `names` are the classes in the tables. If a table in `folders` lists names or numbers for them, these are used.
+    If a table in `folders` lists names or numbers for the classes, these are used.
     """
-    titles = {name: name for name in names}
-    if names and all(name.isascii() and name.isdigit() for name in names):
-        order = sorted(names, key=int)
-        found = find_names(tree, folders, [int(name) for name in names])
-        titles = {name: found.get(int(name), name) for name in names}
-    else:
+    names = list(dict.fromkeys(shape.name for image in images for shape in image.shapes))
+    titles = name_numbers(tree, folders, names)
+    if titles is None:
         known = _listed_names(tree, folders, names)
         if known and all(re.fullmatch(r"\d+", value) for value in known.values()):
-            order = sorted(names, key=lambda name: int(known[name]))
-        else:
-            titles = {name: known.get(name, name) for name in names}
-            order = sorted(names, key=lambda name: titles[name])
-    numbers_of = {names.index(name): number for number, name in enumerate(order)}
-    for image in images:
-        image.boxes = [box._replace(label=numbers_of[box.label]) for box in image.boxes]
-    return tuple(printable(titles[name]) for name in order)
+            return sorted(names, key=lambda name: int(known[name]))
+        titles = {name: known[name] for name in sorted(known, key=known.__getitem__) if name in names}
+    rename_classes(images, titles)
+    return list(titles.values())
 
 
 def _listed_names(tree: Tree, folders: Sequence[str], names: Sequence[str]) -> Mapping[str, str]:
@@ -438,20 +386,14 @@ def _listed_names(tree: Tree, folders: Sequence[str], names: Sequence[str]) -> M
     return {}
 
 
-def _problems(tree: Tree, reading: _Reading) -> Iterator[Problem]:
+def _problems(reading: _Reading) -> Iterator[Problem]:
     """Yield problems with missing images and unusable boxes in the tables, and with images that no table names."""
-    ambiguous = sorted(set(reading.lookup.ambiguous))
-    missing = list(dict.fromkeys(name for name in reading.missing if name not in ambiguous))
-    remedy = "Such names are left out; write the path from the table to each image into it."
-    yield from warn_about(ambiguous, "name", "in a table that may mean several images:", remedy)
-    yield from warn_about(missing, "image", "that a table names can't be found:", "Such images are left out.")
+    used = set().union(*reading.images.values())
+    remedy = "Such images are left out; add a row with an empty box for each image without objects."
+    yield from reading.search.problems(used, (), remedy)
     remedy = "Such boxes are left out; correct these rows of the table."
     yield from warn_about(reading.faults, "box", "without four numbers and a class:", remedy)
-    named = any(reading.images.values())
-    alone = images_in_no_table(tree, set(reading.paths.values())) if named and not ambiguous else []
-    remedy = "Such images are left out; add a row with an empty box for each image without objects."
-    yield from warn_about(alone, "image", "that no table names:", remedy)
-    if not named:
+    if not used:
         yield dataset_error("No image that the tables of boxes name is in the folder.", LAYOUT)
 
 

@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 from engine.data.decoding.reading import MAX_TABLE_BYTES, Unfit, describe_failure, refuse_unusable
 from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shared.bitmaps import from_runs, patch_shape
-from engine.data.formats.shared.json_files import files_ending, find_words, likely_first
+from engine.data.formats.shared.json_files import find_words, likely_first
 from engine.data.formats.shared.shape_collection import ShapeCollection, as_number, as_points, as_size, detected_kinds
 from engine.data.formats.shared.shapes import (
     Shape,
@@ -27,7 +27,8 @@ from engine.data.formats.shared.shapes import (
 )
 from engine.data.formats.tree import Tree, split_named, split_of_path
 from engine.data.memory_limit import allow_for_text
-from engine.data.splits import dataset_error, format_count, printable
+from engine.data.splits import dataset_error, printable
+from engine.system.format import counted
 from engine.system.regular_files import UnusableFile, open_regular
 
 _HEAD_BYTES = 1 << 16
@@ -78,7 +79,7 @@ def detect(tree: Tree) -> list[Detection]:
         has_boxes=b"<box" in words,
         max_tags=max(max_tags, 1) if b"<tag" in words else 0,
     )
-    evidence = f"{format_count(of_images, 'XML file')} of CVAT for images"
+    evidence = f"{counted(len(of_images), 'XML file')} of CVAT for images"
     return [Detection(tuple(kinds or ["boxes"]), Confidence.CERTAIN if kinds else Confidence.WEAK, (evidence,))]
 
 
@@ -121,7 +122,7 @@ def _files(tree: Tree, *, sample_others: bool = False) -> list[str]:
 
     If `sample_others` is True, only a sample of the files with other names is examined.
     """
-    paths = files_ending(tree, ".xml")
+    paths = list(tree.find(".xml"))
     named = [path for path in paths if os.path.basename(path).lower().startswith("annotations")]
     others = [path for path in paths if not os.path.basename(path).lower().startswith("annotations")]
     return [

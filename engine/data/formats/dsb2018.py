@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 
-from engine.data.decoding.image_files import is_image
 from engine.data.formats.format import Content, Detection, Format, certain_unless
 from engine.data.formats.shared.instances import InstanceSplit, NumberedMasks
 from engine.data.formats.shared.mask_sample import sample_masks
@@ -52,7 +51,7 @@ def _holds_images(tree: Tree, parent: str) -> bool:
 
 
 def _is_one(tree: Tree, folder: str) -> bool:
-    return len(list(filter(is_image, tree.files(os.path.join(folder, "images"))))) == 1
+    return len(tree.images(os.path.join(folder, "images"))) == 1
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
@@ -80,13 +79,13 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 def _image(tree: Tree, folder: str) -> str | None:
     inner = os.path.join(folder, "images")
-    names = list(filter(is_image, tree.files(inner))) if tree.exists(inner) else []
+    names = tree.images(inner) if tree.exists(inner) else []
     return tree.path(inner, names[0]) if len(names) == 1 else None
 
 
 def _masks(tree: Tree, folder: str) -> list[str]:
     inner = os.path.join(folder, "masks")
-    return [tree.path(inner, name) for name in tree.files(inner) if is_image(name)] if tree.exists(inner) else []
+    return [tree.path(inner, name) for name in tree.images(inner)] if tree.exists(inner) else []
 
 
 FORMAT = Format("dsb2018", "Data Science Bowl 2018", ("instances",), LAYOUT, detect, read)

@@ -7,11 +7,9 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
-from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from engine.contract.problems import Problem
 from engine.data.decoding.reading import MAX_IMAGE_BYTES, MAX_TABLE_BYTES, read_text, refuse_unusable
@@ -20,15 +18,16 @@ from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.labels_table import read
 from engine.data.formats.shared import parquet
 from engine.data.formats.shared.boxes import upright_size
+from engine.data.formats.shared.class_numbers import name_numbers
 from engine.data.formats.shared.image_lookup import ImageLookup
 from engine.data.formats.shared.label_columns import LABEL_COLUMNS
 from engine.data.formats.shared.label_detection import detect_in
 from engine.data.formats.shared.shapes import Shape, ShapedImage, box_shape, convert
 from engine.data.formats.shared.tables import is_metadata, plain
-from engine.data.formats.shared.unpacking import file_name, unpacked
+from engine.data.formats.shared.unpacking import unpack_images
 from engine.data.formats.tree import Tree, split_of_table, suffix
 from engine.data.splits import printable, warn_about
-from engine.system.files import MAX_RESULT_BYTES, read_file
+from engine.system.format import counted
 from engine.system.plugins import install_command
 from engine.system.regular_files import UnusableFile
 
@@ -40,7 +39,6 @@ _BOXES = ("bbox", "bboxes", "boxes", "box")
 _BOX_CLASSES = ("category", "categories", "label", "labels", "class", "classes", "category_id")
 _OBJECTS = ("objects", "annotations", "faces", "instances")
 _SAMPLED = 200
-_INDEX = "index.json"
 
 
 @dataclass(frozen=True)
@@ -99,16 +97,9 @@ def _files(tree: Tree) -> tuple[list[tuple[str, str]], list[str]]:
 
     All paths are relative to the dataset folder.
     """
-    metadata: list[tuple[str, str]] = []
-    shards: list[str] = []
-    for folder in tree.walk(depth=2):
-        if tree.has((".csv", ".jsonl", ".parquet"), folder):
-            for name in tree.files(folder, (".csv", ".jsonl", ".parquet")):
-                if is_metadata(tree, folder, name):
-                    metadata.append((folder, name))
-                elif suffix(name) == ".parquet":
-                    shards.append(os.path.join(folder, name))
-    return metadata, shards
+    found = [os.path.split(path) for path in tree.find((".csv", ".jsonl", ".parquet"), depth=2)]
+    metadata = [file for file in found if is_metadata(tree, *file)]
+    return metadata, [os.path.join(*file) for file in found if file not in metadata and suffix(file[1]) == ".parquet"]
 
 
 # Parquet files with images
@@ -125,8 +116,7 @@ def _of_shards(tree: Tree, shards: Sequence[str], variant: str) -> Iterator[Dete
     images = images or [name for name, kind in types.items() if kind in ("binary", "large_binary")]
     if len(images) != 1:
         return
-    files = "1 Parquet file" if len(paths) == 1 else f"{len(paths):,} Parquet files"
-    evidence = f"{files} with images, such as {printable(shards[0])}"
+    evidence = f"{counted(len(paths), 'Parquet file')} with images, such as {printable(shards[0])}"
     boxes = next((name for name in _OBJECTS if name in types and "bbox" in types[name]), None)
     if boxes is not None:
         forms = _forms(row.get(boxes) for row in _first_rows(parquet.rows(paths[0], [boxes])))
@@ -175,26 +165,24 @@ def _class_names(feature: Any) -> list[str] | None:
 
 def _read_shards(tree: Tree, source: _Shards, kind: str) -> Content:
     """Unpack the images in Parquet files, and return them with their annotations."""
-    folder = unpacked(source.files, lambda target: _unpack(source, target))
-    images = msgspec.json.decode(read_file(folder / _INDEX, MAX_RESULT_BYTES), type=list[list[str]])
     names = _names(tree, source)
     splits: dict[str, list[ShapedImage]] = {}
     without: list[str] = []
     faults: list[str] = []
-    for path, files in zip(source.files, images, strict=True):
+    for path, images in zip(source.files, unpack_images(source.files, partial(_images, source)), strict=True):
         split = split_of_table(tree.within(os.path.dirname(path)), os.path.basename(path))
-        for number, (name, row) in enumerate(zip(files, parquet.rows(path, [source.label]), strict=True)):
-            if not name:
-                without.append(f"{os.path.basename(path)}, row {number + 1}")
+        rows = parquet.rows(path, [source.label])
+        for number, ((image_path, _), row) in enumerate(zip(images, rows, strict=True), 1):
+            if not image_path:
+                without.append(f"{os.path.basename(path)}, row {number}")
                 continue
-            image = ShapedImage(str(folder / name))
+            image = ShapedImage(image_path)
             if kind == "boxes":
-                image.shapes = _shapes(row[source.label], names, source.form, f"{path}, row {number + 1}", faults)
+                image.shapes = _shapes(row[source.label], names, source.form, f"{path}, row {number}", faults)
             else:
                 image.tags = _tags(row[source.label], names)
             splits.setdefault(split, []).append(image)
-    problems = _row_problems(without, faults)
-    return convert(kind, splits, problems, names or _numbers(splits))
+    return convert(kind, splits, _row_problems(without, faults), names or _numbers(tree, splits))
 
 
 def _row_problems(without: Sequence[str], faults: Sequence[str]) -> list[Problem]:
@@ -205,26 +193,12 @@ def _row_problems(without: Sequence[str], faults: Sequence[str]) -> list[Problem
     return problems
 
 
-def _unpack(source: _Shards, folder: Path) -> None:
-    """Write the images in Parquet files to `folder`, with an index of their names.
-
-    Rows without an image have the name "" in the index.
-    """
-    index: list[list[str]] = []
-    for number, path in enumerate(source.files):
-        (folder / f"{number:05d}").mkdir()
-        names: list[str] = []
-        used: set[str] = set()
-        for row, values in enumerate(parquet.rows(path, [source.image])):
-            image = values[source.image]
-            content, name = (image.get("bytes"), image.get("path") or "") if isinstance(image, dict) else (image, "")
-            if not isinstance(content, bytes) or not 0 < len(content) <= MAX_IMAGE_BYTES:
-                names.append("")
-                continue
-            names.append(f"{number:05d}/{file_name(name, content, row, used)}")
-            (folder / names[-1]).write_bytes(content)
-        index.append(names)
-    (folder / _INDEX).write_bytes(msgspec.json.encode(index))
+def _images(source: _Shards, path: str) -> Iterator[tuple[str, bytes, list[str]]]:
+    """Yield the name and the content of the image in each row of a Parquet file."""
+    for row in parquet.rows(path, [source.image]):
+        image = row[source.image]
+        content, name = (image.get("bytes"), image.get("path") or "") if isinstance(image, dict) else (image, "")
+        yield name, content if isinstance(content, bytes) and len(content) <= MAX_IMAGE_BYTES else b"", []
 
 
 def _names(tree: Tree, source: _Shards) -> list[str]:
@@ -290,11 +264,12 @@ def _name(value: Any, names: Sequence[str]) -> str:
     return str(int(value)) if isinstance(value, bool) else str(value).strip()
 
 
-def _numbers(splits: Mapping[str, Sequence[ShapedImage]]) -> list[str] | None:
+def _numbers(tree: Tree, splits: Mapping[str, Sequence[ShapedImage]]) -> list[str] | None:
     """Return the names of all classes, sorted by value, if all of them are numbers, otherwise None."""
-    found = {tag for images in splits.values() for image in images for tag in image.tags}
-    found |= {shape.name for images in splits.values() for image in images for shape in image.shapes}
-    return sorted(found, key=int) if found and all(each.isascii() and each.isdigit() for each in found) else None
+    images = [image for split in splits.values() for image in split]
+    found = {name for image in images for name in (*image.tags, *(shape.name for shape in image.shapes))}
+    titles = name_numbers(tree, (), found)
+    return None if titles is None else list(titles)
 
 
 # Boxes
@@ -378,7 +353,7 @@ def _read_metadata(tree: Tree, source: _Metadata) -> Content:
             splits.setdefault(split, []).append(ShapedImage(path, shapes))
     problems = _row_problems((), faults)
     problems += warn_about(missing, "image", "that a metadata file names can't be found:", "Such images are left out.")
-    return convert("boxes", splits, problems, names or _numbers(splits))
+    return convert("boxes", splits, problems, names or _numbers(tree, splits))
 
 
 def _records(path: str) -> Iterator[Mapping[str, Any]]:

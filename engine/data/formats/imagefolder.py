@@ -20,6 +20,7 @@ from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shared.class_evidence import annotation_folder, evidence_against, some
 from engine.data.formats.tree import Tree, split_named
 from engine.data.splits import (
+    LAYOUT,
     FileSplit,
     count_sentence,
     dataset_error,
@@ -28,9 +29,6 @@ from engine.data.splits import (
     printable,
     warn_about,
 )
-
-LAYOUT = "Choose a folder with one folder of images per class, or with train and val folders divided in the same way."
-
 
 _NESTED = 6
 """Maximum depth of nested folders, each with only one folder in it, that are searched to give advice."""
@@ -130,7 +128,7 @@ def _unused(tree: Tree, roots: Sequence[str]) -> list[Problem]:
     """Return warnings about images outside the class folders. `roots` are the folders that contain class folders."""
     problems = []
     for root in roots:
-        alone = [name for name in tree.files(root) if is_image(name)]
+        alone = tree.images(root)
         if alone:
             where = printable(root or tree.root)
             message = (
@@ -184,9 +182,7 @@ def _within_itself(tree: Tree, folder: str) -> str:
 
 
 def _has_images(tree: Tree, folder: str) -> bool:
-    if not tree.exists(folder):
-        return False
-    return any(is_image(name) for each in tree.walk(folder) for name in tree.files(each))
+    return tree.exists(folder) and any(map(tree.has_images, tree.walk(folder)))
 
 
 def _list_class(tree: Tree, folder: str) -> _Class:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import NamedTuple
 
 from engine.contract.problems import Problem
 from engine.data.decoding.image_files import is_image
-from engine.data.decoding.reading import MAX_TABLE_BYTES, Unfit, read_number, read_text, refuse_unusable
+from engine.data.decoding.reading import MAX_TABLE_BYTES, Unfit, read_number, read_text_lines
 from engine.data.formats.format import Content, Detection, Format
 from engine.data.formats.shared.boxes import ANY_CLASS, Box, BoxedImage
 from engine.data.formats.shared.class_numbers import number_classes
@@ -31,7 +30,7 @@ from engine.data.formats.shared.text_files import (
     read_texts,
     text_folders,
 )
-from engine.data.formats.tree import Tree
+from engine.data.formats.tree import Tree, stem
 from engine.data.splits import warn_about
 
 FIELDS = (15, 16)
@@ -142,9 +141,7 @@ def _read_names(path: str) -> frozenset[str] | None:
     A name is the first word in a line. Returns None if the list is missing.
     """
     try:
-        text = read_text(path, MAX_TABLE_BYTES)
+        tokens = [line.split(maxsplit=1)[0] for line in read_text_lines(path, MAX_TABLE_BYTES)]
     except OSError:
         return None
-    with refuse_unusable(path):
-        tokens = [line.split(maxsplit=1)[0] for line in text.splitlines() if line.strip()]
-        return frozenset(Path(token).stem if "/" in token or is_image(token) else token for token in tokens)
+    return frozenset(stem(token) if "/" in token or is_image(token) else token for token in tokens)

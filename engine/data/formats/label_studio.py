@@ -14,11 +14,11 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from engine.data.decoding.image_files import is_image
-from engine.data.decoding.reading import Unfit, describe_failure
+from engine.data.decoding.reading import Unfit, describe_failure, read_json
 from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shared.bitmaps import from_brush, patch_shape
 from engine.data.formats.shared.boxes import upright_size
-from engine.data.formats.shared.json_files import files_ending, find_words, first_items, likely_first, load_json
+from engine.data.formats.shared.json_files import find_words, first_items, likely_first
 from engine.data.formats.shared.shape_collection import ShapeCollection, as_number, as_points, as_size, detected_kinds
 from engine.data.formats.shared.shapes import (
     Shape,
@@ -29,12 +29,8 @@ from engine.data.formats.shared.shapes import (
     rotate_points,
 )
 from engine.data.formats.tree import Tree, split_of_path
-from engine.data.splits import (
-    dataset_error,
-    format_count,
-    printable,
-    warn_about,
-)
+from engine.data.splits import dataset_error, printable, warn_about
+from engine.system.format import counted
 
 _OUTLINES = ("polygonlabels", "brushlabels", "ellipselabels")
 _LABELS = (*_OUTLINES, "rectanglelabels", "labels")
@@ -87,7 +83,7 @@ def detect(tree: Tree) -> list[Detection]:
         quoted = {f'"{word}"'.encode(): word for word in (*_LABELS, "choices")}
         words = {quoted[word] for path in paths for word in find_words(tree.path(path), quoted)}
         kinds = _kinds([{"data": {}, "annotations": [{"result": [{"value": {word: ["any"]}} for word in words]}]}])
-    evidence = f"{format_count(paths, 'JSON export')} of Label Studio"
+    evidence = f"{counted(len(paths), 'JSON export')} of Label Studio"
     return [Detection(tuple(kinds or ["boxes"]), Confidence.CERTAIN if kinds else Confidence.WEAK, (evidence,))]
 
 
@@ -97,7 +93,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     several: list[str] = []
     for path in _files(tree):
         try:
-            content = load_json(tree.path(path))
+            content = read_json(tree.path(path))
         except (OSError, ValueError) as error:
             message = f"{printable(path)} can't be read: {describe_failure(error)}."
             found.problems.append(dataset_error(message, "Export the annotations from Label Studio again."))
@@ -126,7 +122,7 @@ def _files(tree: Tree, *, files_sampled: bool = False) -> list[str]:
 
     If `files_sampled` is True, only a sample of the JSON files is examined.
     """
-    paths = files_ending(tree, ".json")
+    paths = list(tree.find(".json"))
     return [path for path in (likely_first(paths) if files_sampled else paths) if _is_export(tree.path(path))]
 
 

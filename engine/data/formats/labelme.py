@@ -11,11 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engine.contract.problems import Problem
-from engine.data.decoding.reading import Unfit
+from engine.data.decoding.reading import Unfit, read_json
 from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shared.bitmaps import decode_png, patch_shape
 from engine.data.formats.shared.boxes import upright_size
-from engine.data.formats.shared.json_files import files_ending, load_json
 from engine.data.formats.shared.shape_collection import (
     ShapeCollection,
     as_points,
@@ -25,7 +24,8 @@ from engine.data.formats.shared.shape_collection import (
 )
 from engine.data.formats.shared.shapes import Shape, ShapedImage, box_shape, ellipse_points, polygon_shape
 from engine.data.formats.tree import Tree, split_of_path
-from engine.data.splits import count_sentence, dataset_error, dataset_warning, first_names, format_count
+from engine.data.splits import count_sentence, dataset_error, dataset_warning, first_names
+from engine.system.format import counted
 
 _POLYGONS = frozenset({"polygon", "rotation", "oriented_rectangle", "quadrilateral"})
 _OUTLINES = _POLYGONS | {"circle", "mask"}
@@ -48,7 +48,7 @@ class _Group:
 
 def detect(tree: Tree) -> list[Detection]:
     """Detect JSON files in labelme's format. Its kinds depend on the shapes and flags in a sample of the files."""
-    paths = files_ending(tree, ".json")
+    paths = list(tree.find(".json"))
     survey = survey_files(
         tree, paths, keys=(b'"shapes"', b'"imagePath"'), is_valid=_is_labelme, shapes_of=_types, tags_of=_tags
     )
@@ -62,7 +62,7 @@ def detect(tree: Tree) -> list[Detection]:
     confidence = Confidence.CERTAIN if survey.valid >= survey.others else Confidence.LIKELY
     total = survey.valid + survey.others
     against = (f"{survey.others} of {total} JSON files of another format",) if survey.others > survey.valid else ()
-    return [Detection(tuple(kinds), confidence, (f"{format_count(paths, 'JSON file')} of labelme",), against)]
+    return [Detection(tuple(kinds), confidence, (f"{counted(len(paths), 'JSON file')} of labelme",), against)]
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
@@ -70,12 +70,12 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     found = ShapeCollection(tree)
     flags: set[str] = set()
     embedded: list[str] = []
-    paths = files_ending(tree, ".json")
+    paths = list(tree.find(".json"))
     images = {path: _image_of_name(path, found) for path in paths}
     for path in sorted(paths, key=lambda path: images[path] is None):  # in the order that `find_named` requires
         same_name_image = images[path]
         try:
-            content = load_json(tree.path(path))
+            content = read_json(tree.path(path))
             if not _is_labelme(content):
                 raise Unfit("it is not in labelme's format")
         except (OSError, ValueError) as error:

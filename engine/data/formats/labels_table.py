@@ -10,23 +10,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from engine.contract.problems import Problem
-from engine.data.decoding.image_files import is_image
+from engine.contract.problems import Problem, errors
 from engine.data.files import Files, files_of
 from engine.data.formats.format import Content, Detection, Format
-from engine.data.formats.shared.class_numbers import find_names
-from engine.data.formats.shared.image_lookup import ImageLookup
+from engine.data.formats.shared.class_numbers import name_numbers
 from engine.data.formats.shared.label_columns import CONFIDENCE, UNCERTAIN, Labeling, divide, split_in_cell
 from engine.data.formats.shared.label_detection import Chosen, Group, TableFile, cells_meaning, detect_in, is_long
-from engine.data.formats.shared.tables import (
-    NO,
-    YES,
-    cut_off,
-    find_tables,
-    images_in_no_table,
-    is_metadata,
-    without_fraction,
-)
+from engine.data.formats.shared.table_images import TableImages
+from engine.data.formats.shared.tables import NO, YES, cut_off, find_tables, is_metadata, without_fraction
 from engine.data.formats.tree import Tree
 from engine.data.splits import (
     FileSplit,
@@ -58,10 +49,9 @@ class Reading:
     """Labels that were read from tables, and faults in these tables.
 
     Attributes:
-        lookup: Search for images.
+        images: Search for images, and collector of those that were not found.
         labeled: Labels by split and image path.
         names: Labels that are names of columns, in the order of the columns.
-        missing: Names of images that were not found.
         differing: Paths of images whose rows have different labels.
         unlabeled: Names, in the tables, of images without a label.
         skipped: Paths of images without a label.
@@ -69,10 +59,9 @@ class Reading:
         problems: Other faults.
     """
 
-    lookup: ImageLookup
+    images: TableImages
     labeled: dict[str, dict[str, tuple[str, ...]]] = field(default_factory=dict)
     names: dict[str, None] = field(default_factory=dict)
-    missing: list[str] = field(default_factory=list)
     differing: dict[str, None] = field(default_factory=dict)
     unlabeled: list[str] = field(default_factory=list)
     skipped: set[str] = field(default_factory=set)
@@ -82,7 +71,7 @@ class Reading:
     def skip(self, file: TableFile, name: str) -> None:
         """Record the image of a row without a label, which is left out."""
         self.unlabeled.append(name)
-        if path := self.lookup.find(name, file.folder, split=file.split, ending=is_image(name)):
+        if path := self.images.find(file, name):
             self.skipped.add(path)
 
     def add(self, file: TableFile, name: str, split: str, labels: tuple[str, ...], *, repeated: bool) -> None:
@@ -91,11 +80,8 @@ class Reading:
         `repeated` is True if other rows of the table have the same image name. An image that is missing, that several
         names may mean, or that has different labels is recorded.
         """
-        path = self.lookup.find(name, file.folder, split=split, ending=is_image(name))
-        if path is None and split != file.split:  # the images of all splits may be in a folder called train
-            path = self.lookup.find(name, file.folder, ending=is_image(name))
+        path = self.images.find(file, name, split)
         if path is None:
-            self.missing.append(name)
             return
         images = self.labeled.setdefault(split, {})
         known = images.get(path)
@@ -111,7 +97,7 @@ class Reading:
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Return the images with their classes or labels from the tables that `detect_in` has found."""
     chosen: Chosen = detection.source
-    reading = Reading(ImageLookup(tree))
+    reading = Reading(TableImages(tree))
     if chosen.unused:
         reading.problems.append(dataset_warning(f"These tables of labels are not used: {first_names(chosen.unused)}."))
     reading.problems += [
@@ -220,41 +206,31 @@ def make_content(tree: Tree, kind: str, reading: Reading, folders: Sequence[str]
     order = list(dict.fromkeys([*reading.names, *_sorted(found)]))
     problems += _differences(reading, kind, is_long=is_long)
     problems += _spellings(order, reading)
-    problems += _counterparts(tree, reading)
+    used = reading.skipped.union(*reading.labeled.values())
+    contested = list(map(os.path.basename, reading.contested))
+    problems += reading.images.problems(used, contested, "Such images are not used; add their labels.")
     largest = max(map(len, reading.labeled.values()), default=0)
     if kind == "labels" and largest * len(order) > MAX_CELLS:
         message = (
             f"The tables in {printable(tree.root)} name {len(order):,} labels for {largest:,} images; that is too many."
         )
         return Content((), {}, [*problems, dataset_error(message, "Merge labels that few images have.")])
-    if (not order or not largest) and any(problem.severity == "error" for problem in problems):
-        return Content((), {}, problems)
     if not order or not largest:
-        message = f"The tables in {printable(tree.root)} name no images with labels that are in the folder."
-        return Content((), {}, [*problems, dataset_error(message, LAYOUT)])
+        if not errors(problems):
+            message = f"The tables in {printable(tree.root)} name no images with labels that are in the folder."
+            problems.append(dataset_error(message, LAYOUT))
+        return Content((), {}, problems)
     rows = {name: number for number, name in enumerate(order)}
     make = _file_split if kind == "classes" else _label_split
     splits = {split: make(images, rows) for split, images in reading.labeled.items()}
-    return Content(tuple(map(printable, _named(order, tree, folders))), splits, problems)
+    titles = name_numbers(tree, folders, order) or {}
+    return Content(tuple(printable(titles.get(name, name)) for name in order), splits, problems)
 
 
 def _sorted(names: Iterable[str]) -> list[str]:
     """Return names sorted alphabetically, or by value if all of them are integers."""
     names = list(names)
     return sorted(names, key=int) if all(re.fullmatch(r"[+-]?\d+", name) for name in names) else sorted(names)
-
-
-def _named(order: Sequence[str], tree: Tree, folders: Sequence[str]) -> Sequence[str]:
-    """Return the names of the classes `order`, if these are numbers and a file in `folders` names all of them.
-
-    Otherwise, `order` is returned.
-    """
-    if not all(name.isascii() and name.isdigit() for name in order):
-        return order
-    names = find_names(tree, folders, [int(name) for name in order])
-    if not names:
-        return order
-    return [names[int(name)] for name in order]
 
 
 def _file_split(images: Mapping[str, tuple[str, ...]], rows: Mapping[str, int]) -> FileSplit:
@@ -309,20 +285,6 @@ def _spellings(names: Sequence[str], reading: Reading) -> Iterator[Problem]:
             for name in group
         )
         yield dataset_warning(f"{spelled} are different classes.", "If they are one, spell it in one way in the table.")
-
-
-def _counterparts(tree: Tree, reading: Reading) -> Iterator[Problem]:
-    """Yield problems with images that a table names but the folder lacks, and with images that no table names."""
-    unclear = set(reading.lookup.ambiguous)
-    missing = [name for name in reading.missing if name not in unclear]
-    unclear |= {os.path.basename(path) for path in reading.contested}
-    if unclear:
-        message = f"{count_sentence(sorted(unclear), 'name')} in a table that may mean several images: {first_names(sorted(unclear))}."
-        yield dataset_warning(message, "Such names are left out; write the path from the table to each image into it.")
-    yield from warn_about(missing, "image", "that a table names can't be found:", "Such images are left out.")
-    used = reading.skipped.union(*reading.labeled.values())
-    alone = [] if unclear else images_in_no_table(tree, used)
-    yield from warn_about(alone, "image", "that no table names:", "Such images are not used; add their labels.")
 
 
 FORMAT = Format("table", "Table of labels", ("classes", "labels"), LAYOUT, _detect, read)

@@ -6,12 +6,11 @@ config.json. Values in masks of objects are 256 times the label plus the number 
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from dataclasses import dataclass
 
-from engine.data.decoding.reading import read_text, refuse_unusable
+from engine.data.decoding.reading import read_json
 from engine.data.formats.format import Content, Detection, Format, certain_unless
 from engine.data.formats.shared.instances import NumberedLabels, Numbering
 from engine.data.formats.shared.mask_sample import sample_masks
@@ -66,8 +65,7 @@ def _versions(tree: Tree, base: str, name: str) -> list[_Version]:
 def _read_labels(path: str) -> tuple[_Label, ...] | None:
     """Return the labels in a config file, or None if it can't be read or is not from Mapillary."""
     try:
-        with refuse_unusable(path):
-            content = json.loads(read_text(path))
+        content = read_json(path)
         return tuple(
             _Label(
                 printable(str(each.get("readable") or each["name"])), bool(each["instances"]), bool(each["evaluate"])

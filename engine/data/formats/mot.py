@@ -11,8 +11,14 @@ import re
 from typing import NamedTuple
 
 from engine.contract.problems import Problem
-from engine.data.decoding.image_files import EXTENSIONS
-from engine.data.decoding.reading import MAX_TABLE_BYTES, Unfit, read_number, read_text, refuse_unusable
+from engine.data.decoding.reading import (
+    MAX_TABLE_BYTES,
+    Unfit,
+    read_number,
+    read_text,
+    read_text_lines,
+    refuse_unusable,
+)
 from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shared.boxes import ANY_CLASS, Box, BoxedImage
 from engine.data.formats.tree import Tree, split_of_folder
@@ -63,7 +69,7 @@ def detect(tree: Tree) -> list[Detection]:
 def _is_video(tree: Tree, folder: str) -> bool:
     if not {"gt", "img1"} <= set(tree.folders(folder)):
         return False
-    return "gt.txt" in tree.files(os.path.join(folder, "gt")) and tree.has(EXTENSIONS, os.path.join(folder, "img1"))
+    return "gt.txt" in tree.files(os.path.join(folder, "gt")) and tree.has_images(os.path.join(folder, "img1"))
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
@@ -104,7 +110,7 @@ def _frames(
     folder = os.path.join(video, "img1")
     marked: list[BoxedImage] = []
     numbers: set[int] = set()
-    for name in tree.files(folder, tuple(EXTENSIONS)):
+    for name in tree.images(folder):
         digits = re.findall(r"\d+", os.path.splitext(name)[0])
         frame = int(digits[-1][-12:]) if digits else -1
         numbers.add(frame)
@@ -129,7 +135,7 @@ def _names(tree: Tree, videos: list[str], problems: list[Problem]) -> dict[int, 
     for video in videos:
         path = os.path.join(video, "gt", "labels.txt")
         if os.path.isfile(tree.path(path)):
-            lists[path] = [line.strip() for line in read_text(tree.path(path)).splitlines() if line.strip()]
+            lists[path] = read_text_lines(tree.path(path))
     if not lists:
         is_challenge = any("seqinfo.ini" in tree.files(video) for video in videos)
         return dict(enumerate(("object", *CLASSES))) if is_challenge else {0: "object"}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from engine.data.decoding.reading import MAX_TABLE_BYTES, read_text
+from engine.data.decoding.reading import MAX_TABLE_BYTES, read_text_lines
 from engine.data.formats.format import Content, Detection, Format, certain_unless
 from engine.data.formats.shared.mask_sample import sample_masks
 from engine.data.formats.shared.name_pairs import Pairs, mask_splits, pair_folders
@@ -60,10 +60,10 @@ def _listed(tree: Tree, base: str, name: str) -> set[str]:
     Returns an empty set if the list is missing.
     """
     try:
-        lines = read_text(tree.path(base, "annotations", name), MAX_TABLE_BYTES).splitlines()
+        lines = read_text_lines(tree.path(base, "annotations", name), MAX_TABLE_BYTES)
     except OSError:
         return set()
-    return {line.split()[0] for line in lines if line.strip() and not line.startswith("#")}
+    return {line.split()[0] for line in lines if not line.startswith("#")}
 
 
 FORMAT = Format("pets", "Oxford-IIIT Pet", ("masks",), LAYOUT, detect, read)

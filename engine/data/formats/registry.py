@@ -3,57 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 
 from engine.contract.catalogue import AnnotationKind, load_catalogue
 from engine.contract.problems import Choice, Problem
-from engine.data.formats import (
-    ade20k,
-    any_files,
-    arcgis_masks,
-    arcgis_tiles,
-    bdd100k,
-    change_detection,
-    cityscapes,
-    coco,
-    coco_panoptic,
-    coco_stuff,
-    createml,
-    csv_boxes,
-    cvat,
-    depth,
-    dota,
-    dsb2018,
-    huggingface,
-    idx,
-    imagefolder,
-    kitti,
-    label_studio,
-    labelme,
-    labels_table,
-    loveda,
-    mapillary,
-    maskfolder,
-    mot,
-    mvtec,
-    pets,
-    supervisely,
-    unsupported,
-    via,
-    voc,
-    voc_masks,
-    vott,
-    webdataset,
-    wider_face,
-    yolo,
-)
 from engine.data.formats.damage import describe_damage
 from engine.data.formats.declarations import task_declarations
 from engine.data.formats.format import Confidence, Detection, Format
 from engine.data.formats.shared.assembly import assemble
 from engine.data.formats.tree import SPLIT_NAMES, Tree, link_loops, subfolders
-from engine.data.splits import RecognizedDataset, dataset_error, dataset_warning, printable, unrecognized
+from engine.data.splits import LAYOUT, RecognizedDataset, dataset_error, dataset_warning, printable, unrecognized
 from engine.system.plugins import Registry, Unusable
 from engine.system.regular_files import UnusableFile
 
@@ -78,7 +39,7 @@ KINDS = {
         "images with several labels",
         "Choose a folder of images with a table (CSV, TSV, JSON) of file names and labels.",
     ),
-    "classes": AnnotationKind("images by class", imagefolder.LAYOUT),
+    "classes": AnnotationKind("images by class", LAYOUT),
     "files": AnnotationKind("files for a custom task", "Choose the folder that your program reads.", "file"),
 }
 """Kinds of annotations by id. If a folder has several kinds, the first one here is preferred."""
@@ -90,16 +51,23 @@ def _accept(name: str, loaded: object) -> Format:
     return replace(loaded, id=name)
 
 
-_MASK_FORMATS = (cityscapes, mapillary, ade20k, pets, loveda, voc_masks, arcgis_masks, dsb2018)
-_OTHER_FORMATS = (
-    *(maskfolder, change_detection, mvtec, depth, coco, coco_panoptic, coco_stuff, createml, via, voc, cvat, labelme),
-    *(label_studio, supervisely, kitti, dota, yolo, mot, wider_face, bdd100k, any_files, idx, vott, csv_boxes),
-    *(huggingface, webdataset, arcgis_tiles, labels_table, imagefolder, unsupported),
-)
+_MASKS = ("cityscapes", "mapillary", "ade20k", "pets", "loveda", "voc_masks", "arcgis_masks", "dsb2018")
+_OTHERS = (
+    "maskfolder", "change_detection", "mvtec", "depth", "coco", "coco_panoptic", "coco_stuff", "createml", "via", "voc",
+    "cvat", "labelme", "label_studio", "supervisely", "kitti", "dota", "yolo", "mot", "wider_face", "bdd100k", "any_files",
+    "idx", "vott", "csv_boxes", "huggingface", "webdataset", "arcgis_tiles", "labels_table", "imagefolder", "unsupported",
+)  # fmt: skip
+
+
+def _formats_in(*modules: str) -> Iterator[Format]:
+    """Yield the formats in some modules of this package."""
+    return (import_module(f"engine.data.formats.{module}").FORMAT for module in modules)
+
+
 _BUILT_IN: tuple[Format, ...] = (
-    *(module.FORMAT for module in _MASK_FORMATS),
+    *_formats_in(*_MASKS),
     *(each for task in task_declarations() for each in task.formats),
-    *(module.FORMAT for module in _OTHER_FORMATS),
+    *_formats_in(*_OTHERS),
 )
 FORMATS: Registry[Format] = Registry("footplate.formats", {each.id: each for each in _BUILT_IN}, _accept)
 """Formats by id. If several have equal evidence, the first one here is preferred."""

@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from engine.data.decoding.image_files import is_image
-from engine.data.decoding.reading import Unfit
+from engine.data.decoding.reading import Unfit, read_json
 from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shared.bitmaps import decode_png, patch_shape
-from engine.data.formats.shared.json_files import load_json
 from engine.data.formats.shared.shape_collection import (
     ShapeCollection,
     as_points,
@@ -23,7 +22,7 @@ from engine.data.formats.shared.shape_collection import (
 )
 from engine.data.formats.shared.shapes import Shape, ShapedImage, box_shape, polygon_shape
 from engine.data.formats.tree import Tree, split_named, split_of_path
-from engine.data.splits import format_count
+from engine.system.format import counted
 
 _OUTLINES = frozenset({"polygon", "bitmap"})
 _WITHOUT_AREA = frozenset({"line", "point", "graph", "cuboid", "cuboid_2d", "any", "multichannel_spectrogram"})
@@ -45,7 +44,7 @@ def detect(tree: Tree) -> list[Detection]:
         max_tags=found.max_tags,
     )
     certain = found.valid >= found.others
-    evidence = f"{format_count(paths, 'JSON file')} of Supervisely in folders ann"
+    evidence = f"{counted(len(paths), 'JSON file')} of Supervisely in folders ann"
     return [Detection(tuple(kinds), Confidence.CERTAIN if certain else Confidence.LIKELY, (evidence,))]
 
 
@@ -60,7 +59,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
         folder, name = os.path.split(os.path.dirname(path))[0], os.path.basename(path)[: -len(".json")]
         image = found.find(name, os.path.join(folder, "img"), split=split_of_path(path), ending=is_image(name))
         try:
-            content = load_json(tree.path(path))
+            content = read_json(tree.path(path))
             if not _is_annotation(content):
                 raise Unfit("it is not in Supervisely's format")
         except (OSError, ValueError) as error:
@@ -110,7 +109,7 @@ def _declared(tree: Tree) -> tuple[list[str], list[str]]:
         if "meta.json" not in tree.files(folder, ".json"):
             continue
         try:
-            content = load_json(tree.path(folder, "meta.json"))
+            content = read_json(tree.path(folder, "meta.json"))
         except (OSError, ValueError):
             continue  # the file is only needed for the order of classes
         for key, name in (("classes", "title"), ("tags", "name")):

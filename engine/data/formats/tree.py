@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter, methodcaller
 from typing import NamedTuple
 
+from engine.data.decoding.image_files import EXTENSIONS
 from engine.data.files import Listing
 from engine.data.memory_limit import BYTES_PER_FILE, allow
 
@@ -136,6 +137,18 @@ class Tree:
         names = os.fsdecode(self._of(folder).files.names[:-1]).split("\0") if self._of(folder).files.length else []
         return names if "" in requested else [name for name in names if suffix(name) in requested]
 
+    def images(self, folder: str = "") -> list[str]:
+        """Return the sorted names of the images in `folder`."""
+        return self.files(folder, tuple(EXTENSIONS))
+
+    def find(self, endings: str | Sequence[str], *, depth: int | None = None) -> Iterator[str]:
+        """Yield the paths of all files with one of the extensions, relative to the dataset folder.
+
+        Folders are searched up to `depth` levels deep.
+        """
+        for folder in self.walk(depth=depth):
+            yield from (os.path.join(folder, name) for name in self.files(folder, endings))
+
     def listing(self, folder: str = "") -> Listing:
         """Return the files in `folder` in a compact form."""
         return self._of(folder).files
@@ -158,6 +171,10 @@ class Tree:
     def has(self, ending: str | Iterable[str], folder: str = "") -> bool:
         """Return True if a file in `folder` has one of the extensions."""
         return not self.suffixes(folder).keys().isdisjoint([ending] if isinstance(ending, str) else ending)
+
+    def has_images(self, folder: str = "") -> bool:
+        """Return True if `folder` contains an image."""
+        return self.has(EXTENSIONS, folder)
 
     def named(self, names: Sequence[str], folder: str = "") -> list[str]:
         """Return the names of the folders in `folder` that are in `names`, in the order of `names`.

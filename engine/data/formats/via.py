@@ -20,7 +20,7 @@ import msgspec
 from engine.contract.problems import Problem
 from engine.data.decoding.reading import MAX_TABLE_BYTES, describe_failure, read_text, refuse_unusable
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.shared.annotation_files import AnnotationFiles, ImageSplits, NamedImages
+from engine.data.formats.shared.annotation_files import AnnotationReader
 from engine.data.formats.shared.box_units import check_units
 from engine.data.formats.shared.json_files import MAX_FILES, EntryFaults, Fault, decode_file, head, json_files
 from engine.data.formats.shared.shapes import (
@@ -147,27 +147,21 @@ def _candidates(regions: Sequence[_Region]) -> list[str]:
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Return the images with the regions from all files. The values of one attribute are the classes."""
     source: _Source = detection.source
-    files = AnnotationFiles.of(source.files)
-    problems = files.problems()
-    images: ImageSplits[ShapedImage] = ImageSplits(files.splits)
-    named = NamedImages(tree)
+    files: AnnotationReader[ShapedImage] = AnnotationReader(tree, source.files)
+    problems = files.problems
     if not source.attribute:
         problems.append(dataset_warning(f"The regions have no attributes, so all are of one class, {ONLY_CLASS}."))
-    for split, names in files.splits.items():
-        for name in names:
-            faults = EntryFaults(name)
-            found: dict[str, ShapedImage] = {}
-            for entry in _entries(tree, name, faults, problems):
-                path = named.find(entry.file, name, split)
-                if path is None:
-                    continue
-                image = found.setdefault(path, ShapedImage(path))
-                _add_shapes(image, entry.regions, source.attribute, faults)
-            images.add(split, [found[path] for path in sorted(found)])
-            problems += faults.problems()
-    problems += [*named.problems(), *images.problems()]
-    check_units(images.images, problems, anchor="center")
-    return convert(kind, images.images, problems)
+    for split, name in files.files():
+        faults = EntryFaults(name)
+        found: dict[str, ShapedImage] = {}
+        for entry in _entries(tree, name, faults, problems):
+            if (path := files.find(entry.file, name, split)) is not None:
+                _add_shapes(found.setdefault(path, ShapedImage(path)), entry.regions, source.attribute, faults)
+        files.add(split, [found[path] for path in sorted(found)])
+        problems += faults.problems()
+    images = files.finish()
+    check_units(images, problems, anchor="center")
+    return convert(kind, images, problems)
 
 
 def _add_shapes(image: ShapedImage, regions: Sequence[_Region], attribute: str, faults: EntryFaults) -> None:

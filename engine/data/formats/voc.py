@@ -14,15 +14,16 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from xml.etree import ElementTree
 
+from engine.data.decoding.class_tables import arcgis_classes
 from engine.data.decoding.image_files import is_image
-from engine.data.decoding.masks import arcgis_classes
-from engine.data.decoding.reading import MAX_TABLE_BYTES, Unfit, read_text, read_xml
+from engine.data.decoding.reading import MAX_TABLE_BYTES, Unfit, read_text_lines, read_xml
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.shared.json_files import MAX_FILES_SAMPLED, files_ending, sample
+from engine.data.formats.shared.json_files import MAX_FILES_SAMPLED, sample
 from engine.data.formats.shared.shape_collection import ShapeCollection, as_number, as_size
-from engine.data.formats.shared.shapes import Shape, ShapedImage, box_shape
+from engine.data.formats.shared.shapes import Shape, ShapedImage, box_shape, rename_classes
 from engine.data.formats.tree import Tree, split_of_path
-from engine.data.splits import format_count, printable, warn_about
+from engine.data.splits import printable, warn_about
+from engine.system.format import counted
 from engine.system.regular_files import UnusableFile, open_regular
 
 ANNOTATION_FOLDERS = ("annotations", "annotation", "labels", "label", "xmls", "xml")
@@ -70,7 +71,7 @@ def detect(tree: Tree) -> list[Detection]:
     if not valid or (objects and not boxes):
         return []
     likely = Confidence.CERTAIN if valid >= others and boxes else Confidence.LIKELY
-    evidence = (f"{format_count(paths, 'XML file')} in VOC's format",)
+    evidence = (f"{counted(len(paths), 'XML file')} in VOC's format",)
     against = (f"{others} of {valid + others} XML files of another format",) if others > valid else ()
     return [Detection(("boxes",), likely, evidence, against)]
 
@@ -112,7 +113,7 @@ FORMAT = Format(
 
 def _candidates(tree: Tree) -> list[str]:
     """Return the paths of all XML files, except those written by GDAL, which describe rasters."""
-    return [path for path in files_ending(tree, ".xml") if not path.lower().endswith(".aux.xml")]
+    return [path for path in tree.find(".xml") if not path.lower().endswith(".aux.xml")]
 
 
 def _survey(tree: Tree, paths: Iterable[str]) -> tuple[int, int, int, int]:
@@ -200,17 +201,15 @@ def _listed(tree: Tree, base: str, known: dict[str, list[_File]]) -> dict[str, l
         for split in ("train", "val", "test"):
             if f"{split}.txt" not in names:
                 continue
-            lines = [(line, _listed_files(line, known)) for line in _lines(tree.path(where, names[f"{split}.txt"]))]
+            lines = [
+                (line, _listed_files(line, known))
+                for line in read_text_lines(tree.path(where, names[f"{split}.txt"]), MAX_TABLE_BYTES)
+            ]
             if folder or 2 * sum(bool(files) for _, files in lines) > len(lines):
                 found[split] = lines
         if any(files for lines in found.values() for _, files in lines):
             return found
     return {}
-
-
-def _lines(path: str) -> list[str]:
-    lines = read_text(path, MAX_TABLE_BYTES).splitlines()
-    return [line.strip() for line in lines if line.strip()]
 
 
 def _by_name(files: Iterable[_File]) -> dict[str, list[_File]]:
@@ -331,12 +330,10 @@ def _name_classes(tree: Tree, found: ShapeCollection) -> tuple[str, ...]:
     if known is None:
         return ()
     values, titles = known
-    names = {title: title for title in titles}
-    names |= {str(value): title for value, title in zip(values, titles, strict=True)}
-    if {shape.name for image in images for shape in image.shapes} - names.keys():
+    by_value = dict(zip(map(str, values), titles, strict=True))
+    if {shape.name for image in images for shape in image.shapes} - {*titles, *by_value}:
         return ()
-    for image in images:
-        image.shapes = [shape._replace(name=names[shape.name]) for shape in image.shapes]
+    rename_classes(images, by_value)
     return titles
 
 

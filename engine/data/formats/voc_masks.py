@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from engine.data.decoding.masks import learn_meaning
-from engine.data.decoding.reading import MAX_TABLE_BYTES, read_text, refuse_unusable
+from engine.data.decoding.masks import VOC_CLASSES, VOC_CODE, learn_meaning
+from engine.data.decoding.reading import MAX_TABLE_BYTES, read_text_lines
 from engine.data.formats.format import Content, Detection, Format, certain_unless
 from engine.data.formats.shared.instances import ClassedMask, InstanceSplit
 from engine.data.formats.shared.mask_sample import sample_masks
@@ -20,12 +20,6 @@ from engine.data.formats.tree import Tree, split_named, stem
 from engine.data.splits import MaskCode, dataset_error, printable
 
 LAYOUT = "Choose a folder with JPEGImages, SegmentationClass and lists of names in ImageSets/Segmentation."
-CLASSES = (
-    "background", "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow", "diningtable",
-    "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor",
-)  # fmt: skip
-"""Class names in the order of their values (development kit of VOC 2012, section 3.2)."""
-CODE = MaskCode(tuple(range(len(CLASSES))), ignored=(255,))
 _VOC_NAME = re.compile(r"20(0[7-9]|1[0-2])_\d{6}")
 """Pattern for the image names of VOC 2007 to 2012."""
 _MASKS = ("SegmentationClassPNG", "SegmentationClass", "SegmentationClassAug")
@@ -66,7 +60,9 @@ def _detection(tree: Tree, base: str, variant: str) -> Detection | None:
     if not masks.both or (sample.readable and not sample.are_labels):
         return None
     named = sum(bool(_VOC_NAME.fullmatch(stem(image))) for image in masks.images)
-    is_voc = 2 * named > len(masks.both) and not sample.colored and sample.values <= {*CODE.values, *CODE.ignored}
+    is_voc = (
+        2 * named > len(masks.both) and not sample.colored and sample.values <= {*VOC_CODE.values, *VOC_CODE.ignored}
+    )
     is_voc = is_voc and not _TABLES & set(tree.files(base))
     evidence = [f"{len(masks.both):,} images in JPEGImages with masks in SegmentationClass"]
     if objects.both:
@@ -103,7 +99,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     if kind == "masks":
         masks = mask_splits(splits)
         if source.is_voc:
-            return Content(CLASSES, masks, problems.problems("a mask", "masks"), CODE)
+            return Content(VOC_CLASSES, masks, problems.problems("a mask", "masks"), VOC_CODE)
         folders = dict.fromkeys(map(os.path.dirname, pairs.files))
         tables = (tree.path(source.base), *folders)
         return Content((), masks, problems.problems("a mask", "masks"), table_folders=tables)
@@ -128,7 +124,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 def _meaning(tree: Tree, source: _Source) -> tuple[tuple[str, ...], MaskCode | None, str]:
     if source.is_voc:
-        return CLASSES, CODE, ""
+        return VOC_CLASSES, VOC_CODE, ""
     meaning = learn_meaning(tree.path(source.base), source.masks.files, [])
     return meaning.classes, meaning.code, meaning.failure
 
@@ -167,9 +163,10 @@ def _read_lists(tree: Tree, folder: str) -> dict[str, list[str]]:
 
 
 def _read_list(path: str) -> list[str]:
-    with refuse_unusable(path):
-        lines = [line.strip() for line in read_text(path, MAX_TABLE_BYTES).splitlines()]
-    names = (re.sub(r"\.(jpe?g|png|tif|bmp)$", "", line, flags=re.IGNORECASE) for line in lines if line)
+    names = (
+        re.sub(r"\.(jpe?g|png|tif|bmp)$", "", line, flags=re.IGNORECASE)
+        for line in read_text_lines(path, MAX_TABLE_BYTES)
+    )
     return list(dict.fromkeys(name.removeprefix("/").removeprefix("JPEGImages/") for name in names))
 
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
-import json
-import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from engine.contract.problems import Problem
-from engine.data.decoding.reading import MAX_PIXELS, MAX_TABLE_BYTES, decode_text, read_text, refuse_unusable
+from engine.data.decoding.reading import decode_text, read_head, read_json
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.shared.image_lookup import ImageLookup
+from engine.data.formats.shared.annotation_files import AnnotationReader
+from engine.data.formats.shared.json_files import cannot_read
+from engine.data.formats.shared.shape_collection import as_size
 from engine.data.formats.shared.shapes import Shape, ShapedImage, box_shape, convert, polygon_shape
-from engine.data.formats.shared.tables import HEAD_BYTES
-from engine.data.formats.tree import Tree, split_named
-from engine.data.splits import dataset_error, printable, warn_about
-from engine.system.regular_files import UnusableFile, open_regular
+from engine.data.formats.tree import Tree
+from engine.data.splits import printable, warn_about
 
 LAYOUT = "Choose a folder with images and VoTT's export: vott-json-export/NAME-export.json, or NAME-asset.json files."
 _ENDINGS = ("-export.json", "-asset.json")
@@ -27,76 +24,51 @@ _UNSEEN = 0
 
 def _detect(tree: Tree) -> list[Detection]:
     files = _files(tree)
-    opened = [text for folder, name in files[:_SAMPLED] if (text := _head(tree.path(folder, name)))]
+    opened = [decode_text(read_head(tree.path(name))) for name in files[:_SAMPLED]]
     fitting = [text for text in opened if '"regions"' in text and ('"assets"' in text or '"asset"' in text)]
     if not fitting:
         return []
     outlined = any('"POLYGON"' in text for text in fitting)
-    evidence = (f"{len(files):,} JSON files of VoTT, such as {printable(os.path.join(*files[0]))}",)
+    evidence = (f"{len(files):,} JSON files of VoTT, such as {printable(files[0])}",)
     kinds = ("instances", "boxes") if outlined else ("boxes",)
     return [Detection(kinds, Confidence.CERTAIN, evidence, source=files)]
 
 
-def _files(tree: Tree) -> list[tuple[str, str]]:
-    """Return the folder and name of each export, or if there are none, of each file about a single image."""
-    found = [
-        (folder, name)
-        for folder in itertools.islice(tree.walk(depth=2), 500)
-        for name in tree.files(folder, ".json")
-        if name.lower().endswith(_ENDINGS)
-    ]
-    exports = [each for each in found if each[1].lower().endswith(_ENDINGS[0])]
-    return exports or found
-
-
-def _head(path: str) -> str:
-    try:
-        with open_regular(path) as stream:
-            return decode_text(stream.read(HEAD_BYTES))
-    except (OSError, UnusableFile):
-        return ""
+def _files(tree: Tree) -> list[str]:
+    """Return the exports of all images, or if there are none, the files about a single image."""
+    found = [name for name in tree.find(".json", depth=2) if name.lower().endswith(_ENDINGS)]
+    return [name for name in found if name.lower().endswith(_ENDINGS[0])] or found
 
 
 def _read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Return the images with their regions as outlined objects or boxes, or with their tags."""
-    lookup = ImageLookup(tree)
-    problems: list[Problem] = []
-    splits: dict[str, list[ShapedImage]] = {}
-    missing: list[str] = []
+    files: AnnotationReader[ShapedImage] = AnnotationReader(tree, detection.source)
     faults: list[str] = []
-    for folder, name in detection.source:
-        split = next((found for part in folder.split(os.sep) if (found := split_named(part))), "")
-        for asset, regions in _assets(tree.path(folder, name), tree, problems):
-            file = str(asset.get("path") or asset.get("name") or "")
-            path = lookup.find(file, folder, split=split) or lookup.find(
-                str(asset.get("name") or ""), folder, split=split
-            )
-            if path is None:
-                missing.append(file)
-                continue
-            image = ShapedImage(path, size=_size(asset.get("size")))
-            for region in regions:
-                image.shapes += _shapes(region, file, faults)
-            splits.setdefault(split, []).append(image)
-    remedy = "Such images are left out; copy the images into the folder."
-    problems += warn_about(missing, "image", "named in VoTT's files but not in the folder:", remedy)
-    problems += warn_about(
-        faults, "region", "without a tag or corners, in", "Such regions are left out; correct them in VoTT."
-    )
-    return convert(kind, splits, problems)
+    for split, file in files.files():
+        images = []
+        for asset, regions in _assets(tree, file, files.problems):
+            path, name, size = str(asset.get("path") or ""), str(asset.get("name") or ""), asset.get("size")
+            image = files.find(path or name, file, split, other_name=name)
+            if image is not None:
+                shapes = [shape for region in regions for shape in _shapes(region, path or name, faults)]
+                known = size if isinstance(size, dict) else {}
+                images.append(ShapedImage(image, shapes, as_size(known.get("height"), known.get("width"))))
+        files.add(split, images)
+    by_split = files.finish()
+    remedy = "Such regions are left out; correct them in VoTT."
+    files.problems += warn_about(faults, "region", "without a tag or corners, in", remedy)
+    return convert(kind, by_split, files.problems)
 
 
-def _assets(path: str, tree: Tree, problems: list[Problem]) -> Iterator[tuple[Mapping[str, Any], list[Any]]]:
+def _assets(tree: Tree, file: str, problems: list[Problem]) -> Iterator[tuple[Mapping[str, Any], list[Any]]]:
     """Yield the images (assets) in a file with their regions. Images that were not opened in VoTT are left out.
 
     Faults are appended to `problems`.
     """
     try:
-        with refuse_unusable(path):
-            content = json.loads(read_text(path, MAX_TABLE_BYTES))
-    except ValueError as error:
-        reason = error.words if isinstance(error, UnusableFile) else "is not valid JSON"
-        problems.append(dataset_error(f"{printable(tree.within(path))} {reason}.", "Export it again from VoTT."))
+        content = read_json(tree.path(file))
+    except (OSError, ValueError) as error:
+        problems.append(cannot_read(file, error, "Export it again from VoTT."))
         return
     content = content if isinstance(content, dict) else {}
     assets = content.get("assets")
@@ -104,14 +76,6 @@ def _assets(path: str, tree: Tree, problems: list[Problem]) -> Iterator[tuple[Ma
         asset, regions = (each.get("asset"), each.get("regions")) if isinstance(each, dict) else (None, None)
         if isinstance(asset, dict) and isinstance(regions, list) and (regions or asset.get("state") != _UNSEEN):
             yield asset, regions
-
-
-def _size(size: Any) -> tuple[int, int] | None:
-    try:
-        width, height = int(size["width"]), int(size["height"])
-    except (KeyError, TypeError, ValueError):
-        return None
-    return (height, width) if 1 <= min(width, height) <= max(width, height) <= MAX_PIXELS else None
 
 
 def _shapes(region: Any, file: str, faults: list[str]) -> list[Shape]:

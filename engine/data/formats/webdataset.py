@@ -8,28 +8,24 @@ import tarfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from engine.data.decoding.image_files import is_image
 from engine.data.decoding.reading import MAX_IMAGE_BYTES, MAX_TEXT_BYTES, decode_text, refuse_unusable
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.shared.class_numbers import find_names
+from engine.data.formats.shared.class_numbers import name_numbers
 from engine.data.formats.shared.label_columns import LABEL_COLUMNS
-from engine.data.formats.shared.shapes import ShapedImage, convert
+from engine.data.formats.shared.shapes import ShapedImage, convert, rename_classes
 from engine.data.formats.shared.tables import plain
-from engine.data.formats.shared.unpacking import file_name, unpacked
+from engine.data.formats.shared.unpacking import unpack_images
 from engine.data.formats.tree import Tree, split_of_table
 from engine.data.splits import printable, warn_about
-from engine.system.files import MAX_RESULT_BYTES, read_file
+from engine.system.format import counted
 from engine.system.regular_files import UnusableFile, open_regular
 
 LAYOUT = "Choose a folder of tar files, each with images and their classes as KEY.jpg and KEY.cls or KEY.json."
 ENDINGS = (".tar", ".tgz", ".gz")
 _PEEKED = 60
-_INDEX = "index.json"
 _CLASSES = ("cls", "class", "label", "json", "cls.txt", "label.txt")
 
 
@@ -143,8 +139,7 @@ def _detect(tree: Tree) -> list[Detection]:
     if not labeled or len(labeled) < len([sample for sample in found if sample.name]) / 2:
         return []
     several = any(len(sample.labels) > 1 for sample in labeled)
-    files = "1 tar file" if len(shards) == 1 else f"{len(shards):,} tar files"
-    evidence = (f"{files} with images and classes, such as {printable(shards[0])}",)
+    evidence = (f"{counted(len(shards), 'tar file')} with images and classes, such as {printable(shards[0])}",)
     kinds = ("labels",) if several else ("classes", "labels")
     return [Detection(kinds, Confidence.CERTAIN, evidence, source=tuple(shards))]
 
@@ -152,53 +147,25 @@ def _detect(tree: Tree) -> list[Detection]:
 def _read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Unpack the images from all tar files into the cache, and return them with their classes or labels."""
     shards: Sequence[str] = detection.source
-    folder = unpacked([tree.path(shard) for shard in shards], lambda target: _unpack(tree, shards, target))
-    index = msgspec.json.decode(read_file(folder / _INDEX, MAX_RESULT_BYTES), type=list[list[tuple[str, list[str]]]])
+
+    def read(path: str) -> Iterator[tuple[str, bytes, list[str]]]:
+        return ((sample.name, sample.content, sample.labels) for sample in samples(path))
+
     splits: dict[str, list[ShapedImage]] = {}
     without: list[str] = []
-    for shard, images in zip(shards, index, strict=True):
-        split = split_of_table(*os.path.split(shard))
-        for name, labels in images:
-            if name:
-                splits.setdefault(split, []).append(ShapedImage(str(folder / name), tags=tuple(dict.fromkeys(labels))))
+    for shard, images in zip(shards, unpack_images(list(map(tree.path, shards)), read), strict=True):
+        for path, labels in images:
+            if path:
+                image = ShapedImage(path, tags=tuple(dict.fromkeys(labels)))
+                splits.setdefault(split_of_table(*os.path.split(shard)), []).append(image)
             else:
                 without.append(shard)
     problems = warn_about(without, "sample", "without an image, in", "Such samples are left out.")
-    classes = _name_numbers(tree, splits)
-    return convert(kind, splits, problems, classes)
-
-
-def _name_numbers(tree: Tree, splits: dict[str, list[ShapedImage]]) -> list[str] | None:
-    """Replace class numbers with names if a file lists them, and return the classes in numeric order.
-
-    Returns None if the classes are not numbers.
-    """
-    tags = {tag for images in splits.values() for image in images for tag in image.tags}
-    if not tags or not all(tag.isascii() and tag.isdigit() for tag in tags):
-        return None
-    names = find_names(tree, [""], [int(tag) for tag in tags])
-    title = {tag: names.get(int(tag), tag) for tag in tags}
-    for images in splits.values():
-        for image in images:
-            image.tags = tuple(title[tag] for tag in image.tags)
-    return [title[tag] for tag in sorted(tags, key=int)]
-
-
-def _unpack(tree: Tree, shards: Sequence[str], folder: Path) -> None:
-    """Write the images in the tar files `shards` to `folder`, with an index of their names and labels."""
-    index: list[list[tuple[str, list[str]]]] = []
-    for number, shard in enumerate(shards):
-        (folder / f"{number:05d}").mkdir()
-        found: list[tuple[str, list[str]]] = []
-        used: set[str] = set()
-        for row, sample in enumerate(samples(tree.path(shard))):
-            name = ""
-            if sample.name:
-                name = f"{number:05d}/{file_name(sample.name, sample.content, row, used)}"
-                (folder / name).write_bytes(sample.content)
-            found.append((name, sample.labels))
-        index.append(found)
-    (folder / _INDEX).write_bytes(msgspec.json.encode(index))
+    every = [image for images_of_split in splits.values() for image in images_of_split]
+    titles = name_numbers(tree, [""], {tag for image in every for tag in image.tags})
+    if titles is not None:
+        rename_classes(every, titles)
+    return convert(kind, splits, problems, None if titles is None else list(titles.values()))
 
 
 FORMAT = Format("webdataset", "WebDataset", ("classes", "labels"), LAYOUT, _detect, _read)

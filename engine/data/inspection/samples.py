@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from engine.contract.dataset import Sample, SampleBox
-from engine.data.decoding.masks import NO_CLASS, class_plane, read_values
+from engine.data.decoding.mask_values import NO_CLASS, class_plane, read_values
 from engine.data.decoding.reading import describe_failure, read_image
 from engine.data.formats.format import resolve
 from engine.data.formats.registry import FORMATS
@@ -17,15 +17,7 @@ from engine.data.formats.shared.boxes import BoxSplit, upright_size
 from engine.data.formats.shared.instances import InstanceSplit
 from engine.data.formats.shared.splitting import sample_count
 from engine.data.formats.shared.unpacking import name_within
-from engine.data.splits import (
-    FileSplit,
-    IdxSplit,
-    LabelSplit,
-    MaskSplit,
-    RecognizedDataset,
-    printable,
-    spread_evenly,
-)
+from engine.data.splits import FileSplit, IdxSplit, LabelSplit, MaskSplit, RecognizedDataset, printable, spread_evenly
 
 ListAnnotations = Callable[[RecognizedDataset, Any, int], dict[str, Any]]
 

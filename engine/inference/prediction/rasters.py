@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 
 from engine.data.decoding.idx import Bytes
-from engine.data.decoding.masks import NO_CLASS
+from engine.data.decoding.mask_values import NO_CLASS
 from engine.data.decoding.tiff_rows import NO_DATA_TAG, Georeference
 from engine.system import paths
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from engine.contract.inference.prediction import Format, PredictOrder, formats_of
 from engine.data.decoding.idx import Bytes
-from engine.data.decoding.masks import NO_CLASS
+from engine.data.decoding.mask_values import NO_CLASS
 from engine.data.decoding.tiff import ENDINGS
 from engine.data.decoding.tiff_rows import Georeference, TiffRows, georeference, open_rows
 from engine.data.drawing import overlay_mask

@@ -18,7 +18,7 @@ from engine.data.datasets.images import UnreadableImage
 from engine.data.datasets.samples import SampleSet
 from engine.data.datasets.unlabeled_images import UnlabeledImages
 from engine.data.decoding.idx import Bytes
-from engine.data.decoding.masks import NO_CLASS
+from engine.data.decoding.mask_values import NO_CLASS
 from engine.data.decoding.pixels import decode_pixels, read_to_show
 from engine.data.decoding.reading import describe_failure, open_image, read_image, silence_pillow
 from engine.data.decoding.tiff_rows import TiffRows, open_rows

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from engine.contract.images import SizeLimits
-from engine.data.decoding.masks import NO_CLASS
+from engine.data.decoding.mask_values import NO_CLASS
 from engine.models import weights
 from engine.models.hugging_face.hub_model import HubModel, crop_masks, image_seeds, seeded, sum_by_kind
 from engine.models.tensor_detector import FINE_MASK_SIDE, Detections

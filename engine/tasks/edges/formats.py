@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +45,7 @@ _MAX_THICK_SHARE = 0.2
 class EdgeSplit:
     """Split of image files and edge files. `edges[i]` contains the pixels that annotators have drawn for `files[i]`."""
 
+    per_sample: ClassVar[tuple[str, ...]] = ("files", "edges")
     files: Sequence[str]
     edges: Sequence[str]
     is_drawn: bool = False
@@ -51,14 +53,6 @@ class EdgeSplit:
     @property
     def annotation_files(self) -> Sequence[str]:
         return self.edges
-
-    def select(self, which: npt.NDArray[np.bool_], *, is_drawn: bool) -> EdgeSplit:
-        """Return a split with only the images and edges selected by `which`, bool [n].
-
-        `is_drawn` is True if the new split is sampled from the training images instead of having its own folder.
-        """
-        rows = np.flatnonzero(which).tolist()
-        return EdgeSplit([self.files[row] for row in rows], [self.edges[row] for row in rows], is_drawn)
 
 
 def detect(tree: Tree) -> list[Detection]:
@@ -115,8 +109,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     candidate: Candidate = detection.source
     problems = candidate.pairs.problems("edges", "edges")
     splits = {
-        split: EdgeSplit([image for image, _ in pairs.both], [edges for _, edges in pairs.both])
-        for split, pairs in used_splits(candidate.splits, problems).items()
+        split: EdgeSplit(pairs.images, pairs.files) for split, pairs in used_splits(candidate.splits, problems).items()
     }
     return Content(CLASSES, splits, problems)
 

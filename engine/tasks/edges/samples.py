@@ -11,7 +11,7 @@ from engine.data.datasets.images import LetterboxedImages, MaskedImages
 from engine.data.datasets.open_splits import Splits, open_images
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.limits import require_size
-from engine.data.decoding.masks import NO_CLASS
+from engine.data.decoding.mask_values import NO_CLASS
 from engine.data.decoding.reading import read_image
 from engine.data.decoding.view import extend_edges
 from engine.data.splits import RecognizedDataset

@@ -13,7 +13,7 @@ from torchvision.models.detection.roi_heads import paste_masks_in_image
 
 from engine.contract.job import Job
 from engine.data.decoding.idx import Bytes
-from engine.data.decoding.masks import NO_CLASS
+from engine.data.decoding.mask_values import NO_CLASS
 from engine.data.drawing import draw_boxes, overlay_mask
 from engine.metrics.average_precision import Bools, Floats, Ints, box_overlaps, mask_overlaps
 from engine.metrics.base import Metric

@@ -14,7 +14,8 @@ import numpy as np
 
 from engine.contract.problems import Problem
 from engine.data.decoding.idx import Bytes
-from engine.data.decoding.masks import NO_CLASS, names_by_value
+from engine.data.decoding.mask_values import NO_CLASS
+from engine.data.decoding.masks import names_by_value
 from engine.data.decoding.reading import Unfit
 from engine.data.splits import Labels, MaskCode, dataset_error, dataset_warning
 from engine.system.format import listed

@@ -8,7 +8,7 @@ import numpy as np
 
 from engine.contract.images import Preprocessing
 from engine.contract.job import Job
-from engine.data.decoding.masks import NO_CLASS
+from engine.data.decoding.mask_values import NO_CLASS
 from engine.data.splits import Labels
 from engine.system.regular_files import open_regular
 from engine.tasks.base import FileSamples, SampleFiles

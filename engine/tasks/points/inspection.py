@@ -10,7 +10,7 @@ import numpy as np
 
 from engine.contract.dataset import Example, SplitReport
 from engine.contract.problems import Problem
-from engine.data.decoding.masks import NO_CLASS
+from engine.data.decoding.mask_values import NO_CLASS
 from engine.data.drawing import encode_png
 from engine.data.inspection.base import (
     EXAMPLE_SIDE,

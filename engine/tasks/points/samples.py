@@ -20,7 +20,7 @@ from engine.data.datasets.images import UnreadableImage, folder_lost, is_missing
 from engine.data.datasets.open_splits import Splits
 from engine.data.datasets.samples import Sample
 from engine.data.decoding.idx import Bytes
-from engine.data.decoding.masks import NO_CLASS
+from engine.data.decoding.mask_values import NO_CLASS
 from engine.data.decoding.reading import Unfit, describe_failure
 from engine.data.randomness import Purpose
 from engine.data.splits import Labels, MaskCode, RecognizedDataset, printable, spread_evenly

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.data.decoding.idx import Bytes
-from engine.data.decoding.masks import NO_CLASS
+from engine.data.decoding.mask_values import NO_CLASS
 
 DIRECTIONS = 36
 """Number of direction classes, as in Batra et al. 2019 (section 3.1), who divide the full circle.

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.data.decoding.masks import NO_CLASS
+from engine.data.decoding.mask_values import NO_CLASS
 from engine.metrics.base import Metric
 from engine.tasks.roads.directions import DIRECTIONS, LINE, STEP, Mask, thin
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from engine.contract.images import Framing
 from engine.data.datasets.images import ImageSet
-from engine.data.decoding.masks import NO_CLASS
+from engine.data.decoding.mask_values import NO_CLASS
 from engine.data.transforms.device_transforms import Placement
 from engine.tasks.roads.directions import DIRECTIONS, STEP, VERSION, orientation_plane
 

@@ -17,7 +17,7 @@ from engine.contract.job import Job
 from engine.data.datasets.images import DatasetError
 from engine.data.datasets.open_splits import Splits
 from engine.data.decoding.idx import Bytes
-from engine.data.decoding.masks import NO_CLASS
+from engine.data.decoding.mask_values import NO_CLASS
 from engine.data.drawing import color_legend
 from engine.metrics.base import Metric
 from engine.tasks.analysis import Analysis, Measured, Values

@@ -16,7 +16,7 @@ from engine.contract.problems import Problem
 from engine.data.datasets.images import MaskedImages
 from engine.data.datasets.open_splits import Splits
 from engine.data.decoding.idx import Bytes
-from engine.data.decoding.masks import NO_CLASS
+from engine.data.decoding.mask_values import NO_CLASS
 from engine.data.drawing import classes_in, mask_legend, overlay_mask
 from engine.data.formats.shared.ignored_class import masks_without
 from engine.metrics.base import Metric

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.data.decoding.masks import NO_CLASS
+from engine.data.decoding.mask_values import NO_CLASS
 from engine.data.drawing import classes_in, draw_boxes, frame_legend, mask_legend, overlay_mask
 
 NAMES = ("road", "sky", "tree", "car")

@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.ndimage import binary_erosion
 
-from engine.data.decoding.masks import NO_CLASS
+from engine.data.decoding.mask_values import NO_CLASS
 from engine.metrics.boundary_iou import BoundaryMetric, strip_width
 
 

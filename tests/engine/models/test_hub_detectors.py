@@ -15,7 +15,7 @@ from engine.contract.catalogue import EXTRA_MODULES, shipped_catalogue
 from engine.contract.idle_fields import idle_fields
 from engine.contract.job import Job
 from engine.contract.recipes import collect_facts, load_recipes
-from engine.data.decoding.masks import NO_CLASS
+from engine.data.decoding.mask_values import NO_CLASS
 from engine.models.base import TaskError
 from engine.models.hugging_face.variants import MODELS
 from engine.models.tensor_detector import BOX, FINE_MASK_SIDE, fit_sizes

@@ -13,7 +13,7 @@ import torchvision
 from torch import Tensor, nn
 
 from engine.contract.job import Job
-from engine.data.decoding.masks import NO_CLASS
+from engine.data.decoding.mask_values import NO_CLASS
 from engine.models import pyramid_detectors
 from engine.models.base import TaskError
 from engine.models.detection_models import to_current_names

@@ -19,7 +19,7 @@ from torch.nn import functional
 from engine.contract import weights
 from engine.contract.catalogue import load_catalogue, weights_of
 from engine.contract.job import Job
-from engine.data.decoding.masks import NO_CLASS
+from engine.data.decoding.mask_values import NO_CLASS
 from engine.models.base import TaskError
 from engine.models.meta_device import on_meta
 from engine.tasks.base import DatasetInfo

@@ -15,7 +15,7 @@ from engine.contract.events import Chosen, ClassMeasures, Planned, Predicted, Va
 from engine.contract.job import Job
 from engine.data.datasets.open_splits import open_splits
 from engine.data.datasets.samples import SampleSet
-from engine.data.decoding.masks import NO_CLASS
+from engine.data.decoding.mask_values import NO_CLASS
 from engine.tasks.points.drawing import BACKGROUND
 from engine.tasks.points.networks import PointCNN
 from engine.tasks.registry import TASKS

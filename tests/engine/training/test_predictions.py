@@ -15,7 +15,7 @@ from PIL import Image
 from torch import Tensor
 
 from engine.contract.events import Predicted, Validation, Warned
-from engine.data.decoding.masks import NO_CLASS
+from engine.data.decoding.mask_values import NO_CLASS
 from engine.metrics.base import Metric
 from engine.tasks.base import Visualization
 from engine.tasks.classification.task import ClassificationMetric

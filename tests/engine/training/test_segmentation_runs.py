@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from engine.contract.events import ClassMeasures, Failed, Planned, Predicted, Validation, Warned
-from engine.data.decoding.masks import NO_CLASS
+from engine.data.decoding.mask_values import NO_CLASS
 from engine.models.encoders import IMAGENET
 from tests.engine.training.task_jobs import task_job
 from tests.support.masks import make_masked

@@ -1,64 +1,21 @@
-"""Assign annotation files to splits by their names, and collect the images that the files annotate. Torch-free."""
+"""Read annotation files that describe several images each, and collect the images of all splits. Torch-free."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
+
+import msgspec
 
 from engine.contract.problems import Problem
 from engine.data.decoding.image_files import is_image
 from engine.data.formats.shared.image_lookup import ImageLookup
+from engine.data.formats.shared.json_files import decode_file
 from engine.data.formats.tree import Tree, split_of_file
 from engine.data.splits import count_sentence, dataset_error, dataset_warning, first_names, warn_about
 
 _ORDER = ("train", "val", "test", "")
-
-
-@dataclass
-class AnnotationFiles:
-    """Annotation files of a dataset, grouped by split.
-
-    Attributes:
-        splits: Names of the files of each split: "train", "val", "test" or "", in this order.
-        unused: Names of files that are not read.
-    """
-
-    splits: dict[str, list[str]] = field(default_factory=dict)
-    unused: list[str] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, names: Iterable[str], preferred: str = "") -> AnnotationFiles:
-        """Group files by split.
-
-        If a folder has several files for one split, those with `preferred` in their names are used, or all of them if
-        none has this word. Files without a split are not used if there is a training split.
-        """
-        groups: dict[tuple[str, str], list[str]] = {}
-        for name in sorted(names):
-            groups.setdefault((split_of_file(name), os.path.dirname(name)), []).append(name)
-        found = cls()
-        for split in _ORDER:
-            for (of_split, _), group in groups.items():
-                if of_split != split:
-                    continue
-                best = [name for name in group if preferred in os.path.basename(name).lower()] or group
-                if split == "" and "train" in found.splits:
-                    best = []
-                found.splits.setdefault(split, []).extend(best)
-                found.unused += [name for name in group if name not in best]
-        found.splits = {split: group for split, group in found.splits.items() if group}
-        return found
-
-    def problems(self) -> list[Problem]:
-        """Return a warning about files that are not read."""
-        if not self.unused:
-            return []
-        message = f"{count_sentence(self.unused, 'annotation file')} that {_is(self.unused)} not used: {first_names(self.unused)}."
-        used = first_names([name for group in self.splits.values() for name in group])
-        remedy = f"Used are {used}. Put the word train, val or test into a file's name to use it for that split."
-        return [dataset_warning(message, remedy)]
 
 
 class Annotated(Protocol):
@@ -70,24 +27,61 @@ class Annotated(Protocol):
 
 
 ImageT = TypeVar("ImageT", bound=Annotated)
+T = TypeVar("T")
 
 
-class ImageSplits(Generic[ImageT]):
-    """Collector for the annotated images of each split.
+class AnnotationReader(Generic[ImageT]):
+    """Reader of the annotation files of a dataset. It collects the annotated images of each split.
 
-    Each image is added only once to a split. An image is not added without a split if a split already contains it.
+    The name of a file determines its split. If a folder has several files for one split, those with `preferred` in
+    their names are read, or all of them if none has this word. Files without a split are not read if there is a
+    training split. Each image is added only once to a split. An image is not added without a split if a split already
+    contains it.
 
     Attributes:
-        images: Annotated images by split.
+        tree: Listing of the dataset.
+        problems: Problems that are known so far. `finish` adds those that concern all files.
     """
 
-    def __init__(self, names: Iterable[str]) -> None:
-        """Create an empty collection. `names` are the splits for which the folder has annotation files."""
-        self.images: dict[str, list[ImageT]] = {}
-        self._is_single = len(list(names)) == 1
+    def __init__(self, tree: Tree, names: Iterable[str], preferred: str = "") -> None:
+        self.tree = tree
+        self.problems: list[Problem] = []
+        self._lookup = ImageLookup(tree)
+        self._files = self._by_split(names, preferred)
+        self._images: dict[str, list[ImageT]] = {}
         self._paths: dict[str, set[str]] = {}  # all images by split
         self._again: list[str] = []  # images that several files list
         self._annotated: set[str] = set()  # splits with annotations
+        self._missing: list[str] = []  # names of images
+        self._ambiguous: list[str] = []
+        self._are_found = False
+
+    def files(self) -> Iterator[tuple[str, str]]:
+        """Yield the split ("train", "val", "test" or "") and the name of each file that must be read."""
+        return ((split, name) for split, names in self._files.items() for name in names)
+
+    def decode(self, name: str, decoder: msgspec.json.Decoder[T], remedy: str) -> T | None:
+        """Return the content of a JSON file. If it can't be read, record an error with `remedy` and return None."""
+        return decode_file(self.tree.path(name), name, decoder, self.problems, remedy)
+
+    def find(self, image: str, file: str, split: str, other_name: str = "") -> str | None:
+        """Return the full path of an image that an annotation file names, or record it as missing and return None.
+
+        Args:
+            image: Name or path of the image in the file, relative to any folder.
+            file: Annotation file, or another path in the folder that `image` is probably relative to.
+            split: Split of the file.
+            other_name: Another name of the image, which is tried if there is no `image`.
+        """
+        before = len(self._lookup.ambiguous)
+        names = [name for name in (image, other_name) if name]
+        found = (self._lookup.find(name, os.path.dirname(file), split=split, ending=is_image(name)) for name in names)
+        path = next(filter(None, found), None)
+        if path is not None:
+            self._are_found = True
+        else:
+            (self._ambiguous if len(self._lookup.ambiguous) > before else self._missing).append(image)
+        return path
 
     def add(self, split: str, images: Sequence[ImageT], *, is_annotated: bool = True) -> bool:
         """Add the images from a file to a split and return True if any of them is new.
@@ -100,55 +94,55 @@ class ImageSplits(Generic[ImageT]):
             images: Images that the file lists.
             is_annotated: False if the file has no annotations at all.
         """
-        known = set().union(*self._paths.values()) if split == "" else self._paths.get(split, set())
-        added = [image for image in images if image.path not in known]
-        self._again += [image.path for image in images if image.path in known]
-        self.images.setdefault("" if self._is_single else split, []).extend(added)
+        taken = list(self._paths.values()) if split == "" else [self._paths.get(split, set())]
+        added = [image for image in images if not any(image.path in paths for paths in taken)]
+        if len(added) < len(images):
+            self._again += [image.path for image in images if any(image.path in paths for paths in taken)]
+        stored = "" if len(self._files) == 1 else split
+        self._images.setdefault(stored, []).extend(added)
         self._paths.setdefault(split, set()).update(image.path for image in images)
         if is_annotated:
-            self._annotated.add("" if self._is_single else split)
+            self._annotated.add(stored)
         return bool(added)
 
-    def remove_unannotated(self, problems: list[Problem]) -> None:
-        """Remove splits without annotations, such as the test images of challenges, if other splits have annotations.
+    def finish(self) -> dict[str, list[ImageT]]:
+        """Return the images by split, and add the problems that concern all files to `problems`.
 
-        A warning about each of them is appended to `problems`.
+        Splits without annotations, such as the test images of challenges, are left out if other splits have
+        annotations.
         """
-        for split in set(self.images) - self._annotated if self._annotated else ():
-            images = self.images.pop(split)
+        self.problems += self._of_images()
+        for split in set(self._images) - self._annotated if self._annotated else ():
+            images = self._images.pop(split)
             message = f"No image of the {split} split has annotations ({len(images):,} images)."
-            problems.append(dataset_warning(message, "The split is not used; annotate its images to use it."))
+            self.problems.append(dataset_warning(message, "The split is not used; annotate its images to use it."))
+        return self._images
 
-    def problems(self) -> list[Problem]:
-        """Return a warning about images that are annotated in several files."""
-        remedy = "The annotations of the first file are used; merge the files to use all."
-        return warn_about(self._again, "image", "annotated in several files:", remedy)
+    def _by_split(self, names: Iterable[str], preferred: str) -> dict[str, list[str]]:
+        """Return the files to read by split, and record a warning about the others."""
+        groups: dict[tuple[str, str], list[str]] = {}
+        for name in sorted(names):
+            groups.setdefault((split_of_file(name), os.path.dirname(name)), []).append(name)
+        used: dict[str, list[str]] = {}
+        unused: list[str] = []
+        for split in _ORDER:
+            for group in (group for (of_split, _), group in groups.items() if of_split == split):
+                best = [name for name in group if preferred in os.path.basename(name).lower()] or group
+                if split == "" and "train" in used:
+                    best = []
+                else:
+                    used.setdefault(split, []).extend(best)
+                unused += [name for name in group if name not in best]
+        if unused:
+            are = "is" if len(unused) == 1 else "are"
+            message = f"{count_sentence(unused, 'annotation file')} that {are} not used: {first_names(unused)}."
+            of_all = first_names([name for group in used.values() for name in group])
+            remedy = f"Used are {of_all}. Put the word train, val or test into a file's name to use it for that split."
+            self.problems.append(dataset_warning(message, remedy))
+        return used
 
-
-class NamedImages:
-    """Search for the images that annotation files name. Images that are not found are reported together."""
-
-    def __init__(self, tree: Tree) -> None:
-        self._lookup = ImageLookup(tree)
-        self._missing: list[str] = []
-        self._ambiguous: list[str] = []
-        self._are_found = False
-
-    def find(self, name: str, file: str, split: str) -> str | None:
-        """Return the full path of the image that an annotation file names, or record it as missing and return None.
-
-        `name` is the name or path of the image in the annotation file `file`, which belongs to `split`.
-        """
-        before = len(self._lookup.ambiguous)
-        path = self._lookup.find(name, os.path.dirname(file), split=split, ending=is_image(name))
-        if path is not None:
-            self._are_found = True
-        else:
-            (self._ambiguous if len(self._lookup.ambiguous) > before else self._missing).append(name)
-        return path
-
-    def problems(self) -> Iterator[Problem]:
-        """Yield warnings about missing images, or errors if no image was found."""
+    def _of_images(self) -> Iterator[Problem]:
+        """Yield problems with missing, ambiguous and repeated images. They are errors if no image was found."""
         report = dataset_warning if self._are_found else dataset_error
         if self._missing:
             message = f"{count_sentence(self._missing, 'image')} named in the annotations but not in the folder"
@@ -158,7 +152,5 @@ class NamedImages:
             message = f"{count_sentence(self._ambiguous, 'name')} in the annotations that several images have"
             remedy = "Such names are left out; put the images' folders into the names."
             yield report(f"{message}: {first_names(self._ambiguous)}.", remedy)
-
-
-def _is(names: Sequence[str]) -> str:
-    return "is" if len(names) == 1 else "are"
+        remedy = "The annotations of the first file are used; merge the files to use all."
+        yield from warn_about(self._again, "image", "annotated in several files:", remedy)

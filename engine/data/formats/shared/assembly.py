@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 
 from engine.contract.problems import Problem
-from engine.data.decoding.masks import NO_CLASS, Meaning, learn_meaning
+from engine.data.decoding.mask_values import NO_CLASS
+from engine.data.decoding.masks import learn_meaning
+from engine.data.decoding.unnamed_values import Meaning
 from engine.data.formats.format import Content, Format
 from engine.data.formats.shared.boxes import BoxFaults, gather
 from engine.data.formats.shared.exif_rotation import RotationReport, rotate_boxes, rotate_instances

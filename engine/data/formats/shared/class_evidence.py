@@ -11,10 +11,9 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
-from engine.data.decoding.image_files import is_image
 from engine.data.decoding.reading import decode_header, read_image
 from engine.data.formats.shared.mask_sample import are_label_images
-from engine.data.formats.tree import Tree, split_named, subfolders, suffix
+from engine.data.formats.tree import Tree, split_named, stem, subfolders, suffix
 from engine.data.splits import printable, spread_evenly
 
 _ROLES = frozenset(
@@ -301,27 +300,20 @@ def _folders_of(tree: Tree, roots: Sequence[str], name: str) -> Iterator[str]:
             yield from tree.walk(os.path.join(root, name))
 
 
+def _images(tree: Tree, roots: Sequence[str], name: str) -> Iterator[str]:
+    """Yield the paths of the images in the class folder `name`, relative to the dataset folder."""
+    folders = _folders_of(tree, roots, name)
+    return (os.path.join(folder, file) for folder in folders for file in tree.images(folder))
+
+
 def _stems(tree: Tree, roots: Sequence[str], name: str) -> set[str]:
     """Return the names, without extensions, of the first images in the class folder `name`."""
-    files = (file for folder in _folders_of(tree, roots, name) for file in tree.files(folder) if is_image(file))
-    return {os.path.splitext(file)[0] for file in islice(files, _COMPARED)}
-
-
-def _first_files(tree: Tree, roots: Sequence[str], name: str) -> list[str]:
-    """Return the full paths of the first images in the class folder `name`."""
-    paths = (
-        tree.path(folder, file)
-        for folder in _folders_of(tree, roots, name)
-        for file in tree.files(folder)
-        if is_image(file)
-    )
-    return list(islice(paths, _COMPARED))
+    return set(map(stem, islice(_images(tree, roots, name), _COMPARED)))
 
 
 def _sample_files(tree: Tree, roots: Sequence[str], name: str) -> list[str]:
     for folder in _folders_of(tree, roots, name):
-        files = [file for file in tree.files(folder) if is_image(file)]
-        if files:
+        if files := tree.images(folder):
             return [tree.path(folder, files[index]) for index in spread_evenly(len(files), 4)]
     return []
 
@@ -332,7 +324,9 @@ def _show_the_same(tree: Tree, roots: Sequence[str], one: str, other: str) -> bo
     Images with the same name must be far more similar than images with different names. Identical copies are not
     considered, because the inspection finds them regardless of their names.
     """
-    found = [{_stem(file): file for file in _first_files(tree, roots, name)} for name in (one, other)]
+    found = [
+        {stem(file): tree.path(file) for file in islice(_images(tree, roots, name), _COMPARED)} for name in (one, other)
+    ]
     common = sorted(found[0].keys() & found[1].keys())
     chosen = [common[index] for index in spread_evenly(len(common), _VIEWS)]
     small = [[_thumbnail(files[stem]) for stem in chosen] for files in found]
@@ -354,10 +348,6 @@ def _thumbnail(path: str) -> npt.NDArray[np.float64] | None:
     except Exception:  # a broken file may raise nearly anything in a decoder
         return None
     return (small - small.mean()) / small.std() if small.std() else None
-
-
-def _stem(path: str) -> str:
-    return os.path.splitext(os.path.basename(path))[0]
 
 
 def _siblings(folder: str) -> list[str]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 
+from engine.data.decoding.class_tables import arcgis_classes
 from engine.data.decoding.image_files import is_image
-from engine.data.decoding.masks import arcgis_classes
-from engine.data.decoding.reading import read_text, refuse_unusable
+from engine.data.decoding.reading import read_json, read_text_lines
 from engine.data.formats.shared.tables import open_table
 from engine.data.formats.tree import Tree, suffix
 from engine.data.splits import printable
@@ -47,6 +46,18 @@ def find_names(tree: Tree, folders: Collection[str], numbers: Collection[int]) -
     return {}
 
 
+def name_numbers(tree: Tree, folders: Collection[str], names: Collection[str]) -> dict[str, str] | None:
+    """Return a title for each of the classes `names` if all of them are numbers, in the order of the numbers.
+
+    The titles are the names in a file in one of `folders`, or else the numbers. Returns None if a class is not a
+    number.
+    """
+    if not names or not all(name.isascii() and name.isdigit() for name in names):
+        return None
+    found = find_names(tree, folders, [int(name) for name in names])
+    return {name: found.get(int(name), name) for name in sorted(names, key=int)}
+
+
 def _from_zero_or_one(names: list[str], numbers: Collection[int]) -> dict[int, str]:
     """Number the names, which are the lines of a file, from 0 or from 1.
 
@@ -81,9 +92,8 @@ def _read(path: str) -> list[str] | dict[int, str]:
         case ".csv":
             return _of_table(path)
         case ".json":
-            with refuse_unusable(path):
-                return _of_mapping(json.loads(read_text(path, MAX_NAMES_BYTES)))
-    lines = [line.strip() for line in read_text(path).splitlines() if line.strip()]
+            return _of_mapping(read_json(path, MAX_NAMES_BYTES))
+    lines = read_text_lines(path, MAX_NAMES_BYTES)
     if any(is_image(re.split(r"[\s,;]", line, maxsplit=1)[0]) for line in lines):
         return []  # labels of images
     numbered = [re.fullmatch(r"(\d+)\s*[:,;\t ]\s*(.+)", line) for line in lines]

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from engine.contract.problems import Problem, errors
-from engine.data.decoding.masks import NO_CLASS, Meaning, learn_meaning
+from engine.data.decoding.mask_values import NO_CLASS
+from engine.data.decoding.masks import learn_meaning
+from engine.data.decoding.unnamed_values import Meaning
 from engine.data.splits import MaskCode, MaskSplit, RecognizedDataset
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from engine.data.decoding.image_files import is_image
+from engine.data.decoding.image_files import EXTENSIONS
 from engine.data.formats.tree import Tree, split_in, split_named, unicode_key
 
 IMAGE_FOLDERS = ("images", "image", "imgs", "img", "data", "jpegimages", "jpegs", "photos", "frames", "rgb")
@@ -104,11 +104,10 @@ class ImageLookup:
         if folder not in self._names:
             found_names: dict[str, str] = {}
             if folder == "" or (not folder.startswith("..") and self._tree.exists(folder)):
-                for each in self._tree.files(folder):
-                    if is_image(each):
-                        found_names.setdefault(unicode_key(os.path.splitext(each)[0]), each)
-                        found_names.setdefault(unicode_key(each).lower(), each)
-                        found_names[unicode_key(each)] = each
+                for each in self._tree.images(folder):
+                    found_names.setdefault(unicode_key(os.path.splitext(each)[0]), each)
+                    found_names.setdefault(unicode_key(each).lower(), each)
+                    found_names[unicode_key(each)] = each
             self._names[folder] = found_names
         return self._names[folder]
 
@@ -121,10 +120,10 @@ class ImageLookup:
         """
         if self._anywhere is None:
             self._anywhere = {}
-            for folder in self._tree.walk():
-                for name in filter(is_image, self._tree.files(folder)):
-                    for key in {unicode_key(name), unicode_key(os.path.splitext(name)[0])}:
-                        self._anywhere.setdefault(key, []).append(os.path.join(folder, name))
+            for path in self._tree.find(tuple(EXTENSIONS)):
+                name = os.path.basename(path)
+                for key in {unicode_key(name), unicode_key(os.path.splitext(name)[0])}:
+                    self._anywhere.setdefault(key, []).append(path)
         found = self._anywhere.get(unicode_key(parts[-1]), [])
         if ending:
             found = [path for path in found if unicode_key(os.path.basename(path)) == unicode_key(parts[-1])]

@@ -8,17 +8,25 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from engine.contract.problems import Problem
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.limits import require_size
-from engine.data.decoding.masks import NO_CLASS, MaskValues, Values, class_plane, mask_size, read_values, values_in
+from engine.data.decoding.mask_values import (
+    NO_CLASS,
+    MaskValues,
+    Values,
+    class_plane,
+    mask_size,
+    read_values,
+    values_in,
+)
 from engine.data.decoding.outlines import Points, Window, fill, read_outline
 from engine.data.decoding.reading import Unfit, read_image
 from engine.data.splits import MaskCode, printable, warn_about
@@ -138,7 +146,29 @@ class Polygons:
         return b"".join(b"%d %b;" % (label, points.tobytes()) for label, points in self._polygons)
 
 
-class NumberedMasks:
+class _MaskFiles:
+    """Base class of sources that read instances from the mask files `paths`.
+
+    Different `settings` give different instances.
+    """
+
+    def __init__(self, paths: Sequence[str], settings: object) -> None:
+        self._paths = tuple(paths)
+        self._settings = settings
+
+    def sizes(self) -> list[tuple[int, int]]:
+        return [(height, width) for width, height in map(mask_size, self._paths)]
+
+    def state(self) -> bytes:
+        words = [repr(self._settings).encode()]
+        for path in self._paths:
+            with suppress(OSError):
+                info = os.stat(path)
+                words.append(b"%b %d %d" % (os.fsencode(path), info.st_size, info.st_mtime_ns))
+        return b";".join(words)
+
+
+class NumberedMasks(_MaskFiles):
     """Source of instances from masks that number the objects of one class each. Background pixels are 0.
 
     `masks` are the paths of the masks with their classes.
@@ -146,6 +176,7 @@ class NumberedMasks:
 
     def __init__(self, masks: Sequence[tuple[str, int]]) -> None:
         self._masks = tuple(masks)
+        super().__init__([path for path, _ in masks], [label for _, label in masks])
 
     def instances(self, height: int, width: int) -> list[Instance]:
         return [
@@ -155,21 +186,12 @@ class NumberedMasks:
     def labels(self) -> list[int]:
         found = []
         for path, label in self._masks:
-            try:
-                numbers = object_numbers(read_values(read_image(path)))
-            except Exception:
-                continue  # a decoder may raise nearly anything; loading the image reports it
-            found += [label] * len(numbers)
+            with suppress(Exception):  # a decoder may raise nearly anything; loading the image reports it
+                found += [label] * len(object_numbers(read_values(read_image(path))))
         return found
 
-    def sizes(self) -> list[tuple[int, int]]:
-        return _sizes([path for path, _ in self._masks])
 
-    def state(self) -> bytes:
-        return _state([path for path, _ in self._masks]) + repr([label for _, label in self._masks]).encode()
-
-
-class ClassedMask:
+class ClassedMask(_MaskFiles):
     """Source of instances from a mask of object numbers and a mask of classes, as in PASCAL VOC.
 
     Args:
@@ -180,16 +202,15 @@ class ClassedMask:
     """
 
     def __init__(self, numbers: str, classes: str, code: MaskCode, background: int | None = 0) -> None:
-        self._numbers = numbers
-        self._classes = classes
-        self._code = code
-        self._background = background
+        super().__init__((numbers, classes), (code, background))
+        self._code, self._background = code, background
 
     def instances(self, height: int, width: int) -> list[Instance]:
         """Return the instances, each with the most frequent class among its pixels."""
-        plane = class_plane(_values(self._classes, (height, width)), self._code)
+        numbers, classes = self._paths
+        plane = class_plane(_values(classes, (height, width)), self._code)
         found = []
-        for window in numbered_windows(self._numbers, (height, width)):
+        for window in numbered_windows(numbers, (height, width)):
             held = np.bincount(plane[window.slices][window.pixels], minlength=NO_CLASS + 1)[:NO_CLASS]
             if self._background is not None:
                 held = np.delete(held, self._background)
@@ -202,12 +223,6 @@ class ClassedMask:
             return [each.label for each in self.instances(*self.sizes()[0])]
         except Exception:
             return []  # a decoder may raise nearly anything; loading the image reports it
-
-    def sizes(self) -> list[tuple[int, int]]:
-        return _sizes((self._numbers, self._classes))
-
-    def state(self) -> bytes:
-        return _state((self._numbers, self._classes)) + repr((self._code, self._background)).encode()
 
 
 @dataclass(frozen=True)
@@ -232,7 +247,7 @@ class Numbering:
         return label, number < self.first
 
 
-class NumberedLabels:
+class NumberedLabels(_MaskFiles):
     """Source of instances from a mask whose values combine a label and an object number, as in Cityscapes.
 
     Args:
@@ -242,42 +257,31 @@ class NumberedLabels:
     """
 
     def __init__(self, path: str, numbering: Numbering, classes: Mapping[int, int]) -> None:
-        self._path = path
-        self._numbering = numbering
-        self._classes = classes
+        super().__init__([path], (numbering, sorted(classes.items())))
+        self._numbering, self._classes = numbering, classes
 
     def instances(self, height: int, width: int) -> list[Instance]:
         """Return the instances. Regions of objects that are not separated become ignored instances."""
-        from scipy.ndimage import find_objects
-
         size = (height, width)
-        known, positions = np.unique(_values(self._path, size).values, return_inverse=True)
+        known, positions = np.unique(_values(self._paths[0], size).values, return_inverse=True)
         labels = [self._numbering.split(value) for value in known.tolist()]
         used = np.array([label in self._classes for label, _ in labels], bool)
-        numbers = np.where(used, np.cumsum(used), 0)[positions].reshape(size)
+        windows = _windows(np.where(used, np.cumsum(used), 0)[positions].reshape(size))
         labels = [label for label, is_used in zip(labels, used.tolist(), strict=True) if is_used]
-        parts = find_objects(numbers)
-        _check_painted(sum((y.stop - y.start) * (x.stop - x.start) for y, x in parts), size)
         return [
-            Instance(Window(y.start, x.start, numbers[y, x] == number), self._classes[label], ignored)
-            for number, ((y, x), (label, ignored)) in enumerate(zip(parts, labels, strict=True), 1)
+            Instance(window, self._classes[label], ignored)
+            for window, (label, ignored) in zip(windows.values(), labels, strict=True)
         ]
 
     def labels(self) -> list[int]:
         try:
-            known = map(self._numbering.split, values_in(read_values(read_image(self._path))).tolist())
+            known = map(self._numbering.split, values_in(read_values(read_image(self._paths[0]))).tolist())
         except Exception:
             return []  # a decoder may raise nearly anything; loading the image reports it
         return [self._classes[label] for label, ignored in known if label in self._classes and not ignored]
 
-    def sizes(self) -> list[tuple[int, int]]:
-        return _sizes([self._path])
 
-    def state(self) -> bytes:
-        return _state([self._path]) + repr((self._numbering, sorted(self._classes.items()))).encode()
-
-
-class PanopticImage:
+class PanopticImage(_MaskFiles):
     """Source of instances from a PNG of segment ids (R + 256 G + 65536 B) in COCO's panoptic format.
 
     Segments without a class are background.
@@ -285,7 +289,7 @@ class PanopticImage:
 
     def __init__(self, path: str, segments: Sequence[tuple[int, int, bool]]) -> None:
         """Store the path of the PNG, and the id, the class, and True for a crowd, of each segment with a class."""
-        self._path = path
+        super().__init__([path], tuple(segments))
         self._segments = tuple(segments)
 
     def instances(self, height: int, width: int) -> list[Instance]:
@@ -293,33 +297,20 @@ class PanopticImage:
 
         Segments that do not occur in the mask are left out.
         """
-        from scipy.ndimage import find_objects
-
-        ids, inverse = np.unique(self._ids((height, width)), return_inverse=True)
-        numbers = inverse.reshape(height, width).astype(np.int32) + 1
+        ids, positions = np.unique(self._ids((height, width)), return_inverse=True)
         if len(ids) > MAX_NUMBERS:
-            raise Unfit(f"{printable(os.path.basename(self._path))} holds {len(ids):,} segments, which is too many")
-        index_of_id = {number: index for index, number in enumerate(ids.tolist())}
-        objects = find_objects(numbers)
-        segments = ((index_of_id[id], label, crowd) for id, label, crowd in self._segments if id in index_of_id)
-        found = (
-            Instance(Window(y.start, x.start, numbers[y, x] == index + 1), label, crowd)
-            for index, label, crowd in segments
-            for y, x in [objects[index]]
-        )
-        return _within_limit(found, height, width)
+            name = printable(os.path.basename(self._paths[0]))
+            raise Unfit(f"{name} holds {len(ids):,} segments, which is too many")
+        used = np.isin(ids, [id for id, _, _ in self._segments])
+        numbers = np.where(used, np.arange(1, len(ids) + 1, dtype=np.int32), 0)[positions].reshape(height, width)
+        windows = {int(ids[number - 1]): window for number, window in _windows(numbers).items()}
+        return [Instance(windows[id], label, crowd) for id, label, crowd in self._segments if id in windows]
 
     def labels(self) -> list[int]:
         return [label for _, label, crowd in self._segments if not crowd]
 
-    def sizes(self) -> list[tuple[int, int]]:
-        return _sizes([self._path])
-
-    def state(self) -> bytes:
-        return _state([self._path]) + repr(self._segments).encode()
-
     def _ids(self, size: tuple[int, int]) -> Values:
-        mask = _values(self._path, size)
+        mask = _values(self._paths[0], size)
         if mask.mode != "color":
             return mask.values
         # Colors are 0xRRGGBB.
@@ -330,19 +321,10 @@ class PanopticImage:
 class InstanceSplit:
     """Split of image files, each with a source of instances."""
 
+    per_sample: ClassVar[tuple[str, ...]] = ("files", "sources")
     files: Sequence[str]
     sources: Sequence[Source]
     is_drawn: bool = False
-
-    def select(self, which: npt.NDArray[np.bool_], *, is_drawn: bool) -> InstanceSplit:
-        """Return a split with only the images for which `which`, bool [n], is True.
-
-        `is_drawn` is True if the new split does not exist in the folder.
-        """
-        indices = np.flatnonzero(which).tolist()
-        return InstanceSplit(
-            [self.files[index] for index in indices], [self.sources[index] for index in indices], is_drawn
-        )
 
     def state(self) -> str:
         """Return a text that changes whenever the instances of any image change."""
@@ -361,30 +343,11 @@ def too_many(crowded: Sequence[str]) -> list[Problem]:
     return warn_about(crowded, "image", f"with more than {MAX_INSTANCES} instances:", remedy)
 
 
-def _sizes(paths: Sequence[str]) -> list[tuple[int, int]]:
-    """Return the height and width of each mask from its header. Raises any exception of the decoder."""
-    return [(height, width) for width, height in map(mask_size, paths)]
-
-
-def _state(paths: Sequence[str]) -> bytes:
-    """Return bytes that change whenever one of the files changes."""
-    words = []
-    for path in paths:
-        try:
-            info = os.stat(path)
-        except OSError:
-            continue
-        words.append(b"%b %d %d" % (os.fsencode(path), info.st_size, info.st_mtime_ns))
-    return b";".join(words)
-
-
 def numbered_windows(path: str, size: tuple[int, int]) -> list[Window]:
     """Return the window of each object in the mask at `path`, which numbers the objects. 0 is background.
 
     Raises Unfit if the mask does not have the given size (height, width).
     """
-    from scipy.ndimage import find_objects
-
     values = np.maximum(_values(path, size).values, 0)  # missing data has no object
     if values.max(initial=0) > MAX_NUMBERS:  # like colors
         values = np.unique(np.append(0, values), return_inverse=True)[1][1:].reshape(size)
@@ -392,13 +355,20 @@ def numbered_windows(path: str, size: tuple[int, int]) -> list[Window]:
             raise Unfit(
                 f"its mask {printable(os.path.basename(path))} holds {count:,} values, like an image rather than a mask"
             )
-    objects = find_objects(values)
-    _check_painted(sum((y.stop - y.start) * (x.stop - x.start) for found in objects if found for y, x in [found]), size)
-    return [
-        Window(found[0].start, found[1].start, values[found] == number)
-        for number, found in enumerate(objects, 1)
-        if found is not None
-    ]
+    return list(_windows(values).values())
+
+
+def _windows(numbers: Values) -> dict[int, Window]:
+    """Return the window of each positive number in a plane, [h, w], keyed by the number.
+
+    Raises Unfit if the total area of the windows is too large.
+    """
+    from scipy.ndimage import find_objects
+
+    found = {number: place for number, place in enumerate(find_objects(numbers), 1) if place is not None}
+    height, width = numbers.shape
+    _check_painted(sum((y.stop - y.start) * (x.stop - x.start) for y, x in found.values()), (height, width))
+    return {number: Window(y.start, x.start, numbers[y, x] == number) for number, (y, x) in found.items()}
 
 
 def _within_limit(instances: Iterable[Instance], height: int, width: int) -> list[Instance]:

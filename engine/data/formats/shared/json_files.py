@@ -13,7 +13,14 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from engine.contract.problems import Problem
-from engine.data.decoding.reading import MAX_TABLE_BYTES, Unfit, describe_failure, read_text, refuse_unusable
+from engine.data.decoding.reading import (
+    BYTE_ORDER_MARKS,
+    MAX_TABLE_BYTES,
+    Unfit,
+    describe_failure,
+    read_json,
+    refuse_unusable,
+)
 from engine.data.formats.tree import Tree
 from engine.data.memory_limit import allow_for_text
 from engine.data.splits import count_sentence, dataset_error, dataset_warning, first_names, printable, spread_evenly
@@ -35,13 +42,6 @@ MAX_FILES_SAMPLED = 500
 _MAX_SAMPLE_BYTES = 64 << 20
 _PATIENCE = 4
 """Number of chunks without any of the requested keys after which `sample_lists` stops."""
-_BOMS = (
-    (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF32_LE, "utf-32-le"),
-    (codecs.BOM_UTF32_BE, "utf-32-be"),
-    (codecs.BOM_UTF16_LE, "utf-16-le"),
-    (codecs.BOM_UTF16_BE, "utf-16-be"),
-)
 _NOT_A_NUMBER = re.compile(rb'("(?:[^"\\]++|\\.)*+(?:"|\Z))|-?(?:NaN|Infinity)', re.DOTALL)
 _PATH = re.compile(r"`\$([^`]*)`")
 _LACKED = re.compile(r"required field `([^`]*)`")
@@ -184,7 +184,7 @@ def items_from(text: str, start: int, count: int) -> list[Any]:
 
 def _encoding(start: bytes) -> tuple[str, int]:
     """Return the encoding of a text, detected from its first bytes, and the length of its byte order mark."""
-    for mark, name in _BOMS:
+    for mark, name, _ in BYTE_ORDER_MARKS:
         if start.startswith(mark):
             return name, len(mark)
     if start[1:2] == b"\0":
@@ -236,8 +236,13 @@ def decode_file(
     try:
         return parse_file(path, decoder)
     except (OSError, UnusableFile, Unfit) as error:
-        problems.append(dataset_error(f"{printable(name)} can't be read: {describe_failure(error)}.", remedy))
+        problems.append(cannot_read(name, error, remedy))
         return None
+
+
+def cannot_read(name: str, error: Exception, remedy: str) -> Problem:
+    """Return an error that the annotation file `name` can't be read, with the reason."""
+    return dataset_error(f"{printable(name)} can't be read: {describe_failure(error)}.", remedy)
 
 
 def parse_file(path: str, decoder: msgspec.json.Decoder[T]) -> T:
@@ -305,11 +310,6 @@ class EntryFaults:
             yield dataset_warning(message, fault.remedy)
 
 
-def files_ending(tree: Tree, ending: str) -> list[str]:
-    """Return the paths of all files with the extension `ending`, such as ".json", relative to the dataset folder."""
-    return [os.path.join(folder, name) for folder in tree.walk() for name in tree.files(folder, ending)]
-
-
 def sample(paths: Sequence[str], count: int = SAMPLED) -> list[str]:
     """Return at most `count` evenly spaced elements of `paths`."""
     return [paths[index] for index in spread_evenly(len(paths), count)]
@@ -343,19 +343,6 @@ def find_words(path: str, words: Iterable[bytes]) -> set[bytes]:
     return found
 
 
-def load_json(path: str, at_most: int = MAX_TABLE_BYTES) -> Any:
-    """Return the content of a JSON file of at most `at_most` bytes.
-
-    Raises UnusableFile, OSError, and Unfit if it is not valid JSON.
-    """
-    with refuse_unusable(path):
-        text = read_text(path, at_most)
-        try:
-            return json.loads(text)
-        except ValueError as error:
-            raise Unfit(f"it is not valid JSON ({printable(str(error))[:200]})") from None
-
-
 def sample_json(path: str, words: Iterable[bytes]) -> Any:
     """Return the content of a JSON file about one image.
 
@@ -365,7 +352,7 @@ def sample_json(path: str, words: Iterable[bytes]) -> Any:
     try:
         if os.stat(path).st_size > _MAX_SAMPLE_BYTES or find_words(path, words) != words:
             return None
-        return load_json(path)
+        return read_json(path)
     except (OSError, ValueError):
         return None
 

@@ -6,9 +6,8 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from engine.data.decoding.image_files import EXTENSIONS, is_image
+from engine.data.decoding.image_files import EXTENSIONS
 from engine.data.formats.format import Confidence, Detection
-from engine.data.formats.shared.image_lookup import ImageLookup
 from engine.data.formats.shared.label_columns import (
     LABEL_COLUMNS,
     LIST_NAMES,
@@ -22,6 +21,7 @@ from engine.data.formats.shared.label_columns import (
     profile,
     split_in_cell,
 )
+from engine.data.formats.shared.table_images import TableFile, TableImages
 from engine.data.formats.shared.tables import (
     FILE_COLUMNS,
     INDEX_COLUMNS,
@@ -49,18 +49,6 @@ _SEVERAL_LABELS = 0.2
 
 Above it, each row is assumed to add a label to its image.
 """
-
-
-@dataclass(frozen=True)
-class TableFile:
-    """Table of labels.
-
-    `folder` is relative to the dataset folder. `split` is the split that the file belongs to, or "" if it has none.
-    """
-
-    folder: str
-    split: str
-    table: Table
 
 
 @dataclass
@@ -104,13 +92,14 @@ def detect_in(tree: Tree, files: Iterable[tuple[str, str]]) -> list[Detection]:
     """Detect tables of labels among `files`, each given by folder and name. The most likely detection comes first."""
     opened: dict[tuple[str, ...], list[tuple[TableFile, float]]] = {}
     measured: list[str] = []  # descriptions of tables with measured values instead of labels
-    lookup = ImageLookup(tree)
+    images = TableImages(tree)
     for folder, name in files:
         table = open_table(tree.path(folder, name), head=True)
-        if table is None or file_column(table) is None or _lists_splits(table):
+        column = None if table is None else file_column(table)
+        if table is None or column is None or _lists_splits(table):
             continue
         file = TableFile(folder, split_of_table(folder, name), table)
-        share = share_found(file, lookup)
+        share = images.share_found(file, [row[column] for row in table.sample(20) if row[column]])
         profiles = profile(table)
         if share and label_columns(table, profiles):
             opened.setdefault(table.plain, []).append((file, share))
@@ -159,16 +148,6 @@ def _apart(files: list[tuple[TableFile, float]]) -> list[list[tuple[TableFile, f
 def _first_names(table: Table) -> set[str]:
     column = file_column(table)
     return set() if column is None else {row[column] for row in table.rows()}
-
-
-def share_found(file: TableFile, lookup: ImageLookup) -> float:
-    """Return the fraction of images that exist in the dataset folder, in a sample of those named in a table."""
-    column = file_column(file.table)
-    assert column is not None
-    names = [row[column] for row in file.table.sample(20) if row[column]]
-    found = [name for name in names if lookup.find(name, file.folder, split=file.split, ending=is_image(name))]
-    known = len(found) + len([name for name in names if name in lookup.ambiguous])
-    return known / len(names) if names else 0.0
 
 
 def _group(files: Sequence[tuple[TableFile, float]], broken: list[UnusableFile]) -> Group | None:

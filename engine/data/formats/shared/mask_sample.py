@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from engine.data.decoding.mask_values import GRAY
-from engine.data.decoding.masks import NO_CLASS, MaskValues, Values, read_values
+from engine.data.decoding.mask_values import GRAY, NO_CLASS, MaskValues, Values, read_values
 from engine.data.decoding.numbered_masks import MANY, count_numbered_objects
 from engine.data.decoding.reading import decode_header, describe_failure, open_image, read_image
 from engine.data.splits import first_names, spread_evenly

@@ -125,7 +125,7 @@ def pair_folders(
         endings: Extensions of these files. If several have the same name, the one with the first extension is used.
         suffixes: Texts that may follow the name of the image in the names of these files, such as "_mask" or "".
     """
-    paths = [os.path.join(folder, name) for folder in images for name in tree.files(folder) if is_image(name)]
+    paths = [os.path.join(folder, name) for folder in images for name in tree.images(folder)]
     return _pair(tree, sorted(paths), annotations, _by_key(tree, annotations, endings), suffixes)
 
 

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from engine.data.decoding.image_files import EXTENSIONS, is_image
 from engine.data.formats.shared.name_pairs import Pairs, pair_folders, pair_in_one_folder
 from engine.data.formats.tree import Tree, split_in, split_named
 
@@ -156,8 +155,8 @@ def find_candidates(tree: Tree, roles: Roles) -> list[Candidate]:
     Candidates with usual names come first, and of these, the ones with most pairs.
     """
     places = list(_places(tree, roles))
-    images = [place for place in places if place.role == "images" and _has_images(tree, place)]
-    others = [place for place in places if place.role == "" and _has_images(tree, place)]
+    images = [place for place in places if place.role == "images" and tree.has_images(place.folder)]
+    others = [place for place in places if place.role == "" and tree.has_images(place.folder)]
     search = _Search(tree, roles)
     index = _Index(images, others)
     for place in places:
@@ -318,12 +317,8 @@ def _places(tree: Tree, roles: Roles) -> Iterator[_Place]:
     for number, folder in enumerate(tree.walk()):
         if number == MAX_FOLDERS:
             return
-        if tree.has(EXTENSIONS, folder) or tree.has(roles.endings, folder):
+        if tree.has_images(folder) or tree.has(roles.endings, folder):
             yield _Place(folder, tuple(_parse_name(name, roles) for name in folder.split(os.sep) if name))
-
-
-def _has_images(tree: Tree, place: _Place) -> bool:
-    return any(is_image("x" + each) for each in tree.suffixes(place.folder))
 
 
 def _parse_name(name: str, roles: Roles) -> _PathName:

@@ -15,7 +15,15 @@ from engine.data.formats.shared.image_lookup import ImageLookup
 from engine.data.formats.shared.json_files import MAX_FILES_SAMPLED, SAMPLED, sample, sample_json
 from engine.data.formats.shared.shapes import ShapedImage, convert
 from engine.data.formats.tree import Tree
-from engine.data.splits import count_sentence, dataset_error, dataset_warning, first_names, printable, warn_about
+from engine.data.splits import (
+    count_sentence,
+    dataset_error,
+    dataset_warning,
+    first_names,
+    printable,
+    warn_about,
+    warn_unreadable,
+)
 
 _MAX_COORDINATE = 1e9
 """Maximum absolute value of a coordinate. It is larger than any image, and small enough for calculations."""
@@ -212,7 +220,9 @@ class ShapeCollection:
             kind: Kind of annotations.
             listed: Classes in the order of the annotation tool. Classes without annotations are dropped.
         """
-        problems = [*self.problems, *self._of_files(), *self._of_images(), *self._of_objects()]
+        remedy = "Images with such annotations are left out; export the annotations again."
+        unreadable = warn_unreadable(self._unreadable, "annotation", remedy)
+        problems = [*self.problems, *unreadable, *self._of_images(), *self._of_objects()]
         if not self._used:
             return Content((), {}, problems)
         self._settle_splits(problems)
@@ -241,15 +251,6 @@ class ShapeCollection:
         message = f"{count_sentence(names, 'annotated image')} in no split: {first_names(names)}."
         problems.append(dataset_warning(message, "Such images are left out; assign them to train, val or test."))
 
-    def _of_files(self) -> Iterator[Problem]:
-        """Yield a warning about unreadable annotation files, if any."""
-        if self._unreadable:
-            paths = [path for path, _ in self._unreadable]
-            path, why = self._unreadable[0]
-            more = f"; and {len(paths) - 1:,} more" if len(paths) > 1 else ""
-            message = f"{count_sentence(paths, 'annotation')} that can't be read ({first_names([path])}: {why}{more})."
-            yield dataset_warning(message, "Images with such annotations are left out; export the annotations again.")
-
     def _of_images(self) -> Iterator[Problem]:
         """Yield the problems with missing, ambiguous, repeated and unannotated images."""
         missing = list(self._missing)
@@ -276,7 +277,7 @@ class ShapeCollection:
         """Yield the paths of images without annotations in folders that contain annotated images."""
         known = self._used.union(self._unannotated, self._unreadable_images)
         for folder in sorted({os.path.dirname(path) for path in self._used}):
-            paths = [os.path.join(folder, name) for name in filter(is_image, self.tree.files(self.tree.within(folder)))]
+            paths = [os.path.join(folder, name) for name in self.tree.images(self.tree.within(folder))]
             yield from (path for path in paths if path not in known)
 
     def _of_objects(self) -> Iterator[Problem]:

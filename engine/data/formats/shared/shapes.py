@@ -16,12 +16,7 @@ from engine.data.files import Files, files_of
 from engine.data.formats.format import Content
 from engine.data.formats.shared.boxes import Box, BoxedImage
 from engine.data.formats.shared.instances import MAX_INSTANCES, InstanceSplit, Outlines, too_many
-from engine.data.splits import (
-    FileSplit,
-    LabelSplit,
-    printable,
-    warn_about,
-)
+from engine.data.splits import FileSplit, LabelSplit, printable, warn_about
 
 Edges = tuple[float, float, float, float]
 
@@ -110,6 +105,13 @@ def convert(
     make = {"boxes": _boxes, "instances": _instances, "classes": _classes, "labels": _labels}[kind]
     converted = {name: make(split, numbers, problems) for name, split in splits.items()}
     return Content(tuple(map(printable, order)), converted, problems)
+
+
+def rename_classes(images: Iterable[ShapedImage], titles: Mapping[str, str]) -> None:
+    """Replace the names of the classes in all images with their `titles`. Classes without a title are not changed."""
+    for image in images:
+        image.shapes = [shape._replace(name=titles.get(shape.name, shape.name)) for shape in image.shapes]
+        image.tags = tuple(dict.fromkeys(titles.get(tag, tag) for tag in image.tags))
 
 
 def _tags(images: Iterable[ShapedImage]) -> set[str]:

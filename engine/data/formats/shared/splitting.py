@@ -113,10 +113,13 @@ def select_samples(split: Any, which: npt.NDArray[np.bool_], *, is_drawn: bool =
     """
     if hasattr(split, "select"):
         return split.select(which, is_drawn=is_drawn)
-    files = [split.files[row] for row in np.flatnonzero(which).tolist()]
-    if isinstance(split, LabelSplit):
-        return replace(split, files=files, labels=split.labels[which], is_drawn=is_drawn)
-    return replace(split, files=files, is_drawn=is_drawn)
+    rows = np.flatnonzero(which).tolist()
+    every = {name: getattr(split, name) for name in getattr(split, "per_sample", ("files",))}
+    chosen = {
+        name: each[which] if isinstance(each, np.ndarray) else [each[row] for row in rows]
+        for name, each in every.items()
+    }
+    return replace(split, **chosen, is_drawn=is_drawn)
 
 
 def _rarest_labels(split: LabelSplit) -> Labels:

@@ -9,21 +9,19 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.contract.problems import Problem
-from engine.data.decoding.image_files import EXTENSIONS, is_image
-from engine.data.decoding.reading import MAX_TABLE_BYTES, decode_text, read_text, refuse_unusable
+from engine.data.decoding.image_files import is_image
+from engine.data.decoding.reading import HEAD_BYTES, MAX_TABLE_BYTES, decode_text, read_text, refuse_unusable
 from engine.data.formats.shared import parquet
 from engine.data.formats.tree import Tree, split_named, suffix
 from engine.data.splits import dataset_warning, printable, spread_evenly
 from engine.system.regular_files import UnusableFile, open_regular
 
 ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".txt")
-HEAD_BYTES = 1 << 16
-"""Number of bytes at the beginning of a file that are read to detect its format."""
 UNIT = "\x1f"
 """Separator before each list item in a cell. It is a control character that does not occur in text."""
 FILE_COLUMNS = (
@@ -375,17 +373,6 @@ def _cell(value: Any) -> str:
         case list() | dict():
             return ""
     return str(value).strip()
-
-
-def images_in_no_table(tree: Tree, used: Collection[str]) -> list[str]:
-    """Return the full paths of all images in the dataset that are not in `used`."""
-    total = sum(
-        count for folder in tree.walk() for ending, count in tree.suffixes(folder).items() if ending in EXTENSIONS
-    )
-    if total <= len(used):
-        return []
-    paths = (tree.path(folder, name) for folder in tree.walk() for name in tree.files(folder, tuple(EXTENSIONS)))
-    return [path for path in paths if path not in used]
 
 
 def cut_off(tree: Tree, tables: Iterable[Table]) -> Iterator[Problem]:

@@ -13,7 +13,15 @@ from engine.data.decoding.image_files import EXTENSIONS
 from engine.data.decoding.reading import Unfit, describe_failure, read_text, refuse_unusable
 from engine.data.formats.format import Confidence, Detection
 from engine.data.formats.tree import Tree, split_of_folder, unicode_key
-from engine.data.splits import count_sentence, dataset_warning, first_names, printable, spread_evenly, warn_about
+from engine.data.splits import (
+    count_sentence,
+    dataset_warning,
+    first_names,
+    printable,
+    spread_evenly,
+    warn_about,
+    warn_unreadable,
+)
 from engine.system.regular_files import UnusableFile
 
 IMAGE_WORDS = frozenset({"images", "image", "imgs", "img", "jpegimages", "rgb", "inputs"})
@@ -82,7 +90,7 @@ class TextFiles:
     def pairs(self, folder: str) -> list[Pair]:
         """Return the images in `folder`, each with its text file."""
         if folder not in self._pairs:
-            names = self._tree.files(folder, tuple(EXTENSIONS))
+            names = self._tree.images(folder)
             self._pairs[folder] = [Pair(self._tree.path(folder, name), self.find(folder, name)) for name in names]
         return self._pairs[folder]
 
@@ -108,7 +116,7 @@ class TextFiles:
                 mirrored.append(os.path.join(parent, name, *inner))
                 for level in reversed(range(len(inner))):
                     # These files belong to images in the same folder. Images in subfolders may have the same names.
-                    if self._tree.has(EXTENSIONS, os.path.join(parent, parts[depth], *inner[:level])):
+                    if self._tree.has_images(os.path.join(parent, parts[depth], *inner[:level])):
                         break
                     shared.append(os.path.join(parent, name, *inner[:level]))
         for depth in reversed(range(len(parts) + 1)):
@@ -141,7 +149,7 @@ def image_folders(tree: Tree, folder: str = "") -> Iterator[str]:
     Folders with a name for annotations must also contain text files.
     """
     for current in tree.walk(folder):
-        if tree.has(EXTENSIONS, current):
+        if tree.has_images(current):
             below = current.removeprefix(folder).split(os.sep)
             if not any(map(is_label_folder, below)) or tree.has(".txt", current):
                 yield current
@@ -237,7 +245,7 @@ def text_folders(tree: Tree, lists: frozenset[str]) -> dict[str, list[str]]:
             continue
         names = [name for name in tree.files(folder, ".txt") if name.lower() not in lists]
         if not any(map(is_label_folder, folder.split(os.sep))):
-            images = {os.path.splitext(name)[0] for name in tree.files(folder, tuple(EXTENSIONS))}
+            images = {os.path.splitext(name)[0] for name in tree.images(folder)}
             names = [name for name in names if os.path.splitext(name)[0] in images]
         if names:
             found[folder] = names
@@ -298,7 +306,7 @@ def detect_texts(
         kinds: Kinds of annotations, the most detailed first.
         lines: Description of the lines, for the evidence.
     """
-    if not any(tree.has(EXTENSIONS, folder) for folder in tree.walk()):
+    if not any(map(tree.has_images, tree.walk())):
         return []
     folders = text_folders(tree, lists)
     share = good_share(sample([tree.path(folder, name) for folder, names in folders.items() for name in names], parse))
@@ -371,23 +379,12 @@ def read_texts(
             faults += [(text or "", fault) for fault in parsed.faults]
             repeated += [text or ""] * parsed.repeated
             read[split].append((image, parsed.rows))
-    problems = [
-        *_unreadable(
-            left_out, "annotation", "Images with such annotations are left out; export the annotations again."
-        ),
-        *_unreadable(faults, "line", "Such lines are left out; correct the files."),
-    ]
+    remedy = "Images with such annotations are left out; export the annotations again."
+    problems = warn_unreadable(left_out, "annotation", remedy)
+    problems += warn_unreadable(faults, "line", "Such lines are left out; correct the files.")
     remedy = "Such lines are used once; remove the repetitions."
     problems += warn_about(repeated, "line", "repeating another of the same file:", remedy)
     return read, problems
-
-
-def _unreadable(faults: Sequence[tuple[str, str]], noun: str, remedy: str) -> Iterator[Problem]:
-    if faults:
-        path, why = faults[0]
-        more = f"; and {len(faults) - 1:,} more" if len(faults) > 1 else ""
-        message = f"{count_sentence([path for path, _ in faults], noun)} that can't be read ({first_names([path])}: {why}{more})."
-        yield dataset_warning(message, remedy)
 
 
 def check_spare(tree: Tree, folders: Mapping[str, Sequence[str]], used: Iterable[str | None]) -> list[Problem]:
@@ -405,12 +402,7 @@ def check_spare(tree: Tree, folders: Mapping[str, Sequence[str]], used: Iterable
 
 def _unused(tree: Tree, used: Mapping[str, str]) -> Iterator[Problem]:
     """Yield a warning about images in no split. The keys of `used` are the full paths of images in a split."""
-    images = [
-        path
-        for folder in tree.walk()
-        for name in tree.files(folder, tuple(EXTENSIONS))
-        if (path := tree.path(folder, name)) not in used
-    ]
+    images = [path for name in tree.find(tuple(EXTENSIONS)) if (path := tree.path(name)) not in used]
     if images:
         folders = sorted({printable(tree.within(os.path.dirname(path))) or "the dataset's folder" for path in images})
         where = ", ".join(folders[:3]) + (", …" if len(folders) > 3 else "")

@@ -8,18 +8,22 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+
+import msgspec
 
 from engine.data.decoding.image_files import EXTENSIONS
 from engine.data.splits import printable
 from engine.system.file_locks import LOCKS_UNSUPPORTED, locked
+from engine.system.files import MAX_RESULT_BYTES, read_file
 from engine.system.paths import cache_folder, private_folder
 from engine.system.regular_files import UnusableFile
 
 _FOLDER = "unpacked"
 _COMPLETE = "complete"
+_INDEX = "index.json"
 _PARTIAL = ".unpacking-"
 _PATIENCE_S = 86400.0
 """Maximum time in seconds to wait while another process unpacks the same archives."""
@@ -31,6 +35,39 @@ _STARTS = (
     (b"\xff\xd8\xff", ".jpg"), (b"\x89PNG", ".png"), (b"GIF8", ".gif"), (b"BM", ".bmp"), (b"RIFF", ".webp"),
     (b"II*\0", ".tif"), (b"MM\0*", ".tif"), (b"II+\0", ".tif"), (b"P5", ".pgm"), (b"P6", ".ppm"),
 )  # fmt: skip
+
+
+Sample = tuple[str, bytes, list[str]]
+"""Sample in an archive: the name and the content of its image, and its labels. An image that is missing is b""."""
+
+
+def unpack_images(
+    archives: Sequence[str], read: Callable[[str], Iterable[Sample]]
+) -> list[list[tuple[str, list[str]]]]:
+    """Unpack the images from some archives, and return the path and the labels of each sample in each archive.
+
+    `read` yields the samples in an archive. The path is "" for a sample without an image. Raises the same exceptions as
+    `unpacked`.
+    """
+    folder = unpacked(archives, lambda target: _write_images(target, archives, read))
+    index = msgspec.json.decode(read_file(folder / _INDEX, MAX_RESULT_BYTES), type=list[list[tuple[str, list[str]]]])
+    return [[(str(folder / name) if name else "", labels) for name, labels in samples] for samples in index]
+
+
+def _write_images(folder: Path, archives: Sequence[str], read: Callable[[str], Iterable[Sample]]) -> None:
+    """Write the images in some archives to `folder`, with an index of their names and labels."""
+    index: list[list[tuple[str, list[str]]]] = []
+    for number, archive in enumerate(archives):
+        (folder / f"{number:05d}").mkdir()
+        found: list[tuple[str, list[str]]] = []
+        used: set[str] = set()
+        for row, (name, content, labels) in enumerate(read(archive)):
+            path = f"{number:05d}/{file_name(name, content, row, used)}" if content else ""
+            if path:
+                (folder / path).write_bytes(content)
+            found.append((path, labels))
+        index.append(found)
+    (folder / _INDEX).write_bytes(msgspec.json.encode(index))
 
 
 def unpacked(archives: Sequence[str], unpack: Callable[[Path], None]) -> Path:

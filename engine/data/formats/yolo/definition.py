@@ -10,7 +10,7 @@ from itertools import accumulate
 from typing import Any
 
 from engine.contract.problems import Problem
-from engine.data.decoding.reading import Unfit, read_text, refuse_unusable
+from engine.data.decoding.reading import Unfit, read_text, read_text_lines, refuse_unusable
 from engine.data.formats.tree import Tree, split_named
 from engine.data.formats.yolo.labels import MAX_CLASSES
 from engine.data.splits import dataset_error, dataset_warning, printable
@@ -137,7 +137,7 @@ def class_names(tree: Tree, definition: Definition, folders: Iterable[str]) -> t
     """
     where = dict.fromkeys(["", *(os.path.dirname(folder) for folder in folders), *folders, *tree.named(("data",))])
     found = {os.path.join(folder, name): name for folder in where for name in NAME_FILES if name in tree.files(folder)}
-    names_of = {path: names for path in found if (names := _read_names(tree.path(path)))}
+    names_of = {path: names for path in found if (names := read_text_lines(tree.path(path)))}
     if not names_of:
         return definition.names, []
     chosen = min(names_of, key=lambda path: NAME_FILES.index(found[path]))
@@ -157,17 +157,12 @@ def class_names(tree: Tree, definition: Definition, folders: Iterable[str]) -> t
     return names, []
 
 
-def _read_names(path: str) -> list[str]:
-    lines = [line.strip() for line in read_text(path).splitlines()]
-    return [line for line in lines if line]
-
-
 def _of_yaml(tree: Tree, content: Mapping[str, Any], file: str) -> Definition:
     """Convert the content of the YAML file `file` to a description of the dataset."""
     definition = Definition(file, base=_text(content.get("path")))
     names = content.get("names")
     listed = _text(names).endswith((".txt", ".names")) and resolve(tree, _text(names), os.path.dirname(file))
-    definition.names = _read_names(tree.path(listed)) if listed else _names(names, tree.path(file))
+    definition.names = read_text_lines(tree.path(listed)) if listed else _names(names, tree.path(file))
     count = _number(content.get("nc"))
     if count is not None and count < MAX_CLASSES:
         if definition.names is None:
@@ -197,7 +192,7 @@ def _of_darknet(tree: Tree, file: str) -> Definition:
             definition.splits[split] = [value]
     names = resolve(tree, values.get("names", ""), os.path.dirname(file)) if values.get("names") else None
     if names is not None:
-        definition.names = _read_names(tree.path(names)) or None
+        definition.names = read_text_lines(tree.path(names)) or None
     return definition
 
 

@@ -14,7 +14,6 @@ from typing import NamedTuple
 import numpy as np
 
 from engine.contract.problems import Problem
-from engine.data.decoding.image_files import EXTENSIONS
 from engine.data.decoding.reading import Unfit
 from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shared.boxes import Box, BoxedImage
@@ -31,12 +30,7 @@ from engine.data.formats.shared.text_files import (
     without_unannotated,
 )
 from engine.data.formats.tree import Tree
-from engine.data.formats.yolo.definition import (
-    NAME_FILES,
-    Definition,
-    class_names,
-    find_definition,
-)
+from engine.data.formats.yolo.definition import NAME_FILES, Definition, class_names, find_definition
 from engine.data.formats.yolo.images import ImageSearch
 from engine.data.formats.yolo.labels import BOX, MARGIN, QUAD, Columns, Points, Row, meanings, read_lines
 from engine.data.splits import count_sentence, dataset_error, dataset_warning, first_names, printable, warn_about
@@ -65,7 +59,7 @@ def detect(tree: Tree) -> list[Detection]:
     If most lines are invalid, the detection explains why the dataset can't be read.
     """
     folders = text_folders(tree, NOT_ANNOTATIONS)
-    if not any(tree.has(EXTENSIONS, folder) for folder in tree.walk()):
+    if not any(map(tree.has_images, tree.walk())):
         return _refusal_without_images(tree)
     if not folders:
         return []

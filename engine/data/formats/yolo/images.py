@@ -6,7 +6,7 @@ import os
 
 from engine.contract.problems import Problem
 from engine.data.decoding.image_files import is_image
-from engine.data.decoding.reading import MAX_TABLE_BYTES, read_text
+from engine.data.decoding.reading import MAX_TABLE_BYTES, read_text_lines
 from engine.data.formats.shared.image_lookup import ImageLookup
 from engine.data.formats.shared.text_files import Pair, TextFiles, image_folders, pairs_by_folder
 from engine.data.formats.tree import Tree, split_named
@@ -106,5 +106,5 @@ class ImageSearch:
 
 def _read_list(path: str) -> list[str]:
     """Return the names of the images in a list file."""
-    lines = (line.strip() for line in read_text(path, MAX_TABLE_BYTES).splitlines())
-    return [line if is_image(line) else line.split(maxsplit=1)[0] for line in lines if line]
+    lines = read_text_lines(path, MAX_TABLE_BYTES)
+    return [line if is_image(line) else line.split(maxsplit=1)[0] for line in lines]

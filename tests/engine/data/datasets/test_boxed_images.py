@@ -15,7 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from engine.data.datasets.boxed_images import PADDING, BoxedImages
 from engine.data.datasets.images import ImageSet, UnreadableImage
 from engine.data.datasets.open_splits import open_splits
-from engine.data.decoding.masks import NO_CLASS
+from engine.data.decoding.mask_values import NO_CLASS
 from engine.data.loading.image_loader import BatchLoader
 from engine.data.loading.sampler import GlobalBatchSampler
 from engine.data.randomness import RandomStreams

@@ -12,7 +12,8 @@ from PIL import Image
 
 from engine.data.datasets.images import MaskedImages, UnreadableImage
 from engine.data.datasets.open_splits import open_splits
-from engine.data.decoding.masks import NO_CLASS, class_plane, learn_meaning, read_values
+from engine.data.decoding.mask_values import NO_CLASS, class_plane, read_values
+from engine.data.decoding.masks import learn_meaning
 from engine.data.decoding.reading import Unfit
 from engine.data.splits import MaskCode
 from tests.support.masks import make_masked

@@ -62,13 +62,10 @@ def test_wider_face_ignores_invalid_faces_and_names_bad_lines(tmp_path: Path) ->
         "\n".join([*lines, "0--Parade/gone.png", "0", "0 0 0 0"]),
     )
     content = content_of(wider_face.FORMAT, tmp_path)
-    (image,) = content.splits["train"]
+    (image,) = content.splits[""]
     assert [(tuple(box[:4]), box.ignored) for box in image.boxes] == [((1, 2, 11, 22), False), ((3, 4, 12, 13), True)]
     assert "line 5 contains x" in warnings_of(content)
-    assert (
-        "1 image named in wider_face_split/wider_face_train_bbx_gt.txt but not in the folder: gone.png"
-        in warnings_of(content)
-    )
+    assert "1 image named in the annotations but not in the folder: gone.png" in warnings_of(content)
 
 
 def test_bdd100k_leaves_out_objects_that_it_cannot_read(tmp_path: Path) -> None:
@@ -78,9 +75,10 @@ def test_bdd100k_leaves_out_objects_that_it_cannot_read(tmp_path: Path) -> None:
     content = json.dumps([{"name": "a.png", "labels": labels}, {"name": "gone.png"}])
     text(tmp_path / "labels/det_train.json", content)
     read = content_of(bdd100k.FORMAT, tmp_path)
-    assert boxes_in(read) == {"train": {"a": [("car", (1.0, 2.0, 3.0, 4.0))]}}
-    assert "2 objects that can't be read in labels/det_train.json: object 2 of a.png" in warnings_of(read)
-    assert "1 image named in labels/det_train.json but not in the folder: gone.png" in warnings_of(read)
+    assert boxes_in(read) == {"": {"a": [("car", (1.0, 2.0, 3.0, 4.0))]}}
+    entries = "2 entries with a missing or unusable value in labels/det_train.json: a.png labels[1].box2d.x1"
+    assert entries in warnings_of(read)
+    assert "1 image named in the annotations but not in the folder: gone.png" in warnings_of(read)
 
 
 @pytest.mark.parametrize("form", [bdd100k.FORMAT, mot.FORMAT, wider_face.FORMAT])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from engine.data.decoding.masks import NO_CLASS
+from engine.data.decoding.mask_values import NO_CLASS
 from engine.data.decoding.outlines import Window
 from engine.data.decoding.reading import Unfit
 from engine.data.formats.registry import recognize

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from engine.data.decoding.masks import NO_CLASS
+from engine.data.decoding.mask_values import NO_CLASS
 from engine.data.formats import ade20k, cityscapes, loveda, mapillary, maskfolder, pets
 from engine.data.formats.format import Confidence
 from engine.data.formats.shared.instances import InstanceSplit

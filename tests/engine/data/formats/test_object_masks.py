@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.data.decoding.masks import NO_CLASS
+from engine.data.decoding.mask_values import NO_CLASS
+from engine.data.decoding.masks import VOC_CLASSES
 from engine.data.formats import arcgis_masks, dsb2018, maskfolder, voc_masks
 from engine.data.formats.format import Confidence
-from engine.data.formats.voc_masks import CLASSES
 from tests.support.dataset_formats import arcgis_masks as arcgis_writer
 from tests.support.dataset_formats import dsb2018 as dsb_writer
 from tests.support.dataset_formats import voc_masks as voc_writer
@@ -54,7 +54,7 @@ def test_read_voc_masks_names_the_classes_of_voc_alone(tmp_path: Path) -> None:
         save_mask(tmp_path / f"voc/SegmentationClass/{name}.png", values)
         save_mask(tmp_path / f"own/SegmentationClass/{number}.png", values)
     content = read(voc_masks.FORMAT, tmp_path / "voc", "masks")
-    assert content.classes == CLASSES
+    assert content.classes == VOC_CLASSES
     plane = planes(content, "")["2007_000032"]
     assert plane[[0, 1, 9], 10].tolist() == [NO_CLASS, 20, 8]
     content = read(voc_masks.FORMAT, tmp_path / "own", "masks")

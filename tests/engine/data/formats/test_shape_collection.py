@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.data.decoding.reading import Unfit
-from engine.data.formats.shared.json_files import find_words, first_items, likely_first, load_json
+from engine.data.decoding.reading import Unfit, read_json
+from engine.data.formats.shared.json_files import find_words, first_items, likely_first
 from engine.data.formats.shared.shape_collection import ShapeCollection, as_number, as_size
 from engine.data.formats.shared.shapes import ShapedImage, box_shape
 from engine.data.formats.tree import Tree, split_of_path
@@ -68,7 +68,7 @@ def test_read_json_reports_invalid_files(tmp_path: Path, content: str) -> None:
     path = tmp_path / "a.json"
     path.write_text(content)
     with pytest.raises(Unfit, match="not valid JSON"):
-        load_json(str(path))
+        read_json(str(path))
 
 
 def test_likely_first_prefers_files_in_few_folders() -> None:

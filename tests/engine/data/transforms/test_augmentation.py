@@ -21,20 +21,11 @@ from engine.data.cache.cache_space import format_bytes
 from engine.data.datasets.boxed_images import MIN_LEFT, PADDING, InstanceImages
 from engine.data.datasets.images import ImageSet
 from engine.data.datasets.open_splits import open_splits
-from engine.data.decoding.masks import NO_CLASS
+from engine.data.decoding.mask_values import NO_CLASS
 from engine.data.loading.image_loader import BatchLoader
 from engine.data.loading.sampler import GlobalBatchSampler
 from engine.data.randomness import RandomStreams
-from engine.data.transforms.augmentation import (
-    AFFINE,
-    COLOR,
-    OPERATIONS,
-    Augmentation,
-    rotation,
-    shear,
-    shift,
-    stretch,
-)
+from engine.data.transforms.augmentation import AFFINE, COLOR, OPERATIONS, Augmentation, rotation, shear, shift, stretch
 from engine.data.transforms.device_transforms import Moved, Normalization, Transforms, operate
 from tests.support import boxed
 from tests.support.from_the_host import FromTheHost

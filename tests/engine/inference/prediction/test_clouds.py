@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from plyfile import PlyData
 
-from engine.data.decoding.masks import NO_CLASS
+from engine.data.decoding.mask_values import NO_CLASS
 from engine.inference.prediction.sources import list_sources
 from engine.tasks.points.files import CloudFiles
 from engine.tasks.predictions import PointClasses

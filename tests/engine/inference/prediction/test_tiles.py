@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from engine.contract.inference.prediction import PREDICTED, Predicted, PredictOrder
-from engine.data.decoding.masks import NO_CLASS
+from engine.data.decoding.mask_values import NO_CLASS
 from engine.data.decoding.tiff_rows import GEO_TAGS
 from engine.inference import Run
 from engine.inference.prediction.predict import predict

@@ -12,7 +12,7 @@ import torch
 import engine.tasks.points.samples
 from engine.data.datasets.images import DatasetError, UnreadableImage
 from engine.data.datasets.open_splits import open_splits
-from engine.data.decoding.masks import NO_CLASS
+from engine.data.decoding.mask_values import NO_CLASS
 from engine.data.decoding.reading import Unfit
 from engine.data.formats.registry import recognize
 from engine.data.inspection.inspector import inspect

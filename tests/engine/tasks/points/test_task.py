@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from engine.contract.job import Job
 from engine.data.datasets.open_splits import open_splits
-from engine.data.decoding.masks import NO_CLASS
+from engine.data.decoding.mask_values import NO_CLASS
 from engine.models.base import TaskError
 from engine.tasks.base import DatasetInfo
 from engine.tasks.points.networks import PointCNN, XConv, XTransform, farthest_points, neighbors_of, take

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
-from engine.data.decoding.masks import NO_CLASS
+from engine.data.decoding.mask_values import NO_CLASS
 from engine.tasks.roads.directions import BACKGROUND, DIRECTIONS, STEP, orientation_plane, thin
 
 SIDE = 96

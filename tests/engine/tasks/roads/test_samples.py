@@ -12,7 +12,7 @@ from PIL import Image
 from engine.contract.dataset import crop_margin
 from engine.data.datasets.images import UnreadableImage
 from engine.data.datasets.open_splits import Splits, open_splits
-from engine.data.decoding.masks import NO_CLASS
+from engine.data.decoding.mask_values import NO_CLASS
 from engine.data.loading.sampler import GlobalBatchSampler
 from engine.data.randomness import RandomStreams
 from engine.data.transforms.augmentation import draw_crops

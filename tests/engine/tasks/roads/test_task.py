@@ -14,7 +14,7 @@ from torch.nn import functional
 from engine.contract.job import Job
 from engine.data.datasets.images import DatasetError, ImageSet
 from engine.data.datasets.open_splits import Splits, open_splits
-from engine.data.decoding.masks import NO_CLASS
+from engine.data.decoding.mask_values import NO_CLASS
 from engine.tasks.registry import TASKS
 from engine.tasks.roads.directions import BACKGROUND, DIRECTIONS, STEP, orientation_plane, thin
 from engine.tasks.roads.models import SCORES

@@ -1,0 +1,75 @@
+"""Find the images that tables name. Torch-free."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from engine.contract.problems import Problem
+from engine.data.decoding.image_files import EXTENSIONS, is_image
+from engine.data.formats.shared.image_lookup import ImageLookup
+from engine.data.formats.shared.tables import Table
+from engine.data.formats.tree import Tree
+from engine.data.splits import warn_about
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """Table in a file.
+
+    `folder` is relative to the dataset folder. `split` is the split that the file belongs to, or "" if it has none.
+    """
+
+    folder: str
+    split: str
+    table: Table
+
+
+class TableImages:
+    """Search for the images that tables name, and collector of the names without an image."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self._lookup = ImageLookup(tree)
+        self._missing: dict[str, None] = {}  # an ordered set
+
+    def find(self, file: TableFile, name: str, split: str = "") -> str | None:
+        """Return the full path of the image that a row of a table names, or record it as missing and return None.
+
+        `split` is the split of the row, or "" for the split of the table.
+        """
+        split = split or file.split
+        path = self._lookup.find(name, file.folder, split=split, ending=is_image(name))
+        if path is None and split != file.split:  # the images of all splits may be in a folder called train
+            path = self._lookup.find(name, file.folder, ending=is_image(name))
+        if path is None:
+            self._missing[name] = None
+        return path
+
+    def share_found(self, file: TableFile, names: Collection[str]) -> float:
+        """Return the fraction of `names` that are names of images in the dataset folder."""
+        found = [name for name in names if self.find(file, name) is not None]
+        known = len(found) + sum(name in self._lookup.ambiguous for name in names)
+        return known / len(names) if names else 0.0
+
+    def problems(self, used: Collection[str], contested: Collection[str], remedy: str) -> Iterator[Problem]:
+        """Yield warnings about names without an image or with several, and about images that no table names.
+
+        Args:
+            used: Full paths of the images that the tables name.
+            contested: Additional names that may mean several images.
+            remedy: Advice for images that no table names.
+        """
+        unclear = sorted({*self._lookup.ambiguous, *contested})
+        missing = [name for name in self._missing if name not in self._lookup.ambiguous]
+        advice = "Such names are left out; write the path from the table to each image into it."
+        yield from warn_about(unclear, "name", "in a table that may mean several images:", advice)
+        yield from warn_about(missing, "image", "that a table names can't be found:", "Such images are left out.")
+        alone = [] if unclear or not used else self._unnamed(used)
+        yield from warn_about(alone, "image", "that no table names:", remedy)
+
+    def _unnamed(self, used: Collection[str]) -> list[str]:
+        total = sum(self._tree.suffixes(folder)[ending] for folder in self._tree.walk() for ending in EXTENSIONS)
+        if total <= len(used):
+            return []
+        return [path for name in self._tree.find(tuple(EXTENSIONS)) if (path := self._tree.path(name)) not in used]
