@@ -10,12 +10,12 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from engine.contract.problems import Problem
+from engine.contract.problems import Choice, Problem
 from engine.data.files import Files
 
 LAYOUT = "Choose a folder with one folder of images per class, or with train and val folders divided in the same way."
@@ -168,6 +168,13 @@ class RecognizedDataset:
     evidence: tuple[str, ...] = ()
     certain: bool = True
 
+    @property
+    def splits(self) -> dict[str, Any]:
+        """Splits by "train", "val" and "test". A split that serves as both of the last two is only in "val"."""
+        test = None if self.test is self.val else self.test
+        named = {"train": self.train, "val": self.val, "test": test}
+        return {name: split for name, split in named.items() if split is not None}
+
 
 def printable(path: str) -> str:
     r"""Convert a path to valid Unicode.
@@ -180,12 +187,12 @@ def printable(path: str) -> str:
     return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
-def dataset_error(message: str, remedy: str = LAYOUT) -> Problem:
-    return Problem("dataset", message, remedy)
+def dataset_error(message: str, remedy: str = LAYOUT, choices: tuple[Choice, ...] = ()) -> Problem:
+    return Problem("dataset", message, remedy, choices=choices)
 
 
-def dataset_warning(message: str, remedy: str = "") -> Problem:
-    return Problem("dataset", message, remedy, "warning")
+def dataset_warning(message: str, remedy: str = "", choices: tuple[Choice, ...] = ()) -> Problem:
+    return Problem("dataset", message, remedy, "warning", choices)
 
 
 def warn_about(names: Sequence[str], noun: str, text: str, remedy: str) -> list[Problem]:
@@ -233,8 +240,12 @@ def count_sentence(names: Sequence[str], noun: str, plural: str = "") -> str:
 
 def first_names(paths: Sequence[str]) -> str:
     """Return the printable names of the first three files, followed by an ellipsis if there are more."""
-    names = list(dict.fromkeys(os.path.basename(path) for path in paths))
-    return ", ".join(map(printable, names[:3])) + (", …" if len(names) > 3 else "")
+    return some_of(list(dict.fromkeys(os.path.basename(path) for path in paths)))
+
+
+def some_of(names: Sequence[str], count: int = 3) -> str:
+    """Return the first of the printable `names`, followed by an ellipsis if there are more than `count`."""
+    return ", ".join(map(printable, names[:count])) + (", …" if len(names) > count else "")
 
 
 def spread_evenly(length: int, count: int) -> list[int]:

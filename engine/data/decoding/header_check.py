@@ -94,20 +94,17 @@ def _jpeg_pixels(head: bytes, descriptor: int) -> int:
     return 0
 
 
-def _png_pixels(head: bytes, _: int) -> int:
-    width, height = struct.unpack_from(">II", head, 16)
-    return int(width * height)
+def _pixels_at(layout: str, offset: int, after: bytes = b"") -> Callable[[bytes, int], int]:
+    """Return a function that multiplies the two sides of an image in its first bytes.
 
+    `layout` is their format (see `struct`), and `offset` their position, counted from the bytes `after`.
+    """
 
-def _gif_pixels(head: bytes, _: int) -> int:
-    width, height = struct.unpack_from("<HH", head, 6)
-    return int(width * height)
+    def pixels(head: bytes, _: int) -> int:
+        one, other = struct.unpack_from(layout, head, head.index(after) + offset)
+        return int(one * other)
 
-
-def _jp2_pixels(head: bytes, _: int) -> int:
-    at = head.index(b"ihdr")
-    height, width = struct.unpack_from(">II", head, at + 4)
-    return int(height * width)
+    return pixels
 
 
 def _bmff_pixels(head: bytes, descriptor: int) -> int:
@@ -156,9 +153,9 @@ def _array_pixels(head: bytes, descriptor: int) -> int:
 
 _KINDS = (
     _Kind(b"\xff\xd8\xff", b"\xff\xd9", _jpeg_pixels),
-    _Kind(b"\x89PNG\r\n\x1a\n", b"\0\0\0\0IEND\xaeB`\x82", _png_pixels),
-    _Kind(b"GIF8", b";", _gif_pixels),
-    _Kind(b"\0\0\0\x0cjP  \r\n\x87\n", b"\xff\xd9", _jp2_pixels),
+    _Kind(b"\x89PNG\r\n\x1a\n", b"\0\0\0\0IEND\xaeB`\x82", _pixels_at(">II", 16)),
+    _Kind(b"GIF8", b";", _pixels_at("<HH", 6)),
+    _Kind(b"\0\0\0\x0cjP  \r\n\x87\n", b"\xff\xd9", _pixels_at(">II", 4, after=b"ihdr")),
     _Kind(b"ftyp", b"", _bmff_pixels, offset=4),
     _Kind(b"P5", b"", _pnm_pixels),
     _Kind(b"P6", b"", _pnm_pixels),

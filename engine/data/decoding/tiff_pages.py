@@ -44,6 +44,15 @@ def image_in(file: TiffFile) -> tuple[TiffPage | TiffPageSeries, str]:
     return page, page.axes
 
 
+def single_image_in(file: TiffFile) -> tuple[TiffPage | TiffPageSeries, str, dict[str, int]]:
+    """Return the results of `image_in`, and the length of each axis. Raises Unfit, too, if there are other axes."""
+    part, axes = image_in(file)
+    sizes = dict(zip(axes, part.shape, strict=True))
+    if not set(axes) <= set("SYX") or sizes.get("S", 1) > MAX_BANDS:
+        raise Unfit(f"it is not one image ({' x '.join(map(str, part.shape))})")
+    return part, axes, sizes
+
+
 def tiff_facts(source: Any) -> Facts | None:
     """Return the facts about the image in a TIFF, or None if Pillow has to read it, for example to convert its colors.
 
@@ -77,10 +86,7 @@ def read_tiff(source: Any) -> tuple[Values, float | None]:
 
     silence_tifffile()
     with TiffFile(source) as file:
-        part, axes = image_in(file)
-        sizes = dict(zip(axes, part.shape, strict=True))
-        if not set(axes) <= set("SYX") or sizes.get("S", 1) > MAX_BANDS:
-            raise Unfit(f"it is not one image ({' x '.join(map(str, part.shape))})")
+        part, axes, sizes = single_image_in(file)
         if sizes["Y"] * sizes["X"] * sizes.get("S", 1) > MAX_VALUES:
             bands = f" in {sizes['S']} bands" if "S" in sizes else ""
             raise Unfit(f"it is too large ({sizes['X']:,} x {sizes['Y']:,} pixels{bands})")

@@ -16,7 +16,7 @@ from engine.data.decoding.deep import Values
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.limits import Unfit
 from engine.data.decoding.tiff import Bands, opacity, stretched
-from engine.data.decoding.tiff_pages import MAX_BANDS, alpha_of, as_number, image_in, silence_tifffile
+from engine.data.decoding.tiff_pages import alpha_of, as_number, silence_tifffile, single_image_in
 from engine.data.decoding.transparency import background_of, flattened
 from engine.data.splits import spread_evenly
 from engine.system.regular_files import open_regular
@@ -93,10 +93,7 @@ class TiffRows:
         silence_tifffile()
         self._bands, self._channels = bands, channels
         file = TiffFile(stream)
-        part, axes = image_in(file)
-        sizes = dict(zip(axes, part.shape, strict=True))
-        if not set(axes) <= set("SYX") or sizes.get("S", 1) > MAX_BANDS:
-            raise Unfit(f"it is not one image ({' x '.join(map(str, part.shape))})")
+        part, _, sizes = single_image_in(file)
         self.sides = (sizes["Y"], sizes["X"])  # height and width
         self._pages: Sequence[Any] = list(part.pages) if isinstance(part, TiffPageSeries) else [part]
         page = file.pages.first

@@ -9,8 +9,8 @@ import os
 from collections.abc import Mapping
 
 from engine.data.decoding.reading import read_text
-from engine.data.formats.format import Confidence, Content, Detection, Format, certain_unless
-from engine.data.formats.shared.mask_sample import sample_masks
+from engine.data.formats.format import Confidence, Content, Detection, Format
+from engine.data.formats.shared.mask_sample import detect_masks, sample_masks
 from engine.data.formats.shared.name_pairs import Pairs, mask_splits, pair_folders
 from engine.data.formats.tree import Tree
 from engine.data.splits import MaskCode, dataset_warning, printable
@@ -42,17 +42,15 @@ def _benchmark(tree: Tree, base: str) -> list[Detection]:
         images, masks = os.path.join(base, "images", folder), os.path.join(base, "annotations", folder)
         if tree.exists(images) and tree.exists(masks):
             pairs[split] = pair_folders(tree, [images], masks, (".png",), ("",))
-    both = Pairs.joined(pairs.values()).both
+    both = Pairs.joined(pairs.values()).matched
     of_ade = both and 2 * sum(os.path.basename(image).startswith("ADE_") for image, _ in both) > len(both)
     if not both or not (of_ade or _NAMES in tree.files(base)):
         return []
     sample = sample_masks(both)
     largest = max(sample.values, default=0)
-    against = sample.doubts
-    if largest > COUNT:
-        against = (f"the value {largest} in masks, although there are {COUNT} classes", *against)
-    evidence = (f"{len(both):,} images of ADE20K with masks",)
-    return [Detection(("masks",), certain_unless(against), evidence, against, source=(base, pairs))]
+    against = f"the value {largest} in masks, although there are {COUNT} classes" if largest > COUNT else ""
+    evidence = f"{len(both):,} images of ADE20K with masks"
+    return [detect_masks(sample, ("masks",), evidence, against=against, source=(base, pairs))]
 
 
 def _full(tree: Tree) -> list[Detection]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 
 from engine.data.decoding.class_tables import arcgis_classes
-from engine.data.formats.format import Content, Detection, Format, certain_unless
+from engine.data.formats.format import Content, Detection, Format
 from engine.data.formats.shared.class_numbers import number_classes
 from engine.data.formats.shared.instances import InstanceSplit, NumberedMasks
-from engine.data.formats.shared.mask_sample import sample_masks
+from engine.data.formats.shared.mask_sample import detect_masks, sample_masks
 from engine.data.formats.tree import Tree
 from engine.data.splits import warn_about
 
@@ -24,12 +24,10 @@ def detect(tree: Tree) -> list[Detection]:
     sample = sample_masks(pairs)
     if not pairs or not sample.are_labels:
         return []
-    defined = arcgis_classes(tree.root)
-    against = sample.doubts
-    if defined is None:
-        against = (*against, "folders of classes in labels, but no esri_model_definition.emd")
-    evidence = (f"{len(images):,} images with masks of {len(by_class)} classes in labels",)
-    return [Detection(("instances",), certain_unless(against), evidence, against)]
+    is_defined = arcgis_classes(tree.root) is not None
+    against = "" if is_defined else "folders of classes in labels, but no esri_model_definition.emd"
+    evidence = f"{len(images):,} images with masks of {len(by_class)} classes in labels"
+    return [detect_masks(sample, ("instances",), evidence, against=against)]
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:

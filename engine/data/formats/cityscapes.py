@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from engine.contract.problems import Problem
-from engine.data.formats.format import Content, Detection, Format, certain_unless
+from engine.data.formats.format import Content, Detection, Format
 from engine.data.formats.shared.instances import NumberedLabels, Numbering
-from engine.data.formats.shared.mask_sample import sample_masks
+from engine.data.formats.shared.mask_sample import detect_masks, sample_masks
 from engine.data.formats.shared.name_pairs import Pairs, instance_splits, mask_splits
 from engine.data.formats.tree import Tree
 from engine.data.splits import MaskCode
@@ -69,17 +69,17 @@ def detect(tree: Tree) -> list[Detection]:
 
 def _detections(tree: Tree, variant: str, files: _Files) -> list[Detection]:
     """Return a list with one detection, or [] if no image has a mask or no mask is readable."""
-    mask_pairs, instance_pairs = (Pairs.joined(each.values()).both for each in (files.masks, files.instances))
+    mask_pairs, instance_pairs = (Pairs.joined(each.values()).matched for each in (files.masks, files.instances))
     sample = sample_masks(mask_pairs or instance_pairs)
     if not (mask_pairs or instance_pairs) or not sample.readable:
         return []
     unknown_values = sample.values - {*files.code.values, *files.code.ignored}
-    against = sample.doubts
+    against = ""
     if mask_pairs and unknown_values:
-        against = (f"values of no label of Cityscapes in the masks, such as {min(unknown_values)}", *against)
+        against = f"values of no label of Cityscapes in the masks, such as {min(unknown_values)}"
     kinds = (*(["masks"] if mask_pairs else []), *(["instances"] if instance_pairs else []))
-    evidence = (f"{len(mask_pairs or instance_pairs):,} images with masks of Cityscapes' labels",)
-    return [Detection(kinds, certain_unless(against), evidence, against, variant, source=files)]
+    evidence = f"{len(mask_pairs or instance_pairs):,} images with masks of Cityscapes' labels"
+    return [detect_masks(sample, kinds, evidence, against=against, variant=variant, source=files)]
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
@@ -99,7 +99,7 @@ def _problems(splits: Mapping[str, Pairs]) -> list[Problem]:
 def _cityscapes(tree: Tree, base: str, name: str) -> _Files:
     """Return the images in leftImg8bit with their masks in the folder `name`, which is gtFine or gtCoarse."""
     found = {kind: _by_split(tree, base, name, kind) for kind in ("labelTrainIds", "labelIds", "instanceIds")}
-    count = {kind: sum(len(each.both) for each in splits.values()) for kind, splits in found.items()}
+    count = {kind: sum(len(each.matched) for each in splits.values()) for kind, splits in found.items()}
     by_train_id = count["labelTrainIds"] and count["labelTrainIds"] >= count["labelIds"]
     masks = found["labelTrainIds" if by_train_id else "labelIds"]
     numbering = Numbering(1000, bare_labels=True)
@@ -119,7 +119,7 @@ def _by_split(tree: Tree, base: str, name: str, kind: str) -> dict[str, Pairs]:
         for images in tree.walk(os.path.join(base, _IMAGES, split)):
             masks = os.path.join(base, name, os.path.relpath(images, os.path.join(base, _IMAGES)))
             pairs.add(_paired(tree, images, masks, f"_{name}_{kind}.png"))
-        if pairs.both and not _is_empty(pairs, kind):
+        if pairs.matched and not _is_empty(pairs, kind):
             found.setdefault(_SPLITS[split.lower()], Pairs()).add(pairs)
     return found
 
@@ -129,7 +129,7 @@ def _is_empty(pairs: Pairs, kind: str) -> bool:
 
     This is the case for the test images of Cityscapes, whose masks mark only the hood of the car and the borders.
     """
-    sample = sample_masks(pairs.both)
+    sample = sample_masks(pairs.matched)
     factor = 1000 if kind == "instanceIds" else 1
     values = {value // factor if value >= factor else value for each in sample.numbers for value in each}
     classes = BY_TRAIN_ID.values if kind == "labelTrainIds" else BY_LABEL.values
@@ -146,7 +146,7 @@ def _kitti(tree: Tree, splits: Mapping[str, str]) -> _Files:
         }
         for name in ("semantic", "instance")
     )
-    are_numbered = any(pairs.both for pairs in instances.values())
+    are_numbered = any(pairs.matched for pairs in instances.values())
     return _Files(masks, BY_LABEL, instances if are_numbered else {}, Numbering(256, first=1))
 
 
@@ -160,9 +160,9 @@ def _paired(tree: Tree, images: str, masks: str, end: str) -> Pairs:
     for image in tree.images(images):
         mask = os.path.splitext(image)[0].removesuffix(f"_{_IMAGES}") + end
         if mask in names:
-            pairs.both.append((tree.path(images, image), tree.path(masks, mask)))
+            pairs.matched.append((tree.path(images, image), tree.path(masks, mask)))
         else:
-            pairs.alone.append(tree.path(images, image))
+            pairs.unmatched_images.append(tree.path(images, image))
     return pairs
 
 

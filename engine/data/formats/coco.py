@@ -29,8 +29,7 @@ from engine.data.formats.shared.json_files import (
     sample_lists,
     text_windows,
 )
-from engine.data.formats.shared.shape_collection import as_size
-from engine.data.formats.shared.shapes import Edges, Shape, ShapedImage, convert
+from engine.data.formats.shared.shapes import Edges, Shape, ShapedImage, as_number, as_size, convert, rotated_box
 from engine.data.formats.tree import Tree
 from engine.data.splits import dataset_error, dataset_warning, first_names, printable
 
@@ -321,25 +320,18 @@ def _read_box(content: msgspec.Raw, attributes: Any) -> tuple[Edges | None, bool
         numbers = _NUMBERS.decode(content)
     except (msgspec.DecodeError, RecursionError):
         return None, False
-    if numbers is None or len(numbers) not in (4, _ROTATED):
+    if numbers is None or len(numbers) not in (4, _ROTATED) or not all(map(math.isfinite, numbers)):
         return None, False
     if len(numbers) == _ROTATED:
-        return _upright(*numbers), True
-    left, top, width, height = numbers
-    angle = attributes.get("rotation") if isinstance(attributes, dict) else None
-    if isinstance(angle, int | float) and angle:
-        return _upright(left + width / 2, top + height / 2, width, height, angle), True
-    return (left, top, left + width, top + height), False
-
-
-def _upright(x: float, y: float, width: float, height: float, angle: float) -> Edges:
-    """Return the edges of the upright box that encloses a rotated box.
-
-    (x, y) is the center of the box, and `angle` its rotation in degrees.
-    """
-    sine, cosine = abs(math.sin(math.radians(angle))), abs(math.cos(math.radians(angle)))
-    half_width, down = (width * cosine + height * sine) / 2, (width * sine + height * cosine) / 2
-    return x - half_width, y - down, x + half_width, y + down
+        x, y, width, height, angle = numbers
+        left, top = x - width / 2, y - height / 2
+    else:
+        left, top, width, height = numbers
+        angle = as_number(attributes.get("rotation") if isinstance(attributes, dict) else None) or 0.0
+    edges = (left, top, left + width, top + height)
+    if not angle and len(numbers) != _ROTATED:
+        return edges, False
+    return rotated_box("", edges, angle, (left + width / 2, top + height / 2)).box, True
 
 
 def _read_outline(

@@ -11,11 +11,12 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from engine.data.decoding.reading import read_text
+from engine.data.decoding.reading import read_text_lines
 from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shared.image_lookup import ImageLookup
-from engine.data.formats.tree import Tree, split_of_file
-from engine.data.splits import MaskCode, MaskSplit, first_names, printable, warn_about
+from engine.data.formats.shared.name_pairs import Pairs, mask_splits
+from engine.data.formats.tree import Tree, split_of_file, stem
+from engine.data.splits import MaskCode, first_names, printable, warn_about
 
 _THINGS = (
     "person", "bicycle", "car", "motorcycle", "airplane", "bus", "train", "truck", "boat", "traffic light", "fire hydrant",
@@ -86,36 +87,32 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     """
     layout: _Layout = detection.source
     lookup = ImageLookup(tree)
-    splits: dict[str, MaskSplit] = {}
+    splits: dict[str, Pairs] = {}
     missing: list[str] = []
     for folder in layout.folders:
         split = split_of_file(folder)
-        pairs = []
+        pairs = splits.setdefault(split, Pairs())
         for name in tree.files(folder, ".png"):
-            stem = os.path.splitext(name)[0]
-            path = lookup.find(f"{stem}.jpg", split=split) or lookup.find(stem, split=split, ending=False)
+            path = lookup.find(f"{stem(name)}.jpg", split=split) or lookup.find(stem(name), split=split, ending=False)
             if path is None or path == tree.path(folder, name):
                 missing.append(name)
             else:
-                pairs.append((path, tree.path(folder, name)))
-        before = splits.get(split, MaskSplit([], []))
-        splits[split] = MaskSplit(
-            [*before.files, *(path for path, _ in pairs)], [*before.masks, *(mask for _, mask in pairs)]
-        )
+                pairs.matched.append((path, tree.path(folder, name)))
     remedy = "Such masks are not used; give image and mask the same name."
     problems = warn_about(missing, "mask", "without an image:", remedy)
     names = _names(tree, layout)
     # The value 0 is a class if values are class numbers minus 1. Otherwise, it means unlabeled.
     ignored = (_UNLABELED,) if layout.offset else (0, _UNLABELED)
     code = MaskCode(tuple(number - layout.offset for number in names), ignored=ignored)
-    return Content(tuple(map(printable, names.values())), splits, problems, code)
+    return Content(tuple(map(printable, names.values())), mask_splits(splits), problems, code)
 
 
 def _names(tree: Tree, layout: _Layout) -> dict[int, str]:
     """Return the class names, keyed by class number and sorted by it."""
     for folder in dict.fromkeys(above for each in layout.folders for above in _and_above(each)):
         if "labels.txt" in tree.files(folder, ".txt"):
-            found = dict(_lines(read_text(tree.path(folder, "labels.txt"))))
+            lines = map(_LINE.match, read_text_lines(tree.path(folder, "labels.txt")))
+            found = {int(line[1]): line[2] for line in lines if line}
             found.pop(0, None)
             if found:
                 return dict(sorted(found.items()))
@@ -131,12 +128,6 @@ def _and_above(folder: str) -> Iterator[str]:
     while folder:
         folder = os.path.dirname(folder)
         yield folder
-
-
-def _lines(text: str) -> Iterator[tuple[int, str]]:
-    for line in text.splitlines():
-        if found := _LINE.match(line):
-            yield int(found[1]), found[2]
 
 
 FORMAT = Format(

@@ -13,7 +13,7 @@ from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shared.annotation_files import AnnotationReader
 from engine.data.formats.shared.box_units import check_units
 from engine.data.formats.shared.json_files import MAX_FILES, EntryFaults, Fault, head, items_from, json_files
-from engine.data.formats.shared.shapes import Shape, ShapedImage, box_shape, convert
+from engine.data.formats.shared.shapes import Shape, ShapedImage, as_number, box_shape, convert
 from engine.data.formats.tree import Tree
 from engine.data.splits import first_names
 
@@ -89,7 +89,7 @@ def _shapes(annotations: Any, place: str, faults: EntryFaults) -> list[Shape]:
     for number, each in enumerate(annotations if isinstance(annotations, list) else ()):
         box = _first(each, _COORDINATES) if isinstance(each, dict) else None
         label = _first(each, _LABELS) if isinstance(each, dict) else None
-        sides = [_number(box.get(side)) for side in _SIDES] if isinstance(box, dict) else []
+        sides = [as_number(box.get(side)) for side in _SIDES] if isinstance(box, dict) else []
         if label in (None, "") or not isinstance(label, str | int | float) or len(sides) < 4 or None in sides:
             faults.add(_NO_BOX, f"{place}.annotations[{number}]")
             continue
@@ -101,13 +101,6 @@ def _shapes(annotations: Any, place: str, faults: EntryFaults) -> list[Shape]:
 def _first(entry: dict[str, Any], keys: tuple[str, ...]) -> Any:
     """Return the value of the first of `keys` that exists in `entry`, or None if none exists."""
     return next((entry[key] for key in keys if key in entry), None)
-
-
-def _number(value: Any) -> float | None:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return None
 
 
 FORMAT = Format(

@@ -15,8 +15,7 @@ from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shared.boxes import upright_size
 from engine.data.formats.shared.class_numbers import MAX_NAMES_BYTES, name_numbers
 from engine.data.formats.shared.label_columns import LABEL_COLUMNS, file_column, split_column_named, split_in_cell
-from engine.data.formats.shared.shape_collection import as_size
-from engine.data.formats.shared.shapes import Shape, ShapedImage, convert, rename_classes
+from engine.data.formats.shared.shapes import Shape, ShapedImage, as_size, convert, rename_classes
 from engine.data.formats.shared.table_images import TableFile, TableImages
 from engine.data.formats.shared.tables import YES, Table, cut_off, describe, find_tables, open_table, without_fraction
 from engine.data.formats.tree import Tree, split_of_table

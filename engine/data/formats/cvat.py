@@ -7,31 +7,34 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 from xml.etree import ElementTree
 
-from engine.data.decoding.reading import MAX_TABLE_BYTES, Unfit, describe_failure, refuse_unusable
+from engine.data.decoding.reading import MAX_TABLE_BYTES, Unfit, read_head, refuse_unusable
 from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shared.bitmaps import from_runs, patch_shape
-from engine.data.formats.shared.json_files import find_words, likely_first
-from engine.data.formats.shared.shape_collection import ShapeCollection, as_number, as_points, as_size, detected_kinds
+from engine.data.formats.shared.json_files import cannot_read, find_words, likely_first
+from engine.data.formats.shared.shape_collection import ShapeCollection, detected_kinds
 from engine.data.formats.shared.shapes import (
     Shape,
     ShapedImage,
-    box_shape,
+    as_number,
+    as_points,
+    as_size,
     ellipse_points,
     require_polygon,
     rotate_points,
+    rotated_box,
 )
 from engine.data.formats.tree import Tree, split_named, split_of_path
 from engine.data.memory_limit import allow_for_text
-from engine.data.splits import dataset_error, printable
+from engine.data.splits import printable
 from engine.system.format import counted
 from engine.system.regular_files import UnusableFile, open_regular
 
-_HEAD_BYTES = 1 << 16
 _IMAGES_SAMPLED = 1000
 _OUTLINES = (b"<polygon", b"<mask", b"<ellipse")
 _WORDS = (*_OUTLINES, b"<image", b"<track", b"<box", b"<tag", b"<version>")
@@ -102,8 +105,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
             for image in _images(tree.path(path), meta, path, found):
                 _add_image(found, path, image, meta, kind)
         except (OSError, ValueError) as error:
-            message = f"{printable(path)} can't be read: {describe_failure(error)}."
-            found.problems.append(dataset_error(message, "Export the annotations from CVAT again."))
+            found.problems.append(cannot_read(path, error, "Export the annotations from CVAT again."))
     return found.content(kind, meta.labels)
 
 
@@ -134,13 +136,9 @@ def _is_cvat(path: str) -> bool:
     """Return True if a file begins like an XML file from CVAT."""
     parser: Any = ElementTree.XMLPullParser(("start",))
     tags: list[str] = []
-    try:
-        with open_regular(path) as stream:
-            parser.feed(stream.read(_HEAD_BYTES))
-        for _, element in parser.read_events():
-            tags.append(element.tag)
-    except (OSError, ValueError, LookupError, ElementTree.ParseError):
-        pass  # reading the file reports the fault
+    with suppress(ValueError, LookupError, ElementTree.ParseError):  # reading the file reports the fault
+        parser.feed(read_head(path))
+        tags += (element.tag for _, element in parser.read_events())
     return tags[:1] == ["annotations"] and (len(tags) == 1 or tags[1] in ("version", "meta", "image", "track"))
 
 
@@ -224,11 +222,8 @@ def _rotation(element: ElementTree.Element) -> float:
 
 def _box(label: str, element: ElementTree.Element, size: Any) -> Shape:
     left, top, right, bottom = _numbers(element, "xtl", "ytl", "xbr", "ybr")
-    degrees = _rotation(element)
-    if not degrees % 360:
-        return box_shape(label, left, top, right, bottom)
-    corners = [(left, top), (right, top), (right, bottom), (left, bottom)]
-    return require_polygon(label, rotate_points(corners, degrees, ((left + right) / 2, (top + bottom) / 2)))
+    center = (left + right) / 2, (top + bottom) / 2
+    return rotated_box(label, (left, top, right, bottom), _rotation(element), center)
 
 
 def _polygon(label: str, element: ElementTree.Element, size: Any) -> Shape:

@@ -54,7 +54,7 @@ def _common(tree: Tree, images: str, others: str) -> list[tuple[str, str]]:
     Returns [] if most of these files have no image.
     """
     pairs = pair_folders(tree, [images], others, _ENDINGS, _SUFFIXES)
-    return pairs.both if 2 * len(pairs.both) >= pairs.file_count else []
+    return pairs.matched if 2 * len(pairs.matched) >= pairs.file_count else []
 
 
 def _are_gray(paths: list[str]) -> bool:

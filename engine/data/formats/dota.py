@@ -10,14 +10,10 @@ from engine.data.formats.shared.shapes import Shape, ShapedImage, convert, polyg
 from engine.data.formats.shared.text_files import (
     Parsed,
     TextFiles,
-    annotated_only,
-    check_pairs,
-    check_spare,
     detect_texts,
     pairs_by_folder,
     parse_lines,
-    read_texts,
-    text_folders,
+    read_annotated,
 )
 from engine.data.formats.tree import Tree
 
@@ -42,16 +38,12 @@ def detect(tree: Tree) -> list[Detection]:
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Return the quadrilaterals between the corners as outlined objects, or the upright boxes around them."""
     splits = pairs_by_folder(tree, TextFiles(tree))
-    problems = check_pairs(tree, splits)
-    used = {pair.text for pairs in splits.values() for pair in pairs}
-    problems += check_spare(tree, text_folders(tree, NOT_ANNOTATIONS), used)
-    splits, alone = annotated_only(splits)
-    parsed, unreadable = read_texts(splits, parse)
+    parsed, problems = read_annotated(tree, splits, splits, parse, NOT_ANNOTATIONS)
     images = {
         split: [ShapedImage(image, [shape for row in rows if (shape := _shape(row))]) for image, rows in found]
         for split, found in parsed.items()
     }
-    return convert(kind, images, [*problems, *alone, *unreadable])
+    return convert(kind, images, problems)
 
 
 def _shape(row: Row) -> Shape | None:

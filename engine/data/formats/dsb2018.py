@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from engine.data.formats.format import Content, Detection, Format, certain_unless
+from engine.data.formats.format import Content, Detection, Format
 from engine.data.formats.shared.instances import InstanceSplit, NumberedMasks
-from engine.data.formats.shared.mask_sample import sample_masks
+from engine.data.formats.shared.mask_sample import detect_masks, sample_masks
 from engine.data.formats.tree import Tree, split_in
 from engine.data.splits import spread_evenly, warn_about
 
@@ -27,8 +27,7 @@ def detect(tree: Tree) -> list[Detection]:
     sample = sample_masks(pairs)
     if not sample.are_labels:
         return []
-    evidence = (f"{len(folders):,} folders with images and masks",)
-    return [Detection(("instances",), certain_unless(sample.doubts), evidence, sample.doubts, source=parents)]
+    return [detect_masks(sample, ("instances",), f"{len(folders):,} folders with images and masks", source=parents)]
 
 
 def _parents(tree: Tree) -> list[str]:
@@ -56,24 +55,20 @@ def _is_one(tree: Tree, folder: str) -> bool:
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Return the images with the objects from their masks."""
-    splits: dict[str, InstanceSplit] = {}
+    images: dict[str, dict[str, NumberedMasks]] = {}  # sources by split and image
     without: list[str] = []
     for parent in detection.source:
-        files: list[str] = []
-        sources: list[NumberedMasks] = []
+        found = images.setdefault(split_in(parent), {})
         for name in tree.folders(parent):
             folder = os.path.join(parent, name)
             image = _image(tree, folder)
             if image is None or not tree.exists(os.path.join(folder, "masks")):
                 without.append(folder)
-                continue
-            files.append(image)
-            sources.append(NumberedMasks([(mask, 0) for mask in _masks(tree, folder)]))
-        split = split_in(parent)
-        known = splits.get(split, InstanceSplit([], []))
-        splits[split] = InstanceSplit([*known.files, *files], [*known.sources, *sources])
+            else:
+                found[image] = NumberedMasks([(mask, 0) for mask in _masks(tree, folder)])
     remedy = "Such folders are left out; add the missing folders."
     problems = warn_about(without, "folder", "without an image or masks:", remedy)
+    splits = {split: InstanceSplit(list(found), list(found.values())) for split, found in images.items()}
     return Content(("object",), splits, problems)
 
 

@@ -97,17 +97,16 @@ def _is_idx(path: str) -> bool:
 def _read_labels(path: str, problems: list[Problem]) -> Bytes | None:
     """Return the labels in an idx file, uint8 [n], or None if they can't be used. The reason is added to `problems`."""
     labels = _read_or_explain(path, 1, problems)
-    if labels is not None and len(labels) > MAX_LABELS:
-        message = (
-            f"{printable(os.path.basename(path))} holds {len(labels):,} labels; at most {MAX_LABELS:,} are supported."
-        )
+    if labels is None:
+        return None
+    name = printable(os.path.basename(path))
+    if len(labels) > MAX_LABELS:
+        message = f"{name} holds {len(labels):,} labels; at most {MAX_LABELS:,} are supported."
         problems.append(dataset_error(message, "Split the dataset."))
         return None
-    allow(OF_LABEL_BYTES * (0 if labels is None else len(labels)))
-    if labels is not None and not len(labels):
-        problems.append(
-            dataset_error(f"{printable(os.path.basename(path))} holds no labels.", "Download the file again.")
-        )
+    allow(OF_LABEL_BYTES * len(labels))
+    if not len(labels):
+        problems.append(dataset_error(f"{name} holds no labels.", "Download the file again."))
         return None
     return labels
 
@@ -120,23 +119,20 @@ def _read_or_explain(path: str, dimensions: int, problems: list[Problem]) -> Byt
     name = printable(os.path.basename(path))
     try:
         array = read_idx(path)
-        if array.ndim != dimensions or 0 in array.shape[1:]:
-            shape = " x ".join(map(str, array.shape))
-            raise IdxError(f"its array is {shape}, not {'a list' if dimensions == 1 else 'images x rows x columns'}")
+        if array.ndim == dimensions and 0 not in array.shape[1:]:
+            return array
+        shape, expected = " x ".join(map(str, array.shape)), "a list" if dimensions == 1 else "images x rows x columns"
+        raise IdxError(f"its array is {shape}, not {expected}")
     except IdxError as error:
-        problems.append(dataset_error(f"{name} can't be used: {error}.", "Download the file again."))
+        problem = dataset_error(f"{name} can't be used: {error}.", "Download the file again.")
     except UnusableFile as error:
-        problems.append(dataset_error(f"{name} {error.words}.", error.remedy))
+        problem = dataset_error(f"{name} {error.words}.", error.remedy)
     except PermissionError:
-        problems.append(
-            dataset_error(f"You have no permission to read {name}.", "Give yourself permission to read it.")
-        )
+        problem = dataset_error(f"You have no permission to read {name}.", "Give yourself permission to read it.")
     except OSError as error:
-        problems.append(
-            dataset_error(f"{name} can't be read: {error.strerror}.", "Check the disk, or download the file again.")
-        )
-    else:
-        return array
+        remedy = "Check the disk, or download the file again."
+        problem = dataset_error(f"{name} can't be read: {error.strerror}.", remedy)
+    problems.append(problem)
     return None
 
 

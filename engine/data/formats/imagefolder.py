@@ -17,7 +17,7 @@ from engine.contract.problems import Problem
 from engine.data.decoding.image_files import is_image
 from engine.data.files import Files, Listing
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.shared.class_evidence import annotation_folder, evidence_against, some
+from engine.data.formats.shared.class_evidence import annotation_folder, evidence_against
 from engine.data.formats.tree import Tree, split_named
 from engine.data.splits import (
     LAYOUT,
@@ -27,6 +27,7 @@ from engine.data.splits import (
     dataset_warning,
     first_names,
     printable,
+    some_of,
     warn_about,
 )
 
@@ -58,9 +59,9 @@ def detect(tree: Tree) -> list[Detection]:
         return []
     against = list(dict.fromkeys(evidence_against(tree, roots, with_images)))
     plural = "folder" if len(with_images) == 1 else "folders"
-    evidence = [f"{len(with_images):,} {plural} of images ({some(with_images)})"]
+    evidence = [f"{len(with_images):,} {plural} of images ({some_of(with_images, 4)})"]
     if splits:
-        evidence.append(f"split folders ({some(splits.values())})")
+        evidence.append(f"split folders ({some_of(list(splits.values()), 4)})")
     confidence = Confidence.WEAK if against else Confidence.LIKELY
     obvious = not against and len(with_images) > 1
     is_single = (

@@ -20,15 +20,11 @@ from engine.data.formats.shared.text_files import (
     Pair,
     Parsed,
     TextFiles,
-    annotated_only,
-    check_pairs,
-    check_spare,
     detect_texts,
     pairs_by_folder,
     pairs_by_lists,
     parse_lines,
-    read_texts,
-    text_folders,
+    read_annotated,
 )
 from engine.data.formats.tree import Tree, stem
 from engine.data.splits import warn_about
@@ -70,11 +66,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     by_folder = pairs_by_folder(tree, TextFiles(tree))
     problems: list[Problem] = []
     splits = _listed(tree, by_folder, problems)
-    problems += check_pairs(tree, splits)
-    used = {pair.text for pairs in by_folder.values() for pair in pairs}
-    problems += check_spare(tree, text_folders(tree, NOT_ANNOTATIONS), used)
-    splits, alone = annotated_only(splits)
-    parsed, unreadable = read_texts(splits, parse)
+    parsed, more = read_annotated(tree, by_folder, splits, parse, NOT_ANNOTATIONS)
     names = {row.name for images in parsed.values() for _, rows in images for row in rows} - {DO_NOT_CARE}
     classes, numbers = number_classes(tree.root, names)
     numbers[DO_NOT_CARE] = ANY_CLASS
@@ -85,7 +77,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
         ]
         for split, images in parsed.items()
     }
-    return Content(classes, marked, [*problems, *alone, *unreadable])
+    return Content(classes, marked, [*problems, *more])
 
 
 def _listed(tree: Tree, splits: dict[str, list[Pair]], problems: list[Problem]) -> Mapping[str, list[Pair]]:

@@ -14,22 +14,25 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from engine.data.decoding.image_files import is_image
-from engine.data.decoding.reading import Unfit, describe_failure, read_json
+from engine.data.decoding.reading import Unfit, read_json
 from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shared.bitmaps import from_brush, patch_shape
 from engine.data.formats.shared.boxes import upright_size
-from engine.data.formats.shared.json_files import find_words, first_items, likely_first
-from engine.data.formats.shared.shape_collection import ShapeCollection, as_number, as_points, as_size, detected_kinds
+from engine.data.formats.shared.json_files import cannot_read, find_words, first_items, likely_first
+from engine.data.formats.shared.shape_collection import ShapeCollection, detected_kinds
 from engine.data.formats.shared.shapes import (
     Shape,
     ShapedImage,
-    box_shape,
+    as_number,
+    as_points,
+    as_size,
     ellipse_points,
     require_polygon,
     rotate_points,
+    rotated_box,
 )
 from engine.data.formats.tree import Tree, split_of_path
-from engine.data.splits import dataset_error, printable, warn_about
+from engine.data.splits import printable, warn_about
 from engine.system.format import counted
 
 _OUTLINES = ("polygonlabels", "brushlabels", "ellipselabels")
@@ -95,8 +98,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
         try:
             content = read_json(tree.path(path))
         except (OSError, ValueError) as error:
-            message = f"{printable(path)} can't be read: {describe_failure(error)}."
-            found.problems.append(dataset_error(message, "Export the annotations from Label Studio again."))
+            found.problems.append(cannot_read(path, error, "Export the annotations from Label Studio again."))
             continue
         for task in _tasks(content if isinstance(content, list) else [content]):
             if task.further:
@@ -342,10 +344,7 @@ def _shape(label: str, value: dict[str, Any], size: tuple[int, int]) -> Shape:
     if "width" not in value:
         raise Unfit("it has no area")
     across, down = (_pixels(value, key, side) for key, side in (("width", width), ("height", height)))
-    if not degrees % 360:
-        return box_shape(label, x, y, x + across, y + down)
-    corners = [(x, y), (x + across, y), (x + across, y + down), (x, y + down)]
-    return require_polygon(label, rotate_points(corners, degrees, (x, y)))
+    return rotated_box(label, (x, y, x + across, y + down), degrees, (x, y))
 
 
 def _pixels(value: dict[str, Any], key: str, side: int) -> float:

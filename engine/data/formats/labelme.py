@@ -12,20 +12,21 @@ from typing import Any
 
 from engine.contract.problems import Problem
 from engine.data.decoding.reading import Unfit, read_json
-from engine.data.formats.format import Confidence, Content, Detection, Format
+from engine.data.formats.format import Content, Detection, Format
 from engine.data.formats.shared.bitmaps import decode_png, patch_shape
 from engine.data.formats.shared.boxes import upright_size
-from engine.data.formats.shared.shape_collection import (
-    ShapeCollection,
+from engine.data.formats.shared.shape_collection import ShapeCollection, detect_files
+from engine.data.formats.shared.shapes import (
+    Shape,
+    ShapedImage,
     as_points,
     as_size,
-    detected_kinds,
-    survey_files,
+    box_shape,
+    ellipse_points,
+    polygon_shape,
 )
-from engine.data.formats.shared.shapes import Shape, ShapedImage, box_shape, ellipse_points, polygon_shape
 from engine.data.formats.tree import Tree, split_of_path
 from engine.data.splits import count_sentence, dataset_error, dataset_warning, first_names
-from engine.system.format import counted
 
 _POLYGONS = frozenset({"polygon", "rotation", "oriented_rectangle", "quadrilateral"})
 _OUTLINES = _POLYGONS | {"circle", "mask"}
@@ -48,21 +49,16 @@ class _Group:
 
 def detect(tree: Tree) -> list[Detection]:
     """Detect JSON files in labelme's format. Its kinds depend on the shapes and flags in a sample of the files."""
-    paths = list(tree.find(".json"))
-    survey = survey_files(
-        tree, paths, keys=(b'"shapes"', b'"imagePath"'), is_valid=_is_labelme, shapes_of=_types, tags_of=_tags
+    return detect_files(
+        tree,
+        list(tree.find(".json")),
+        "labelme",
+        keys=(b'"shapes"', b'"imagePath"'),
+        is_valid=_is_labelme,
+        shapes_of=_types,
+        tags_of=_tags,
+        outlines=_OUTLINES,
     )
-    if not survey.valid:
-        return []
-    kinds = detected_kinds(
-        has_outlines=bool(survey.shapes & _OUTLINES),
-        has_boxes="rectangle" in survey.shapes or not survey.max_tags,
-        max_tags=survey.max_tags,
-    )
-    confidence = Confidence.CERTAIN if survey.valid >= survey.others else Confidence.LIKELY
-    total = survey.valid + survey.others
-    against = (f"{survey.others} of {total} JSON files of another format",) if survey.others > survey.valid else ()
-    return [Detection(tuple(kinds), confidence, (f"{counted(len(paths), 'JSON file')} of labelme",), against)]
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 
-from engine.data.formats.format import Content, Detection, Format, certain_unless
-from engine.data.formats.shared.mask_sample import sample_masks
+from engine.data.formats.format import Content, Detection, Format
+from engine.data.formats.shared.mask_sample import detect_masks, sample_masks
 from engine.data.formats.shared.name_pairs import Pairs, mask_splits, pair_folders
 from engine.data.formats.tree import Tree, split_named
 from engine.data.splits import MaskCode
@@ -28,12 +28,12 @@ def detect(tree: Tree) -> list[Detection]:
             if tree.exists(images) and tree.exists(masks) and (split := split_named(os.path.basename(name))):
                 pairs = pair_folders(tree, [images], masks, (".png",), ("",))
                 splits.setdefault(split, Pairs()).add(pairs)
-    both = Pairs.joined(splits.values()).both
+    both = Pairs.joined(splits.values()).matched
     sample = sample_masks(both)
     if not sample.readable or max(sample.values, default=0) > len(CLASSES):
         return []
-    evidence = (f"{len(both):,} images with masks in images_png and masks_png of Urban and Rural",)
-    return [Detection(("masks",), certain_unless(sample.doubts), evidence, sample.doubts, source=splits)]
+    evidence = f"{len(both):,} images with masks in images_png and masks_png of Urban and Rural"
+    return [detect_masks(sample, ("masks",), evidence, source=splits)]
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:

@@ -11,9 +11,9 @@ import re
 from dataclasses import dataclass
 
 from engine.data.decoding.reading import read_json
-from engine.data.formats.format import Content, Detection, Format, certain_unless
+from engine.data.formats.format import Content, Detection, Format
 from engine.data.formats.shared.instances import NumberedLabels, Numbering
-from engine.data.formats.shared.mask_sample import sample_masks
+from engine.data.formats.shared.mask_sample import detect_masks, sample_masks
 from engine.data.formats.shared.name_pairs import Pairs, instance_splits, mask_splits, pair_folders
 from engine.data.formats.tree import Tree
 from engine.data.splits import MaskCode, printable
@@ -85,20 +85,19 @@ def _detections(tree: Tree, version: _Version, *, several: bool) -> list[Detecti
     kinds = tuple(
         kind
         for kind, folder in (("masks", "labels"), ("instances", "instances"))
-        if any(each.both for each in pairs[folder].values())
+        if any(each.matched for each in pairs[folder].values())
     )
     if not kinds:
         return []
-    both = Pairs.joined(pairs["labels" if "masks" in kinds else "instances"].values()).both
+    both = Pairs.joined(pairs["labels" if "masks" in kinds else "instances"].values()).matched
     sample = sample_masks(both)
     largest = max(sample.values, default=0)
-    against = sample.doubts
+    against = ""
     if "masks" in kinds and largest >= len(version.labels):
-        doubt = f"the value {largest} in masks, although {version.config} has {len(version.labels)} labels"
-        against = (doubt, *against)
+        against = f"the value {largest} in masks, although {version.config} has {len(version.labels)} labels"
     evidence = (f"{version.config} with {len(version.labels)} labels", f"{len(both):,} images with masks")
     variant = (version.folder or version.config) if several else ""
-    return [Detection(kinds, certain_unless(against), evidence, against, variant, source=(version, pairs))]
+    return [detect_masks(sample, kinds, *evidence, against=against, variant=variant, source=(version, pairs))]
 
 
 def _pairs(tree: Tree, version: _Version, kind: str) -> dict[str, Pairs]:

@@ -12,7 +12,7 @@ import msgspec
 
 from engine.contract.problems import Problem
 from engine.data.decoding.image_files import EXTENSIONS
-from engine.data.decoding.reading import MAX_TABLE_BYTES, refuse_unusable
+from engine.data.decoding.reading import Unfit
 from engine.data.formats import (
     ade20k,
     arcgis_masks,
@@ -27,15 +27,15 @@ from engine.data.formats import (
 )
 from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shared.instances import NumberedMasks
+from engine.data.formats.shared.json_files import parse_file
 from engine.data.formats.shared.mask_sample import MaskSample, sample_masks
 from engine.data.formats.shared.name_pairs import Pairs, instance_splits, mask_splits
 from engine.data.formats.shared.paired_folders import Candidate, Roles, find_candidates
 from engine.data.formats.tree import Tree
 from engine.data.formats.unsupported import detect_videos
-from engine.data.memory_limit import allow_for_text
-from engine.data.splits import dataset_warning, printable
+from engine.data.splits import dataset_warning, printable, some_of
 from engine.system.format import counted
-from engine.system.regular_files import UnusableFile, read_regular
+from engine.system.regular_files import UnusableFile
 
 _LOSSLESS = (".png", ".tif", ".tiff", ".gif", ".bmp", ".npy")
 ENDINGS = (*_LOSSLESS, *sorted(EXTENSIONS - {*_LOSSLESS}))
@@ -103,7 +103,7 @@ def detect(tree: Tree) -> list[Detection]:
     if any(True for _ in detect_videos(tree)):  # their values number the objects of each video
         return []
     # Folders with unusual names are only considered if no folder with a usual name contains masks.
-    found = [(candidate, sample_masks(candidate.pairs.both)) for candidate in find_candidates(tree, ROLES)]
+    found = [(candidate, sample_masks(candidate.pairs.matched)) for candidate in find_candidates(tree, ROLES)]
     named = [(candidate, sample) for candidate, sample in found if candidate.is_named]
     unusual = [
         (candidate, sample)
@@ -134,10 +134,13 @@ def _detections(
             If there are several, the COCO outlines contain more information than masks that number objects.
     """
     against = _doubts(candidate, sample, variants)
-    is_complete = 2 * len(candidate.pairs.both) >= len(candidate.pairs.alone) and not candidate.pairs.spare
+    is_complete = (
+        2 * len(candidate.pairs.matched) >= len(candidate.pairs.unmatched_images)
+        and not candidate.pairs.unmatched_files
+    )
     confidence = Confidence.WEAK if against else Confidence.CERTAIN if is_complete else Confidence.LIKELY
     where = f"in {candidate.variant}" if candidate.variant[0] not in "_-." else f"named NAME{candidate.variant}"
-    evidence = (f"{len(candidate.pairs.both):,} images with masks {printable(where)}",)
+    evidence = (f"{len(candidate.pairs.matched):,} images with masks {printable(where)}",)
     class_name = _NUMBERED.get(candidate.variant) or (classes[0] if len(classes) == 1 else "object")
     masks = Detection(("masks",), confidence, evidence, against, source=_Source(candidate, sample, class_name))
     if len(classes) > 1:
@@ -182,8 +185,8 @@ def _doubts(candidate: Candidate, sample: MaskSample, variants: Sequence[str]) -
         )
     elif not sample.fit:
         against.append("masks of other sizes than their images")
-    if 2 * len(candidate.pairs.both) < candidate.pairs.file_count:
-        against.append(f"{len(candidate.pairs.spare):,} masks without an image")
+    if 2 * len(candidate.pairs.matched) < candidate.pairs.file_count:
+        against.append(f"{len(candidate.pairs.unmatched_files):,} masks without an image")
     if preferred and candidate.variant not in preferred and _SECOND.match(candidate.variant):
         against.append(f"masks of the first annotator in {printable(preferred[0])}")
     if plain and _COLORED.search(candidate.variant):
@@ -218,7 +221,7 @@ def used_splits(splits: Mapping[str, Pairs], problems: list[Problem]) -> dict[st
     """
     if "train" not in splits or "" not in splits:
         return dict(splits)
-    number = len(splits[""].both)
+    number = len(splits[""].matched)
     if number:
         message = f"{counted(number, 'image')} in folders that belong to no split."
         problems.append(
@@ -240,8 +243,8 @@ def doubts_of_numbers(sample: MaskSample) -> list[Problem]:
 def _unused(tree: Tree, candidate: Candidate) -> list[Problem]:
     if not candidate.without:
         return []
-    names = ", ".join(map(printable, candidate.without[:3])) + (", …" if len(candidate.without) > 3 else "")
-    return [dataset_warning(f"The images in {names} have no masks.", "They are left out; add their masks to use them.")]
+    message = f"The images in {some_of(candidate.without)} have no masks."
+    return [dataset_warning(message, "They are left out; add their masks to use them.")]
 
 
 FORMAT = Format("masks", "Images with masks", ("masks", "instances"), LAYOUT, detect, read)
@@ -258,17 +261,17 @@ class _CocoFile(msgspec.Struct):
     categories: list[_CocoCategory]
 
 
+_COCO = msgspec.json.Decoder(_CocoFile)
+
+
 def _coco_classes(tree: Tree) -> tuple[str, ...]:
     """Return the sorted category names from all COCO files in a dataset."""
     names: set[str] = set()
     for folder in ("", *tree.named(("annotations", "annotation"))):
         for name in tree.files(folder, ".json")[:_MAX_COCO_FILES]:
-            path = tree.path(folder, name)
             try:
-                with refuse_unusable(path):
-                    allow_for_text(path)
-                    content = msgspec.json.decode(read_regular(path, MAX_TABLE_BYTES), type=_CocoFile)
-            except (OSError, UnusableFile, msgspec.MsgspecError, ValueError):
+                content = parse_file(tree.path(folder, name), _COCO)
+            except (OSError, UnusableFile, Unfit):
                 continue
             names.update(each.name for each in content.categories)
     return tuple(map(printable, sorted(names)))

@@ -25,20 +25,9 @@ from engine.data.formats.tree import Tree, split_of_folder
 from engine.data.splits import count_sentence, dataset_error, dataset_warning, printable, warn_about
 
 CLASSES = (
-    "pedestrian",
-    "person on vehicle",
-    "car",
-    "bicycle",
-    "motorbike",
-    "non-motorized vehicle",
-    "static person",
-    "distractor",
-    "occluder",
-    "occluder on the ground",
-    "occluder full",
-    "reflection",
-    "crowd",
-)
+    "pedestrian", "person on vehicle", "car", "bicycle", "motorbike", "non-motorized vehicle", "static person",
+    "distractor", "occluder", "occluder on the ground", "occluder full", "reflection", "crowd",
+)  # fmt: skip
 """Names of the challenge's classes, numbered from 1."""
 
 

@@ -35,7 +35,7 @@ def detect(tree: Tree) -> list[Detection]:
 
 def _masked(tree: Tree, base: str, truth: str, defect: str) -> list[tuple[str, str]]:
     images, masks = os.path.join(base, "test", defect), os.path.join(base, truth, defect)
-    return pair_folders(tree, [images], masks, (".png",), ("_mask", "")).both
+    return pair_folders(tree, [images], masks, (".png",), ("_mask", "")).matched
 
 
 FORMAT = Format("mvtec", "anomaly detection (MVTec AD)", (), LAYOUT, detect)

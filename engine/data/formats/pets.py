@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 
 from engine.data.decoding.reading import MAX_TABLE_BYTES, read_text_lines
-from engine.data.formats.format import Content, Detection, Format, certain_unless
-from engine.data.formats.shared.mask_sample import sample_masks
+from engine.data.formats.format import Content, Detection, Format
+from engine.data.formats.shared.mask_sample import detect_masks, sample_masks
 from engine.data.formats.shared.name_pairs import Pairs, mask_splits, pair_folders
 from engine.data.formats.tree import Tree, stem
 from engine.data.splits import MaskCode
@@ -28,11 +28,11 @@ def detect(tree: Tree) -> list[Detection]:
         if not (tree.exists(trimaps) and tree.exists(images)):
             continue
         pairs = pair_folders(tree, [images], trimaps, (".png",), ("",))
-        sample = sample_masks(pairs.both)
+        sample = sample_masks(pairs.matched)
         if not sample.values or sample.values - _VALUES or sample.has_zero:
             return []
-        evidence = (f"{len(pairs.both):,} images with trimaps of the values 1, 2 and 3",)
-        return [Detection(("masks",), certain_unless(sample.doubts), evidence, sample.doubts, source=(base, pairs))]
+        evidence = f"{len(pairs.matched):,} images with trimaps of the values 1, 2 and 3"
+        return [detect_masks(sample, ("masks",), evidence, source=(base, pairs))]
     return []
 
 
@@ -44,13 +44,13 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     listed: set[str] = set()
     for split, files in _LISTS.items():
         names = next((names for file in files if (names := _listed(tree, base, file))), set())
-        both = [pair for pair in pairs.both if (name := stem(pair[0])) in names and name not in listed]
+        both = [pair for pair in pairs.matched if (name := stem(pair[0])) in names and name not in listed]
         listed |= names
         if both:
             splits[split] = Pairs(both)
     if "train" not in splits:
         return Content(CLASSES, mask_splits({"": pairs}), problems, CODE)
-    rest = Pairs(alone=[image for image in pairs.images if stem(image) not in listed])
+    rest = Pairs(unmatched_images=[image for image in pairs.images if stem(image) not in listed])
     return Content(CLASSES, mask_splits(splits), problems + rest.problems("a split in annotations", "names"), CODE)
 
 

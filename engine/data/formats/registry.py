@@ -13,8 +13,9 @@ from engine.data.formats.damage import describe_damage
 from engine.data.formats.declarations import task_declarations
 from engine.data.formats.format import Confidence, Detection, Format
 from engine.data.formats.shared.assembly import assemble
-from engine.data.formats.tree import SPLIT_NAMES, Tree, link_loops, subfolders
+from engine.data.formats.tree import SPLIT_NAMES, Tree, link_loops
 from engine.data.splits import LAYOUT, RecognizedDataset, dataset_error, dataset_warning, printable, unrecognized
+from engine.system.format import counted, listed
 from engine.system.plugins import Registry, Unusable
 from engine.system.regular_files import UnusableFile
 
@@ -51,8 +52,8 @@ def _accept(name: str, loaded: object) -> Format:
     return replace(loaded, id=name)
 
 
-_MASKS = ("cityscapes", "mapillary", "ade20k", "pets", "loveda", "voc_masks", "arcgis_masks", "dsb2018")
-_OTHERS = (
+_MASK_MODULES = ("cityscapes", "mapillary", "ade20k", "pets", "loveda", "voc_masks", "arcgis_masks", "dsb2018")
+_MODULES = (
     "maskfolder", "change_detection", "mvtec", "depth", "coco", "coco_panoptic", "coco_stuff", "createml", "via", "voc",
     "cvat", "labelme", "label_studio", "supervisely", "kitti", "dota", "yolo", "mot", "wider_face", "bdd100k", "any_files",
     "idx", "vott", "csv_boxes", "huggingface", "webdataset", "arcgis_tiles", "labels_table", "imagefolder", "unsupported",
@@ -65,9 +66,9 @@ def _formats_in(*modules: str) -> Iterator[Format]:
 
 
 _BUILT_IN: tuple[Format, ...] = (
-    *_formats_in(*_MASKS),
+    *_formats_in(*_MASK_MODULES),
     *(each for task in task_declarations() for each in task.formats),
-    *_formats_in(*_OTHERS),
+    *_formats_in(*_MODULES),
 )
 FORMATS: Registry[Format] = Registry("footplate.formats", {each.id: each for each in _BUILT_IN}, _accept)
 """Formats by id. If several have equal evidence, the first one here is preferred."""
@@ -270,9 +271,11 @@ def _check_leader(
     rivals = [each for each in others if each.kind == leaders[0].kind == "classes" and each.detection.obvious]
     if rivals:
         return _ask_which(tree, [leaders[0], *rivals], kinds)
-    message = f"{printable(tree.root)} also holds {_list(each.title for each in others)}, which is not used."
-    warning = _with_choices(dataset_warning(message, "Choose a format if you want another."), _choices(others, kinds))
-    return leaders[0], [warning]
+    message = (
+        f"{printable(tree.root)} also holds {listed(dict.fromkeys(each.title for each in others))}, which is not used."
+    )
+    remedy = "Choose a format if you want another."
+    return leaders[0], [dataset_warning(message, remedy, _choices(others, kinds))]
 
 
 def _format_not_found(tree: Tree, format: str, found: Sequence[Reading], kinds: Sequence[str]) -> Problem:
@@ -285,7 +288,7 @@ def _format_not_found(tree: Tree, format: str, found: Sequence[Reading], kinds: 
         return Problem("format", f"There is no format “{format}”.", f"Choose one of {', '.join(FORMATS)}.")
     message = f"{printable(tree.root)} is not recognized as {FORMATS[id].title}."
     choices = _choices([each for each in found if each.kind], kinds)
-    return _with_choices(Problem("format", message, FORMATS[id].layout), choices)
+    return Problem("format", message, FORMATS[id].layout, choices=choices)
 
 
 def _other_kind_found(tree: Tree, found: Sequence[Reading], kinds: Sequence[str]) -> RecognizedDataset:
@@ -302,14 +305,14 @@ def _other_kind_found(tree: Tree, found: Sequence[Reading], kinds: Sequence[str]
         return unrecognized(dataset_error(message, unread[0].detection.remedy))
     readable = [each for each in supported if each.kind]
     if not readable:
-        return unrecognized(_with_choices(_nothing_found(tree, requested), _choices(doubtful, kinds)))
+        return unrecognized(_nothing_found(tree, requested, _choices(doubtful, kinds)))
     best = readable[0]
     kind = best.kind
     message = f"{printable(tree.root)} holds {_title_of(kind)} ({best.title}: {_describe_evidence(best)}), not {requested.title}."
     choices = _choices([*readable, *doubtful], kinds)
-    tasks = _list((each.title for each in _choices(readable, kinds)), "or")
-    remedy = f"Choose {tasks}." if tasks else requested.layout
-    return unrecognized(_with_choices(dataset_error(message, remedy), choices), kind)
+    tasks = [each.title for each in _choices(readable, kinds)]
+    remedy = f"Choose {listed(tasks, 'or')}." if tasks else requested.layout
+    return unrecognized(dataset_error(message, remedy, choices), kind)
 
 
 def _ask_about_doubt(
@@ -324,13 +327,15 @@ def _ask_about_doubt(
     message = f"{printable(tree.root)} does not look like {_title_of(reading.kind)}: there {are} {'; '.join(against)}."
     message = f"{message} {describe_damage(tree)}".rstrip()
     remedy = reading.detection.remedy or reading.format.layout
-    return unrecognized(_with_choices(dataset_error(message, remedy), _choices(fitting, kinds)))
+    return unrecognized(dataset_error(message, remedy, _choices(fitting, kinds)))
 
 
 def _ask_which(tree: Tree, found: Sequence[Reading], kinds: Sequence[str]) -> RecognizedDataset:
     """Return a dataset that asks the user to choose between the interpretations `found`, which have equal evidence."""
-    message = f"{printable(tree.root)} can be read in several ways: {_list(each.title for each in found)}."
-    return unrecognized(_with_choices(dataset_error(message, "Choose one of them."), _choices(found, kinds)))
+    message = (
+        f"{printable(tree.root)} can be read in several ways: {listed(dict.fromkeys(each.title for each in found))}."
+    )
+    return unrecognized(dataset_error(message, "Choose one of them.", _choices(found, kinds)))
 
 
 def _choices(found: Iterable[Reading], kinds: Sequence[str]) -> tuple[Choice, ...]:
@@ -351,31 +356,24 @@ def _choices(found: Iterable[Reading], kinds: Sequence[str]) -> tuple[Choice, ..
     return tuple(result.values())
 
 
-def _with_choices(problem: Problem, choices: tuple[Choice, ...]) -> Problem:
-    """Return a copy of a problem with the given choices, which the user sees as buttons."""
-    return Problem(problem.field, problem.message, problem.remedy, problem.severity, choices)
-
-
-def _nothing_found(tree: Tree, requested: AnnotationKind) -> Problem:
+def _nothing_found(tree: Tree, requested: AnnotationKind, choices: tuple[Choice, ...]) -> Problem:
     """Return an error that explains that no format recognizes anything in the folder.
 
-    `requested` is the kind of annotations that the task needs.
+    `requested` is the kind of annotations that the task needs, and `choices` are other interpretations.
     """
     counts = tree.suffixes()
     if not counts and not tree.folders():
-        return dataset_error(f"{printable(tree.root)} is empty.", requested.layout)
+        return dataset_error(f"{printable(tree.root)} is empty.", requested.layout, choices)
     files = [
-        printable(tree.files("", ending)[0])
-        if count == 1 and ending
-        else f"{count:,} {ending or 'other'} file{'s' * (count > 1)}"
+        printable(tree.files("", ending)[0]) if count == 1 and ending else counted(count, f"{ending or 'other'} file")
         for ending, count in counts.most_common(3)
     ]
     folders = len(tree.folders())
-    holds = _list([*files, "1 folder" if folders == 1 else f"{folders:,} folders" if folders else "no folders"])
+    holds = listed([*files, counted(folders, "folder") if folders else "no folders"])
     message = f"{printable(tree.root)} does not hold {requested.title}; it has {holds}."
     if damage := describe_damage(tree):
-        return dataset_error(f"{message} {damage}", f"Export the damaged file again. {requested.layout}")
-    return dataset_error(message, requested.layout)
+        return dataset_error(f"{message} {damage}", f"Export the damaged file again. {requested.layout}", choices)
+    return dataset_error(message, requested.layout, choices)
 
 
 def _title_of(kind: str) -> str:
@@ -386,15 +384,10 @@ def _describe_evidence(reading: Reading) -> str:
     return "; ".join(reading.detection.evidence) or reading.title
 
 
-def _list(names: Iterable[str], word: str = "and") -> str:
-    listed = list(dict.fromkeys(names))
-    return f" {word} ".join([", ".join(listed[:-1]), listed[-1]]) if len(listed) > 1 else "".join(listed)
-
-
 def _with_link_loops(found: RecognizedDataset, folder: str) -> RecognizedDataset:
     """Return a copy of a dataset with a warning about links that lead to themselves, if there are any."""
     splits = {name for names in SPLIT_NAMES.values() for name in names}
-    roots = [folder, *(os.path.join(folder, name) for name in subfolders(folder) if name.lower() in splits)]
+    roots = [folder, *(os.path.join(folder, name) for name in Tree(folder).folders() if name.lower() in splits)]
     links = [os.path.relpath(link, folder) for root in roots for link in link_loops(root)]
     if not links:
         return found

@@ -11,18 +11,11 @@ from typing import Any
 
 from engine.data.decoding.image_files import is_image
 from engine.data.decoding.reading import Unfit, read_json
-from engine.data.formats.format import Confidence, Content, Detection, Format
+from engine.data.formats.format import Content, Detection, Format
 from engine.data.formats.shared.bitmaps import decode_png, patch_shape
-from engine.data.formats.shared.shape_collection import (
-    ShapeCollection,
-    as_points,
-    as_size,
-    detected_kinds,
-    survey_files,
-)
-from engine.data.formats.shared.shapes import Shape, ShapedImage, box_shape, polygon_shape
+from engine.data.formats.shared.shape_collection import ShapeCollection, detect_files
+from engine.data.formats.shared.shapes import Shape, ShapedImage, as_points, as_size, box_shape, polygon_shape
 from engine.data.formats.tree import Tree, split_named, split_of_path
-from engine.system.format import counted
 
 _OUTLINES = frozenset({"polygon", "bitmap"})
 _WITHOUT_AREA = frozenset({"line", "point", "graph", "cuboid", "cuboid_2d", "any", "multichannel_spectrogram"})
@@ -32,20 +25,16 @@ Point = tuple[float, float]
 
 def detect(tree: Tree) -> list[Detection]:
     """Detect JSON files in Supervisely's format. Its kinds depend on the shapes and tags in a sample of the files."""
-    paths = _files(tree)
-    found = survey_files(
-        tree, paths, keys=(b'"objects"', b'"size"'), is_valid=_is_annotation, shapes_of=_geometries, tags_of=_labels
+    return detect_files(
+        tree,
+        _files(tree),
+        "Supervisely in folders ann",
+        keys=(b'"objects"', b'"size"'),
+        is_valid=_is_annotation,
+        shapes_of=_geometries,
+        tags_of=_labels,
+        outlines=_OUTLINES,
     )
-    if not found.valid:
-        return []
-    kinds = detected_kinds(
-        has_outlines=bool(found.shapes & _OUTLINES),
-        has_boxes="rectangle" in found.shapes or not found.max_tags,
-        max_tags=found.max_tags,
-    )
-    certain = found.valid >= found.others
-    evidence = f"{counted(len(paths), 'JSON file')} of Supervisely in folders ann"
-    return [Detection(tuple(kinds), Confidence.CERTAIN if certain else Confidence.LIKELY, (evidence,))]
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:

@@ -249,12 +249,6 @@ def unicode_key(name: str) -> str:
     return name if name.isascii() else unicodedata.normalize("NFC", name)
 
 
-def subfolders(folder: str) -> list[str]:
-    """Return the sorted names of the visible folders in a folder."""
-    with os.scandir(folder) as entries:
-        return sorted(entry.name for entry in entries if _is_visible(entry.name) and _is_folder(entry))
-
-
 def link_loops(folder: str) -> list[str]:
     """Return the full paths of links in a folder that lead to themselves."""
     with os.scandir(folder) as entries:
@@ -267,23 +261,8 @@ def walk_files(folder: str) -> Iterator[tuple[str, list[str]]]:
     The order is that of torchvision. Links are followed, but a folder that is the target of several links is visited
     only once.
     """
-    visited: set[tuple[int, int]] = set()
-    pending = [folder]
-    while pending:
-        current = pending.pop()
-        info = os.stat(current)
-        if (info.st_dev, info.st_ino) in visited:
-            continue
-        visited.add((info.st_dev, info.st_ino))
-        files: list[str] = []
-        folders: list[str] = []
-        with os.scandir(current) as entries:
-            for entry in entries:
-                if _is_visible(entry.name):
-                    (folders if _is_folder(entry) else files).append(entry.name)
-        allow(BYTES_PER_FILE * len(files))
-        yield current, sorted(files)
-        pending += [os.path.join(current, name) for name in sorted(folders, reverse=True)]
+    tree = Tree(folder)
+    return ((tree.path(each), tree.files(each)) for each in tree.walk())
 
 
 def _is_visible(name: str) -> bool:

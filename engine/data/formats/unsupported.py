@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from engine.data.decoding.image_files import EXTENSIONS, is_image
+from engine.data.decoding.reading import read_head
 from engine.data.formats.format import Confidence, Detection, Format
 from engine.data.formats.shared.tables import find_tables, open_table
 from engine.data.formats.tree import Tree
 from engine.data.formats.webdataset import find_archives, samples
 from engine.data.splits import printable
+from engine.system.format import counted
 from engine.system.regular_files import UnusableFile, open_regular
 
 LAYOUT = "Convert the dataset to a format that Footplate reads."
@@ -45,23 +47,11 @@ class _Kind:
 
 def _starts_with(*starts: bytes) -> Callable[[str], bool]:
     """Return a function that checks if a file begins with one of `starts`."""
-
-    def test(path: str) -> bool:
-        return _head(path).startswith(starts)
-
-    return test
-
-
-def _head(path: str, count: int = 160) -> bytes:
-    try:
-        with open_regular(path) as stream:
-            return stream.read(count)
-    except (OSError, UnusableFile):
-        return b""
+    return lambda path: read_head(path).startswith(starts)
 
 
 def _is_dicom(path: str) -> bool:
-    return _head(path)[128:132] == b"DICM"
+    return read_head(path)[128:132] == b"DICM"
 
 
 def _is_zip_of_images(path: str) -> bool:
@@ -74,7 +64,7 @@ def _is_zip_of_images(path: str) -> bool:
 
 def _is_tfrecord(path: str) -> bool:
     """Return True if a file begins like a TFRecord: with the length of a record that fits in the file."""
-    head = _head(path, 8)
+    head = read_head(path, 8)
     return len(head) == 8 and 0 < int.from_bytes(head, "little") <= os.stat(path).st_size - 16
 
 
@@ -188,8 +178,7 @@ def _refused(kind: _Kind, paths: list[str], images: int) -> Detection:
 
     The detection is weak if there are images, since the user may only need these.
     """
-    count = "1 file" if len(paths) == 1 else f"{len(paths):,} files"
-    evidence = (f"{count} of {kind.title}, such as {printable(paths[0])}",)
+    evidence = (f"{counted(len(paths), 'file')} of {kind.title}, such as {printable(paths[0])}",)
     if images:
         return Detection((), Confidence.WEAK, evidence, (f"{images:,} images",), kind.variant, kind.remedy)
     return Detection((), Confidence.CERTAIN, evidence, variant=kind.variant, remedy=kind.remedy)
@@ -211,7 +200,7 @@ def _without_ending(tree: Tree, folders: list[str]) -> Iterator[Detection]:
             yield _refused(by_variant["dicom"], paths, images=0)
         elif _SHARD.search(names[0]) and _is_tfrecord(first):
             yield _refused(by_variant["tfrecord"], paths, images=0)
-        elif _head(first).startswith(b"\x80"):
+        elif read_head(first).startswith(b"\x80"):
             yield _refused(by_variant["pickle"], paths, images=0)
         else:
             continue
@@ -270,7 +259,7 @@ def _datumaro(tree: Tree) -> Iterator[Detection]:
         if folder and folder not in tree.folders():
             continue
         for name in tree.files(folder, ".json")[:_PEEKED]:
-            if _DATUMARO.match(_head(tree.path(folder, name), 1000)):
+            if _DATUMARO.match(read_head(tree.path(folder, name), 1000)):
                 remedy = (
                     "Export it as COCO, in CVAT or with datum convert -if datumaro -i FOLDER -f coco_instances -o OUT -- "
                     "--save-media."

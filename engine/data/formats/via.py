@@ -18,11 +18,19 @@ from typing import Any, NamedTuple
 import msgspec
 
 from engine.contract.problems import Problem
-from engine.data.decoding.reading import MAX_TABLE_BYTES, describe_failure, read_text, refuse_unusable
+from engine.data.decoding.reading import MAX_TABLE_BYTES, read_text, refuse_unusable
 from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shared.annotation_files import AnnotationReader
 from engine.data.formats.shared.box_units import check_units
-from engine.data.formats.shared.json_files import MAX_FILES, EntryFaults, Fault, decode_file, head, json_files
+from engine.data.formats.shared.json_files import (
+    MAX_FILES,
+    EntryFaults,
+    Fault,
+    cannot_read,
+    decode_file,
+    head,
+    json_files,
+)
 from engine.data.formats.shared.shapes import (
     Shape,
     ShapedImage,
@@ -33,7 +41,7 @@ from engine.data.formats.shared.shapes import (
     rotate_points,
 )
 from engine.data.formats.tree import Tree, suffix
-from engine.data.splits import dataset_error, dataset_warning, first_names, printable
+from engine.data.splits import dataset_warning, first_names, printable
 from engine.system.regular_files import UnusableFile
 
 _OUTLINED = ("polygon", "polyline", "circle", "ellipse")
@@ -227,7 +235,7 @@ def _of_csv(path: str, name: str, faults: EntryFaults, problems: list[Problem]) 
                 else:
                     yield entry
     except (OSError, UnusableFile) as error:
-        problems.append(dataset_error(f"{printable(name)} can't be read: {describe_failure(error)}.", REMEDY))
+        problems.append(cannot_read(name, error, REMEDY))
 
 
 def _of_row(row: Mapping[str, Any]) -> _Entry | None:

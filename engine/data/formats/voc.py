@@ -16,11 +16,11 @@ from xml.etree import ElementTree
 
 from engine.data.decoding.class_tables import arcgis_classes
 from engine.data.decoding.image_files import is_image
-from engine.data.decoding.reading import MAX_TABLE_BYTES, Unfit, read_text_lines, read_xml
+from engine.data.decoding.reading import HEAD_BYTES, MAX_TABLE_BYTES, Unfit, read_text_lines, read_xml
 from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shared.json_files import MAX_FILES_SAMPLED, sample
-from engine.data.formats.shared.shape_collection import ShapeCollection, as_number, as_size
-from engine.data.formats.shared.shapes import Shape, ShapedImage, box_shape, rename_classes
+from engine.data.formats.shared.shape_collection import ShapeCollection
+from engine.data.formats.shared.shapes import Shape, ShapedImage, as_number, as_size, box_shape, rename_classes
 from engine.data.formats.tree import Tree, split_of_path
 from engine.data.splits import printable, warn_about
 from engine.system.format import counted
@@ -31,7 +31,6 @@ _LIST_FOLDERS = (os.path.join("ImageSets", "Main"), "ImageSets", "")
 _MASK_FOLDERS = frozenset({"segmentationclass", "segmentationobject", "masks", "mask"})
 _EDGES = ("xmin", "ymin", "xmax", "ymax")
 _TRUE = frozenset({"1", "true", "yes"})
-_HEAD_BYTES = 1 << 16
 _ROOT = re.compile(rb"<(?:[\w.-]+:)?annotation[\s/>]")
 _COORDINATE = re.compile(r"([xy])\d*")
 _LISTED = re.compile(r"(.*?)(?:\s+-?[01])?")
@@ -340,4 +339,4 @@ def _name_classes(tree: Tree, found: ShapeCollection) -> tuple[str, ...]:
 def _read_head(path: str) -> bytes:
     """Return the first bytes of a file without zero bytes, which occur in UTF-16. Raises UnusableFile or OSError."""
     with open_regular(path) as stream:
-        return stream.read(_HEAD_BYTES).replace(b"\0", b"")
+        return stream.read(HEAD_BYTES).replace(b"\0", b"")

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from engine.data.decoding.masks import VOC_CLASSES, VOC_CODE, learn_meaning
 from engine.data.decoding.reading import MAX_TABLE_BYTES, read_text_lines
-from engine.data.formats.format import Content, Detection, Format, certain_unless
+from engine.data.formats.format import Content, Detection, Format
 from engine.data.formats.shared.instances import ClassedMask, InstanceSplit
-from engine.data.formats.shared.mask_sample import sample_masks
+from engine.data.formats.shared.mask_sample import detect_masks, sample_masks
 from engine.data.formats.shared.name_pairs import Pairs, mask_splits, pair_folders
 from engine.data.formats.tree import Tree, split_named, stem
 from engine.data.splits import MaskCode, dataset_error, printable
@@ -56,20 +56,19 @@ def detect(tree: Tree) -> list[Detection]:
 def _detection(tree: Tree, base: str, variant: str) -> Detection | None:
     """Detect VOC masks in the folder `base`. Returns None if there are none, or they do not look like masks."""
     masks, objects = (_first_pairs(tree, base, names) for names in (_MASKS, _OBJECTS))
-    sample = sample_masks(masks.both)
-    if not masks.both or (sample.readable and not sample.are_labels):
+    sample = sample_masks(masks.matched)
+    if not masks.matched or (sample.readable and not sample.are_labels):
         return None
     named = sum(bool(_VOC_NAME.fullmatch(stem(image))) for image in masks.images)
     is_voc = (
-        2 * named > len(masks.both) and not sample.colored and sample.values <= {*VOC_CODE.values, *VOC_CODE.ignored}
+        2 * named > len(masks.matched) and not sample.colored and sample.values <= {*VOC_CODE.values, *VOC_CODE.ignored}
     )
     is_voc = is_voc and not _TABLES & set(tree.files(base))
-    evidence = [f"{len(masks.both):,} images in JPEGImages with masks in SegmentationClass"]
-    if objects.both:
-        evidence.append(f"{len(objects.both):,} with numbered objects in SegmentationObject")
-    kinds = ("instances", "masks") if objects.both else ("masks",)
-    source = _Source(base, masks, objects, is_voc)
-    return Detection(kinds, certain_unless(sample.doubts), tuple(evidence), sample.doubts, variant, source=source)
+    evidence = [f"{len(masks.matched):,} images in JPEGImages with masks in SegmentationClass"]
+    if objects.matched:
+        evidence.append(f"{len(objects.matched):,} with numbered objects in SegmentationObject")
+    kinds = ("instances", "masks") if objects.matched else ("masks",)
+    return detect_masks(sample, kinds, *evidence, variant=variant, source=_Source(base, masks, objects, is_voc))
 
 
 def _first_pairs(tree: Tree, base: str, names: tuple[str, ...]) -> Pairs:
@@ -81,7 +80,7 @@ def _first_pairs(tree: Tree, base: str, names: tuple[str, ...]) -> Pairs:
             masks = os.path.normpath(os.path.join(base, name, os.path.relpath(folder, images)))
             if tree.exists(masks):
                 pairs.add(pair_folders(tree, [folder], masks, _ENDINGS, ("",)))
-        if pairs.both:
+        if pairs.matched:
             return pairs
     return Pairs()
 
@@ -91,10 +90,10 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     source: _Source = detection.source
     pairs = source.masks
     if kind == "instances":
-        objects = dict(source.objects.both)
-        without = [image for image, _ in pairs.both if image not in objects]
-        both = [pair for pair in pairs.both if pair[0] in objects]
-        pairs = Pairs(both, sorted([*pairs.alone, *without]), source.objects.spare)
+        objects = dict(source.objects.matched)
+        without = [image for image, _ in pairs.matched if image not in objects]
+        both = [pair for pair in pairs.matched if pair[0] in objects]
+        pairs = Pairs(both, sorted([*pairs.unmatched_images, *without]), source.objects.unmatched_files)
     splits, problems = _by_lists(tree, source.base, pairs)
     if kind == "masks":
         masks = mask_splits(splits)
@@ -114,7 +113,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
         background = 0
     instances = {
         split: InstanceSplit(
-            each.images, [ClassedMask(objects[image], mask, code, background) for image, mask in each.both]
+            each.images, [ClassedMask(objects[image], mask, code, background) for image, mask in each.matched]
         )
         for split, each in splits.items()
     }
@@ -139,13 +138,13 @@ def _by_lists(tree: Tree, base: str, pairs: Pairs) -> tuple[Mapping[str, Pairs],
     if "train" not in lists:
         return {"": pairs}, pairs
     images = tree.path(base, "JPEGImages")
-    by_name = {os.path.splitext(os.path.relpath(image, images))[0]: (image, mask) for image, mask in pairs.both}
-    alone = {os.path.splitext(os.path.relpath(image, images))[0]: image for image in pairs.alone}
+    by_name = {os.path.splitext(os.path.relpath(image, images))[0]: (image, mask) for image, mask in pairs.matched}
+    alone = {os.path.splitext(os.path.relpath(image, images))[0]: image for image in pairs.unmatched_images}
     splits: dict[str, Pairs] = {}
-    rest = Pairs(spare=[], several=pairs.several)
+    rest = Pairs(several=pairs.several)
     for split, names in lists.items():
         splits[split] = Pairs([by_name[name] for name in names if name in by_name])
-        rest.alone += [alone[name] for name in names if name in alone]
+        rest.unmatched_images += [alone[name] for name in names if name in alone]
         rest.missing += [printable(name) for name in names if name not in by_name and name not in alone]
     return splits, rest
 

@@ -10,8 +10,7 @@ from engine.data.decoding.reading import decode_text, read_head, read_json
 from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shared.annotation_files import AnnotationReader
 from engine.data.formats.shared.json_files import cannot_read
-from engine.data.formats.shared.shape_collection import as_size
-from engine.data.formats.shared.shapes import Shape, ShapedImage, box_shape, convert, polygon_shape
+from engine.data.formats.shared.shapes import Shape, ShapedImage, as_size, box_shape, convert, polygon_shape
 from engine.data.formats.tree import Tree
 from engine.data.splits import printable, warn_about
 

@@ -49,18 +49,12 @@ def find_doubts(found: RecognizedDataset, folder: str, contents: Contents, *, ha
         contents: Search for identical files, which remembers the files that it has read before.
         has_bands: True if the dataset consists of multi-band images, which are neither gray nor in color.
     """
-    splits = _splits(found)
+    splits = list(found.splits.values())
     problems = [*_shared_annotations(splits, folder), *_spellings(found, folder)]
     problems += _conflicts(found, splits, folder, contents)
     if not has_bands:
         problems += _mixed_colors(splits, folder)
     return problems
-
-
-def _splits(found: RecognizedDataset) -> list[Any]:
-    """Return the training, validation and test splits, each object only once."""
-    test = None if found.test is found.val else found.test
-    return [split for split in (found.train, found.val, test) if split is not None]
 
 
 def _shared_annotations(splits: Sequence[Any], folder: str) -> list[Problem]:
@@ -101,13 +95,9 @@ def _keys(split: Any) -> Sequence[str]:
     Returns () for splits without separate annotations.
     """
     if isinstance(split, BoxSplit | InstanceSplit):
-        return [_stem(path) for path in split.files]
+        return [os.path.splitext(path)[0] for path in split.files]
     files: Sequence[str] = getattr(split, "annotation_files", ())
     return files
-
-
-def _stem(path: str) -> str:
-    return os.path.splitext(path)[0]
 
 
 def _repeated(names: Iterable[str]) -> Iterator[tuple[int, int]]:
@@ -172,7 +162,7 @@ def _show_blanks(name: str) -> str:
 
 def _example(found: RecognizedDataset, number: int, folder: str) -> str:
     """Return the name of an image that contains the class `number`, in parentheses, or "" if none is found quickly."""
-    for split in _splits(found):
+    for split in found.splits.values():
         index: int | None = None
         if isinstance(split, FileSplit):
             index = next(iter(np.flatnonzero(split.labels == number).tolist()), None)

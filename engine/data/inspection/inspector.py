@@ -211,11 +211,12 @@ def _draw_examples(found: RecognizedDataset) -> tuple[Example, ...]:
 
 def _test_split(found: RecognizedDataset) -> list[SplitReport]:
     """Return a report with the number of samples in the test split, or [] without one. Its files are not checked."""
-    if found.test is None or found.test is found.val:
+    test = found.splits.get("test")
+    if test is None:
         return []
-    numbers = getattr(found.test, "labels", None) if found.kind == "classes" else None
+    numbers = getattr(test, "labels", None) if found.kind == "classes" else None
     if numbers is None:
-        return [SplitReport("test", {}, total=sample_count(found.test))]
+        return [SplitReport("test", {}, total=sample_count(test))]
     counts = np.bincount(numbers, minlength=len(found.classes)).tolist()
     return [SplitReport("test", dict(zip(found.classes, counts, strict=True)))]
 

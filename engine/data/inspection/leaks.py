@@ -28,10 +28,9 @@ def find_leaks(found: RecognizedDataset, folder: str, contents: Contents | None 
     other checks.
     """
     contents = contents or Contents()
-    test = None if found.test is found.val else found.test
     problems: list[Problem] = []
-    for title, verdict, split in (("validation", "validation", found.val), ("test", "the test", test)):
-        if split is not None:
+    for name, title, verdict in (("val", "validation", "validation"), ("test", "test", "the test")):
+        if split := found.splits.get(name):
             problems += _leaks_into(split, found.train, folder, contents, title=title, verdict=verdict)
     return problems
 

@@ -27,11 +27,9 @@ def list_samples(found: RecognizedDataset, folder: str, limit: int) -> list[Samp
 
     `folder` is the folder of the dataset. Returns [] if the annotations can't be listed.
     """
-    splits = [("train", found.train), ("val", found.val)]
-    if found.test is not found.val:
-        splits.append(("test", found.test))
-    annotated = [(name, split) for name, split in splits if split is not None and _function_of(found) is not None]
-    rows = [(name, split, index) for name, split in annotated for index in range(sample_count(split))]
+    if _function_of(found) is None:
+        return []
+    rows = [(name, split, index) for name, split in found.splits.items() for index in range(sample_count(split))]
     chosen = [rows[index] for index in spread_evenly(len(rows), limit)] if limit < len(rows) else rows
     return [_sample(found, folder, name, split, index) for name, split, index in chosen]
 

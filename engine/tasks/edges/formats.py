@@ -68,7 +68,7 @@ def _detection(candidate: Candidate, variant: str) -> Detection:
     `variant` distinguishes several candidates.
     """
     pairs = candidate.pairs
-    edges = [path for _, path in pairs.both]
+    edges = [path for _, path in pairs.matched]
     drawn = [each for path in (edges[index] for index in spread_evenly(len(edges), _SAMPLE)) if (each := _drawn(path))]
     is_matlab = edges[0].lower().endswith(_MATLAB)
     against = []
@@ -78,9 +78,9 @@ def _detection(candidate: Candidate, variant: str) -> Detection:
         against.append(f"no edges brighter than {100 * EDGE_AGREEMENT:.0f}% of white in the files that were opened")
     elif not is_matlab and 2 * sum(map(_is_thin, lines)) <= len(lines):
         against.append("areas rather than thin lines in the files of edges")
-    if 2 * len(pairs.both) < pairs.file_count:
-        against.append(f"{len(pairs.spare):,} files of edges without an image")
-    evidence = (f"{len(pairs.both):,} images with edges in {printable(candidate.variant)}",)
+    if 2 * len(pairs.matched) < pairs.file_count:
+        against.append(f"{len(pairs.unmatched_files):,} files of edges without an image")
+    evidence = (f"{len(pairs.matched):,} images with edges in {printable(candidate.variant)}",)
     confidence = Confidence.WEAK if against else Confidence.CERTAIN if is_matlab else Confidence.LIKELY
     return Detection(("edges",), confidence, evidence, tuple(against), variant, source=candidate)
 

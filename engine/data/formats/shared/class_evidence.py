@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from engine.data.decoding.reading import decode_header, read_image
 from engine.data.formats.shared.mask_sample import are_label_images
-from engine.data.formats.tree import Tree, split_named, stem, subfolders, suffix
-from engine.data.splits import printable, spread_evenly
+from engine.data.formats.tree import Tree, split_named, stem, suffix
+from engine.data.splits import printable, some_of, spread_evenly
 
 _ROLES = frozenset(
     {
@@ -80,7 +80,7 @@ def evidence_against(tree: Tree, roots: Sequence[str], names: Sequence[str]) -> 
     inner = {name: _inner_names(tree, roots, name) for name in sampled}
     children = {child for name in sampled for root in roots for child in _children(tree, root, name)}
     if inside := sorted(name for name in children if _plain(name) in _ROLES):
-        yield f"folders named by their role inside those of the classes ({some(inside)})"
+        yield f"folders named by their role inside those of the classes ({some_of(inside, 4)})"
     yield from _shared_folders(names, inner)
     stems = {name: found for name in sampled if (found := _stems(tree, roots, name))}
     yield from _adjacent_annotations(tree, roots, sampled, stems)
@@ -97,30 +97,30 @@ def _role_names(tree: Tree, names: Sequence[str]) -> Iterator[str]:
     """Yield evidence if names of folders denote the role of their files (such as "masks") or splits."""
     splits = [name for name in names if split_named(name)]
     if len(splits) > 1 or (splits and 2 * len(splits) >= len(names)):
-        yield f"folders named like splits, without folders of classes in them ({some(splits)})"
+        yield f"folders named like splits, without folders of classes in them ({some_of(splits, 4)})"
     if paired := _split_pairs(names):
-        yield f"folders named alike but for the split ({some(paired)})"
+        yield f"folders named alike but for the split ({some_of(paired, 4)})"
     roles = [name for name in names if _plain(name) in _ROLES]
     if roles:
-        yield f"folders named by their role ({some(roles)})"
+        yield f"folders named by their role ({some_of(roles, 4)})"
     # Names with additional words need the support of others.
     words = [name for name in names if name not in roles and _words(name)[-1:] and _words(name)[-1] in _ROLES]
     if len(words) > 1 or (words and 2 * len(words) >= len(names)):
-        yield f"folders named by their role ({some(words)})"
+        yield f"folders named by their role ({some_of(words, 4)})"
     leading = [
         name
         for name in names
         if name not in (*roles, *words) and _words(name)[:1] and _words(name)[0] in _LEADING_ROLES
     ]
     if len(leading) > 1 and 2 * len(leading) >= len(names):
-        yield f"folders named by their role ({some(leading)})"
+        yield f"folders named by their role ({some_of(leading, 4)})"
     if not paired:
         yield from _validation_names([name for name in names if name not in splits], len(names))
     name_of_root = os.path.basename(os.path.normpath(tree.root))
     if _plain(name_of_root) in _ROLES:
         siblings = [name for name in _siblings(tree.root) if name != name_of_root and _plain(name) in _ROLES]
         if siblings:
-            yield f"the folder {printable(name_of_root)} next to {some(siblings)}, which may hold its annotations"
+            yield f"the folder {printable(name_of_root)} next to {some_of(siblings, 4)}, which may hold its annotations"
 
 
 def _split_pairs(names: Sequence[str]) -> list[str]:
@@ -142,7 +142,7 @@ def _validation_names(names: Sequence[str], total: int) -> Iterator[str]:
     """
     found = [name for name in names if "val" in {split_named(word) for word in _words(name)}]
     if found and 2 * len(found) >= total:
-        yield f"folders with words for validation in their names ({some(found)})"
+        yield f"folders with words for validation in their names ({some_of(found, 4)})"
 
 
 def _piece_names(names: Sequence[str]) -> Iterator[str]:
@@ -151,10 +151,10 @@ def _piece_names(names: Sequence[str]) -> Iterator[str]:
     if len(names) < 2 or not all(words):
         return
     if sum(bool(_SIZE.search(name)) for name in names) > 1:
-        yield f"folders that seem to be copies in several sizes ({some(names)})"
+        yield f"folders that seem to be copies in several sizes ({some_of(names, 4)})"
     are_numbered = len({tuple(each) for each in words}) == 1 and words[0][-1] in _PIECES
     if are_numbered or (len({each[0] for each in words}) == 1 and words[0][0] in _SOURCES):
-        yield f"folders that seem to be parts of a dataset ({some(names)})"
+        yield f"folders that seem to be parts of a dataset ({some_of(names, 4)})"
 
 
 def _inner_names(tree: Tree, roots: Sequence[str], name: str) -> set[str]:
@@ -182,7 +182,7 @@ def _shared_folders(names: Sequence[str], inner: Mapping[str, set[str]]) -> Iter
     for name, found in inner.items():
         others = sorted((found & set(names)) - {name})
         if len(others) > 1:
-            yield f"folders named like the other classes inside {printable(name)} ({some(others)})"
+            yield f"folders named like the other classes inside {printable(name)} ({some_of(others, 4)})"
             return
     with_folders = [found for found in inner.values() if found]
     if len(with_folders) < 2 or 2 * len(with_folders) < len(inner):
@@ -192,7 +192,7 @@ def _shared_folders(names: Sequence[str], inner: Mapping[str, set[str]]) -> Iter
     are_numbered = len({re.sub(r"\d+", "", name) for name in names}) == 1
     plain = shared if are_numbered else {re.sub(r"[\W\d_]+", "", child) for child in shared} - {""}
     if len(plain) > 1:
-        yield f"folders of the same names inside those of the classes ({some(shared)})"
+        yield f"folders of the same names inside those of the classes ({some_of(shared, 4)})"
 
 
 def _children(tree: Tree, root: str, name: str) -> Sequence[str]:
@@ -215,7 +215,7 @@ def _adjacent_annotations(
                     found_next.append(os.path.join(folder, file))
                     break
     if found_next:
-        yield f"annotation files among the images ({some(found_next)})"
+        yield f"annotation files among the images ({some_of(found_next, 4)})"
 
 
 def _side_images(stems: Mapping[str, set[str]]) -> Iterator[str]:
@@ -229,7 +229,7 @@ def _side_images(stems: Mapping[str, set[str]]) -> Iterator[str]:
             stem for stem in found if (base := _SIDE_TOKEN.sub("", stem)) != stem and _has_sibling(base, found, bases)
         )
         if len(sides) > 1 and len(sides) >= _MIN_SIDE_SHARE * len(found):
-            yield f"images of one thing under several endings in {printable(name)} ({some(sides)})"
+            yield f"images of one thing under several endings in {printable(name)} ({some_of(sides, 4)})"
             return
 
 
@@ -350,9 +350,9 @@ def _thumbnail(path: str) -> npt.NDArray[np.float64] | None:
     return (small - small.mean()) / small.std() if small.std() else None
 
 
-def _siblings(folder: str) -> list[str]:
+def _siblings(folder: str) -> Sequence[str]:
     try:
-        return subfolders(os.path.dirname(os.path.normpath(folder)) or os.curdir)
+        return Tree(os.path.dirname(os.path.normpath(folder)) or os.curdir).folders()
     except OSError:
         return []
 
@@ -364,8 +364,3 @@ def _plain(name: str) -> str:
 def _words(name: str) -> list[str]:
     """Return the lower-case words in a name: "ped" and "masks" for both "PedMasks" and "ped_masks"."""
     return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", name)]
-
-
-def some(names: object) -> str:
-    listed = [printable(str(name)) for name in names]  # type: ignore[attr-defined]
-    return ", ".join(listed[:4]) + (", …" if len(listed) > 4 else "")

@@ -16,15 +16,9 @@ from engine.data.splits import printable
 from engine.system.regular_files import UnusableFile
 
 _LISTS = (
-    "classes.txt",
-    "class_names.txt",
-    "classnames.txt",
-    "labels.txt",
-    "label_names.txt",
-    "names.txt",
-    "synsets.txt",
+    "classes.txt", "class_names.txt", "classnames.txt", "labels.txt", "label_names.txt", "names.txt", "synsets.txt",
     "categories.txt",
-)
+)  # fmt: skip
 _HINTS = re.compile(r"class|label|name|categor|map|sign", re.IGNORECASE)
 MAX_NAMES_BYTES = 4 << 20
 

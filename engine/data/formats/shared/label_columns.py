@@ -287,16 +287,8 @@ def split_column_named(names: Sequence[str], file: int) -> int | None:
 
     `file` is the index of the column with the images.
     """
-    known = (
-        "split",
-        "set",
-        "subset",
-        "partition",
-        "data_set",
-        *VALIDATION_COLUMNS,
-        *TRAINING_COLUMNS,
-        *TESTING_COLUMNS,
-    )
+    flags = (*VALIDATION_COLUMNS, *TRAINING_COLUMNS, *TESTING_COLUMNS)
+    known = ("split", "set", "subset", "partition", "data_set", *flags)
     return next((names.index(name) for name in known if name in names and names.index(name) != file), None)
 
 

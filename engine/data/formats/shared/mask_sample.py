@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from engine.data.decoding.mask_values import GRAY, NO_CLASS, MaskValues, Values, read_values
 from engine.data.decoding.numbered_masks import MANY, count_numbered_objects
 from engine.data.decoding.reading import decode_header, describe_failure, open_image, read_image
+from engine.data.formats.format import Detection, certain_unless
 from engine.data.splits import first_names, spread_evenly
 
 SAMPLE = 12
@@ -88,6 +90,17 @@ class MaskSample:
         gaps = sum(values != list(range(1, len(values) + 1)) for values in self.numbers)
         repeated = len(self.values) < sum(map(len, self.numbers))
         return 2 * gaps > len(self.numbers) > 1 and len(self.values) > 1 and repeated
+
+
+def detect_masks(
+    sample: MaskSample, kinds: tuple[str, ...], *evidence: str, against: str = "", variant: str = "", source: Any = None
+) -> Detection:
+    """Return the detection of a format with a fixed layout, with doubts about a sample of its masks.
+
+    `against` is additional evidence against the format, or "". See `Detection` for the other arguments.
+    """
+    doubts = (against, *sample.doubts) if against else sample.doubts
+    return Detection(kinds, certain_unless(doubts), evidence, doubts, variant, source=source)
 
 
 def sample_masks(pairs: Sequence[tuple[str, str]]) -> MaskSample:

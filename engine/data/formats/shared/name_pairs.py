@@ -6,7 +6,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from engine.contract.problems import Problem
 from engine.data.decoding.image_files import is_image
@@ -22,18 +22,18 @@ class Pairs:
     """Result of pairing images with annotation files. All lists hold full paths and are sorted by image.
 
     Attributes:
-        both: Images with their files.
-        alone: Images without a file.
-        spare: Files without an image.
+        matched: Images with their files.
+        unmatched_images: Images without a file.
+        unmatched_files: Files without an image.
         several: Images with more than one file. None of these files is used.
         same_name: Images whose names differ only in the extension or the folder, so that the image of a file is
             unclear.
         missing: Names in a list for which no image exists.
     """
 
-    both: list[tuple[str, str]] = field(default_factory=list)
-    alone: list[str] = field(default_factory=list)
-    spare: list[str] = field(default_factory=list)
+    matched: list[tuple[str, str]] = field(default_factory=list)
+    unmatched_images: list[str] = field(default_factory=list)
+    unmatched_files: list[str] = field(default_factory=list)
     several: list[str] = field(default_factory=list)
     same_name: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
@@ -48,18 +48,14 @@ class Pairs:
 
     def add(self, other: Pairs) -> None:
         """Append the pairs from another folder."""
-        self.both += other.both
-        self.alone += other.alone
-        self.spare += other.spare
-        self.several += other.several
-        self.same_name += other.same_name
-        self.missing += other.missing
+        for each in fields(self):
+            getattr(self, each.name).extend(getattr(other, each.name))
 
     def of(self, folders: Collection[str]) -> Pairs:
         """Return only the pairs with images in the given folders. Files without an image are left out."""
         return Pairs(
-            [pair for pair in self.both if os.path.dirname(pair[0]) in folders],
-            [path for path in self.alone if os.path.dirname(path) in folders],
+            [pair for pair in self.matched if os.path.dirname(pair[0]) in folders],
+            [path for path in self.unmatched_images if os.path.dirname(path) in folders],
             several=[path for path in self.several if os.path.dirname(path) in folders],
             same_name=[path for path in self.same_name if os.path.dirname(path) in folders],
         )
@@ -67,17 +63,17 @@ class Pairs:
     @property
     def images(self) -> list[str]:
         """Images that have an annotation file."""
-        return [image for image, _ in self.both]
+        return [image for image, _ in self.matched]
 
     @property
     def files(self) -> list[str]:
         """Annotation files of these images, in the same order."""
-        return [file for _, file in self.both]
+        return [file for _, file in self.matched]
 
     @property
     def file_count(self) -> int:
         """Number of annotation files, with or without an image."""
-        return len(self.both) + len(self.spare)
+        return len(self.matched) + len(self.unmatched_files)
 
     def problems(self, one: str, many: str) -> list[Problem]:
         """Return warnings about images and files without a counterpart.
@@ -88,10 +84,14 @@ class Pairs:
         remedy = "Such images are left out; add them to the folder, or remove them from the list."
         found += warn_about(self.missing, "image", "named in a list but not in the folder:", remedy)
         remedy = f"Such images are left out; add their {many} under the same names."
-        found += warn_about(self.alone, "image", f"in {_folders(self.alone)} without {one}:", remedy)
-        if self.spare:
-            files = count_sentence(self.spare, f"file of {many}", f"files of {many}")
-            message = f"{files} in {_folders(self.spare)} without an image: {first_names(self.spare)}."
+        found += warn_about(
+            self.unmatched_images, "image", f"in {_folders(self.unmatched_images)} without {one}:", remedy
+        )
+        if self.unmatched_files:
+            files = count_sentence(self.unmatched_files, f"file of {many}", f"files of {many}")
+            message = (
+                f"{files} in {_folders(self.unmatched_files)} without an image: {first_names(self.unmatched_files)}."
+            )
             found.append(dataset_warning(message, f"Such files are not used; give image and {many} the same name."))
         remedy = f"Such images are left out; merge the {many} of an image into one file."
         found += warn_about(self.several, "image", f"with several files of {many}:", remedy)
@@ -160,17 +160,19 @@ def _pair(
     for path, key in zip(paths, keys, strict=True):
         found = matches.get(key)
         if found is None:
-            pairs.alone.append(tree.path(path))
+            pairs.unmatched_images.append(tree.path(path))
         elif counts[key] > 1:
             pairs.same_name.append(tree.path(path))
         elif found in more:
             pairs.several.append(tree.path(path))
         else:
-            pairs.both.append((tree.path(path), tree.path(annotations, files[found])))
+            pairs.matched.append((tree.path(path), tree.path(annotations, files[found])))
         if found is not None:
             used.add(found)
     copies = {key for keys in more.values() for key in keys}
-    pairs.spare = [tree.path(annotations, name) for key, name in files.items() if key not in used and key not in copies]
+    pairs.unmatched_files = [
+        tree.path(annotations, name) for key, name in files.items() if key not in used and key not in copies
+    ]
     return pairs
 
 

@@ -170,7 +170,7 @@ def find_candidates(tree: Tree, roles: Roles) -> list[Candidate]:
         taken = search.used.get(candidate.variant, set())
         if taken:
             candidate.without = [place.folder for place in images if place.folder not in taken]
-    return sorted(candidates, key=lambda each: (not each.is_named, -len(each.pairs.both), each.variant))
+    return sorted(candidates, key=lambda each: (not each.is_named, -len(each.pairs.matched), each.variant))
 
 
 class _Index:
@@ -230,7 +230,7 @@ class _Search:
         for partners, bare in index.partners(place):
             if self.add(place.variant(bare=bare), place, partners, named=True):
                 return
-        siblings = [each for each in index.siblings(place) if self._pair([each], place).both]
+        siblings = [each for each in index.siblings(place) if self._pair([each], place).matched]
         for each in siblings:
             variant = place.variant(bare=True)
             name = os.path.basename(each.folder)
@@ -242,13 +242,13 @@ class _Search:
         Returns False if no file names match.
         """
         pairs = self._pair(partners, place)
-        if not pairs.both:
+        if not pairs.matched:
             return False
         candidate = self.found.setdefault((variant, named), Candidate(variant, is_named=named))
         splits = {self._tree.path(each.folder): each.split or place.split for each in partners}
         for split in dict.fromkeys(splits.values()):
             candidate.add(split, pairs.of({folder for folder, other in splits.items() if other == split}), place.folder)
-        candidate.splits[next(iter(splits.values()))].spare += pairs.spare
+        candidate.splits[next(iter(splits.values()))].unmatched_files += pairs.unmatched_files
         self.used.setdefault(variant, set()).update(each.folder for each in partners)
         return True
 
@@ -307,7 +307,7 @@ def _in_image_folders(tree: Tree, roles: Roles, places: Sequence[_Place]) -> Ite
         names = tree.listing(place.folder).names.lower()
         for chosen in (each for each in lower_suffixes if os.fsencode(f"{each}.") in names):
             pairs = pair_in_one_folder(tree, place.folder, roles.endings, chosen, roles.image_folder_suffixes)
-            if pairs.both:
+            if pairs.matched:
                 candidate = found.setdefault(chosen, Candidate(chosen))
                 candidate.add(place.split, pairs, place.folder)
     yield from found.values()

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from typing import Any
 
 from engine.contract.problems import Problem
 from engine.data.decoding.image_files import is_image
-from engine.data.decoding.reading import MAX_PIXELS, Unfit, describe_failure
-from engine.data.formats.format import Content
+from engine.data.decoding.reading import describe_failure
+from engine.data.formats.format import Confidence, Content, Detection
 from engine.data.formats.shared.image_lookup import ImageLookup
 from engine.data.formats.shared.json_files import MAX_FILES_SAMPLED, SAMPLED, sample, sample_json
 from engine.data.formats.shared.shapes import ShapedImage, convert
@@ -24,43 +23,7 @@ from engine.data.splits import (
     warn_about,
     warn_unreadable,
 )
-
-_MAX_COORDINATE = 1e9
-"""Maximum absolute value of a coordinate. It is larger than any image, and small enough for calculations."""
-
-
-def as_number(value: Any) -> float | None:
-    """Convert a number from JSON or XML, or a text that contains a number, to a float.
-
-    Returns None for anything that can't be a coordinate.
-    """
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return None
-    try:
-        number = float(value)
-    except (ValueError, OverflowError):
-        return None
-    return number if abs(number) <= _MAX_COORDINATE else None
-
-
-def as_size(height: Any, width: Any) -> tuple[int, int] | None:
-    """Convert the height and width from JSON or XML to an image size. Returns None if it is invalid."""
-    numbers = as_number(height), as_number(width)
-    if numbers[0] is None or numbers[1] is None:
-        return None
-    size = int(numbers[0]), int(numbers[1])
-    return size if min(size) > 0 and max(size) <= MAX_PIXELS else None
-
-
-def as_points(value: Any) -> list[tuple[float, float]]:
-    """Convert a list of [x, y] from JSON to points. Raises Unfit if an entry is not a pair of numbers."""
-    points = []
-    for each in value if isinstance(value, list) else (None,):
-        x, y = map(as_number, each) if isinstance(each, list | tuple) and len(each) == 2 else (None, None)
-        if x is None or y is None:
-            raise Unfit("its points are not pairs of numbers")
-        points.append((x, y))
-    return points
+from engine.system.format import counted
 
 
 def detected_kinds(*, has_outlines: bool, has_boxes: bool, max_tags: int) -> list[str]:
@@ -73,55 +36,46 @@ def detected_kinds(*, has_outlines: bool, has_boxes: bool, max_tags: int) -> lis
     return kinds + (["labels"] if max_tags > 1 else ["classes", "labels"] if max_tags else [])
 
 
-@dataclass
-class Survey:
-    """Properties of a sample of files that describe one image each.
-
-    Attributes:
-        valid: Number of files in the expected format.
-        others: Number of other files.
-        shapes: Types of the shapes in the files, such as "polygon".
-        max_tags: Largest number of tags on one image.
-    """
-
-    valid: int = 0
-    others: int = 0
-    shapes: set[str] = field(default_factory=set)
-    max_tags: int = 0
-
-
-def survey_files(
+def detect_files(
     tree: Tree,
     paths: Sequence[str],
+    title: str,
     *,
     keys: Iterable[bytes],
     is_valid: Callable[[Any], bool],
     shapes_of: Callable[[Any], Iterable[str]],
     tags_of: Callable[[Any], Sequence[str]],
-) -> Survey:
-    """Survey a sample of the JSON files `paths`, and a larger one if the first contains no annotations.
+    outlines: Set[str],
+) -> list[Detection]:
+    """Detect JSON files that describe one image each, in a sample, or a larger one if that contains no annotations.
 
     Args:
         tree: Listing of the dataset.
         paths: Files, relative to the dataset folder.
-        keys: Words that each file in the expected format contains.
-        is_valid: Function that checks if the content of a file has the expected format.
+        title: Name of the format for the evidence.
+        keys: Words that each file in the format contains.
+        is_valid: Function that checks if the content of a file has the format.
         shapes_of: Function that returns the types of the shapes in a file.
         tags_of: Function that returns the tags of the image in a file.
+        outlines: Types of shapes with an outline.
     """
+    valid = others = max_tags = 0
+    shapes: set[str] = set()
     for count in (SAMPLED, MAX_FILES_SAMPLED):
-        found = Survey()
-        for path in sample(paths, count):
-            content = sample_json(tree.path(path), keys)
-            if not is_valid(content):
-                found.others += 1
-                continue
-            found.valid += 1
-            found.shapes.update(shapes_of(content))
-            found.max_tags = max(found.max_tags, len(tags_of(content)))
-        if not found.valid or found.shapes or found.max_tags:
+        contents = [sample_json(tree.path(path), keys) for path in sample(paths, count)]
+        fitting = [content for content in contents if is_valid(content)]
+        valid, others = len(fitting), len(contents) - len(fitting)
+        shapes = {shape for content in fitting for shape in shapes_of(content)}
+        max_tags = max((len(tags_of(content)) for content in fitting), default=0)
+        if not valid or shapes or max_tags:
             break
-    return found
+    if not valid:
+        return []
+    has_boxes = "rectangle" in shapes or not max_tags
+    kinds = detected_kinds(has_outlines=bool(shapes & outlines), has_boxes=has_boxes, max_tags=max_tags)
+    confidence = Confidence.CERTAIN if valid >= others else Confidence.LIKELY
+    against = (f"{others} of {valid + others} JSON files of another format",) if others > valid else ()
+    return [Detection(tuple(kinds), confidence, (f"{counted(len(paths), 'JSON file')} of {title}",), against)]
 
 
 class ShapeCollection:

@@ -5,19 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
 from engine.contract.problems import Problem
-from engine.data.decoding.reading import Unfit
+from engine.data.decoding.reading import MAX_PIXELS, Unfit
 from engine.data.files import Files, files_of
 from engine.data.formats.format import Content
 from engine.data.formats.shared.boxes import Box, BoxedImage
 from engine.data.formats.shared.instances import MAX_INSTANCES, InstanceSplit, Outlines, too_many
 from engine.data.splits import FileSplit, LabelSplit, printable, warn_about
 
+_MAX_COORDINATE = 1e9
+"""Maximum absolute value of a coordinate. It is larger than any image, and small enough for calculations."""
 Edges = tuple[float, float, float, float]
 
 
@@ -81,6 +83,49 @@ def require_polygon(name: str, points: Sequence[tuple[float, float]]) -> Shape:
     if shape is None:
         raise Unfit(f"it has {len(points)} points")
     return shape
+
+
+def rotated_box(name: str, edges: Edges, degrees: float, center: tuple[float, float]) -> Shape:
+    """Create a shape from a box, given by its edges, that is rotated clockwise around a center."""
+    left, top, right, bottom = edges
+    if not degrees % 360:
+        return box_shape(name, *edges)
+    corners = [(left, top), (right, top), (right, bottom), (left, bottom)]
+    return require_polygon(name, rotate_points(corners, degrees, center))
+
+
+def as_number(value: Any) -> float | None:
+    """Convert a number from JSON or XML, or a text that contains a number, to a float.
+
+    Returns None for anything that can't be a coordinate.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if abs(number) <= _MAX_COORDINATE else None
+
+
+def as_size(height: Any, width: Any) -> tuple[int, int] | None:
+    """Convert the height and width from JSON or XML to an image size. Returns None if it is invalid."""
+    numbers = as_number(height), as_number(width)
+    if numbers[0] is None or numbers[1] is None:
+        return None
+    size = int(numbers[0]), int(numbers[1])
+    return size if min(size) > 0 and max(size) <= MAX_PIXELS else None
+
+
+def as_points(value: Any) -> list[tuple[float, float]]:
+    """Convert a list of [x, y] from JSON to points. Raises Unfit if an entry is not a pair of numbers."""
+    points = []
+    for each in value if isinstance(value, list) else (None,):
+        x, y = map(as_number, each) if isinstance(each, list | tuple) and len(each) == 2 else (None, None)
+        if x is None or y is None:
+            raise Unfit("its points are not pairs of numbers")
+        points.append((x, y))
+    return points
 
 
 def convert(

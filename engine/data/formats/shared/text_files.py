@@ -17,11 +17,12 @@ from engine.data.splits import (
     count_sentence,
     dataset_warning,
     first_names,
-    printable,
+    some_of,
     spread_evenly,
     warn_about,
     warn_unreadable,
 )
+from engine.system.format import counted
 from engine.system.regular_files import UnusableFile
 
 IMAGE_WORDS = frozenset({"images", "image", "imgs", "img", "jpegimages", "rgb", "inputs"})
@@ -209,6 +210,25 @@ def pairs_by_lists(splits: Mapping[str, list[Pair]], lists: Mapping[str, frozens
     return {split: [by_name[name] for name in sorted(names) if name in by_name] for split, names in lists.items()}
 
 
+def read_annotated(
+    tree: Tree,
+    by_folder: Mapping[str, list[Pair]],
+    splits: Mapping[str, list[Pair]],
+    parse: Callable[[str], Parsed[T]],
+    lists: frozenset[str],
+) -> tuple[dict[str, list[tuple[str, list[T]]]], list[Problem]]:
+    """Read the text files of the images that have one. Returns their objects as `read_texts` does, and all problems.
+
+    `by_folder` and `splits` are the images before and after they were divided into splits. Files whose names are in
+    `lists` do not describe an image.
+    """
+    used = {pair.text for pairs in by_folder.values() for pair in pairs}
+    problems = [*check_pairs(tree, splits), *check_spare(tree, text_folders(tree, lists), used)]
+    annotated, alone = annotated_only(splits)
+    parsed, unreadable = read_texts(annotated, parse)
+    return parsed, [*problems, *alone, *unreadable]
+
+
 def check_pairs(tree: Tree, splits: Mapping[str, Sequence[Pair]]) -> list[Problem]:
     """Return warnings about the pairs of images and files in `splits`.
 
@@ -255,11 +275,8 @@ def text_folders(tree: Tree, lists: frozenset[str]) -> dict[str, list[str]]:
 def describe_folders(folders: Mapping[str, Sequence[str]]) -> str:
     """Describe folders of text files for users: "40 text files in labels/train, labels/val"."""
     largest = sorted(folders, key=lambda folder: -len(folders[folder]))
-    where = ", ".join(printable(name) or "the folder itself" for name in largest[:3]) + (
-        ", …" if len(largest) > 3 else ""
-    )
-    total = sum(map(len, folders.values()))
-    return f"{total:,} text file{'s' if total > 1 else ''} in {where}"
+    where = some_of([name or "the folder itself" for name in largest])
+    return f"{counted(sum(map(len, folders.values())), 'text file')} in {where}"
 
 
 def parse_lines(
@@ -404,12 +421,10 @@ def _unused(tree: Tree, used: Mapping[str, str]) -> Iterator[Problem]:
     """Yield a warning about images in no split. The keys of `used` are the full paths of images in a split."""
     images = [path for name in tree.find(tuple(EXTENSIONS)) if (path := tree.path(name)) not in used]
     if images:
-        folders = sorted({printable(tree.within(os.path.dirname(path))) or "the dataset's folder" for path in images})
-        where = ", ".join(folders[:3]) + (", …" if len(folders) > 3 else "")
-        message = f"{count_sentence(images, 'image')} in no split: {first_names(images)}, in {where}."
-        yield dataset_warning(
-            message, "Such images are left out; move them to a folder of a split, or name them in its list."
-        )
+        folders = sorted({tree.within(os.path.dirname(path)) or "the dataset's folder" for path in images})
+        message = f"{count_sentence(images, 'image')} in no split: {first_names(images)}, in {some_of(folders)}."
+        remedy = "Such images are left out; move them to a folder of a split, or name them in its list."
+        yield dataset_warning(message, remedy)
 
 
 def _image_root(folder: str) -> str | None:

@@ -9,8 +9,8 @@ import pytest
 
 from engine.data.decoding.reading import Unfit, read_json
 from engine.data.formats.shared.json_files import find_words, first_items, likely_first
-from engine.data.formats.shared.shape_collection import ShapeCollection, as_number, as_size
-from engine.data.formats.shared.shapes import ShapedImage, box_shape
+from engine.data.formats.shared.shape_collection import ShapeCollection
+from engine.data.formats.shared.shapes import ShapedImage, as_number, as_size, box_shape
 from engine.data.formats.tree import Tree, split_of_path
 
 
