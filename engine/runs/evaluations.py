@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import quantiles
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -31,6 +31,12 @@ from engine.system.decode_errors import NOT_DECODED
 from engine.system.files import MAX_RESULT_BYTES, read_file
 
 FOLDER = "evaluations"
+
+# Decoders that exist before a thread needs them: msgspec crashes if two threads prepare the same type at once.
+_EVALUATION = msgspec.json.Decoder(Evaluation)
+_PARTS: dict[type[msgspec.Struct], msgspec.msgpack.Decoder[Any]] = {
+    kind: msgspec.msgpack.Decoder(kind) for kind in (Samples, Curves, Resamples)
+}
 
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
@@ -68,7 +74,7 @@ def read_evaluation(folder: Path) -> KeptEvaluation:
     """Read the evaluation in `folder`. Raises DamagedEvaluation."""
     file = folder / EVALUATION_FILE
     try:
-        return KeptEvaluation(folder, msgspec.json.decode(read_file(file), type=Evaluation))
+        return KeptEvaluation(folder, _EVALUATION.decode(read_file(file)))
     except (OSError, *NOT_DECODED) as error:
         raise _damaged(file, error) from error
 
@@ -86,7 +92,8 @@ def evaluations_of(run_folder: Path) -> list[KeptEvaluation]:
 
 def _decoded(file: Path, kind: type[_Struct]) -> _Struct:
     try:
-        return msgspec.msgpack.decode(read_file(file, MAX_RESULT_BYTES), type=kind)
+        decoded: _Struct = _PARTS[kind].decode(read_file(file, MAX_RESULT_BYTES))
+        return decoded
     except (OSError, *NOT_DECODED) as error:
         raise _damaged(file, error) from error
 

@@ -92,6 +92,9 @@ class SupervisorFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         return process_alive(self.pid, self.start_time)
 
 
+_SUPERVISOR = msgspec.json.Decoder(SupervisorFile)
+
+
 class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     """Summary of a run for the run list.
 
@@ -216,7 +219,7 @@ class RunFolder:
     def supervisor(self) -> SupervisorFile | None:
         """Read supervisor.json. Returns None if it is missing or invalid."""
         try:
-            return msgspec.json.decode(read_file(self.supervisor_file), type=SupervisorFile)
+            return _SUPERVISOR.decode(read_file(self.supervisor_file))
         except (OSError, *NOT_DECODED):
             return None
 

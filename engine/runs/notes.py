@@ -33,6 +33,9 @@ class RunNotes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     set_aside: bool = False
 
 
+_NOTES = msgspec.json.Decoder(RunNotes)
+
+
 def tags_of(text: str) -> tuple[str, ...]:
     """Split a text at commas into tags, without duplicates."""
     return tuple(dict.fromkeys(tag for part in text.split(",") if (tag := " ".join(part.split()))))
@@ -41,7 +44,7 @@ def tags_of(text: str) -> tuple[str, ...]:
 def read_notes(folder: Path) -> RunNotes:
     """Read the notes from a run folder. Returns empty notes if the file is missing or invalid."""
     try:
-        notes = msgspec.json.decode(read_file(folder / FILE), type=RunNotes)
+        notes = _NOTES.decode(read_file(folder / FILE))
     except (OSError, *NOT_DECODED):
         return RunNotes()
     name = None if notes.name is None else notes.name[:_MAX_NAME]

@@ -38,6 +38,11 @@ from engine.system.format import counted
 _START_S = 30.0
 """Maximum time in seconds for a new driver to record its process. Until then, the search counts as running."""
 
+# Decoders that exist before a thread needs them: msgspec crashes if two threads prepare the same type at once.
+_DECODERS: dict[type[msgspec.Struct], msgspec.json.Decoder[Any]] = {
+    kind: msgspec.json.Decoder(kind) for kind in (Search, SearchState, DriverFile, Trial)
+}
+
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
 
@@ -207,7 +212,8 @@ def confirmed_words(state: SearchState, written: Callable[[float], str]) -> str:
 
 def _read(file: Path, kind: type[_Struct]) -> _Struct | None:
     try:
-        return msgspec.json.decode(read_file(file, MAX_RESULT_BYTES), type=kind)
+        decoded: _Struct = _DECODERS[kind].decode(read_file(file, MAX_RESULT_BYTES))
+        return decoded
     except (OSError, *NOT_DECODED):
         return None
 
@@ -218,10 +224,7 @@ def _write(file: Path, content: msgspec.Struct) -> None:
 
 def trial_of(run: RunFolder) -> Trial | None:
     """Read the trial to which a run belongs. Returns None if the run is not a trial."""
-    try:
-        return msgspec.json.decode(read_file(run.path / TRIAL_FILE), type=Trial)
-    except (OSError, *NOT_DECODED):
-        return None
+    return _read(run.path / TRIAL_FILE, Trial)
 
 
 def save_trial(run: RunFolder, trial: Trial) -> None:

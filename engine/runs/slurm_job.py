@@ -51,10 +51,13 @@ class SlurmJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         return f"job {self.job_id} is {self.state.lower().replace('_', ' ')}{f': {details}' if details else ''}"
 
 
+_SLURM_JOB = msgspec.json.Decoder(SlurmJob)
+
+
 def read_slurm(folder: Path) -> SlurmJob | None:
     """Read the SLURM job of a run. Returns None if the run has none or the file is invalid."""
     try:
-        return msgspec.json.decode(read_file(folder / FILE), type=SlurmJob)
+        return _SLURM_JOB.decode(read_file(folder / FILE))
     except (OSError, *NOT_DECODED):
         return None
 

@@ -129,6 +129,9 @@ class Converted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     environment: dict[str, str] = {}
 
 
+_CONVERTED = msgspec.json.Decoder(Converted)
+
+
 def read_converted(file: Path) -> Converted:
     """Read the file that describes a conversion. Raises OSError, and msgspec.DecodeError for other content."""
-    return msgspec.json.decode(read_file(file), type=Converted)
+    return _CONVERTED.decode(read_file(file))

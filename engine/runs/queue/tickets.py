@@ -76,6 +76,9 @@ class _Order(msgspec.Struct):
     held: set[str] = msgspec.field(default_factory=set)
 
 
+_TICKET, _ORDER = msgspec.json.Decoder(Ticket), msgspec.json.Decoder(_Order)
+
+
 class LockedQueue:
     """Content of the queue while it is locked.
 
@@ -254,7 +257,7 @@ def _read_ticket(path: Path) -> Ticket | None:
             if not try_lock(descriptor) and stat.S_ISREG(os.fstat(descriptor).st_mode):
                 os.lseek(descriptor, 0, os.SEEK_SET)  # on Windows, locking moves the position
                 with suppress(*NOT_DECODED):
-                    ticket = msgspec.json.decode(os.read(descriptor, _MAX_BYTES), type=Ticket)
+                    ticket = _TICKET.decode(os.read(descriptor, _MAX_BYTES))
         finally:
             os.close(descriptor)  # releases the lock if this call has acquired it
     if ticket is None:
@@ -265,7 +268,7 @@ def _read_ticket(path: Path) -> Ticket | None:
 
 def _read_order(folder: Path) -> _Order:
     try:
-        return msgspec.json.decode(read_file(folder / "order.json"), type=_Order)
+        return _ORDER.decode(read_file(folder / "order.json"))
     except (OSError, *NOT_DECODED):
         return _Order()
 

@@ -1,0 +1,31 @@
+"""Preparation of the types that threads of the window decode."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+CODE = """
+import gc
+from engine.contract.inference.conversion import Converted
+from engine.runs.evaluations import Curves, Evaluation, Resamples, Samples
+from engine.runs.folder import SupervisorFile
+from engine.runs.notes import RunNotes
+from engine.runs.queue.tickets import Ticket
+from engine.runs.searches import DriverFile, Search, SearchState, Trial
+from engine.runs.slurm_job import SlurmJob
+
+kinds = [
+    Converted, Curves, DriverFile, Evaluation, Resamples, RunNotes, Samples, Search, SearchState, SlurmJob,
+    SupervisorFile, Ticket, Trial,
+]
+for kind in kinds:
+    if "StructInfo" not in [type(referent).__name__ for referent in gc.get_referents(kind)]:
+        print(kind.__name__)
+"""
+
+
+def test_types_of_files_are_prepared_at_import() -> None:
+    """Two threads that prepare the same type at once crash in msgspec."""
+    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True)
+    assert done.stdout == ""
