@@ -1,23 +1,30 @@
-"""Recorder of all effects of a control: signals of `gui` classes, opened dialogs and menus, and external requests."""
+"""Recorder of all effects of a control: signals of `gui` classes, changed fields, texts and settings, and requests."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial, partialmethod
 from typing import Any
 
+import msgspec
 import pytest
 from PySide6.QtCore import QMetaMethod, QObject, Qt
 from PySide6.QtGui import QContextMenuEvent, QDesktopServices
+from PySide6.QtTest import QTest
 from PySide6.QtWidgets import (
     QAbstractButton,
     QAbstractItemView,
+    QAbstractSlider,
+    QAbstractSpinBox,
     QApplication,
     QComboBox,
+    QLineEdit,
     QMenu,
     QPushButton,
+    QScrollBar,
     QTabBar,
     QToolButton,
     QWidget,
@@ -31,8 +38,15 @@ from gui.sources.background import Background
 from gui.sources.json_lines import JsonLinesProcess
 from gui.sources.settings import Settings
 from tests.gui.test_app_names import spoken_name
+from tests.support.page_contents import contents
 
 MAX_CHARACTERS = 60
+MAX_CHANGES = 3
+"""Maximum number of changed lines of a page or changed fields of a job to list."""
+TYPED = "7"
+"""Text to type into line edits: a number, because some of them accept nothing else."""
+YEAR_2001 = 1e9
+"""Start of the numbers that are taken for times in seconds since the epoch."""
 BORDERS = (
     "gui.sources.launcher",
     "gui.search.page",
@@ -52,6 +66,7 @@ class Walker:
     def __init__(self, window: MainWindow, patch: pytest.MonkeyPatch) -> None:
         self.window = window
         self.effects: list[str] = []
+        self._page: QWidget = window
         self._pressed: set[str] = set()
         self._records = False
         self._signals: dict[type, list[str]] = {}
@@ -77,10 +92,10 @@ class Walker:
 
     def press(self, act: Callable[[], object]) -> list[str]:
         """Call `act`, and return descriptions of all effects that occur before it returns."""
-        for popup in _popups():
+        for popup in self._popups():
             popup.close()
-        state = self._state()
-        before = set(_popups())
+        state, job, lines = self._state(), self._job(), self._lines()
+        before = set(self._popups())
         clipboard = QApplication.clipboard()
         clipboard.clear()
         self.effects, self._records = [], True
@@ -88,15 +103,36 @@ class Walker:
             act()
         finally:
             self._records = False
-        for popup in _popups():
+        for popup in self._popups():
             if popup not in before:
                 self.effects.append(f"opens {type(popup).__name__} “{popup.windowTitle()}”")
                 popup.close()
+        self.effects += _shortened(
+            [f"job {name} = {value}" for name, value in self._job().items() if job[name] != value]
+        )
         if self._state() != state:
             self.effects.append(f"shows {self._state()}")
+        elif isValid(self._page):
+            self.effects += _shortened([f"displays {line}" for line in self._new_lines(lines)])
         if clipboard.text():
             self.effects.append(f"copies {_summary(clipboard.text())}")
         return list(dict.fromkeys(self.effects))
+
+    def _popups(self) -> list[QWidget]:
+        return [popup for popup in _popups() if popup is not self._page]
+
+    def _job(self) -> dict[str, str]:
+        """Return the values of all fields of the form."""
+        return {name: _summary(value) for name, value in self.window.form.values().items()}
+
+    def _lines(self) -> dict[str, None]:
+        """Return the contents of the page."""
+        return dict.fromkeys(contents(self._page))
+
+    def _new_lines(self, before: dict[str, None]) -> list[str]:
+        """Return the lines of the page that weren't there before, without their descriptions, some of which vary."""
+        changed = [line for line in self._lines() if line not in before]
+        return [_plain(re.split(r" [(\[]", line)[0]) for line in changed]
 
     def _state(self) -> str:
         """Return the name of the visible page, with the titles of its current tabs."""
@@ -104,28 +140,29 @@ class Walker:
         views = [tabs.tabText(tabs.currentIndex()) for tabs in page.findChildren(QTabBar) if tabs.isVisible()]
         return " > ".join((type(page).__name__, *views))
 
-    def walk(self, page: QWidget, show: Callable[[], QWidget]) -> Iterator[str]:
+    def walk(self, page: QWidget, show: Callable[[], QWidget], untried: Collection[str] = ()) -> Iterator[str]:
         """Use every control on a page that hasn't been used before, and yield a line for each action that has effects.
 
-        `show` shows the page again if an action left it.
+        `show` shows the page again if an action left it. The controls with the names `untried` are left out.
         """
+        self._page = page
         self._connect()
         for control in page.findChildren(QWidget):
             if not isValid(control) or not control.isVisible() or not control.isEnabled():
                 continue
             if isinstance(control.parent(), QTabBar):  # closes a tab, and with it the page
                 continue
-            name = f"{type(control).__name__} “{_plain(spoken_name(control))}” in {_owner(control)}"
-            if name in self._pressed:
+            name = f"{type(control).__name__} “{_plain(_name(control))}” in {_owner(control)}"
+            if name in self._pressed or name in untried:
                 continue
-            for act, entry in list(_acts(control)):
+            for act, entry, undo in list(_acts(control)):
                 self._pressed.add(name)
                 state = self._state()
                 effects = self.press(act)
                 if effects:
                     yield f"{name}{entry}: {'; '.join(effects)}"
-                if isinstance(control, QAbstractButton) and isValid(control) and control.isCheckable() and not entry:
-                    control.click()
+                if undo is not None and isValid(control):
+                    undo()
                 if self._state() != state:
                     show()
                     self._connect()
@@ -157,27 +194,44 @@ def _run(
     walker.record(f"request {type(process).__name__} {_summary(list(arguments))} {_plain_values(stdin)}")
 
 
-def _acts(control: QWidget) -> Iterator[tuple[Callable[[], object], str]]:
-    """Yield an action for each way to use a control, with the action's name."""
+Act = tuple[Callable[[], object], str, Callable[[], object] | None]
+"""Way to use a control: the action, its name, and a function that restores the state before it."""
+
+
+def _acts(control: QWidget) -> Iterator[Act]:
+    """Yield each way to use a control."""
     menu = control.menu() if isinstance(control, QToolButton | QPushButton) else None
     if menu is not None:
         menu.aboutToShow.emit()
         yield from _entries(menu)
     elif isinstance(control, QAbstractButton):
-        yield control.click, ""
+        yield control.click, "", control.click if control.isCheckable() else None
     elif isinstance(control, QComboBox) and control.count() > 1:
         before = control.currentIndex()
-        for index in ((before + 1) % control.count(), before):
-            yield partial(_choose, control, index), f" > {control.itemText(index)}"
+        index = (before + 1) % control.count()
+        yield partial(_choose, control, index), f" > {control.itemText(index)}", partial(_choose, control, before)
+    elif isinstance(control, QAbstractSpinBox):
+        up = bool(control.stepEnabled() & QAbstractSpinBox.StepEnabledFlag.StepUpEnabled)
+        yield control.stepUp if up else control.stepDown, " > step", control.stepDown if up else control.stepUp
+    elif isinstance(control, QAbstractSlider) and not isinstance(control, QScrollBar):
+        add, subtract = (
+            QAbstractSlider.SliderAction.SliderSingleStepAdd,
+            QAbstractSlider.SliderAction.SliderSingleStepSub,
+        )
+        there, back = (add, subtract) if control.value() < control.maximum() else (subtract, add)
+        yield partial(control.triggerAction, there), " > step", partial(control.triggerAction, back)
+    elif isinstance(control, QLineEdit) and not isinstance(control.parent(), QAbstractSpinBox | QComboBox):
+        if not control.isReadOnly():
+            yield partial(_type, control, TYPED), f" > {TYPED}", partial(_type, control, control.text())
     else:
         if isinstance(control, QAbstractItemView) and control.model() is not None and control.model().rowCount():
             first = control.model().index(0, 0, control.rootIndex())
             control.setCurrentIndex(first)
-            yield partial(control.doubleClicked.emit, first), " > double click"
-            yield partial(control.activated.emit, first), " > Return"
+            yield partial(control.doubleClicked.emit, first), " > double click", None
+            yield partial(control.activated.emit, first), " > Return", None
         for action in control.actions():
             if action.isEnabled() and not action.isSeparator():
-                yield action.trigger, f" > {_plain(action.text())}"
+                yield action.trigger, f" > {_plain(action.text())}", None
         yield from _context_entries(control)
 
 
@@ -186,17 +240,30 @@ def _choose(box: QComboBox, index: int) -> None:
     box.activated.emit(index)
 
 
-def _context_entries(control: QWidget) -> Iterator[tuple[Callable[[], object], str]]:
+def _type(line: QLineEdit, text: str) -> None:
+    """Replace a text with the keyboard and finish editing."""
+    line.selectAll()
+    QTest.keyClick(line, Qt.Key.Key_Delete)
+    QTest.keyClicks(line, text)
+    line.returnPressed.emit()
+    line.editingFinished.emit()
+
+
+def _context_entries(control: QWidget) -> Iterator[Act]:
     """Yield the entries of a widget's context menu. The standard menus of Qt's text widgets are left out."""
-    before = set(_popups())
     position = control.rect().center()
     if isinstance(control, QAbstractItemView):
         position = control.visualRect(control.currentIndex()).center()
+    kinds = [kind for kind in type(control).__mro__ if kind.__module__.startswith("gui.")]
     if control.contextMenuPolicy() == Qt.ContextMenuPolicy.CustomContextMenu:
-        control.customContextMenuRequested.emit(position)
-    elif any("contextMenuEvent" in vars(kind) for kind in type(control).__mro__ if kind.__module__.startswith("gui.")):
-        reason = QContextMenuEvent.Reason.Mouse
-        control.contextMenuEvent(QContextMenuEvent(reason, position, control.mapToGlobal(position)))
+        request: Callable[[], object] = partial(control.customContextMenuRequested.emit, position)
+    elif any("contextMenuEvent" in vars(kind) for kind in kinds):
+        event = QContextMenuEvent(QContextMenuEvent.Reason.Mouse, position, control.mapToGlobal(position))
+        request = partial(control.contextMenuEvent, event)
+    else:
+        return
+    before = set(_popups())
+    request()
     for popup in _popups():
         if popup not in before:
             if isinstance(popup, QMenu):
@@ -204,13 +271,18 @@ def _context_entries(control: QWidget) -> Iterator[tuple[Callable[[], object], s
             popup.close()
 
 
-def _entries(menu: QMenu, path: str = "") -> Iterator[tuple[Callable[[], object], str]]:
+def _entries(menu: QMenu, path: str = "") -> Iterator[Act]:
     for action in menu.actions():
         name = f"{path} > {_plain(action.text())}"
         if action.menu() is not None:
             yield from _entries(action.menu(), name)
         elif not action.isSeparator() and action.isEnabled():
-            yield action.trigger, name
+            yield action.trigger, name, None
+
+
+def _name(control: QWidget) -> str:
+    """Return a control's accessible name. Without one, return what a screen reader says, for example a button's text."""
+    return control.accessibleName() or spoken_name(control)
 
 
 def _owner(control: QWidget) -> str:
@@ -219,6 +291,10 @@ def _owner(control: QWidget) -> str:
     while parent is not None and not type(parent).__module__.startswith("gui."):
         parent = parent.parentWidget()
     return type(parent).__name__
+
+
+def _shortened(effects: list[str]) -> list[str]:
+    return effects[:MAX_CHANGES] + ([f"{len(effects) - MAX_CHANGES} more"] if len(effects) > MAX_CHANGES else [])
 
 
 def _plain(text: str) -> str:
@@ -256,9 +332,28 @@ def _plain_values(stdin: bytes) -> str:
 
 
 def _summary(value: Any) -> str:
+    if isinstance(value, float) and value > YEAR_2001:
+        return "time"
     if value is None or isinstance(value, bool | int | float | str):
         without_paths = re.sub(r"(?<!\w)/[\w.-]+/[\w./-]*", "…", repr(value))
         return re.sub(r"\s+", " ", without_paths)[:MAX_CHARACTERS]
     if isinstance(value, list | tuple):
         return f"{type(value).__name__}[{', '.join(map(_summary, value[:3]))}{', …' if len(value) > 3 else ''}]"
-    return type(value).__name__
+    return (
+        f"{type(value).__name__}({', '.join(_set_fields(value))})" if _defaults(type(value)) else type(value).__name__
+    )
+
+
+def _set_fields(value: Any) -> Iterator[str]:
+    """Yield the simple fields of a struct or dataclass that differ from their defaults."""
+    for name, default in _defaults(type(value)).items():
+        field = getattr(value, name)
+        if isinstance(field, bool | int | float | str) and field != default:
+            yield f"{name}={_summary(field)}"
+
+
+def _defaults(kind: type) -> dict[str, Any]:
+    """Return the default of each field of a struct or dataclass."""
+    if issubclass(kind, msgspec.Struct):
+        return {field.name: field.default for field in msgspec.structs.fields(kind)}
+    return {field.name: field.default for field in dataclasses.fields(kind)} if dataclasses.is_dataclass(kind) else {}
