@@ -66,6 +66,12 @@ class Call(msgspec.Struct, tag=True):
     environment: dict[str, str]
 
 
+class Preload(msgspec.Struct, tag=True):
+    """Request to import modules, so that the workers forked later need not import them."""
+
+    modules: tuple[str, ...]
+
+
 class Forker:
     """Controller of the process that forks the workers.
 
@@ -124,6 +130,11 @@ class Forker:
         answer = json.loads(reply)
         assert "error" not in answer, answer["error"]
         return answer["result"]
+
+    def preload(self, *modules: str) -> None:
+        """Import modules for all later workers."""
+        self._socket.send(msgspec.json.encode(Preload(modules)))
+        self._socket.recv(16)
 
     def _start(self, order: Order | Call, channel: socket.socket) -> tuple[int, int]:
         """Start a worker or call. Return its process id, and a pipe that delivers its exit code."""
@@ -304,10 +315,14 @@ def _fork_on_demand(orders: socket.socket) -> None:
         line, descriptors, _, _ = socket.recv_fds(orders, 1 << 20, 2)
         if not line:
             return
+        order = msgspec.json.decode(line, type=Order | Call | Preload)
+        if isinstance(order, Preload):
+            imports.import_all(order.modules)
+            orders.send(b"done")
+            continue
         pid = os.fork()
         if pid == 0:
             orders.close()
-            order = msgspec.json.decode(line, type=Order | Call)
             os.environ.update(order.environment)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             if isinstance(order, Call):
