@@ -15,6 +15,7 @@ from engine.contract.job import Job
 from engine.models.blocks import blocks
 from engine.strategies.sharding import separate_blocks, tied_views
 from tests.engine.strategies.comparison import assert_same_training
+from tests.engine.strategies.test_same_training import MODELS
 from tests.support.cases import some
 
 Make = Callable[..., Job]
@@ -107,15 +108,20 @@ def test_fsdp_trains_equally(job: Make, start: Start, model_file: WriteModel, ca
 
 
 RECEIVING = [
-    *(("fsdp", 2, "resnet18"), ("pipeline", 2, "resnet18"), ("hsdp", 4, "resnet18"), ("tp", 2, "vit_b_16")),
-    *(("fsdp_tp", 4, "convnext_tiny"), ("ddp_pipeline", 4, "resnet18"), ("model_parallel", 2, "vit_b_16")),
+    *(("fsdp", 2, ""), ("pipeline", 2, ""), ("fsdp", 2, "resnet18"), ("pipeline", 2, "resnet18")),
+    *(("hsdp", 4, "resnet18"), ("tp", 2, "vit_b_16"), ("fsdp_tp", 4, "convnext_tiny")),
+    *(("ddp_pipeline", 4, "resnet18"), ("model_parallel", 2, "vit_b_16")),
 ]
+"""Test cases: strategy, number of devices, and model. An empty name stands for a small model with BatchNorm."""
 
 
 @pytest.mark.parametrize("case", some(RECEIVING, everyday=RECEIVING[:2]), ids=str)
-def test_ranks_start_with_the_weights_of_rank_0(job: Make, start: Start, case: tuple[str, int, str]) -> None:
+def test_ranks_start_with_the_weights_of_rank_0(
+    job: Make, start: Start, model_file: WriteModel, case: tuple[str, int, str]
+) -> None:
     strategy, cpus, model_name = case
-    fields = {"strategy": strategy, "cpus": cpus, "model": model_name, "epochs": 1, "batch_size": 24, "image_size": 32}
+    model_fields = {"model": model_name, "image_size": 32} if model_name else model_file(MODELS["batchnorm"])
+    fields = {"strategy": strategy, "cpus": cpus, "epochs": 1, "batch_size": 24} | model_fields
     everywhere = start(
         job(**fields), every_step=True, prepare="tests.benchmarks.start_memory:build_everywhere"
     ).completed()
