@@ -20,7 +20,7 @@ from tests.engine.cli.terminal import footplate
 from tests.engine.training.task_jobs import task_job
 from tests.support.consent import agreed
 from tests.support.things import make_things
-from tests.support.worker_group import WorkerGroup
+from tests.support.worker_group import Forker, WorkerGroup
 
 Start = Callable[..., WorkerGroup]
 EXAMPLE = Path(resources.__path__[0]) / "examples/counting.py"
@@ -128,8 +128,9 @@ class Regions(CustomTask):
     ],
 )
 def test_torchmetrics_cover_the_validation_set(
-    start: Start, tmp_path: Path, strategy: str, fields: dict[str, Any]
+    forker: Forker, start: Start, tmp_path: Path, strategy: str, fields: dict[str, Any]
 ) -> None:
+    forker.preload("torchmetrics.classification")  # instead of in each of three workers
     file = tmp_path / "regions.py"
     file.write_text(MEASURED)
     # The last batch of the 49 samples has a single sample, which only one rank sees.

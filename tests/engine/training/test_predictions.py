@@ -27,7 +27,11 @@ from tests.support.worker_group import WorkerGroup
 Start = Callable[..., WorkerGroup]
 SIDE = 32
 
-job = partial(task_job, task="segmentation", model="unet", encoder="resnet18", image_size=SIDE, epochs=2, predictions=5)
+job = partial(task_job, epochs=2, predictions=5)
+SEGMENTATION: dict[str, Any] = {
+    "task": "segmentation", "model": "unet", "encoder": "tu-mobilenetv3_small_050", "image_size": SIDE,
+}  # fmt: skip
+CLASSIFICATION: dict[str, Any] = {"task": "classification", "model": "mnist_cnn", "image_size": 16}
 
 
 @pytest.fixture(scope="module")
@@ -43,10 +47,10 @@ def discs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.param("pipeline", 2, {"microbatches": 2}, marks=pytest.mark.long),
     ],
 )
-def test_predictions_have_the_same_samples(
+def test_predictions_overlay_masks_on_the_same_images(
     start: Start, discs: Path, strategy: str, cpus: int, fields: dict[str, Any]
 ) -> None:
-    group = start(job(discs, cpus, strategy=strategy, **fields)).completed(150)
+    group = start(job(discs, cpus, strategy=strategy, **SEGMENTATION, **fields)).completed(150)
     first, second = group.of(Predicted)
     assert (first.epoch, second.epoch) == (1, 2)
     names = [sample.name for sample in first.samples]
@@ -56,12 +60,7 @@ def test_predictions_have_the_same_samples(
         for path in (sample.truth_png, sample.prediction_png):
             with Image.open(group.folder / path) as image:
                 assert (image.mode, image.size) == ("RGB", (SIDE, SIDE))
-
-
-def test_predictions_overlay_masks_on_their_images(start: Start, discs: Path) -> None:
-    group = start(job(discs, epochs=1)).completed(150)
-    (predicted,) = group.of(Predicted)
-    for sample in predicted.samples:
+    for sample in first.samples:
         image = np.asarray(Image.open(discs / sample.name)).astype(int)
         mask = np.asarray(Image.open(discs / "masks/val" / Path(sample.name).name))
         pixels = np.asarray(Image.open(group.folder / sample.truth_png)).astype(int)
@@ -72,23 +71,22 @@ def test_predictions_overlay_masks_on_their_images(start: Start, discs: Path) ->
 
 
 def test_predictions_name_classes(start: Start, images: Path) -> None:
-    fields: dict[str, Any] = {"task": "classification", "model": "mnist_cnn", "epochs": 1, "predictions": 6}
-    group = start(job(images, **fields)).completed(150)
+    group = start(job(images, **CLASSIFICATION, epochs=1, predictions=6)).completed(150)
     (predicted,) = group.of(Predicted)
     assert [sample.truth_words for sample in predicted.samples] == ["blue", "blue", "green", "green", "red", "red"]
     assert all(sample.prediction_words.split(" (")[0] in ("blue", "green", "red") for sample in predicted.samples)
 
 
-def test_predictions_can_be_disabled(start: Start, discs: Path) -> None:
-    group = start(job(discs, epochs=1, predictions=0)).completed(150)
+def test_predictions_can_be_disabled(start: Start, images: Path) -> None:
+    group = start(job(images, **CLASSIFICATION, epochs=1, predictions=0)).completed(150)
     assert not group.of(Predicted)
     assert not (group.folder / "predictions").exists()
 
 
-def test_predictions_end_on_full_disk(start: Start, discs: Path, tmp_path: Path) -> None:
+def test_predictions_end_on_full_disk(start: Start, images: Path, tmp_path: Path) -> None:
     (tmp_path / "run-0").mkdir()  # the first that is started here
     (tmp_path / "run-0/predictions").write_text("in the way")
-    group = start(job(discs)).completed(150)
+    group = start(job(images, **CLASSIFICATION)).completed(150)
     (warning,) = [event for event in group.of(Warned) if event.code == "predictions_failed"]
     assert "no longer saved" in warning.message
     assert not group.of(Predicted)
