@@ -130,8 +130,11 @@ class Walker:
         return dict.fromkeys(contents(self._page))
 
     def _new_lines(self, before: dict[str, None]) -> list[str]:
-        """Return the lines of the page that weren't there before, without their descriptions, some of which vary."""
-        changed = [line for line in self._lines() if line not in before]
+        """Return the lines of the page that weren't there before, without their descriptions, some of which vary.
+
+        Tiles with live measurements are left out.
+        """
+        changed = [line for line in self._lines() if line not in before and not line.startswith("Tile")]
         return [_plain(re.split(r" [(\[]", line)[0]) for line in changed]
 
     def _state(self) -> str:

@@ -126,8 +126,8 @@ def test_without_home_shortens_only_paths_in_it(user_home: Path, text: str, writ
 
 
 def test_export_of_a_log_without_lines_needs_little_memory(run: RunFolder, tmp_path: Path) -> None:
-    """Use a line of 256 MiB, which a log contains only if it is damaged or forged."""
-    os.truncate(run.events_file, 256 << 20)
+    """Use a line of 96 MiB, which a log contains only if it is damaged or forged."""
+    os.truncate(run.events_file, 96 << 20)
     tracemalloc.start()
     export_folder(run, tmp_path / "out", TEXTS)
     _, peak = tracemalloc.get_traced_memory()

@@ -15,10 +15,11 @@ import msgspec
 import psutil
 import pytest
 
+from engine.cli import doctor
 from engine.cli.gpus.command import NvmlReporter
 from engine.contract.devices import Nvml, Snapshot
 from engine.gpus.sentences import ASKING, not_answering
-from tests.engine.cli.terminal import command, footplate
+from tests.engine.cli.terminal import command, footplate, footplate_here
 from tests.support.cases import some
 from tests.support.nvml_stub import DRIVER_NOT_LOADED, NvmlStub, gpu_profile, uuid_of
 
@@ -107,7 +108,7 @@ def test_gpus_csv_has_a_header_and_a_line_per_gpu(nvml_stub: NvmlStub, start: St
 
 
 @pytest.mark.parametrize("lost", some([0, 1, 2], everyday=[1]))
-def test_gpus_shows_a_lost_gpu(nvml_stub: NvmlStub, tmp_path: Path, lost: int) -> None:
+def test_gpus_shows_a_lost_gpu(nvml_stub: NvmlStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: int) -> None:
     trigger = tmp_path / "lost"
     trigger.touch()
     nvml_stub.write(gpu_profile(index, **({"lost_file": trigger} if index == lost else {})) for index in range(3))
@@ -119,7 +120,10 @@ def test_gpus_shows_a_lost_gpu(nvml_stub: NvmlStub, tmp_path: Path, lost: int) -
     assert [(gpu.nvml_index, gpu.lost) for gpu in gpus] == [(index, index == lost) for index in range(3)]
     states = [row["state"] for row in csv.DictReader(as_csv.splitlines())]
     assert states == ["lost" if index == lost else "ok" for index in range(3)]
-    assert f"GPU {lost} is lost" in footplate("doctor", **nvml_stub.environment).out
+    for name, value in nvml_stub.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(doctor, "_probe", lambda: {"error": "PyTorch is not probed."})
+    assert f"GPU {lost} is lost" in footplate_here("doctor").out
 
 
 def test_gpus_csv_without_gpus_reports_the_reason(nvml_stub: NvmlStub) -> None:

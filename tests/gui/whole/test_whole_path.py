@@ -77,6 +77,7 @@ def test_train_in_a_new_home_trains_the_sample(open_window: OpenWindow, qtbot: Q
     assert window.form.field_value("model") == LITE
     assert window.form.field_value("pretrained")
     assert "10 classes, 450 images" in window.form.card.text()
+    window.form.set_field("image_size", 32)  # at the model's own size, the two epochs would take half a minute
     run = press_train(window, qtbot, epochs=2, model=LITE)
     qtbot.waitUntil(lambda: points(window) > 0)
     wait_for_status(window, "Completed", qtbot)
