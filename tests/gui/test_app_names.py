@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QAccessible
 from PySide6.QtWidgets import (
@@ -12,7 +10,6 @@ from PySide6.QtWidgets import (
     QAbstractSpinBox,
     QApplication,
     QComboBox,
-    QDialog,
     QLabel,
     QLineEdit,
     QMenu,
@@ -60,27 +57,6 @@ def test_controls_have_names(window: MainWindow) -> None:
         if not spoken_name(widget).strip()
     ]
     assert nameless == []
-
-
-def test_dialog_controls_have_names_and_tab_stops(open_window: OpenWindow, qtbot: QtBot) -> None:
-    window = open_window()
-    acts = window.acts
-    for action in (acts.preferences, acts.shortcuts, acts.about, acts.palette):
-        known = set(window.findChildren(QDialog))
-        action.trigger()
-        dialog = next(each for each in window.findChildren(QDialog) if each not in known)
-        controls = [each for each in reachable(dialog) if each.isVisible() and each.isEnabled()]
-        assert controls
-        assert [type(each).__name__ for each in controls if not spoken_name(each).strip()] == []
-        names = Counter(spoken_name(each) for each in controls)
-        assert [name for name, count in names.items() if count > 1] == []
-        visited = set()
-        for _ in range(2 * len(controls) + 2):
-            visited.add(dialog.focusWidget())
-            dialog.focusNextChild()
-        missed = [spoken_name(each) for each in controls if each not in visited]
-        assert missed == []
-        dialog.close()
 
 
 def test_menus_hold_every_command(window: MainWindow) -> None:

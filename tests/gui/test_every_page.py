@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from itertools import pairwise, product
@@ -20,6 +21,7 @@ from PySide6.QtWidgets import (
     QAbstractButton,
     QAbstractItemView,
     QComboBox,
+    QDialog,
     QLabel,
     QPlainTextEdit,
     QPushButton,
@@ -157,6 +159,9 @@ def faults(page: QWidget) -> Iterator[str]:
         if against_reading(before, after, page)
     )
     yield from (f"Tab stays in {name}" for name in traps(page))
+    if isinstance(page, QDialog):
+        names = Counter(spoken_name(each) for each in present)
+        yield from (f"{count} controls with the name {name}" for name, count in names.items() if count > 1)
     yield from (f"English number: {text[:80]}" for text in texts(page) if ENGLISH.search(text))
 
 

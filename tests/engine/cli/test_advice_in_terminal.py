@@ -6,7 +6,7 @@ import io
 from pathlib import Path
 
 from engine.cli.progress import STEADY, Progress
-from engine.contract.events import Advice, AnyEvent, Chosen, TimeSpent, Validation, Verdict
+from engine.contract.events import Advice, AnyEvent, TimeSpent, Validation
 from engine.runs.folder import RunFolder
 
 VALIDATION = Validation(epoch=1, step=9, measures={"top1": 0.5}, images=3, seconds=1.0)
@@ -26,11 +26,6 @@ def spent(advice: Advice) -> TimeSpent:
     return TimeSpent(step=9, step_s=0.1, parts={"data": 0.1}, advice=advice)
 
 
-def test_progress_prints_automatic_choices() -> None:
-    lines = printed_lines(Chosen(field="picture_cache", choice="memory", why="they take 3 MiB"))
-    assert lines == ["Decoded images: memory. They take 3 MiB."]
-
-
 def test_progress_prints_advice_after_the_epoch() -> None:
     lines = printed_lines(spent(FINE), spent(STARVED), VALIDATION)
     assert lines[1:] == ["The CPU waits: 2 more would feed it. Next time: --loader-workers 4"]
@@ -45,16 +40,3 @@ def test_progress_prints_steady_advice_within_an_epoch() -> None:
     assert printed_lines(*[spent(STARVED)] * (STEADY - 1)) == []
     assert len(printed_lines(*[spent(STARVED)] * STEADY)) == 1
     assert printed_lines(*[spent(STARVED), spent(FINE)] * STEADY) == []
-
-
-def test_progress_prints_findings_with_flags() -> None:
-    falling = Verdict(code="falling", sentence="It was still falling.", changes={"epochs": 26})
-    assert printed_lines(falling) == ["It was still falling.", "  footplate resume a-run --epochs 26"]
-    rare = Verdict(
-        code="weak_classes", sentence="“ant” is rare.", changes={"oversample": True, "augmentation": "light"}
-    )
-    assert printed_lines(rare) == ["“ant” is rare.", "  Next time: --oversample --augmentation light"]
-    converged = Verdict(code="converged", sentence="Converged: the best epoch was 17 of 20.")
-    assert printed_lines(converged) == [converged.sentence]
-    newer = Verdict(code="overfitted", sentence="Turn it down.", changes={"warp": 9})
-    assert printed_lines(newer) == ["Turn it down."]

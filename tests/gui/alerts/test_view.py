@@ -105,14 +105,6 @@ def test_history_table(view: AlertsView, watched: Watched) -> None:
     assert tester.model() is view.history
 
 
-def test_rule_rows_have_summaries(view: AlertsView) -> None:
-    assert list(view.rows) == list(KINDS)
-    assert view.rows["idle"].summary.text() == summary(DEFAULTS["idle"])
-    assert view.rows["power"].summary.text() != summary(DEFAULTS["power"])  # it is off
-    assert not view.rows["power"].on.isChecked()
-    assert [name for name, row in view.rows.items() if row.reset.isVisible()] == []
-
-
 def test_threshold_is_applied_by_return(unfold: Unfold, view: AlertsView, watched: Watched, qtbot: QtBot) -> None:
     editors = unfold("temperature")
     line = editors.threshold.line
@@ -140,14 +132,6 @@ def test_invalid_threshold_shows_problem(unfold: Unfold, watched: Watched, qtbot
     assert line.text() == "hot"
 
 
-def test_long_durations_are_in_minutes(unfold: Unfold, watched: Watched, qtbot: QtBot) -> None:
-    editors = unfold("idle")
-    assert editors.lasts.line.text() == "10"
-    editors.lasts.line.setText("2.5")
-    qtbot.keyClick(editors.lasts.line, Qt.Key.Key_Return)
-    assert watched.alerts.rules["idle"].for_s == 150.0
-
-
 def test_rule_for_some_devices(unfold: Unfold, watched: Watched) -> None:
     watched.feed(gpu(0), gpu(1))
     watched.set("lost", devices=("GPU-gone",))
@@ -163,11 +147,6 @@ def test_rule_for_some_devices(unfold: Unfold, watched: Watched) -> None:
     editors.all_devices.click()
     assert watched.alerts.rules["lost"].devices is None
     assert not boxes["GPU 0"].isVisible()
-
-
-def test_editors_leave_out_unused_fields(unfold: Unfold) -> None:
-    assert (unfold("xid").threshold, unfold("memory_errors").lasts) == (None, None)
-    assert not unfold("not_answering").all_devices.isVisible()
 
 
 def test_rule_row_keyboard(view: AlertsView, watched: Watched, qtbot: QtBot) -> None:

@@ -20,7 +20,7 @@ from gui.monitor.graphs import GraphsView
 from gui.monitor.hosts import HostDialog
 from gui.monitor.page import MonitorPage
 from gui.monitor.processes.view import ProcessesView
-from gui.monitor.toolbar import ALERTS, GPUS, GRAPHS, PROCESSES, SPANS, TOPOLOGY, VIEWS
+from gui.monitor.toolbar import ALERTS, GPUS, GRAPHS, PROCESSES, SPANS, TOPOLOGY
 from gui.monitor.topology.view import TopologyView
 from gui.plots.group import Mark
 from gui.plots.plot import LinePlot
@@ -46,18 +46,6 @@ def test_page_tabs_open_views(watching: Watching, qtbot: QtBot) -> None:
     assert isinstance(page.view, TopologyView)
     page.show_view(ALERTS)
     assert page.view is alerts
-
-
-def test_toolbar_offers_controls_of_view(watching: Watching) -> None:
-    bar = watching.page.bar
-    offered = {}
-    for view in range(len(VIEWS)):
-        watching.page.show_view(view)
-        widgets = (bar.span, bar.compact, bar.load, bar.more, bar.hosts)
-        offered[view] = [widget.isVisible() for widget in widgets]
-    assert offered[GPUS] == [True] * 5
-    assert offered[GRAPHS] == [True, False, False, True, True]
-    assert offered[PROCESSES] == offered[TOPOLOGY] == offered[ALERTS] == [False] * 4 + [True]
 
 
 def test_page_requests_visible_readings(watching: Watching, monkeypatch: pytest.MonkeyPatch) -> None:

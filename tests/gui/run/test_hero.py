@@ -22,7 +22,6 @@ from gui.run.header import CURVES, EVALUATE, PREDICT
 from gui.run.hero import RunHero, best_metric
 from gui.run.order_pages import InferenceChild
 from gui.run.page import RunPage
-from gui.run.use import view as use_view
 from gui.sources.run_data import RunData
 from gui.sources.run_status import RunStatus, StatusLabel
 from tests.gui.run.evaluated_run import a_predicted_run
@@ -86,17 +85,12 @@ def test_result_card_names_the_worst_class(show: Open) -> None:
     assert worst_class(RunData()) == ""
 
 
-def test_result_card_leads_to_the_next_steps(show: Open, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mistakes_without_an_evaluation_start_one(show: Open, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
     orders: list[object] = []
     monkeypatch.setattr(InferenceChild, "start", lambda _child, order: orders.append(order))
     page = show(a_run(80))
-    page.result.trial.click()
-    assert page.header.tabs.currentIndex() == PREDICT
-    page.result.conversion.click()
-    assert page.views.currentWidget().tabs.currentIndex() == use_view.CONVERT
     page.result.mistakes.click()
-    assert page.header.tabs.currentIndex() == EVALUATE
-    qtbot.waitUntil(lambda: len(orders) == 1)  # without an evaluation, one is started
+    qtbot.waitUntil(lambda: len(orders) == 1)
 
 
 def test_card_of_failed_run_contains_the_cause_once(show: Open) -> None:

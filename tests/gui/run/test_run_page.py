@@ -33,18 +33,6 @@ def button(widget: QWidget, name: str) -> QAbstractButton:
     return next(found for found in widget.findChildren(QAbstractButton) if found.accessibleName() == name)
 
 
-def test_page_shows_completed_run(show: Open) -> None:
-    run = a_run(80, strategy="ddp", devices=("cpu", "cpu"), name="first try")
-    page = show(run)
-    text = visible_text(page)
-    assert "first try · ResNet-18 · flowers · DistributedDataParallel on 2 CPU workers" in text
-    assert "Completed · 4 epochs" in text
-    assert "Top-1 accuracy 80.0%" in text
-    assert "(epoch 3)" in text
-    assert "best.pt (42.9 MiB)" in text
-    assert f"in {run.path / 'checkpoints'}" in text
-
-
 def test_result_card_copies_loading_code(show: Open) -> None:
     run = a_run(80)
     page = show(run)

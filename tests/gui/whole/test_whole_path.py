@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QAbstractButton, QApplication, QLineEdit, QTableView
 from pytestqt.qtbot import QtBot
 
@@ -217,10 +216,3 @@ def test_devices_panel_is_remembered_per_page(open_window: OpenWindow, qtbot: Qt
     assert not second.dock.panel.isVisible()
     second.show_form()
     assert second.form.isVisible()
-
-
-def test_copied_command_matches_the_form(window: MainWindow) -> None:
-    window.form.copy.click()
-    text = QGuiApplication.clipboard().text()
-    assert text.startswith(f"footplate train {paths.sample_dataset()}")
-    assert f"--model {LITE}" in text

@@ -39,15 +39,8 @@ def table_texts(table: ClassTable) -> list[list[str]]:
     return [[rows.index(r, c).data() for c in range(rows.columnCount())] for r in range(rows.rowCount())]
 
 
-def test_classes_view_shows_newest_validation(view: ClassesView) -> None:
+def test_class_table_has_space_for_its_headings(view: ClassesView) -> None:
     view.show_data(data_of(), is_active=False)
-    assert table_texts(view.content.table) == [
-        ["ash", "40.0%", "40.0%", "8"],
-        ["birch", "80.0%", "80.0%", "10"],
-        ["cedar", "–", "–", "0"],
-    ]
-    assert view.content.headline.text() == "Lowest IoU: ash 40.0%, birch 80.0%"
-    assert view.validation_slider.label.text() == "Epoch 4 of 4 · step 40 (newest, best)"
     header = view.content.table.horizontalHeader()
     numbers = range(1, header.count())  # equally wide
     needed = header.sectionSize(0) + len(numbers) * max(map(header.sectionSizeHint, numbers))
