@@ -9,11 +9,12 @@ import logging
 import os
 import shutil
 import signal
+import stat
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Collection, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,8 @@ TOGETHER = {
 MARK = "FOOTPLATE_TEST"
 GOODBYE_S = 60.0
 """Seconds within which processes must exit after a test."""
+_RUNTIME_FOLDERS: list[Path] = []
+"""Empty runtime folders of earlier tests. Creating and removing one would take milliseconds for each test."""
 PATIENCE_MS = 120_000
 """Timeout for waits in window tests, in milliseconds."""
 
@@ -96,7 +99,8 @@ def shared_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("FOOTPLATE_CACHE", str(tmp_path_factory.mktemp("cache")))
         patch.setenv("XDG_RUNTIME_DIR", runtime)
         yield
-    shutil.rmtree(runtime, ignore_errors=True)
+    for folder in (runtime, *_RUNTIME_FOLDERS):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)
@@ -109,7 +113,8 @@ def separate_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[P
 @contextlib.contextmanager
 def home_in(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Set Footplate's home, cache and runtime folder to folders within `folder`. Fail if resources leak."""
-    runtime = Path(tempfile.mkdtemp(prefix="fp"))  # short, because a socket's path has at most 107 bytes
+    # A short path, because a socket's path has at most 107 bytes.
+    runtime = _RUNTIME_FOLDERS.pop() if _RUNTIME_FOLDERS else Path(tempfile.mkdtemp(prefix="fp"))
     home = folder / "home"
     patch.setenv("FOOTPLATE_HOME", str(home))
     patch.setenv("FOOTPLATE_CACHE", str(folder / "cache"))
@@ -120,14 +125,25 @@ def home_in(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Path]:
     patch.setenv("TORCH_HOME", str(folder / "torch"))
     patch.setenv("XDG_RUNTIME_DIR", str(runtime))
     patch.setenv(MARK, str(folder))
-    threads = set(threading.enumerate())
+    threads, pids = set(threading.enumerate()), set(psutil.pids())
     yield home
-    leaks = [f"process {process}" for process in leaked_processes(str(folder))]
+    leaks = [f"process {process}" for process in leaked_processes(str(folder), pids)]
     leaks += [f"thread {thread.name}" for thread in _leaked_threads(threads)]
     leaks += [f"socket {path}" for path in runtime.rglob("*") if path.is_socket()]
-    shutil.rmtree(runtime, ignore_errors=True)
+    if leaks or not _is_as_new(runtime):
+        shutil.rmtree(runtime, ignore_errors=True)
+    else:
+        _RUNTIME_FOLDERS.append(runtime)
     if leaks:
         pytest.fail("left behind: " + "; ".join(leaks))
+
+
+def _is_as_new(runtime: Path) -> bool:
+    """Return True if a test has left its runtime folder private and empty."""
+    try:
+        return stat.S_IMODE(runtime.lstat().st_mode) == 0o700 and not os.listdir(runtime)
+    except OSError:
+        return False
 
 
 @pytest.fixture(scope="session")
@@ -179,14 +195,15 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     return done
 
 
-def leaked_processes(mark: str) -> list[str]:
+def leaked_processes(mark: str, before: Collection[int]) -> list[str]:
     """Wait until the processes whose environment contains `mark` have exited.
 
-    Kills those that don't exit in time, and returns descriptions of them.
+    Processes whose ids are in `before` can't contain it. Reading the environments of all processes after each of
+    thousands of tests would take half a minute. Kills those that don't exit in time, and returns descriptions of them.
     """
     deadline = time.monotonic() + GOODBYE_S
     while True:
-        left = [process for process in _candidates(mark) if _bears(process, mark)]
+        left = [process for pid in psutil.pids() if pid not in before and (process := _process_with(mark, pid))]
         if not left or time.monotonic() > deadline:
             break
         psutil.wait_procs(left, timeout=0.1)
@@ -201,31 +218,14 @@ def leaked_processes(mark: str) -> list[str]:
     return names
 
 
-def _candidates(mark: str) -> Iterator[psutil.Process]:
-    """Yield the processes whose environment may contain `mark`.
-
-    Reading the environments from /proc takes a fifth of the time that psutil needs, which would be half a minute over
-    thousands of tests.
-    """
-    if sys.platform != "linux":
-        yield from psutil.process_iter()
-        return
-    entry = os.fsencode(f"\0{MARK}={mark}\0")
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        with contextlib.suppress(OSError, psutil.Error), open(f"/proc/{pid}/environ", "rb", buffering=0) as environment:
-            if entry in b"\0" + environment.read():
-                yield psutil.Process(int(pid))
-
-
-def _bears(process: psutil.Process, mark: str) -> bool:
+def _process_with(mark: str, pid: int) -> psutil.Process | None:
+    """Return the process if it is alive and its environment contains `mark`."""
     try:
-        return (
-            process.pid != os.getpid()
-            and process.status() != psutil.STATUS_ZOMBIE
-            and process.environ().get(MARK) == mark
-        )
+        process = psutil.Process(pid)
+        is_alive = pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE
+        return process if is_alive and process.environ().get(MARK) == mark else None
     except psutil.Error:
-        return False
+        return None
 
 
 def _command(process: psutil.Process) -> list[str]:

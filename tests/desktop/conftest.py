@@ -23,7 +23,7 @@ def _lend(make: Make, folder: Path) -> Iterator[Desktop]:
     runtime = Path(tempfile.mkdtemp(prefix="fp"))  # short, because a socket's path has at most 107 bytes
     with make(folder, runtime) as desktop:
         yield desktop
-    left = leaked_processes(str(folder))
+    left = leaked_processes(str(folder), ())
     shutil.rmtree(runtime, ignore_errors=True)
     assert left == []
 
