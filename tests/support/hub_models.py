@@ -5,14 +5,19 @@ from __future__ import annotations
 import sys
 import tempfile
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from engine.models.base import Model
 from engine.models.hugging_face.variants import UNCHANGED, build_detector, build_segmenter
 from engine.system import plugins
 from tests.support.installed import install
 
+NEEDS_TRANSFORMERS = pytest.mark.skipif(find_spec("transformers") is None, reason="needs footplate[transformers]")
+"""Mark of tests that need the package, without importing it while tests are collected, which takes a second."""
 INSTALL = f"{__name__}:install_tiny"
 """Value for `prepare` of workers that train the tiny models."""
 

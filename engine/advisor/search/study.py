@@ -23,7 +23,6 @@ from optuna.distributions import (
     FloatDistribution,
     IntDistribution,
 )
-from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from engine.checks.space_checks import field_of, grid_values
@@ -107,6 +106,8 @@ class Study:
         complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         if len(complete) < MIN_FOR_IMPORTANCE or len({trial.value for trial in complete}) < 2:
             return {}
+        from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances  # imports scikit-learn
+
         importances = get_param_importances(study, evaluator=PedAnovaImportanceEvaluator())
         return {name: round(float(value), 4) for name, value in importances.items() if math.isfinite(value)}
 

@@ -10,11 +10,11 @@ from engine.contract.advice import AdviceOrder
 from engine.contract.job import Job
 from tests.engine.advisor.advice.test_advising import answers
 from tests.engine.advisor.search.test_driver import final_state, started
+from tests.support.hub_models import NEEDS_TRANSFORMERS
 from tests.support.outlined import make_outlined
 from tests.support.searches import small_search
 
-pytest.importorskip("transformers", reason="needs footplate[transformers]")
-pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = [NEEDS_TRANSFORMERS, pytest.mark.long, pytest.mark.timeout(600)]
 SIDE = 128
 
 

@@ -31,12 +31,11 @@ from engine.system.plugins import Registry
 from engine.tasks.predictions import Mask, Objects
 from tests.engine.inference.explanation.test_explain import explained, first_image
 from tests.support.cases import some
+from tests.support.hub_models import ALL, CONFIGS, INSTALL, NEEDS_TRANSFORMERS, TINY, tiny
 from tests.support.trained_runs import Trained, train
 from tests.support.worker_group import Forker
 
-pytest.importorskip("transformers", reason="needs footplate[transformers]")
-
-from tests.support.hub_models import ALL, CONFIGS, INSTALL, TINY, tiny
+pytestmark = NEEDS_TRANSFORMERS
 
 SIDE = 64
 

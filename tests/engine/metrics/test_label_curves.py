@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from sklearn.metrics import average_precision_score, log_loss, precision_recall_curve, roc_auc_score, roc_curve
 
 from engine.metrics import calibration
 from engine.metrics.label_curves import (
@@ -28,6 +27,8 @@ def drawn(seed: int, count: int = 400) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_curves_match_scikit_learn(seed: int) -> None:
+    from sklearn.metrics import average_precision_score, precision_recall_curve, roc_auc_score, roc_curve
+
     scores, true = drawn(seed)
     weights = np.random.default_rng(seed).integers(0, 4, len(scores))
     ranked = RankedScores(scores, true)
@@ -89,6 +90,8 @@ def test_temperature_recovers_sharpened_logits() -> None:
     assert fitted is not None
     assert fitted.temperature == pytest.approx(2.5, rel=0.1)
     assert fitted.ece[1] < fitted.ece[0] / 3
+    from sklearn.metrics import log_loss
+
     assert fitted.loss[0] == pytest.approx(log_loss(true[1::2], sharp[1::2], labels=range(4)), rel=1e-4)
     of_labels = calibration.fit_temperature_of_labels(
         1 / (1 + np.exp(-2.5 * logits)), random.random(logits.shape) < 1 / (1 + np.exp(-logits))

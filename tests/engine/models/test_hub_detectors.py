@@ -25,15 +25,10 @@ from engine.tasks.detection.objects import read_detections
 from engine.tasks.instances.task import masks_of as pasted_masks
 from engine.tasks.registry import TASKS
 from tests.support.cases import some
-
-pytest.importorskip("transformers", reason="needs footplate[transformers]")
-
-from transformers.loss import loss_rf_detr
-
-from engine.models.hugging_face.hub_model import crop_masks
-from engine.models.hugging_face.segmenters import boxes_around
-from tests.support.hub_models import ALL, CONFIGS, MASKS, PIXELS, VIT, tiny
+from tests.support.hub_models import ALL, CONFIGS, MASKS, NEEDS_TRANSFORMERS, PIXELS, VIT, tiny
 from tests.support.waits import Waits
+
+pytestmark = NEEDS_TRANSFORMERS
 
 SIDE = 128
 CLASSES = 3
@@ -129,6 +124,8 @@ def test_losses_of_masks_are_those_of_transformers_times_the_units(
     plain.load_state_dict(model.state_dict())
     if name == "tiny_rfdetr_masks":
         labels = [label | {"masks": planes} for label, planes in zip(labels_of(boxes), masks_of(boxes), strict=True)]
+        from transformers.loss import loss_rf_detr
+
         with monkeypatch.context() as patched:
             patched.setattr(loss_rf_detr, "RfDetrHungarianMatcher", loss_rf_detr.RfDetrHungarianMatcher.__base__)
             patched.setattr(loss_rf_detr, "RfDetrImageLoss", loss_rf_detr.RfDetrImageLoss.__base__)
@@ -209,6 +206,9 @@ def test_instances_have_masks_in_their_boxes(name: str, images: torch.Tensor) ->
 def test_cropped_masks_are_those_of_the_image_again() -> None:
     rows, columns = torch.meshgrid(torch.arange(SIDE), torch.arange(SIDE), indexing="ij")
     disc = ((rows - 50) ** 2 + (columns - 70) ** 2 < 30**2)[None]
+    from engine.models.hugging_face.hub_model import crop_masks
+    from engine.models.hugging_face.segmenters import boxes_around
+
     boxes = boxes_around(disc)
     assert boxes.tolist() == [[41, 21, 100, 80]]
     parts = crop_masks(disc.float(), boxes, (SIDE, SIDE), FINE_MASK_SIDE)

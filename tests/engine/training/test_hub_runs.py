@@ -14,13 +14,12 @@ from engine.contract.events import StepMetrics, Validation
 from engine.contract.job import Job
 from tests.engine.training.task_jobs import task_job
 from tests.support.cases import some
+from tests.support.hub_models import ALL, INSTALL, NEEDS_TRANSFORMERS, TINY
 from tests.support.masks import make_masked
 from tests.support.outlined import make_outlined
 from tests.support.worker_group import Forker, WorkerGroup
 
-pytest.importorskip("transformers", reason="needs footplate[transformers]")
-
-from tests.support.hub_models import ALL, INSTALL, TINY
+pytestmark = NEEDS_TRANSFORMERS
 
 Start = Callable[..., WorkerGroup]
 SIDE = 128

@@ -12,7 +12,6 @@ import torch
 from engine.contract.job import Job
 from engine.inference.conversion.comparison import compare_detections
 from engine.inference.conversion.failure import suppress_output
-from engine.inference.conversion.static_detectors import TRANSLATIONS, static_detector
 from engine.tasks.registry import TASKS
 
 
@@ -44,6 +43,8 @@ def detector(task: str, name: str, size: int) -> tuple[Any, torch.Tensor]:
 
 @torch.no_grad()
 def test_static_mask_rcnn_matches_the_model() -> None:
+    from engine.inference.conversion.static_detectors import static_detector
+
     model, images = detector("instance_segmentation", "maskrcnn", 64)
     static = static_detector(model, 3, 64)
     assert static is not None
@@ -66,6 +67,8 @@ def test_static_mask_rcnn_matches_the_model() -> None:
     ],
 )
 def test_converted_detector_matches_the_model(task: str, name: str, size: int, tmp_path: Path) -> None:
+    from engine.inference.conversion.static_detectors import TRANSLATIONS, static_detector
+
     model, images = detector(task, name, size)
     static = static_detector(model, 3, size)
     assert static is not None
