@@ -39,22 +39,13 @@ from tests.attacks.hostile_frames import draw_message, send
 from tests.engine.cli.terminal import footplate
 from tests.engine.supervisor.supervised import PATIENCE_S, ROOT, Start, Supervised, events, wait_until
 from tests.engine.supervisor.test_clients import raw_client
+from tests.support.clock import Clock
 from tests.support.served import Served, taken
 
 pytestmark = pytest.mark.attacks
 
 LINES = 4_000
 """Number of 1 KB log lines, which together don't fit into the buffer of a socket."""
-
-
-class Clock:
-    """Clock for the server, whose time a test sets."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def monotonic(self) -> float:
-        return self.now
 
 
 @pytest.fixture

@@ -38,10 +38,10 @@ from tests.engine.supervisor.test_clients import last_line
 from tests.faults.conftest import Make, StartRun
 from tests.faults.damage import Gate
 from tests.faults.real_runs import RealRun
-from tests.faults.test_damaged_checkpoints import Bomb
 from tests.gui.sources.written_runs import a_run
 from tests.support.consent import agreed
 from tests.support.nobody import NOBODY, as_nobody
+from tests.support.planting import Planting
 
 pytestmark = pytest.mark.faults
 
@@ -316,7 +316,7 @@ def test_existing_run_folders_become_private(separate_home: Path) -> None:
 
 def test_weights_file_with_code_is_refused(job: Make, start_run: StartRun, tmp_path: Path) -> None:
     file, planted = tmp_path / "weights.pt", tmp_path / "planted"
-    torch.save({"model": Bomb(planted)}, file)
+    torch.save({"model": Planting(planted)}, file)
     run = start_run(job(weights_file=str(file), **CATALOGUE_MODEL))
     assert run.finished().outcome == "failed"
     (failed,) = run.all(Failed)
@@ -336,7 +336,7 @@ def test_cached_weights_with_code_are_refused(
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     file, planted = tmp_path / "hub/checkpoints" / Path(SqueezeNet1_1_Weights.DEFAULT.url).name, tmp_path / "planted"
     file.parent.mkdir(parents=True)
-    torch.save({"fc.weight": Bomb(planted)}, file)
+    torch.save({"fc.weight": Planting(planted)}, file)
     run = start_run(job(model="squeezenet1_1", model_file_sha256="", pretrained=True))
     assert run.finished().outcome == "failed"
     (failed,) = run.all(Failed)

@@ -16,18 +16,9 @@ from tests.faults.conftest import Make, StartRun, Uninterrupted
 from tests.faults.damage import Gate
 from tests.faults.real_runs import RealRun, assert_same_end
 from tests.support.cases import some
+from tests.support.planting import Planting
 
 pytestmark = pytest.mark.faults
-
-
-class Bomb:
-    """Object that creates a file when it is unpickled."""
-
-    def __init__(self, planted: Path) -> None:
-        self.planted = planted
-
-    def __reduce__(self) -> tuple[object, tuple[str, str]]:
-        return open, (str(self.planted), "w")
 
 
 def planted(path: Path) -> Path:
@@ -55,11 +46,11 @@ def make_a_folder(path: Path) -> None:
 
 
 def plant(path: Path) -> None:
-    torch.save({"model": Bomb(planted(path))}, path)
+    torch.save({"model": Planting(planted(path))}, path)
 
 
 def plant_with_a_checksum(path: Path) -> None:
-    write_checkpoint({**torch.load(path, weights_only=True), "best": Bomb(planted(path))}, path)
+    write_checkpoint({**torch.load(path, weights_only=True), "best": Planting(planted(path))}, path)
 
 
 DAMAGES = [flip, cut, empty, make_a_folder, plant, plant_with_a_checksum]

@@ -278,6 +278,15 @@ def window(window_of_file: MainWindow, qtbot: QtBot) -> Iterator[MainWindow]:
 
 
 @pytest.fixture
+def trash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Use an empty trash, and return its folder, which doesn't exist yet."""
+    data = tmp_path / "data"
+    data.mkdir(exist_ok=True)
+    monkeypatch.setenv("XDG_DATA_HOME", str(data))
+    return data / "Trash"
+
+
+@pytest.fixture
 def images(tmp_path: Path) -> Path:
     """Create a folder for images, which stays empty, and return its path."""
     folder = tmp_path / "images"

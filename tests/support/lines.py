@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
+
+from tests.support.masks import write_pairs
 
 
 def line(side: int, seed: int, width: float = 5) -> tuple[np.ndarray, np.ndarray, float]:
@@ -26,12 +27,4 @@ def line(side: int, seed: int, width: float = 5) -> tuple[np.ndarray, np.ndarray
 
 def make_lined(folder: Path, counts: dict[str, int], side: int = 32) -> Path:
     """Write images/SPLIT/N.png and masks/SPLIT/N.png. `counts` maps a split to its number of images."""
-    seed = 0
-    for split, count in counts.items():
-        for number in range(count):
-            pixels, mask, _ = line(side, seed := seed + 1)
-            for kind, content in (("images", pixels), ("masks", mask)):
-                place = folder / kind / split / f"{number:03}.png"
-                place.parent.mkdir(parents=True, exist_ok=True)
-                Image.fromarray(content).save(place)
-    return folder
+    return write_pairs(folder, counts, lambda seed: line(side, seed)[:2])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -28,13 +29,22 @@ def make_masked(folder: Path, counts: dict[str, int], side: int = 32, *, ignored
 
     If `ignored`, the first row of each mask is unlabeled (255).
     """
+
+    def draw(seed: int) -> tuple[np.ndarray, np.ndarray]:
+        pixels, mask = disc(side, seed)
+        if ignored:
+            mask[0] = 255
+        return pixels, mask
+
+    return write_pairs(folder, counts, draw)
+
+
+def write_pairs(folder: Path, counts: dict[str, int], draw: Callable[[int], tuple[np.ndarray, np.ndarray]]) -> Path:
+    """Write images/SPLIT/N.png and masks/SPLIT/N.png. `draw` returns the image and the mask for a seed."""
     seed = 0
     for split, count in counts.items():
         for number in range(count):
-            pixels, mask = disc(side, seed := seed + 1)
-            if ignored:
-                mask[0] = 255
-            for kind, content in (("images", pixels), ("masks", mask)):
+            for kind, content in zip(("images", "masks"), draw(seed := seed + 1), strict=True):
                 place = folder / kind / split / f"{number:03}.png"
                 place.parent.mkdir(parents=True, exist_ok=True)
                 Image.fromarray(content).save(place)

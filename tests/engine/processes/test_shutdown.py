@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import selectors
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -14,25 +12,16 @@ from engine.contract.worker import WorkerDone
 from engine.processes import shutdown
 from engine.processes.group import Group
 from engine.processes.watchdog import LIMITS
-from engine.processes.worker_process import FromWorker
+from tests.engine.processes.test_group import ScriptedWorker
 
 
-class StubbornWorker:
+class StubbornWorker(ScriptedWorker):
     """Worker that exits after `needed` attempts to end it. If `needed` is None, it never exits."""
 
-    pid = 0
-    log = Path("worker-0.log")
-    done: WorkerDone | None = None
-    because_of_another = False
-
     def __init__(self, rank: int, needed: int | None) -> None:
-        self.rank = rank
+        super().__init__(rank)
         self.needed = needed
-        self.exit_code: int | None = None
-        self.channel: object | None = self
         self.measures: list[str] = []
-
-    def listen(self, selector: selectors.BaseSelector, on_readable: Callable[[], None]) -> None: ...
 
     def poll(self) -> int | None:
         if self.exit_code is None and self.needed is not None and len(self.measures) >= self.needed:
@@ -41,18 +30,11 @@ class StubbornWorker:
             self.done = WorkerDone(stopped=True) if is_orderly else None
         return self.exit_code
 
-    def receive(self) -> list[FromWorker]:
-        self.close()
-        return []
-
     def send(self, message: Command) -> None:
         self.measures.append("message")
 
     def kill(self, *, hard: bool) -> None:
         self.measures.append("SIGKILL" if hard else "SIGTERM")
-
-    def close(self) -> None:
-        self.channel = None
 
 
 @pytest.fixture(autouse=True)

@@ -11,21 +11,12 @@ from engine.contract.events import RanksTimed, RankTimes
 from engine.strategies import stopwatch as module
 from engine.strategies.stopwatch import DeviceStopwatch, Stopwatch, stopwatch
 from tests.gui.cut.example import trace
-
-
-class Clock:
-    """Clock for the stopwatch, whose time a test sets."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def perf_counter(self) -> float:
-        return self.now
+from tests.support.clock import Clock
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock_stub = Clock()
+    clock_stub = Clock(100.0)
     monkeypatch.setattr(module, "time", clock_stub)
     return clock_stub
 

@@ -19,9 +19,8 @@ Refresh = Callable[[], None]
 
 
 @pytest.fixture(autouse=True)
-def private_trash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "data").mkdir()
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+def private_trash(trash: Path) -> None:
+    """Delete into the trash of the test."""
 
 
 @pytest.fixture

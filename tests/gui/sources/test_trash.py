@@ -20,12 +20,7 @@ from tests.gui.sources.written_runs import a_run, job, supervise_here
 linux = pytest.mark.skipif(sys.platform != "linux", reason="This is the trash that freedesktop.org specifies")
 
 
-@pytest.fixture(autouse=True)
-def trash_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    data = tmp_path / "data"
-    data.mkdir(exist_ok=True)
-    monkeypatch.setenv("XDG_DATA_HOME", str(data))
-    return data / "Trash"
+pytestmark = pytest.mark.usefixtures("trash")
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -33,35 +28,35 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @linux
-def test_trash_run_follows_desktop_specification(trash_folder: Path) -> None:
+def test_trash_run_follows_desktop_specification(trash: Path) -> None:
     run = a_run(8)
     before = contents(run.path)
     started = datetime.now().isoformat(timespec="seconds")  # time.strftime reads a clock that lags behind
     thing = trash_run(run)
     assert thing.desktop
     assert not run.path.exists()
-    assert contents(trash_folder / "files" / run.run_id) == before
+    assert contents(trash / "files" / run.run_id) == before
     info = configparser.RawConfigParser()
     info.optionxform = str  # type: ignore[assignment,method-assign]
-    info.read(trash_folder / "info" / f"{run.run_id}.trashinfo")
+    info.read(trash / "info" / f"{run.run_id}.trashinfo")
     assert unquote(info["Trash Info"]["Path"]) == str(run.path)
     assert started <= info["Trash Info"]["DeletionDate"] <= datetime.now().isoformat(timespec="seconds")
-    assert trash_folder.stat().st_mode & 0o077 == 0 or (trash_folder / "files").stat().st_mode & 0o077 == 0
+    assert trash.stat().st_mode & 0o077 == 0 or (trash / "files").stat().st_mode & 0o077 == 0
 
 
-def test_put_back_restores_run(trash_folder: Path) -> None:
+def test_put_back_restores_run(trash: Path) -> None:
     run = a_run(8)
     before, state = contents(run.path), run.state()
     thing = trash_run(run)
     put_back(thing)
     assert contents(run.path) == before
     assert run.state() == state
-    assert [path for path in trash_folder.rglob("*") if path.is_file()] == []
+    assert [path for path in trash.rglob("*") if path.is_file()] == []
     assert not thing.location.exists()
 
 
 @linux
-def test_trash_runs_of_same_name(trash_folder: Path) -> None:
+def test_trash_runs_of_same_name(trash: Path) -> None:
     run = a_run(8)
     first = trash_run(run)
     run.path.mkdir()
@@ -70,11 +65,11 @@ def test_trash_runs_of_same_name(trash_folder: Path) -> None:
     second = trash_run(run)
     assert first.location != second.location
     assert (first.location / "checkpoints").is_dir()
-    infos = {path.name for path in (trash_folder / "info").iterdir()}
+    infos = {path.name for path in (trash / "info").iterdir()}
     assert infos == {f"{thing.location.name}.trashinfo" for thing in (first, second)}
     put_back(second)
     assert (first.location / "job.toml").is_file()
-    assert (trash_folder / "info" / f"{first.location.name}.trashinfo").is_file()
+    assert (trash / "info" / f"{first.location.name}.trashinfo").is_file()
 
 
 def test_trash_running_run_is_refused() -> None:
@@ -122,8 +117,8 @@ def test_put_back_keeps_existing_folder() -> None:
 
 
 @linux
-def test_trash_without_desktop_uses_footplate_folder(trash_folder: Path) -> None:
-    trash_folder.write_text("no folder")
+def test_trash_without_desktop_uses_footplate_folder(trash: Path) -> None:
+    trash.write_text("no folder")
     run = a_run(8)
     before = contents(run.path)
     thing = trash_run(run)
@@ -136,8 +131,8 @@ def test_trash_without_desktop_uses_footplate_folder(trash_folder: Path) -> None
 
 
 @linux
-def test_trash_unwritable_run_is_refused(trash_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    trash_folder.write_text("no folder")
+def test_trash_unwritable_run_is_refused(trash: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trash.write_text("no folder")
     run = a_run(8)
     (paths.home() / "trash").write_text("no folder either")
     with pytest.raises(CannotTrash, match="could not be moved: "):
@@ -147,7 +142,7 @@ def test_trash_unwritable_run_is_refused(trash_folder: Path, monkeypatch: pytest
 
 @linux
 @pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="There is no second file system to try it on")
-def test_trash_stays_on_same_disk(trash_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trash_stays_on_same_disk(trash: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import shutil
     import tempfile
 
@@ -166,7 +161,7 @@ def test_trash_stays_on_same_disk(trash_folder: Path, monkeypatch: pytest.Monkey
         put_back(thing)
         assert run.job_file.is_file()
         assert not info.exists()
-        assert not (trash_folder / "info").exists() or not any((trash_folder / "info").iterdir())
+        assert not (trash / "info").exists() or not any((trash / "info").iterdir())
     finally:
         shutil.rmtree(home)
         if not existed:

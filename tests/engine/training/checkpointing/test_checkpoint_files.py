@@ -23,6 +23,7 @@ from engine.training.checkpointing.checkpoint_files import (
     read_checkpoint,
     write_checkpoint,
 )
+from tests.support.planting import Planting
 from tests.support.syncing import synced
 
 
@@ -70,19 +71,9 @@ def test_read_checkpoint_detects_truncation(tmp_path: Path) -> None:
             read_checkpoint(path)
 
 
-class _Plants:
-    """Object that creates a file when it is unpickled."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-
-    def __reduce__(self) -> Any:
-        return open, (self.path, "w")
-
-
 def test_read_checkpoint_runs_no_code(tmp_path: Path) -> None:
     planted = tmp_path / "planted"
-    write_checkpoint(_content() | {"best": _Plants(str(planted))}, tmp_path / "last.pt")
+    write_checkpoint(_content() | {"best": Planting(planted)}, tmp_path / "last.pt")
     with pytest.raises(DamagedCheckpoint, match="it contains more than tensors and plain values"):
         read_checkpoint(tmp_path / "last.pt")
     assert not planted.exists()

@@ -17,11 +17,8 @@ from tests.support.widgets import ShowWidget
 
 
 @pytest.fixture(autouse=True)
-def trash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    data = tmp_path / "data"
-    data.mkdir()
-    monkeypatch.setenv("XDG_DATA_HOME", str(data))
-    return data / "Trash"
+def private_trash(trash: Path) -> None:
+    """Delete into the trash of the test."""
 
 
 @pytest.fixture

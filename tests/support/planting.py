@@ -1,0 +1,15 @@
+"""Object whose unpickling executes code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class Planting:
+    """Object that creates a file when it is unpickled."""
+
+    def __init__(self, planted: Path) -> None:
+        self.planted = planted
+
+    def __reduce__(self) -> tuple[object, tuple[str, str]]:
+        return open, (str(self.planted), "w")
