@@ -149,6 +149,7 @@ class ModelFollower(QObject):
         self.reason = ""
         self._rows, self._environment, self._disk, self._recipes = rows, environment, disk, recipes
         self._is_choosing = False  # True while the default is being set
+        rows["task"].edited.connect(self._on_task_edited)
         for name in _FIELDS:
             rows[name].edited.connect(self._on_edited)
             rows[name].reset.clicked.connect(self._on_reset)
@@ -181,6 +182,15 @@ class ModelFollower(QObject):
     def _on_edited(self) -> None:
         if not self._is_choosing:
             self.is_active = False
+
+    def _on_task_edited(self) -> None:
+        """Follow the default again if the model belongs to another task."""
+        if self._recipes.is_loading or self._recipes.paused:
+            return
+        catalogue, model = self._environment.catalogue, self._rows["model"].value()
+        entry = catalogue.model(model)
+        if entry is not None and entry not in catalogue.models_of(str(self._rows["task"].value())):
+            self.is_active = True
 
     def _on_reset(self) -> None:
         """Follow the default again if the user has reset both model and encoder."""

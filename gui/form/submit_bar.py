@@ -213,7 +213,7 @@ class StepList(QWidget):
             to_do: Request to the user for each step that hasn't been started.
         """
         self._problems = {step: [] for step in STEPS}
-        for problem in problems:
+        for problem in sorted(problems, key=lambda problem: problem.severity != "error"):
             self._problems[step_of(problem)].append(problem)
         for step, line in self.lines.items():
             wrong = self._problems[step]

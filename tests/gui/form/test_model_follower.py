@@ -260,3 +260,13 @@ def test_resetting_the_encoder_keeps_a_chosen_model(new_form: JobForm) -> None:
     new_form.validate()
     assert rows["model"].value() == "unet"
     assert new_form.models.is_active
+
+
+def test_model_of_another_task_gives_way_to_the_default(new_form: JobForm) -> None:
+    new_form.set_field("model", "resnet50")
+    for task, is_kept in (("multilabel", True), ("point_segmentation", False)):
+        new_form.set_field("task", task)
+        new_form.validate()
+        model = new_form.field_value("model")
+        assert (model == "resnet50") == is_kept
+        assert model in {entry.id for entry in new_form.catalogue.models_of(task)}
