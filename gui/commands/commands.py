@@ -145,7 +145,7 @@ class Commands(QObject):
                 self._remote_runs = RemoteRunsDialog(workspace.hosts, self._window)
                 self._remote_runs.chosen.connect(workspace.followed.follow)
                 self._remote_runs.chosen.connect(
-                    lambda name, _run: self._context.show_message(tr("Connecting to {name}…").format(name=name))
+                    lambda name, _run: self._context.show_message(tr("Connecting to {name}…").format(name=name), "info")
                 )
                 workspace.followed.followed.connect(self._context.show_run)
                 workspace.followed.followed.connect(lambda _run: self._context.show_message(""))
@@ -190,7 +190,7 @@ class Commands(QObject):
 
     def _submitted(self, run: RunFolder) -> None:
         self._context.show_run(run)
-        self._context.show_message(tr("Run {run_id} submitted to SLURM.").format(run_id=run.run_id))
+        self._context.show_message(tr("Run {run_id} submitted to SLURM.").format(run_id=run.run_id), "info")
 
     # Choices in menus and the palette
 
@@ -220,7 +220,7 @@ class Commands(QObject):
         if self._workspace is not None and self._workspace.runs.queue.isVisible():
             self._workspace.runs.queue.table.setFocus()
         else:
-            self._context.show_message(tr("No run waits for devices."))
+            self._context.show_message(tr("No run waits for devices."), "info")
 
     def _find(self, field: str) -> None:
         self._context.show_form()
@@ -286,7 +286,7 @@ class Commands(QObject):
     def _resize_text(self, by: int) -> None:
         size = self.preferences.number("text_percent") + by
         if not self.preferences.set("text_percent", size):
-            self._context.show_message(tr("Text size: {size}%").format(size=significant(size)))
+            self._context.show_message(tr("Text size: {size}%").format(size=significant(size)), "info")
 
     def _set_full_screen(self, on: bool) -> None:
         if on != self._window.isFullScreen():

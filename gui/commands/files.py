@@ -77,7 +77,7 @@ class JobFiles(QObject):
         except OSError as error:
             self._context.show_message(tr("Couldn't save the job: {error}.").format(error=describe_error(error)))
         else:
-            self._context.show_message(tr("Saved the job as {path}.").format(path=path))
+            self._context.show_message(tr("Saved the job as {path}.").format(path=path), "info")
 
     def copy_torchrun(self) -> None:
         """Copy the torchrun command of each machine to the clipboard."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, Qt
+from PySide6.QtCore import QAbstractTableModel, QEvent, QModelIndex, QObject, Qt
 from PySide6.QtWidgets import QHeaderView, QTableView, QWidget
 
 from gui.format import localized
@@ -18,7 +18,7 @@ from gui.widgets.column_model import BAR, INTERVAL, PAD, VALUE, Index, NumberRow
 
 _COUNT = tr("Count")
 _MAX_NAME_WIDTH = 240
-_MAX_MIN_WIDTH = 620
+_MAX_MIN_WIDTH = 580
 """Maximum width that the table may require, in pixels at a text size of 100%."""
 _WIDEST_NUMBER = "100.0%"
 
@@ -156,17 +156,22 @@ class ClassTable(QTableView):
             self.setCurrentIndex(index)
             self.scrollTo(index)
 
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() in (QEvent.Type.FontChange, QEvent.Type.StyleChange) and self.model_.titles:
+            self._fit_columns()
+
     def _fit_columns(self) -> None:
+        """Fit the columns to their titles and numbers. The names get the remaining width."""
         header = self.horizontalHeader()
         advance = self.fontMetrics().horizontalAdvance
         widest = max(map(advance, self.model_.names), default=0) + 2 * PAD + 24
-        header.setSectionResizeMode(0, QHeaderView.ResizeMode.Interactive)
-        header.resizeSection(0, min(_MAX_NAME_WIDTH, max(110, widest)))
-        columns = range(1, self.model_.columnCount())
-        for column in columns:
-            header.setSectionResizeMode(column, QHeaderView.ResizeMode.Stretch)  # which makes them equally wide
-        widest = max((*map(header.sectionSizeHint, columns), advance(_WIDEST_NUMBER) + 2 * PAD))
-        needed = header.sectionSize(0) + len(columns) * widest + 2 * self.frameWidth()
+        needed = min(_MAX_NAME_WIDTH, max(110, widest)) + 2 * self.frameWidth()
+        for column in range(1, self.model_.columnCount()):
+            width = max(header.sectionSizeHint(column), advance(_WIDEST_NUMBER) + 2 * PAD)
+            header.setSectionResizeMode(column, QHeaderView.ResizeMode.Interactive)
+            header.resizeSection(column, width)
+            needed += width
         self.setMinimumWidth(min(needed, theme.scaled(_MAX_MIN_WIDTH)))
 
 

@@ -19,6 +19,7 @@ from gui.commands.about import packages
 from gui.commands.report import ReportDialog
 from gui.main_window import MainWindow
 from gui.sources.background import Background
+from gui.widgets.labels import IconLabel
 from tests.gui.sources.written_runs import a_run
 from tests.support.widgets import OpenWindow, ShowWidget
 
@@ -30,6 +31,7 @@ def test_job_is_saved_opened_and_cleared(open_window: OpenWindow, qtbot: QtBot, 
     form.set_field("epochs", 7)
     form.validate()
     files.save_job(tmp_path / "job.toml")
+    assert window.message.findChild(IconLabel).accessibleName() == "Information"
     saved = load_job(tmp_path / "job.toml")[0]
     assert (saved.training.epochs, saved.data.dataset) == (7, str(paths.sample_dataset()))
     window.acts.clear_form.trigger()
