@@ -181,14 +181,12 @@ def batch_norm_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | N
     if model is None or not model.lone_batch_norm or job.model.freeze_batchnorm or not job.parallel.devices:
         return []
     size = min(sides_of_epoch(job, job.data.image_size or model.image_size, 1))
-    parts = _parts(job, strategy)
     if model.lone_batch_norm != ANY_SIZE and size > model.lone_batch_norm:
         return []
-    if (
-        not job.training.batch_size / parts >= 1
-        or job.training.batch_size // parts >= IMAGES_NEEDED
-        or _is_synchronized(job, strategy)
-    ):
+    parts = _parts(job, strategy)
+    images_per_part = job.training.batch_size // parts
+    # Other checks refuse parts without images.
+    if not 1 <= images_per_part < IMAGES_NEEDED or _is_synchronized(job, strategy):
         return []
     why = "of any size" if model.lone_batch_norm == ANY_SIZE else f"of {size} px"
     places = (

@@ -189,7 +189,7 @@ class Follower:
                 assert self._log is not None
                 listening = endpoint.open_endpoint(self._run.path)
                 self._server = Server(listening, self._log, self._run.run_id, self._selector, self._forward)
-            self._server.refuse_clients("")
+            self._server.accept_clients()
             self._run.write_supervisor(
                 SupervisorFile(
                     pid=os.getpid(),

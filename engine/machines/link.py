@@ -82,14 +82,14 @@ class NodeLink:
         on_end: Callable[[str], None],
     ) -> None:
         self.has_answered = False
-        self._has_shell = command[0] != "ssh"
+        is_remote = command[0] == "ssh"
+        self._has_shell_started = not is_remote
         self._log = log
         self._selector, self._on_message, self._on_end = selector, on_message, on_end
         self._frames = Frames()
         self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._received_at = time.monotonic()
         parent = os.getpid()
-        is_remote = command[0] == "ssh"
 
         def prepare() -> None:
             linux.die_with_parent(parent)
@@ -141,7 +141,7 @@ class NodeLink:
             return ""
         if self.has_answered:
             return f"{title} has not responded for {limit_s:.0f} s: it, or its network, may be down."
-        if self._has_shell:
+        if self._has_shell_started:
             return (
                 f"Python has not started on {title} within {limit_s:.0f} s. Move Footplate's virtual environment to a "
                 "local disk if it is on a slow network drive."
@@ -211,7 +211,7 @@ class NodeLink:
             data, messages, reason = b"", [], f"it sent an invalid message: {error}"
         for message in messages:
             if isinstance(message, ShellStarted):
-                self._has_shell = True
+                self._has_shell_started = True
                 continue
             self.has_answered = True
             if not isinstance(message, KeepAlive):

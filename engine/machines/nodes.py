@@ -323,8 +323,9 @@ class Nodes:
         """Send a machine the address and port of the rendezvous. If `address` is "", the machine opens it."""
         assert node.link is not None
         assert node.facts is not None
-        callers = (each.facts.client_address for each in self.nodes if each.facts and each.facts.client_address)
-        local = "127.0.0.1" if len(self.nodes) == 1 else node.facts.address or next(callers, "")
+        # ssh doesn't connect to this machine, but the others know the address that it connected from.
+        ssh_sources = (each.facts.client_address for each in self.nodes if each.facts and each.facts.client_address)
+        local = "127.0.0.1" if len(self.nodes) == 1 else node.facts.address or next(ssh_sources, "")
         if not local:
             remedy = f"Run `footplate hosts add {node.host.name or '.'} --address ADDRESS`."
             self._fail(Failed(cause=f"The address of {node.title} is not known. {remedy}"))

@@ -63,12 +63,14 @@ class _Relay:
         self._offset = 0
 
     def serve(self) -> None:
+        """Wait for the follower's request. Then send new lines of the log, and changes of the run's state, until exit."""
         threading.Thread(target=self._receive, name="frames", daemon=True).start()
         self._open_log(self._requests.get())
         sent, poll_at = None, 0.0
         while True:
             state = sent
             if time.monotonic() > poll_at:
+                # Before the log is read, so that the log of an ended run is complete before its state is sent.
                 state, poll_at = self._run_state(), time.monotonic() + _STATE_POLL_S
             with suppress(OSError):  # the folder was removed, perhaps to be recreated
                 self._send_log()

@@ -53,16 +53,16 @@ class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     """
 
 
-class _Ledger:
+class _StageCosts:
     """Costs of a stage that consists of any range of segments, computed from running sums."""
 
     def __init__(self, cut: Cut) -> None:
         self.cut = cut
-        backwards = 2 if cut.recomputed else 1  # activations are recomputed
+        recomputations = 1 if cut.recomputed else 0
         ranks = range(len(cut.devices))
         self._forward = [_running(each.forward_s[rank] for each in cut.segments) for rank in ranks]
         self._backward = [
-            _running((backwards - 1) * each.forward_s[rank] + each.backward_s[rank] for each in cut.segments)
+            _running(recomputations * each.forward_s[rank] + each.backward_s[rank] for each in cut.segments)
             for rank in ranks
         ]
         self._activations = _running(each.activation_bytes for each in cut.segments)
@@ -90,11 +90,12 @@ class _Ledger:
     def memory_bytes(self, stage: int, start: int, end: int) -> int:
         """Return the memory for the state of a stage's parameters and for its microbatches in flight, in bytes."""
         state = self.parameters(start, end) * self.cut.state_bytes
-        retained = self._activations[end] - self._activations[start]
-        arrived = self.cut.segments[start - 1].output_bytes if start else 0
-        if self.cut.recomputed:
-            return int(state + arrived * self.cut.in_flight[stage] + retained)
-        return int(state + (arrived + retained) * self.cut.in_flight[stage])
+        activations = self._activations[end] - self._activations[start]
+        inputs = self.cut.segments[start - 1].output_bytes if start else 0
+        in_flight = self.cut.in_flight[stage]
+        if self.cut.recomputed:  # only the microbatch in the backward pass has activations
+            return int(state + inputs * in_flight + activations)
+        return int(state + (inputs + activations) * in_flight)
 
     def parameters(self, start: int, end: int) -> int:
         return int(self._parameters[end] - self._parameters[start])
@@ -127,11 +128,11 @@ def stages(cut: Cut) -> tuple[Stage, ...]:
     Raises ValueError if the cuts are not split points of the model, are out of order, or do not match the number of
     stages.
     """
-    ledger = _Ledger(cut)
+    costs = _StageCosts(cut)
     limits = _limits(cut)
-    spans = list(itertools.pairwise((0, *_ends(cut), ledger.segments)))
-    seconds = [ledger.seconds(stage, *span) for stage, span in enumerate(spans)]
-    memory = [ledger.memory_bytes(stage, *span) for stage, span in enumerate(spans)]
+    spans = list(itertools.pairwise((0, *_ends(cut), costs.segments)))
+    seconds = [costs.seconds(stage, *span) for stage, span in enumerate(spans)]
+    memory = [costs.memory_bytes(stage, *span) for stage, span in enumerate(spans)]
     used_bytes = [0] * len(cut.devices)
     for rank, needed in zip(cut.stage_ranks, memory, strict=True):
         used_bytes[rank] += needed
@@ -141,13 +142,13 @@ def stages(cut: Cut) -> tuple[Stage, ...]:
             device=cut.devices[rank],
             first_module=cut.segments[start].first_module or cut.segments[start].module,
             last_module=cut.segments[end - 1].module,
-            layers=ledger.layers(start, end),
-            parameters=ledger.parameters(start, end),
+            layers=costs.layers(start, end),
+            parameters=costs.parameters(start, end),
             seconds=seconds[stage],
             share=seconds[stage] / sum(seconds) if sum(seconds) else 1 / len(spans),
             memory_bytes=memory[stage],
             over_memory=used_bytes[rank] > limits[rank],
-            sent_bytes=cut.segments[end - 1].output_bytes if end < ledger.segments else 0,
+            sent_bytes=cut.segments[end - 1].output_bytes if end < costs.segments else 0,
         )
         for stage, ((start, end), rank) in enumerate(zip(spans, cut.stage_ranks, strict=True))
     )
@@ -169,16 +170,16 @@ def best_cuts(cut: Cut) -> tuple[str, ...]:
             field="devices",
             remedy="Choose fewer devices, or another model or strategy.",
         )
-    ledger = _Ledger(cut)
+    costs = _StageCosts(cut)
     division = divide(
         SegmentCosts(
             segments=len(cut.segments),
             stage_ranks=cut.stage_ranks,
-            seconds=ledger.seconds,
-            min_seconds=ledger.computing_s,
-            memory=ledger.memory_bytes,
+            seconds=costs.seconds,
+            min_seconds=costs.computing_s,
+            memory=costs.memory_bytes,
             limits=_limits(cut),
-            phases=(ledger.forward_s, ledger.backward_s) if cut.phased else (),
+            phases=(costs.forward_s, costs.backward_s) if cut.phased else (),
         )
     )
     cuts = tuple(cut.segments[end - 1].split_point for end in division.ends)

@@ -123,7 +123,7 @@ class Preloader:
                 return
             *lines, self._rest = (self._rest + data).split(b"\n")
             for line in lines:
-                self._note(os.fsdecode(line))
+                self._on_message(os.fsdecode(line))
 
     def close(self) -> None:
         """Stop the child. Supervisors that it has started continue to run."""
@@ -133,7 +133,8 @@ class Preloader:
             self.poll()
         self._forget()
 
-    def _note(self, line: str) -> None:
+    def _on_message(self, line: str) -> None:
+        """Handle a line from the child, "ready" or "started PID FOLDER"."""
         word, _, rest = line.partition(" ")
         if word == "ready":
             self.ready = True

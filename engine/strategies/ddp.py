@@ -62,9 +62,8 @@ class DataParallelProcesses(Distributed, SingleDevice):
     def wrap(self, model: nn.Module, objective: Objective, shape: tuple[int, ...], resolved: ResolvedJob) -> None:
         """Wrap the model in DistributedDataParallel with the options of the job."""
         job = resolved.job
-        if job.parallel.sync_batchnorm and not (
-            job.model.freeze_epochs or job.model.freeze_batchnorm
-        ):  # neither takes statistics
+        has_frozen_statistics = job.model.freeze_epochs or job.model.freeze_batchnorm
+        if job.parallel.sync_batchnorm and not has_frozen_statistics:
             model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
         super().wrap(model, objective, shape, resolved)
         if job.parallel.balance == "speed":
@@ -84,8 +83,8 @@ class DataParallelProcesses(Distributed, SingleDevice):
         if job.parallel.gradient_compression != "none":
             self.forward.register_comm_hook(None, _COMPRESSION[job.parallel.gradient_compression])
         if job.checkpoints.resume_from or (job.parallel.static_graph and job.training.accumulation > 1):
-            # DDP rearranges its buckets after its first backward pass, which changes the order of sums. The resumed run
-            # was past that. With a static graph, moreover, the first pass must reduce gradients.
+            # DDP rearranges its buckets after its first backward pass, which changes the order of sums. A resumed run had
+            # already done so before. With a static graph, moreover, the first pass must reduce gradients.
             self._backward_on_nothing(torch.Tensor.backward)
             self.model.zero_grad()
 

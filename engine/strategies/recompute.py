@@ -71,7 +71,7 @@ class BuffersAsBefore:
     """
 
     def __init__(self, module: nn.Module) -> None:
-        # Modules in evaluation mode do not move their buffers.
+        # For each buffer: the buffers of its module, its name, and its value. Modules in evaluation mode don't change theirs.
         self._before: list[tuple[dict[str, Tensor | None], str, Tensor]] = [
             (buffers_of(part), name, buffer.detach().clone())
             for part in module.modules()

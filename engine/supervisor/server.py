@@ -112,10 +112,14 @@ class Server:
         self._selector.register(endpoint.listener, selectors.EVENT_READ, self._accept)
 
     def refuse_clients(self, reason: str) -> None:
-        """Disconnect all clients, and refuse new clients with this `reason`. If it is "", accept clients again."""
-        for client in list(self._clients) if reason else ():
+        """Disconnect all clients, and refuse new clients with this `reason` until `accept_clients` is called."""
+        for client in list(self._clients):
             self._dismiss(client, reason)
         self._refusal = reason
+
+    def accept_clients(self) -> None:
+        """Accept clients after `refuse_clients`."""
+        self._refusal = ""
 
     def tick(self) -> None:
         """Send new events to the clients that are ready for them, and disconnect clients that exceed a time limit."""

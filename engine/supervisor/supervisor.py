@@ -416,8 +416,8 @@ class Supervisor:
     def _end(self, outcome: Literal["paused", "stopped"], command: str) -> None:
         """End the run with this outcome.
 
-        The first call asks the workers to stop, and a second call stops them by force. `command` is the command to log,
-        or "". A run that is stopping can't be paused.
+        The first call asks the workers to stop, and every later call stops them by force. A later call can change the
+        outcome from "paused" to "stopped", but not back. `command` is the command to log, or "".
         """
         if self._state not in BEFORE_END:
             return

@@ -50,8 +50,8 @@ class Agreement:
             self._sent = Requests()
         return agreed
 
-    def drop(self) -> None:
-        """Wait for the pending exchange and ignore its result. This is called at the end of the training."""
+    def discard_pending(self) -> None:
+        """Wait for the pending exchange and ignore its result."""
         self._take()
         self._sent = Requests()
 

@@ -182,7 +182,7 @@ class Trainer:
             callback.on_validation_start()
         with self.optimizer_step.averaged(), preserve_rng(self.strategy.gpus):
             is_complete = self.strategy.evaluate(self.val.epoch(epoch), self.metric, self._is_stopped)
-            self.agreement.drop()
+            self.agreement.discard_pending()
             if not is_complete:
                 self.reporter.set_phase(self.reporter.ending, "during validation")
                 return None, None

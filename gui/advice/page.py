@@ -48,9 +48,9 @@ class AdvicePage(FinderPage):
         super().__init__("strategy", tr("Advice on how to train"), NOTHING_YET, child or FinderChild(advises=True))
         self._order: AdviceOrder | None = None
         self._should_remeasure = self._stopping = False
-        self.try_again.setText(tr("Measure again"))
-        self.try_again.clicked.disconnect()
-        self.try_again.clicked.connect(lambda: self._ask(should_remeasure=True))
+        self.repeat.setText(tr("Measure again"))
+        self.repeat.clicked.disconnect()
+        self.repeat.clicked.connect(lambda: self._ask(should_remeasure=True))
         self.options.ask.clicked.connect(self._ask_with_options)
         self.options.changed.connect(self._update_ask_button)
         self._stack.currentChanged.connect(lambda _index: self._update_ask_button())
@@ -82,12 +82,12 @@ class AdvicePage(FinderPage):
         self.progress.setTextVisible(False)
         self.progress.setFixedHeight(10)
         self.progress.setAccessibleName(tr("Time used for trials"))
-        self.what.setObjectName("heading")
-        self.what.setAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
+        self.activity.setObjectName("heading")
+        self.activity.setAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
         self.left = muted_label(word_wrap=True)
         self.partial = AdviceTable(tr("Candidates tried so far"))
         self.partial.setSelectionMode(AdviceTable.SelectionMode.NoSelection)
-        line = hbox((self.what, 1), self.cancel, spacing=6)
+        line = hbox((self.activity, 1), self.cancel, spacing=6)
         page = QWidget()
         page.setLayout(vbox(line, self.progress, self.left, self.partial, 1, spacing=6))
         return page
@@ -166,7 +166,7 @@ class AdvicePage(FinderPage):
     def _on_progress(self, message: Progress) -> None:
         super()._on_progress(message)
         if isinstance(message, AdviceProgress):
-            self.what.setText(f"{message.what}…")
+            self.activity.setText(f"{message.what}…")
             self.left.setText(words.progress(message))
             self.partial.setVisible(bool(message.table))
             self.partial.show_candidates(message.table)

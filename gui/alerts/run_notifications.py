@@ -48,7 +48,7 @@ class RunNotifications(QWidget):
     Attributes:
         settings: Button that opens the settings. The parent places it in its layout.
         test: Button that sends a test notification. The parent places it in its layout.
-        trial: Process that delivers the test notification.
+        delivery: Process that delivers the test notification.
     """
 
     def __init__(self) -> None:
@@ -57,18 +57,18 @@ class RunNotifications(QWidget):
         self.test = QPushButton(tr("Test"))
         self.test.setAccessibleName(tr("Test the notifications about runs"))
         self.test.setToolTip(tr("Sends a test notification with made-up values"))
-        self.trial = NoticeSender(self)
+        self.delivery = NoticeSender(self)
         self.summary, self._result = QLabel(wordWrap=True), QLabel(wordWrap=True)
         self.summary.setObjectName("muted")
-        self._problems, self._failed = ProblemLabel(), ProblemLabel()  # of the settings, and of the test
+        self._settings_problems, self._test_problems = ProblemLabel(), ProblemLabel()
         for label in (self.summary, self._result):
             label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
             label.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Minimum)
-        self.setLayout(vbox(self.summary, self._problems, self._result, self._failed, spacing=4))
+        self.setLayout(vbox(self.summary, self._settings_problems, self._result, self._test_problems, spacing=4))
         self._result.hide()
         self.test.clicked.connect(self._start_test)
-        self.trial.done.connect(self._show_sent)
-        self.trial.failed.connect(lambda message: self._show_result("", message))
+        self.delivery.done.connect(self._show_sent)
+        self.delivery.failed.connect(lambda message: self._show_result("", message))
         self._load()
 
     def showEvent(self, event: QShowEvent) -> None:
@@ -77,16 +77,16 @@ class RunNotifications(QWidget):
 
     def result(self) -> str:
         """Return the result of the last test."""
-        return "\n".join(filter(None, (self._result.text(), self._failed.text())))
+        return "\n".join(filter(None, (self._result.text(), self._test_problems.text())))
 
     def close_work(self) -> None:
         """End a running test when the window closes."""
-        self.trial.close()
+        self.delivery.close()
 
     def _load(self) -> NoticeSettings:
         """Reload the settings, which other programs may have changed, and show a summary."""
         settings, problems = load_notices()
-        self._problems.show_problems(tuple(problems))
+        self._settings_problems.show_problems(tuple(problems))
         self.summary.setText(describe_settings(settings))
         return settings
 
@@ -95,7 +95,7 @@ class RunNotifications(QWidget):
         if not settings.desktop and not settings.command.strip():
             self._show_result(tr("Nothing to test: turn on desktop notifications or set a command first."))
             return
-        self.trial.start(sample(settings))
+        self.delivery.start(sample(settings))
         self._show_result(tr("Sending…"))
 
     def _show_sent(self, sent: NoticeSent) -> None:
@@ -104,8 +104,8 @@ class RunNotifications(QWidget):
     def _show_result(self, text: str, *problems: str) -> None:
         self._result.setText(text)
         self._result.setVisible(bool(text))
-        self._failed.show_problems(tuple(Problem("", problem, "", "warning") for problem in problems))
-        self.test.setEnabled(not self.trial.running)
+        self._test_problems.show_problems(tuple(Problem("", problem, "", "warning") for problem in problems))
+        self.test.setEnabled(not self.delivery.running)
 
 
 def describe_settings(settings: NoticeSettings) -> str:

@@ -188,8 +188,8 @@ class ExampleList(QListWidget):
         if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter) and self.currentRow() >= 0:
             self.opened.emit(self.currentRow())
             return
-        has_clouds = bool(event.modifiers() & Qt.KeyboardModifier.ShiftModifier) and any(self._clouds.values())
-        direction = self._direction.after_key(event) if has_clouds else None
+        has_shift = bool(event.modifiers() & Qt.KeyboardModifier.ShiftModifier)
+        direction = self._direction.after_key(event) if has_shift and any(self._clouds.values()) else None
         if direction is not None:
             self.set_direction(direction)
         else:

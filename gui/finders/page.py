@@ -32,7 +32,7 @@ WITHOUT_EFFECT = frozenset(
 """Fields of a job that don't affect a trial."""
 NOTHING_CHOSEN = tr("Choose a value")
 
-EMPTY, TRYING, FAULT, FOUND = range(4)
+EMPTY, TRYING, FAILURE, FOUND = range(4)
 
 
 class FinderChild(JsonLinesProcess):
@@ -83,12 +83,12 @@ class FinderPage(QWidget):
         self.title = heading_label(title)
         self.subtitle = muted_label(word_wrap=True)
         self.notice = ProblemLabel()
-        self.what = QLabel(alignment=Qt.AlignmentFlag.AlignCenter)
+        self.activity = QLabel(alignment=Qt.AlignmentFlag.AlignCenter)
         self.progress = QProgressBar()
         self.cancel = QPushButton(tr("Cancel"))
-        self.fault = ProblemLabel()
-        self.again = QPushButton(tr("Try again"))  # on the page of a failed trial
-        self.try_again = QPushButton(tr("Try again"))  # on the result page
+        self.failure = ProblemLabel()
+        self.retry = QPushButton(tr("Try again"))  # on the page of a failed trial
+        self.repeat = QPushButton(tr("Try again"))  # on the result page
         self.use = push_button(NOTHING_CHOSEN, style="primary")
         self._stack = QStackedWidget()
         self._lay_out(empty)
@@ -110,7 +110,7 @@ class FinderPage(QWidget):
         wrong += here_only(job.parallel.devices) if job is not None else []
         if job is None or wrong:
             self.child.cancel()
-            self._show_fault(wrong or [Problem("", tr("The job is invalid."), tr("Correct the marked fields."))])
+            self._show_failure(wrong or [Problem("", tr("The job is invalid."), tr("Correct the marked fields."))])
         elif self.found is not None and not self._stale:
             self._stack.setCurrentIndex(FOUND)
             self.use.setFocus()
@@ -150,14 +150,14 @@ class FinderPage(QWidget):
 
     def _lay_out(self, empty: str) -> None:
         nothing = EmptyState(empty)
-        for page in (nothing, self.trying_page(), fault_page(self.fault, self.again), self._result_page()):
+        for page in (nothing, self.trying_page(), fault_page(self.failure, self.retry), self._result_page()):
             self._stack.addWidget(page)
         lay_out_page(self, self.back, self.title, self.subtitle, *self.above(), self.notice, self._stack)
 
     def trying_page(self) -> QWidget:
         """Create the page that is visible during a trial. Called once."""
         self.cancel.setAccessibleName(tr("Cancel trying"))
-        return working_page(self.what, self.progress, self.cancel, tr("Trying the job"))
+        return working_page(self.activity, self.progress, self.cancel, tr("Trying the job"))
 
     def above(self) -> tuple[QWidget, ...]:
         """Create the widgets above the trial and the results. Called once."""
@@ -165,19 +165,19 @@ class FinderPage(QWidget):
 
     def _result_page(self) -> QWidget:
         page = QWidget()
-        buttons = hbox(1, self.try_again, self.use, spacing=6)
+        buttons = hbox(1, self.repeat, self.use, spacing=6)
         page.setLayout(vbox((self.results(), 1), buttons, spacing=6))
         return page
 
     def _connect(self) -> None:
         self.leave.on_trigger(self._close)
         self.cancel.clicked.connect(self.end)
-        for button in (self.again, self.try_again):
+        for button in (self.retry, self.repeat):
             button.clicked.connect(self._ask)
         self.use.clicked.connect(self._use)
         self.child.progress.connect(self._on_progress)
         self.child.done.connect(self._on_done)
-        self.child.refused.connect(self._show_fault)
+        self.child.refused.connect(self._show_failure)
         self.child.refused.connect(self.refused)
         self.child.failed.connect(self._on_failed)
 
@@ -200,7 +200,7 @@ class FinderPage(QWidget):
 
     def _on_progress(self, message: Progress) -> None:
         left = f", {duration(message.seconds_left)} left" if message.seconds_left is not None else ""
-        self.what.setText(f"{message.what}{left}" if left else f"{message.what}…")
+        self.activity.setText(f"{message.what}{left}" if left else f"{message.what}…")
         self.progress.setValue(round(100 * message.fraction))
 
     def _on_done(self, found: Any) -> None:
@@ -211,7 +211,7 @@ class FinderPage(QWidget):
         self.show_choice()
         self._stack.setCurrentIndex(FOUND)
         if self.isVisible():
-            (self.use if self.use.isEnabled() else self.try_again).setFocus()
+            (self.use if self.use.isEnabled() else self.repeat).setFocus()
 
     def show_choice(self) -> None:
         """Show the selected value on the Use button."""
@@ -226,15 +226,15 @@ class FinderPage(QWidget):
         self.use.setEnabled(value is not None)
 
     def _on_failed(self, reason: str) -> None:
-        self._show_fault([Problem("", reason, tr("Try again."))])
+        self._show_failure([Problem("", reason, tr("Try again."))])
 
-    def _show_fault(self, problems: Sequence[Problem]) -> None:
+    def _show_failure(self, problems: Sequence[Problem]) -> None:
         self.found = None
         self.notice.show_problems(())
-        self.fault.show_problems(tuple(problems))
-        self._stack.setCurrentIndex(FAULT)
+        self.failure.show_problems(tuple(problems))
+        self._stack.setCurrentIndex(FAILURE)
         if self.cancel.hasFocus() or self.window().focusWidget() is None:
-            self.again.setFocus()
+            self.retry.setFocus()
 
     def _use(self) -> None:
         self.used.emit(self.values())

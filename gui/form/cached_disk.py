@@ -106,7 +106,7 @@ class CachedDisk(QObject):
         self._asked = {}
 
     def refresh(self) -> bool:
-        """Run all queries of this pass and wait briefly. Return True if an answer has arrived."""
+        """Query the questions that were asked since `start_pass`, and wait briefly. Return True if an answer has arrived."""
         now = time.monotonic()
         of_disk = (query for question, query in self._queries.items() if question[0] != _NETWORK)
         # While the disk is slow, don't block the window by waiting for it.

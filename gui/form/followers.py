@@ -83,7 +83,7 @@ def _formats_in(report: DatasetReport) -> Iterator[tuple[str, str]]:
     for problem in report.problems:
         for choice in problem.choices:
             name = choice.values.get("format")
-            if name and "task" not in choice.values:
+            if name and "task" not in choice.values:  # a format for another task can't be chosen alone
                 yield str(name), dataset_format.capitalized(choice.title.removeprefix("Read as "))
 
 
@@ -108,7 +108,10 @@ class TaskDetection(QObject):
         rows["task"].edited.connect(self._on_task_edited)
 
     def follow(self, report: DatasetReport) -> bool:
-        """Set the task that `report` suggests. Return True if the folder must be inspected again for this task."""
+        """Set the task for the annotations in `report`, if they are not those of the current task.
+
+        Returns True if the task has changed, so that the folder must be inspected again.
+        """
         task = self._environment.catalogue.task_of(report.other) if self._is_active and report.other else None
         if task is None:
             return False

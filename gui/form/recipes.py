@@ -158,16 +158,18 @@ class RecipeFollower(QObject):
 
     def _on_edited(self, name: str) -> None:
         """Follow an edit by the user: apply another recipe, or record whether a field differs from the recipe."""
-        row = self._rows[name]
         if self._is_following or self.is_loading:
             return
+        value = self._rows[name].editor.value()
         if name == "recipe":
-            if row.editor.value() != self._recipe and not self.paused:
-                self._choose(row.editor.value())
-            elif self.paused and row.editor.value() != self._applied_recipe:
-                self._apply_once(row.editor.value())
+            if self.paused and value != self._applied_recipe:
+                self._apply_once(value)
+            elif not self.paused and value != self._recipe:
+                self._choose(value)
+        elif not self.paused and value != self._rows[name].standard:
+            self._overridden.add(name)
         elif not self.paused:
-            (self._overridden.add if row.editor.value() != row.standard else self._overridden.discard)(name)
+            self._overridden.discard(name)
 
     def _choose(self, recipe: str) -> None:
         """Store the overrides of the current recipe, switch to another recipe, and restore its overrides."""

@@ -68,15 +68,12 @@ def device_queues() -> dict[str, tuple[QueuedRun, ...]]:
     except queue.CannotQueue:
         return {}
     training = {run_id for run_ids in holders.values() for run_id in run_ids}
-    folders = {
-        run_id: RunFolder(paths.runs_folder() / run_id)
-        for run_id in {one for run_ids in queues.values() for one in run_ids}
-    }
-    runs = {
-        run_id: QueuedRun(title_of(run), _left_s(run) if run_id in training else None)
-        for run_id, run in folders.items()
-    }
-    return {device: tuple(dict.fromkeys(runs[run_id] for run_id in run_ids)) for device, run_ids in queues.items()}
+    runs = {}
+    for run_id in {run_id for run_ids in queues.values() for run_id in run_ids}:
+        folder = RunFolder(paths.runs_folder() / run_id)
+        runs[run_id] = QueuedRun(title_of(folder), _left_s(folder) if run_id in training else None)
+    # A run with several CPU workers holds the CPU several times.
+    return {device: tuple(runs[run_id] for run_id in dict.fromkeys(run_ids)) for device, run_ids in queues.items()}
 
 
 def _left_s(run: RunFolder) -> float | None:

@@ -349,7 +349,7 @@ class RunData:
             device.go_back(plan.from_step)
         self.current_attempt_start = len(self.steps.step)
         if plan.shares:
-            self._add_line(plan, "info", shares_words(plan.shares))
+            self._add_line(plan, "info", _batch_shares_text(plan.shares))
 
     def _validation_words(self, event: Validation) -> str:
         measures = ", ".join(f"{name} {self._format_metric(name, value)}" for name, value in event.measures.items())
@@ -372,7 +372,7 @@ class RunData:
         self.lines.append(Line(self.seconds(event), kind, text))
 
 
-def shares_words(shares: tuple[float, ...]) -> str:
+def _batch_shares_text(shares: tuple[float, ...]) -> str:
     """Describe how batches are divided, as in "Shares of each batch: 62%, 38%, by measured speed"."""
     return f"Shares of each batch: {', '.join(f'{100 * share:.0f}%' for share in shares)}, by measured speed"
 

@@ -169,24 +169,24 @@ def _label(data: RunData, state: State, requested: EndRequest) -> StatusLabel:
 
 
 def _text(label: StatusLabel, data: RunData, step: int | None, epochs: int | None, reason: str) -> str:
-    """Return the status line for a label. Labels without a text of their own get the progress of a running run."""
+    """Return the status line for a label. `reason` is the reason for an interruption, or for waiting."""
     after = f"after {counted(step, 'step')}" if step is not None else "before the first step"
     texts = {
         "Completed": "Completed" + (f" · {counted(epochs, 'epoch')}" if epochs else "") + _best(data),
-        "Paused": tr("Paused {after} · {data}").format(after=after, data=_free(data)),
-        "Stopped": tr("Stopped {after} · {data}").format(after=after, data=_free(data)),
-        "Failed": tr("Failed: {data}").format(data=cause_of(data)),
-        "Unsaved": tr("Unsaved: {data}").format(data=cause_of(data)),
+        "Paused": tr("Paused {after} · {devices}").format(after=after, devices=_devices_text(data)),
+        "Stopped": tr("Stopped {after} · {devices}").format(after=after, devices=_devices_text(data)),
+        "Failed": tr("Failed: {cause}").format(cause=cause_of(data)),
+        "Unsaved": tr("Unsaved: {cause}").format(cause=cause_of(data)),
         "Pausing": tr("Pausing {after} · waiting for the workers to save and end").format(after=after),
         "Stopping": (
             tr("Stopping {after} · waiting for the workers to end").format(after=after)
             if data.failure is None
-            else tr("Stopping: {data}").format(data=cause_of(data))
+            else tr("Stopping: {cause}").format(cause=cause_of(data))
         ),
         "Restarting": _restarting(data),
-        "Interrupted": tr("Interrupted {after}: {why}").format(after=after, why=reason),
-        "Waiting": tr("Waiting · {why}").format(why=reason),
-        "Fetching": tr("Fetching · {data}").format(data=_fetching(data)),
+        "Interrupted": tr("Interrupted {after}: {cause}").format(after=after, cause=reason),
+        "Waiting": tr("Waiting · {reason}").format(reason=reason),
+        "Fetching": tr("Fetching · {progress}").format(progress=_fetching(data)),
         "Starting": f"Starting · {data.phase_detail or 'waiting for the workers'}",
     }
     return texts.get(label) or _running(data, epochs)
@@ -210,7 +210,9 @@ def _fetching(data: RunData) -> str:
 def _restarting(data: RunData) -> str:
     event = data.restarting
     return (
-        tr("Restarting · {event}, after: {cause}").format(event=attempt_words(event), cause=first_sentence(event.cause))
+        tr("Restarting · {attempt}, after: {cause}").format(
+            attempt=attempt_words(event), cause=first_sentence(event.cause)
+        )
         if event is not None
         else ""
     )
@@ -226,9 +228,9 @@ def _running(data: RunData, epochs: int | None) -> str:
     if data.epoch and epochs:
         position = f"epoch {data.epoch} of {epochs}"
         return (
-            tr("Running · {where}, {doing}").format(where=position, doing=doing)
+            tr("Running · {position}, {doing}").format(position=position, doing=doing)
             if doing
-            else tr("Running · {where}").format(where=position)
+            else tr("Running · {position}").format(position=position)
         )
     return f"Running · {data.phase_detail or doing or 'waiting for the first step'}"
 
@@ -248,7 +250,8 @@ def first_sentence(text: str) -> str:
     return text.split(". ", 1)[0].rstrip(".")
 
 
-def _free(data: RunData) -> str:
+def _devices_text(data: RunData) -> str:
+    """Return a clause that says if the devices of an ended run are free."""
     if data.devices_free is not None and not data.devices_free.verified:
         return "the workers have exited"
     return "devices are free"

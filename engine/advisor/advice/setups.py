@@ -177,20 +177,18 @@ def _setup(job: Job, requested: Job, catalogue: Catalogue, **fields: Any) -> Set
         name_parts.append(f"{job.parallel.replicas} replicas")
     if strategy is not None and strategy.schedules:
         name_parts.append(SCHEDULE_TITLES[job.parallel.pipeline_schedule])
-        name_parts += [f"{job.parallel.microbatches} microbatches"] if job.parallel.microbatches else []
-    name_parts += (
-        [f"accumulation {job.training.accumulation}"]
-        if job.training.accumulation > 1 or requested.training.accumulation > 1
-        else []
-    )
-    name_parts += [job.precision.name] if job.precision.name != requested.precision.name else []
-    name_parts += (
-        [f"buckets of {job.parallel.bucket_mib:g} MiB"]
-        if job.parallel.bucket_mib != FIELDS["bucket_mib"].default
-        else []
-    )
-    name_parts += ["activation checkpointing"] if job.parallel.activation_checkpointing else []
-    name_parts += ["offloaded"] if job.parallel.cpu_offload else []
+        if job.parallel.microbatches:
+            name_parts.append(f"{job.parallel.microbatches} microbatches")
+    if job.training.accumulation > 1 or requested.training.accumulation > 1:
+        name_parts.append(f"accumulation {job.training.accumulation}")
+    if job.precision.name != requested.precision.name:
+        name_parts.append(job.precision.name)
+    if job.parallel.bucket_mib != FIELDS["bucket_mib"].default:
+        name_parts.append(f"buckets of {job.parallel.bucket_mib:g} MiB")
+    if job.parallel.activation_checkpointing:
+        name_parts.append("activation checkpointing")
+    if job.parallel.cpu_offload:
+        name_parts.append("offloaded")
     # Other strategies and devices have problems of their own, even if the requested ones have some, too.
     before = {problem.field for problem in errors(problems(requested, catalogue))} - {"strategy", "devices"}
     new = [problem for problem in errors(problems(job, catalogue)) if problem.field not in before]

@@ -161,7 +161,7 @@ class TrialHandle:
         self._poll_at = self._send_at = 0.0
         self._last_sent: Command | None = None  # command that the current execution of the run has received
         self._is_alive = True
-        self._failure = ""
+        self._failure = "" if job is not None else "Its job can't be read."
         self.row = self._log.row(trial, alive=True)
         self.poll()
 
@@ -190,8 +190,6 @@ class TrialHandle:
             if not self._is_alive:
                 self._log.read()  # its last events may have been written between the two reads
         before, self.row = self.row, self._log.row(self.trial, self._is_alive)
-        if self.devices is None:
-            self._failure = "Its job can't be read."
         if self._failure:
             self.row = msgspec.structs.replace(self.row, state="failed", cause=self._failure)
         return self.row != before

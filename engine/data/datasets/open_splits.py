@@ -86,12 +86,12 @@ def open_recognized(found: RecognizedDataset, folder: str) -> Splits:
         raise DatasetError(problems)
     try:
         opener = resolve(FORMATS[found.format.partition(":")[0]].open) or OPENERS[type(found.train)]
-        return _of_bands(opener(found, folder), folder)
+        return _with_bands(opener(found, folder), folder)
     except UnusableFile as error:
         raise DatasetError([explain_failure(error, folder)]) from error
 
 
-def _of_bands(splits: Splits, folder: str) -> Splits:
+def _with_bands(splits: Splits, folder: str) -> Splits:
     """Make multi-band images load as 8-bit channels. Returns the splits unchanged if no image has multiple bands."""
     if not isinstance(splits.train, ImageSet):
         return splits
@@ -100,14 +100,14 @@ def _of_bands(splits: Splits, folder: str) -> Splits:
     if bands is None:
         return splits
 
-    def with_bands(images: ImageSet) -> ImageSet:
+    def set_bands(images: ImageSet) -> ImageSet:
         images.bands = bands
-        images.kind += repr(bands)
+        images.kind += repr(bands)  # keeps caches for other bands apart
         return images
 
     statistics = None if bands.count in (1, 3) else (bands.mean, bands.std)
     channels = channels_with(bands, splits.channels)
-    return splits.with_each(with_bands, channels=channels, statistics=statistics)
+    return splits.with_each(set_bands, channels=channels, statistics=statistics)
 
 
 def open_images(found: RecognizedDataset, make: Callable[[Any], ImageSet]) -> Splits:

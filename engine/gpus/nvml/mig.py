@@ -59,7 +59,7 @@ class MigInstances:
                 uuid, gpu_instance = ask.call("nvmlDeviceGetUUID"), ask.call("nvmlDeviceGetGpuInstanceId")
                 if uuid is not None and gpu_instance is not None:
                     key = (address(handle), text(uuid))
-                    found[key] = self._instances.get(key) or self._new(ask, text(uuid), gpu_instance)
+                    found[key] = self._instances.get(key) or self._create(ask, text(uuid), gpu_instance)
         return found
 
     def _handle(self, number: int) -> Any:
@@ -75,7 +75,7 @@ class MigInstances:
                 return None
             raise
 
-    def _new(self, ask: DeviceCalls, uuid: str, gpu_instance: int) -> _Instance:
+    def _create(self, ask: DeviceCalls, uuid: str, gpu_instance: int) -> _Instance:
         values = identity(ask, uuid, self._parent["nvml_index"], self._parent["pci_bus_id"])
         _, _, profile = values["name"].partition(" MIG ")
         mig = Mig(
@@ -86,7 +86,8 @@ class MigInstances:
         )
         processes = ProcessTable(ask, self._host, mig=True)
         values |= {"mig": mig, "compute_capability": self._parent["compute_capability"]}
-        return _Instance(ask, values, processes, Activity(self._ask, gpu_instance))
+        activity = Activity(self._ask, gpu_instance)  # NVML measures it by the handle of the GPU
+        return _Instance(ask, values, processes, activity)
 
 
 class _Instance:

@@ -92,8 +92,8 @@ class Quantities:
         self._activity = Activity(ask)
         self.traffic = PcieTraffic(ask)
         self._links = NvLinks()
-        self._current = Fields(ask, [ENERGY_MJ, MEMORY_TEMPERATURE])
-        self._memory_temperature = Fields(ask, [MEMORY_TEMPERATURE])
+        self._detail_fields = Fields(ask, [ENERGY_MJ, MEMORY_TEMPERATURE])
+        self._memory_temperature = Fields(ask, [MEMORY_TEMPERATURE])  # read slowly if there are no details
         self._errors = Fields(ask, [*ECC.values(), *RETIRED.values()])
         self._replays = Fields(ask, [REPLAYS])
         self._identity = identity
@@ -144,9 +144,9 @@ class Quantities:
         ask = self._ask
         if request.links_due:
             fields = self._links.replace(self._stopwatch.time(lambda: read_nvlinks(ask.nvml, ask.handle)))
-            self._current = Fields(ask, [ENERGY_MJ, MEMORY_TEMPERATURE, *fields])
+            self._detail_fields = Fields(ask, [ENERGY_MJ, MEMORY_TEMPERATURE, *fields])
         at = time.monotonic()
-        values = self._current.read()
+        values = self._detail_fields.read()
         energy_mj = values.get(ENERGY_MJ)
         state = ask.call("nvmlDeviceGetPerformanceState")
         return {

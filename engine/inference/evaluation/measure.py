@@ -190,7 +190,10 @@ class _Measurer:
 
 
 def _losses(objective: Objective, outputs: Tensor, targets: Tensor) -> Tensor | None:
-    """Return the loss of each sample in a batch, [n], or None if only the model itself can compute losses."""
+    """Return the loss of each sample in a batch, [n], or None if only the model itself can compute losses.
+
+    If memory runs out, the losses are computed in several parts.
+    """
     if objective.loss_in_model:
         return None
     losses, _ = run_in_parts(
@@ -200,7 +203,7 @@ def _losses(objective: Objective, outputs: Tensor, targets: Tensor) -> Tensor | 
                 for output, target in zip(outputs.tensor_split(parts), targets.tensor_split(parts), strict=True)
             ]
         ),
-        1,
-        len(outputs),
+        parts=1,
+        images=len(outputs),
     )
     return losses

@@ -100,38 +100,38 @@ class States:
         self._counters = vstack(matrices, format="csr")[order]
         starts = np.cumsum(counts) - counts
         counts = counts[order]
-        self._owners = np.repeat(np.arange(len(order)), counts)
-        within = np.arange(len(self._owners)) - np.repeat(np.cumsum(counts) - counts, counts)
+        self._row_samples = np.repeat(np.arange(len(order)), counts)  # sample of each row
+        within = np.arange(len(self._row_samples)) - np.repeat(np.cumsum(counts) - counts, counts)
         rows = [each.rows for each in packed if len(each.rows)]
-        self._rows = torch.cat(rows)[torch.from_numpy(starts[order][self._owners] + within)] if rows else None
-        others = [state for each in packed for state in each.others]
-        self._others = [others[index] for index in order.tolist()] if others else []
+        self._rows = torch.cat(rows)[torch.from_numpy(starts[order][self._row_samples] + within)] if rows else None
+        synced = [values for each in packed for values in each.others]
+        self._synced = [synced[index] for index in order.tolist()] if synced else []  # values for `sync` by sample
 
     def fill(self, metric: AnyMetric, weights: Ints) -> AnyMetric:
         """Set the state of a new metric as if it had been updated with the samples, and return it.
 
         `weights` [n] says how often it was updated with each sample.
         """
-        summed = np.asarray(weights @ self._counters, dtype=np.float64)
-        metric.counters = torch.from_numpy(summed).view(metric.counters.shape)
+        counters = np.asarray(weights @ self._counters, dtype=np.float64)
+        metric.counters = torch.from_numpy(counters).view(metric.counters.shape)
         if self._rows is not None:
-            chosen = np.repeat(np.arange(len(self._owners)), weights[self._owners])
-            metric.rows = self._rows[torch.from_numpy(chosen)]
-        if self._others:
-            drawn = np.repeat(np.arange(len(weights)), weights).tolist()
-            metric.sync(self._gather(drawn))
+            row_weights = torch.from_numpy(weights[self._row_samples])
+            metric.rows = self._rows.repeat_interleave(row_weights, 0)
+        if self._synced:
+            samples = np.repeat(np.arange(len(weights)), weights).tolist()
+            metric.sync(self._gather(samples))
         return metric
 
-    def _gather(self, drawn: list[int]) -> Callable[[Any], list[Any]]:
+    def _gather(self, samples: list[int]) -> Callable[[Any], list[Any]]:
         """Return a replacement for the `all_gather` that a metric's `sync` calls.
 
-        It returns the recorded values of the `drawn` samples. Its first call returns the values that were passed in the
-        first call when they were recorded, and so on.
+        It returns the recorded values of `samples`. Its first call returns the values that were passed in the first
+        call when they were recorded, and so on.
         """
-        calls = iter(range(len(self._others[0])))
+        calls = iter(range(len(self._synced[0])))
 
         def gather(_: Any) -> list[Any]:
             call = next(calls)
-            return [self._others[index][call] for index in drawn]
+            return [self._synced[sample][call] for sample in samples]
 
         return gather

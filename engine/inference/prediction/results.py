@@ -131,12 +131,12 @@ class Results:
         formats = self._order.formats or (("geotiff",) if place is not None else ("png",))
         counts = np.zeros(NO_CLASS + 1, np.int64)
         files: dict[str, str] = {}
-        overlay = self._order.overlays and self._can_draw(sample)
+        has_overlay = self._order.overlays and self._can_draw(sample)
         with ExitStack() as stack:
             no_data = self._no_data_reader(sample, place, stack)
             rows = self._planes(parts, counts, no_data)  # fills `counts` while it is iterated
             # Only a GeoTIFF can be written row by row. All other results need the whole plane.
-            if formats != ("geotiff",) or overlay:
+            if formats != ("geotiff",) or has_overlay:
                 plane = np.concatenate(list(rows))
                 rows = iter([plane])
             if "geotiff" in formats:
@@ -145,10 +145,10 @@ class Results:
             if "png" in formats:
                 files["png"] = f"masks/{sample.name}.png"
                 write_png(self._out / files["png"], plane, self._colors)
-            if overlay:
+            if has_overlay:
                 files["overlays"] = self._draw(sample, self._overlay(sample.image(), plane))
         if self._predicts_lines:
-            share = float(counts[1] / max(1, counts.sum()))
+            share = float(counts[1] / max(1, counts.sum()))  # of pixels on lines
             return self._entry(
                 sample,
                 line_text(share),

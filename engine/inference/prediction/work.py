@@ -298,7 +298,7 @@ def predict_cloud(model: TrainedModel, file: str, batch_size: int) -> PointClass
     failed: list[str] = []
     for swept in sweep(model, samples, batch_size=batch_size, on_unreadable=lambda path, reason: failed.append(reason)):
         for sample, output in zip(swept.samples.tolist(), swept.outputs.cpu(), strict=True):
-            scores = model.objective.scores(output, 0)
+            scores = model.objective.scores(output, size=0)  # not an image
             assert isinstance(scores, PointScores)
             best = scores.probabilities.max(0)
             rows, is_predicted = samples.points_of(sample)

@@ -215,7 +215,8 @@ class _Run:
 def _copied(segment: fx.GraphModule, device: torch.device) -> fx.GraphModule:
     """Copy a segment to `device`.
 
-    Parameters and buffers on the meta device get arbitrary values, which take as long to compute with.
+    Parameters and buffers on the meta device get random values, since their values don't affect the measured times.
+    These are positive, as variances must be, and small, so that activations remain finite.
     """
     copied = copy.deepcopy(segment)
     if not any(tensor.is_meta for tensor in tensors_of(copied)):

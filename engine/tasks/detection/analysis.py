@@ -105,11 +105,12 @@ class ObjectMetric(Metric):
 
         It is NaN for a class without objects of that size.
         """
-        rows, counters = self.rows.numpy(), self.counters.numpy()
-        outcomes = np.split(rows[:, COLUMNS:], len(SIZES), axis=1)
+        rows = self.rows.numpy()
+        classes_and_scores, outcomes = rows[:, :2], np.split(rows[:, COLUMNS:], len(SIZES), axis=1)
+        object_counts = self.counters.numpy()[2:]
         return {
-            size: average_precisions(np.concatenate([rows[:, :2], each], 1), counts)
-            for size, each, counts in zip(SIZES, outcomes, counters[2:], strict=True)
+            size: average_precisions(np.concatenate([classes_and_scores, each], 1), counts)
+            for size, each, counts in zip(SIZES, outcomes, object_counts, strict=True)
         }
 
     def _outcomes(self, each: Comparison, low: float, high: float) -> Floats:

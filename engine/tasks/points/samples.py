@@ -179,7 +179,7 @@ class PointBlocks(FileSamples):
                 counts += np.bincount(self._read(cloud).classes, minlength=len(counts))
             except Exception:
                 continue  # the loader reports it
-        return counts[:classes].astype(float).tolist()
+        return counts[:classes].astype(float).tolist()  # without `NO_CLASS`
 
     def normalize(self, statistics: Statistics) -> Self:
         """Normalize the channels of samples by `statistics` from now on, and return this split."""
@@ -214,14 +214,14 @@ class PointBlocks(FileSamples):
         Returns the rows of the points in `read`, and a mask that is False for points that only fill up the sample.
         """
         first, last = read.starts[block : block + 2]
-        samples = math.ceil(_even(self._counts[cloud], self._block_counts[cloud])[block] / self.points)
-        # A number for each point of the split, which determines its random number
-        counters = np.arange(last - first, dtype=np.int64) + (cloud << 40) + (block << 24)
-        order = first + np.argsort(self.streams.draw(Purpose.POINTS, epoch, counters, 1)[0], kind="stable")
-        sizes = _even(len(order), samples)
-        start = sum(sizes[:number])
-        # The points after the sample's own ones, and then its first ones again, serve as fillers.
-        rows = np.resize(np.concatenate([order[start:], order[:start]]), self.points)
+        block_samples = math.ceil(_even(self._counts[cloud], self._block_counts[cloud])[block] / self.points)
+        # Number of each point within the split, in bits: cloud, 16 for the block, 24 for the point.
+        point_numbers = (cloud << 40) + (block << 24) + np.arange(last - first, dtype=np.int64)
+        random = self.streams.draw(Purpose.POINTS, epoch, point_numbers, 1)[0]
+        order = first + np.argsort(random, kind="stable")
+        sizes = _even(len(order), block_samples)
+        # The points of the following samples fill up the sample. After the last point, they start again with the first.
+        rows = np.resize(np.roll(order, -sum(sizes[:number])), self.points)
         return rows, np.arange(self.points) < sizes[number]
 
     def _rotation(self, index: int, epoch: int, *, upright: bool) -> Points:
@@ -230,14 +230,12 @@ class PointBlocks(FileSamples):
         If `upright` is True, it rotates only about the vertical axis, by any angle. Otherwise it rotates about each
         axis by at most `MAX_TILT_RAD`.
         """
-        drawn = self.streams.draw(Purpose.ROTATE, epoch, np.array([index]), 4)
-        first, second, third, mirrored = (drawn[:, 0] - 0.5).tolist()
+        *turns, mirror = (self.streams.draw(Purpose.ROTATE, epoch, np.array([index]), 4)[:, 0] - 0.5).tolist()
         if upright:
-            rotation = _about(2, 2 * math.pi * first)
+            rotation = _about(2, 2 * math.pi * turns[0])
         else:
-            angles = (2 * MAX_TILT_RAD * each for each in (first, second, third))
-            rotation = np.linalg.multi_dot([_about(axis, angle) for axis, angle in enumerate(angles)])
-        return (rotation * np.array([1.0 if mirrored < 0 else -1.0, 1, 1])).astype(np.float32)
+            rotation = np.linalg.multi_dot([_about(axis, 2 * MAX_TILT_RAD * turn) for axis, turn in enumerate(turns)])
+        return (rotation * np.array([1.0 if mirror < 0 else -1.0, 1, 1])).astype(np.float32)
 
     def _read(self, cloud: int) -> _Read:
         with self._lock:

@@ -116,20 +116,20 @@ class PointSegmentation(Task):
         Points with the label `ignore_value` of the job have no class.
         """
         assert isinstance(splits.train, PointBlocks)
-        classes, code = splits.classes, splits.train.code
+        classes, label_code = splits.classes, splits.train.code
         if job.data.ignore_value is not None:
-            meaning = labels_without(classes, code, job.data.ignore_value)
-            if isinstance(meaning, Problem):
-                raise TaskError.of(meaning)
-            assert meaning.code is not None
-            classes, code = meaning.classes, meaning.code
+            remaining = labels_without(classes, label_code, job.data.ignore_value)
+            if isinstance(remaining, Problem):
+                raise TaskError.of(remaining)
+            assert remaining.code is not None
+            classes, label_code = remaining.classes, remaining.code
 
-        def blocks(split: PointBlocks) -> PointBlocks:
-            renumbered = PointBlocks(split.split, code, split.folder, points=job.data.points)
-            renumbered.streams = RandomStreams(job.training.seed)
-            return renumbered
+        def for_job(split: PointBlocks) -> PointBlocks:
+            blocks = PointBlocks(split.split, label_code, split.folder, points=job.data.points)
+            blocks.streams = RandomStreams(job.training.seed)
+            return blocks
 
-        splits = splits.with_each(blocks, classes=classes)
+        splits = splits.with_each(for_job, classes=classes)
         train = splits.train
         assert isinstance(train, PointBlocks)
         train.training, train.is_rotated = True, job.augmentation.name != "none"

@@ -67,13 +67,13 @@ class RoadMetric(Metric):
         if not images:
             return {}
         precision, recall = self.relaxed()
-        directed, right = self.counters[_DIRECTED].tolist()
-        shares = self.per_class()
+        directed, correct = self.counters[_DIRECTED].tolist()
+        per_class = self.per_class()
         return {
-            "iou": shares["IoU"][LINE] or 0.0,
+            "iou": per_class["IoU"][LINE] or 0.0,
             "relaxed_iou": _ratio(precision * recall, precision + recall - precision * recall),
-            "f1": shares["F1"][LINE] or 0.0,
-            "orientation": _ratio(right, directed),
+            "f1": per_class["F1"][LINE] or 0.0,
+            "orientation": _ratio(correct, directed),
             "loss": loss / images,
         }
 
@@ -88,11 +88,11 @@ class RoadMetric(Metric):
 
     def per_class(self) -> dict[str, tuple[float | None, ...]]:
         confusion = self.counters[_CONFUSION].reshape(2, 2)
-        right, both = confusion.diag().tolist(), (confusion.sum(0) + confusion.sum(1)).tolist()
-        pairs = [(one, two) for one, two in zip(right, both, strict=True)]
+        correct, true_and_predicted = confusion.diag(), confusion.sum(0) + confusion.sum(1)
+        pairs = list(zip(correct.tolist(), true_and_predicted.tolist(), strict=True))
         return {
-            "IoU": tuple(_ratio(one, two - one) if two else None for one, two in pairs),
-            "F1": tuple(_ratio(2 * one, two) if two else None for one, two in pairs),
+            "IoU": tuple(_ratio(correct, total - correct) if total else None for correct, total in pairs),
+            "F1": tuple(_ratio(2 * correct, total) if total else None for correct, total in pairs),
         }
 
     def confusion(self) -> tuple[tuple[int, ...], ...]:
@@ -127,8 +127,8 @@ def _directed(found: Tensor, true: Tensor) -> Tensor:
 
     Both arguments are direction classes. A pixel counts even if no line is predicted there.
     """
-    has = true < DIRECTIONS
-    apart = (found - true).abs()
-    apart = torch.minimum(apart, DIRECTIONS - apart)
-    right = has & (apart * STEP <= TOLERANCE)
-    return torch.stack([has.sum(), right.sum()])
+    has_direction = true < DIRECTIONS
+    difference = (found - true).abs()
+    difference = torch.minimum(difference, DIRECTIONS - difference)  # directions are circular
+    is_correct = has_direction & (difference * STEP <= TOLERANCE)
+    return torch.stack([has_direction.sum(), is_correct.sum()])

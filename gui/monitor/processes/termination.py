@@ -30,30 +30,30 @@ class CannotEnd(Exception):  # noqa: N818  (a state of things more than an error
     """Raised when a process can't be ended. The message is written for the user."""
 
 
-def disabled_reason(line: ProcessRow | None, foreign_pids: bool) -> str:
+def disabled_reason(process: ProcessRow | None, foreign_pids: bool) -> str:
     """Return the reason why a process can't be ended from this window, or "" if it can.
 
     `foreign_pids` is True if NVML reports the host's pids inside a container (`Snapshot.foreign_pids`).
     """
-    if line is None:
+    if process is None:
         return _CONTAINER if foreign_pids else tr("Choose a process to end it.")
     problems = (
         (
-            line.host != "",
+            process.host != "",
             tr("Runs on {host_title}; only processes on this machine can be ended here.").format(
-                host_title=line.host_title
+                host_title=process.host_title
             ),
         ),
         (foreign_pids, _CONTAINER),
-        (line.group, tr("Choose one of the processes under it.")),
-        (line.pid == os.getpid(), tr("This is Footplate's own window.")),
+        (process.group, tr("Choose one of the processes under it.")),
+        (process.pid == os.getpid(), tr("This is Footplate's own window.")),
         (
-            line.started is None,
+            process.started is None,
             tr("Its start time is unknown, so ending it might hit a later process with the same pid."),
         ),
         (
-            not line.mine and not privileged(),
-            f"Belongs to {line.user or 'an unknown user'}: only they or an administrator can end it.",
+            not process.mine and not privileged(),
+            f"Belongs to {process.user or 'an unknown user'}: only they or an administrator can end it.",
         ),
     )
     return next((reason for applies, reason in problems if applies), "")
@@ -71,7 +71,7 @@ def end(pid: int, started: float, *, kill: bool = False) -> None:
 
     Raises CannotEnd if the process has ended, its pid has been reused, or the system refuses.
     """
-    if not _is_there(pid, started):
+    if not _is_running(pid, started):
         raise CannotEnd(tr("Process {pid} has already ended.").format(pid=pid))
     try:
         process = psutil.Process(pid)  # psutil checks again that it is the same process
@@ -82,7 +82,7 @@ def end(pid: int, started: float, *, kill: bool = False) -> None:
         raise CannotEnd(tr("You are not permitted to end process {pid}.").format(pid=pid)) from None
 
 
-def _is_there(pid: int, started: float) -> bool:
+def _is_running(pid: int, started: float) -> bool:
     """Return True if the process with this pid and start time is running."""
     try:
         process = psutil.Process(pid)
@@ -108,7 +108,7 @@ class EndingBar(QuestionBar):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(tr("Ending a process"), parent)
         self.patience_s = 5.0
-        self._line: ProcessRow | None = None
+        self._process: ProcessRow | None = None
         self._done: _Done = "nothing"  # the last action on the process
         self._since = QElapsedTimer()
         self._poll_timer = QTimer(self, interval=_POLL_MS)
@@ -116,74 +116,74 @@ class EndingBar(QuestionBar):
         self.yes.clicked.connect(self._act)
         self.no.clicked.connect(self.dismiss)
 
-    def ask(self, line: ProcessRow) -> None:
+    def ask(self, process: ProcessRow) -> None:
         """Ask for confirmation to end a process, or to stop its run."""
         self._poll_timer.stop()
-        self._line, self._done = line, "nothing"
-        if line.run is not None:
-            self.say(_stop_question(line), "warning", tr("Stop the run"), tr("Cancel"))
+        self._process, self._done = process, "nothing"
+        if process.run is not None:
+            self.say(_stop_question(process), "warning", tr("Stop the run"), tr("Cancel"))
         else:
-            self.say(_end_question(line), "warning", tr("End process"), tr("Cancel"))
+            self.say(_end_question(process), "warning", tr("End process"), tr("Cancel"))
         self.no.setFocus()
 
     def dismiss(self) -> None:
         """Hide the bar and stop watching the process."""
         self._poll_timer.stop()
-        self._line = None
+        self._process = None
         self.hide()
         self.closed.emit()
 
     def _act(self) -> None:
         """Stop the run, ask the process to end or, if it was already asked, kill it."""
-        line = self._line
-        if line is None:
+        process = self._process
+        if process is None:
             return
-        if line.run is not None:
-            run_id = line.run.run_id
+        if process.run is not None:
+            run_id = process.run.run_id
             self.dismiss()
             self.stop_run.emit(run_id)
             return
-        assert line.pid is not None  # `disabled_reason` has excluded both
-        assert line.started is not None
+        assert process.pid is not None  # `disabled_reason` has excluded both
+        assert process.started is not None
         kill = self._done == "asked"
         try:
-            end(line.pid, line.started, kill=kill)
+            end(process.pid, process.started, kill=kill)
         except CannotEnd as problem:
             self._finish(str(problem), "info")
             return
         self._done = "killed" if kill else "asked"
         self._since.start()
         self._poll_timer.start()
-        self.show_note(f"{_name(line)} was {'killed' if kill else 'asked to end'}…")
+        self.show_note(f"{_name(process)} was {'killed' if kill else 'asked to end'}…")
         self.no.setFocus()
 
     def _poll(self) -> None:
         """Report that the process has ended, or that it is still running after `patience_s`."""
-        line = self._line
-        if line is None or line.pid is None or line.started is None:
+        process = self._process
+        if process is None or process.pid is None or process.started is None:
             return
-        if not _is_there(line.pid, line.started):
-            self._finish(f"{_name(line)} has ended.", "ok")
+        if not _is_running(process.pid, process.started):
+            self._finish(f"{_name(process)} has ended.", "ok")
         elif self._since.hasExpired(round(1000 * self.patience_s)) and not self.yes.isVisible():
-            self._still_there(line)
+            self._report_running(process)
 
-    def _still_there(self, line: ProcessRow) -> None:
+    def _report_running(self, process: ProcessRow) -> None:
         """Report that the process hasn't ended in time. Offer to kill it if it hasn't been killed."""
         waited = f"{significant(self.patience_s)} s"
         if self._done == "killed":
             self._finish(
                 tr(
-                    "{line} is still running {waited} after it was killed. It is waiting for the driver or a disk "
+                    "{process} is still running {waited} after it was killed. It is waiting for the driver or a disk "
                     "and ends when that responds, or when the machine is rebooted."
-                ).format(line=_name(line), waited=waited),
+                ).format(process=_name(process), waited=waited),
                 "warning",
             )
         else:
             self.say(
                 tr(
-                    "{line} is still running after {waited}. It may be saving its work or ignoring the request. "
+                    "{process} is still running after {waited}. It may be saving its work or ignoring the request. "
                     "Killing it loses all unsaved work."
-                ).format(line=_name(line), waited=waited),
+                ).format(process=_name(process), waited=waited),
                 "warning",
                 tr("Kill it"),
                 tr("Leave it"),
@@ -195,26 +195,26 @@ class EndingBar(QuestionBar):
         self.show_note(text, severity)
 
 
-def _name(line: ProcessRow) -> str:
-    return f"{line.title} (pid {line.pid})"
+def _name(process: ProcessRow) -> str:
+    return f"{process.title} (pid {process.pid})"
 
 
-def _stop_question(line: ProcessRow) -> str:
-    assert line.run is not None
-    return tr("Stop the run {name}? It stops after the current step and saves its state.").format(name=line.run.name)
+def _stop_question(process: ProcessRow) -> str:
+    assert process.run is not None
+    return tr("Stop the run {name}? It stops after the current step and saves its state.").format(name=process.run.name)
 
 
-def _end_question(line: ProcessRow) -> str:
+def _end_question(process: ProcessRow) -> str:
     """Return the question that names the process, its user, memory, GPUs and duration, as far as they are known."""
-    whose = "" if line.mine or line.user is None else f" of {line.user}"
-    memory = f"{size(line.memory_used_bytes)} of " if line.memory_used_bytes is not None else ""
-    since = f" and has run for {duration(line.running_s)}" if line.running_s is not None else ""
+    whose = "" if process.mine or process.user is None else f" of {process.user}"
+    memory = f"{size(process.memory_used_bytes)} of " if process.memory_used_bytes is not None else ""
+    since = f" and has run for {duration(process.running_s)}" if process.running_s is not None else ""
     effect = (
         tr("It ends immediately and loses unsaved work.")
         if sys.platform == "win32"
         else tr("It receives SIGTERM and may save its work first.")
     )
-    question = tr("End {line}{whose}? It holds {held}{gpus}{since}. {how}").format(
-        line=_name(line), whose=whose, held=memory, gpus=gpu_names(line.gpus), since=since, how=effect
+    question = tr("End {process}{whose}? It holds {memory}{gpus}{since}. {effect}").format(
+        process=_name(process), whose=whose, memory=memory, gpus=gpu_names(process.gpus), since=since, effect=effect
     )
-    return f"{question}\n{line.command}" if line.command else question
+    return f"{question}\n{process.command}" if process.command else question

@@ -212,7 +212,7 @@ class TopologyView(QWidget):
         if not gpus:
             return left_out or snapshot.nvml.message or tr("This machine has no NVIDIA GPU.")
         if len(gpus) == 1:
-            return f"{_alone(gpus[0], snapshot)}\n\n{left_out}".strip()
+            return f"{_single_gpu_text(gpus[0], snapshot)}\n\n{left_out}".strip()
         if snapshot.topology is None or not snapshot.topology.pairs:
             return tr(
                 "The driver does not report how the {gpus_count} GPUs are connected.\n\nIt does so only on Linux, and "
@@ -334,7 +334,7 @@ def _describe_gpu(gpu: Gpu) -> str:
     )
 
 
-def _alone(gpu: Gpu, snapshot: Snapshot) -> str:
+def _single_gpu_text(gpu: Gpu, snapshot: Snapshot) -> str:
     """Describe a machine with a single GPU."""
     affinities = snapshot.topology.affinities if snapshot.topology is not None else ()
     affinity = next((affinity for affinity in affinities if affinity.index == gpu.nvml_index), None)

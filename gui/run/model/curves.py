@@ -72,8 +72,9 @@ class CurvesPage(QWidget):
         if curve is None:
             return
         is_pooled = not curve.false_positive_rate  # pooled objects or pixels have no ROC curve
-        has_classes = self._opened is not None and self._opened.samples.true is not None
-        parts = [counted(curve.positives, "sample" if not is_pooled else "object" if has_classes else "pixel")]
+        lists_objects = self._opened is not None and self._opened.samples.true is not None
+        pooled_unit = "object" if lists_objects else "pixel"
+        parts = [counted(curve.positives, pooled_unit if is_pooled else "sample")]
         if curve.average_precision is not None:
             parts.append(f"average precision {format_with_interval(curve.average_precision)}")
         if curve.auc is not None:

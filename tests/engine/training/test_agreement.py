@@ -63,7 +63,7 @@ def test_dropped_request_is_sent_again() -> None:
     collectives = _OtherRank()
     agreement = Agreement(collectives, 2)
     agreement.exchange(STOP)
-    agreement.drop()
+    agreement.discard_pending()
     assert collectives.log == ["start 1", "read 1"]
     assert [agreement.exchange(STOP), agreement.exchange(STOP)] == [NONE, STOP]
     assert collectives.sent[1] == STOP

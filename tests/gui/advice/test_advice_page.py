@@ -14,7 +14,7 @@ from engine.system import paths
 from gui.advice.advice_format import how
 from gui.advice.page import AdvicePage
 from gui.advice.table import COLUMNS, ENERGY, SPEED
-from gui.finders.page import EMPTY, FAULT, FOUND
+from gui.finders.page import EMPTY, FAILURE, FOUND
 from tests.support.widgets import OpenWindow, ShowWidget
 
 TWO = ("cpu", "cpu")
@@ -106,7 +106,7 @@ def test_advice_page_shows_progress(page: AdvicePage) -> None:
             fraction=0.4, what="Trying FSDP", seconds_left=36.0, considered=9, left=3, table=(TABLE[0], trying)
         )
     )
-    assert (page.what.text(), page.progress.value()) == ("Trying FSDP…", 40)
+    assert (page.activity.text(), page.progress.value()) == ("Trying FSDP…", 40)
     assert page.left.text().startswith("36 s left")
     assert page.partial.isVisible()
     assert not page.options.ask.isVisible()
@@ -160,7 +160,7 @@ def test_advice_page_measures_saved_answer_again(page: AdvicePage) -> None:
     page.child.done.emit(an_answer(is_cached=True))
     assert page.view.saved.text()
     page.job_requested.connect(lambda: page.show_job(JOB, []))
-    page.try_again.click()
+    page.repeat.click()
     assert page.child.running
     assert page._order.remeasure
 
@@ -229,7 +229,7 @@ def test_advice_page_fills_form_and_marks_problems(open_window: OpenWindow, qtbo
     assert window.pages.currentWidget() is page
     page.child.cancel()
     page.child.refused.emit((Problem("image_size", "Too small.", "Enlarge it."),))
-    assert page._stack.currentIndex() == FAULT
+    assert page._stack.currentIndex() == FAILURE
     assert window.form.rows["image_size"].problem_label.text() == "Too small. Enlarge it."
     page.child.done.emit(an_answer())
     page.use.click()
@@ -255,7 +255,7 @@ def test_advisor_advises_on_job_of_form(open_window: OpenWindow, qtbot: QtBot) -
     window.form.find_buttons["strategy"].click()
     qtbot.waitUntil(lambda: not page.child.running or bool(page.partial.model_.candidates))
     qtbot.waitUntil(lambda: not page.child.running)
-    assert page.fault.text() == ""
+    assert page.failure.text() == ""
     assert page.found is not None
     first = page.chosen()
     assert first.images_per_second is not None

@@ -60,7 +60,7 @@ def test_settings_button_leads_to_the_settings(view: AlertsView, qtbot: QtBot) -
 def test_trial_runs_command_with_sample_values(notifications: RunNotifications, qtbot: QtBot) -> None:
     settings = NoticeSettings(desktop=False, command='echo "$FOOTPLATE_NOTICE of $FOOTPLATE_NAME, $FOOTPLATE_BEST"')
     save_notices(settings)
-    with qtbot.waitSignal(notifications.trial.done):
+    with qtbot.waitSignal(notifications.delivery.done):
         notifications.test.click()
         assert not notifications.test.isEnabled()
     assert "ended of night shift, top1=0.941" in notifications.result()
@@ -72,13 +72,13 @@ def test_trial_reports_failed_command_and_missing_desktop(
 ) -> None:
     monkeypatch.delenv("DBUS_SESSION_BUS_ADDRESS", raising=False)
     save_notices(NoticeSettings(command="no-such-program-anywhere"))
-    with qtbot.waitSignal(notifications.trial.done):
+    with qtbot.waitSignal(notifications.delivery.done):
         notifications.test.click()
     assert "desktop" in notifications.result()
     assert "127" in notifications.result()
     save_notices(NoticeSettings(desktop=False))
     notifications.test.click()
-    assert not notifications.trial.running
+    assert not notifications.delivery.running
 
 
 def test_closing_the_window_ends_a_trial(watching: Watching, qtbot: QtBot, tmp_path: Path) -> None:
@@ -90,4 +90,4 @@ def test_closing_the_window_ends_a_trial(watching: Watching, qtbot: QtBot, tmp_p
     view.runs.test.click()
     qtbot.waitUntil((tmp_path / "begun").exists)
     watching.page.close_work()
-    assert not view.runs.trial.running  # each test ends with a check for processes that are left
+    assert not view.runs.delivery.running  # each test ends with a check for processes that are left

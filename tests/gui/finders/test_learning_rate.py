@@ -55,7 +55,7 @@ def test_rate_page_shows_progress_and_cancels(page: RatePage, qtbot: QtBot) -> N
     assert page.child.running
     page.child.progress.emit(Progress(0.4, "Training with a rising learning rate", 75.0))
     assert page.progress.value() == 40
-    assert "1:15 min" in page.what.text()
+    assert "1:15 min" in page.activity.text()
     with qtbot.waitSignal(page.closed):
         page.cancel.click()
     assert not page.child.running
@@ -64,7 +64,7 @@ def test_rate_page_shows_progress_and_cancels(page: RatePage, qtbot: QtBot) -> N
 
 def test_rate_page_shows_problems_of_job(page: RatePage) -> None:
     page.show_job(JOB, [Problem("dataset", "There is no folder.", "Choose another.")])
-    assert page.fault.text() == "There is no folder. Choose another."
+    assert page.failure.text() == "There is no folder. Choose another."
     assert not page.child.running
 
 
@@ -72,9 +72,9 @@ def test_rate_page_retries_after_refusal(page: RatePage) -> None:
     page.show_job(JOB, [])
     page.child.cancel()
     page.child.refused.emit((Problem("batch_size", "Out of memory.", "Set a smaller batch."),))
-    assert page.fault.text() == "Out of memory. Set a smaller batch."
+    assert page.failure.text() == "Out of memory. Set a smaller batch."
     page.job_requested.connect(lambda: page.show_job(JOB, []))
-    page.again.click()
+    page.retry.click()
     assert page.child.running
 
 

@@ -26,6 +26,7 @@ EXTENSIONS = frozenset({".ply", ".las", ".laz", ".pcd", ".xyz", ".asc"})
 """File extensions that are used only for point clouds."""
 TABLES = frozenset({".xyz", ".asc", ".txt", ".csv"})
 SCANS = frozenset({".bin"})
+"""File extensions of scans by Velodyne sensors."""
 UNSURE = frozenset({".txt", ".csv", ".bin"})
 """File extensions that are used for point clouds and for other files."""
 
@@ -83,7 +84,7 @@ def is_cloud(path: str) -> bool:
     if ending not in UNSURE:
         return ending in EXTENSIONS
     if os.path.basename(os.path.dirname(path)) == rooms.ANNOTATIONS:
-        return False
+        return False  # the labels of a room, which are read with the room's file
     try:
         read_fields(path)
     except (Unfit, ValueError, OSError):
