@@ -224,13 +224,14 @@ def test_details_offer_only_fork_while_starting(page: RunsPage, refresh: Refresh
 
 def test_device_queues_are_holders_and_queued_runs() -> None:
     runs = [a_run(8, None, name="first"), a_run(8, None), a_run(8, None, name="shared", start="at_once")]
+    runs += [a_run(8, None, name="same title") for _ in range(2)]
     slots = [QueueSlot(run, run.job() or job()) for run in runs]
     try:
         for slot in slots:
             slot.poll()
-        assert [slot.has_devices for slot in slots] == [True, False, True]
+        assert [slot.has_devices for slot in slots] == [True, False, True, False, False]
         titles = [run.title for run in device_queues()["cpu"]]
-        assert titles == ["first", "shared", f"flowers · {runs[1].run_id[-4:]}"]
+        assert titles == ["first", "shared", f"flowers · {runs[1].run_id[-4:]}", "same title", "same title"]
     finally:
         for slot in slots:
             slot.close()
