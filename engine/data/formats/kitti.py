@@ -88,10 +88,13 @@ def _listed(tree: Tree, splits: dict[str, list[Pair]], problems: list[Problem]) 
     lists: dict[str, frozenset[str]] = {}
     for folder in ("", *tree.named(("training",))):
         for name in tree.named(("imagesets",), folder):
-            for split, file in (("train", "train"), ("train", "trainval"), ("val", "val"), ("test", "test")):
-                names = _read_names(tree.path(folder, name, f"{file}.txt"))
+            for split in ("train", "trainval", "val", "test"):
+                names = _read_names(tree.path(folder, name, f"{split}.txt"))
                 if names is not None:
                     lists.setdefault(split, names)
+    training_and_validation = lists.pop("trainval", None)
+    if training_and_validation is not None:
+        lists.setdefault("train", training_and_validation - lists.get("val", frozenset()))
     if "train" not in lists:
         return splits
     found = pairs_by_lists(splits, lists)

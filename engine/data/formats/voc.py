@@ -187,14 +187,16 @@ def _listed(tree: Tree, base: str, known: dict[str, list[_File]]) -> dict[str, l
     """Return the lines of the list of each split, each with the annotation files that it refers to.
 
     `known` holds the annotation files, keyed by image. The lists are those of the first folder in `base` that has any.
-    Outside of ImageSets, half of the lines must refer to files, since a train.txt may have another purpose.
+    Outside of ImageSets, half of the lines must refer to files, since a train.txt may have another purpose. If train.txt
+    is missing, trainval.txt without the lines of val.txt is used for training.
     """
     for folder in _LIST_FOLDERS:
         where = os.path.join(base, folder)
         if not tree.exists(where):
             continue
         names = {name.lower(): name for name in tree.files(where, ".txt")}
-        if "train.txt" not in names and "trainval.txt" in names:
+        combines_splits = "train.txt" not in names and "trainval.txt" in names
+        if combines_splits:
             names["train.txt"] = names["trainval.txt"]
         found: dict[str, list[tuple[str, list[_File]]]] = {}
         for split in ("train", "val", "test"):
@@ -206,6 +208,9 @@ def _listed(tree: Tree, base: str, known: dict[str, list[_File]]) -> dict[str, l
             ]
             if folder or 2 * sum(bool(files) for _, files in lines) > len(lines):
                 found[split] = lines
+        if combines_splits and {"train", "val"} <= found.keys():
+            validation = {line for line, _ in found["val"]}
+            found["train"] = [(line, files) for line, files in found["train"] if line not in validation]
         if any(files for lines in found.values() for _, files in lines):
             return found
     return {}

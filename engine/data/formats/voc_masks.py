@@ -152,13 +152,15 @@ def _by_lists(tree: Tree, base: str, pairs: Pairs) -> tuple[Mapping[str, Pairs],
 def _read_lists(tree: Tree, folder: str) -> dict[str, list[str]]:
     """Return the names in the list of each split, for the lists in `folder`.
 
-    If train.txt is missing, trainval.txt is used for training.
+    If train.txt is missing, trainval.txt without the names in val.txt is used for training.
     """
     names = tree.files(folder, ".txt") if tree.exists(folder) else []
     files = {split: name for name in names if (split := split_named(os.path.splitext(name)[0]))}
-    if "train" not in files and "trainval.txt" in names:
-        files = {"train": "trainval.txt", **{split: name for split, name in files.items() if split == "test"}}
-    return {split: _read_list(tree.path(folder, name)) for split, name in files.items()}
+    lists = {split: _read_list(tree.path(folder, name)) for split, name in files.items()}
+    if "train" not in lists and "trainval.txt" in names:
+        validation = set(lists.get("val", ()))
+        lists["train"] = [name for name in _read_list(tree.path(folder, "trainval.txt")) if name not in validation]
+    return lists
 
 
 def _read_list(path: str) -> list[str]:

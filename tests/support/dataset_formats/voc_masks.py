@@ -10,7 +10,7 @@ from PIL import Image
 from tests.support.dataset_formats.pixels import object_numbers, save_mask
 from tests.support.dataset_formats.truth import Truth
 
-VARIANTS = ("plain", "splits", "nested", "trainval", "cvat", "labelme")
+VARIANTS = ("plain", "splits", "nested", "trainval", "trainval_and_val", "cvat", "labelme")
 WITHOUT_SPLITS = ("plain", "labelme", "trainval")
 _COLORS = ((0, 0, 0), (200, 10, 10), (10, 200, 10), (10, 10, 200))
 
@@ -42,10 +42,12 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
         lists.rmdir()
         return
     for split in ("train", "val"):
-        name = "trainval" if variant == "trainval" and split == "train" else split
-        if variant != "trainval" or split == "train":
-            chosen = truth.images if variant == "trainval" else truth.of(split)
-            (lists / f"{name}.txt").write_text("\n".join(image.name for image in chosen) + "\n")
+        is_combined = split == "train" and variant.startswith("trainval")
+        if variant != "trainval" or is_combined:
+            chosen = truth.images if is_combined else truth.of(split)
+            (lists / f"{'trainval' if is_combined else split}.txt").write_text(
+                "\n".join(image.name for image in chosen) + "\n"
+            )
 
 
 def _save_palette(path: Path, values: np.ndarray) -> None:

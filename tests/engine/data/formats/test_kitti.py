@@ -34,7 +34,8 @@ def test_kitti_ignores_regions_for_every_class(tmp_path: Path) -> None:
 
 def test_kitti_uses_trainval_if_there_is_no_train(tmp_path: Path) -> None:
     root = boxed.kitti(tmp_path, SPLITS)
-    (root / "ImageSets/train.txt").rename(root / "ImageSets/trainval.txt")
+    (root / "ImageSets/train.txt").unlink()
+    text(root / "ImageSets/trainval.txt", "a\nb\nc\nd\n")
     content = content_of(FORMAT, root)
     assert {split: sorted(images) for split, images in boxes_in(content).items()} == {
         "train": ["a", "b"],

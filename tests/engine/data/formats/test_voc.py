@@ -192,6 +192,14 @@ def test_voc_reads_a_development_kit_of_test_images(tmp_path: Path) -> None:
     assert boxes_in(content_of(tmp_path)) == {"train": {"train": [CAT]}, "test": {"test": [CAT]}}
 
 
+def test_voc_trains_on_trainval_without_the_validation_images(tmp_path: Path) -> None:
+    put(tmp_path, dict.fromkeys("abc", OBJECT.format("")))
+    text(tmp_path / "ImageSets/Main/trainval.txt", "a\nb\nc\n")
+    text(tmp_path / "ImageSets/Main/val.txt", "b\n")
+    content = content_of(tmp_path)
+    assert {split: sorted(rows) for split, rows in boxes_in(content).items()} == {"train": ["a", "c"], "val": ["b"]}
+
+
 def test_voc_reports_listed_names_without_a_file(tmp_path: Path) -> None:
     put(tmp_path, {"a": OBJECT.format("")})
     text(tmp_path / "ImageSets/Main/train.txt", "a\nz\n")
