@@ -30,6 +30,8 @@ MIN_FREE_BYTES = 2 << 30
 _TIMEOUT_S = 120.0
 _EXIT_TIMEOUT_S = 10.0
 _MAX_ANSWER_BYTES = 1 << 16
+# Created before threads use them: msgspec crashes if two threads prepare the same type at once.
+_FACTS, _MET = msgspec.json.Decoder(NodeFacts), msgspec.json.Decoder(MeetResult)
 
 
 class CheckedHost(NamedTuple):
@@ -76,7 +78,7 @@ def _check_host(host: Host, dataset: str) -> CheckedHost:
     arguments += ["--address", host.address] if host.address else []
     try:
         done = _run(command_on(host, *arguments))
-        facts = msgspec.json.decode(done.stdout, type=NodeFacts)
+        facts = _FACTS.decode(done.stdout)
     except (OSError, subprocess.TimeoutExpired) as error:
         return CheckedHost(host, None, 0.0, [_not_checked(host, error)])
     except NOT_DECODED:
@@ -126,7 +128,7 @@ class _Peer:
         with killed_after(self._process, _TIMEOUT_S):
             line = self._process.stdout.readline(_MAX_ANSWER_BYTES)
         try:
-            return msgspec.json.decode(line, type=MeetResult)
+            return _MET.decode(line)
         except NOT_DECODED:
             problem = f"it has ended, or has not answered within {_TIMEOUT_S:.0f} s"
             return MeetResult(has_connected=True, problem=problem)

@@ -37,6 +37,8 @@ from engine.system.slurm import SlurmFailed, run_slurm, srun_command
 
 _REFUSED = 2
 _TIMEOUT_S = 60.0
+# Created before threads use it: msgspec crashes if two threads prepare the same type at once.
+_SNAPSHOT = msgspec.json.Decoder(Snapshot)
 
 
 class _CannotStart(Exception):  # noqa: N818 - describes the event
@@ -120,7 +122,7 @@ def _gpus(first: str, name: str) -> tuple[str, ...]:
     else:
         done = run_child(srun_command(name, ["gpus", "--json"]), timeout_s=_TIMEOUT_S)
         try:
-            state = msgspec.json.decode(done.stdout, type=Snapshot)
+            state = _SNAPSHOT.decode(done.stdout)
         except NOT_DECODED:
             raise _CannotStart(f"{name} can't be checked: {done.stderr.decode(errors='replace').strip()}") from None
     by_index = {gpu.cuda_index: gpu.uuid for gpu in state.gpus if gpu.cuda_index is not None and not gpu.lost}

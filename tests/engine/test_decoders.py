@@ -1,4 +1,4 @@
-"""Preparation of the types that threads of the window decode."""
+"""Preparation of the types that threads decode."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import sys
 
 CODE = """
 import gc
+from engine.contract.devices import Snapshot
 from engine.contract.inference.conversion import Converted
+from engine.contract.nodes import MeetResult, NodeFacts
+from engine.machines import host_checks, slurm
 from engine.runs.evaluations import Curves, Evaluation, Resamples, Samples
 from engine.runs.folder import SupervisorFile
 from engine.runs.notes import RunNotes
@@ -16,8 +19,8 @@ from engine.runs.searches import DriverFile, Search, SearchState, Trial
 from engine.runs.slurm_job import SlurmJob
 
 kinds = [
-    Converted, Curves, DriverFile, Evaluation, Resamples, RunNotes, Samples, Search, SearchState, SlurmJob,
-    SupervisorFile, Ticket, Trial,
+    Converted, Curves, DriverFile, Evaluation, MeetResult, NodeFacts, Resamples, RunNotes, Samples, Search, SearchState,
+    SlurmJob, Snapshot, SupervisorFile, Ticket, Trial,
 ]
 for kind in kinds:
     if "StructInfo" not in [type(referent).__name__ for referent in gc.get_referents(kind)]:
