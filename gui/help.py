@@ -288,7 +288,7 @@ class Browser(QTextBrowser):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Limit the line length, and center the lines in a wide window."""
-        width = self.width() - self.verticalScrollBar().sizeHint().width()
+        width = self.contentsRect().width() - self.verticalScrollBar().sizeHint().width()
         margin = max(16, (width - self._widest) // 2)
         self.setViewportMargins(margin, 0, margin, 0)
         super().resizeEvent(event)
