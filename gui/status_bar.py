@@ -13,7 +13,7 @@ from engine.system.format import duration
 from gui import format as words
 from gui.actions import Actions, bind, with_key
 from gui.pages import RUNS, TRAIN
-from gui.titles import run_title
+from gui.titles import resume_words, run_title
 from gui.translation import tr
 from gui.widgets.buttons import styled
 from gui.widgets.layouts import hbox
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from gui.sources.run_status import RunStatus
 
 _PAUSE = tr("Saves the run and frees its devices after the current step")
-_RESUME = tr("Resumes the run from its last checkpoint")
 _STOP = tr("Ends the run after the current step and saves its state")
 _LEAVE = tr("Removes the run from the queue")
 _NAME_WIDTH = 220
@@ -112,7 +111,8 @@ class StatusBar(QWidget):
         self.speed.setText(words.speed(rate) if is_working and rate is not None else "")
         self.left.setText(f"{duration(left_s)} left" if is_working and left_s is not None else "")
         if run.resumable:
-            self._actions.pause.set_appearance(tr("Resume"), _RESUME, "resume", "accent")
+            text, tip = resume_words(has_checkpoint=run.has_checkpoint)
+            self._actions.pause.set_appearance(text.replace("&", ""), tip, "resume", "accent")
         else:
             self._actions.pause.set_appearance(tr("Pause"), _PAUSE, "pause")
         self._actions.pause.allow("" if run.resumable else run.why_no_pause)

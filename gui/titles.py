@@ -209,6 +209,13 @@ def title_of(run: RunFolder) -> str:
         return run.run_id
 
 
+def resume_words(*, has_checkpoint: bool) -> tuple[str, str]:
+    """Return the title and the tip of the command that resumes an ended run. Without a checkpoint, it starts over."""
+    if has_checkpoint:
+        return tr("&Resume"), tr("Resumes from its last checkpoint on the same devices")
+    return tr("T&rain again"), tr("Trains it from the beginning on the same devices, since it has no checkpoint")
+
+
 def doing(run: RunSummary) -> str:
     """Describe the last activity of an unfinished run, as in "training, epoch 3 of 5, step 345"."""
     parts = [_DOING.get(run.phase, "starting")]

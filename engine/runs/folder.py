@@ -100,7 +100,8 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     `started` is in seconds since the epoch. `phase`, `epoch` and `step` are the progress of an unfinished run, if the
     end of its log contains it. `set_aside` is True if the user has dismissed the notice that the run was interrupted.
-    `slurm` describes the state of its SLURM job, or is "" if there is none.
+    `slurm` describes the state of its SLURM job, or is "" if there is none. `has_checkpoint` is True if the run can
+    continue from a checkpoint.
     """
 
     run_id: str
@@ -125,6 +126,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     favorite: bool = False
     set_aside: bool = False
     slurm: str = ""
+    has_checkpoint: bool = False
 
 
 def process_start(pid: int) -> float:
@@ -318,7 +320,17 @@ class RunFolder:
             favorite=notes.favorite,
             set_aside=notes.set_aside,
             slurm=shortened(slurm.words) if slurm is not None else "",
+            has_checkpoint=bool(job.checkpoints.resume_from) or self.last_checkpoint() is not None,
         )
+
+    def last_checkpoint(self) -> Path | None:
+        """Return the path of last.pt or, without it, of the newest older checkpoint, or None if there is none."""
+        last = self.checkpoints / "last.pt"
+        if last.exists():  # even if it is not a file: reading it reports an error
+            return last
+        # On file systems without hard links, last.pt is missing for a moment while it is replaced.
+        older = older_checkpoints(self.checkpoints)
+        return older[max(older)] if older else None
 
     def worked_s(self, now: float | None = None) -> float:
         """Return the total duration of all executions in seconds, excluding their time in the queue.

@@ -15,7 +15,7 @@ from engine.contract.events import RunFinished
 from engine.contract.job import FIELDS, Job, fields_with, job_from_values, load_job, save_job
 from engine.contract.job_fields import Field
 from engine.contract.problems import Problem
-from engine.runs.folder import ENDED, RunFolder, State, older_checkpoints
+from engine.runs.folder import ENDED, RunFolder, State
 from engine.runs.index import machine_of
 from engine.runs.notes import change_notes, read_notes
 from engine.runs.slurm_job import SCRIPT, read_slurm
@@ -108,12 +108,8 @@ def checkpoint_of(run: RunFolder) -> Path | None:
 
     This is last.pt, or else the newest older checkpoint, or else the job's `resume_from`.
     """
-    last = run.checkpoints / "last.pt"
-    if last.exists():  # even if it is not a file: reading it reports an error
+    if (last := run.last_checkpoint()) is not None:
         return last
-    # On file systems without hard links, last.pt is missing for a moment while it is replaced.
-    if older := older_checkpoints(run.checkpoints):
-        return older[max(older)]
     job = run.job()
     return Path(job.checkpoints.resume_from).expanduser() if job is not None and job.checkpoints.resume_from else None
 

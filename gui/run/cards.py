@@ -243,8 +243,10 @@ def _advice(data: RunData) -> _Advice | None:
         values = {
             name: ",".join(value) if isinstance(value, tuple) else value for name, value in failure.changes.items()
         }
-        choice = Choice(tr("Resume on the other devices"), values)
-        return _Advice(tr("The run can resume without the lost GPU"), (choice,), continues_run=True)
+        title, sentence = tr("Resume on the other devices"), tr("The run can resume without the lost GPU")
+        if not data.has_checkpoint:
+            title, sentence = tr("Train on the other devices"), tr("The run can be trained without the lost GPU")
+        return _Advice(sentence, (Choice(title, values),), continues_run=data.has_checkpoint)
     if verdict is not None:
         continues_run = verdict.code == "falling"  # the validation curve was still improving
         choice = Choice(tr("Train further") if continues_run else tr("Use these settings"), verdict.changes)

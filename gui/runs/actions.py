@@ -13,11 +13,12 @@ from engine.runs.holding import Holding, holding
 from gui.actions import HERE, WITHIN, Action, with_key
 from gui.format import counted, size
 from gui.sources.trash import trash_run
-from gui.titles import run_title
+from gui.titles import resume_words, run_title
 from gui.translation import tr
 from gui.widgets.trash_bar import TrashBar
 
 _CHANGE = tr("Resume with c&hanges…")
+_CHANGE_NEW = tr("Train again with c&hanges…")
 _FURTHER = tr("&Train further…")
 _CHANGE_TIP = tr("Opens the run's job in the form first")
 _PAUSE = tr("Saves and ends after the current step and frees the devices; Resume continues from there")
@@ -42,10 +43,8 @@ class RunActions(QObject):
         super().__init__(widget)
         self._widget = widget
         self.show = self._make("show_run", tr("&Show run"), tr("Opens the run on the Train page (Enter)"))
-        self.resume = self._make(
-            "resume_run", "&Resume", tr("Resumes from its last checkpoint on the same devices"), "Ctrl+R"
-        )
-        self.change = self._make("change_run", _CHANGE, tr("Opens the run's job in the form first"), "Ctrl+Shift+R")
+        self.resume = self._make("resume_run", *resume_words(has_checkpoint=True), "Ctrl+R")
+        self.change = self._make("change_run", _CHANGE, _CHANGE_TIP, "Ctrl+Shift+R")
         self.pause = self._make("pause_run", "&Pause", _PAUSE, "Ctrl+Shift+P")
         self.fork = self._make("fork_run", tr("For&k…"), _FORK, "Ctrl+Shift+K")
         self.compare = self._make(
@@ -69,9 +68,12 @@ class RunActions(QObject):
         one = runs[0] if len(runs) == 1 else None
         for action in (self.show, self.rename, self.fork):
             action.allow("" if one is not None else tr("Select one run"))
+        has_checkpoint = one is None or one.has_checkpoint
+        self.resume.set_appearance(*resume_words(has_checkpoint=has_checkpoint))
         self.resume.allow(_resume_disabled_reason(one))
         completed = one is not None and one.state == "completed"
-        self.change.set_appearance(_FURTHER if completed else _CHANGE, _CHANGE_TIP)
+        change = _FURTHER if completed else _CHANGE if has_checkpoint else _CHANGE_NEW
+        self.change.set_appearance(change, _CHANGE_TIP)
         self.change.allow("" if completed else _resume_disabled_reason(one))
         self.pause.allow("" if one is not None and one.state == "running" else tr("Select one running run"))
         self.compare.allow("" if len(runs) > 1 else tr("Select two or more runs (Ctrl or Shift with the arrow keys)"))

@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QPushButton, QWidget
 
 from engine.runs.folder import RunSummary
 from gui.format import localized, moment
-from gui.titles import doing, model_title, run_title
+from gui.titles import doing, model_title, resume_words, run_title
 from gui.translation import tr
 from gui.widgets.banner import Banner
 from gui.widgets.buttons import tool_button
@@ -77,9 +77,10 @@ class InterruptedRuns(QWidget):
 
     def _banner(self, run: RunSummary) -> Banner:
         """Create a banner that offers to resume, delete or dismiss a run."""
-        resume = QPushButton(tr("Resume"))
-        resume.setToolTip(tr("Resumes from its last checkpoint on the same devices; starts over if it has none"))
-        resume.setAccessibleName(tr("Resume {run}").format(run=_title(run)))
+        text, tip = resume_words(has_checkpoint=run.has_checkpoint)
+        resume = QPushButton(text.replace("&", ""))
+        resume.setToolTip(tip)
+        resume.setAccessibleName(f"{resume.text()} {_title(run)}")
         resume.clicked.connect(lambda: self.resume.emit(run.run_id))
         delete = QPushButton(tr("Delete…"))
         delete.setToolTip(tr("Asks first, then moves the run to the trash"))

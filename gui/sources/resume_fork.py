@@ -41,11 +41,17 @@ class CannotPrefill(Exception):  # noqa: N818  (a state of things more than an e
 
 
 def to_resume(summary: RunSummary) -> Prefill:
-    """Return a prefill for resuming a run. A completed run gets more epochs. Raises CannotPrefill."""
+    """Return a prefill for resuming a run. Raises CannotPrefill.
+
+    A completed run gets more epochs. An unfinished run without a checkpoint becomes a new run, whose settings can all be
+    changed.
+    """
     run, job = _read(summary)
     named = f"“{run_title(summary)}”"
     checkpoint = checkpoint_of(run)
     renamed = job.with_fields(name=summary.name)
+    if checkpoint is None and summary.state != "completed":
+        return Prefill(text=f"A new run with the settings of {named}, which has no checkpoint.", job=renamed)
     checkpoint_path = str(checkpoint) if checkpoint is not None else ""
     begins = _from(run, checkpoint)
     if summary.state == "completed":

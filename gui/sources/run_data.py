@@ -146,6 +146,12 @@ class RunData:
         """Id of the task, or "" before the run has logged its job."""
         return self.started.job.task if self.started is not None else ""
 
+    @property
+    def has_checkpoint(self) -> bool:
+        """Return True if the log names a checkpoint from which the run can continue. The best weights don't suffice."""
+        is_fork = self.started is not None and self.started.job.checkpoints.resume_from != ""
+        return is_fork or "last" in self.checkpoints
+
     def find_measure(self, name: str) -> Measure | None:
         """Return the description of a metric, from the run or from the catalogue, or None if it is unknown."""
         described = self.plan.metrics if self.plan is not None else ()

@@ -69,6 +69,7 @@ class RunStatus:
         text: Sentence that begins with `label`.
         fraction: Progress from 0 to 1.
         devices_free: True once the workers have exited, or None without a run.
+        has_checkpoint: True if the run can continue from a checkpoint.
     """
 
     label: StatusLabel = "Idle"
@@ -81,6 +82,7 @@ class RunStatus:
     seconds_left: float | None = None
     images_per_second: float | None = None
     devices_free: bool | None = None
+    has_checkpoint: bool = False
 
     @property
     def active(self) -> bool:
@@ -138,6 +140,7 @@ def status_of(
         seconds_left=_seconds_left(data, step, total) if label == "Running" else fetch_left_s(data.fetching),
         images_per_second=speed,
         devices_free=data.devices_free is not None or label in ("Waiting", *_ENDED.values()),
+        has_checkpoint=data.has_checkpoint,
     )
 
 

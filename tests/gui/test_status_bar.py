@@ -56,13 +56,20 @@ def bar(show_widget: ShowWidget, window: QWidget, actions: Actions) -> StatusBar
 def test_actions_depend_on_the_status(
     bar: StatusBar, label: StatusLabel, pause: bool, stop: bool, resume: bool
 ) -> None:
-    bar.show_run(RunStatus(label=label, text=label))
+    bar.show_run(RunStatus(label=label, text=label, has_checkpoint=True))
     assert bar.pause.accessibleName() == ("Resume" if resume else "Pause")
     assert (bar.pause.isEnabled() and not resume, bar.stop.isEnabled()) == (pause, stop)
     assert bar.pause.isEnabled() == (pause or resume)
     for button, shortcut in ((bar.pause, "Ctrl+P"), (bar.stop, "Ctrl+.")):
         assert (shortcut in button.toolTip()) == button.isEnabled()
         assert button.accessibleDescription() == button.toolTip() != ""
+
+
+@pytest.mark.parametrize("label", ["Paused", "Stopped", "Failed", "Interrupted"])
+def test_run_without_checkpoint_is_trained_again(bar: StatusBar, label: StatusLabel) -> None:
+    bar.show_run(RunStatus(label=label, text=label))
+    assert (bar.pause.accessibleName(), bar.pause.isEnabled()) == ("Train again", True)
+    assert "no checkpoint" in bar.pause.toolTip()
 
 
 def test_queued_run_has_no_progress(bar: StatusBar) -> None:

@@ -144,6 +144,16 @@ def test_verdict_card_offers_devices_other_than_a_lost_gpu(open_window: OpenWind
     assert window.form.values()["accumulation"] == 2
 
 
+def test_verdict_card_offers_new_run_without_checkpoint(card: VerdictCard, qtbot: QtBot) -> None:
+    lost = Failed(cause="GPU 1 is lost.", kind="lost_gpu", changes={"devices": ("cpu",)})
+    started = next(story(job(), 4, None))
+    card.show_data(data_from([started, lost, RunFinished(outcome="failed")]))
+    assert card.buttons[0].text() == "Train on the other devices"
+    with qtbot.waitSignal(card.requested) as requested:
+        card.buttons[0].click()
+    assert requested.args == [{"devices": "cpu"}, False]
+
+
 def test_verdict_card_ignores_failures_for_other_reasons(card: VerdictCard) -> None:
     card.show_data(data_from([Failed(cause="The disk is full."), RunFinished(outcome="failed")]))
     assert card.isHidden()

@@ -46,6 +46,14 @@ def test_interrupted_banner_resumes(page: RunsPage, refresh: Refresh, qtbot: QtB
     assert requested.args[0].path == run.path
 
 
+def test_interrupted_banner_trains_again_without_checkpoint(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
+    run = interrupted(name="night shift", checkpoint=False)
+    refresh()
+    with qtbot.waitSignal(page.resume_requested) as requested:
+        button(page, "Train again night shift").click()
+    assert requested.args[0].path == run.path
+
+
 def test_interrupted_banner_survives_fork_but_not_resume(page: RunsPage, refresh: Refresh) -> None:
     run = interrupted(60)
     create_run(job(resume_from=str(run.checkpoints / "last.pt")))

@@ -55,7 +55,7 @@ def fork_button(page: RunsPage, checkpoint: str) -> QToolButton:
 def test_details_offer_actions_of_ended_run(
     page: RunsPage, refresh: Refresh, outcome: str | None, buttons: list[str]
 ) -> None:
-    run = a_run(8, outcome)  # type: ignore[arg-type]
+    run = with_checkpoints(a_run(8, outcome))  # type: ignore[arg-type]
     os.utime(run.job_file, (0, 0))
     refresh()
     select(page, run)
@@ -66,6 +66,16 @@ def test_details_offer_actions_of_ended_run(
     menu.close()
     assert set(buttons) <= usable
     assert "Pause" not in usable
+
+
+def test_run_without_checkpoint_is_trained_again(page: RunsPage, refresh: Refresh) -> None:
+    forked = a_run(8, "failed", resume_from="/runs/other/last.pt")
+    alone, weights = a_run(8, "failed"), with_checkpoints(a_run(8, "stopped"), "best.pt")
+    refresh()
+    for run, is_resumable in ((alone, False), (weights, False), (forked, True)):
+        select(page, run)
+        assert offered(page)[0] == ("Resume" if is_resumable else "Train again")
+        assert offered(page)[1] == ("Resume with changes…" if is_resumable else "Train again with changes…")
 
 
 def test_details_offer_pause_only_while_running(page: RunsPage, refresh: Refresh) -> None:
@@ -125,9 +135,10 @@ def test_to_resume_completed_run_adds_epochs() -> None:
     assert "schedule now spans all epochs" in prefill.text
 
 
-def test_to_resume_without_checkpoint_starts_over() -> None:
+def test_to_resume_without_checkpoint_is_new_run() -> None:
     prefill = to_resume(a_run(8, "failed").summary())
-    assert prefill.checkpoint == ""
+    assert (prefill.run, prefill.action, prefill.job) == (None, "Train", job())
+    prefill = to_resume(a_run(8).summary())
     assert "from the beginning, since it has no checkpoint" in prefill.text
 
 

@@ -6,15 +6,18 @@ import time
 from collections.abc import Iterable
 
 import pytest
+from msgspec.structs import replace
 
 from engine.contract.events import (
     AnyEvent,
+    CheckpointSaved,
     CommandReceived,
     DevicesFree,
     Failed,
     Fetching,
     PhaseChanged,
     RunFinished,
+    RunStarted,
     Waiting,
     Warned,
 )
@@ -118,6 +121,21 @@ def test_status_without_events() -> None:
     queued = [started, Waiting(time=BEGUN, position=1)]
     assert status_of(data_from(queued), "waiting").label == "Waiting"
     assert status_of(data_from(queued, rest), "waiting").label == "Running"
+
+
+def test_status_knows_last_checkpoint() -> None:
+    started, *rest = first(10)
+    run = [event for event in (started, *rest) if not isinstance(event, CheckpointSaved)]
+    best, last = (
+        CheckpointSaved(time=NOW, kind=kind, path=f"{kind}.pt", epoch=1, step=9, bytes=1, seconds=0.1)
+        for kind in ("best", "last")
+    )
+    assert not status_of(data_from(run), "failed").has_checkpoint
+    assert not status_of(data_from(run, [best]), "failed").has_checkpoint
+    assert status_of(data_from(run, [best, last]), "failed").has_checkpoint
+    assert isinstance(started, RunStarted)
+    forked = replace(started, job=started.job.with_fields(resume_from="/runs/other/last.pt"))
+    assert status_of(data_from([forked]), "failed").has_checkpoint
 
 
 def test_status_ignores_speed_before_restart() -> None:
