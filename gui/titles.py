@@ -12,7 +12,7 @@ from engine.contract.devices import CPU, group_by_host, host_of, is_gpu, local_d
 from engine.contract.events import Restarting
 from engine.contract.hosts import SLURM
 from engine.contract.job import AUTO_STRATEGY, FIELDS, Field, Job
-from engine.runs.folder import RunFolder, RunSummary, UnreadableJob
+from engine.runs.folder import ENDED, RunFolder, RunSummary, UnreadableJob
 from engine.runs.metrics import measure_words
 from engine.system.plain_text import shortened
 from gui.format import counted, localized, significant
@@ -207,6 +207,16 @@ def title_of(run: RunFolder) -> str:
         return run_title(run.summary())
     except (FileNotFoundError, PermissionError, UnreadableJob):
         return run.run_id
+
+
+def has_ended(run: RunFolder) -> bool:
+    """Return True if the run exists and has ended. A device that it holds is then used by its model only."""
+    return run.path.is_dir() and run.state() in ENDED
+
+
+def device_user(title: str, *, has_ended: bool) -> str:
+    """Describe what uses a device: the run with this title or, if it has ended, the use of its model."""
+    return (tr("the use of “{title}”’s model") if has_ended else "“{title}”").format(title=title)
 
 
 def resume_words(*, has_checkpoint: bool) -> tuple[str, str]:

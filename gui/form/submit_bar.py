@@ -18,7 +18,7 @@ from gui.actions import Actions, bind
 from gui.form.environment import QueuedRuns
 from gui.format import about
 from gui.style import icons
-from gui.titles import device_title
+from gui.titles import device_title, device_user
 from gui.translation import tr
 from gui.widgets.buttons import set_primary, styled
 from gui.widgets.labels import ElidedLabel, IconLabel, ProblemLabel
@@ -47,7 +47,7 @@ def queue_message(queued: QueuedRuns, devices: Sequence[str], names: Mapping[str
     runs = list(dict.fromkeys(run for device in busy for run in queued[device]))
     if not runs:
         return ""
-    others = listed([f"“{run.title}”" for run in runs], most=_NAMED_RUNS)
+    others = listed([device_user(run.title, has_ended=run.has_ended) for run in runs], most=_NAMED_RUNS)
     if at_once:
         device_text = listed(
             "the CPU" if device == CPU else names.get(device) or device_title(device) for device in busy

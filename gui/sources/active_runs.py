@@ -16,11 +16,13 @@ if TYPE_CHECKING:
 class QueuedRun(NamedTuple):
     """Run that uses a device or waits for it.
 
-    `left_s` is the number of seconds until it is expected to end, or None if unknown.
+    `left_s` is the number of seconds until it is expected to end, or None if unknown. `has_ended` is True if only its
+    model uses the device, as for an evaluation.
     """
 
     title: str
     left_s: float | None = None
+    has_ended: bool = False
 
 
 def ask_to_stop(run_id: str) -> RunFolder:
@@ -57,7 +59,7 @@ def device_queues() -> dict[str, tuple[QueuedRun, ...]]:
     from engine.runs import queue
     from engine.runs.folder import RunFolder
     from engine.system import paths
-    from gui.titles import title_of
+    from gui.titles import has_ended, title_of
 
     try:
         holders = {device: list(run_ids) for device, run_ids in queue.holders().items()}
@@ -71,7 +73,9 @@ def device_queues() -> dict[str, tuple[QueuedRun, ...]]:
     runs = {}
     for run_id in {run_id for run_ids in queues.values() for run_id in run_ids}:
         folder = RunFolder(paths.runs_folder() / run_id)
-        runs[run_id] = QueuedRun(title_of(folder), _left_s(folder) if run_id in training else None)
+        is_over = has_ended(folder)
+        left_s = _left_s(folder) if run_id in training and not is_over else None
+        runs[run_id] = QueuedRun(title_of(folder), left_s, is_over)
     # A run with several CPU workers holds the CPU several times.
     return {device: tuple(runs[run_id] for run_id in dict.fromkeys(run_ids)) for device, run_ids in queues.items()}
 

@@ -23,7 +23,7 @@ from engine.system import paths
 from engine.system.format import listed
 from engine.system.plain_text import shortened
 from gui.format import lately
-from gui.titles import devices_words, gpu_names, model_title, title_of
+from gui.titles import device_user, devices_words, gpu_names, has_ended, model_title, title_of
 
 PATIENCE_S = 30.0
 """Maximum seconds to wait for a queued run to exit."""
@@ -57,24 +57,26 @@ def queue_positions() -> list[QueuePosition]:
     """Return the queued runs in order. Raises CannotQueue, OSError."""
     tickets = queue.waiting()
     names: dict[str, str] = {}
+    users: dict[str, str] = {}
     folders = {ticket.run_id: Path(ticket.folder) for ticket in tickets}
     for run_id in {behind for ticket in tickets for behind in ticket.behind} | folders.keys():
         folder = folders.get(run_id) or next(iter(folders.values())).parent / run_id
         names[run_id] = title_of(RunFolder(folder))
-    return [_position(number, ticket, names) for number, ticket in enumerate(tickets, 1)]
+        users[run_id] = device_user(names[run_id], has_ended=has_ended(RunFolder(folder)))
+    return [_position(number, ticket, names[ticket.run_id], users) for number, ticket in enumerate(tickets, 1)]
 
 
-def _position(number: int, ticket: Ticket, names: dict[str, str]) -> QueuePosition:
-    """Describe a waiting run. `number` is its position, starting at 1, and `names` holds run names by id."""
+def _position(number: int, ticket: Ticket, name: str, users: dict[str, str]) -> QueuePosition:
+    """Describe a waiting run with this position, starting at 1, and name. `users` are the users of devices, by run id."""
     last = RunFolder(ticket.folder).last_event()
     others = last.others if isinstance(last, Waiting) else ()
-    behind = [f"“{names[run_id]}”" for run_id in ticket.behind]
+    behind = [users[run_id] for run_id in ticket.behind]
     released = ("your release",) if ticket.held else ()
     return QueuePosition(
         number=number,
         run_id=ticket.run_id,
         folder=ticket.folder,
-        name=names[ticket.run_id],
+        name=name,
         devices=devices_words(ticket.devices),
         waits_for=", ".join((*released, *behind, *others)) or "its turn",
         since=lately(ticket.since),

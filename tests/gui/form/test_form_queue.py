@@ -27,6 +27,11 @@ NAMES = {"GPU-a": "GPU 0", "GPU-b": "GPU 1"}
             {"GPU-a": (A, B), "GPU-b": (B, QueuedRun("c"))},
             "Starts after “a”, “b” and 1 more.",
         ),
+        (
+            ("GPU-a",),
+            {"GPU-a": (QueuedRun("a", has_ended=True), B)},
+            "Starts after the use of “a”’s model and “b”.",
+        ),
     ],
 )
 def test_form_names_queued_runs(devices: tuple[str, ...], queued: QueuedRuns, message: str) -> None:

@@ -11,14 +11,15 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QPushButton, QToolButton
 from pytestqt.qtbot import QtBot
 
-from engine.contract.events import CheckpointSaved, Waiting
+from engine.contract.events import CheckpointSaved, RunFinished, Waiting
 from engine.runs.folder import RunFolder, create_run
 from engine.runs.notes import change_notes
 from engine.runs.queue import QueueSlot
 from gui.runs.page import RunsPage
-from gui.sources.active_runs import device_queues
+from gui.sources.active_runs import QueuedRun, device_queues
 from gui.sources.checkpoints import checkpoints_of
 from gui.sources.resume_fork import CannotPrefill, Prefill, to_fork, to_resume
+from gui.sources.run_queue import queue_positions
 from tests.gui.runs.conftest import Refresh, column, select
 from tests.gui.sources.written_runs import a_run, append, job, supervise_here
 
@@ -243,6 +244,9 @@ def test_device_queues_are_holders_and_queued_runs() -> None:
         assert [slot.has_devices for slot in slots] == [True, False, True, False, False]
         titles = [run.title for run in device_queues()["cpu"]]
         assert titles == ["first", "shared", f"flowers · {runs[1].run_id[-4:]}", "same title", "same title"]
+        append(runs[0], RunFinished(time=time.time(), outcome="completed"))
+        assert device_queues()["cpu"][0] == QueuedRun("first", has_ended=True)
+        assert queue_positions()[0].waits_for == "the use of “first”’s model, “shared”"
     finally:
         for slot in slots:
             slot.close()
