@@ -36,6 +36,7 @@ _STACKED_BELOW = 520
 _BUTTON_HEIGHT = 38
 _SAMPLE = tr("A part of Fashion-MNIST, ten classes of small images.")
 _OPEN = tr("Your own folder in any supported format. You can also drop it on the window.")
+_NOT_AVAILABLE = tr("Not available. The panel Devices gives the reason and the remedy.")
 _CHECKING = tr("Checking this machine…")
 
 
@@ -95,9 +96,12 @@ class WelcomePage(QWidget):
         if facts == self._known or snapshot.nvml.status == "not_answering":
             return
         self._known = facts
+        gpus = [*driver_findings(snapshot.nvml), *gpu_findings(snapshot)]
         self._machine = [
-            *driver_findings(snapshot.nvml),
-            *gpu_findings(snapshot),
+            *(
+                msgspec.structs.replace(each, text=_NOT_AVAILABLE) if each.text == snapshot.nvml.message else each
+                for each in gpus
+            ),
             *training_findings(snapshot, installed_torch(), os.environ),
             *memory_findings(snapshot.cpu),
         ]
