@@ -35,8 +35,8 @@ STATUS: dict[Status, str] = {
 }
 _MAX_FIELDS = 6
 """Maximum number of parameters of the best trial that are displayed."""
-_MIN_HEIGHT = 100
-"""Minimum height in pixels of the plots and of the table."""
+_MIN_TABLE_HEIGHT = 160
+"""Minimum height of the table in pixels."""
 _WIDE = 900
 """Minimum width in pixels, at a text size of 100%, for the buttons next to the progress."""
 
@@ -127,23 +127,24 @@ class SearchView(QWidget):
         flow = FlowLayout(buttons)
         for action in (self.pause, self.resume, self.change, self.train, self.open_best):
             flow.addWidget(bind(QPushButton(), action, offered=action in (self.pause, self.resume)))
-        scroll = scroll_panel(self.plots)
-        scroll.setMinimumHeight(_MIN_HEIGHT)
-        self.table.setMinimumHeight(_MIN_HEIGHT)
+        self.table.setMinimumHeight(_MIN_TABLE_HEIGHT)
         halves = QSplitter(Qt.Orientation.Vertical)
         halves.setChildrenCollapsible(False)
         halves.setHandleWidth(9)
-        halves.addWidget(scroll)
+        halves.addWidget(self.plots)
         halves.addWidget(self.table)
         halves.setSizes([620, 260])
         halves.setStretchFactor(0, 2)
         halves.setStretchFactor(1, 1)
+        self._scroll = scroll_panel(halves)
         self._about = QBoxLayout(QBoxLayout.Direction.LeftToRight)
         self._about.setSpacing(14)
         self._about.addLayout(vbox(self.progress_text, self.best, spacing=4), 1)
         self._about.addWidget(buttons)
         bottom = hbox(1, bind(QPushButton(), self.compare), bind(QPushButton(), self.open))
-        self.setLayout(vbox(self.progress, self._about, self.notice, self.question, (halves, 1), bottom, spacing=6))
+        self.setLayout(
+            vbox(self.progress, self._about, self.notice, self.question, (self._scroll, 1), bottom, spacing=6)
+        )
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
@@ -210,6 +211,7 @@ class SearchView(QWidget):
         if row is not None:
             self.table.select([row])
             self.table.setFocus()
+            self._scroll.ensureWidgetVisible(self.table)
 
     def _open(self, row: TrialRow | None) -> None:
         if row is not None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from msgspec import structs
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QScrollArea
 from pytestqt.modeltest import ModelTester
 from pytestqt.qtbot import QtBot
 
@@ -117,6 +117,19 @@ def test_search_plots_show_and_highlight_trials(page: SearchPage, qtbot: QtBot) 
     assert page.view.table.selected_rows() == [page.view.model.position(4)]
     plots.fields.x.setCurrentIndex(list(SPACE).index("optimizer"))
     assert not plots.fields.items["contour"].isVisible()
+
+
+def test_search_plots_are_not_cut_off_in_small_window(page: SearchPage, qtbot: QtBot) -> None:
+    make_search("many", 40)
+    page.resize(1280, 690)
+    view = show_search(page, qtbot, "many").view
+    plots = view.plots
+    area = next(each for each in view.findChildren(QScrollArea) if each.isAncestorOf(plots))
+    qtbot.waitUntil(lambda: plots.height() <= area.viewport().height())
+    assert all(each.height() >= 200 for each in plots.all if each.isVisible())
+    area.verticalScrollBar().setValue(0)
+    plots.picked.emit(4)
+    assert view.table.visibleRegion().boundingRect().height() == view.table.height()
 
 
 def test_search_view_shows_confirmed_results(page: SearchPage, qtbot: QtBot) -> None:
