@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -22,6 +23,8 @@ DAILY, LONG = 58, 10_000
 MAX_SECONDS = 10.0
 MAX_BYTES = 1 << 30
 
+_PANIC = re.compile(r"\nthread '<unnamed>' \(\d+\) panicked at .+:\n.+\n(?:note: run with .+\n)?")
+"""Message that lazrs prints about damaged points, before the inspector reports the file."""
 _INSPECT = """
 import gc, json, os, re, shutil, sys, time, traceback
 from pathlib import Path
@@ -103,7 +106,7 @@ def _inspect_range(place: Path, first: int, last: int, found: Found) -> int:
         [sys.executable, "-W", "error", "-c", _INSPECT, str(place), str(first), str(last)],
         capture_output=True,
         text=True,
-        env=dict(os.environ),
+        env=os.environ | {"RUST_BACKTRACE": "0"},
         timeout=3000,
         check=False,
     )
@@ -115,7 +118,8 @@ def _inspect_range(place: Path, first: int, last: int, found: Found) -> int:
             found.wrong += [f"{named[line['seed']]}: {each}" for each in _faults(line, found)]
     if done.returncode == 0:
         assert len(lines) == 2 * (last - first)
-        found.wrong += [f"it said {done.stderr[-1500:]}"] if done.stderr else []
+        printed = _PANIC.sub("", done.stderr)
+        found.wrong += [f"it printed {printed[:1500]}"] if printed else []
         return last
     assert named, f"it ended with {done.returncode}: {done.stderr[-1500:]}"
     found.crashes += 1
