@@ -29,7 +29,7 @@ MONITOR_VIEWS = ("GPUs", "Graphs", "Processes", "Topology", "Alerts")
 MENUS = ("File", "Run", "View", "Tools", "Help")
 DIALOGS = {
     "opens the settings": "Settings",
-    "lists the shortcuts": "Keyboard shortcuts",
+    "keyboard shortcuts": "Keyboard shortcuts",
     "about foot": "About Footplate",
     "report a prob": "Report a problem",
     "user's guide": "Help – Footplate",
