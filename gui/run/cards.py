@@ -1,4 +1,4 @@
-"""Cards about a run: its result so far with next steps, and advice at its end."""
+"""Cards about a run that has ended: its result with next steps, and advice."""
 
 from __future__ import annotations
 
@@ -20,25 +20,20 @@ from engine.system.format import duration
 from gui.format import localized, size
 from gui.run.hero import best_metric
 from gui.sources.run_data import RunData
-from gui.sources.run_status import FAILED_LABELS, RunStatus
-from gui.style import icons, theme
+from gui.style import icons
 from gui.titles import changes_words
 from gui.translation import tr
-from gui.widgets.buttons import keep_room, push_button, styled, tool_button
+from gui.widgets.buttons import push_button, styled, tool_button
 from gui.widgets.file_dialogs import reveal
 from gui.widgets.labels import ElidedLabel, WrappingLabel
 from gui.widgets.layouts import hbox, vbox
 
-_ADVICE_HEIGHT = 52
-"""Minimum height of the advice in pixels, which suffices for two lines of text. It is scaled with the text size."""
 _CLASS_METRICS = ("F1", "IoU", "Recall")
 """Metrics for ranking classes, in order of preference."""
 
 
 class ResultCard(QFrame):
-    """Card with the result of a run so far, and buttons for the next steps once it has a checkpoint.
-
-    Its height changes only for the cause of a failure.
+    """Card with the result of a run that has ended, and buttons for the next steps if it has a checkpoint.
 
     Signals:
         trial_requested(): the user wants to run the model on an image.
@@ -74,8 +69,6 @@ class ResultCard(QFrame):
         self.conversion = push_button(
             tr("Export the model"), self.conversion_requested, tip=tr("Converts the model to ONNX or safetensors")
         )
-        for button in (self.trial, self.mistakes, self.conversion):
-            keep_room(button)
         self.copy = _icon_button(
             "copy", tr("Copy loading code"), tr("Copies the PyTorch code that loads the best checkpoint")
         )
@@ -92,16 +85,15 @@ class ResultCard(QFrame):
         below = hbox((self.facts, 1), self.trial, self.mistakes, self.conversion, spacing=6)
         self.setLayout(vbox(top, self.cause, below, spacing=2, margins=(10, 4, 8, 6)))
 
-    def show_result(self, run: RunFolder, data: RunData, status: RunStatus) -> None:
-        """Show the result of a run so far, and the cause of a failure."""
-        cause = status.text if status.label in FAILED_LABELS else ""
+    def show_result(self, run: RunFolder, data: RunData, cause: str) -> None:
+        """Show the result of a run that has ended. `cause` is the cause of a failure, otherwise ""."""
         self._folder = str(run.path)
-        self.heading.setText(_heading(data, status))
+        self.heading.setText(_heading(data))
         self.heading.setToolTip(self.heading.text())
         self.heading.setAccessibleDescription(self.heading.text())
         self.cause.setText(cause)
         self.cause.setVisible(bool(cause))
-        facts = _facts(run, data, status)
+        facts = _facts(run, data)
         self.facts.setText(" · ".join(facts))
         self.facts.setToolTip(self.facts.text())
         self.facts.setAccessibleDescription(self.facts.text())
@@ -112,10 +104,10 @@ class ResultCard(QFrame):
         self.copy.setToolTip(tr("Copy loading code:\n{code}").format(code=self.code))
 
 
-def _heading(data: RunData, status: RunStatus) -> str:
+def _heading(data: RunData) -> str:
     """Return the best metric and the worst class, as in "78.0% top-1 · worst class: Shirt (F1 45.0%)"."""
     if not data.validations.measures:
-        return tr("Not validated yet") if status.active else tr("Ended before its first validation")
+        return tr("Ended before its first validation")
     best = best_metric(data)
     return " · ".join(filter(None, (f"{best.value} {best.title}", worst_class(data))))
 
@@ -159,8 +151,8 @@ def _icon_button(icon: str, name: str, tip: str) -> QToolButton:
     return button
 
 
-def _facts(run: RunFolder, data: RunData, status: RunStatus) -> list[str]:
-    """Return facts about a run: duration and best metrics if it has ended, checkpoints and traceback."""
+def _facts(run: RunFolder, data: RunData) -> list[str]:
+    """Return facts about an ended run: duration, best metrics, checkpoints and traceback."""
     finished = data.finished
     facts = (
         [tr("Took {duration}").format(duration=duration(data.seconds(finished)))]
@@ -176,7 +168,7 @@ def _facts(run: RunFolder, data: RunData, status: RunStatus) -> list[str]:
     if data.failure is not None and data.failure.traceback_file:
         facts.append(f"Full traceback: {run.path / data.failure.traceback_file}")
     if not data.checkpoints:
-        facts.append(tr("No checkpoint yet") if status.active else tr("No checkpoint was saved."))
+        facts.append(tr("No checkpoint was saved."))
     return facts
 
 
@@ -215,7 +207,6 @@ class VerdictCard(QFrame):
         self.buttons: list[QPushButton] = []
         self._row = hbox((self.sentence, 1), margins=(10, 6, 8, 6))
         self.setLayout(self._row)
-        theme.scale_with_text(self.setMinimumHeight, _ADVICE_HEIGHT)
         self.hide()
 
     def show_data(self, data: RunData) -> None:

@@ -45,7 +45,7 @@ class RunHeader(QWidget):
 
     Attributes:
         tabs: Tabs in the order of `VIEWS`. The page shows the current view.
-        result: Result of the run so far.
+        result: Result of a run that has ended.
         controls: Controls for the curves, in a popup below `options`.
         elsewhere: Button that saves the last state in another folder, visible if the disk can't store it.
     """

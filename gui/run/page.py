@@ -29,6 +29,7 @@ from gui.run.use.live_prediction import LivePrediction
 from gui.run.use.view import UseView
 from gui.sources.json_lines import Answer, JsonLinesProcess
 from gui.sources.run_session import RunSession
+from gui.sources.run_status import FAILED_LABELS
 from gui.sources.settings import Settings
 from gui.style import theme
 from gui.translation import tr
@@ -94,6 +95,7 @@ class RunPage(QWidget):
         self.header.tabs.currentChanged.connect(self._show_view)
         self._gpu_titles: dict[str, str] = {}
         self._titles: Mapping[str, str] = {}
+        self._has_shown_result = False
         self._executions = 0  # the strategy and time views show data of this execution
         self.large = LargePlot()
         self._curves = QStackedWidget()
@@ -155,7 +157,8 @@ class RunPage(QWidget):
             view.show_run(self.store.run)
         self.log.clear()
         self._executions = 0
-        self._reserve_room(False)
+        self.result.hide()
+        self._has_shown_result = False
         self._show()
 
     def _reload_models(self) -> None:
@@ -183,8 +186,7 @@ class RunPage(QWidget):
             self.time.restart()
         self.live.show_data(store.run, store.data)
         self.verdict.show_data(store.data)
-        if status.active and not store.loading:
-            self._reserve_room(True)
+        self._reserve_room(status.active)
         self.time.show_data(store.data, status.active)
         previous_height = self.strategy.maximumHeight()
         self.strategy.show_data(store.data, {**device_titles(store.data), **self._titles, **self._gpu_titles})
@@ -192,8 +194,13 @@ class RunPage(QWidget):
             QTimer.singleShot(0, self, self._give_room_to_curves)  # after the splitter's layout
         if self.log.show_lines(store.data.lines):  # some lines remain for the next update
             store.request_update()
-        self.result.show_result(store.run, store.data, status)
-        self._show_result_card()
+        if not status.active and not store.loading and not self._has_shown_result:
+            self._has_shown_result = True
+            self.result.show_result(store.run, store.data, status.text if status.label in FAILED_LABELS else "")
+            self._show_result_card()
+        elif status.active and self._has_shown_result:
+            self._has_shown_result = False
+            self.result.hide()
 
     def show_view(self, view: int) -> None:
         """Show one of `VIEWS`."""
@@ -220,7 +227,7 @@ class RunPage(QWidget):
         Hide it in other views and next to an enlarged plot, which need its space.
         """
         has_room = self.header.tabs.currentIndex() == CURVES and self._curves.currentWidget() is not self.large
-        self.result.setVisible(has_room and self.store.run is not None and not self.store.loading)
+        self.result.setVisible(self._has_shown_result and has_room)
 
     def _make_model_view(self, number: int) -> None:
         """Create the view of the model or of its use when it is first shown."""
@@ -309,16 +316,12 @@ class RunPage(QWidget):
         for view in self._model_views.values():
             view.close_work()
 
-    def _reserve_room(self, is_reserved: bool) -> None:
-        """Reserve space for step times and advice, so that the plots don't move when they appear.
-
-        The space remains reserved when the run ends, until another run is opened.
-        """
-        for view in (self.time, self.verdict):
-            policy = view.sizePolicy()
-            if policy.retainSizeWhenHidden() != is_reserved:
-                policy.setRetainSizeWhenHidden(is_reserved)
-                view.setSizePolicy(policy)
+    def _reserve_room(self, is_active: bool) -> None:
+        """Reserve space for the step times of an active run, so that the plots don't move when they appear."""
+        policy = self.time.sizePolicy()
+        if policy.retainSizeWhenHidden() != is_active:
+            policy.setRetainSizeWhenHidden(is_active)
+            self.time.setSizePolicy(policy)
 
     def _give_room_to_curves(self) -> None:
         """Use the height that the strategy view doesn't need for the curves."""

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 from msgspec import structs
-from PySide6.QtCore import QPoint, Qt
+from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QAbstractButton, QApplication, QFileDialog
 from pytestqt.qtbot import QtBot
 
-from engine.contract.events import AnyEvent, LogLine, RunFinished, StepMetrics, Verdict
+from engine.contract.events import AnyEvent, LogLine, StepMetrics
 from engine.runs.folder import RunFolder, create_run
 from gui.plots.plot import LinePlot
 from gui.run.log_view import LogView
@@ -195,30 +195,13 @@ def test_page_continues_curves_of_resumed_run(show: Open, qtbot: QtBot) -> None:
     supervise_here(run, execution=2)
     append(run, *(_worse(event) for event in resumed))
     qtbot.waitUntil(lambda: len(page.store.data.steps.loss) == 60 and page.store.data.cuts == 1)
-    qtbot.waitUntil(lambda: "Took" not in page.result.facts.text())
+    qtbot.waitUntil(lambda: not page.result.isVisible())
     text = visible_text(page)
     assert "DistributedDataParallel on 2 CPU workers" in text
     assert "Resumed at " in text
     assert "⚠ 3 images could not be read and are left out (2 times)" in text
     loss = page.charts.loss
     qtbot.waitUntil(lambda: _training_loss(loss) > 50)  # smoothing has restarted
-
-
-def test_plots_keep_their_place_when_run_ends(show: Open, qtbot: QtBot) -> None:
-    run = supervise_here(a_run(80, None))
-    page = show(run)
-    assert page.charts is not None
-    loss = page.charts.loss
-    qtbot.waitUntil(loss.isVisible)
-    QApplication.processEvents()
-    place = loss.mapTo(page, QPoint()), loss.size()
-    advice = Verdict(
-        code="overfitted", sentence="Overfitted. Try augmentation light.", changes={"augmentation": "light"}
-    )
-    append(run, advice, RunFinished(time=time.time(), outcome="completed", seconds=8.0))
-    qtbot.waitUntil(lambda: page.verdict.isVisible() and "Took" in page.result.facts.text())
-    QApplication.processEvents()
-    assert (loss.mapTo(page, QPoint()), loss.size()) == place
 
 
 def _training_loss(plot: LinePlot) -> float:
