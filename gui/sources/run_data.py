@@ -148,7 +148,7 @@ class RunData:
 
     @property
     def has_checkpoint(self) -> bool:
-        """Return True if the log names a checkpoint from which the run can continue. The best weights don't suffice."""
+        """Return True if the run can continue from a checkpoint in its log. The best weights don't suffice."""
         is_fork = self.started is not None and self.started.job.checkpoints.resume_from != ""
         return is_fork or "last" in self.checkpoints
 

@@ -130,7 +130,7 @@ class Walker:
         return dict.fromkeys(contents(self._page))
 
     def _new_lines(self, before: dict[str, None]) -> list[str]:
-        """Return the lines of the page that weren't there before, without their descriptions, some of which vary.
+        """Return the new lines of the page without their descriptions, since some of these vary.
 
         Tiles with live measurements are left out.
         """
@@ -221,8 +221,8 @@ def _acts(control: QWidget) -> Iterator[Act]:
             QAbstractSlider.SliderAction.SliderSingleStepAdd,
             QAbstractSlider.SliderAction.SliderSingleStepSub,
         )
-        there, back = (add, subtract) if control.value() < control.maximum() else (subtract, add)
-        yield partial(control.triggerAction, there), " > step", partial(control.triggerAction, back)
+        forward, back = (add, subtract) if control.value() < control.maximum() else (subtract, add)
+        yield partial(control.triggerAction, forward), " > step", partial(control.triggerAction, back)
     elif isinstance(control, QLineEdit) and not isinstance(control.parent(), QAbstractSpinBox | QComboBox):
         if not control.isReadOnly():
             yield partial(_type, control, TYPED), f" > {TYPED}", partial(_type, control, control.text())

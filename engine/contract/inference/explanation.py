@@ -59,7 +59,7 @@ class HeatMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class ExplainedImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Image with its heat maps, which are in the order of the requested classes.
+    """Image with one heat map per requested class, in the order of the request.
 
     Attributes:
         predicted: Prediction in words.

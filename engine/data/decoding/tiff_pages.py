@@ -46,11 +46,11 @@ def image_in(file: TiffFile) -> tuple[TiffPage | TiffPageSeries, str]:
 
 def single_image_in(file: TiffFile) -> tuple[TiffPage | TiffPageSeries, str, dict[str, int]]:
     """Return the results of `image_in`, and the length of each axis. Raises Unfit, too, if there are other axes."""
-    part, axes = image_in(file)
-    sizes = dict(zip(axes, part.shape, strict=True))
+    image, axes = image_in(file)
+    sizes = dict(zip(axes, image.shape, strict=True))
     if not set(axes) <= set("SYX") or sizes.get("S", 1) > MAX_BANDS:
-        raise Unfit(f"it is not one image ({' x '.join(map(str, part.shape))})")
-    return part, axes, sizes
+        raise Unfit(f"it is not one image ({' x '.join(map(str, image.shape))})")
+    return image, axes, sizes
 
 
 def tiff_facts(source: Any) -> Facts | None:

@@ -93,7 +93,7 @@ class Quantities:
         self.traffic = PcieTraffic(ask)
         self._links = NvLinks()
         self._detail_fields = Fields(ask, [ENERGY_MJ, MEMORY_TEMPERATURE])
-        self._memory_temperature = Fields(ask, [MEMORY_TEMPERATURE])  # read slowly if there are no details
+        self._memory_temperature = Fields(ask, [MEMORY_TEMPERATURE])  # for slow queries without details
         self._errors = Fields(ask, [*ECC.values(), *RETIRED.values()])
         self._replays = Fields(ask, [REPLAYS])
         self._identity = identity

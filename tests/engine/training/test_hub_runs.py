@@ -36,7 +36,7 @@ def job(folders: dict[str, Path], cpus: int = 1, *, model: str = "tiny_rtdetrv2"
 
 @pytest.fixture(scope="module")
 def imported_models(forker: Forker) -> None:
-    """Import transformers for all workers, each of which would need over a second for it."""
+    """Import transformers once for all workers. The import takes over a second."""
     forker.preload("engine.models.hugging_face.construction", *(f"transformers.models.{name}" for name in MODULES))
 
 

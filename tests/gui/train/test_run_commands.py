@@ -1,4 +1,4 @@
-"""Menu commands for the model of the visible run. The test of every control checks what they show."""
+"""Menu commands for the model of the visible run. The test of every control checks the resulting pages."""
 
 from __future__ import annotations
 

@@ -160,12 +160,12 @@ class _MaskFiles:
         return [(height, width) for width, height in map(mask_size, self._paths)]
 
     def state(self) -> bytes:
-        words = [repr(self._settings).encode()]
+        entries = [repr(self._settings).encode()]
         for path in self._paths:
             with suppress(OSError):
                 info = os.stat(path)
-                words.append(b"%b %d %d" % (os.fsencode(path), info.st_size, info.st_mtime_ns))
-        return b";".join(words)
+                entries.append(b"%b %d %d" % (os.fsencode(path), info.st_size, info.st_mtime_ns))
+        return b";".join(entries)
 
 
 class NumberedMasks(_MaskFiles):
