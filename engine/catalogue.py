@@ -40,6 +40,7 @@ from engine.models.blocks import blocks
 from engine.models.meta_device import lone_size, on_meta
 from engine.models.model_surgery import heads_of
 from engine.models.registry import MODELS
+from engine.models.tensor_detector import LoadableDetector
 from engine.parallel.cut import CannotCut
 from engine.strategies import STRATEGIES
 from engine.strategies.fsdp import tied_views
@@ -170,6 +171,9 @@ def _entry(task: Task, name: str, model_info: ModelInfo, model: nn.Module, *, ha
     `model` is the built model, on any device. `has` lists the fields in `DROPOUT_FIELDS` that it supports.
     """
     points, uncuttable = _cuts(model)
+    smallest, step = model_info.min_image_size, model_info.image_size_step
+    if isinstance(model, LoadableDetector):
+        smallest, step = max(smallest, model.accepted_sizes.smallest), model.accepted_sizes.step
     has = [*has, "head_rate"] if heads_of(model) else has
     return ModelEntry(
         id=name,
@@ -178,7 +182,8 @@ def _entry(task: Task, name: str, model_info: ModelInfo, model: nn.Module, *, ha
         family=model_info.family,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         image_size=model_info.image_size,
-        min_image_size=model_info.min_image_size,
+        min_image_size=smallest,
+        image_size_step=step,
         split_points=points,
         uncuttable=uncuttable,
         blocks=len(blocks(model)),
@@ -186,9 +191,7 @@ def _entry(task: Task, name: str, model_info: ModelInfo, model: nn.Module, *, ha
         tensor_parallel=bool(layer_pairs(model)),
         fields=tuple(field for field in MODEL_FIELDS if field in has),
         batch_norm=any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules()),
-        lone_batch_norm=lone_size(
-            model, model_info.channels, smallest=model_info.min_image_size, usual=model_info.image_size
-        ),
+        lone_batch_norm=lone_size(model, model_info.channels, smallest=smallest, usual=model_info.image_size),
         encoder=model_info.encoder,
         weights=model_info.weights,
         extra=model_info.extra,

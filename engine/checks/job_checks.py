@@ -25,15 +25,13 @@ from engine.contract.catalogue import (
 from engine.contract.dataset import DatasetReport, parse_fold
 from engine.contract.devices import Snapshot, gpu_title, host_of, is_gpu
 from engine.contract.idle_fields import without_effect
+from engine.contract.images import image_size_problem
 from engine.contract.job import AUTO_STRATEGY, FIELDS, TIMM, Job
 from engine.contract.options import option_problems
 from engine.contract.problems import Choice, Problem, errors
 from engine.contract.weights import HUB_FILES
 
 REAL_DISK = RealDisk()
-
-ENCODER_STRIDE = 32
-"""Stride of most encoders in pixels. The sides of their input images must be multiples of it."""
 
 
 def problems(
@@ -241,7 +239,7 @@ def _model_in_file(job: Job, disk: Disk) -> list[Problem]:
 def _named_model(job: Job, model: ModelEntry | None, catalogue: Catalogue) -> list[Problem]:
     """Return the problems with a model that is chosen by name. `model` is None if the catalogue doesn't list it."""
     if model is not None:
-        return [*_model(job, model, catalogue), *(_encoder(job, model, catalogue) if model.encoder else [])]
+        return [*_model(job, model, catalogue), *(_encoder(job, catalogue) if model.encoder else [])]
     if not job.model.name.startswith(TIMM):
         known = [listed.id for listed in catalogue.models]
         return [Problem("model", f"There is no model “{job.model.name}”.", did_you_mean(job.model.name, known))]
@@ -265,12 +263,10 @@ def _model(job: Job, model: ModelEntry, catalogue: Catalogue) -> Iterator[Proble
         yield Problem("model", f"{model.title} is not a model for this task.", instead)
     if command := missing_extra(model.extra):
         yield Problem("model", f"{model.title} needs a package that is not installed.", f"Run: {command}")
-    if job.data.image_size is not None and job.data.image_size < model.min_image_size:
-        yield Problem(
-            "image_size",
-            f"{model.title} needs images of at least {model.min_image_size} px.",
-            f"Set {model.min_image_size} or more, or leave it empty for {model.image_size}.",
-        )
+    if job.data.image_size is not None and (
+        problem := image_size_problem(model.title, job.data.image_size, model.min_image_size, model.image_size_step)
+    ):
+        yield problem
     for name in DROPOUT_FIELDS:
         if job.value(name) is not None and name not in model.fields:
             message = f"{model.title} has no {FIELDS[name].label.lower()}."
@@ -284,14 +280,10 @@ def _model(job: Job, model: ModelEntry, catalogue: Catalogue) -> Iterator[Proble
         )
 
 
-def _encoder(job: Job, model: ModelEntry, catalogue: Catalogue) -> Iterator[Problem]:
+def _encoder(job: Job, catalogue: Catalogue) -> Iterator[Problem]:
     if job.model.encoder not in catalogue.encoders and not job.model.encoder.startswith("tu-"):
         known = list(catalogue.encoders)
         yield Problem("encoder", f"There is no encoder “{job.model.encoder}”.", did_you_mean(job.model.encoder, known))
-    if job.data.image_size is not None and job.data.image_size % ENCODER_STRIDE:
-        suggested = max(2 * ENCODER_STRIDE, round(job.data.image_size / ENCODER_STRIDE) * ENCODER_STRIDE)
-        message = f"{model.title} needs an image size that is a multiple of {ENCODER_STRIDE} px; {job.data.image_size} is not."
-        yield Problem("image_size", message, f"Set {suggested}, or leave it empty.")
 
 
 def _devices(job: Job, strategy: StrategyEntry | None, machine: Snapshot | None) -> Iterator[Problem]:

@@ -143,6 +143,7 @@ class ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     Attributes:
         image_size: Default side length of square images in pixels.
         min_image_size: Minimum side length in pixels.
+        image_size_step: Number that the side length in pixels must be a multiple of.
         split_points: Points at which a pipeline may split the model, in order.
         uncuttable: Reason why the model has no split points.
         blocks: Number of repeated blocks, the units of activation checkpointing and sharding, or 0 for none.
@@ -169,6 +170,7 @@ class ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     parameters: int
     image_size: int
     min_image_size: int
+    image_size_step: int = 1
     split_points: tuple[str, ...] = ()
     uncuttable: str = ""
     blocks: int = 0

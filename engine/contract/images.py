@@ -10,6 +10,7 @@ import msgspec
 
 from engine.contract.catalogue import TaskEntry
 from engine.contract.job import Job
+from engine.contract.problems import Problem
 
 Framing = Literal["crop", "whole", "continued", ""]
 """Way to make an image square.
@@ -71,6 +72,20 @@ class SizeLimits(NamedTuple):
 
     smallest: int = STEP
     step: int = STEP
+
+
+def image_size_problem(title: str, size: int, smallest: int, step: int = 1) -> Problem | None:
+    """Return the problem with images of `size` px for the model called `title`, or None if it accepts them.
+
+    The model accepts multiples of `step` from `smallest` on.
+    """
+    if size >= smallest and size % step == 0:
+        return None
+    needed = f"{title} needs an image size of at least {smallest} px"
+    if step == 1:
+        return Problem("image_size", f"{needed}.", f"Set {smallest} or more, or leave it empty.")
+    nearest = max(math.ceil(smallest / step), round(size / step)) * step
+    return Problem("image_size", f"{needed} that is a multiple of {step} px.", f"Set {nearest}, or leave it empty.")
 
 
 USUAL_LIMITS = SizeLimits()

@@ -106,6 +106,7 @@ class RecipeFacts(msgspec.Struct, frozen=True, kw_only=True):
         source_size: Length in pixels of the longer side of the median image in the dataset.
         model_size: Default side length in pixels of the model's images.
         min_size: Minimum side length in pixels of the model's images.
+        size_step: Number that this side length must be a multiple of.
         parameters: Number of the model's parameters.
         of_weights: Values that the authors of the weights chose, by field.
         chosen: Values that the user has set and that no recipe changes, by field.
@@ -124,6 +125,7 @@ class RecipeFacts(msgspec.Struct, frozen=True, kw_only=True):
     source_size: int | None = None
     model_size: int | None = None
     min_size: int | None = None
+    size_step: int = 1
     parameters: int | None = None
     chosen: Mapping[str, Any] = {}
     idle: frozenset[str] = frozenset()
@@ -179,6 +181,7 @@ def _model_facts(model: ModelEntry | None) -> dict[str, Any]:
         "batch_norm": model.batch_norm,
         "model_size": model.image_size or None,
         "min_size": model.min_image_size or None,
+        "size_step": model.image_size_step,
         "parameters": model.parameters,
     }
 
@@ -309,8 +312,8 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             if name in found:  # rounded for readability
                 found[name] = float(f"{found[name] * batch / scale.batch:.4g}")
         size = found.get("image_size")
-        if size is not None and facts.min_size is not None:
-            found["image_size"] = max(size, facts.min_size)
+        if isinstance(size, int) and facts.min_size is not None:
+            found["image_size"] = max(math.ceil(size / facts.size_step) * facts.size_step, facts.min_size)
         idle = facts.idle | idle_by_needs({**found, **facts.chosen}, facts.idle).keys()
         return {name: value for name, value in found.items() if name not in idle}
 

@@ -8,6 +8,7 @@ from typing import NamedTuple, Self
 import msgspec
 from torch import nn
 
+from engine.contract.images import image_size_problem
 from engine.contract.problems import Problem
 from engine.contract.weights import Weights
 from engine.data.transforms.device_transforms import Statistics
@@ -31,6 +32,13 @@ class TaskError(Exception):
         return Problem(self.field, self.message, self.remedy)
 
 
+def validate_image_size(title: str, size: int, smallest: int, step: int = 1) -> None:
+    """Raise TaskError unless a model accepts images of `size` px. The arguments are those of `image_size_problem`."""
+    problem = image_size_problem(title, size, smallest, step)
+    if problem is not None:
+        raise TaskError.of(problem)
+
+
 class ModelInfo(NamedTuple):
     """Entry for a model in the catalogue.
 
@@ -48,6 +56,7 @@ class ModelInfo(NamedTuple):
     extra: str = ""
     published: str = ""
     own_loss: bool = False
+    image_size_step: int = 1
 
 
 class Model(NamedTuple):

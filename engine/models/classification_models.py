@@ -13,7 +13,7 @@ from engine.contract.images import varying_size_fields
 from engine.contract.job import FIELDS, TIMM, Job
 from engine.data.transforms.device_transforms import Statistics
 from engine.models import timm_models, torchvision_models, user_file, weights
-from engine.models.base import TaskError
+from engine.models.base import TaskError, validate_image_size
 from engine.models.mnist_cnn import MIN_SIZE, MnistCnn
 from engine.models.model_surgery import adapt_first_conv, find_head, reset_large_head, set_heads
 from engine.models.registry import MODELS, build_foreign, is_foreign
@@ -98,10 +98,8 @@ def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     if not is_timm and job.model.name not in names():
         known = list(names())
         raise TaskError("model", f"There is no model “{job.model.name}”.", did_you_mean(job.model.name, known))
-    if size < min_image_size(job.model.name):
-        smallest = min_image_size(job.model.name)
-        message = f"{title_and_family(job.model.name)[0]} needs images of at least {smallest} px."
-        raise TaskError("image_size", message, f"Set {smallest} or more, or leave it empty.")
+    patch = torchvision_models.PATCH_SIZES.get(job.model.name, 1)
+    validate_image_size(title_and_family(job.model.name)[0], size, min_image_size(job.model.name), patch)
     varying = varying_size_fields(job)
     if varying and _has_one_size(job.model.name):
         message = f"{title_and_family(job.model.name)[0]} is built for a fixed image size."
@@ -114,11 +112,6 @@ def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
         return MnistCnn(classes, channels)
     if is_timm:
         return _build_timm(job, classes, channels, size, dropout_rates)
-    patch = torchvision_models.PATCH_SIZES.get(job.model.name, 1)
-    if size % patch:
-        message = f"{title_and_family(job.model.name)[0]} takes sides that are a multiple of {patch} px; {size} is not."
-        multiple = max(patch, round(size / patch) * patch)
-        raise TaskError("image_size", message, f"Set {multiple}, or leave it empty.")
     model = _build_torchvision(job, classes, size, dropout_rates)
     adapt_first_conv(model, channels)
     return model

@@ -13,7 +13,7 @@ from torchvision.ops import FrozenBatchNorm2d
 from engine.contract.job import Job
 from engine.data.transforms.device_transforms import Statistics
 from engine.models import encoders, pyramid_detectors, registry, weights
-from engine.models.base import ModelInfo, TaskError
+from engine.models.base import ModelInfo, TaskError, validate_image_size
 from engine.models.model_surgery import adapt_first_conv, set_heads
 from engine.models.pyramid_detectors import region_samples
 from engine.models.registry import build_foreign, build_seeded, is_foreign
@@ -99,7 +99,7 @@ def model_info(name: str) -> ModelInfo:
     known = _ALL[name]
     info = ModelInfo(known.title, known.family, known.image_size, known.min_image_size, CLASSES, encoder=known.encoder)
     if known.encoder:
-        return info
+        return info._replace(image_size_step=encoders.STRIDE)
     default = models.get_model_weights(name).DEFAULT
     return info._replace(weights=weights.of_torchvision(default), published=weights.published(default))
 
@@ -140,9 +140,7 @@ def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     if is_foreign(job):
         return _build_foreign(job, classes, channels, size)
     entry = _ALL[job.model.name]
-    if size < entry.min_image_size:
-        message = f"{entry.title} needs images of at least {entry.min_image_size} px."
-        raise TaskError("image_size", message, f"Set {entry.min_image_size} or more, or leave it empty.")
+    validate_image_size(entry.title, size, entry.min_image_size)
     if entry.encoder:
         plain = _on_pyramid(job, entry.title, classes + 1, channels, size)
     else:

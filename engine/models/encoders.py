@@ -6,15 +6,16 @@ from collections.abc import Callable
 
 from torch import nn
 
-from engine.checks.job_checks import ENCODER_STRIDE as STRIDE
 from engine.contract.catalogue import did_you_mean
 from engine.contract.job import TIMM, Job
 from engine.contract.weights import TIMM_ENCODER, Weights
 from engine.data.transforms.device_transforms import Statistics
 from engine.models import timm_models, weights
-from engine.models.base import TaskError
+from engine.models.base import TaskError, validate_image_size
 
 IMAGENET: Statistics = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+STRIDE = 32
+"""Largest stride of the encoders in pixels. The sides of their images must be multiples of it."""
 MIN_IMAGE_SIZE = 2 * STRIDE
 """Minimum image size in pixels for the models on encoders."""
 
@@ -58,24 +59,13 @@ def construct(job: Job, title: str, size: int, constructor: Callable[[], nn.Modu
         raise TaskError(
             "encoder", f"There is no encoder “{job.model.encoder}”.", did_you_mean(job.model.encoder, list(names()))
         )
-    validate_side(title, size)
+    validate_image_size(title, size, MIN_IMAGE_SIZE, STRIDE)
     try:
         return constructor()
     except (ValueError, KeyError, RuntimeError) as error:
         line = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
         message = f"{title} can't use the encoder {job.model.encoder} ({line})."
         raise TaskError("encoder", message, "Choose another, such as resnet34.") from error
-
-
-def validate_side(title: str, size: int) -> None:
-    """Raise TaskError unless `size` is a multiple of the encoders' largest stride.
-
-    `title` is the model's name in the message.
-    """
-    if size % STRIDE:
-        valid_size = max(MIN_IMAGE_SIZE, round(size / STRIDE) * STRIDE)
-        message = f"{title} needs an image size that is a multiple of {STRIDE} px; {size} is not."
-        raise TaskError("image_size", message, f"Set {valid_size}, or leave it empty.")
 
 
 def load_initial(job: Job, model: nn.Module, head: str | None, channels: int, *, title: str, has_encoder: bool) -> None:

@@ -58,7 +58,8 @@ def names() -> tuple[str, ...]:
 def model_info(name: str) -> ModelInfo:
     title, family = (_DECODERS | _TORCHVISION)[name]
     if name in _DECODERS:
-        return ModelInfo(title, family, IMAGE_SIZE, encoders.MIN_IMAGE_SIZE, CLASSES, encoder=True)
+        info = ModelInfo(title, family, IMAGE_SIZE, encoders.MIN_IMAGE_SIZE, CLASSES, encoder=True)
+        return info._replace(image_size_step=encoders.STRIDE)
     default = models.get_model_weights(name).DEFAULT
     known, published = weights.of_torchvision(default), weights.published(default)
     return ModelInfo(title, family, IMAGE_SIZE, encoders.STRIDE, CLASSES, weights=known, published=published)

@@ -99,6 +99,11 @@ class LoadableDetector(TensorDetector):
 
     heads: tuple[str, ...]
 
+    @property
+    @abstractmethod
+    def accepted_sizes(self) -> SizeLimits:
+        """Limits for the image size of a model that gets only images of one size."""
+
     @abstractmethod
     def fit_size(self, title: str, size: int) -> None:
         """Prepare for images of `size` px. Raises TaskError if the model can't accept them.

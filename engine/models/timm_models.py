@@ -17,7 +17,7 @@ from engine.contract.catalogue import did_you_mean
 from engine.contract.job import TIMM
 from engine.contract.weights import INCLUDED_MODEL, Weights
 from engine.data.transforms.device_transforms import Statistics
-from engine.models.base import TaskError
+from engine.models.base import TaskError, validate_image_size
 
 _LISTED = {
     "beit_base_patch16_224": ("BEiT-B/16", "ViT"),
@@ -257,9 +257,8 @@ def construct(model: str, classes: int, channels: int, size: int, **dropped: Any
         raise TaskError(field, message, f"Set {image_size(model)}, or leave it empty.") from error
     patches = getattr(getattr(built, "patch_embed", None), "patch_size", None) or ()
     patch = max(patches if isinstance(patches, tuple) else (patches,), default=1)
-    if sizes and size % patch:
-        message = f"{title_and_family(model)[0]} takes sides that are a multiple of {patch} px; {size} is not."
-        raise TaskError("image_size", message, f"Set {max(patch, round(size / patch) * patch)}, or leave it empty.")
+    if sizes:
+        validate_image_size(title_and_family(model)[0], size, patch, patch)
     return built
 
 

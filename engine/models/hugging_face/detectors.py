@@ -11,6 +11,7 @@ from torchvision.ops import box_convert, generalized_box_iou
 from transformers.loss import loss_lw_detr, loss_rf_detr, loss_rt_detr
 
 from engine.contract.images import SizeLimits
+from engine.models.base import validate_image_size
 from engine.models.hugging_face.hub_model import HubModel, crop_masks, image_seeds, seeded, sum_by_kind
 from engine.models.tensor_detector import FINE_MASK_SIDE, Detections
 from engine.models.torchvision_detectors import box_targets, count_objects, instance_targets
@@ -98,11 +99,16 @@ class HubDetector(HubModel):
     def fit_size(self, title: str, size: int) -> None:
         """Prepare for images of `size` px, with fewer queries if the feature maps of small images have fewer positions.
 
-        The library selects its queries among these positions. RF-DETR needs at least as many positions, because it has
-        weights for each query.
+        The library selects its queries among these positions.
         """
-        self.check_size(title, size, self.size_limits.smallest if hasattr(self.config, "group_detr") else self.stride)
+        validate_image_size(title, size, *self.accepted_sizes)
         self.max_detections = self.config.num_queries = min(self.config.num_queries, self._positions(size))
+
+    @property
+    def accepted_sizes(self) -> SizeLimits:
+        """Limits of the image size. RF-DETR needs a position for each query, because it has weights for each query."""
+        smallest = self.size_limits.smallest if hasattr(self.config, "group_detr") else self.stride
+        return SizeLimits(smallest, self.stride)
 
     @property
     def size_limits(self) -> SizeLimits:

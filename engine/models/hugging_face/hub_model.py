@@ -41,15 +41,9 @@ class HubModel(LoadableDetector):
     channels: int
     pyramid: str
 
-    def check_size(self, title: str, size: int, smallest: int) -> None:
-        """Raise TaskError unless `size` is a multiple of the stride and at least `smallest`.
-
-        `title` is the model's name in the message.
-        """
-        if size % self.stride or size < smallest:
-            valid = max(smallest, round(size / self.stride) * self.stride)
-            message = f"{title} needs an image size from {smallest} px on that is a multiple of {self.stride} px."
-            raise TaskError("image_size", message, f"Set {valid}, or leave it empty.")
+    @property
+    def accepted_sizes(self) -> SizeLimits:
+        return SizeLimits(self.stride, self.stride)
 
     @property
     def size_step(self) -> int:

@@ -11,6 +11,7 @@ from torch.nn import functional
 from engine.contract.images import SizeLimits
 from engine.data.decoding.mask_values import NO_CLASS
 from engine.models import weights
+from engine.models.base import validate_image_size
 from engine.models.hugging_face.hub_model import HubModel, crop_masks, image_seeds, seeded, sum_by_kind
 from engine.models.tensor_detector import FINE_MASK_SIDE, Detections
 from engine.models.torchvision_detectors import has_instance, instance_targets, is_present, true_positions
@@ -79,7 +80,7 @@ class HubSegmenter(HubModel):
 
     def fit_size(self, title: str, size: int) -> None:
         """Adapt the model to images of `size` pixels. Raises TaskError if it can't process this size."""
-        self.check_size(title, size, self.stride)
+        validate_image_size(title, size, *self.accepted_sizes)
         if not hasattr(self, "grid_size"):
             return
         # EoMT learns the position of each patch.

@@ -95,7 +95,8 @@ class Classification(Task):
         if timm_models.is_timm(model):
             return ModelInfo(title, family, size, smallest, IMAGENET_CLASSES)
         known = torchvision_models.weights(model)
-        info = ModelInfo(title, family, size, smallest, IMAGENET_CLASSES)
+        step = torchvision_models.PATCH_SIZES.get(model, 1)
+        info = ModelInfo(title, family, size, smallest, IMAGENET_CLASSES, image_size_step=step)
         return info._replace(weights=of_torchvision(known[0]), published=published(known[0])) if known else info
 
     def build_model(self, job: Job, classes: int, channels: int) -> nn.Module:

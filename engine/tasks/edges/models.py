@@ -10,7 +10,7 @@ from torchvision import models
 
 from engine.contract.job import Job
 from engine.models import encoders, user_file, weights
-from engine.models.base import ModelInfo, TaskError
+from engine.models.base import ModelInfo, TaskError, validate_image_size
 from engine.models.model_surgery import adapt_first_conv, set_heads
 from engine.models.registry import build_foreign, build_seeded, is_foreign
 from engine.tasks.edges.networks import Bdcn, Hed, HedOnEncoder
@@ -57,7 +57,8 @@ def names() -> tuple[str, ...]:
 
 def model_info(name: str) -> ModelInfo:
     if name == HED_ON_ENCODER:
-        return ModelInfo(_TITLE_ON_ENCODER, "Edges on an encoder", IMAGE_SIZE, MIN_SIZE, 1, encoder=True)
+        info = ModelInfo(_TITLE_ON_ENCODER, "Edges on an encoder", IMAGE_SIZE, encoders.MIN_IMAGE_SIZE, 1, encoder=True)
+        return info._replace(image_size_step=encoders.STRIDE)
     known = _ON_VGG[name]
     pretrained = weights.of_torchvision(models.get_model_weights(known.backbone).DEFAULT)
     return ModelInfo(known.title, "Edges on VGG", IMAGE_SIZE, MIN_SIZE, 1, weights=pretrained)
@@ -88,9 +89,7 @@ def _construct(job: Job, channels: int, size: int) -> nn.Module:
     if job.model.name in ON_ENCODER:
         hed = partial(HedOnEncoder, job.model.encoder, channels)
         return encoders.construct(job, _TITLE_ON_ENCODER, size, hed)
-    if size < MIN_SIZE:
-        message = f"{_ON_VGG[job.model.name].title} needs images of at least {MIN_SIZE} px."
-        raise TaskError("image_size", message, f"Set {MIN_SIZE} or more, or leave it empty.")
+    validate_image_size(_ON_VGG[job.model.name].title, size, MIN_SIZE)
     model = _ON_VGG[job.model.name].build()
     adapt_first_conv(model, channels)
     return model

@@ -8,7 +8,7 @@ from torch import nn
 
 from engine.contract.job import Job
 from engine.models import encoders, user_file
-from engine.models.base import ModelInfo, TaskError
+from engine.models.base import ModelInfo, TaskError, validate_image_size
 from engine.models.model_surgery import set_heads
 from engine.models.registry import build_foreign, build_seeded, is_foreign
 from engine.tasks.roads.directions import DIRECTIONS
@@ -34,7 +34,8 @@ def names() -> tuple[str, ...]:
 
 def model_info(name: str) -> ModelInfo:
     title, family = _TITLES[name]
-    return ModelInfo(title, family, IMAGE_SIZE, 2 * STRIDE, CLASSES, encoder=name == LINKNET)
+    info = ModelInfo(title, family, IMAGE_SIZE, 2 * STRIDE, CLASSES, encoder=name == LINKNET)
+    return info._replace(image_size_step=STRIDE)
 
 
 def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
@@ -61,7 +62,7 @@ def _construct(job: Job, title: str, channels: int, size: int) -> nn.Module:
     if job.model.name == LINKNET:
         linknet = partial(LinkNetMTL, job.model.encoder, CLASSES, DIRECTIONS + 1, channels)
         return encoders.construct(job, title, size, linknet)
-    encoders.validate_side(title, size)
+    validate_image_size(title, size, 2 * STRIDE, STRIDE)
     return StackHourglassNetMTL(CLASSES, DIRECTIONS + 1, channels)
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from engine.checks.disk import model_file_sha256
 from engine.checks.job_checks import problems
-from engine.contract.catalogue import load_catalogue
+from engine.contract.catalogue import ModelEntry, load_catalogue
 from engine.contract.dataset import DatasetReport
 from engine.contract.devices import Cpu, Gpu, Nvml, Snapshot
 from engine.contract.job import FIELDS, Job
@@ -220,6 +220,16 @@ def test_optimizer_problems_of_conflicting_fields(good: Job, fields: dict[str, A
     assert not any(problem.field == field for problem in found(good))
     matching = [problem for problem in found(good.with_fields(**fields)) if problem.field == field]
     assert [problem.severity for problem in matching] == [severity]
+
+
+@pytest.mark.parametrize(
+    "model", [each for each in load_catalogue().models if each.image_size], ids=lambda model: model.id
+)
+def test_image_size_that_the_model_rejects_is_a_problem(model: ModelEntry, good: Job) -> None:
+    sizes = (model.image_size, model.image_size + model.image_size_step // 2, model.min_image_size - 1)
+    jobs = [good.with_fields(task=model.task, model=model.id, image_size=size) for size in sizes]
+    is_refused = ["image_size" in [problem.field for problem in errors(found(job))] for job in jobs]
+    assert is_refused == [False, model.image_size_step > 1, True]
 
 
 def test_dropout_of_a_model_without_it_is_a_problem(good: Job) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from engine.checks.training_checks import image_size_problems
 from engine.contract.catalogue import load_catalogue
-from engine.contract.images import SizeLimits, side_of_epoch, sides_of_epoch, validation_side
+from engine.contract.images import SizeLimits, image_size_problem, side_of_epoch, sides_of_epoch, validation_side
 from engine.contract.job import Job
 
 CATALOGUE = load_catalogue()
@@ -38,6 +38,18 @@ def test_sides_of_epoch_are_multiples_of_the_step_near_the_size(
     fields: dict[str, object], limits: SizeLimits, expected: list[int]
 ) -> None:
     assert list(sides_of_epoch(Job.from_fields(**fields), 640, 1, limits)) == expected
+
+
+@pytest.mark.parametrize(
+    ("size", "smallest", "step", "suggested"),
+    [(31, 32, 1, "32 or more"), (32, 32, 1, None), (120, 64, 32, "128"), (100, 64, 32, "96"), (96, 64, 32, None),
+     (64, 288, 32, "288"), (24, 100, 24, "120")],
+)  # fmt: skip
+def test_image_size_problem_suggests_the_nearest_size(
+    size: int, smallest: int, step: int, suggested: str | None
+) -> None:
+    problem = image_size_problem("U-Net", size, smallest, step)
+    assert (problem and problem.remedy) == (suggested and f"Set {suggested}, or leave it empty.")
 
 
 @pytest.mark.parametrize(
