@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from engine.advisor import memory
+from engine.advisor.memory import MainMemory
 
 V2 = {"memory.max": "1000\n", "memory.current": "600\n", "memory.stat": "anon 300\ninactive_file 250\n"}
 V1 = {
@@ -14,6 +17,23 @@ V1 = {
     "memory/memory.usage_in_bytes": "600\n",
     "memory/memory.stat": "inactive_file 100\ntotal_inactive_file 250\n",
 }
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems report another peak")
+def test_peak_counts_memory_that_was_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+    import resource
+
+    used_bytes = psutil.Process().memory_info().rss
+    block = b"x" * (64 << 20)
+    del block
+    main = MainMemory.__new__(MainMemory)  # without the limit that it sets for this process
+    main._limit = 1 << 50
+    for soft, names in ((resource.RLIM_INFINITY, ["memory"]), (1 << 40, ["memory", "address space"])):
+        monkeypatch.setattr(resource, "getrlimit", lambda _kind, soft=soft: (soft, -1))
+        peaks = main.peak()
+        assert list(peaks) == names
+    assert used_bytes + (60 << 20) < peaks["memory"][0] < peaks["address space"][0]
+    assert [limit for _, limit in peaks.values()] == [1 << 50, 1 << 40]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,145 @@
+"""Rounds of the advisor, with scripted trials."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from engine.advisor.advice import advisor as module
+from engine.advisor.advice import trials
+from engine.advisor.advice.advisor import advise
+from engine.advisor.advice.trial_files import Measured, Rehearsal, TrialOrder
+from engine.contract.advice import Advice, AdviceOrder, AdviceProgress
+from engine.contract.events import Failed
+from engine.contract.job import Job
+from engine.processes.orders import OrderError
+from tests.engine.advisor.advice.test_estimates import FOOTPRINT, GIB
+from tests.support.clock import Clock
+
+JOB = Job.from_fields(
+    dataset="/data", model="resnet18", strategy="ddp", devices=("GPU-0", "GPU-1"), batch_size=32, optimizer="adamw"
+)
+REHEARSAL = Rehearsal(cold_step_s=0.3, warm_step_s=0.2, start_s=0.1, validation_s=2.0, validated=1.0, save_s=0.5)
+OUT_OF_MEMORY = Failed(cause="Out of memory.", kind="out_of_memory")
+
+
+class Machine:
+    """Machine whose trials take one second. A step takes 0.4 s, divided by the number of devices.
+
+    Attributes:
+        trials: Strategy, number of devices and minimum number of steps of each trial.
+        memory_bytes: Peak use of memory in each trial.
+        result: Function that may replace the result of a trial. It is called with the trial's number and job.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.trials: list[tuple[str, int, int]] = []
+        self.memory_bytes = 5 * GIB
+        self.result: Callable[[int, Job], Failed | None] = lambda number, job: None
+
+    def run_trial(self, job: Job, order: TrialOrder, folder: Path, timeout_s: float) -> list[Measured] | Failed:
+        devices = len(job.parallel.devices)
+        self.trials.append((job.resolved_strategy, devices, order.min_steps))
+        self._clock.now += 1.0
+        if failed := self.result(len(self.trials), job):
+            return failed
+        step_s = 0.4 / devices + (0.01 if job.resolved_strategy != "ddp" else 0.0)
+        return [
+            Measured(
+                step_s=(step_s,) * order.min_steps,
+                memory={"GPU 0": (self.memory_bytes, 8 * GIB)},
+                worked_s=0.75,
+                rehearsal=REHEARSAL if order.rehearse_s else None,
+            )
+        ] * devices
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    clock = Clock(100.0)
+    machine = Machine(clock)
+    for each in (module, trials):
+        monkeypatch.setattr(each, "time", clock)
+    monkeypatch.setattr(trials, "_run_trial", machine.run_trial)
+    monkeypatch.setattr(module, "import_for", lambda job: None)
+    monkeypatch.setattr(module, "measure_footprint", lambda job, folder, timeout_s: FOOTPRINT)
+    return machine
+
+
+def ask(job: Job = JOB, **changes: object) -> Advice:
+    return advise(AdviceOrder(**({"job": job, "seconds": 120.0} | changes)), lambda progress: None)  # type: ignore[arg-type]
+
+
+def test_advisor_ranks_by_measured_speed(machine: Machine) -> None:
+    progress: list[AdviceProgress] = []
+    found = advise(AdviceOrder(job=JOB, seconds=120.0), progress.append)
+    assert (found.ended_by, found.fits, found.is_cached) == ("settled", True, False)
+    assert found.took_s == len(machine.trials)
+    first = found.table[0]
+    assert (first.changes, first.images_per_second) == ({}, pytest.approx(32 / 0.2))
+    assert first.efficiency == pytest.approx((0.41 / 0.2) / 2)
+    speeds = [row.images_per_second or 0.0 for row in found.table]
+    assert speeds == sorted(speeds, reverse=True)
+    assert found.considered == len(found.table) + sum(len(left.names) for left in found.left_out)
+    assert machine.trials[0][:2] == ("single", 1)
+    assert machine.trials[-1] == ("ddp", 2, 1), "the rehearsal"
+    assert {steps for *_, steps in machine.trials[:-1]} == {5, 10}
+    assert first.time is not None
+    assert (first.time.steps, first.time.validation_s) == (1000 // 32, 2.5)
+    assert first.time.step_s == pytest.approx(0.2 + 0.1 / 31)
+    seconds = [each.seconds_left for each in progress]
+    assert seconds == sorted(seconds, reverse=True)
+    assert [row.state for row in progress[2].table][:1] == ["trying"]
+
+
+def test_answer_is_cached_unless_it_was_stopped(machine: Machine) -> None:
+    def interrupt(number: int, job: Job) -> None:
+        if number == 3:
+            raise KeyboardInterrupt
+
+    machine.result = interrupt
+    stopped = ask()
+    assert (stopped.ended_by, len(stopped.table), len(machine.trials)) == ("stopped", 2, 3)
+    assert ask().ended_by == "settled"
+    trials = len(machine.trials)
+    assert trials > 6
+    cached = ask(JOB.with_fields(epochs=50))
+    assert (cached.is_cached, len(machine.trials)) == (True, trials)
+    assert cached.table[0].time is not None
+    assert cached.table[0].time.epochs == 50
+    assert not ask(remeasure=True).is_cached
+    assert len(machine.trials) > trials
+    assert not ask(JOB.with_fields(batch_size=64)).is_cached
+
+
+def test_first_trial_calibrates_the_estimates(machine: Machine) -> None:
+    estimates = {row.name: row.estimated_bytes for row in ask().table}
+    machine.memory_bytes = 6 * GIB
+    higher = {row.name: row.estimated_bytes for row in ask(remeasure=True).table}
+    of_several = [name for name, job in estimates.items() if name in higher and "2" in name]
+    assert of_several
+    assert [name for name in of_several if not higher[name] > estimates[name]] == []  # type: ignore[operator]
+    machine.memory_bytes = 30 * GIB
+    tight = ask(remeasure=True)
+    assert {left.kind for left in tight.left_out} >= {"memory"}
+    assert len(tight.table) < len(higher)
+
+
+def test_setup_without_memory_is_replaced(machine: Machine) -> None:
+    machine.result = lambda number, job: None if job.training.accumulation > 1 else OUT_OF_MEMORY
+    found = ask(JOB.with_fields(strategy="single", devices=("GPU-0",)))
+    assert found.fits
+    assert found.table[0].changes["accumulation"] > 1
+    assert {row.state for row in found.table if "accumulation" not in row.changes} == {"too_large"}
+
+
+def test_failing_job_is_refused(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "measure_footprint", lambda *_arguments: Failed(cause="No file."))
+    with pytest.raises(OrderError) as caught:
+        ask()
+    assert "No file." in msgspec.json.encode(caught.value.problems).decode()
+    assert machine.trials == []
