@@ -93,6 +93,7 @@ MACHINES: dict[str, Machine] = {
                 0, mig=1, utilization_error=NOT_SUPPORTED, encoder=None, decoder=None,
                 instances=[
                     instance_profile(0, 0, process=[f"{FOREIGN[0]}:{GIB}"]),
+                    instance_profile(0, 9, handle_error=6),  # NVML_ERROR_NOT_FOUND: it was destroyed
                     instance_profile(0, 1, process=[f"{FOREIGN[1]}:{2 * GIB}"]),
                     instance_profile(0, 2, name="NVIDIA H200 MIG 3g.71gb", total=70 * GIB),
                 ],

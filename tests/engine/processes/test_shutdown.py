@@ -59,11 +59,11 @@ def stop(*workers: StubbornWorker) -> Group:
 
 
 def test_shutdown_escalates_only_for_workers_that_remain() -> None:
-    polite, deaf = StubbornWorker(0, 1), StubbornWorker(1, 3)
-    group = stop(polite, deaf)
-    assert polite.measures == ["message"]
-    assert deaf.measures == ["message", "SIGTERM", "SIGKILL"]
-    assert (group.forced, group.stuck) == ({1}, set())
+    polite, slow, deaf = (StubbornWorker(rank, rank + 1) for rank in range(3))
+    group = stop(polite, slow, deaf)
+    measures = ["message", "SIGTERM", "SIGKILL"]
+    assert [worker.measures for worker in (polite, slow, deaf)] == [measures[:1], measures[:2], measures]
+    assert (group.forced, group.stuck) == ({1, 2}, set())
 
 
 def test_shutdown_gives_up_a_worker_that_survives_sigkill(capsys: pytest.CaptureFixture[str]) -> None:

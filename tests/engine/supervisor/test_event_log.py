@@ -194,10 +194,11 @@ def test_numbers_continue_after_a_damaged_line(path: Path, index: int, before: b
     log.close()
 
 
-def test_offset_of_passes_damage_in_a_long_log(path: Path) -> None:
+@pytest.mark.parametrize("number", [2 * INDEX_EVERY + 1, 99_999], ids=["next indexed number", "higher number"])
+def test_offset_of_passes_damage_in_a_long_log(path: Path, number: int) -> None:
     write_log(path, 3 * INDEX_EVERY)
     lines = path.read_bytes().splitlines(keepends=True)
-    lines[INDEX_EVERY] = lines[INDEX_EVERY].replace(b'"n":', b'"n":9999')
+    lines[INDEX_EVERY] = lines[INDEX_EVERY].replace(b'"n":%d,' % (INDEX_EVERY + 1), b'"n":%d,' % number)
     path.write_bytes(b"".join(lines))
     log = EventLog(path)
     for n in (1, INDEX_EVERY, INDEX_EVERY + 2, 2 * INDEX_EVERY + 1, 3 * INDEX_EVERY):

@@ -9,9 +9,9 @@ from tests.support.dataset_formats.annotations import counts_of_values
 from tests.support.dataset_formats.pixels import save_mask
 from tests.support.dataset_formats.truth import TrueImage, Truth
 
-VARIANTS = ("plain", "nested", "without_names")
+VARIANTS = ("plain", "nested", "without_names", "some_names")
 KIND = "masks"
-WARNINGS = {"without_names": "does not name all"}
+WARNINGS = dict.fromkeys(("without_names", "some_names"), "does not name all")
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
@@ -25,6 +25,7 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
     if variant != "without_names":
         names = [f"{name}, {name}s" for name in truth.classes] + [f"thing {number}" for number in range(4, 151)]
         rows = [f"{value} \t0.1\t5\t1\t{name} " for value, name in enumerate(names, 1)]
+        rows = rows[:-1] if variant == "some_names" else rows
         (root / "objectInfo150.txt").write_text("\n".join(["Idx\tRatio\tTrain\tVal\tName", *rows]) + "\n")
 
 

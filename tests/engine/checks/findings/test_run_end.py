@@ -39,19 +39,19 @@ def epoch(history: History, number: int, loss: float, accuracy: float | None, me
 
 def of(
     losses: list[float], trained: list[float], *, top1: list[float] | None = None, accuracy: float | None = 0.9,
-    outcome: Outcome = "completed", classes: int = 10, **fields: Any,
+    outcome: Outcome = "completed", classes: int = 10, every: int = 1, **fields: Any,
 ) -> Verdict | None:  # fmt: skip
     """Return the verdict on a run of a classifier.
 
-    The lists have a value per epoch: validation losses, training losses, and validation accuracies (`top1`). `accuracy`
-    is the training accuracy.
+    The lists have a value per validated epoch: validation losses, training losses, and validation accuracies (`top1`).
+    Each `every`th epoch is validated. `accuracy` is the training accuracy.
     """
     history = History()
     history.add(plan(classes))
     for number, (loss, training) in enumerate(zip(losses, trained, strict=True), 1):
         right = top1[number - 1] if top1 is not None else 1 - loss / 10
-        epoch(history, number, training, accuracy, {"top1": right, "loss": loss})
-    return find_verdict(history, Job.from_fields(**({"epochs": len(losses)} | fields)), outcome)
+        epoch(history, every * number, training, accuracy, {"top1": right, "loss": loss})
+    return find_verdict(history, Job.from_fields(**({"epochs": every * len(losses)} | fields)), outcome)
 
 
 def decaying(epochs: int, keeps: float = 0.8, floor: float = 0.3) -> list[float]:
@@ -111,12 +111,13 @@ def test_falling_loss_at_maximum_epochs_has_no_change() -> None:
 OVERFITTED = [1.0, 0.7, 0.5, 0.45, 0.5, 0.56, 0.6, 0.66], [1.0, 0.6, 0.4, 0.3, 0.2, 0.15, 0.1, 0.05]
 
 
-def test_overfitting_names_epoch_and_figures() -> None:
-    found = of(*OVERFITTED)
+@pytest.mark.parametrize("every", [1, 3])
+def test_overfitting_names_epoch_and_figures(every: int) -> None:
+    found = of(*OVERFITTED, every=every)
     assert found is not None
     assert found.code == "overfitted"
     assert found.sentence == (
-        "Overfitted since epoch 4: validation loss rose from 0.45 to 0.607 while the training loss fell from 0.3 to 0.05. "
+        f"Overfitted since epoch {4 * every}: validation loss rose from 0.45 to 0.607 while the training loss fell from 0.3 to 0.05. "
         "Set augmentation to light."
     )
     assert found.changes == {"augmentation": "light"}

@@ -150,9 +150,9 @@ def test_detect_mapillary_doubts_more_values_than_labels(tmp_path: Path) -> None
 def test_read_ade20k_returns_the_truth(tmp_path: Path, variant: str) -> None:
     ade20k_writer.write(TRUTH, tmp_path, variant)
     content = read(ade20k.FORMAT, tmp_path, "masks")
-    named = variant != "without_names"
-    assert content.classes[:3] == (CLASSES if named else ("class 1", "class 2", "class 3"))
-    assert (len(content.classes), len(content.problems)) == (150, 0 if named else 1)
+    assert content.classes[:3] == (CLASSES if variant != "without_names" else ("class 1", "class 2", "class 3"))
+    assert content.classes[-1] == ("thing 150" if variant in ("plain", "nested") else "class 150")
+    assert (len(content.classes), len(content.problems)) == (150, variant in ade20k_writer.WARNINGS)
     for split in ("train", "val"):
         found = planes(content, split)
         for image in TRUTH.of(split):

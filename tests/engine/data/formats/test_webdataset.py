@@ -53,11 +53,13 @@ def test_webdataset_writes_nothing_outside_the_cache(tmp_path: Path, cache: Path
     assert not (tmp_path.parent / "evil.png").exists()
 
 
-def test_webdataset_reports_samples_without_an_image(tmp_path: Path) -> None:
-    image = encoded(TRUTH.images[0])
-    write(tmp_path / "x-0.tar", {"a.png": image, "a.cls": b"1", "b.cls": b"0", "c.png": image, "c.cls": b"0"})
+def test_webdataset_uses_the_first_image_of_a_sample(tmp_path: Path) -> None:
+    image, other = map(encoded, TRUTH.images[:2])
+    members = {"a.png": image, "a.mask.png": other, "a.cls": b"1", "b.cls": b"0", "c.png": other, "c.cls": b"0"}
+    write(tmp_path / "x-0.tar", members)
     found = content_of(FORMAT, tmp_path, "classes")
     assert names_of(found) == {"": {"a": "1", "c": "0"}}
+    assert [Path(file).read_bytes() for file in found.splits[""].files] == [image, other]
     assert "1 sample without an image" in found.problems[0].message
 
 

@@ -1,7 +1,7 @@
 /* Instances that a GPU is cut into (MIG). Each is a device of its own, begun by an "instance" line of the profile.
  *
  * Keys of a GPU: mig (0 off, 1 on; not known to chips without it). Keys of an instance: gpu_instance, compute_instance,
- *   besides those of a GPU. Errors of a GPU: mig; of an instance: instance_ids.
+ *   besides those of a GPU. Errors of a GPU: mig; of an instance: instance_ids, handle.
  */
 #include "nvml_stub.h"
 
@@ -23,7 +23,7 @@ int nvmlDeviceGetMigDeviceHandleByIndex(Device *gpu, unsigned int index, Device 
     if (index >= MAX_INSTANCES) return INVALID_ARGUMENT;
     if (gpu->mig != 1 || index >= (unsigned int)gpu->instances) return NOT_FOUND;
     *to = gpu->instance[index];
-    return SUCCESS;
+    return refuses(*to, "handle");
 }
 
 int nvmlDeviceGetGpuInstanceId(Device *instance, unsigned int *to) {

@@ -137,6 +137,15 @@ def test_shrunk_edges_stay_connected_and_thin() -> None:
         assert (share[bits > 0] == FULL).all()
 
 
+@pytest.mark.parametrize(("row", "column"), [(0, 0), (9, 29), (120, 161), (239, 319)])
+def test_shrunk_edge_is_at_the_place_of_its_pixel(row: int, column: int) -> None:
+    layer = np.zeros((240, 320), bool)
+    layer[row, column] = True
+    share, _bits = lay_edges(AnnotatedEdges(layer[None]), 100)
+    above = (100 - 75) // 2
+    assert np.argwhere(share == FULL).tolist() == [[above + row * 75 // 240, column * 100 // 320]]
+
+
 def test_gray_edges_keep_their_strength() -> None:
     levels = np.zeros((10, 10), np.uint8)
     levels[:, 4] = 51

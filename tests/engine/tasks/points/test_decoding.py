@@ -225,7 +225,8 @@ def test_rooms_take_labels_from_objects(tmp_path: Path) -> None:
     places, _ = scene(0, 300)
     for room in ("Area_1/office_1", "Area_1/office_2", "Area_5/hallway_1"):
         parts = {
-            "chair_1": places[:100],
+            "ceiling_1": places[:30],
+            "chair_1": places[30:100],
             "floor_1": places[100:200],
             "stairs_1": places[200:250],
             "lamp_2": places[250:],
@@ -241,7 +242,7 @@ def test_rooms_take_labels_from_objects(tmp_path: Path) -> None:
     cloud = read_cloud(content.splits[""].files[0], ("red",))
     assert content.code is not None
     counts = np.bincount(label_classes(cloud.labels, content.code), minlength=256)
-    assert (counts[1], counts[8], counts[12], counts[255]) == (100, 100, 50, 50)
+    assert (counts[0], counts[1], counts[8], counts[12], counts[255]) == (30, 100, 70, 50, 50)
     assert not is_cloud(str(tmp_path / "Area_1/office_1/Annotations/chair_1.txt"))
 
 

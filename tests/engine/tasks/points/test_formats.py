@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from engine.data.splits import RecognizedDataset
 from engine.tasks.points.decoding.clouds import read_cloud, read_head
 from engine.tasks.points.drawing import BACKGROUND, draw_points, point_legend
 from engine.tasks.points.formats import PointSplit
-from engine.tasks.points.samples import MAX_BLOCK_SAMPLES, PointBlocks
+from engine.tasks.points.samples import MAX_BLOCK_SAMPLES, MAX_TILT_RAD, PointBlocks
 from tests.support.clouds import make_clouds, scene, write_las, write_pcd, write_ply, write_table
 
 POINTS = ("points",)
@@ -182,6 +183,10 @@ def test_rotation_keeps_distances_and_up(tmp_path: Path) -> None:
         torch.testing.assert_close(*apart, atol=1e-5, rtol=1e-4)
         assert not torch.allclose(one, other, atol=1e-3)
         assert torch.allclose(one[:, 2], other[:, 2], atol=1e-5) == (name == "las")
+        rotations = np.stack([turned._rotation(index, 0, upright=name == "las") for index in range(200)])
+        assert 80 < (np.linalg.det(rotations) < 0).sum() < 120, "half of them are reflections"
+        angles = np.arctan2(-rotations[:, 0, 1], rotations[:, 1, 1])
+        assert np.abs(angles).max() == pytest.approx(math.pi if name == "las" else MAX_TILT_RAD, rel=0.05)
 
 
 def test_samples_are_scaled_uniformly(tmp_path: Path) -> None:
