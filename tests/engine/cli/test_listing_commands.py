@@ -118,6 +118,29 @@ def test_doctor_names_the_protection_of_ranks(monkeypatch: pytest.MonkeyPatch, i
     assert ("Operation not permitted" in finding.text) is not is_allowed
 
 
+@pytest.mark.parametrize(
+    ("result", "error"),
+    [
+        (
+            subprocess.CompletedProcess([], -11, b"", b"Traceback:\n  line\nSegmentation fault\n"),
+            "(exit code -11). Segm",
+        ),
+        (subprocess.CompletedProcess([], 3, b"no JSON", b""), "PyTorch crashed (exit code 3). "),
+        (subprocess.TimeoutExpired([], 120), "did not answer within 120 s"),
+    ],
+)
+def test_doctor_explains_a_failed_probe(
+    monkeypatch: pytest.MonkeyPatch, result: subprocess.CompletedProcess[bytes] | Exception, error: str
+) -> None:
+    def run(*_arguments: object, **_options: object) -> subprocess.CompletedProcess[bytes]:
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    monkeypatch.setattr(doctor, "run_child", run)
+    assert error in doctor._probe()["error"]
+
+
 def test_doctor_reports_a_crashing_pytorch() -> None:
     found = list(doctor.pytorch({"error": "PyTorch crashed (exit code -11)."}))
     assert [finding.grade for finding in found if finding.topic == "PyTorch"] == ["broken"]

@@ -9,7 +9,7 @@ import pytest
 
 from engine.checks.job_checks import problems
 from engine.contract.catalogue import load_catalogue
-from engine.contract.idle_fields import DECISIVE, idle_by_needs, idle_fields
+from engine.contract.idle_fields import DECISIVE, idle_by_needs, idle_fields, without_effect
 from engine.contract.job import FIELDS, Job
 
 CATALOGUE = load_catalogue()
@@ -63,6 +63,15 @@ def test_idle_fields_depend_on_other_fields(values: dict[str, Any], idle: set[st
     found = idle_fields({"model": "resnet18"} | values, CATALOGUE)
     assert idle <= found.keys()
     assert not used & found.keys()
+
+
+def test_without_effect_accepts_fields_that_are_off() -> None:
+    def warned(**fields: Any) -> list[str]:
+        job = Job.from_fields(model="resnet18", strategy="pipeline", devices=("cpu", "cpu"), **fields)
+        return [problem.field for problem in without_effect(job, CATALOGUE)]
+
+    assert warned(compile="off", memory_format="contiguous") == []
+    assert warned(compile="on", memory_format="channels_last") == ["memory_format", "compile"]
 
 
 @pytest.mark.parametrize(

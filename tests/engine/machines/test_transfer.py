@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import selectors
+import signal
 import subprocess
 import sys
 import time
@@ -22,6 +23,7 @@ from engine.machines import link as links
 from engine.machines.files import LAST, RESUME, FileTransfers
 from engine.machines.link import NodeLink
 from engine.machines.remote_worker import RemoteWorker
+from engine.machines.transfer import FileConnection
 from engine.processes import group as groups
 from engine.processes.watchdog import LIMITS
 from engine.runs.folder import RunFolder
@@ -129,6 +131,12 @@ def test_transfer_continues_after_lost_connection(pair: Pair) -> None:
     pair.connect()
     assert pair.fetch(LAST) == ""
     assert pair.checkpoints() == {"last.pt": "step 100"}
+
+
+def test_close_ends_a_command_that_is_still_writing() -> None:
+    connection = FileConnection(["sh", "-c", "exec yes"], subprocess.DEVNULL)
+    assert connection.close() == -signal.SIGPIPE
+    assert all(stream is not None and stream.closed for stream in (connection.process.stdin, connection.process.stdout))
 
 
 def test_give_up_fails_pending_transfers(pair: Pair) -> None:

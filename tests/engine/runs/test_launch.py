@@ -58,6 +58,20 @@ def test_killed_preloaders_pending_run_is_started(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="supervisors are forked on Linux only")
+@pytest.mark.timeout(60)
+def test_preloader_that_hangs_is_killed_on_close(
+    tmp_path: Path, started: list[RunFolder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "_GOODBYE_S", 0.05)
+    preloader, pid = stopped_preloader()
+    run = RunFolder(tmp_path)
+    preloader.start_run(run)
+    preloader.close()
+    assert started == [run]
+    assert not psutil.pid_exists(pid)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="supervisors are forked on Linux only")
 def test_run_is_started_although_dead_preloaders_pipe_is_open(tmp_path: Path, started: list[RunFolder]) -> None:
     preloader, pid = stopped_preloader()
     pipes = [os.open(f"/proc/{pid}/fd/{fd}", flags) for fd, flags in ((0, os.O_RDONLY), (1, os.O_WRONLY))]

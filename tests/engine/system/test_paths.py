@@ -15,7 +15,7 @@ import pytest
 from engine.runs.consent import agree
 from engine.runs.notes import change_notes
 from engine.runs.notices import NoticeSettings, save_notices
-from engine.system.paths import full_disk_cause, write_atomically
+from engine.system.paths import full_disk_cause, trusted_folder, write_atomically
 from gui.sources.settings import Settings
 from tests.faults.damage import limit_files, mount, unmount
 
@@ -35,6 +35,33 @@ def full() -> Iterator[None]:
     limit_files(psutil.Process(), 1_000)
     yield
     limit_files(psutil.Process(), None)
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "is_refused"),
+    [
+        ("parent", 0o700, False),
+        ("parent", 0o770, False),
+        ("parent", 0o1777, False),
+        ("parent", 0o777, True),
+        ("target", 0o770, True),
+        ("target", 0o1777, True),
+        ("links", 0o1777, False),
+        ("links", 0o777, True),
+    ],
+)
+def test_trusted_folder_refuses_what_others_can_change(tmp_path: Path, name: str, mode: int, is_refused: bool) -> None:
+    target, links = tmp_path / "parent/target", tmp_path / "links"
+    for folder in (target.parent, target, links):
+        folder.mkdir(mode=0o700)
+    (links / "link").symlink_to(target)
+    changed = {"parent": target.parent, "target": target, "links": links}[name]
+    changed.chmod(mode)
+    if is_refused:
+        with pytest.raises(PermissionError, match=f"{changed} can be changed by other users .its mode is {mode:o}"):
+            trusted_folder(links / "link")
+    else:
+        assert trusted_folder(links / "link") == target
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o077])

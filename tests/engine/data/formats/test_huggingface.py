@@ -35,6 +35,20 @@ def test_huggingface_captions_are_no_classes(tmp_path: Path) -> None:
     assert FORMAT.detect(Tree(str(tmp_path))) == []
 
 
+@pytest.mark.parametrize("name", ["train/metadata.parquet", "data/train-00000-of-00001.parquet"])
+def test_huggingface_without_pyarrow_tells_how_to_install_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr("engine.data.formats.huggingface.parquet.is_installed", lambda: False)
+    TRUTH.images[0].save(tmp_path / "train/a.png")
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_bytes(b"PAR1")
+    (found,) = FORMAT.detect(Tree(str(tmp_path)))
+    assert found.kinds == ()
+    assert name in found.evidence[0]
+    assert "pyarrow" in found.remedy
+
+
 @needs_pyarrow
 def test_huggingface_unpacks_images_once(tmp_path: Path, cache: Path) -> None:
     huggingface.write(TRUTH, tmp_path, "parquet")

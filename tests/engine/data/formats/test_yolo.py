@@ -18,6 +18,7 @@ from tests.support.dataset_formats.truth import TRUTH
 from tests.support.read_formats import boxes_in, content_of, detected, instances_in, warnings_of
 
 BOX = "0 0.5 0.5 0.25 0.5"
+YAML = "train: images\nnames: [cat]\n"
 
 
 @pytest.mark.parametrize("write", [boxed.yolo, boxed.yolo_coco, boxed.yolo_darknet])
@@ -130,18 +131,17 @@ def test_yolo_accepts_a_box_that_reaches_out(tmp_path: Path, line: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "fault"),
+    ("line", "fault", "yaml"),
     [
-        ("0 40 30 20 10", "contains 40"),
-        ("cat 0.5 0.5 0.2 0.2", "begins with 'cat'"),
-        ("0 0.5 0.5 0.2", "has 4 numbers"),
-        ("0 0.5 x 0.2 0.2", "contains x"),
+        ("0 40 30 20 10", "contains 40", ""),
+        ("0 40 30 20 10", "contains 40", YAML),
+        ("cat 0.5 0.5 0.2 0.2", "begins with 'cat'", YAML),
+        ("0 0.5 0.5 0.2", "has 4 numbers", YAML),
+        ("0 0.5 x 0.2 0.2", "contains x", YAML),
     ],
 )
-def test_yolo_refuses_a_folder_and_names_the_line(tmp_path: Path, line: str, fault: str) -> None:
-    root = write_images_with_labels(
-        tmp_path, {f"images/{each}.png": line for each in "abc"}, "train: images\nnames: [cat]\n"
-    )
+def test_yolo_refuses_a_folder_and_names_the_line(tmp_path: Path, line: str, fault: str, yaml: str) -> None:
+    root = write_images_with_labels(tmp_path, {f"images/{each}.png": line for each in "abc"}, yaml)
     refusal = detected(FORMAT, root)
     assert refusal.kinds == ()
     assert f"a.txt: line 1 {fault}" in refusal.evidence[-1]

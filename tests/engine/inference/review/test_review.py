@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from engine.contract.job import save_job
 from engine.inference.evaluation import bootstrap
 from engine.inference.evaluation.evaluate import evaluate
 from engine.inference.review.review import review
+from engine.inference.review.samples import file_of
 from engine.inference.trained_model import CannotLoad
 from engine.runs.folder import RunFolder
 from tests.engine.cli.terminal import footplate
@@ -40,6 +42,24 @@ def evaluated(run: Path, **values: object) -> Path:
 def reviewed(run: Path, **values: object) -> Review:
     order = ReviewOrder(run=str(run), **values)  # type: ignore[arg-type]
     return decode_review(review(order, lambda progress: None).read_bytes())
+
+
+def test_file_of_a_sample_that_the_dataset_has_lost() -> None:
+    class Files:
+        def __init__(self, *files: str) -> None:
+            self.files = files
+
+        def __len__(self) -> int:
+            return 2
+
+        def path(self, index: int) -> str:
+            return f"{index}.png"
+
+    samples: Any = Files("/data/0.png", "/data/1.png")
+    assert [file_of(samples, index, f"{index}.png") for index in range(3)] == ["/data/0.png", "/data/1.png", None]
+    assert file_of(samples, 1, "0.png") is None
+    assert file_of(None, 0, "0.png") is None
+    assert file_of(cast(Any, Files()), 0, "0.png") == ""
 
 
 @pytest.mark.parametrize(

@@ -272,6 +272,24 @@ def test_command_is_not_waited_for(tmp_path: Path) -> None:
     assert run.sent() == ["through"]
 
 
+@pytest.mark.parametrize("is_found", [False, True])
+def test_notice_that_cannot_be_sent_is_logged_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_found: bool
+) -> None:
+    program = tmp_path / "python"
+    if is_found:
+        program.write_text("#!/bin/sh\ncat > /dev/null\nexit 3\n")
+        program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    run = sending()
+    for attempt in (1, 2):
+        run.emit(restarting(attempt))
+        run.sent()
+    (warning,) = run.warnings
+    assert warning.startswith("A notification could not be sent: ")
+    assert ("exited with code 3" if is_found else "No such file") in warning
+
+
 def test_command_failure_is_logged_once() -> None:
     run = sending("echo this is wrong >&2; exit 7")
     for attempt in (1, 2):
