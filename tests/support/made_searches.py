@@ -68,13 +68,13 @@ def a_trial(number: int, state: TrialState = "completed", goals: int = 1) -> Tri
 def a_state(count: int, *, running: int = 0, goals: int = 1, **fields: Any) -> SearchState:
     """Return the state of a search with `count` trials and `goals` objectives.
 
-    The last `running` trials are still running. In a search with one objective, every third of the other trials was
-    pruned.
+    The last `running` trials are still running; if they are several, the last one waits. In a search with one
+    objective, every third of the other trials was pruned.
     """
 
     def state(number: int) -> TrialState:
         if number >= count - running:
-            return "running"
+            return "waiting" if number == count - 1 and running > 1 else "running"
         return "pruned" if goals == 1 and number % 3 == 2 else "failed" if number % 17 == 13 else "completed"
 
     rows = tuple(a_trial(number, state(number), goals) for number in range(count))

@@ -16,9 +16,11 @@ from engine.runs.folder import RunFolder
 from engine.system import paths
 from gui.commands import files as files_module
 from gui.commands.about import packages
+from gui.commands.files import MAX_DATASETS
 from gui.commands.report import ReportDialog
 from gui.main_window import MainWindow
 from gui.sources.background import Background
+from gui.sources.settings import Settings
 from gui.widgets.labels import IconLabel
 from tests.gui.sources.written_runs import a_run
 from tests.support.widgets import OpenWindow, ShowWidget
@@ -94,6 +96,20 @@ def test_quick_opens_show_the_last_run(
     assert session.run.path == last.path
 
 
+def test_report_stays_open_if_it_cannot_be_saved(
+    show_widget: ShowWidget, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sys, "executable", "false")
+    dialog = show_widget(ReportDialog())
+    dialog._archive = b"archive"
+    dialog.write(tmp_path / "no such folder" / "report.zip")
+    assert dialog.isVisible()
+    assert "No such file" in dialog.problem.text()
+    dialog.write(tmp_path / "report.zip")
+    assert (tmp_path / "report.zip").read_bytes() == b"archive"
+    assert not dialog.isVisible()
+
+
 @pytest.mark.parametrize("archive", [None, b"not a zip file"])
 def test_report_names_the_failure_of_its_command(
     show_widget: ShowWidget, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, archive: bytes | None
@@ -119,6 +135,17 @@ def test_menu_lists_recent_runs(open_window: OpenWindow, qtbot: QtBot) -> None:
         return [action.text() for action in menu.actions()]
 
     qtbot.waitUntil(lambda: titles() == ["night shift · completed"])
+
+
+def test_recent_datasets_are_ordered_by_their_last_use() -> None:
+    recent = files_module.RecentDatasets(Settings())
+    for number in range(MAX_DATASETS + 2):
+        recent.add(f"/data/{number}")
+    for folder in ("", "/data/11", "/data/7", "/data/9", "/data/7"):
+        recent.add(folder)
+    assert [Path(folder).name for folder in recent.folders()] == ["7", "9", "11", "10", "8", "6", "5", "4", "3", "2"]
+    recent.forget()
+    assert recent.folders() == []
 
 
 def test_about_lists_installed_packages_with_licenses() -> None:

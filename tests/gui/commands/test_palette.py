@@ -117,7 +117,8 @@ def test_palette_opens_the_section_of_a_field(palette: Palette, qtbot: QtBot) ->
     assert isinstance(window, MainWindow)
     assert "Batch size" in type_into(palette, qtbot, "batch")[:4]
     assert type_into(palette, qtbot, "weight average")[0] == "Weight average"
-    qtbot.keyClick(palette.field, Qt.Key.Key_Return)
+    first = palette.list.visualRect(palette.model.index(0)).center()
+    qtbot.mouseClick(palette.list.viewport(), Qt.MouseButton.LeftButton, pos=first)
     row = window.form.rows["ema_decay"]
     assert row.isVisible()
     assert window.focusWidget() is row.editor.control

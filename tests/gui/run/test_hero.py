@@ -7,13 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor, QImage
 from PySide6.QtWidgets import QWidget
 from pytestqt.qtbot import QtBot
 
-from engine.contract.events import CheckpointSaved
+from engine.contract.events import CheckpointSaved, RunFinished
 from engine.contract.inference.prediction import Predicted, PredictedRow, PredictOrder
 from engine.runs.folder import RunFolder
 from gui.actions import Actions
@@ -23,9 +24,10 @@ from gui.run.hero import RunHero, best_metric
 from gui.run.order_pages import InferenceChild
 from gui.run.page import RunPage
 from gui.sources.run_data import RunData
+from gui.sources.run_series import ClassFigures
 from gui.sources.run_status import RunStatus, StatusLabel
 from tests.gui.run.evaluated_run import a_predicted_run
-from tests.gui.sources.written_runs import a_run, append, job, supervise_here
+from tests.gui.sources.written_runs import a_plan, a_run, append, job, supervise_here
 from tests.support.drops import drop_files
 from tests.support.widgets import ShowWidget
 
@@ -82,7 +84,17 @@ def test_result_card_names_the_worst_class(show: Open) -> None:
     page = show(a_predicted_run())
     assert page.result.isVisible()
     assert "worst class: ash (F1 " in page.result.heading.text()
-    assert worst_class(RunData()) == ""
+    data = RunData(plan=a_plan(classes=("ash", "birch")))
+    assert worst_class(data) == ""
+    for number, values in enumerate(([0.5, 0.5], [0.9, 0.3], [0.2, 0.4]), 1):
+        data.validation_details.classes.append(ClassFigures(number, number, {"F1": np.array(values)}, None))
+        data.finished = RunFinished(outcome="completed", best_epoch=number)
+    expected = {1: "", 2: "worst class: birch (F1 30.0%)", 3: "worst class: ash (F1 20.0%)"}
+    for number, words in expected.items():
+        data.finished.best_epoch = number
+        assert worst_class(data) == words
+    data.finished = None
+    assert worst_class(data) == expected[3]
 
 
 def test_mistakes_without_an_evaluation_start_one(show: Open, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,6 +83,10 @@ def test_axes_of_a_search_span_its_space(page: SearchPage, qtbot: QtBot) -> None
     assert (axes["optimizer"].low, axes["optimizer"].high) == (0, 2)
     assert [axes["optimizer"].position(name) for name in axes["optimizer"].choices] == [0, 1, 2]
     assert axes["learning_rate"].position(0.001) == -3
+    ticks = {name: [(place, title) for place, title in axis.ticks()] for name, axis in axes.items()}
+    assert [(place, float(title)) for place, title in ticks["learning_rate"]] == [(-4, 0.0001), (-1, 0.1)]
+    assert [(place, float(title)) for place, title in ticks["momentum"]] == [(0.8, 0.8), (0.99, 0.99)]
+    assert ticks["optimizer"] == [(0, "SGD"), (1, "AdamW"), (2, "LAMB")]
 
 
 def test_trials_stay_sorted_and_selected(page: SearchPage, qtbot: QtBot, qtmodeltester: ModelTester) -> None:
@@ -99,7 +103,7 @@ def test_trials_stay_sorted_and_selected(page: SearchPage, qtbot: QtBot, qtmodel
         page.source.refresh()
     assert view.model.rowCount() == 15
     assert [view.model.rows[row].number for row in view.table.selected_rows()] == [selected]
-    assert "of 35 trials · 3 running" in view.progress_text.text()
+    assert "of 35 trials · 2 running" in view.progress_text.text()
 
 
 def test_search_plots_show_and_highlight_trials(page: SearchPage, qtbot: QtBot) -> None:

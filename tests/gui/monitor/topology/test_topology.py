@@ -138,9 +138,11 @@ def test_matrix_follows_card_order(hosts: Hosts, view: TopologyView) -> None:
     gpus = [numbered(n, cuda_index=2 - n) for n in range(3)]
     sample = msgspec.structs.replace(snapshot(*gpus), topology=joined(3, nvlinks={(0, 1): 4}))
     see(hosts, sample)
-    titles = [view.model.headerData(n, Qt.Orientation.Horizontal) for n in range(3)]
-    assert titles == ["GPU 0", "GPU 1", "GPU 2"]
-    assert cell(view, 1, 2).startswith("NV4")
+    for roomy, titles in ((True, ["GPU 0", "GPU 1", "GPU 2"]), (False, ["0", "1", "2"])):
+        view.model.set_roomy(roomy)
+        assert [view.model.headerData(n, Qt.Orientation.Horizontal) for n in range(3)] == titles
+        assert [view.model.headerData(n, Qt.Orientation.Vertical) for n in range(3)] == ["GPU 0", "GPU 1", "GPU 2"]
+    assert cell(view, 1, 2) == "NV4"
     assert cell(view, 0, 1).startswith("SYS")
     assert [cell(view, row, 4) for row in range(3)] == ["16-23", "8-15", "0-7"], "the cores are those of the GPU"
 

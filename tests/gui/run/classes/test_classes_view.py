@@ -13,7 +13,7 @@ from PySide6.QtTest import QAbstractItemModelTester
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from gui.run.classes.confusion_matrix import ConfusionMatrix
+from gui.run.classes.confusion_matrix import MAX_SIDE, ConfusionMatrix
 from gui.run.classes.table import ClassTable, class_names
 from gui.run.classes.view import ClassesView
 from gui.sources.run_data import RunData
@@ -116,6 +116,20 @@ def test_matrix_fills_cells_by_fraction_of_row(styled: QApplication, qtbot: QtBo
     for (row, column), share in {(0, 0): 0.9, (0, 1): 0.1, (1, 0): 0.4, (1, 1): 0.6}.items():
         color = drawn.pixelColor((image.cell_rect(row, column).topLeft() + near_corner).toPoint())
         assert color.red() == pytest.approx(share * high.red() + (1 - share) * low.red(), abs=2)
+
+
+@pytest.mark.parametrize("size", [(240, 600), (700, 260), (900, 800)])
+@pytest.mark.parametrize("names", [["ant", "bee"], ["a class with a long name", "another class with a long name"]])
+def test_matrix_fills_its_widget(show_widget: ShowWidget, size: tuple[int, int], names: list[str]) -> None:
+    matrix = show_widget(ConfusionMatrix())
+    matrix.show_counts(names, np.array([[1, 2], [3, 4]]))
+    matrix.resize(*size)
+    first, last = matrix.cell_rect(0, 0), matrix.cell_rect(1, 1)
+    left_over = min(matrix.width() - last.right(), matrix.height() - last.bottom())
+    assert left_over >= 0
+    assert left_over < 5 or first.width() == theme.scaled(MAX_SIDE)
+    assert first.left() >= matrix.fontMetrics().horizontalAdvance("Actual")
+    assert first.top() >= 2 * matrix.fontMetrics().height()
 
 
 def test_classes_view_saves_csv(view: ClassesView, qtbot: QtBot, tmp_path: Path) -> None:

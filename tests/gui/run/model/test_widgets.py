@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from PySide6.QtGui import QImage
 from pytestqt.qtbot import QtBot
 
+from engine.contract.inference.explanation import ExplainOrder
+from engine.runs.folder import RunFolder
 from gui.run.model.samples.heat_maps import HeatMaps
 from gui.run.model.widgets import format_classes
+from gui.sources.evaluations import open_evaluation
+from tests.gui.run.model.saved_evaluations import save_evaluation
 from tests.support.widgets import ShowWidget
 
 
@@ -27,13 +33,31 @@ def test_format_classes_counts_repeated_ones(indices: tuple[int, ...], text: str
     assert format_classes(("ash", "birch", "cedar"), indices, "nothing") == text
 
 
-@pytest.mark.parametrize("name", ["first", "second"])
-def test_choice_of_another_class_discards_the_heat_maps(show_widget: ShowWidget, qtbot: QtBot, name: str) -> None:
+@pytest.mark.parametrize("change", ["first", "second", "sample", "evaluation"])
+def test_heat_maps_of_something_else_are_discarded(
+    show_widget: ShowWidget, qtbot: QtBot, run: RunFolder, dataset: Path, change: str
+) -> None:
     maps = show_widget(HeatMaps())
-    editor = {"first": maps.first, "second": maps.second}[name]
-    editor.reset_choices([("", "any", ""), ("1", "ash", "")])
+    opened = open_evaluation(save_evaluation(run, dataset, "20261125-100000-val"))
+    maps.show_evaluation(opened, ("cpu", "cpu"))
+    maps.show_sample(dataset / "a.png", "cedar")
     maps.on.setChecked(True)
     maps.maps = [("ash", QImage(2, 2, QImage.Format.Format_RGB32))]
+    orders: list[ExplainOrder] = []
+    maps.child.start = orders.append  # type: ignore[method-assign,assignment]
     with qtbot.waitSignal(maps.changed):
-        editor.set_value("1")
+        if change == "sample":
+            maps.show_sample(dataset / "b.png", "birch")
+        elif change == "evaluation":
+            maps.show_evaluation(opened, ("cpu",))
+        else:
+            {"first": maps.first, "second": maps.second}[change].set_value("1")
     assert maps.maps == []
+    assert maps._delay.isActive() == (change != "evaluation")
+    if change != "evaluation":
+        maps._start()
+        (order,) = orders
+        assert (order.run, order.devices) == (str(run.path), ("cpu",))
+        assert order.paths == (str(dataset / ("b.png" if change == "sample" else "a.png")),)
+        assert order.classes == {"first": ("ash",), "second": ("cedar", "ash"), "sample": ()}[change]
+    maps.close_work()

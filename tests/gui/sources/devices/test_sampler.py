@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 import psutil
 import pytest
+from PySide6.QtCore import QTimer
 from pytestqt.qtbot import QtBot
 
 from engine.contract.devices import SnapshotRequest
@@ -58,6 +59,7 @@ def test_sampler_reports_cpu_until_stopped(make: Make, qtbot: QtBot) -> None:
         sampler.stop()
     assert not psutil.pid_exists(pid)
     assert not sampler.running
+    assert not any(timer.isActive() for timer in sampler.findChildren(QTimer))
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
