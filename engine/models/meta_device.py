@@ -14,12 +14,16 @@ from engine.contract.catalogue import ANY_SIZE
 from engine.torch_compat import BatchNorm
 
 _CREATORS = (torch.empty, torch.zeros, torch.ones)
+_FILLERS = (Tensor.normal_, Tensor.uniform_)
+"""Functions that fill a tensor with random numbers, which takes long even for a tensor without values."""
 _TRIES = 8
 """Number of image sizes, from the estimated one down, that are tried."""
 
 
 class _NoMemory(TorchFunctionMode):
     """Context manager that makes `torch.empty`, `torch.zeros` and `torch.ones` create tensors on the meta device.
+
+    These tensors are not filled with random numbers.
 
     These functions create all parameters and the statistics of BatchNorm. They can't be moved after construction, since
     SSDlite runs an image through its layers while it is built. `torch.device("meta")` would move too much, since RegNet
@@ -33,6 +37,8 @@ class _NoMemory(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
+        if func in _FILLERS and args[0].is_meta:
+            return args[0]
         device = {"device": "meta"} if func in _CREATORS else {}
         return func(*args, **{**(kwargs or {}), **device})
 
@@ -105,17 +111,19 @@ def _map_sides(model: nn.Module, channels: int, image_size: int) -> dict[int, in
     """
     found: dict[int, int] = {}
 
-    def record(layer: int, _: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        side = max(inputs[0].shape[2:], default=1)
+    def record(layer: int, features: Tensor) -> Tensor:
+        side = max(features.shape[2:], default=1)
         found[layer] = min(side, found.get(layer, side))
+        return features
 
     layers = [layer for layer in model.modules() if isinstance(layer, BatchNorm)]
-    hooks = [layer.register_forward_pre_hook(partial(record, number)) for number, layer in enumerate(layers)]
     images = torch.zeros(2, channels, image_size, image_size, device="meta")
+    for number, layer in enumerate(layers):
+        vars(layer)["forward"] = partial(record, number)  # normalization is slow on the meta device
     if not _runs(model.train(), images):
         _runs(model.eval(), images)
-    for hook in hooks:
-        hook.remove()
+    for layer in layers:
+        del vars(layer)["forward"]
     return found
 
 
