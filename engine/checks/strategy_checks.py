@@ -9,7 +9,7 @@ from engine.contract.devices import is_gpu
 from engine.contract.images import sides_of_epoch
 from engine.contract.job import Job
 from engine.contract.problems import Problem
-from engine.parallel.layout import ZERO_BUBBLE, Layout, fits, layout
+from engine.parallel.layout import ZERO_BUBBLE, Layout, layout, supports_microbatches
 from engine.system.format import counted
 
 
@@ -284,7 +284,7 @@ def _microbatches(job: Job, arranged: Layout) -> list[Problem]:
     if part % count:
         message = f"{subject} can't be divided into {count} equal microbatches."
         remedy = f"Choose a divisor of {part}, or leave it empty."
-    elif fits(schedule, count, devices):
+    elif supports_microbatches(schedule, count, devices):
         return []
     elif schedule == "1f1b":
         message = f"1F1B needs at least as many microbatches as stages ({devices})."

@@ -15,7 +15,7 @@ from engine.contract.advice import BatchFound, BatchTrial, FinderOrder, RateFoun
 from engine.contract.catalogue import load_catalogue
 from engine.contract.cut import Cut
 from engine.contract.job import Job
-from engine.parallel.cut import Stage, stages
+from engine.parallel.cut import Stage, compute_stages
 from engine.system.format import size
 
 _WIDTH, _HEIGHT = 64, 12
@@ -58,7 +58,7 @@ def cut(options: argparse.Namespace) -> int:
     if options.strategy is None and options.job is None:
         options.strategy = load_catalogue().recommended_strategy("pipeline").id
     cut: Cut = children.carry_out(_valid_job(options, needs_dataset=False), is_quiet=options.json, refused=BAD_REQUEST)
-    result = {"cut": cut, "stages": stages(cut)}
+    result = {"cut": cut, "stages": compute_stages(cut)}
     say(*([msgspec.json.encode(result).decode()] if options.json else _cut_lines(cut)))
     return COMPLETED
 
@@ -137,7 +137,7 @@ def _rate(rate: float | None) -> str:
 
 
 def _cut_lines(cut: Cut) -> list[str]:
-    rows = [_stage_row(number, stage) for number, stage in enumerate(stages(cut))]
+    rows = [_stage_row(number, stage) for number, stage in enumerate(compute_stages(cut))]
     names = ",".join(cut.cuts)
     origin = "Cut by measurement" if cut.chosen else "Cut as given"
     batch = f"{cut.microbatches} microbatches of {cut.microbatch_size}"

@@ -59,7 +59,7 @@ class OptimizerStep:
         device: Device of this rank.
         sum_over_shards: `Strategy.sum_over_shards`.
         all_reduce_max: `Collectives.all_reduce_max`.
-        share_updates: `Strategy.share_updates`, called after each change of parameters.
+        broadcast_updates: `Strategy.broadcast_updates`, called after each change of parameters.
         frozen: Names of parameters that are not updated until `release`.
         duplicates: `Strategy.duplicate_parameters`, names of parameters that another rank counts in sums.
         groups: Groups of parameters (see `parameter_groups`).
@@ -79,7 +79,7 @@ class OptimizerStep:
         sum_over_shards: Callable[[Tensor], Tensor] = lambda value: value,
         *,
         all_reduce_max: Callable[[Sequence[int]], list[int]] = list,
-        share_updates: Callable[[], None] = lambda: None,
+        broadcast_updates: Callable[[], None] = lambda: None,
         frozen: Collection[str] = (),
         duplicates: Collection[str] = (),
         groups: Groups = MappingProxyType({}),
@@ -90,7 +90,7 @@ class OptimizerStep:
         self._device = device
         self._sum_over_shards = sum_over_shards
         self._all_reduce_max = all_reduce_max
-        self._share_updates = share_updates
+        self._share_updates = broadcast_updates
         self._skips = job.faults.on_not_finite == "skip"
         self._clip_norm = job.training.clip_norm
         # The optimizer numbers parameters group by group. The group with the highest rate comes first, since

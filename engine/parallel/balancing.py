@@ -17,12 +17,12 @@ Cost = Callable[[int, int, int], float]
 """Function that returns the cost of a stage, given its number, `start` and `end`."""
 Ends = tuple[int, ...]
 
-ALL_TRIED = 2_000
+MAX_EXHAUSTIVE = 2_000
 """Maximum number of divisions that are all tried.
 
 All are tried only if a rank holds several stages or a step has phases.
 """
-IMPROVED = 4
+LOCAL_SEARCHES = 4
 """Number of divisions on the coarse grid that the local search starts from."""
 
 
@@ -67,49 +67,56 @@ def divide(costs: SegmentCosts) -> Division:
     """Find the best division. If none fits into memory, the result has a positive `excess`.
 
     There must be at least as many segments as stages. With one stage per rank and no phases, dynamic programming over
-    the stages finds the optimum. Otherwise, all divisions are tried if there are at most `ALL_TRIED`. If there are
+    the stages finds the optimum. Otherwise, all divisions are tried if there are at most `MAX_EXHAUSTIVE`. If there are
     more, the result is a local optimum, which no move of a cut or of a stage improves. The local search starts from the
     best few divisions on a coarse grid, from the division that minimizes the time of the slowest stage, and from the
     one that minimizes the memory of the largest stage.
     """
     stages = len(costs.stage_ranks)
     if len(set(costs.stage_ranks)) == stages and not costs.phases:
-        fastest = _slowest_fastest(costs)
-        return _division(costs, _fullest_least(costs) if fastest is None else fastest)
+        fastest = _minimize_slowest_stage(costs)
+        return _compute_division(costs, _minimize_largest_stage(costs) if fastest is None else fastest)
     grid = _grid(costs.segments, stages)
-    best = heapq.nsmallest(IMPROVED, (_division(costs, ends) for ends in itertools.combinations(grid, stages - 1)))
+    best = heapq.nsmallest(
+        LOCAL_SEARCHES, (_compute_division(costs, ends) for ends in itertools.combinations(grid, stages - 1))
+    )
     if len(grid) == costs.segments - 1:
         return best[0]
-    others = [_division(costs, ends) for ends in (_slowest_fastest(costs), _fullest_least(costs)) if ends is not None]
-    return min(_improved(costs, division) for division in [*best, *others])
+    others = [
+        _compute_division(costs, ends)
+        for ends in (_minimize_slowest_stage(costs), _minimize_largest_stage(costs))
+        if ends is not None
+    ]
+    return min(_improve_locally(costs, division) for division in [*best, *others])
 
 
 def _grid(segments: int, stages: int) -> list[int]:
-    """Return evenly spaced ends for stages, as many as possible with at most `ALL_TRIED` divisions at these ends."""
+    """Return evenly spaced ends for stages, as many as possible with at most `MAX_EXHAUSTIVE` divisions at these ends."""
     count = stages - 1
-    while count < segments - 1 and math.comb(count + 1, stages - 1) <= ALL_TRIED:
+    while count < segments - 1 and math.comb(count + 1, stages - 1) <= MAX_EXHAUSTIVE:
         count += 1
     return [round(number * segments / (count + 1)) for number in range(1, count + 1)]
 
 
-def _division(costs: SegmentCosts, ends: Ends) -> Division:
+def _compute_division(costs: SegmentCosts, ends: Ends) -> Division:
+    """Return the division at `ends` with its costs."""
     ranks = len(costs.limits)
     phases = costs.phases or (costs.seconds,)
     seconds = [[0.0] * ranks for _ in phases]
     memory = [0.0] * ranks
     slowest = 0.0
     for stage, (start, end) in enumerate(itertools.pairwise((0, *ends, costs.segments))):
-        spent = [phase(stage, start, end) for phase in phases]
-        slowest = max(slowest, sum(spent))
+        stage_seconds = [phase(stage, start, end) for phase in phases]
+        slowest = max(slowest, sum(stage_seconds))
         rank = costs.stage_ranks[stage]
-        for phase_seconds, cost in zip(seconds, spent, strict=True):
-            phase_seconds[rank] += cost
+        for rank_seconds, phase_s in zip(seconds, stage_seconds, strict=True):
+            rank_seconds[rank] += phase_s
         memory[rank] += costs.memory(stage, start, end)
-    excess = max(held / limit - 1 for held, limit in zip(memory, costs.limits, strict=True))
+    excess = max(used / limit - 1 for used, limit in zip(memory, costs.limits, strict=True))
     return Division(max(excess, 0.0), sum(map(max, seconds)), slowest, sum(map(sum, seconds)), ends)
 
 
-def _slowest_fastest(costs: SegmentCosts) -> Ends | None:
+def _minimize_slowest_stage(costs: SegmentCosts) -> Ends | None:
     """Return the division that minimizes the time of the slowest stage and fits into memory.
 
     Returns None if no division fits.
@@ -122,7 +129,7 @@ def _slowest_fastest(costs: SegmentCosts) -> Ends | None:
     return _minimize_worst(costs.segments, len(costs.stage_ranks), cost, costs.min_seconds)
 
 
-def _fullest_least(costs: SegmentCosts) -> Ends:
+def _minimize_largest_stage(costs: SegmentCosts) -> Ends:
     """Return the division that minimizes the memory of the largest stage.
 
     If ranks have memory limits, the memory is relative to the limit of the stage's rank.
@@ -153,47 +160,49 @@ def _minimize_worst(segments: int, stages: int, cost: Cost, minimum: Cost) -> En
 
 def _minimize_worst_within(bound: float, segments: int, stages: int, cost: Cost, minimum: Cost) -> Ends | None:
     """Run `_minimize_worst` only on divisions whose stages cost at most `bound` each. Returns None if there is none."""
-    firsts = [segments]  # earliest start of each stage with which the later stages can hold the remaining segments
+    earliest_starts = [segments]  # of each stage from 1 on, such that later stages can hold the remaining segments
     for stage in range(stages - 1, 0, -1):
-        end = firsts[0]
-        short = (start for start in range(stage, end) if minimum(stage, start, end) <= bound)
-        firsts.insert(0, next(short, end))
+        end = earliest_starts[0]
+        possible = (start for start in range(stage, end) if minimum(stage, start, end) <= bound)
+        earliest_starts.insert(0, next(possible, end))
+    # Dynamic programming over the stages. For each number of segments in the stages until now, `worst` has the cost of
+    # the most expensive stage and `sums` the total cost in the best division of these segments.
     worst = [math.inf] * (segments + 1)
-    for end in range(firsts[0], segments + 1):
+    for end in range(earliest_starts[0], segments + 1):
         if minimum(0, 0, end) > bound:
             break
-        seconds = cost(0, 0, end)
-        worst[end] = seconds if seconds <= bound else math.inf
+        stage_cost = cost(0, 0, end)
+        worst[end] = stage_cost if stage_cost <= bound else math.inf
     sums = list(worst)
-    before: list[list[int]] = []
-    for stage, (first, first_end) in enumerate(itertools.pairwise(firsts), start=1):
-        new_worst, new_sums, chosen = [math.inf] * (segments + 1), [math.inf] * (segments + 1), [0] * (segments + 1)
-        reached = max((cut for cut in range(first, segments) if worst[cut] < math.inf), default=0)
-        for end in range(max(first_end, first + 1), segments + 1):
-            for cut in range(min(end - 1, reached), first - 1, -1):
-                if minimum(stage, cut, end) > min(new_worst[end], bound):
-                    break
-                if worst[cut] > new_worst[end] or math.isinf(worst[cut]):
+    best_starts: list[list[int]] = []  # for each stage from 1 on: its start in the best division, by its end
+    for stage, (first_start, first_end) in enumerate(itertools.pairwise(earliest_starts), start=1):
+        new_worst, new_sums, starts = [math.inf] * (segments + 1), [math.inf] * (segments + 1), [0] * (segments + 1)
+        last_start = max((start for start in range(first_start, segments) if worst[start] < math.inf), default=0)
+        for end in range(max(first_end, first_start + 1), segments + 1):
+            for start in range(min(end - 1, last_start), first_start - 1, -1):
+                if minimum(stage, start, end) > min(new_worst[end], bound):
+                    break  # earlier starts only make the stage larger
+                if worst[start] > new_worst[end] or math.isinf(worst[start]):
                     continue
-                seconds = cost(stage, cut, end)
-                found = (max(worst[cut], seconds), sums[cut] + seconds)
-                if seconds <= bound and found < (new_worst[end], new_sums[end]):
-                    new_worst[end], new_sums[end] = found
-                    chosen[end] = cut
+                stage_cost = cost(stage, start, end)
+                costs = (max(worst[start], stage_cost), sums[start] + stage_cost)
+                if stage_cost <= bound and costs < (new_worst[end], new_sums[end]):
+                    new_worst[end], new_sums[end] = costs
+                    starts[end] = start
         worst, sums = new_worst, new_sums
-        before.append(chosen)
+        best_starts.append(starts)
     if math.isinf(worst[segments]):
         return None
     ends = [segments]
-    for chosen in reversed(before):
-        ends.append(chosen[ends[-1]])
+    for starts in reversed(best_starts):
+        ends.append(starts[ends[-1]])
     return tuple(reversed(ends[1:]))
 
 
-def _improved(costs: SegmentCosts, division: Division) -> Division:
+def _improve_locally(costs: SegmentCosts, division: Division) -> Division:
     """Improve `division` repeatedly by the best move of a cut or of a stage, until no move improves it."""
     while True:
-        best = min((_division(costs, ends) for ends in _moves(division.ends, costs.segments)), default=division)
+        best = min((_compute_division(costs, ends) for ends in _moves(division.ends, costs.segments)), default=division)
         if best[:-1] >= division[:-1]:
             return division
         division = best
@@ -204,10 +213,11 @@ def _moves(ends: Sequence[int], segments: int) -> Iterator[Ends]:
 
     A move shifts one cut between its neighbors, or two neighboring cuts by the same distance, which moves a stage.
     """
-    fences = (0, *ends, segments)
-    for together in (1, 2):
-        for number in range(len(ends) + 1 - together):
-            moved = ends[number : number + together]
-            for shift in range(fences[number] + 1 - moved[0], fences[number + together + 1] - moved[-1]):
+    boundaries = (0, *ends, segments)
+    for count in (1, 2):  # number of cuts that move together
+        for first in range(len(ends) + 1 - count):
+            moved = ends[first : first + count]
+            first_shift, end_shift = boundaries[first] + 1 - moved[0], boundaries[first + count + 1] - moved[-1]
+            for shift in range(first_shift, end_shift):
                 if shift:
-                    yield (*ends[:number], *(end + shift for end in moved), *ends[number + together :])
+                    yield (*ends[:first], *(end + shift for end in moved), *ends[first + count :])

@@ -60,29 +60,30 @@ class _StageCosts:
         self.cut = cut
         recomputations = 1 if cut.recomputed else 0
         ranks = range(len(cut.devices))
-        self._forward = [_running(each.forward_s[rank] for each in cut.segments) for rank in ranks]
+        self._forward = [_running_sums(each.forward_s[rank] for each in cut.segments) for rank in ranks]
         self._backward = [
-            _running(recomputations * each.forward_s[rank] + each.backward_s[rank] for each in cut.segments)
+            _running_sums(recomputations * each.forward_s[rank] + each.backward_s[rank] for each in cut.segments)
             for rank in ranks
         ]
-        self._activations = _running(each.activation_bytes for each in cut.segments)
-        self._parameters = _running(each.parameters for each in cut.segments)
-        self._layers = _running(each.layers for each in cut.segments)
+        self._activations = _running_sums(each.activation_bytes for each in cut.segments)
+        self._parameters = _running_sums(each.parameters for each in cut.segments)
+        self._layers = _running_sums(each.layers for each in cut.segments)
 
     def computing_s(self, stage: int, start: int, end: int) -> float:
+        """Return the seconds for both passes of a stage with the segments from `start` up to `end`, without transfers."""
         rank = self.cut.stage_ranks[stage]
         return sum(running[rank][end] - running[rank][start] for running in (self._forward, self._backward))
 
     def forward_s(self, stage: int, start: int, end: int) -> float:
         """Return the seconds for a stage's forward pass, with the transfer of activations from the previous stage."""
         forward = self._forward[self.cut.stage_ranks[stage]]
-        return forward[end] - forward[start] + self._received(stage, start) * self.cut.seconds_per_byte
+        return forward[end] - forward[start] + self._received_bytes(stage, start) * self.cut.seconds_per_byte
 
     def backward_s(self, stage: int, start: int, end: int) -> float:
         """Return the seconds for the backward pass of a stage, with the transfer of gradients from the next stage."""
         backward = self._backward[self.cut.stage_ranks[stage]]
-        arriving = self._received(stage + 1, end) if end < self.segments else 0
-        return backward[end] - backward[start] + arriving * self.cut.seconds_per_byte
+        gradient_bytes = self._received_bytes(stage + 1, end) if end < self.segments else 0
+        return backward[end] - backward[start] + gradient_bytes * self.cut.seconds_per_byte
 
     def seconds(self, stage: int, start: int, end: int) -> float:
         return self.forward_s(stage, start, end) + self.backward_s(stage, start, end)
@@ -107,29 +108,31 @@ class _StageCosts:
     def segments(self) -> int:
         return len(self.cut.segments)
 
-    def _received(self, stage: int, start: int) -> int:
+    def _received_bytes(self, stage: int, start: int) -> int:
         """Return the number of bytes that `stage` receives for a microbatch if its first segment is `start`.
 
         It is 0 if the previous stage is on the same rank.
         """
         ranks = self.cut.stage_ranks
-        stays = start == 0 or stage == 0 or stage >= len(ranks) or ranks[stage - 1] == ranks[stage]
-        return 0 if stays else self.cut.segments[start - 1].output_bytes
+        has_previous = start > 0 and 0 < stage < len(ranks)
+        if not has_previous or ranks[stage - 1] == ranks[stage]:
+            return 0
+        return self.cut.segments[start - 1].output_bytes
 
 
-def _running(values: Iterable[float]) -> list[float]:
+def _running_sums(values: Iterable[float]) -> list[float]:
     """Return the running sums of `values`, with a 0 before the first value."""
     return list(itertools.accumulate(values, initial=0.0))
 
 
-def stages(cut: Cut) -> tuple[Stage, ...]:
+def compute_stages(cut: Cut) -> tuple[Stage, ...]:
     """Return the segments and costs of each stage of `cut`, in the order of computation.
 
     Raises ValueError if the cuts are not split points of the model, are out of order, or do not match the number of
     stages.
     """
     costs = _StageCosts(cut)
-    limits = _limits(cut)
+    limits = _memory_limits(cut)
     spans = list(itertools.pairwise((0, *_ends(cut), costs.segments)))
     seconds = [costs.seconds(stage, *span) for stage, span in enumerate(spans)]
     memory = [costs.memory_bytes(stage, *span) for stage, span in enumerate(spans)]
@@ -178,7 +181,7 @@ def best_cuts(cut: Cut) -> tuple[str, ...]:
             seconds=costs.seconds,
             min_seconds=costs.computing_s,
             memory=costs.memory_bytes,
-            limits=_limits(cut),
+            limits=_memory_limits(cut),
             phases=(costs.forward_s, costs.backward_s) if cut.phased else (),
         )
     )
@@ -188,33 +191,34 @@ def best_cuts(cut: Cut) -> tuple[str, ...]:
     return cuts
 
 
-def automatic(cut: Cut) -> Cut:
+def choose_cuts(cut: Cut) -> Cut:
     """Return a copy of `cut` with the best cuts, marked as `chosen`. Raises CannotCut."""
     return msgspec.structs.replace(cut, cuts=best_cuts(cut), chosen=True)
 
 
-def moved(cut: Cut, number: int, split_point: str) -> Cut:
+def move_cut(cut: Cut, number: int, split_point: str) -> Cut:
     """Return a copy of `cut` with the cut `number` (from 0) moved to `split_point`, not marked as `chosen`.
 
-    Raises ValueError if the split point is not `reachable`.
+    Raises ValueError if the split point is not `reachable_points`.
     """
-    if split_point not in reachable(cut, number):
+    if split_point not in reachable_points(cut, number):
         raise ValueError(f"cut {number} can't be at {split_point}")
     cuts = (*cut.cuts[:number], split_point, *cut.cuts[number + 1 :])
     return msgspec.structs.replace(cut, cuts=cuts, chosen=False)
 
 
-def reachable(cut: Cut, number: int) -> tuple[str, ...]:
+def reachable_points(cut: Cut, number: int) -> tuple[str, ...]:
     """Return all split points between the neighbors of cut `number` (from 0), in order.
 
     The cut can be moved to each of them.
     """
-    fences = (0, *_ends(cut), len(cut.segments))
-    return tuple(segment.split_point for segment in cut.segments[fences[number] : fences[number + 2] - 1])
+    boundaries = (0, *_ends(cut), len(cut.segments))
+    between = cut.segments[boundaries[number] : boundaries[number + 2] - 1]
+    return tuple(segment.split_point for segment in between)
 
 
 def _ends(cut: Cut) -> tuple[int, ...]:
-    """Return the number of segments before each of the cuts."""
+    """Return the number of segments before each of the cuts. Raises ValueError if the cuts are impossible."""
     numbers = {segment.split_point: number for number, segment in enumerate(cut.segments[:-1], start=1)}
     unknown = [name for name in cut.cuts if name not in numbers]
     if unknown:
@@ -227,16 +231,17 @@ def _ends(cut: Cut) -> tuple[int, ...]:
     return ends
 
 
-def _limits(cut: Cut) -> tuple[float, ...]:
+def _memory_limits(cut: Cut) -> tuple[float, ...]:
+    """Return the memory limit of each rank in bytes: at least 1, and infinity if it is unknown."""
     return tuple(math.inf if limit is None else max(limit, 1) for limit in cut.memory_bytes)
 
 
 def _too_large(cut: Cut) -> CannotCut:
     """Create the error for a model that doesn't fit into memory with its best cut, `cut`."""
     needed = [0] * len(cut.devices)
-    for stage in stages(cut):
+    for stage in compute_stages(cut):
         needed[stage.group_rank] += stage.memory_bytes
-    limits = _limits(cut)
+    limits = _memory_limits(cut)
     rank = max(range(len(needed)), key=lambda each: needed[each] / limits[each])
     name = cut.devices[rank] if is_gpu(cut.devices[rank]) else f"CPU worker {rank}"
     remedies = "Use more devices, a smaller batch size or smaller images"
@@ -250,5 +255,5 @@ def _too_large(cut: Cut) -> CannotCut:
     )
 
 
-def _gib(count: float) -> str:
-    return f"{count / 2**30:,.2f} GiB"
+def _gib(size_bytes: float) -> str:
+    return f"{size_bytes / 2**30:,.2f} GiB"

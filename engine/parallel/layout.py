@@ -95,7 +95,7 @@ def stage_ranks(schedule: str, devices: int, per_device: int | None) -> tuple[in
     return tuple(range(devices)) * rounds
 
 
-def fits(schedule: str, microbatches: int, devices: int) -> bool:
+def supports_microbatches(schedule: str, microbatches: int, devices: int) -> bool:
     """Return True if a schedule supports this number of microbatches, by the rules of torch.distributed.pipelining.
 
     1F1B needs at least one microbatch per stage. The schedules in `PER_ROUND` run in equal rounds of at least one
@@ -114,9 +114,10 @@ def choose_microbatches(batch_size: int, devices: int, schedule: str) -> int | N
     It is the divisor of the batch size that the schedule supports and that is closest to four per device. For GPipe and
     1F1B, the idle fraction is (devices - 1) / (microbatches + devices - 1), after Huang et al. 2019.
     """
-    small = [n for n in range(1, math.isqrt(batch_size) + 1) if batch_size % n == 0]
-    divisors = {divisor for n in small for divisor in (n, batch_size // n) if fits(schedule, divisor, devices)}
-    return min(divisors, key=lambda n: (abs(n - 4 * devices), n), default=None)
+    small_divisors = [n for n in range(1, math.isqrt(batch_size) + 1) if batch_size % n == 0]
+    divisors = [divisor for n in small_divisors for divisor in (n, batch_size // n)]
+    supported = (divisor for divisor in divisors if supports_microbatches(schedule, divisor, devices))
+    return min(supported, key=lambda n: (abs(n - 4 * devices), n), default=None)
 
 
 def bubble(job: Job, strategy: StrategyEntry) -> float:

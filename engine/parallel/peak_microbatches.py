@@ -8,14 +8,14 @@ et al. 2019 (GPipe), Narayanan et al. 2021 (1F1B, interleaved) and Qi et al. 202
 from __future__ import annotations
 
 
-def in_flight(schedule: str, microbatches: int, stage_ranks: tuple[int, ...]) -> tuple[int, ...]:
+def peak_in_flight(schedule: str, microbatches: int, stage_ranks: tuple[int, ...]) -> tuple[int, ...]:
     """Return the maximum number of microbatches in flight in each stage under `schedule`."""
     stages = len(stage_ranks)
     devices = max(stage_ranks) + 1
     if schedule == "1f1b":
         peaks = [stages - stage for stage in range(stages)]
     elif schedule == "interleaved_1f1b":
-        peaks = [_interleaved(microbatches, devices, stages // devices, stage) for stage in range(stages)]
+        peaks = [_interleaved_peak(microbatches, devices, stages // devices, stage) for stage in range(stages)]
     elif schedule == "zb1p":
         # Warm-up as in 1F1B, but later stages retain more microbatches, for the backward passes for weights.
         peaks = [devices] * stages
@@ -27,7 +27,7 @@ def in_flight(schedule: str, microbatches: int, stage_ranks: tuple[int, ...]) ->
     return tuple(min(microbatches, count) for count in peaks)
 
 
-def _interleaved(microbatches: int, devices: int, rounds: int, stage: int) -> int:
+def _interleaved_peak(microbatches: int, devices: int, rounds: int, stage: int) -> int:
     """Return the maximum number of microbatches in flight in one stage of interleaved 1F1B.
 
     `rounds` is the number of stages per device. A device first executes `warmup` forward passes, and then alternates
@@ -40,11 +40,15 @@ def _interleaved(microbatches: int, devices: int, rounds: int, stage: int) -> in
     all_passes = microbatches * rounds
     warmup = min((rounds - 1) * per_round + 2 * (devices - 1 - rank), all_passes)
 
-    def of_this_stage(passes: int, chunks_before: int) -> int:
-        complete, rest = divmod(passes, per_round * rounds)
-        return complete * per_round + min(max(rest - chunks_before * per_round, 0), per_round)
+    def passes_in_stage(passes: int, earlier_stages: int) -> int:
+        """Return how many of the device's first `passes` passes in one direction are in this stage.
+
+        The device proceeds through `earlier_stages` of its stages before this one.
+        """
+        complete_rounds, rest = divmod(passes, per_round * rounds)
+        return complete_rounds * per_round + min(max(rest - earlier_stages * per_round, 0), per_round)
 
     return max(
-        of_this_stage(min(warmup + back + 1, all_passes), chunk) - of_this_stage(back, rounds - 1 - chunk)
-        for back in range(max(1, all_passes - warmup))
+        passes_in_stage(min(warmup + backward + 1, all_passes), chunk) - passes_in_stage(backward, rounds - 1 - chunk)
+        for backward in range(max(1, all_passes - warmup))
     )

@@ -24,11 +24,13 @@ def find_strategies() -> dict[str, type[Strategy]]:
 
 
 def _order(strategy: type[Strategy]) -> tuple[int, list[int], bool, str]:
+    """Return the key that sorts strategies in lists."""
     entry = strategy.entry
     return (len(entry.mesh), [*map(MESH_DIMENSIONS.index, entry.mesh)], not entry.is_recommended, entry.id)
 
 
 def _accept(name: str, loaded: object) -> type[Strategy]:
+    """Return the object that a plug-in provides as the strategy `name`. Raises Unusable if it is not one."""
     if not (isinstance(loaded, type) and issubclass(loaded, Strategy)):
         raise Unusable(f"it is a {type(loaded).__name__}, not a subclass of Strategy of engine.strategies")
     if loaded.entry.id != name:

@@ -108,7 +108,7 @@ class Strategy(ABC):
     """Number of parts that a worker divides its batch into. A single worker raises it if memory runs out."""
     evaluation_parts: int
     """Number of parts of a batch in an evaluation with a single worker. Several workers use `accumulation`."""
-    profiles: ClassVar[type[StepProfiler]] = StepProfiler
+    profiler_class: ClassVar[type[StepProfiler]] = StepProfiler
     """Class of `profiler`."""
 
     def __init__(self, spec: WorkerSpec) -> None:
@@ -127,7 +127,7 @@ class Strategy(ABC):
         """Index of this rank's random stream. The ranks of a tensor-parallel group use the same stream."""
         self.is_counted = self.coordinate.tensor == 0
         """True if this rank's results count in sums over ranks. False if another rank computes the same results."""
-        self.profiler = self.profiles(self.device)
+        self.profiler = self.profiler_class(self.device)
         """Profiler that `step` notifies at the end of each part of a step."""
         self.remarks: list[Warned | LogLine] = []
         """Messages to the user about the model's placement, which `wrap` adds on rank 0."""
@@ -152,7 +152,10 @@ class Strategy(ABC):
             use_deterministic_kernels()
 
     def _bind_to_node(self) -> None:
-        """Bind this thread, and the threads that it starts, to the CPUs near this worker's GPU."""
+        """Bind this thread, and the threads that it starts, to the CPUs near this worker's GPU.
+
+        Does nothing if the operating system can't bind threads, or if the GPU's CPUs are unknown.
+        """
         if not hasattr(os, "sched_setaffinity"):
             return
         bus_ids = [pci_bus_id(index) for index in range(len(self.spec.local_devices))]
@@ -191,7 +194,7 @@ class Strategy(ABC):
 
     def parameters(self) -> list[tuple[str, nn.Parameter]]:
         """Return the trainable parameters that this rank updates, with their names in the plain model."""
-        named = (each for module in self.local_modules for each in module.named_parameters())
+        named = (pair for module in self.local_modules for pair in module.named_parameters())
         return [(name, parameter) for name, parameter in named if parameter.requires_grad]
 
     def buffers(self) -> list[tuple[str, Tensor]]:
@@ -199,7 +202,7 @@ class Strategy(ABC):
 
         Weight averaging includes them.
         """
-        named = (each for module in self.local_modules for each in module.named_buffers())
+        named = (pair for module in self.local_modules for pair in module.named_buffers())
         return [(name, buffer) for name, buffer in named if buffer.is_floating_point()]
 
     def state_dict(self) -> dict[str, Tensor] | None:
@@ -243,7 +246,7 @@ class Strategy(ABC):
         """Number of ranks whose optimizers together update every parameter. They are the ranks from 0 on."""
         return self.dims.pipeline
 
-    def share_updates(self) -> None:  # noqa: B027 - most ranks update all their parameters
+    def broadcast_updates(self) -> None:  # noqa: B027 - most ranks update all their parameters
         """Send updated parameters to the other ranks that hold them. All ranks call it together."""
 
     def sum_over_batch(self, value: Tensor) -> Tensor:
@@ -267,7 +270,7 @@ class Strategy(ABC):
         """Disconnect from the other ranks at the end of a successful run."""
 
 
-def microbatches(batch: Batch, count: int) -> list[Batch]:
+def split_batch(batch: Batch, count: int) -> list[Batch]:
     """Divide `batch` into `count` parts, with sizes as in np.array_split. A small batch has empty parts at the end."""
     if count == 1:
         return [batch]
@@ -285,11 +288,11 @@ def resolve_precision(job: Job) -> str:
     if job.precision.name != "auto":
         return job.precision.name
     gpus = [device for device in job.parallel.devices if is_gpu(device)]
-    visible = min(len(gpus), torch.cuda.device_count()) if has_remote_devices(gpus) else len(gpus)
-    native = len(gpus) == len(job.parallel.devices) and all(
-        torch.cuda.get_device_capability(index) >= NATIVE_BF16 for index in range(visible)
-    )
-    return "bf16" if native else "fp32"
+    if len(gpus) < len(job.parallel.devices):
+        return "fp32"
+    local_count = min(len(gpus), torch.cuda.device_count()) if has_remote_devices(gpus) else len(gpus)
+    is_native = all(torch.cuda.get_device_capability(index) >= NATIVE_BF16 for index in range(local_count))
+    return "bf16" if is_native else "fp32"
 
 
 def device_without_bf16(strategy: Strategy) -> str:

@@ -87,18 +87,20 @@ class GroupCollectives(Collectives):
         return values
 
     def gather_states(self, state: Any) -> list[Any] | None:
-        outlines = self.gather_objects(_with_tensors(state, lambda tensor: tensor.to("meta")))
+        outlines = self.gather_objects(_map_tensors(state, lambda tensor: tensor.to("meta")))
         if outlines is None:
-            _with_tensors(state, self._send)
+            _map_tensors(state, self._send)
             return None
-        received = (_with_tensors(each, partial(self._receive, rank)) for rank, each in enumerate(outlines) if rank)
+        received = (_map_tensors(each, partial(self._receive, rank)) for rank, each in enumerate(outlines) if rank)
         return [state, *received]
 
     def _send(self, tensor: Tensor) -> None:
+        """Send the values of `tensor` to rank 0, which calls `_receive`. An empty tensor is not sent."""
         if tensor.numel():
             dist.send(_bytes(tensor.cpu().contiguous()), 0, group=self.group)
 
     def _receive(self, rank: int, outline: Tensor) -> Tensor:
+        """Receive a tensor from `rank`. `outline` is a meta tensor with its shape and type."""
         tensor = torch.empty(outline.shape, dtype=outline.dtype)
         if tensor.numel():
             dist.recv(_bytes(tensor), rank, group=self.group)
@@ -115,10 +117,10 @@ class GroupCollectives(Collectives):
         return values[0]
 
 
-def _with_tensors(state: Any, change: Callable[[Tensor], Any]) -> Any:
+def _map_tensors(state: Any, change: Callable[[Tensor], Any]) -> Any:
     """Apply `change` to each tensor in the nested dicts `state`, and return the result as new dicts."""
     if isinstance(state, dict):
-        return {name: _with_tensors(value, change) for name, value in state.items()}
+        return {name: _map_tensors(value, change) for name, value in state.items()}
     return change(state) if isinstance(state, Tensor) else state
 
 

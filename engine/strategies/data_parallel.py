@@ -64,6 +64,6 @@ class _Autocasting(nn.Module):
         self.model = model
         self._autocast = autocast
 
-    def forward(self, *given: Any) -> Any:
+    def forward(self, *inputs: Any) -> Any:
         with self._autocast():
-            return self.model(*given)
+            return self.model(*inputs)

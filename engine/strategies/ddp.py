@@ -14,10 +14,10 @@ from torch.nn.parallel import DistributedDataParallel
 from engine.contract.catalogue import StrategyEntry
 from engine.contract.job import FIELDS
 from engine.models.registry import is_foreign
-from engine.strategies.base import ResolvedJob, StepResult, StrategyError, microbatches
+from engine.strategies.base import ResolvedJob, StepResult, StrategyError, split_batch
 from engine.strategies.distributed import Distributed, broadcast_buffers
-from engine.strategies.rank_times import RankProfiler, timed_reduction
-from engine.strategies.single import SingleDevice, parts_of, summed
+from engine.strategies.rank_times import RankProfiler, time_reduction
+from engine.strategies.single import SingleDevice, split_batches, sum_results
 from engine.strategies.speed import balance
 from engine.torch_compat import RunningNorm
 
@@ -50,7 +50,7 @@ class DataParallelProcesses(Distributed, SingleDevice):
         is_recommended=True,
         fields=("balance", "bucket_mib", "gradient_compression", "static_graph", "sync_batchnorm"),
     )
-    profiles = RankProfiler
+    profiler_class = RankProfiler
     profiler: RankProfiler
     forward: DistributedDataParallel
 
@@ -79,13 +79,13 @@ class DataParallelProcesses(Distributed, SingleDevice):
             # A user's model may hold layers that it does not use; searching for them costs a little every step.
             find_unused_parameters=is_foreign(job) and not job.parallel.static_graph,
         )
-        self.forward.broadcast_buffers = is_foreign(job) and not _only_statistics(self.model)
+        self.forward.broadcast_buffers = is_foreign(job) and not _has_only_statistics(self.model)
         if job.parallel.gradient_compression != "none":
             self.forward.register_comm_hook(None, _COMPRESSION[job.parallel.gradient_compression])
         if job.checkpoints.resume_from or (job.parallel.static_graph and job.training.accumulation > 1):
             # DDP rearranges its buckets after its first backward pass, which changes the order of sums. A resumed run had
             # already done so before. With a static graph, moreover, the first pass must reduce gradients.
-            self._backward_on_nothing(torch.Tensor.backward)
+            self._blank_backward(torch.Tensor.backward)
             self.model.zero_grad()
 
     def no_sync(self) -> AbstractContextManager[None]:
@@ -97,40 +97,40 @@ class DataParallelProcesses(Distributed, SingleDevice):
         A rank without images only takes part in the reduction.
         """
         assert batch is not None
-        # SyncBatchNorm communicates in every part, so all ranks need the same number of parts.
-        synchronized = self.job.parallel.sync_batchnorm
-        chunks = [chunk for chunk in microbatches(batch, self.accumulation) if synchronized or len(chunk.targets)]
+        # SyncBatchNorm communicates in every part, so all ranks need the same number of parts, even empty ones.
+        keeps_empty = self.job.parallel.sync_batchnorm
+        chunks = [chunk for chunk in split_batch(batch, self.accumulation) if keeps_empty or len(chunk.targets)]
         optimizer_step.zero_grad()
         self.profiler.mark("optimizer")
         self.divisor = self.loss_divisor(batch)
-        with self.profiler.timed():
+        with self.profiler.time_step():
             if chunks:
                 with self.forward.no_sync() if len(chunks) > 1 else nullcontext():
                     results = [self.forward_backward(chunk, optimizer_step) for chunk in chunks[:-1]]
-                with timed_reduction(self.profiler.timer, self.forward):
+                with time_reduction(self.profiler.timer, self.forward):
                     results.append(self.forward_backward(chunks[-1], optimizer_step))
-                result = summed(results)
+                result = sum_results(results)
             else:
-                self._backward_on_nothing(optimizer_step.backward)
+                self._blank_backward(optimizer_step.backward)
                 result = StepResult(None, None, None)
                 self.profiler.mark("backward")
             optimizer_step.step(result.loss)
         self.profiler.mark("optimizer")
         return result
 
-    def _backward_on_nothing(self, backward: Callable[[Tensor], None]) -> None:
+    def _blank_backward(self, backward: Callable[[Tensor], None]) -> None:
         """Run a backward pass with gradients of 0 on blank images.
 
         A rank without images calls it, because the other ranks wait for its gradients in DDP's reduction.
         """
-        with timed_reduction(self.profiler.timer, self.forward):
+        with time_reduction(self.profiler.timer, self.forward):
             self.blank_pass(backward)
 
     def evaluate(self, batches: Iterable[Batch | None], measures: Metric, stop: Callable[[], bool]) -> bool:
         broadcast_buffers(self.model)
-        return super().evaluate(parts_of(batches, self.accumulation), measures, stop)
+        return super().evaluate(split_batches(batches, self.accumulation), measures, stop)
 
 
-def _only_statistics(model: nn.Module) -> bool:
+def _has_only_statistics(model: nn.Module) -> bool:
     """Return True if all buffers of `model` belong to normalization layers with running statistics."""
     return all(isinstance(module, RunningNorm) for module in model.modules() if list(module.buffers(recurse=False)))

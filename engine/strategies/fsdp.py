@@ -15,12 +15,12 @@ from engine.contract.events import Warned
 from engine.models.blocks import blocks
 from engine.models.registry import is_foreign
 from engine.optim.shards import gather_shards, local_shard, slice_of
-from engine.strategies.base import ResolvedJob, StepResult, Strategy, StrategyError, microbatches
+from engine.strategies.base import ResolvedJob, StepResult, Strategy, StrategyError, split_batch
 from engine.strategies.distributed import Distributed, broadcast_buffers, receive_weights, tensors_of
 from engine.strategies.rank_times import HostTimer, ShardProfiler
 from engine.strategies.recompute import checkpoint_blocks
 from engine.strategies.sharding import UsedParameters, separate_blocks, tied_views, time_collectives
-from engine.strategies.single import SingleDevice, parts_of, summed
+from engine.strategies.single import SingleDevice, split_batches, sum_results
 from engine.strategies.speed import balance
 from engine.torch_compat import BatchNorm, join_unused
 
@@ -43,11 +43,11 @@ class FullySharded(Distributed, SingleDevice):
     """Strategy that shards parameters, gradients and optimizer state over the ranks.
 
     Each block in `blocks(model)` forms a group. Its parameters are gathered from all ranks before its forward pass and
-    again before its backward pass, and freed afterwards. Its gradients are summed over the ranks, and each rank keeps
+    again before its backward pass, and freed afterwards. Its gradients are sum_results over the ranks, and each rank keeps
     its shard of the sum. Parameters outside of blocks belong to the root's group, which stays complete from the forward
     to the backward pass. So do blocks that share parameters with other modules.
 
-    Gradients are summed and not averaged, since every rank divides its losses by the size of the global batch. With
+    Gradients are sum_results and not averaged, since every rank divides its losses by the size of the global batch. With
     accumulation, ranks hold complete gradients until the last part of the batch, and need as much memory for them as
     under DDP.
 
@@ -64,7 +64,7 @@ class FullySharded(Distributed, SingleDevice):
         fields=("balance", "shard_precision", "cpu_offload"),
     )
 
-    profiles = ShardProfiler
+    profiler_class = ShardProfiler
     profiler: ShardProfiler
 
     def wrap(self, model: nn.Module, objective: Objective, shape: tuple[int, ...], resolved: ResolvedJob) -> None:
@@ -73,7 +73,7 @@ class FullySharded(Distributed, SingleDevice):
         If the job says so, its blocks are checkpointed and the ranks are balanced before.
         """
         Strategy.wrap(self, model, objective, shape, resolved)
-        self._refuse(model)
+        self._check_model(model)
         model.train()
         if not blocks(model):
             self.remarks.append(Warned(code="no_blocks", message=NO_BLOCKS))
@@ -110,7 +110,7 @@ class FullySharded(Distributed, SingleDevice):
     def _computes_in_bf16(self) -> bool:
         return self.job.parallel.shard_precision == "bf16" and "shard_precision" in self.entry.fields
 
-    def _refuse(self, model: nn.Module) -> None:
+    def _check_model(self, model: nn.Module) -> None:
         """Raise StrategyError if `model` or the precision does not support sharding."""
         if self._computes_in_bf16 and self.job.precision.name == "fp16":
             raise StrategyError(
@@ -186,24 +186,24 @@ class FullySharded(Distributed, SingleDevice):
     def step(self, batch: Batch | None, optimizer_step: OptimizerStep) -> StepResult:
         """Run one optimizer step. Gradients are reduced in the backward pass of the last part of the batch."""
         assert batch is not None
-        with self.profiler.timed():
+        with self.profiler.time_step():
             optimizer_step.zero_grad()
             self.profiler.mark("optimizer")
             self.divisor = self.loss_divisor(batch)
-            chunks = microbatches(batch, self.accumulation)
+            chunks = split_batch(batch, self.accumulation)
             results = []
             for number, chunk in enumerate(chunks, 1):
                 for group in self.groups:
                     group.set_requires_gradient_sync(number == len(chunks), recurse=False)
                 results.append(self.forward_backward(chunk, optimizer_step))
             self._join_gradients()
-            result = summed(results)
+            result = sum_results(results)
             optimizer_step.step(result.loss)
             self.profiler.mark("optimizer")
             return result
 
     def _join_gradients(self) -> None:
-        """Complete the gradients after FSDP has summed them over the shards."""
+        """Complete the gradients after FSDP has sum_results them over the shards."""
         if self.used is not None:
             self.used.drop_unused()
 
@@ -218,7 +218,7 @@ class FullySharded(Distributed, SingleDevice):
 
     def evaluate(self, batches: Iterable[Batch | None], measures: Metric, stop: Callable[[], bool]) -> bool:
         broadcast_buffers(self.model)
-        parts = parts_of(batches, self.accumulation)
+        parts = split_batches(batches, self.accumulation)
         try:
             return super().evaluate(self._computed_by_all(parts), measures, stop)
         finally:

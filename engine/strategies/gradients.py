@@ -12,7 +12,7 @@ BUCKET_BYTES = 25 << 20
 """Maximum size of a bucket of tensors, which are concatenated for a collective."""
 
 
-def lay_out(parameters: Iterable[nn.Parameter]) -> None:
+def match_strides(parameters: Iterable[nn.Parameter]) -> None:
     """Give gradients the strides of their parameters, as fused optimizers require.
 
     Autograd keeps them equal when it accumulates gradients. torch's zero-bubble schedules accumulate gradients of
@@ -23,7 +23,7 @@ def lay_out(parameters: Iterable[nn.Parameter]) -> None:
             parameter.grad = torch.empty_like(parameter).copy_(parameter.grad)
 
 
-def add_up(gradients: Sequence[Tensor], group: dist.ProcessGroup) -> None:
+def sum_gradients(gradients: Sequence[Tensor], group: dist.ProcessGroup) -> None:
     """Sum each gradient over the ranks of `group`, in place. All ranks must pass the gradients in the same order."""
     _in_buckets(gradients, lambda flat: dist.all_reduce(flat, group=group, async_op=True))
 

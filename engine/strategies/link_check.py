@@ -46,9 +46,9 @@ def check_links(spec: WorkerSpec, device: torch.device, collectives: Collectives
         if error is not None:
             raise error
         for first, second in pairs:
-            found = problems[first] or problems[second]
-            if found:
-                raise StrategyError(describe(spec, first, second, found))
+            pair_problem = problems[first] or problems[second]
+            if pair_problem:
+                raise StrategyError(describe(spec, first, second, pair_problem))
     dist.destroy_process_group(group)
 
 
@@ -102,9 +102,10 @@ def _remedy(spec: WorkerSpec, pair: Sequence[str]) -> str:
         )
     if _SHARED_MEMORY.exists() and shutil.disk_usage(_SHARED_MEMORY).total < MIN_SHARED_MEMORY_BYTES:
         return "The shared memory /dev/shm is too small for several GPUs. Start the container with --shm-size=8g or --ipc=host."
-    local = [spec.local_devices.index(device.rpartition(":")[2]) for device in pair if device in spec.devices]
-    is_peer = len(local) == 2 and max(local) < torch.cuda.device_count() and torch.cuda.can_device_access_peer(*local)
-    if is_peer and os.environ.get("NCCL_P2P_DISABLE") != "1":
+    indexes = [spec.local_devices.index(device.rpartition(":")[2]) for device in pair if device in spec.devices]
+    is_visible = len(indexes) == 2 and max(indexes) < torch.cuda.device_count()
+    can_copy_directly = is_visible and torch.cuda.can_device_access_peer(*indexes)
+    if can_copy_directly and os.environ.get("NCCL_P2P_DISABLE") != "1":
         return (
             "Direct copies between GPUs are often broken by the IOMMU or PCIe's ACS. To continue without direct copies, "
             "start Footplate with NCCL_P2P_DISABLE=1 in its environment. To repair them, turn the IOMMU or ACS off in the "

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-_WORDS = re.compile(
+_OUT_OF_MEMORY = re.compile(
     r"DefaultCPUAllocator|CUDA error: out of memory|CU(BLAS|DNN)_STATUS_ALLOC_FAILED|Cuda failure.*'out of memory'"
 )
 """Pattern for out-of-memory errors that PyTorch raises as plain RuntimeErrors."""
@@ -32,11 +32,11 @@ class DoesNotFit(Exception):  # noqa: N818 - reads as a condition
         self.images = images
 
 
-def ran_out(error: BaseException) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
     """Return True if `error` reports that the device or the host ran out of memory."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    return isinstance(error, RuntimeError) and _WORDS.search(str(error)) is not None
+    return isinstance(error, RuntimeError) and _OUT_OF_MEMORY.search(str(error)) is not None
 
 
 def run_in_parts(
@@ -59,20 +59,20 @@ def run_in_parts(
         on_retry: Called before each retry, after memory has been released.
         can_retry: Returns False once something irreversible has happened, which rules out a retry.
     """
-    smallest = 0
+    failed_size = 0  # images in the largest part when memory last ran out
     while True:
         try:
             return process(parts), parts
         except (RuntimeError, MemoryError, ValueError) as error:
-            if smallest and _SINGLE_VALUE in str(error):
-                raise DoesNotFit(smallest) from error
-            if not ran_out(error) or not can_retry():
+            if failed_size and _SINGLE_VALUE in str(error):
+                raise DoesNotFit(failed_size) from error
+            if not is_out_of_memory(error) or not can_retry():
                 raise
             if parts >= images:
                 raise DoesNotFit(1) from error
         # Not in the handler, where the exception's frames still hold the memory (PyTorch's FAQ, "My out of memory
         # exception handler can't allocate memory").
-        smallest = -(-images // parts)
+        failed_size = -(-images // parts)
         parts = min(2 * parts, images)
         release_memory()
         on_retry()

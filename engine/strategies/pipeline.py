@@ -17,18 +17,24 @@ from engine.contract.devices import CPU
 from engine.models.registry import is_foreign
 from engine.optim.host_copies import copy_to_host
 from engine.parallel.cut import CannotCut
-from engine.parallel.layout import ZERO_BUBBLE, fits
+from engine.parallel.layout import ZERO_BUBBLE, supports_microbatches
 from engine.strategies.base import ResolvedJob, StepResult, StrategyError, clock, synchronize
 from engine.strategies.collectives import sync_metrics
 from engine.strategies.distributed import Distributed, receive_weights, tensors_of
-from engine.strategies.gradients import add_up, lay_out
-from engine.strategies.pipelining.microbatch_feeder import PADDING, Microbatches, MicrobatchFeeder
+from engine.strategies.gradients import match_strides, sum_gradients
+from engine.strategies.pipelining.microbatch_feeder import PADDING, MicrobatchFeeder, RankInput
 from engine.strategies.pipelining.model_split import Traces, split, trace
 from engine.strategies.pipelining.relay import Relay
-from engine.strategies.pipelining.stage_costs import assemble, measure_rank, seconds_per_byte, split_points_of
+from engine.strategies.pipelining.stage_costs import (
+    CutPointCosts,
+    assemble,
+    measure_rank,
+    seconds_per_byte,
+    split_points_of,
+)
 from engine.strategies.pipelining.stage_state import PlainState, share_buffers
 from engine.strategies.pipelining.timeline import ScheduleProfiler, idle_fraction, simulate
-from engine.strategies.recompute import BuffersAsBefore
+from engine.strategies.recompute import BufferSnapshot
 from engine.torch_compat import prepare_pipelines
 
 if TYPE_CHECKING:
@@ -65,13 +71,14 @@ class Pipeline(Distributed):
         fields=("pipeline_schedule", "microbatches", "stages_per_device", "cuts"),
     )
 
-    profiles = ScheduleProfiler
+    profiler_class = ScheduleProfiler
     profiler: ScheduleProfiler
     group: dist.ProcessGroup | None = None
     """Group of the ranks of this pipeline, which exchange activations, or None for all ranks."""
     peers: dist.ProcessGroup | None = None
     """Group of the ranks with the same stages in all pipelines, or None with a single pipeline."""
-    _fed: Microbatches
+    _rank_input: RankInput
+    """Input of this rank for the current step, which `_loss` reads."""
     _optimizer_step: OptimizerStep
 
     def setup(self) -> None:
@@ -87,7 +94,7 @@ class Pipeline(Distributed):
             raise StrategyError(
                 f"A batch of {job.training.batch_size} can't be divided into equal microbatches. {remedy}"
             )
-        if not fits(self.schedule, microbatches, self.dims.pipeline):
+        if not supports_microbatches(self.schedule, microbatches, self.dims.pipeline):
             raise StrategyError(
                 f"The schedule {self.schedule} can't run with {microbatches} microbatches on "
                 f"{self.dims.pipeline} devices. Set another number of microbatches, or leave it empty."
@@ -117,49 +124,51 @@ class Pipeline(Distributed):
         model.train()
         try:
             traces = trace(model)
-            self.cut = resolved.cut or self._found_cut(model, traces)
+            self.cut = resolved.cut or self._find_cut(model, traces)
         except CannotCut as error:
             raise StrategyError(f"The model can't be split into stages: {error}. {error.remedy}") from error
         points = split_points_of(traces, self.cut)
-        parts = split(model, traces.train, points)
-        evaluated = split(model, traces.eval, points)
-        self._state = PlainState(model, parts)
-        local = self.layout.stages_at(self.coordinate.pipeline)
+        train_graphs = split(model, traces.train, points)
+        eval_graphs = split(model, traces.eval, points)
+        self._state = PlainState(model, train_graphs)
+        local_stages = self.layout.stages_at(self.coordinate.pipeline)
         if self.receives_weights:  # other ranks may have built the model without weights
-            self._distribute(model, [graph for stage in local for graph in (parts[stage], evaluated[stage])])
-        self._stage_modules = {stage: parts[stage].to(self.device) for stage in local}
+            local_graphs = [graphs[stage] for stage in local_stages for graphs in (train_graphs, eval_graphs)]
+            self._distribute(model, local_graphs)
+        self._stage_modules = {stage: train_graphs[stage].to(self.device) for stage in local_stages}
         self.local_modules = list(self._stage_modules.values())
         self.model = nn.ModuleList(self.local_modules)
-        for stage in local:
-            share_buffers(self._stage_modules[stage], evaluated[stage].to(self.device))
-        self._connect_stages({stage: evaluated[stage] for stage in local})
+        for stage in local_stages:
+            share_buffers(self._stage_modules[stage], eval_graphs[stage].to(self.device))
+        self._connect_stages({stage: eval_graphs[stage] for stage in local_stages})
 
     @property
     def receives_weights(self) -> bool:
         return not is_foreign(self.spec.job)  # a user's model may depend on the values of its weights
 
     @torch.no_grad()
-    def _distribute(self, model: nn.Module, local: Sequence[nn.Module]) -> None:
+    def _distribute(self, model: nn.Module, local_graphs: Sequence[nn.Module]) -> None:
         """Copy rank 0's parameters and buffers to the ranks whose stages use them.
 
-        `local` has the stages of this rank. All ranks call this together. The tensors of `model` remain the same
-        objects, because both graphs of a stage (for training and evaluation) share them.
+        `local_graphs` has the graphs of this rank's stages. All ranks call this together. The tensors of `model` remain
+        the same objects, because both graphs of a stage (for training and evaluation) share them.
         """
-        used = {id(tensor) for stage in local for tensor in tensors_of(stage)}
+        used_here = {id(tensor) for graph in local_graphs for tensor in tensors_of(graph)}
         complete = tensors_of(model)
         for weights, tensor in zip(receive_weights(complete, self.device), complete, strict=True):
-            if self.spec.rank and id(tensor) in used:
+            if self.spec.rank and id(tensor) in used_here:
                 received = torch.empty_like(tensor, device=self.device).copy_(weights)
                 is_parameter = isinstance(tensor, nn.Parameter)
                 swap_tensors(tensor, nn.Parameter(received, tensor.requires_grad) if is_parameter else received)
 
-    def _found_cut(self, model: nn.Module, traces: Traces) -> Cut:
+    def _find_cut(self, model: nn.Module, traces: Traces) -> Cut:
         """Measure the segments of the model on the ranks of the first replica, and return the best cut for them.
 
-        Rank 0 computes the cut, and all ranks return it.
+        Rank 0 computes the cut from the measurements of all ranks and sends it to them. All ranks call this together,
+        and all raise CannotCut if a measurement or the choice of the cut fails on any of them.
         """
-        costs: Any = None
-        travel = 0.0
+        costs: CutPointCosts | CannotCut | None = None
+        link_seconds_per_byte = 0.0
         if self.coordinate.replicate == 0:
             try:
                 costs = measure_rank(
@@ -174,15 +183,20 @@ class Pipeline(Distributed):
                 )
             except CannotCut as error:
                 costs = error
-            travel = seconds_per_byte(self.group, self.device)
+            link_seconds_per_byte = seconds_per_byte(self.group, self.device)
         gathered = self.collectives.gather_objects(costs)
         found: Cut | CannotCut | None = None
         if gathered is not None:
-            gathered = gathered[: self.dims.pipeline]
-            found = next((each for each in gathered if isinstance(each, CannotCut)), None)
+            gathered = gathered[: self.dims.pipeline]  # the other replicas measured nothing
+            found = next((costs for costs in gathered if isinstance(costs, CannotCut)), None)
             try:
                 found = found or assemble(
-                    model, traces, job=self.job, layout=self.layout, gathered=gathered, travel=travel
+                    model,
+                    traces,
+                    job=self.job,
+                    layout=self.layout,
+                    gathered=gathered,
+                    link_seconds_per_byte=link_seconds_per_byte,
                 )
             except CannotCut as error:
                 found = error
@@ -194,8 +208,9 @@ class Pipeline(Distributed):
     def _stage_boundaries(self, modules: Mapping[int, nn.Module]) -> list[Tensor]:
         """Return meta tensors with the shapes of the tensors between stages, for one microbatch.
 
-        These are the input of each stage and the output of the last one. All ranks call this together and pass their
-        own stages in `modules`, by stage number.
+        These are the input of each stage and the output of the last one. Each rank runs its stages on blank input and
+        broadcasts the shapes of their outputs. All ranks call this together and pass their own stages in `modules`, by
+        stage number.
         """
         boundaries = [torch.empty(self.microbatch_size, *self.example_shape, device="meta")]
         cuda = [self.device] if self.device.type == "cuda" else []
@@ -205,7 +220,7 @@ class Pipeline(Distributed):
                 blank = torch.zeros_like(boundaries[-1], device=self.device).requires_grad_(
                     boundaries[-1].requires_grad
                 )
-                with torch.random.fork_rng(devices=cuda), BuffersAsBefore(modules[stage]):
+                with torch.random.fork_rng(devices=cuda), BufferSnapshot(modules[stage]):
                     output = modules[stage](blank)
                 output_meta = [torch.empty_like(output, device="meta", requires_grad=output.requires_grad)]
             dist.broadcast_object_list(output_meta, holder, group=self.control)
@@ -244,7 +259,7 @@ class Pipeline(Distributed):
             for stage, module in modules.items()
         ]
         self._training = schedules.build(self.schedule, stages, self.microbatches, self._loss)
-        order = schedules.order(self.schedule, self._training, self.dims.pipeline, self.microbatches)
+        order = schedules.pass_order(self.schedule, self._training, self.dims.pipeline, self.microbatches)
         self.profiler.schedule, self.profiler.devices = self.schedule, self.dims.pipeline
         self.profiler.theory = idle_fraction(simulate(order))
         ranks = [self.coordinate.replicate * self.dims.pipeline + holder for holder in self.layout.stage_ranks]
@@ -269,46 +284,48 @@ class Pipeline(Distributed):
         """Return a microbatch's contribution to the mean loss over the global batch, scaled for the backward pass."""
         is_real = (targets.reshape(len(targets), -1) != PADDING).all(1)
         losses = self.objective.loss(outputs.float(), targets.clamp(min=0)) * is_real
-        loss = self._optimizer_step.scale(losses.sum() / self._fed.global_size)
-        self.profiler.extend()
+        loss = self._optimizer_step.scale(losses.sum() / self._rank_input.global_size)
+        self.profiler.extend_last_pass()
         return loss
 
     def step(self, batch: Batch | None, optimizer_step: OptimizerStep) -> StepResult:
         """Run one optimizer step with the schedule. Ranks other than that of the last stage return no loss."""
         self._optimizer_step = optimizer_step
-        self._fed = fed = self._feeder.feed(batch)
+        self._rank_input = rank_input = self._feeder.feed(batch)
         self.profiler.mark("communication")
         optimizer_step.zero_grad()
         self.profiler.mark("optimizer")
-        losses, correct = self._run_rounds(fed)
-        if self.schedule in ZERO_BUBBLE:
-            lay_out(self.model.parameters())
+        losses, correct = self._run_rounds(rank_input)
+        if self.schedule in ZERO_BUBBLE:  # its gradients may have other strides than the parameters
+            match_strides(self.model.parameters())
         if self.peers is not None:
-            add_up([parameter.grad for _, parameter in self.parameters() if parameter.grad is not None], self.peers)
+            sum_gradients(
+                [parameter.grad for _, parameter in self.parameters() if parameter.grad is not None], self.peers
+            )
         self.profiler.mark("communication")
         result = StepResult(None, None, None)
-        if fed.targets is not None:
-            loss = self._unscaled(torch.stack(losses).sum())
-            result = StepResult(loss, torch.stack(correct).sum() if correct else None, fed.images)
+        if rank_input.targets is not None:
+            loss = self._unscale(torch.stack(losses).sum())
+            result = StepResult(loss, torch.stack(correct).sum() if correct else None, rank_input.images)
         optimizer_step.step(result.loss)
         self.profiler.mark("optimizer")
-        fed.wait_until_sent()
+        rank_input.wait_until_sent()
         self.profiler.mark("communication")
         return result
 
-    def _run_rounds(self, fed: Microbatches) -> tuple[list[Tensor], list[Tensor]]:
+    def _run_rounds(self, rank_input: RankInput) -> tuple[list[Tensor], list[Tensor]]:
         """Run the schedule once for each part of a batch, and accumulate the gradients.
 
         Returns the losses and the numbers of correct classifications, which are empty except on the rank of the last
         stage.
         """
         rounds = self.accumulation
-        inputs = fed.inputs.chunk(rounds) if fed.inputs is not None else None
-        targets = fed.targets.chunk(rounds) if fed.targets is not None else None
+        inputs = rank_input.inputs.chunk(rounds) if rank_input.inputs is not None else None
+        targets = rank_input.targets.chunk(rounds) if rank_input.targets is not None else None
         losses: list[Tensor] = []
         correct: list[Tensor] = []
         for number in range(rounds):
-            self.profiler.forget()  # only the last round is reported
+            self.profiler.drop_passes()  # only the last round is reported
             arguments = (inputs[number],) if inputs is not None else ()
             if targets is None:
                 self._training.step(*arguments)
@@ -319,12 +336,13 @@ class Pipeline(Distributed):
             self.profiler.mark("passes")
             losses += [loss.detach() for loss in round_losses]
             with torch.no_grad():
-                right = self.objective.correct(outputs.detach().float(), targets[number])
-            correct += [right] if right is not None else []
+                correct_count = self.objective.correct(outputs.detach().float(), targets[number])
+            correct += [correct_count] if correct_count is not None else []
             self.profiler.mark("logging")
         return losses, correct
 
-    def _unscaled(self, loss: Tensor) -> Tensor:
+    def _unscale(self, loss: Tensor) -> Tensor:
+        """Undo the scaling of a loss that fp16 training needs."""
         if self.job.precision.name != "fp16":
             return loss
         return loss / self._optimizer_step.scale(torch.ones_like(loss))
@@ -345,12 +363,14 @@ class Pipeline(Distributed):
             for batch in batches:
                 if stop():
                     return False
-                fed = self._feeder.feed(batch)
-                inputs = fed.inputs.chunk(microbatches) if fed.inputs is not None else None
+                rank_input = self._feeder.feed(batch)
+                inputs = rank_input.inputs.chunk(microbatches) if rank_input.inputs is not None else None
                 outputs = self._relay.run(microbatches, inputs)
-                if fed.targets is not None and fed.images:
-                    measures.update(torch.cat(outputs)[: fed.images].float(), fed.targets[: fed.images])
-                fed.wait_until_sent()
+                if rank_input.targets is not None and rank_input.images:
+                    measures.update(
+                        torch.cat(outputs)[: rank_input.images].float(), rank_input.targets[: rank_input.images]
+                    )
+                rank_input.wait_until_sent()
         finally:
             # Not train(), which would also switch frozen layers to training mode.
             for module, training in modes.items():
@@ -370,7 +390,7 @@ class Pipeline(Distributed):
                 state |= copy_to_host(module.state_dict()) if self.spec.rank == 0 else module.state_dict()
         synchronize(self.device)  # wait for pending copies
         gathered = self.collectives.gather_states(state)
-        return None if gathered is None else self._state.joined(gathered)
+        return None if gathered is None else self._state.join(gathered)
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         self._state.load(self.local_modules, state)

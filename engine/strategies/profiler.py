@@ -63,12 +63,16 @@ class StepProfiler:
         if not self.recording:
             return None
         self.recording = False
-        event = self._recorded(step, collectives)
+        event = self._collect_event(step, collectives)
         self._recorded_at = time.monotonic()
         if event is not None:
-            self.watch.learn(event, self.reducing_parts)
+            self.watch.learn_fractions(event, self.reducing_parts)
         self.mark("logging")
         return event
 
-    def _recorded(self, step: int, collectives: Collectives) -> RanksTimed | ScheduleTraced | None:
+    def _collect_event(self, step: int, collectives: Collectives) -> RanksTimed | ScheduleTraced | None:
+        """Gather the records of a recorded step from all ranks. Return the event about them on rank 0, otherwise None.
+
+        The base class records nothing. All ranks call it together.
+        """
         return None

@@ -40,7 +40,7 @@ class StepTime(NamedTuple):
     blocked_s: tuple[float, ...]
 
 
-def union(intervals: Sequence[Interval]) -> list[Interval]:
+def merge_intervals(intervals: Sequence[Interval]) -> list[Interval]:
     """Merge overlapping intervals, and return the result in order."""
     covered: list[Interval] = []
     for start, end in sorted(intervals):
@@ -52,7 +52,7 @@ def union(intervals: Sequence[Interval]) -> list[Interval]:
 
 
 def length_outside(interval: Interval, covered: Sequence[Interval]) -> float:
-    """Return the length of the part of `interval` that is outside the intervals `covered`, a result of `union`."""
+    """Return the length of the part of `interval` that is outside the intervals `covered`, a result of `merge_intervals`."""
     start, end = interval
     inside = 0.0
     index = bisect_left(covered, start, key=itemgetter(1))
@@ -67,38 +67,40 @@ def blocked_times(collectives: Sequence[Interval], computing: Sequence[Interval]
 
     If collectives overlap, their common time counts only for the first one.
     """
-    covered = union(computing)
+    covered = merge_intervals(computing)
     blocked: list[float] = []
-    reached = -math.inf
+    counted_until = -math.inf
     for start, end in sorted(collectives):
-        joined = max(start, reached)
-        blocked.append(length_outside((joined, end), covered) if joined < end else 0.0)
-        reached = max(reached, end)
+        uncounted_start = max(start, counted_until)
+        blocked.append(length_outside((uncounted_start, end), covered) if uncounted_start < end else 0.0)
+        counted_until = max(counted_until, end)
     return tuple(blocked)
 
 
-def ranks_timed(step: int, spent: Sequence[StepTime]) -> RanksTimed:
+def combine_step_times(step: int, rank_times: Sequence[StepTime]) -> RanksTimed:
     """Create the event with the times of all ranks in `step`.
 
     If ranks recorded different numbers of collectives, all collectives of each rank are treated as one.
     """
-    if len({len(one.blocked_s) for one in spent}) > 1:
-        spent = [one._replace(blocked_s=(sum(one.blocked_s),)) for one in spent]
-    communication = sum(min(times) for times in zip(*(one.blocked_s for one in spent), strict=True))
+    if len({len(times.blocked_s) for times in rank_times}) > 1:
+        rank_times = [times._replace(blocked_s=(sum(times.blocked_s),)) for times in rank_times]
+    by_collective = zip(*(times.blocked_s for times in rank_times), strict=True)
+    communication_s = sum(map(min, by_collective))  # the last rank to arrive doesn't wait
     ranks = []
-    for one in spent:
-        blocked = sum(one.blocked_s)
+    for times in rank_times:
+        blocked_s = sum(times.blocked_s)
         ranks.append(
             RankTimes(
-                compute_s=max(0.0, one.seconds - blocked),
-                communication_s=communication,
-                waiting_s=max(0.0, blocked - communication),
+                compute_s=max(0.0, times.seconds - blocked_s),
+                communication_s=communication_s,
+                waiting_s=max(0.0, blocked_s - communication_s),
             )
         )
-    return RanksTimed(step=step, ranks=tuple(ranks), straggler=straggler(ranks, max(one.seconds for one in spent)))
+    step_s = max(times.seconds for times in rank_times)
+    return RanksTimed(step=step, ranks=tuple(ranks), straggler=find_straggler(ranks, step_s))
 
 
-def straggler(ranks: Sequence[RankTimes], step_s: float) -> int | None:
+def find_straggler(ranks: Sequence[RankTimes], step_s: float) -> int | None:
     """Return the rank that all other ranks wait for, or None if there is none.
 
     Each other rank must wait longer than the fraction MIN_EXTRA_WAIT of the step's duration `step_s`.
@@ -167,10 +169,10 @@ class RankProfiler(StepProfiler):
     def __init__(self, device: torch.device) -> None:
         super().__init__(device)
         self.timer: HostTimer | KernelTimer = KernelTimer(device) if device.type == "cuda" else HostTimer()
-        self._spent: StepTime | None = None
+        self._step_time: StepTime | None = None
 
     @contextmanager
-    def timed(self) -> Iterator[None]:
+    def time_step(self) -> Iterator[None]:
         """Context manager that times the step in its block, if this step is recorded."""
         if not self.recording:
             yield
@@ -178,12 +180,12 @@ class RankProfiler(StepProfiler):
         started = time.perf_counter()
         self.timer.start()
         yield
-        self._spent = self.timer.stop()
-        self.cost_s = time.perf_counter() - started - self._spent.seconds
+        self._step_time = self.timer.stop()
+        self.cost_s = time.perf_counter() - started - self._step_time.seconds
 
-    def _recorded(self, step: int, collectives: Collectives) -> RanksTimed | None:
-        everyone = collectives.gather_objects(self._spent)
-        return None if everyone is None else ranks_timed(step, everyone)
+    def _collect_event(self, step: int, collectives: Collectives) -> RanksTimed | None:
+        rank_times = collectives.gather_objects(self._step_time)
+        return None if rank_times is None else combine_step_times(step, rank_times)
 
 
 class ShardProfiler(RankProfiler):
@@ -193,7 +195,7 @@ class ShardProfiler(RankProfiler):
 
 
 @contextmanager
-def timed_reduction(timer: HostTimer | KernelTimer, model: DistributedDataParallel) -> Iterator[None]:
+def time_reduction(timer: HostTimer | KernelTimer, model: DistributedDataParallel) -> Iterator[None]:
     """Context manager that times DDP's communication in a forward and backward pass, for CPU workers.
 
     The rank counts as blocked from the start until DDP has broadcast the buffers, and again from its last local
@@ -202,18 +204,18 @@ def timed_reduction(timer: HostTimer | KernelTimer, model: DistributedDataParall
     if not isinstance(timer, HostTimer) or not timer.running:
         yield
         return
-    started = last = time.perf_counter()
+    started = last_gradient_at = time.perf_counter()
 
-    def ready(_: torch.Tensor) -> None:
-        nonlocal last
-        last = time.perf_counter()
+    def on_gradient(_: torch.Tensor) -> None:
+        nonlocal last_gradient_at
+        last_gradient_at = time.perf_counter()
 
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    hooks = [parameter.register_post_accumulate_grad_hook(ready) for parameter in trained]
+    hooks = [parameter.register_post_accumulate_grad_hook(on_gradient) for parameter in trained]
     hooks.append(model.module.register_forward_pre_hook(lambda *_: timer.add_blocked_since(started)))
     try:
         yield
-        timer.add_blocked_since(last)
+        timer.add_blocked_since(last_gradient_at)
     finally:
         for hook in hooks:
             hook.remove()

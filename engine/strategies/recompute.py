@@ -43,17 +43,19 @@ def checkpoint_blocks(model: nn.Module) -> int:
     """
     found = blocks(model)
     for _, block in found:
-        kind: Any = type(block)
-        block.__class__ = _recomputing(kind)
+        block_class: Any = type(block)
+        block.__class__ = _recomputing_class(block_class)
     return len(found)
 
 
 @cache
-def _recomputing(kind: Any) -> Any:
-    def forward(self: nn.Module, *inputs: Any, **options: Any) -> Any:
-        return with_recomputation(partial(kind.forward, self), self)(*inputs, **options)
+def _recomputing_class(block_class: Any) -> Any:
+    """Create a subclass of `block_class` with the same name, whose forward pass is recomputed in the backward pass."""
 
-    return type(kind.__name__, (kind,), {"forward": forward, "__module__": kind.__module__})
+    def forward(self: nn.Module, *inputs: Any, **options: Any) -> Any:
+        return with_recomputation(partial(block_class.forward, self), self)(*inputs, **options)
+
+    return type(block_class.__name__, (block_class,), {"forward": forward, "__module__": block_class.__module__})
 
 
 def _contexts(module: nn.Module) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
@@ -61,10 +63,10 @@ def _contexts(module: nn.Module) -> tuple[AbstractContextManager[Any], AbstractC
 
     `checkpoint` calls this right before the first run.
     """
-    return nullcontext(), BuffersAsBefore(module)
+    return nullcontext(), BufferSnapshot(module)
 
 
-class BuffersAsBefore:
+class BufferSnapshot:
     """Reusable context manager that temporarily resets the buffers of `module` to their values at its creation.
 
     Changes made to the buffers inside the context are discarded.

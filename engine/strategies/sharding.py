@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 def separate_blocks(model: nn.Module) -> list[nn.Module]:
     """Return the blocks of `model` whose parameters are used nowhere else, so that they can be sharded separately."""
-    found = dict(blocks(model))
-    homes: dict[nn.Parameter, set[str]] = defaultdict(set)
-    for path, part in model.named_modules(remove_duplicate=False):
-        home = path
-        while home and home not in found:
-            home = home.rpartition(".")[0]
-        for parameter in part.parameters(recurse=False):
-            homes[parameter].add(home)
-    return [block for path, block in found.items() if all(homes[p] == {path} for p in block.parameters())]
+    by_path = dict(blocks(model))
+    users: dict[nn.Parameter, set[str]] = defaultdict(set)  # paths of the blocks with each parameter, "" outside blocks
+    for path, module in model.named_modules(remove_duplicate=False):
+        block_path = path
+        while block_path and block_path not in by_path:
+            block_path = block_path.rpartition(".")[0]
+        for parameter in module.parameters(recurse=False):
+            users[parameter].add(block_path)
+    return [block for path, block in by_path.items() if all(users[each] == {path} for each in block.parameters())]
 
 
 def tied_views(model: nn.Module) -> tuple[str, ...]:
@@ -48,12 +48,12 @@ def tied_views(model: nn.Module) -> tuple[str, ...]:
             start = int(tensor.storage_offset()) * tensor.itemsize
             spans.append((storage_of(tensor), start, start + (last + 1) * tensor.itemsize, name))
     tied: set[str] = set()
-    reach, holder = (0, 0), ""
+    furthest_end, furthest_name = (0, 0), ""
     for storage, start, end, name in sorted(spans):
-        if (storage, start) < reach:
-            tied |= {name, holder}
-        if (storage, end) > reach:
-            reach, holder = (storage, end), name
+        if (storage, start) < furthest_end:
+            tied |= {name, furthest_name}
+        if (storage, end) > furthest_end:
+            furthest_end, furthest_name = (storage, end), name
     return tuple(name for name in parameters if name in tied)
 
 
@@ -66,7 +66,7 @@ def time_collectives(group: FSDPModule, timer: HostTimer, *, all_reduce: bool) -
     group.set_custom_all_gather(_TimedAllGather(timer))  # type: ignore[arg-type]
     group.set_custom_reduce_scatter(scatter)  # type: ignore[arg-type]
     if all_reduce:  # it starts right after the reduce-scatter, and the hook runs when it ends
-        group.set_all_reduce_hook(lambda _: timer.add_blocked_since(scatter.done))
+        group.set_all_reduce_hook(lambda _: timer.add_blocked_since(scatter.ended_at))
 
 
 class _TimedCollective:
@@ -90,7 +90,8 @@ class _TimedAllGather(_TimedCollective):
 
 
 class _TimedReduceScatter(_TimedCollective):
-    done = 0.0
+    ended_at = 0.0
+    """Time when the last call ended, by time.perf_counter()."""
 
     def __call__(
         self,
@@ -104,7 +105,7 @@ class _TimedReduceScatter(_TimedCollective):
         started = time.perf_counter()
         work = dist.reduce_scatter_tensor(output_tensor, input_tensor, op=op, group=group, async_op=async_op)
         self.timer.add_blocked_since(started)
-        self.done = time.perf_counter()
+        self.ended_at = time.perf_counter()
         return work
 
 
@@ -120,15 +121,17 @@ class UsedParameters:
         self._collectives = collectives
         self._shards = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._used = [0] * len(self._shards)
-        for group in groups:  # its gathered parameters are different objects, the same ones every time
+        # Gradients arrive at a group's gathered parameters. These replace its shards in the model only while the group
+        # is gathered, and are the same objects every time.
+        for group in groups:
             group.unshard()
             trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
             for number, (parameter, shard) in enumerate(zip(trained, self._shards, strict=True)):
                 if parameter is not shard:
-                    parameter.register_post_accumulate_grad_hook(partial(self._note, number))
+                    parameter.register_post_accumulate_grad_hook(partial(self._mark_used, number))
             group.reshard()
 
-    def _note(self, number: int, _: Tensor) -> None:
+    def _mark_used(self, number: int, _: Tensor) -> None:
         self._used[number] = 1
 
     def drop_unused(self) -> None:

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from engine.contract.catalogue import StrategyEntry
 from engine.contract.events import Warned
-from engine.strategies.base import ResolvedJob, StepResult, Strategy, memory_format, microbatches
+from engine.strategies.base import ResolvedJob, StepResult, Strategy, memory_format, split_batch
 from engine.strategies.collectives import sync_metrics
 from engine.strategies.memory import run_in_parts
-from engine.strategies.recompute import BuffersAsBefore, checkpoint_blocks
+from engine.strategies.recompute import BufferSnapshot, checkpoint_blocks
 
 if TYPE_CHECKING:
     from engine.data.loading.base_loader import Batch
@@ -59,8 +59,8 @@ class SingleDevice(Strategy):
         optimizer_step.zero_grad()
         self.profiler.mark("optimizer")
         self.divisor = self.loss_divisor(batch)
-        chunks = [chunk for chunk in microbatches(batch, self.accumulation) if len(chunk.targets)]
-        result = summed([self.forward_backward(chunk, optimizer_step) for chunk in chunks])
+        chunks = [chunk for chunk in split_batch(batch, self.accumulation) if len(chunk.targets)]
+        result = sum_results([self.forward_backward(chunk, optimizer_step) for chunk in chunks])
         optimizer_step.step(result.loss)
         self.profiler.mark("optimizer")
         return result
@@ -91,7 +91,7 @@ class SingleDevice(Strategy):
         """
         blank = torch.zeros(2, *self.example_shape, device=self.device)
         extra = self.objective.extra_inputs(self.objective.blank_targets(blank))
-        with BuffersAsBefore(self.model):
+        with BufferSnapshot(self.model):
             with self.autocast():
                 outputs = self.forward(blank, *extra)
             backward(outputs.float().sum() * 0.0)
@@ -106,7 +106,7 @@ class SingleDevice(Strategy):
                     return False
                 if batch is None or not len(batch.targets):
                     continue
-                outputs = self._evaluated(batch).float()
+                outputs = self._compute_outputs(batch).float()
                 if self.is_counted:
                     measures.update(outputs, batch.targets)
         finally:
@@ -114,16 +114,16 @@ class SingleDevice(Strategy):
         sync_metrics(measures, self.collectives)
         return True
 
-    def _evaluated(self, batch: Batch) -> Tensor:
+    def _compute_outputs(self, batch: Batch) -> Tensor:
         """Return the model's outputs for a batch of an evaluation.
 
         If memory runs out, a single worker divides the batch into more parts. One of several workers can't do that
-        alone, so `parts_of` has divided its batches in advance.
+        alone, so `split_batches` has divided its batches in advance.
         """
 
         def outputs(parts: int) -> Tensor:
             with self.autocast():
-                results = [self.evaluation_forward(chunk) for chunk in microbatches(batch, parts) if len(chunk.targets)]
+                results = [self.evaluation_forward(chunk) for chunk in split_batch(batch, parts) if len(chunk.targets)]
             return results[0] if len(results) == 1 else torch.cat(results)
 
         if self.spec.world_size > 1:
@@ -136,20 +136,21 @@ class SingleDevice(Strategy):
         return outputs
 
 
-def parts_of(batches: Iterable[Batch | None], count: int) -> Iterator[Batch | None]:
-    """Divide each batch into `count` parts and yield these.
+def split_batches(batches: Iterable[Batch | None], count: int) -> Iterator[Batch | None]:
+    """Divide each batch into `count` parts and yield these. The last parts of a batch may be empty.
 
-    The last parts may be empty. A None is yielded unchanged.
+    None, which stands for a batch on a rank that loads no data, is yielded unchanged.
     """
     for batch in batches:
-        yield from [None] if batch is None else microbatches(batch, count)
+        yield from [None] if batch is None else split_batch(batch, count)
 
 
-def summed(results: Sequence[StepResult]) -> StepResult:
+def sum_results(results: Sequence[StepResult]) -> StepResult:
     """Sum the results of the parts of a step."""
-    return results[0] if len(results) == 1 else StepResult(*map(_sum, zip(*results, strict=True)))
+    return results[0] if len(results) == 1 else StepResult(*map(_sum_known, zip(*results, strict=True)))
 
 
-def _sum(values: Sequence[Any]) -> Any:
+def _sum_known(values: Sequence[Any]) -> Any:
+    """Return the sum of the `values` that are not None, or None if all are None."""
     known = [value for value in values if value is not None]
     return sum(known[1:], known[0]) if known else None

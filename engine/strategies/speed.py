@@ -15,7 +15,7 @@ from engine.contract.events import Warned
 from engine.contract.job import Job
 from engine.data.loading.sampler import divide
 from engine.strategies.base import Strategy, autocast, clock, forward_precision, memory_format
-from engine.strategies.recompute import BuffersAsBefore
+from engine.strategies.recompute import BufferSnapshot
 
 if TYPE_CHECKING:
     from engine.tasks.base import Objective
@@ -28,7 +28,7 @@ MAX_SPEED_DIFFERENCE = 0.05
 
 Measurements vary by that much.
 """
-STRAGGLES = 1.1
+STRAGGLER_RATIO = 1.1
 """Minimum ratio of the slowest rank's time to the median time of the other ranks for a warning."""
 
 
@@ -52,9 +52,9 @@ def balance(strategy: Strategy, model: nn.Module, objective: Objective, example_
     strategy.shares = tuple(speed / sum(measured) for speed in measured)
     slowest = measured.index(min(measured))
     ratio = statistics.median(measured[:slowest] + measured[slowest + 1 :]) / measured[slowest]
-    if ratio <= STRAGGLES:
+    if ratio <= STRAGGLER_RATIO:
         return
-    devices = strategy.collectives.gather_objects(_device(strategy))
+    devices = strategy.collectives.gather_objects(_device_name(strategy))
     if devices is not None:
         message = (
             f"Rank {slowest} on {devices[slowest]} takes {ratio:.1f} times as long as the others. "
@@ -95,7 +95,7 @@ class Rehearsal:
     def __enter__(self) -> Rehearsal:
         devices = [self.inputs.device] if self.inputs.device.type == "cuda" else []
         self._contexts.enter_context(torch.random.fork_rng(devices))
-        self._contexts.enter_context(BuffersAsBefore(self._model))
+        self._contexts.enter_context(BufferSnapshot(self._model))
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -120,7 +120,8 @@ def images_per_second(
     return rehearsal.images / statistics.median(seconds[WARM_UP:])
 
 
-def _device(strategy: Strategy) -> str:
+def _device_name(strategy: Strategy) -> str:
+    """Return the name of this rank's device for a message to the user."""
     if strategy.device.type == "cpu":
         return "the CPU"
     return f"GPU {strategy.spec.rank} of the run ({torch.cuda.get_device_name(strategy.device)})"

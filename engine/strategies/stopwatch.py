@@ -42,24 +42,24 @@ class Stopwatch:
 
     def __init__(self) -> None:
         self.running = False
-        # Fractions that `learn` has estimated: of communication in each part, and of each part in "passes".
+        # Fractions that `learn_fractions` has estimated: of communication in each part, and of each part in "passes".
         self._communication: dict[TimedPart, float] = {}
         self._passes: dict[Part, float] = {}
         # Seconds by part, and number of steps, since the last `take`.
         self._spent: dict[TimedPart, float] = {}
         self._steps = 0
-        self._last = 0.0  # time of the last mark
-        self._forget()
+        self._last_mark = 0.0  # time of the last mark
+        self._reset()
 
     def start(self) -> None:
         """Reset all measurements and start."""
-        self._forget()
+        self._reset()
         self.resume()
 
     def resume(self) -> None:
         """Continue after a pause, with the measurements before it."""
         self.running = True
-        self._last = time.perf_counter()
+        self._last_mark = time.perf_counter()
 
     def pause(self) -> None:
         """Pause the measurement. The time until `resume` does not count."""
@@ -74,8 +74,8 @@ class Stopwatch:
     def mark(self, part: TimedPart) -> None:
         if self.running:
             now = time.perf_counter()
-            self._spent[part] = self._spent.get(part, 0.0) + now - self._last
-            self._last = now
+            self._spent[part] = self._spent.get(part, 0.0) + now - self._last_mark
+            self._last_mark = now
 
     def end_step(self) -> None:
         """End a step and start the next one. The time since the last mark is assigned to the part "logging"."""
@@ -83,11 +83,12 @@ class Stopwatch:
             self.mark("logging")
             self._steps += 1
 
-    def learn(self, step: RanksTimed | ScheduleTraced, reducing_parts: tuple[Part, ...]) -> None:
+    def learn_fractions(self, step: RanksTimed | ScheduleTraced, reducing_parts: tuple[Part, ...]) -> None:
         """Estimate from a recorded step which fraction of some parts rank 0 spends on communication and waiting.
 
-        Ranks of a data-parallel strategy communicate during the parts in `reducing_parts`. For a pipeline, the idle
-        time between passes counts as communication.
+        The fractions are stored, and later calls of `take` divide the measured times by them. Ranks of a data-parallel
+        strategy communicate during the parts in `reducing_parts`. For a pipeline, the idle time between passes counts
+        as communication.
         """
         if isinstance(step, RanksTimed):
             local = step.ranks[0]
@@ -99,7 +100,8 @@ class Stopwatch:
             durations = dict.fromkeys("FBIW", 0.0)
             for action in step.ranks[0]:
                 durations[action.kind] += action.end_s - action.begin_s
-            forward, backward = durations["F"] / step.span_s, (sum(durations.values()) - durations["F"]) / step.span_s
+            forward = durations["F"] / step.span_s
+            backward = (sum(durations.values()) - durations["F"]) / step.span_s
             idle = max(0.0, 1.0 - forward - backward)
             self._passes = {"forward": forward, "backward": backward, "communication": idle}
 
@@ -109,31 +111,36 @@ class Stopwatch:
             return None
         steps, spent = self._steps, self._spent
         self._spent, self._steps = {}, 0
-        return Times(steps, sum(spent.values()) / steps, self._divided({k: s / steps for k, s in spent.items()}))
+        return Times(
+            steps, sum(spent.values()) / steps, self._divide_into_parts({k: s / steps for k, s in spent.items()})
+        )
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self._spent, self._steps = {}, 0
 
-    def _divided(self, spent: Mapping[TimedPart, float]) -> dict[Part, float]:
-        """Divide the times by mark in `spent` into parts, with communication as a separate part.
+    def _divide_into_parts(self, spent: Mapping[TimedPart, float]) -> dict[Part, float]:
+        """Divide the seconds by mark in `spent` into parts of a step, with communication as a separate part.
 
-        The fractions of communication are those that `learn` has estimated.
+        The fractions of communication are those that `learn_fractions` has estimated.
         """
         parts: dict[Part, float] = {}
 
         def add(part: Part, seconds: float) -> None:
             parts[part] = parts.get(part, 0.0) + seconds
 
-        passed = sum(spent.get(part, 0.0) for part in ("forward", "backward", "optimizer"))
-        joined = sum(spent.get(part, 0.0) for part in self._communication)
+        training_s = sum(spent.get(part, 0.0) for part in ("forward", "backward", "optimizer"))
+        reducing_s = sum(spent.get(part, 0.0) for part in self._communication)
         for part, seconds in spent.items():
             if part == "passes":
-                for pass_, share in (self._passes or {"other": 1.0}).items():
-                    add(pass_, share * seconds)
+                for pass_, fraction in (self._passes or {"other": 1.0}).items():
+                    add(pass_, fraction * seconds)
                 continue
-            share = self._communication.get(part, 0.0)
-            # If communication would exceed the time of these parts, use its fraction of the part.
-            communication_s = share * seconds * (passed / joined if share * passed < joined else 1.0)
+            # The fraction refers to forward, backward and optimizer together, but its time is in the reducing parts. If
+            # it would exceed them, it is applied to the part alone.
+            fraction = self._communication.get(part, 0.0)
+            communication_s = fraction * seconds
+            if fraction * training_s < reducing_s:
+                communication_s *= training_s / reducing_s
             add(part, seconds - communication_s)
             if communication_s:
                 add("communication", communication_s)
@@ -152,65 +159,67 @@ class DeviceStopwatch(Stopwatch):
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._random = random.Random(0)
-        self._spare: list[torch.cuda.Event] = []
+        self._reusable_events: list[torch.cuda.Event] = []
         super().__init__()
 
-    def _forget(self) -> None:
-        super()._forget()
-        self._sampling = self._skipping = False
-        self._seconds = 0.0
-        self._since = time.perf_counter()
+    def _reset(self) -> None:
+        super()._reset()
+        self._is_sampling = self._is_skipping = False
+        self._seconds = 0.0  # running time since the last `take`, without the time since `_resumed_at`
+        self._resumed_at = time.perf_counter()
         self._marks: list[tuple[TimedPart, torch.cuda.Event]] = []
         self._sampled: list[list[tuple[TimedPart, torch.cuda.Event]]] = []
-        self._ended: torch.cuda.Event | None = None
+        self._optimizer_end: torch.cuda.Event | None = None
+        """Event at the end of the last timed step's optimizer, until the next batch has arrived."""
         self._starved: list[bool] = []
+        """For each timed step: whether the device had run out of work before the next batch arrived."""
 
     def resume(self) -> None:
         super().resume()
-        self._since = time.perf_counter()
-        self._skipping = False
+        self._resumed_at = time.perf_counter()
+        self._is_skipping = False
         self._begin()
 
     def pause(self) -> None:
         if self.running:
-            self._seconds += time.perf_counter() - self._since
+            self._seconds += time.perf_counter() - self._resumed_at
         super().pause()
-        self._sampling = self._skipping = False
-        self._ended = None
+        self._is_sampling = self._is_skipping = False
+        self._optimizer_end = None
 
     def skip(self) -> None:
-        # A recorded step synchronizes with the device before and after.
-        self.pause()
-        self._skipping = True
+        self.pause()  # until the step ends, since recording synchronizes with the device
+        self._is_skipping = True
 
     def mark(self, part: TimedPart) -> None:
-        if self._ended is not None and part == "data":
-            self._starved.append(self._ended.query())
-            self._ended = None
-        if self._sampling:
-            self._marks.append((part, self._now()))
+        if self._optimizer_end is not None and part == "data":
+            self._starved.append(self._optimizer_end.query())
+            self._optimizer_end = None
+        if self._is_sampling:
+            self._marks.append((part, self._record_event()))
 
     def end_step(self) -> None:
         if not self.running:
-            if self._skipping:
+            if self._is_skipping:
                 self.resume()
             return
         self._steps += 1
-        if self._sampling:
+        if self._is_sampling:
             self.mark("logging")
             self._sampled.append(self._marks)
-            self._ended = next((event for last, event in reversed(self._marks) if last == "optimizer"), None)
+            self._optimizer_end = next((event for last, event in reversed(self._marks) if last == "optimizer"), None)
         self._begin()
 
     def _begin(self) -> None:
         """Decide at random whether to time the next step."""
-        elapsed = self._seconds + time.perf_counter() - self._since
-        self._sampling = self._random.random() < SAMPLES_PER_S * elapsed / self._steps if self._steps else True
+        elapsed = self._seconds + time.perf_counter() - self._resumed_at
+        self._is_sampling = self._random.random() < SAMPLES_PER_S * elapsed / self._steps if self._steps else True
         # The first event only marks the start, so its name does not matter.
-        self._marks = [("logging", self._now())] if self._sampling else []
+        self._marks = [("logging", self._record_event())] if self._is_sampling else []
 
-    def _now(self) -> torch.cuda.Event:
-        event = self._spare.pop() if self._spare else torch.cuda.Event(enable_timing=True)
+    def _record_event(self) -> torch.cuda.Event:
+        """Record an event at the end of the device's queued work, and return it."""
+        event = self._reusable_events.pop() if self._reusable_events else torch.cuda.Event(enable_timing=True)
         event.record(torch.cuda.current_stream(self._device))
         return event
 
@@ -228,14 +237,14 @@ class DeviceStopwatch(Stopwatch):
         for marks in completed:
             for (_, begin), (part, end) in itertools.pairwise(marks):
                 spent[part] = spent.get(part, 0.0) + begin.elapsed_time(end) / 1e3
-            self._spare += [event for _, event in marks if event is not self._ended]
+            self._reusable_events += [event for _, event in marks if event is not self._optimizer_end]
         now = time.perf_counter()
-        steps, seconds = self._steps, self._seconds + (now - self._since if self.running else 0.0)
-        self._steps, self._seconds, self._since = 0, 0.0, now
+        steps, seconds = self._steps, self._seconds + (now - self._resumed_at if self.running else 0.0)
+        self._steps, self._seconds, self._resumed_at = 0, 0.0, now
         starved, self._starved = self._starved, []
         step_s, measured_s = seconds / steps, sum(spent.values())
         scale = step_s / measured_s if measured_s else 0.0
-        parts = self._divided({part: scale * each for part, each in spent.items()})
+        parts = self._divide_into_parts({part: scale * each for part, each in spent.items()})
         return Times(steps, step_s, parts, sum(starved) / len(starved) if starved else None)
 
 

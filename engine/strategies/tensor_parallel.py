@@ -49,12 +49,12 @@ class TensorParallel(FullySharded):
         mesh=("tensor",),
         is_recommended=True,
     )
-    profiles = _UnrecordedProfiler
+    profiler_class = _UnrecordedProfiler
 
     def _divide(self, model: nn.Module) -> None:
         """Divide the layers that can be divided among the ranks. Raises StrategyError if the model has none.
 
-        Sets `_divided` to the names of the divided parameters, and `_packed` to those of attention's packed weights.
+        Sets `_divided_names` to the names of the divided parameters, and `_packed_names` to those of attention's packed weights.
         """
         ranks = self.dims.tensor
         pairs = [pair for pair in layer_pairs(model) if pair.units % ranks == 0]
@@ -64,17 +64,17 @@ class TensorParallel(FullySharded):
                 f"only an activation between them, whose hidden units {ranks} divides, or attention heads. Choose another "
                 "strategy, or a ViT, Swin or ConvNeXt."
             )
-        self._refuse_unequal_gpus(model)
-        self._remark_on(pairs, model)
+        self._check_equal_gpus(model)
+        self._report_division(pairs, model)
         divide(pairs, self.mesh_of_ranks["tensor"], source=None if self.receives_weights else 0)
         named = {parameter: name for name, parameter in model.named_parameters()}
-        self._divided = {named[parameter] for parameter in divided_parameters(pairs)}
+        self._divided_names = {named[parameter] for parameter in divided_parameters(pairs)}
         heads = [pair.first for pair in pairs if pair.attention is not None]
-        self._packed = {named[parameter] for first in heads for parameter in first.parameters(recurse=False)}
+        self._packed_names = {named[parameter] for first in heads for parameter in first.parameters(recurse=False)}
         # These biases are added once and are complete on every rank.
-        self._divided -= {named[pair.second.bias] for pair in pairs if pair.second.bias is not None}
+        self._divided_names -= {named[pair.second.bias] for pair in pairs if pair.second.bias is not None}
 
-    def _refuse_unequal_gpus(self, model: nn.Module) -> None:
+    def _check_equal_gpus(self, model: nn.Module) -> None:
         """Raise StrategyError if the model has dropout and the GPUs are of different types.
 
         Such GPUs generate different masks, since the layout of a mask depends on the number of multiprocessors
@@ -91,23 +91,24 @@ class TensorParallel(FullySharded):
     def _shard(self, model: nn.Module) -> list[FSDPModule]:
         groups = super()._shard(model)
         for name, parameter in model.named_parameters():
-            if name in self._packed:
+            if name in self._packed_names:
                 setattr(parameter, PACKED_FOR, self.dims.tensor)
         return groups
 
-    def _remark_on(self, pairs: Sequence[LayerPair], model: nn.Module) -> None:
-        heads = sum(pair.attention is not None for pair in pairs)
-        shared = sum(parameter.numel() for parameter in divided_parameters(pairs))
-        share = 100 * shared / sum(parameter.numel() for parameter in model.parameters())
-        what = f"{len(pairs) - heads} MLPs and the heads of {heads} attention layers"
-        text = f"{what} are divided among {self.dims.tensor} devices, {share:.0f}% of the parameters"
+    def _report_division(self, pairs: Sequence[LayerPair], model: nn.Module) -> None:
+        """Add a remark that says how many layers, and how many of the parameters, are divided among the devices."""
+        attentions = sum(pair.attention is not None for pair in pairs)
+        divided = sum(parameter.numel() for parameter in divided_parameters(pairs))
+        percent = 100 * divided / sum(parameter.numel() for parameter in model.parameters())
+        layers = f"{len(pairs) - attentions} MLPs and the heads of {attentions} attention layers"
+        text = f"{layers} are divided among {self.dims.tensor} devices, {percent:.0f}% of the parameters"
         self.remarks.append(LogLine(text=text))
 
     @property
     def duplicate_parameters(self) -> frozenset[str]:
         if self.coordinate.tensor == 0:
             return frozenset()
-        return frozenset(name for name, _ in self.parameters() if name not in self._divided)
+        return frozenset(name for name, _ in self.parameters() if name not in self._divided_names)
 
     def forward_backward(self, batch: Batch, optimizer_step: OptimizerStep) -> StepResult:
         result = super().forward_backward(batch, optimizer_step)
@@ -118,7 +119,7 @@ class TensorParallel(FullySharded):
         gradients = [
             local_shard(parameter.grad)
             for name, parameter in self.parameters()
-            if name not in self._divided and parameter.grad is not None
+            if name not in self._divided_names and parameter.grad is not None
         ]
         broadcast(gradients, self.spec.rank - self.coordinate.tensor, self.mesh_of_ranks.get_group("tensor"))
 

@@ -43,15 +43,14 @@ class ShardedOptimizer(DataParallelProcesses):
     def wrap(self, model: nn.Module, objective: Objective, shape: tuple[int, ...], resolved: ResolvedJob) -> None:
         super().wrap(model, objective, shape, resolved)
         trained = super().parameters()
-        self._updated: list[list[tuple[str, nn.Parameter]]] = [[] for _ in range(self.spec.world_size)]
+        self._parameters_by_rank: list[list[tuple[str, nn.Parameter]]] = [[] for _ in range(self.spec.world_size)]
         """Parameters that each rank updates, by rank."""
-        for named, rank in zip(
-            trained, owners([parameter.numel() for _, parameter in trained], self.spec.world_size), strict=True
-        ):
-            self._updated[rank].append(named)
+        owners = assign_owners([parameter.numel() for _, parameter in trained], self.spec.world_size)
+        for named, owner in zip(trained, owners, strict=True):
+            self._parameters_by_rank[owner].append(named)
 
     def parameters(self) -> list[tuple[str, nn.Parameter]]:
-        return self._updated[self.spec.rank]
+        return self._parameters_by_rank[self.spec.rank]
 
     def buffers(self) -> list[tuple[str, Tensor]]:
         return super().buffers() if self.spec.rank == 0 else []
@@ -61,12 +60,12 @@ class ShardedOptimizer(DataParallelProcesses):
         return self.spec.world_size
 
     def step(self, batch: Batch | None, optimizer_step: OptimizerStep) -> StepResult:
-        self.model.zero_grad()  # also of what other ranks update
+        self.model.zero_grad()  # also the gradients of parameters that other ranks update
         return super().step(batch, optimizer_step)
 
-    def share_updates(self) -> None:
+    def broadcast_updates(self) -> None:
         self.profiler.mark("optimizer")
-        for rank, named in enumerate(self._updated):
+        for rank, named in enumerate(self._parameters_by_rank):
             started = time.perf_counter()
             broadcast([parameter for _, parameter in named], rank, dist.group.WORLD)
             if isinstance(self.profiler.timer, HostTimer):
@@ -79,14 +78,14 @@ class ShardedOptimizer(DataParallelProcesses):
         return summed.to(value.device)
 
 
-def owners(sizes: Sequence[int], ranks: int) -> list[int]:
+def assign_owners(sizes: Sequence[int], ranks: int) -> list[int]:
     """Assign parameters with these `sizes` to ranks, and return the rank of each parameter.
 
     The largest parameters are assigned first, each to the rank with the smallest load.
     """
-    loads = [(0, rank) for rank in range(ranks)]
-    found = [0] * len(sizes)
+    loads = [(0, rank) for rank in range(ranks)]  # heap with the smallest load first
+    owners = [0] * len(sizes)
     for index in sorted(range(len(sizes)), key=lambda each: -sizes[each]):
-        load, found[index] = loads[0]
-        heapq.heapreplace(loads, (load + sizes[index], found[index]))
-    return found
+        load, owners[index] = loads[0]
+        heapq.heapreplace(loads, (load + sizes[index], owners[index]))
+    return owners

@@ -15,7 +15,7 @@ from engine.data.decoding.reading import lacks_memory
 from engine.models.base import TaskError
 from engine.processes.nccl_errors import NcclError, is_nccl_error, known_error, last_error
 from engine.strategies.base import StrategyError, worker_device
-from engine.strategies.memory import DoesNotFit, ran_out
+from engine.strategies.memory import DoesNotFit, is_out_of_memory
 from engine.system.paths import full_disk_cause
 from engine.training.metric_buffer import NotFinite
 
@@ -77,7 +77,7 @@ def kind(error: BaseException, spec: WorkerSpec) -> FailureKind:
     """Return the kind of failure that `error` is."""
     if isinstance(error, NotFinite):
         return "not_finite"
-    if isinstance(error, DoesNotFit) or ran_out(error):
+    if isinstance(error, DoesNotFit) or is_out_of_memory(error):
         return "out_of_memory"
     known = _known_error(error)
     if known is not None:
@@ -135,7 +135,7 @@ def _out_of_memory(error: BaseException, spec: WorkerSpec, where: str) -> str:
             f"Out of memory on {device} {where}, even with {parts} at a time. Set a smaller image size, or "
             "choose bf16, activation checkpointing, a smaller model or a device with more memory."
         )
-    if not ran_out(error):
+    if not is_out_of_memory(error):
         return ""
     if lacks_memory(error):
         return f"Out of system memory {where}. Set a smaller batch size or image size, or fewer workers."

@@ -124,7 +124,7 @@ class WorkerContext(NamedTuple):
             strategy.device,
             strategy.sum_over_shards,
             all_reduce_max=strategy.collectives.all_reduce_max,
-            share_updates=strategy.share_updates,
+            broadcast_updates=strategy.broadcast_updates,
             frozen=self.frozen,
             duplicates=strategy.duplicate_parameters,
             groups=self.groups,

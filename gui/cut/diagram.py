@@ -20,7 +20,7 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from engine.contract.cut import Cut, Segment
-from engine.parallel.cut import Stage, moved, reachable, stages
+from engine.parallel.cut import Stage, compute_stages, move_cut, reachable_points
 from gui.cut import cut_format
 from gui.format import milliseconds, significant, size
 from gui.plots.axes import round_ticks
@@ -81,7 +81,7 @@ class CutDiagram(QWidget):
         """Move cut `number` by up to `by` split points, but not beyond its neighbors."""
         if self.cut is None:
             return
-        free = reachable(self.cut, number)
+        free = reachable_points(self.cut, number)
         index = min(max(free.index(self.cut.cuts[number]) + by, 0), len(free) - 1)
         self._move(number, free[index])
 
@@ -89,7 +89,7 @@ class CutDiagram(QWidget):
         """Move cut `number` to the split point nearest to `x` pixels from the left."""
         if self.cut is None:
             return
-        free = set(reachable(self.cut, number))
+        free = set(reachable_points(self.cut, number))
         spots = [spot for spot in self._bar.spots if spot.split_point in free]
         self._move(number, min(spots, key=lambda spot: abs(self._x(spot.position) - x)).split_point)
 
@@ -171,7 +171,7 @@ class CutDiagram(QWidget):
 
     def _move(self, number: int, split_point: str) -> None:
         if self.cut is not None and split_point != self.cut.cuts[number]:
-            self.show_cut(moved(self.cut, number, split_point), self._titles)
+            self.show_cut(move_cut(self.cut, number, split_point), self._titles)
             self.cut_moved.emit(self.cut)
 
     def _draw_stage(self, painter: QPainter, cut: Cut, number: int, stage: Stage) -> None:
@@ -218,7 +218,7 @@ class CutDiagram(QWidget):
         """Draw a tick at each split point. Points that the active handle can reach are emphasized."""
         scheme = theme.colors()
         active = next((handle.number for handle in self.handles if handle.is_active), None)
-        free = set(reachable(cut, active)) if active is not None else set()
+        free = set(reachable_points(cut, active)) if active is not None else set()
         top = self._top() + self._bar_height() + 1
         for spot in self._bar.spots:
             is_reachable = spot.split_point in free
@@ -307,7 +307,7 @@ def lay_out(cut: Cut) -> Bar:
 
     The width of a stage is proportional to its time, and the width of a segment to its compute time.
     """
-    cut_stages = stages(cut)
+    cut_stages = compute_stages(cut)
     total = sum(stage.seconds for stage in cut_stages)
     shares = [stage.seconds / total if total else 1 / len(cut_stages) for stage in cut_stages]
     edges = (0.0, *itertools.accumulate(shares[:-1]), 1.0)

@@ -14,7 +14,7 @@ from engine.contract.cut import PLANNING, Cut
 from engine.contract.job import Job
 from engine.contract.messages import Progress
 from engine.contract.problems import Problem
-from engine.parallel.cut import CannotCut, automatic, stages
+from engine.parallel.cut import CannotCut, choose_cuts, compute_stages
 from gui.actions import back_action, bind
 from gui.cut.view import CutView
 from gui.sources.json_lines import JsonLinesProcess
@@ -54,7 +54,7 @@ class CutPage(QWidget):
 
     Signals:
         closed(): the user wants to return to the previous page.
-        used(dict): the user wants to put the cuts into the form. The dict maps job fields to values, () for automatic
+        used(dict): the user wants to put the cuts into the form. The dict maps job fields to values, () for choose_cuts
             cuts.
         job_requested(): the user wants to measure the current job. The owner calls `show_job`.
 
@@ -217,7 +217,7 @@ class CutPage(QWidget):
         if self.cut is None:
             return
         try:
-            self._show_cut(automatic(self.cut))
+            self._show_cut(choose_cuts(self.cut))
         except CannotCut as reason:
             self.notice.show_problems(
                 (Problem("cuts", tr("There is no automatic cut: {reason}.").format(reason=reason), reason.remedy),)
@@ -245,12 +245,12 @@ class CutPage(QWidget):
         if job.parallel.cuts:
             with_cuts = msgspec.structs.replace(cut, cuts=job.parallel.cuts, chosen=False)
             try:
-                stages(with_cuts)
+                compute_stages(with_cuts)
             except ValueError:
                 self.notice.show_problems((OTHER_CUTS,))
             else:
                 return with_cuts
-        return cut if cut.chosen else automatic(cut)
+        return cut if cut.chosen else choose_cuts(cut)
 
 
 _LINE_LIMIT_BYTES = 16 << 20

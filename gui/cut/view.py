@@ -11,7 +11,7 @@ from PySide6.QtCore import QObject, Qt
 from PySide6.QtWidgets import QHeaderView, QLabel, QPushButton, QTableView, QWidget
 
 from engine.contract.cut import Cut
-from engine.parallel.cut import Stage, stages
+from engine.parallel.cut import Stage, compute_stages
 from gui.cut import cut_format
 from gui.cut.diagram import CutDiagram
 from gui.format import localized, milliseconds, size
@@ -52,7 +52,7 @@ class CutView(QWidget):
 
     def show_cut(self, cut: Cut, titles: tuple[str, ...]) -> None:
         """Show `cut`. `titles` are the names of its ranks' devices. Raises ValueError for impossible cuts."""
-        cut_stages = stages(cut)
+        cut_stages = compute_stages(cut)
         previous_count = len(self.diagram.handles)
         self.diagram.show_cut(cut, titles)
         self.model.show_cut(cut, titles)
@@ -167,7 +167,7 @@ class StageTable(ColumnModel):
 
     def show_cut(self, cut: Cut, titles: tuple[str, ...]) -> None:
         """Show the stages of `cut`. `titles` are the names of its ranks' devices."""
-        cut_stages = stages(cut)
+        cut_stages = compute_stages(cut)
         if len(cut_stages) != len(self._stages) or titles != self._titles:
             self.beginResetModel()
             self._cut, self._stages, self._titles = cut, cut_stages, titles

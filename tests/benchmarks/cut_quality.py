@@ -76,8 +76,8 @@ class GivenCut(Pipeline):
 
     given: Cut | None = None
 
-    def _found_cut(self, model: nn.Module, traces: Traces) -> Cut:
-        return self.given or super()._found_cut(model, traces)
+    def _find_cut(self, model: nn.Module, traces: Traces) -> Cut:
+        return self.given or super()._find_cut(model, traces)
 
 
 class Trial:

@@ -11,7 +11,7 @@ from engine.contract.catalogue import StrategyEntry
 from engine.contract.devices import CPU
 from engine.contract.job import Job
 from engine.parallel.layout import Layout, bubble, layout
-from engine.parallel.peak_microbatches import in_flight
+from engine.parallel.peak_microbatches import peak_in_flight
 
 OPTIMIZER_STATES = {
     "sgd": 0, "adagrad": 1, "rmsprop": 1, "adam": 2, "adamw": 2, "nadam": 2, "radam": 2, "lamb": 2
@@ -112,7 +112,7 @@ def _activation_bytes(
     images, microbatches, stage_ranks = math.ceil(images), arrangement.microbatches, arrangement.stage_ranks
     if microbatches is None or microbatches == 1:
         return fraction * (activations.fixed + images * (activations.per_image + activations.largest))
-    peak = max(in_flight(job.parallel.pipeline_schedule, microbatches, stage_ranks))
+    peak = max(peak_in_flight(job.parallel.pipeline_schedule, microbatches, stage_ranks))
     per_device = max(1.0, len(stage_ranks) / (max(stage_ranks) + 1))
     per_image = peak / per_device * activations.per_image + activations.largest
     return fraction * (activations.fixed + images / microbatches * per_image)

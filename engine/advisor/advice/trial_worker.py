@@ -26,7 +26,7 @@ from engine.contract.worker import WorkerDone, WorkerSpec
 from engine.data.loading.base_loader import Batch
 from engine.optim.optimizer_step import OptimizerStep
 from engine.strategies.base import clock
-from engine.strategies.memory import ran_out
+from engine.strategies.memory import is_out_of_memory
 from engine.strategies.stopwatch import Times
 from engine.training import worker
 from engine.training.checkpointing.checkpointer import optimizer_state
@@ -225,7 +225,7 @@ def _is_exhausted(batches: Iterator[Batch | None]) -> bool:
     try:
         return next(batches, end) is end
     except (MemoryError, RuntimeError) as error:
-        if ran_out(error):
+        if is_out_of_memory(error):
             return True
         raise
 

@@ -31,7 +31,13 @@ from engine.strategies import STRATEGIES
 from engine.strategies.base import autocast, clock, resolve_precision, use_fast_kernels
 from engine.strategies.distributed import LOOPBACK
 from engine.strategies.pipelining.model_split import Traces, trace
-from engine.strategies.pipelining.stage_costs import TRAVELING_BYTES, TRAVELS, CutPointCosts, assemble, measure_rank
+from engine.strategies.pipelining.stage_costs import (
+    TIMED_TRANSFERS,
+    TRANSFER_BYTES,
+    CutPointCosts,
+    assemble,
+    measure_rank,
+)
 from engine.system.format import counted
 from engine.tasks.registry import TASKS
 
@@ -76,8 +82,12 @@ def plan(job: Job, threads: int, progress: OnProgress) -> Cut:
         shape = (images, channels, size, size)
         gathered = _rank_costs(job, model, traces, shape=shape, group=arrangement.group, progress=progress)
         devices = [_torch_device(job, name) for name in job.parallel.devices[: arrangement.group]]
-        travel = max((_seconds_per_byte(*pair) for pair in set(itertools.pairwise(devices))), default=0.0)
-        return assemble(model, traces, job=job, layout=arrangement, gathered=gathered, travel=travel)
+        link_seconds_per_byte = max(
+            (_seconds_per_byte(*pair) for pair in set(itertools.pairwise(devices))), default=0.0
+        )
+        return assemble(
+            model, traces, job=job, layout=arrangement, gathered=gathered, link_seconds_per_byte=link_seconds_per_byte
+        )
     except CannotCut as reason:
         message = f"The model can't be split into stages: {reason}."
         raise OrderError(Problem(reason.field, message, reason.remedy)) from reason
@@ -151,28 +161,28 @@ def _seconds_per_byte(one: torch.device, other: torch.device) -> float:
     CPU workers use gloo, and GPUs copy directly.
     """
     if one.type == other.type == "cpu":
-        return _gloo_seconds() / TRAVELING_BYTES
-    load = torch.zeros(TRAVELING_BYTES, dtype=torch.uint8, device=one)
+        return _gloo_seconds() / TRANSFER_BYTES
+    load = torch.zeros(TRANSFER_BYTES, dtype=torch.uint8, device=one)
     seconds = []
-    for _ in range(TRAVELS):
+    for _ in range(TIMED_TRANSFERS):
         started = clock(one)
         load.to(other)
         clock(one)
         seconds.append(clock(other) - started)
-    return min(seconds) / TRAVELING_BYTES
+    return min(seconds) / TRANSFER_BYTES
 
 
 def _gloo_seconds() -> float:
-    """Return the time to send `TRAVELING_BYTES` between two members of a gloo group in this process, in seconds."""
+    """Return the time to send `TRANSFER_BYTES` between two members of a gloo group in this process, in seconds."""
     if sys.platform != "win32":
         os.environ["GLOO_SOCKET_IFNAME"] = LOOPBACK
     store = dist.HashStore()
-    load, answer = torch.zeros(TRAVELING_BYTES, dtype=torch.uint8), torch.zeros(1, dtype=torch.uint8)
+    load, answer = torch.zeros(TRANSFER_BYTES, dtype=torch.uint8), torch.zeros(1, dtype=torch.uint8)
 
     def receive() -> None:
         group: Any = dist.ProcessGroupGloo(store, 1, 2, TRAVEL_TIMEOUT)
         received = torch.empty_like(load)
-        for _ in range(TRAVELS):
+        for _ in range(TIMED_TRANSFERS):
             group.recv([received], 0, 0).wait()
             group.send([answer], 0, 0).wait()
 
@@ -180,7 +190,7 @@ def _gloo_seconds() -> float:
     receiver.start()
     group: Any = dist.ProcessGroupGloo(store, 0, 2, TRAVEL_TIMEOUT)
     seconds = []
-    for _ in range(TRAVELS):
+    for _ in range(TIMED_TRANSFERS):
         started = time.perf_counter()
         group.send([load], 1, 0).wait()
         group.recv([answer], 1, 0).wait()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from engine.contract.catalogue import StrategyEntry, load_catalogue
 from engine.contract.events import Advice, Part, RanksTimed, ScheduleTraced
 from engine.contract.job import Job
-from engine.parallel.layout import fits
+from engine.parallel.layout import supports_microbatches
 from engine.system.format import counted, percent
 
 MIN_LOSS = 0.05
@@ -224,7 +224,7 @@ def _check_bubble(profile: RunProfile, trace: ScheduleTraced) -> Advice:
     current = profile.microbatches or 0
     replicas = job.parallel.replicas if profile.strategy.replicates else 1
     batch, doubled = job.training.batch_size // (replicas * job.training.accumulation), 2 * current
-    if current and batch % doubled == 0 and fits(job.parallel.pipeline_schedule, doubled, devices):
+    if current and batch % doubled == 0 and supports_microbatches(job.parallel.pipeline_schedule, doubled, devices):
         sentence = (
             f"{idle} while the pipeline fills and drains: {doubled} microbatches instead of {current} reduce that."
         )

@@ -15,7 +15,7 @@ PADDING = -1
 """Target of padding images, which the loss and metrics ignore."""
 
 
-class Microbatches(NamedTuple):
+class RankInput(NamedTuple):
     """Input of this rank for one batch.
 
     `inputs` is set on the rank of the first stage, and `targets` on the rank of the last stage. `pending_sends` has the
@@ -63,41 +63,42 @@ class MicrobatchFeeder:
         self._target_shape, self._target_type = tuple(blank_target.shape), blank_target.dtype
         self._rank = dist.get_rank()
 
-    def feed(self, batch: Batch | None) -> Microbatches:
+    def feed(self, batch: Batch | None) -> RankInput:
         """Send a batch to the ranks that need it, and return this rank's input.
 
         Only the rank of the first stage passes a `batch`. All ranks call it together.
         """
         if batch is not None:
-            return self._begin(batch)
-        return self._receive() if self._rank == self._last else Microbatches()
+            return self._pad_and_send(batch)
+        return self._receive() if self._rank == self._last else RankInput()
 
-    def _begin(self, batch: Batch) -> Microbatches:
+    def _pad_and_send(self, batch: Batch) -> RankInput:
         """Pad `batch`, and send its numbers of images and its targets to the rank of the last stage."""
         count = len(batch.targets)
         targets = batch.targets
         if count < self._size:
             targets = torch.cat((targets, targets.new_full((self._size - count, *self._target_shape), PADDING)))
-        inputs = _filled(batch.inputs, self._size)
+        inputs = _pad(batch.inputs, self._size)
         if self._last == self._rank:
-            return Microbatches(inputs, targets, count, batch.global_size)
+            return RankInput(inputs, targets, count, batch.global_size)
         counts = torch.tensor((count, batch.global_size))
         sending = (
             (dist.isend(counts, self._last, group=self._control), counts),
             (dist.isend(targets, self._last, group=self._group), targets),
         )
-        return Microbatches(inputs, None, count, batch.global_size, sending)
+        return RankInput(inputs, None, count, batch.global_size, sending)
 
-    def _receive(self) -> Microbatches:
+    def _receive(self) -> RankInput:
+        """Receive the targets and numbers of images that the rank of the first stage sends."""
         counts = torch.empty(2, dtype=torch.int64)
         dist.recv(counts, self._first, group=self._control)
         targets = torch.empty((self._size, *self._target_shape), dtype=self._target_type, device=self._device)
         dist.recv(targets, self._first, group=self._group)
         count, global_size = counts.tolist()
-        return Microbatches(None, targets, count, global_size)
+        return RankInput(None, targets, count, global_size)
 
 
-def _filled(inputs: Tensor, size: int) -> Tensor:
+def _pad(inputs: Tensor, size: int) -> Tensor:
     """Pad `inputs` to `size` images by repeating its images. If it is empty, pad it with blank images."""
     count = len(inputs)
     if count == size:

@@ -58,14 +58,14 @@ VIEWS = frozenset(
 )  # fmt: skip
 """Functions and methods whose result may share memory with their input."""
 
-PASSING = frozenset({"contiguous", "dropout", "stochastic_depth", "to", "float"})
+MAY_RETURN_INPUT = frozenset({"contiguous", "dropout", "stochastic_depth", "to", "float"})
 """Functions and methods that may return their input itself."""
 
 NOT_TENSORS = frozenset({"getattr", "size", "dim", "numel", "_assert", "len", "eq", "ne", "floordiv", "mod"})
 """Functions and methods that return numbers, shapes or booleans."""
 
 _VIEW_MODULES = (nn.Flatten, nn.Unflatten)
-_PASSING_MODULES = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)
+_MAY_RETURN_INPUT_MODULES = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)
 _TUPLE_MODULES = (nn.MultiheadAttention, nn.RNNBase)
 
 
@@ -81,10 +81,12 @@ def split_points(model: nn.Module) -> list[CutPoint]:
 def trace(model: nn.Module) -> Traces:
     """Trace `model` in training and in evaluation mode. Raises CannotCut for the same reasons as `split_points`."""
     with _preserve_modes(model):
-        in_training = _graph(model.train())
-        in_evaluation = _graph(model.eval())
+        in_training = _trace_graph(model.train())
+        in_evaluation = _trace_graph(model.eval())
     modules = dict(model.named_modules())
-    points = _common(_points(model, in_training, modules), _points(model, in_evaluation, modules))
+    points = _common_split_points(
+        _find_split_points(model, in_training, modules), _find_split_points(model, in_evaluation, modules)
+    )
     if not points:
         raise CannotCut("there is no position at which a single tensor passes from one part of it to the next")
     return Traces(in_training, in_evaluation, points)
@@ -100,7 +102,7 @@ def _preserve_modes(model: nn.Module) -> Iterator[None]:
             module.training = training
 
 
-def _graph(model: nn.Module) -> fx.Graph:
+def _trace_graph(model: nn.Module) -> fx.Graph:
     """Trace `model` in its current mode. Raises CannotCut if that fails, or unless it has one input and one output."""
     try:
         graph = fx.Tracer().trace(model)
@@ -121,7 +123,7 @@ def _graph(model: nn.Module) -> fx.Graph:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _GraphSplitPoints:
     """Split points found in one graph, and the first use of each of its parameters and buffers."""
 
     points: dict[CutPoint, tuple[int, int]]
@@ -130,27 +132,27 @@ class _Found:
     """Position of the first node that uses each parameter or buffer, in graph order. Keys are the tensors' ids."""
 
 
-def _common(one: _Found, other: _Found) -> tuple[CutPoint, ...]:
+def _common_split_points(train: _GraphSplitPoints, evaluation: _GraphSplitPoints) -> tuple[CutPoint, ...]:
     """Return the split points that both graphs have, with the same parameters and buffers before them.
 
-    These sets of tensors are equal if they have equal sizes, and `other` uses every tensor of the first set before its
-    split point.
+    These sets of tensors are equal if they have equal sizes, and the evaluation graph uses every tensor of the training
+    graph's set before its split point.
     """
-    used = iter([*one.first_used.items(), (0, sys.maxsize)])  # the last entry is never reached
-    tensor, first = next(used)
-    last_other = -1  # position in `other` where the last of the tensors until now is first used
-    found = []
-    for index, (number, count) in one.points.items():
-        while first <= number:
-            last_other = max(last_other, other.first_used.get(tensor, sys.maxsize))
-            tensor, first = next(used)
-        other_number, other_count = other.points.get(index, (-1, -1))
-        if count == other_count and last_other <= other_number:
-            found.append(index)
-    return tuple(found)
+    first_uses = iter([*train.first_used.items(), (0, sys.maxsize)])  # the last entry is never reached
+    tensor, position = next(first_uses)
+    last_in_evaluation = -1  # position where the evaluation graph first uses the last of the tensors until now
+    common = []
+    for point, (train_position, train_count) in train.points.items():
+        while position <= train_position:
+            last_in_evaluation = max(last_in_evaluation, evaluation.first_used.get(tensor, sys.maxsize))
+            tensor, position = next(first_uses)
+        evaluation_position, evaluation_count = evaluation.points.get(point, (-1, -1))
+        if train_count == evaluation_count and last_in_evaluation <= evaluation_position:
+            common.append(point)
+    return tuple(common)
 
 
-def _points(model: nn.Module, graph: fx.Graph, modules: dict[str, nn.Module]) -> _Found:
+def _find_split_points(model: nn.Module, graph: fx.Graph, modules: dict[str, nn.Module]) -> _GraphSplitPoints:
     """Find the split points of a traced model: the nodes of `graph` that a cut can follow.
 
     After such a node, its output is the only intermediate tensor that later nodes use, no parameter or buffer is used
@@ -159,24 +161,25 @@ def _points(model: nn.Module, graph: fx.Graph, modules: dict[str, nn.Module]) ->
     nodes = list(graph.nodes)
     order = {node: number for number, node in enumerate(nodes)}
     last_use = [max((order[user] for user in node.users), default=-1) for node in nodes]
-    used_up = Counter(last_use)
+    outputs_last_used_at = Counter(last_use)
     used_tensors = [_used_tensors(model, node, modules) for node in nodes]
     last_tensor_use = {tensor: number for number, tensors in enumerate(used_tensors) for tensor in tensors}
-    last_computing = max((number for number, node in enumerate(nodes) if node.op.startswith("call_")), default=-1)
-    found: dict[CutPoint, tuple[int, int]] = {}
+    last_call = max((number for number, node in enumerate(nodes) if node.op.startswith("call_")), default=-1)
+    points: dict[CutPoint, tuple[int, int]] = {}
     first_used: dict[int, int] = {}
-    alive = 0  # number of tensors that later nodes use
-    needed_until = -1
-    for number, node in enumerate(nodes[: last_computing + 1]):
+    alive = 0  # number of outputs until now that later nodes use
+    needed_until = -1  # position of the last use of a parameter or buffer used until now
+    for number, node in enumerate(nodes[: last_call + 1]):
         for tensor in used_tensors[number]:
             first_used.setdefault(tensor, number)
             needed_until = max(needed_until, last_tensor_use[tensor])
-        alive += (last_use[number] > number) - used_up[number]
-        if alive != 1 or last_use[number] <= number or needed_until > number or number == last_computing:
+        is_used_later = last_use[number] > number
+        alive += is_used_later - outputs_last_used_at[number]
+        if alive != 1 or not is_used_later or needed_until > number or number == last_call:
             continue
         if _is_fresh_tensor(node, modules) and not _changed_in_place(node, modules):
-            found[CutPoint(node.name, module_of(node))] = (number, len(first_used))
-    return _Found(found, first_used)
+            points[CutPoint(node.name, module_of(node))] = (number, len(first_used))
+    return _GraphSplitPoints(points, first_used)
 
 
 def _used_tensors(model: nn.Module, node: fx.Node, modules: dict[str, nn.Module]) -> set[int]:
@@ -192,7 +195,8 @@ def _used_tensors(model: nn.Module, node: fx.Node, modules: dict[str, nn.Module]
     return set()
 
 
-def _function(node: fx.Node) -> str:
+def _function_name(node: fx.Node) -> str:
+    """Return the name of the function or method that `node` calls."""
     return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
 
 
@@ -203,35 +207,38 @@ def _is_fresh_tensor(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
             module = modules[str(node.target)]
             if isinstance(module, (*_VIEW_MODULES, *_TUPLE_MODULES)):
                 return False
-            passes = isinstance(module, _PASSING_MODULES)
+            may_return_input = isinstance(module, _MAY_RETURN_INPUT_MODULES)
         elif node.op in ("call_function", "call_method"):
-            name = _function(node)
+            name = _function_name(node)
             if name in VIEWS or name in NOT_TENSORS:
                 return False
-            passes = name in PASSING
+            may_return_input = name in MAY_RETURN_INPUT
         else:
             return False
-        if not passes and not _is_in_place(node, modules):
+        if not may_return_input and not _is_in_place(node, modules):
             return True
         if not node.args or not isinstance(node.args[0], fx.Node):
             return False
-        node = node.args[0]
+        node = node.args[0]  # the output may be this input, so it is fresh only if the input is
 
 
 def _is_in_place(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
+    """Return True if `node` may modify its input in place, judging by the names of functions and options."""
     if node.op == "call_module":
         return bool(getattr(modules[str(node.target)], "inplace", False))
     if node.op == "call_method":
         name = str(node.target)
         return (name.endswith("_") and not name.endswith("__")) or name.startswith("__i")
     if node.op == "call_function":
-        name = _function(node)
-        in_operator = getattr(operator, name, None) is node.target and name.startswith("i") and name[1:] in _IN_PLACE
-        return in_operator or name.endswith("_") or bool(node.kwargs.get("inplace", False)) or name == "setitem"
+        name = _function_name(node)
+        is_operator = getattr(operator, name, None) is node.target  # such as operator.iadd
+        if is_operator and name.startswith("i") and name[1:] in _IN_PLACE_OPERATORS:
+            return True
+        return name.endswith("_") or bool(node.kwargs.get("inplace", False)) or name == "setitem"
     return False
 
 
-_IN_PLACE = frozenset({"add", "sub", "mul", "truediv", "floordiv", "pow", "matmul", "and", "or", "xor"})
+_IN_PLACE_OPERATORS = frozenset({"add", "sub", "mul", "truediv", "floordiv", "pow", "matmul", "and", "or", "xor"})
 
 
 def _changed_in_place(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
@@ -239,8 +246,9 @@ def _changed_in_place(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
     for user in node.users:
         if user.args and user.args[0] is node and _is_in_place(user, modules):
             return True
-        shares = user.op.startswith("call_") and _function(user) not in NOT_TENSORS
-        if shares and not _is_fresh_tensor(user, modules) and _changed_in_place(user, modules):
+        returns_tensor = user.op.startswith("call_") and _function_name(user) not in NOT_TENSORS
+        is_view = returns_tensor and not _is_fresh_tensor(user, modules)
+        if is_view and _changed_in_place(user, modules):
             return True
     return False
 

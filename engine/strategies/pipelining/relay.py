@@ -48,9 +48,7 @@ class Relay:
         for _, stage, number in steps:
             following = stage + 1
             if stage in self._stages:
-                output = self._computed(
-                    stage, inputs[number] if stage == 0 and inputs else waiting.pop((stage, number))
-                )
+                output = self._compute(stage, inputs[number] if stage == 0 and inputs else waiting.pop((stage, number)))
                 if following == len(self._ranks):
                     outputs.append(output)
                 elif following in self._stages:
@@ -59,13 +57,17 @@ class Relay:
                     self._send_shape(following, output)
                     sent.append((dist.isend(output, self._ranks[following], group=self._group), output))
             elif following in self._stages:
-                buffer = self._buffer(following)
+                buffer = self._receive_buffer(following)
                 waiting[following, number] = buffer, dist.irecv(buffer, self._ranks[stage], group=self._group)
         for work, _ in sent:
             work.wait()
         return outputs
 
-    def _computed(self, stage: int, received: Tensor | tuple[Tensor, Any]) -> Tensor:
+    def _compute(self, stage: int, received: Tensor | tuple[Tensor, Any]) -> Tensor:
+        """Return the output of `stage` for the input `received`.
+
+        The input may be a pair of a tensor and the pending receive operation that fills it, or None.
+        """
         if isinstance(received, tuple):
             received, work = received
             if work is not None:
@@ -74,11 +76,13 @@ class Relay:
         return output
 
     def _send_shape(self, stage: int, output: Tensor) -> None:
+        """Send the shape and type of `output` to the rank of `stage`, unless they have been sent before."""
         if stage not in self._shapes:
             self._shapes[stage] = output.shape, output.dtype
             dist.send_object_list([self._shapes[stage]], self._ranks[stage], group=self._control)
 
-    def _buffer(self, stage: int) -> Tensor:
+    def _receive_buffer(self, stage: int) -> Tensor:
+        """Create an empty tensor for the input of `stage`. Its shape is received once from the previous stage."""
         if stage not in self._shapes:
             received: list[Any] = [None]
             dist.recv_object_list(received, self._ranks[stage - 1], group=self._control)

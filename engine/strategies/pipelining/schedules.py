@@ -39,7 +39,7 @@ def build(name: str, stages: Sequence[PipelineStage], microbatches: int, loss: C
     return MULTI[name](list(stages), microbatches, **options)
 
 
-def order(name: str, schedule: Any, devices: int, microbatches: int) -> Order:
+def pass_order(name: str, schedule: Any, devices: int, microbatches: int) -> Order:
     """Return the order of passes on each device.
 
     `schedule` is the object that `build` returned for the schedule `name`.

@@ -83,15 +83,15 @@ class RecordedStage(PipelineStage):
         self._profiler = profiler
 
     def forward_one_chunk(self, fwd_chunk_id: int, *args: Any, **options: Any) -> Any:
-        with self._profiler.timing("F", self.stage_index, fwd_chunk_id):
+        with self._profiler.time_pass("F", self.stage_index, fwd_chunk_id):
             return super().forward_one_chunk(fwd_chunk_id, *args, **options)
 
     def backward_one_chunk(
         self, bwd_chunk_id: int, loss: Any = None, full_backward: bool = True, last_backward: Any = False
     ) -> None:
-        with self._profiler.timing("B" if full_backward else "I", self.stage_index, bwd_chunk_id):
+        with self._profiler.time_pass("B" if full_backward else "I", self.stage_index, bwd_chunk_id):
             super().backward_one_chunk(bwd_chunk_id, loss, full_backward, last_backward)
 
     def backward_weight_one_chunk(self, bwd_chunk_id: int, *args: Any, **options: Any) -> None:
-        with self._profiler.timing("W", self.stage_index, bwd_chunk_id):
+        with self._profiler.time_pass("W", self.stage_index, bwd_chunk_id):
             super().backward_weight_one_chunk(bwd_chunk_id, *args, **options)

@@ -23,40 +23,43 @@ from torch.autograd.graph import saved_tensors_hooks
 from engine.contract.cut import Cut, Segment
 from engine.contract.job import Job
 from engine.optim.optimizer_step import OptimizerStep
-from engine.parallel.cut import CannotCut, automatic, stages
+from engine.parallel.cut import CannotCut, choose_cuts, compute_stages
 from engine.parallel.layout import Layout
-from engine.parallel.peak_microbatches import in_flight
+from engine.parallel.peak_microbatches import peak_in_flight
 from engine.strategies.distributed import tensors_of
 from engine.strategies.pipelining.model_split import CutPoint, Traces, module_of, split
 
-PASSES = 2
-"""Number of passes over all segments. With several, a segment slowed by other work on the device is measured again."""
-RUNS = 3
-"""Maximum number of runs of a segment in a pass. The fastest run counts."""
-ENOUGH_S = 2.0
+ROUNDS = 2
+"""Number of rounds in which all segments are measured.
+
+With several, a segment slowed by other work on the device is measured again.
+"""
+MAX_RUNS = 3
+"""Maximum number of runs of a segment in a round. The fastest run counts."""
+TIME_BUDGET_S = 2.0
 """Time budget for measuring all segments, in seconds. Each segment gets an equal part of it.
 
-After the warm-up, a segment is repeated until its part is used up. The second pass over the segments starts only if the
-budget is not used up.
+After the warm-up, a segment is repeated until its part is used up. The second round starts only if the budget is not
+used up.
 """
-LONG_S = 0.5
+MAX_REPEATED_RUN_S = 0.5
 """Maximum duration of a run that is repeated on a CPU, in seconds. In longer runs, the warm-up hardly matters."""
-USABLE = 0.9
+USABLE_FRACTION = 0.9
 """Fraction of the free memory that stages may use.
 
 Workspaces, communication buffers and fragmentation need the rest.
 """
-TRAVELING_BYTES = 4 << 20
+TRANSFER_BYTES = 4 << 20
 """Size of the messages that measure the transfer time, about the size of an activation."""
-TRAVELS = 3
+TIMED_TRANSFERS = 3
 """Number of transfers that are timed. The fastest counts, because the first one takes longer."""
 STATE_BYTES = {"sgd": 12, "adam": 16, "adamw": 16}
 """Bytes per parameter for weight, gradient and the optimizer's one or two averages in fp32, by optimizer."""
 AVERAGE_BYTES = 4
 """Bytes per parameter for the moving average of weights."""
-UPDATED = 1 << 22
+UPDATED_PARAMETERS = 1 << 22
 """Number of parameters in the timed optimizer step. They are too many for the CPU's caches, as in a real model."""
-UPDATES = 3
+TIMED_UPDATES = 3
 """Number of timed optimizer steps. The fastest counts."""
 
 
@@ -109,47 +112,51 @@ def measure(
     started = clock()
     best: list[Measured] = []
     with torch.random.fork_rng(devices=cuda):
-        for number in range(PASSES):
+        for completed_rounds in range(ROUNDS):
             measured: list[Measured] = []
-            for segment in _segments_in_turn(segments, traces, example, clock, autocast):
-                measured.append(segment)
-                progress((number + len(measured) / len(segments)) / PASSES)
-            best = [_minimum(*both) for both in zip(best, measured, strict=True)] if best else measured
-            if clock() - started > ENOUGH_S:
+            for segment_costs in _measure_segments(segments, traces, example, clock, autocast):
+                measured.append(segment_costs)
+                progress((completed_rounds + len(measured) / len(segments)) / ROUNDS)
+            best = [_fastest(*both) for both in zip(best, measured, strict=True)] if best else measured
+            if clock() - started > TIME_BUDGET_S:
                 break
     progress(1.0)
     return best
 
 
-def _segments_in_turn(
+def _measure_segments(
     segments: Sequence[fx.GraphModule],
     traces: Traces,
-    crossing: Tensor,
+    segment_input: Tensor,
     clock: Callable[[], float],
     autocast: Callable[[], AbstractContextManager[None]],
 ) -> Iterator[Measured]:
     """Measure the segments in order, each with the output of the previous one as its input.
 
-    `crossing` is the input of the first segment. Raises CannotCut if a segment does not fit into memory.
+    `segment_input` is the input of the first segment. Raises CannotCut if a segment does not fit into memory.
     """
-    images = len(crossing)
+    images = len(segment_input)
+    budget_s = TIME_BUDGET_S / len(segments) / ROUNDS
     for number, segment in enumerate(segments):
         try:
-            run = _Run(segment, crossing, clock, autocast)
-            run.repeat(ENOUGH_S / len(segments) / PASSES)
+            run = _Run(segment, segment_input, clock, autocast)
+            run.repeat(budget_s)
         except torch.OutOfMemoryError as error:
             raise CannotCut(
-                f"its part up to {_end(traces, number)} alone does not fit into a device's memory with {images} images",
+                f"its part up to {_end_of_segment(traces, number)} alone does not fit into a device's memory with {images} images",
                 field="devices",
                 remedy="Use more microbatches, a smaller batch size or smaller images.",
             ) from error
-        crossing = run.output
+        segment_input = run.output
         run.drop()
         yield run.measured
 
 
-def _minimum(one: Measured, other: Measured) -> Measured:
-    return one._replace(forward_s=min(one.forward_s, other.forward_s), backward_s=min(one.backward_s, other.backward_s))
+def _fastest(first: Measured, second: Measured) -> Measured:
+    """Combine two measurements of a segment, with the shorter time of each pass."""
+    return first._replace(
+        forward_s=min(first.forward_s, second.forward_s), backward_s=min(first.backward_s, second.backward_s)
+    )
 
 
 class _Run:
@@ -166,13 +173,16 @@ class _Run:
         clock: Callable[[], float],
         autocast: Callable[[], AbstractContextManager[None]],
     ) -> None:
-        self.segment = _copied(segment, received.device)
+        self.segment = _copy_to_device(segment, received.device)
         self.received = received
         self.clock = clock
         self.autocast = autocast
 
-    def repeat(self, enough_s: float) -> None:
-        """Run the segment several times, at most for about `enough_s`, and store its costs and its output."""
+    def repeat(self, budget_s: float) -> None:
+        """Run the segment several times, for at most about `budget_s` seconds after the warm-up.
+
+        Sets `measured` to the segment's costs, with the times of its fastest run, and `output` to its output.
+        """
         started = self.clock()
         saved = _SavedMemory([self.received, *tensors_of(self.segment)])
         with saved_tensors_hooks(saved.pack, saved.unpack):
@@ -180,10 +190,10 @@ class _Run:
         saved.pack(output)  # the output stays in memory until the backward pass, too
         # The first run on a GPU may take seconds to load kernels and libraries.
         on_cpu = self.received.device.type == "cpu"
-        needed = 2 if on_cpu else 3
-        for run in range(1, RUNS):
-            spent = self.clock() - started
-            if (on_cpu and spent > LONG_S) or (run >= needed and spent > enough_s):
+        min_runs = 2 if on_cpu else 3
+        for completed_runs in range(1, MAX_RUNS):
+            spent_s = self.clock() - started
+            if (on_cpu and spent_s > MAX_REPEATED_RUN_S) or (completed_runs >= min_runs and spent_s > budget_s):
                 break
             _, forward, backward = self._once()
             forward_s, backward_s = min(forward_s, forward), min(backward_s, backward)
@@ -212,7 +222,7 @@ class _Run:
         return output, forward_s, self.clock() - started
 
 
-def _copied(segment: fx.GraphModule, device: torch.device) -> fx.GraphModule:
+def _copy_to_device(segment: fx.GraphModule, device: torch.device) -> fx.GraphModule:
     """Copy a segment to `device`.
 
     Parameters and buffers on the meta device get random values, since their values don't affect the measured times.
@@ -228,7 +238,7 @@ def _copied(segment: fx.GraphModule, device: torch.device) -> fx.GraphModule:
 
 
 class _SavedMemory:
-    """Hooks that add up the memory of all tensors that autograd saves.
+    """Hooks that add up the memory of all tensors that autograd saves in `size`, in bytes.
 
     Each storage is counted once. Storages of the tensors `others` are not counted.
     """
@@ -238,6 +248,7 @@ class _SavedMemory:
         self.size = 0
 
     def pack(self, tensor: Tensor) -> Tensor:
+        """Count the storage of `tensor`, unless it is known, and return the tensor detached."""
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in self._counted:
             self._counted.add(storage.data_ptr())
@@ -248,7 +259,8 @@ class _SavedMemory:
         return tensor
 
 
-def _end(traces: Traces, number: int) -> str:
+def _end_of_segment(traces: Traces, number: int) -> str:
+    """Return the module after which segment `number` ends, or "its end" for the model's last segment."""
     return traces.points[number].module if number < len(traces.points) else "its end"
 
 
@@ -271,25 +283,25 @@ def measure_rank(
     """
     free = free_bytes(example.device, workers)
     costs = measure(model, traces, example, clock=clock, autocast=autocast, progress=progress)
-    return CutPointCosts(device, tuple(costs), free, update_s(job, example.device, clock))
+    return CutPointCosts(device, tuple(costs), free, measure_update_s(job, example.device, clock))
 
 
-def update_s(job: Job, device: torch.device, clock: Callable[[], float]) -> float:
+def measure_update_s(job: Job, device: torch.device, clock: Callable[[], float]) -> float:
     """Measure the seconds per parameter that a step of the job's optimizer takes.
 
     The step includes clipping and weight averaging.
     """
-    tensors = [nn.Parameter(torch.ones(UPDATED // 4, device=device)) for _ in range(4)]
+    tensors = [nn.Parameter(torch.ones(UPDATED_PARAMETERS // 4, device=device)) for _ in range(4)]
     for tensor in tensors:
         tensor.grad = torch.ones_like(tensor)
     plain = job.with_fields(schedule="none", precision="fp32")  # fp32 needs no gradient scaling
     optimizer_step = OptimizerStep([(str(number), tensor) for number, tensor in enumerate(tensors)], plain, 1, device)
     seconds = []
-    for _ in range(UPDATES):
+    for _ in range(TIMED_UPDATES):
         started = clock()
         optimizer_step.step()
         seconds.append(clock() - started)
-    return min(seconds) / UPDATED
+    return min(seconds) / UPDATED_PARAMETERS
 
 
 def free_bytes(device: torch.device, workers: int) -> int:
@@ -298,10 +310,10 @@ def free_bytes(device: torch.device, workers: int) -> int:
     `workers` is the number of ranks that share the CPU's memory.
     """
     if device.type != "cuda":
-        return int(psutil.virtual_memory().available / max(1, workers) * USABLE)
+        return int(psutil.virtual_memory().available / max(1, workers) * USABLE_FRACTION)
     free, _ = torch.cuda.mem_get_info(device)
     unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return int((free + unused) * USABLE)
+    return int((free + unused) * USABLE_FRACTION)
 
 
 def seconds_per_byte(group: dist.ProcessGroup | None, device: torch.device) -> float:
@@ -311,25 +323,25 @@ def seconds_per_byte(group: dist.ProcessGroup | None, device: torch.device) -> f
     together. None means the group of all ranks.
     """
     rank, world = dist.get_rank(group), dist.get_world_size(group)
-    load = torch.zeros(TRAVELING_BYTES, dtype=torch.uint8, device=device)
+    payload = torch.zeros(TRANSFER_BYTES, dtype=torch.uint8, device=device)
     answer = torch.zeros(1, dtype=torch.uint8, device=device)
     slowest = torch.zeros(1, dtype=torch.float64, device=device)
     for sender in range(world - 1):
         if rank == sender:
             seconds = math.inf
-            for _ in range(TRAVELS):
+            for _ in range(TIMED_TRANSFERS):
                 started = time.perf_counter()
-                dist.send(load, group=group, group_dst=sender + 1)
+                dist.send(payload, group=group, group_dst=sender + 1)
                 dist.recv(answer, group=group, group_src=sender + 1)
                 answer.item()  # waits for the device
                 seconds = min(seconds, time.perf_counter() - started)
             slowest.fill_(seconds)
         elif rank == sender + 1:
-            for _ in range(TRAVELS):
-                dist.recv(load, group=group, group_src=sender)
+            for _ in range(TIMED_TRANSFERS):
+                dist.recv(payload, group=group, group_src=sender)
                 dist.send(answer, group=group, group_dst=sender)
     dist.all_reduce(slowest, dist.ReduceOp.MAX, group=group)
-    return float(slowest.item()) / TRAVELING_BYTES
+    return float(slowest.item()) / TRANSFER_BYTES
 
 
 def assemble(
@@ -339,7 +351,7 @@ def assemble(
     job: Job,
     layout: Layout,
     gathered: Sequence[CutPointCosts],
-    travel: float,
+    link_seconds_per_byte: float,
 ) -> Cut:
     """Return a model's cut with the measurements behind it.
 
@@ -352,7 +364,7 @@ def assemble(
         job: Job whose cuts are used.
         layout: Layout of the ranks and stages.
         gathered: Measurements of the ranks in one replica, in order of ranks.
-        travel: Result of `seconds_per_byte`.
+        link_seconds_per_byte: Result of `seconds_per_byte`.
     """
     if layout.microbatches is None:
         raise CannotCut(
@@ -368,18 +380,18 @@ def assemble(
         devices=tuple(rank.device for rank in gathered),
         microbatch_size=max(1, images),
         microbatches=layout.microbatches,
-        in_flight=in_flight(job.parallel.pipeline_schedule, layout.microbatches, layout.stage_ranks),
+        in_flight=peak_in_flight(job.parallel.pipeline_schedule, layout.microbatches, layout.stage_ranks),
         state_bytes=STATE_BYTES[job.optimizer.name] + (AVERAGE_BYTES if job.training.ema_decay is not None else 0),
         memory_bytes=tuple(rank.memory_bytes for rank in gathered),
-        seconds_per_byte=travel,
+        seconds_per_byte=link_seconds_per_byte,
         recomputed=job.parallel.activation_checkpointing,
         phased=layout.microbatches > 1 and job.parallel.pipeline_schedule == "gpipe",
         chosen=False,
     )
     if not job.parallel.cuts:
-        return automatic(cut)
+        return choose_cuts(cut)
     try:
-        stages(cut)
+        compute_stages(cut)
     except ValueError as error:
         raise CannotCut(str(error), field="cuts", remedy="Choose other positions, or leave the cuts empty.") from error
     return cut
@@ -395,23 +407,23 @@ def _segments(
     segments = []
     for number, segment in enumerate(split(model, traces.train, traces.points)):
         costs = [rank.segments[number] for rank in gathered]
-        computing = [node for node in segment.graph.nodes if node.op.startswith("call_")]
-        trained = sum(parameter.numel() for parameter in segment.parameters() if parameter.requires_grad)
+        calls = [node for node in segment.graph.nodes if node.op.startswith("call_")]
+        trained_count = sum(parameter.numel() for parameter in segment.parameters() if parameter.requires_grad)
         cut = traces.points[number] if number < len(traces.points) else None
         segments.append(
             Segment(
                 split_point=cut.node if cut else "",
-                module=cut.module if cut else module_of(computing[-1]),
+                module=cut.module if cut else module_of(calls[-1]),
                 layers=sum(any(True for _ in module.parameters(recurse=False)) for module in segment.modules()),
                 parameters=sum(parameter.numel() for parameter in segment.parameters()),
                 forward_s=tuple(cost.forward_s for cost in costs),
                 backward_s=tuple(
-                    cost.backward_s + rank.update_s * trained / microbatches
+                    cost.backward_s + rank.update_s * trained_count / microbatches
                     for cost, rank in zip(costs, gathered, strict=True)
                 ),
                 activation_bytes=max(cost.activation_bytes for cost in costs),
                 output_bytes=max(cost.output_bytes for cost in costs),
-                first_module=module_of(computing[0]),
+                first_module=module_of(calls[0]),
             )
         )
     return tuple(segments)

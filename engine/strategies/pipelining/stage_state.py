@@ -13,7 +13,7 @@ from engine.torch_compat import buffers_of
 class PlainState:
     """Mapping between the state of `model` and the states of the pipeline `stages` made from it.
 
-    If `model` is on the meta device, a state can be loaded into the stages, but the stages' states can't be joined.
+    If `model` is on the meta device, a state can be loaded into the stages, but the stages' states can't be join.
     """
 
     def __init__(self, model: nn.Module, stages: Sequence[nn.Module]) -> None:
@@ -36,7 +36,7 @@ class PlainState:
             }
         )
 
-    def joined(self, states: Iterable[dict[str, Tensor]]) -> dict[str, Tensor]:
+    def join(self, states: Iterable[dict[str, Tensor]]) -> dict[str, Tensor]:
         """Combine the states of all stages into the plain model's state."""
         complete = {name: tensor for state in states for name, tensor in state.items()}
         complete |= {alias: complete[name] for alias, name in self._aliases.items()}

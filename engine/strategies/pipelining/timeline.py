@@ -69,27 +69,28 @@ def simulate(order: Order) -> list[list[tuple[float, float]]]:
     Raises ValueError if the order deadlocks.
     """
     stages = {task.stage for passes in order for task in passes}
-    share = len(order) / len(stages)
+    stage_cost = len(order) / len(stages)  # of a forward pass
     ended: dict[Pass, float] = {}
     times: list[list[tuple[float, float]]] = [[] for _ in order]
     while any(len(times[rank]) < len(passes) for rank, passes in enumerate(order)):
-        moved = False
+        has_progressed = False
         for rank, passes in enumerate(order):
             for task in passes[len(times[rank]) :]:
-                needed = _needs(task, max(stages))
-                if not all(any(other in ended for other in either) for either in needed):
+                dependencies = _dependencies(task, max(stages))
+                if not all(any(other in ended for other in alternatives) for alternatives in dependencies):
                     break
-                ready = max((ended[other] for either in needed for other in either if other in ended), default=0.0)
+                completed = (other for alternatives in dependencies for other in alternatives if other in ended)
+                ready = max((ended[other] for other in completed), default=0.0)
                 start = max(ready, times[rank][-1][1] if times[rank] else 0.0)
-                ended[task] = start + COSTS[task.kind] * share
+                ended[task] = start + COSTS[task.kind] * stage_cost
                 times[rank].append((start, ended[task]))
-                moved = True
-        if not moved:
+                has_progressed = True
+        if not has_progressed:
             raise ValueError("This order of passes deadlocks.")
     return times
 
 
-def _needs(task: Pass, last: int) -> list[tuple[Pass, ...]]:
+def _dependencies(task: Pass, last: int) -> list[tuple[Pass, ...]]:
     """Return the passes that `task` depends on, if `last` is the last stage.
 
     Each tuple lists alternatives, one of which must be complete.
@@ -130,7 +131,9 @@ class ScheduleProfiler(StepProfiler):
         super().__init__(device)
         self._device = device
         self._passes: list[tuple[Pass, Any, Any]] = []
+        """Recorded passes with their start and end, as CUDA events on a GPU or in seconds of the host's clock."""
         self._base: tuple[Any, float] | None = None
+        """CUDA event and the time at which it occurred on the host's clock. None on a CPU."""
 
     def begin(self, *, record: bool) -> None:
         super().begin(record=record)
@@ -139,12 +142,13 @@ class ScheduleProfiler(StepProfiler):
             event.synchronize()
             self._base = event, time.perf_counter()
 
-    def forget(self) -> None:
+    def drop_passes(self) -> None:
         """Drop the recorded passes."""
         self._passes = []
 
     @contextmanager
-    def timing(self, kind: Kind, stage: int, microbatch: int) -> Iterator[None]:
+    def time_pass(self, kind: Kind, stage: int, microbatch: int) -> Iterator[None]:
+        """Context manager that records the pass in its block, if this step is recorded."""
         if not self.recording:
             yield
             return
@@ -152,7 +156,7 @@ class ScheduleProfiler(StepProfiler):
         yield
         self._passes.append((Pass(kind, stage, microbatch), start, self._now()))
 
-    def extend(self) -> None:
+    def extend_last_pass(self) -> None:
         """Set the end of the last recorded pass to the current time."""
         if self.recording and self._passes:
             task, start, _ = self._passes[-1]
@@ -165,11 +169,12 @@ class ScheduleProfiler(StepProfiler):
         """
         return [(task, self._seconds(start), self._seconds(end)) for task, start, end in self._passes]
 
-    def _recorded(self, step: int, collectives: Collectives) -> ScheduleTraced | None:
+    def _collect_event(self, step: int, collectives: Collectives) -> ScheduleTraced | None:
         ranks = collectives.gather_objects(self.timed_passes())
         return None if ranks is None else create_trace(step, self.schedule, ranks[: self.devices], self.theory)
 
     def _now(self) -> Any:
+        """Return the time in seconds of the host's clock, or on a GPU a CUDA event recorded now."""
         if self._device.type != "cuda":
             return time.perf_counter()
         event = torch.cuda.Event(enable_timing=True)
@@ -177,6 +182,7 @@ class ScheduleProfiler(StepProfiler):
         return event
 
     def _seconds(self, when: Any) -> float:
+        """Convert a result of `_now` to seconds of the host's clock. Waits for a CUDA event to occur."""
         if self._base is None:
             return cast(float, when)
         event, seconds = self._base

@@ -9,7 +9,7 @@ from PySide6.QtGui import QBrush, QColor, QFont, QFontMetrics, QPainter, QPaintE
 from PySide6.QtWidgets import QFrame, QSizePolicy, QWidget
 
 from engine.contract.events import Planned, RanksTimed, RankTimes
-from engine.parallel.cut import stages
+from engine.parallel.cut import compute_stages
 from gui.cut import cut_format
 from gui.cut.diagram import CutDiagram
 from gui.format import localized
@@ -77,7 +77,7 @@ class StrategyView(QWidget):
         except ValueError:
             return  # a log of another version may have other cuts
         count = len(plan.cut.stage_ranks)
-        balance = cut_format.describe_balance(plan.cut, stages(plan.cut))
+        balance = cut_format.describe_balance(plan.cut, compute_stages(plan.cut))
         self._diagrams["cut"].set_headline(
             tr("Cut into {count} stages. {balance}").format(count=count, balance=balance)
         )

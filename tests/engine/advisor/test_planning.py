@@ -20,7 +20,7 @@ from engine.contract.cut import PLANNING, Cut
 from engine.contract.job import Job
 from engine.contract.messages import Done, Progress, Refused
 from engine.contract.problems import Problem
-from engine.parallel.cut import stages
+from engine.parallel.cut import compute_stages
 from engine.processes.orders import OrderError
 from tests.support.consent import agreed
 from tests.support.images import image
@@ -99,8 +99,8 @@ def test_planner_reports_progress_then_cut() -> None:
     cut = last.answer
     assert cut.chosen
     assert (cut.devices, cut.stage_ranks, cut.microbatches, cut.microbatch_size) == (("cpu", "cpu"), (0, 1), 8, 2)
-    assert sum(stage.parameters for stage in stages(cut)) == 1_199_882
-    assert all(stage.seconds > 0 and not stage.over_memory for stage in stages(cut))
+    assert sum(stage.parameters for stage in compute_stages(cut)) == 1_199_882
+    assert all(stage.seconds > 0 and not stage.over_memory for stage in compute_stages(cut))
     assert cut.seconds_per_byte > 0
 
 
@@ -109,7 +109,7 @@ def test_planner_uses_classes_of_dataset(tmp_path: Path) -> None:
         for name in ("one", "two", "three"):
             image(tmp_path / split / name / "a.png")
     cut = planned(dataset=str(tmp_path), model="squeezenet1_1", image_size=32)
-    assert sum(stage.parameters for stage in stages(cut)) == 722_496 + 513 * 3
+    assert sum(stage.parameters for stage in compute_stages(cut)) == 722_496 + 513 * 3
 
 
 def test_planner_measures_custom_cuts() -> None:

@@ -59,7 +59,7 @@ from engine.contract.inference.prediction import Predicted, PredictedRow, Predic
 from engine.contract.inference.review import DuplicatePair, LabelIssue, Review, ReviewedSample
 from engine.contract.job import Job
 from engine.contract.problems import Problem
-from engine.parallel.cut import stages
+from engine.parallel.cut import compute_stages
 from engine.runs.folder import RunFolder
 from engine.runs.notes import change_notes
 from engine.system import paths
@@ -302,7 +302,7 @@ def test_answer_is_printed_in_full(
     assert main(given) == 0
     check(name, capsys.readouterr().out, tmp_path)
     assert main([*given, "--json"]) == 0
-    content = {"cut": answer, "stages": stages(answer)} if name == "cut" else answer
+    content = {"cut": answer, "stages": compute_stages(answer)} if name == "cut" else answer
     assert json.loads(capsys.readouterr().out) == json.loads(msgspec.json.encode(content))
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from engine.contract.cut import Cut, Segment
 from engine.parallel.balancing import SegmentCosts, divide
-from engine.parallel.cut import CannotCut, automatic, best_cuts, moved, reachable, stages
+from engine.parallel.cut import CannotCut, best_cuts, choose_cuts, compute_stages, move_cut, reachable_points
 
 GIB = 2**30
 
@@ -53,7 +53,7 @@ def every_cut(cut: Cut) -> list[Cut]:
 
 def slowest(cut: Cut) -> float:
     """Return the time of the slowest device in seconds, or infinity if a stage doesn't fit into the memory."""
-    cut_stages = stages(cut)
+    cut_stages = compute_stages(cut)
     if any(stage.over_memory for stage in cut_stages):
         return math.inf
     return max(
@@ -63,7 +63,7 @@ def slowest(cut: Cut) -> float:
 
 def test_stages_have_contents_and_costs() -> None:
     cut = cut_of([1, 2, 3, 4], cuts=("p2",), in_flight=(2, 1), memory_bytes=(20_000, 5_000), seconds_per_byte=0.1)
-    first, last = stages(cut)
+    first, last = compute_stages(cut)
     assert (first.group_rank, first.device, first.first_module, first.last_module) == (0, "cpu", "b0", "m2")
     assert (first.layers, first.parameters, first.sent_bytes) == (3, 300, 10)
     assert first.seconds == pytest.approx(3 * (1 + 2 + 3) + 1.0)  # includes the wait for a gradient of 10 bytes
@@ -78,52 +78,52 @@ def test_stages_have_contents_and_costs() -> None:
 
 def test_stages_of_full_device_do_not_fit() -> None:
     cut = cut_of([1] * 4, (0, 1, 1, 0), cuts=("p0", "p1", "p2"), memory_bytes=(10_000, 40_000))
-    assert [stage.over_memory for stage in stages(cut)] == [True, False, False, True]
+    assert [stage.over_memory for stage in compute_stages(cut)] == [True, False, False, True]
 
 
 def test_recomputed_stage_retains_only_inputs() -> None:
     retaining = cut_of([1, 1], cuts=("p0",))
     recomputed = msgspec.structs.replace(retaining, recomputed=True)
-    assert stages(retaining)[1].memory_bytes == 100 * 12 + 8 * (1000 + 10)
-    assert stages(recomputed)[1].memory_bytes == 100 * 12 + 8 * 10 + 1000
-    assert [stage.seconds for stage in stages(retaining)] == [3, 3]
-    assert [stage.seconds for stage in stages(recomputed)] == [4, 4]
+    assert compute_stages(retaining)[1].memory_bytes == 100 * 12 + 8 * (1000 + 10)
+    assert compute_stages(recomputed)[1].memory_bytes == 100 * 12 + 8 * 10 + 1000
+    assert [stage.seconds for stage in compute_stages(retaining)] == [3, 3]
+    assert [stage.seconds for stage in compute_stages(recomputed)] == [4, 4]
 
 
 def test_stages_of_one_device_transfer_nothing() -> None:
     cut = cut_of([1, 1, 1, 1], (0, 1, 1, 0), cuts=("p0", "p1", "p2"), seconds_per_byte=0.1)
-    assert [stage.seconds for stage in stages(cut)] == pytest.approx([4, 4, 4, 4])
+    assert [stage.seconds for stage in compute_stages(cut)] == pytest.approx([4, 4, 4, 4])
 
 
 @pytest.mark.parametrize("cuts", [(), ("p0", "p1"), ("p9",), ("p3",)])
 def test_stages_refuse_invalid_cuts(cuts: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match="cut"):
-        stages(cut_of([1, 1, 1, 1], cuts=cuts))
+        compute_stages(cut_of([1, 1, 1, 1], cuts=cuts))
     with pytest.raises(ValueError, match="order"):
-        stages(cut_of([1, 1, 1, 1], (0, 1, 2), cuts=("p1", "p0")))
+        compute_stages(cut_of([1, 1, 1, 1], (0, 1, 2), cuts=("p1", "p0")))
 
 
 def test_moved_cut_stays_between_neighbors() -> None:
     cut = cut_of([1] * 6, (0, 1, 2), cuts=("p1", "p3"))
-    assert reachable(cut, 0) == ("p0", "p1", "p2")
-    assert reachable(cut, 1) == ("p2", "p3", "p4")
-    other = moved(cut, 0, "p2")
+    assert reachable_points(cut, 0) == ("p0", "p1", "p2")
+    assert reachable_points(cut, 1) == ("p2", "p3", "p4")
+    other = move_cut(cut, 0, "p2")
     assert (other.cuts, other.chosen) == (("p2", "p3"), False)
     with pytest.raises(ValueError, match="can't be at"):
-        moved(cut, 0, "p3")
+        move_cut(cut, 0, "p3")
     with pytest.raises(ValueError, match="can't be at"):
-        moved(cut, 1, "p5")
+        move_cut(cut, 1, "p5")
 
 
 def test_automatic_marks_cut_as_chosen() -> None:
     given_by_hand = cut_of([1, 1, 1, 3], cuts=("p0",), chosen=False)
-    assert (automatic(given_by_hand).cuts, automatic(given_by_hand).chosen) == (("p2",), True)
+    assert (choose_cuts(given_by_hand).cuts, choose_cuts(given_by_hand).chosen) == (("p2",), True)
 
 
 def test_automatic_gives_slow_device_less() -> None:
     segments = tuple(segment(number, (1.0, 3.0)) for number in range(8))
-    cut = automatic(cut_of([1] * 8, segments=segments))
-    assert [stage.layers for stage in stages(cut)] == [6, 2]
+    cut = choose_cuts(cut_of([1] * 8, segments=segments))
+    assert [stage.layers for stage in compute_stages(cut)] == [6, 2]
 
 
 def test_automatic_avoids_slow_transfers() -> None:
@@ -152,7 +152,7 @@ def test_automatic_balances_phases_separately(passes: list[tuple[int, int]], pla
 
 def test_automatic_prefers_fitting_memory() -> None:
     cut = cut_of([1] * 6, memory_bytes=(20_000, None))
-    assert [stage.layers for stage in stages(automatic(cut))] == [2, 4]
+    assert [stage.layers for stage in compute_stages(choose_cuts(cut))] == [2, 4]
 
 
 def test_automatic_refuses_too_few_split_points() -> None:
@@ -177,7 +177,7 @@ def test_cannot_cut_survives_pickling() -> None:
 
 
 def test_cut_survives_json() -> None:
-    cut = automatic(cut_of([1, 2, 3, 4], memory_bytes=(None, GIB)))
+    cut = choose_cuts(cut_of([1, 2, 3, 4], memory_bytes=(None, GIB)))
     assert msgspec.json.decode(msgspec.json.encode(cut), type=Cut) == cut
 
 
@@ -222,7 +222,7 @@ def test_automatic_is_optimal_with_one_stage_per_device(cut: Cut) -> None:
         with pytest.raises(CannotCut, match="do not fit"):
             best_cuts(cut)
     else:
-        assert slowest(automatic(cut)) == pytest.approx(best)
+        assert slowest(choose_cuts(cut)) == pytest.approx(best)
 
 
 @settings(max_examples=60)
@@ -230,7 +230,7 @@ def test_automatic_is_optimal_with_one_stage_per_device(cut: Cut) -> None:
 def test_automatic_is_optimal_for_small_models(cut: Cut) -> None:
     best = min(map(slowest, every_cut(cut)))
     assume(not math.isinf(best))
-    assert slowest(automatic(cut)) == pytest.approx(best)
+    assert slowest(choose_cuts(cut)) == pytest.approx(best)
 
 
 @settings(max_examples=40)  # use fixed examples, because the error has no upper bound
@@ -239,13 +239,13 @@ def test_automatic_is_near_optimal(cut: Cut) -> None:
     cut = msgspec.structs.replace(cut, memory_bytes=(None, None))
     best = min(map(slowest, every_cut(cut)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("engine.parallel.balancing.ALL_TRIED", 60)
-        assert slowest(automatic(cut)) <= 1.3 * best
+        patch.setattr("engine.parallel.balancing.MAX_EXHAUSTIVE", 60)
+        assert slowest(choose_cuts(cut)) <= 1.3 * best
 
 
 def test_automatic_is_fast_for_deep_models() -> None:
     cut = cut_of([1.0 + number % 7 for number in range(1000)], tuple(range(8)), memory_bytes=(GIB,) * 8)
-    shares = [stage.share for stage in stages(automatic(cut))]
+    shares = [stage.share for stage in compute_stages(choose_cuts(cut))]
     assert max(shares) < 1.02 / 8
 
 

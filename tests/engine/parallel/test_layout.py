@@ -13,7 +13,7 @@ from torch import nn
 
 from engine.contract.catalogue import load_catalogue
 from engine.contract.job import FIELDS, Job
-from engine.parallel.layout import choose_microbatches, fits, layout, stage_ranks
+from engine.parallel.layout import choose_microbatches, layout, stage_ranks, supports_microbatches
 from engine.strategies.pipelining.schedules import MULTI, SINGLE
 
 SCHEDULES = st.sampled_from(FIELDS["pipeline_schedule"].choices)
@@ -51,9 +51,9 @@ def test_fits_agrees_with_torch(schedule: str, devices: int) -> None:
         try:
             torch_schedule(schedule, microbatches, devices, places)
         except ValueError:
-            assert not fits(schedule, microbatches, devices), microbatches
+            assert not supports_microbatches(schedule, microbatches, devices), microbatches
         else:
-            assert fits(schedule, microbatches, devices), microbatches
+            assert supports_microbatches(schedule, microbatches, devices), microbatches
 
 
 @pytest.mark.parametrize("schedule", list(MULTI))
@@ -69,7 +69,7 @@ def test_stage_ranks_match_torch_schedules(schedule: str) -> None:
 @given(st.integers(1, 400), st.integers(1, 12), SCHEDULES)
 def test_chosen_microbatches_divide_the_batch(batch: int, devices: int, schedule: str) -> None:
     chosen = choose_microbatches(batch, devices, schedule)
-    possible = [n for n in range(1, batch + 1) if batch % n == 0 and fits(schedule, n, devices)]
+    possible = [n for n in range(1, batch + 1) if batch % n == 0 and supports_microbatches(schedule, n, devices)]
     if chosen is None:
         assert possible == []
     else:

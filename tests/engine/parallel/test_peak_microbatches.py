@@ -10,8 +10,8 @@ import pytest
 from torch import nn
 from torch.distributed.pipelining import ScheduleInterleaved1F1B, ScheduleInterleavedZeroBubble, ScheduleZBVZeroBubble
 
-from engine.parallel.layout import fits, stage_ranks
-from engine.parallel.peak_microbatches import in_flight
+from engine.parallel.layout import stage_ranks, supports_microbatches
+from engine.parallel.peak_microbatches import peak_in_flight
 
 _TORCHS = {
     "interleaved_1f1b": ScheduleInterleaved1F1B,
@@ -55,14 +55,14 @@ def test_in_flight_matches_torch_schedules(schedule: str, devices: int) -> None:
     tried = 0
     for per_device in (2, 3) if schedule == "interleaved_1f1b" else (None,):
         places = stage_ranks(schedule, devices, per_device)
-        for microbatches in filter(lambda count: fits(schedule, count, devices), range(1, 18)):
+        for microbatches in filter(lambda count: supports_microbatches(schedule, count, devices), range(1, 18)):
             expected = _peaks(schedule, microbatches, devices, places)
-            assert in_flight(schedule, microbatches, places) == expected, microbatches
+            assert peak_in_flight(schedule, microbatches, places) == expected, microbatches
             tried += 1
     assert tried > 5
 
 
 def test_in_flight_of_gpipe_and_1f1b() -> None:
-    assert in_flight("gpipe", 8, (0, 1, 2)) == (8, 8, 8)
-    assert in_flight("1f1b", 8, (0, 1, 2)) == (3, 2, 1)
-    assert in_flight("1f1b", 2, (0, 1, 2)) == (2, 2, 1)
+    assert peak_in_flight("gpipe", 8, (0, 1, 2)) == (8, 8, 8)
+    assert peak_in_flight("1f1b", 8, (0, 1, 2)) == (3, 2, 1)
+    assert peak_in_flight("1f1b", 2, (0, 1, 2)) == (2, 2, 1)

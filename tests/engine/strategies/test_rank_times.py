@@ -17,10 +17,10 @@ from engine.strategies.rank_times import (
     RankProfiler,
     StepTime,
     blocked_times,
+    combine_step_times,
+    find_straggler,
     length_outside,
-    ranks_timed,
-    straggler,
-    union,
+    merge_intervals,
 )
 from tests.support.cases import some
 
@@ -47,7 +47,7 @@ def test_expensive_recordings_are_rare(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr(profiler, "time", SimpleNamespace(monotonic=lambda: now))
     rank_profiler = RankProfiler(torch.device("cpu"))
-    monkeypatch.setattr(rank_profiler, "_recorded", lambda *_: None)
+    monkeypatch.setattr(rank_profiler, "_collect_event", lambda *_: None)
     assert rank_profiler.is_due
     rank_profiler.cost_s = 0.3
     rank_profiler.begin(record=True)
@@ -89,9 +89,9 @@ def test_rank_times_need_a_recorded_step(job: Callable[..., Job], start: Callabl
 
 
 def test_union_merges_intervals() -> None:
-    assert union([]) == []
-    assert union([(3, 4), (0, 1), (0.5, 2), (2, 2.5)]) == [(0, 2.5), (3, 4)]
-    assert union([(0, 9), (1, 2)]) == [(0, 9)]
+    assert merge_intervals([]) == []
+    assert merge_intervals([(3, 4), (0, 1), (0.5, 2), (2, 2.5)]) == [(0, 2.5), (3, 4)]
+    assert merge_intervals([(0, 9), (1, 2)]) == [(0, 9)]
 
 
 def test_length_outside_of_covered_intervals() -> None:
@@ -110,7 +110,7 @@ def test_blocked_times_exclude_overlapping_computation() -> None:
 
 
 def test_communication_is_the_last_ranks_blocked_time() -> None:
-    event = ranks_timed(7, [StepTime(10.0, (1.0, 2.0)), StepTime(10.0, (4.0, 0.5)), StepTime(9.0, (1.0, 1.5))])
+    event = combine_step_times(7, [StepTime(10.0, (1.0, 2.0)), StepTime(10.0, (4.0, 0.5)), StepTime(9.0, (1.0, 1.5))])
     assert event == RanksTimed(
         step=7,
         ranks=(
@@ -126,7 +126,7 @@ def test_straggler_is_the_rank_that_all_others_wait_for() -> None:
     def waiting(*seconds: float) -> list[RankTimes]:
         return [RankTimes(compute_s=1.0, communication_s=0.1, waiting_s=each) for each in seconds]
 
-    assert straggler(waiting(0.2, 0.0, 0.3), 2.0) == 1
-    assert straggler(waiting(0.2, 0.0, 0.05), 2.0) is None
-    assert straggler(waiting(0.2, 0.0, 0.0), 2.0) is None
-    assert straggler(waiting(0.0), 2.0) is None
+    assert find_straggler(waiting(0.2, 0.0, 0.3), 2.0) == 1
+    assert find_straggler(waiting(0.2, 0.0, 0.05), 2.0) is None
+    assert find_straggler(waiting(0.2, 0.0, 0.0), 2.0) is None
+    assert find_straggler(waiting(0.0), 2.0) is None

@@ -5,14 +5,14 @@ from __future__ import annotations
 import torch
 
 from engine.strategies.base import StepResult
-from engine.strategies.single import summed
+from engine.strategies.single import sum_results
 
 
-def test_summed_merges_results() -> None:
+def test_sum_results_merges_results() -> None:
     parts = [StepResult(torch.tensor(0.5 * n), torch.tensor(n), n + 1) for n in (1, 2, 3)]
-    result = summed(parts)
+    result = sum_results(parts)
     assert (float(result.loss), int(result.correct), result.images) == (3.0, 6, 9)  # type: ignore[arg-type]
 
 
-def test_summed_of_empty_results() -> None:
-    assert summed([StepResult(None, None, None)] * 2) == StepResult(None, None, None)
+def test_sum_results_of_empty_results() -> None:
+    assert sum_results([StepResult(None, None, None)] * 2) == StepResult(None, None, None)

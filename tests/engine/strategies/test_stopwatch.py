@@ -46,7 +46,7 @@ def test_stopwatch_divides_step_among_marks(clock: Clock) -> None:
 def test_stopwatch_sections_add_up(clock: Clock) -> None:
     watch = Stopwatch()
     watch.start()
-    watch.learn(timed(compute_s=6.0, communication_s=1.0, waiting_s=3.0), ("backward",))
+    watch.learn_fractions(timed(compute_s=6.0, communication_s=1.0, waiting_s=3.0), ("backward",))
     for number in range(5):
         make_step(watch, clock, data=0.1 * number, transfer=0.2, passes=1.5, backward=0.7, optimizer=0.3)
     times = watch.take()
@@ -79,7 +79,7 @@ def timed(**rank_0: float) -> RanksTimed:
 def test_stopwatch_counts_waiting_as_communication(clock: Clock) -> None:
     watch = Stopwatch()
     watch.start()
-    watch.learn(timed(compute_s=6.0, communication_s=1.0, waiting_s=1.0), ("backward",))
+    watch.learn_fractions(timed(compute_s=6.0, communication_s=1.0, waiting_s=1.0), ("backward",))
     make_step(watch, clock, data=10.0, forward=2.0, backward=5.0, optimizer=1.0)
     times = watch.take()
     assert times is not None
@@ -91,7 +91,7 @@ def test_stopwatch_counts_waiting_as_communication(clock: Clock) -> None:
 def test_stopwatch_limits_waiting_in_passes(clock: Clock) -> None:
     watch = Stopwatch()
     watch.start()
-    watch.learn(timed(compute_s=2.0, communication_s=1.0, waiting_s=7.0), ("backward",))
+    watch.learn_fractions(timed(compute_s=2.0, communication_s=1.0, waiting_s=7.0), ("backward",))
     make_step(watch, clock, forward=2.0, backward=5.0, optimizer=1.0)
     times = watch.take()
     assert times is not None
@@ -102,7 +102,7 @@ def test_stopwatch_limits_waiting_in_passes(clock: Clock) -> None:
 def test_stopwatch_of_sharded_ranks(clock: Clock) -> None:
     watch = Stopwatch()
     watch.start()
-    watch.learn(timed(compute_s=3.0, communication_s=1.0, waiting_s=0.0), ("forward", "backward"))
+    watch.learn_fractions(timed(compute_s=3.0, communication_s=1.0, waiting_s=0.0), ("forward", "backward"))
     make_step(watch, clock, forward=2.0, backward=6.0)
     times = watch.take()
     assert times is not None
@@ -117,7 +117,7 @@ def test_stopwatch_divides_pipeline_passes(clock: Clock) -> None:
     assert before is not None
     assert before.parts["other"] == pytest.approx(9.0), "nothing is known of them yet"
     # Of 90 ms, rank 0 goes forward for 20 and back for 40.
-    watch.learn(trace(), ("backward",))
+    watch.learn_fractions(trace(), ("backward",))
     make_step(watch, clock, passes=9.0)
     after = watch.take()
     assert after is not None

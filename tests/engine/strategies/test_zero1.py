@@ -11,7 +11,7 @@ import pytest
 
 from engine.contract.events import Validation
 from engine.contract.job import Job
-from engine.strategies.zero1 import owners
+from engine.strategies.zero1 import assign_owners
 from tests.engine.strategies.comparison import assert_same_training, is_statistic
 
 WATCHED = """
@@ -42,9 +42,9 @@ SIZES = [768 * 64, 64, 64, 64 * 384, 384, 384 * 64, 64, 64 * 3, 3]
 
 
 def test_owners_balance_parameter_sizes() -> None:
-    assert owners([5, 1, 4, 2], 2) == [0, 0, 1, 1]
-    assert owners([1, 1], 3) == [0, 1]
-    assert owners([], 2) == []
+    assert assign_owners([5, 1, 4, 2], 2) == [0, 0, 1, 1]
+    assert assign_owners([1, 1], 3) == [0, 1]
+    assert assign_owners([], 2) == []
 
 
 def test_zero1_divides_optimizer_state(
@@ -56,7 +56,7 @@ def test_zero1_divides_optimizer_state(
     single = start(job(accumulation=2, **fields), every_step=True).completed()
     group = start(job(cpus=2, strategy="zero1", **fields), every_step=True).completed()
     assert_same_training(group, single, 1e-4, losses_rtol=1e-6, ignore=is_statistic)
-    first = owners(SIZES, 2)
+    first = assign_owners(SIZES, 2)
     state_sizes = [
         2 * sum(size for size, rank in zip(SIZES, first, strict=True) if rank == rank_index) for rank_index in (0, 1)
     ]

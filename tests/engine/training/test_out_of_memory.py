@@ -11,7 +11,7 @@ import torch
 
 from engine.contract.events import Failed, StepMetrics, Validation, Warned
 from engine.contract.job import Job
-from engine.strategies.memory import DoesNotFit, ran_out, run_in_parts
+from engine.strategies.memory import DoesNotFit, is_out_of_memory, run_in_parts
 from tests.support.same_states import differences
 
 Make = Callable[..., Job]
@@ -236,10 +236,10 @@ def test_oom_retry_names_batchnorm() -> None:
     ],
 )
 def test_is_out_of_memory_recognizes_errors(error: Exception, is_memory: bool) -> None:
-    assert ran_out(error) == is_memory
+    assert is_out_of_memory(error) == is_memory
 
 
 def test_is_out_of_memory_recognizes_cpu_allocator() -> None:
     with pytest.raises(RuntimeError) as caught:
         torch.empty(1 << 50)
-    assert ran_out(caught.value)
+    assert is_out_of_memory(caught.value)

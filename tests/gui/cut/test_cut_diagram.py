@@ -9,7 +9,7 @@ from pytestqt.modeltest import ModelTester
 from pytestqt.qtbot import QtBot
 
 from engine.contract.cut import Cut
-from engine.parallel.cut import automatic, reachable
+from engine.parallel.cut import choose_cuts, reachable_points
 from gui.cut.diagram import CutDiagram, lay_out
 from gui.cut.view import COLUMNS, CutView, StageTable
 from tests.gui.cut.example import a_cut
@@ -109,7 +109,7 @@ def test_cut_view_marks_stage_over_memory(view: CutView) -> None:
 
 
 def test_automatic_button_is_disabled_for_automatic_cut(view: CutView) -> None:
-    view.show_cut(automatic(current_cut(view)), TITLES)
+    view.show_cut(choose_cuts(current_cut(view)), TITLES)
     assert not view.automatic.isEnabled()
     view.diagram.step(0, -1)
     assert view.automatic.isEnabled()
@@ -141,7 +141,7 @@ def test_stage_table_is_consistent(styled: QApplication, qtmodeltester: ModelTes
 
 
 def test_keys_reach_every_split_point(view: CutView, qtbot: QtBot) -> None:
-    split_points = reachable(current_cut(view), 0)
+    split_points = reachable_points(current_cut(view), 0)
     for _ in split_points:
         qtbot.keyClick(view.diagram.handles[0], Qt.Key.Key_Left)
     visited = [current_cut(view).cuts[0]]

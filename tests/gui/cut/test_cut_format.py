@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from PySide6.QtGui import QColor
 
-from engine.parallel.cut import stages
+from engine.parallel.cut import compute_stages
 from gui.cut import cut_format
 from gui.cut.diagram import lay_out
 from gui.style import fills, theme
@@ -42,27 +42,27 @@ def test_lay_out_without_measured_time() -> None:
 
 def test_describe_balance_compares_slowest_with_even() -> None:
     even, uneven = a_cut(), a_cut(("block3",))
-    assert cut_format.describe_balance(even, stages(even)) == "All devices take the same time (50% each)."
-    description = cut_format.describe_balance(uneven, stages(uneven))
+    assert cut_format.describe_balance(even, compute_stages(even)) == "All devices take the same time (50% each)."
+    description = cut_format.describe_balance(uneven, compute_stages(uneven))
     assert description == "The slowest device takes 75% of the time; 50% would be even."
 
 
 def test_describe_balance_adds_stages_of_one_device() -> None:
     cut = a_cut(("stem", "block2", "block4"), stage_ranks=(0, 1, 1, 0), in_flight=(2, 2, 1, 1))
     # device 0: 1 + 1 ms, device 1: 5 + 5 ms
-    assert cut_format.describe_balance(cut, stages(cut)).startswith("The slowest device takes 83%")
+    assert cut_format.describe_balance(cut, compute_stages(cut)).startswith("The slowest device takes 83%")
 
 
 def test_describe_stage_reports_exceeded_memory() -> None:
     cut = a_cut(memory_bytes=(50_000, None))
-    first = stages(cut)[0]
+    first = compute_stages(cut)[0]
     assert cut_format.format_memory(first, cut).endswith("over 48.8 KiB")
-    assert "exceeds its device's memory" in cut_format.describe_stage(0, stages(cut), cut, "CPU worker 0")
-    assert "exceeds" not in cut_format.describe_stage(1, stages(cut), cut, "CPU worker 1")
+    assert "exceeds its device's memory" in cut_format.describe_stage(0, compute_stages(cut), cut, "CPU worker 0")
+    assert "exceeds" not in cut_format.describe_stage(1, compute_stages(cut), cut, "CPU worker 1")
 
 
 def test_format_transfer_within_a_device() -> None:
-    cut_stages = stages(a_cut(("stem", "block2", "block4"), stage_ranks=(0, 1, 1, 0), in_flight=(2, 2, 1, 1)))
+    cut_stages = compute_stages(a_cut(("stem", "block2", "block4"), stage_ranks=(0, 1, 1, 0), in_flight=(2, 2, 1, 1)))
     assert [cut_format.format_transfer(cut_stages, number) for number in range(4)] == [
         "1.0 KiB",
         "stays",

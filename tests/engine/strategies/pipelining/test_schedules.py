@@ -87,18 +87,18 @@ def test_traced_starts_at_first_action() -> None:
 
 def test_profiler_uses_host_clock() -> None:
     profiler = ScheduleProfiler(torch.device("cpu"))
-    with profiler.timing("F", 0, 0):
+    with profiler.time_pass("F", 0, 0):
         pass
     assert profiler.timed_passes() == [], "no step is recorded"
     profiler.begin(record=True)
-    with profiler.timing("F", 0, 0):
+    with profiler.time_pass("F", 0, 0):
         pass
-    profiler.forget()
+    profiler.drop_passes()
     before = time.perf_counter()
-    with profiler.timing("F", 0, 1):
+    with profiler.time_pass("F", 0, 1):
         inside = time.perf_counter()
     ((_, _, short),) = profiler.timed_passes()
-    profiler.extend()
+    profiler.extend_last_pass()
     ((task, start, end),) = profiler.timed_passes()
     assert task == Pass("F", 0, 1)
     assert before <= start <= inside <= short <= end <= time.perf_counter()

@@ -18,7 +18,7 @@ from torchvision import models
 
 from engine.contract.cut import Cut
 from engine.contract.job import Job
-from engine.parallel.cut import CannotCut, stages
+from engine.parallel.cut import CannotCut, compute_stages
 from engine.parallel.layout import Layout
 from engine.strategies.base import autocast
 from engine.strategies.pipelining.model_split import trace
@@ -218,7 +218,7 @@ def _cut(model: nn.Module, job: Job, layout: Layout, slower: float = 1.0) -> Cut
     even = tuple(each._replace(forward_s=1.0, backward_s=2.0) for each in costs.segments)
     slow = tuple(each._replace(forward_s=slower, backward_s=2 * slower) for each in costs.segments)
     places = [costs._replace(segments=even), costs._replace(segments=slow)]
-    return assemble(model, traces, job=job, layout=layout, gathered=places, travel=1e-9)
+    return assemble(model, traces, job=job, layout=layout, gathered=places, link_seconds_per_byte=1e-9)
 
 
 def _row(layers: int = 6) -> nn.Sequential:
@@ -234,9 +234,9 @@ def test_assemble_merges_measurements() -> None:
     assert cut.chosen
     assert cut.cuts == ("_3",)  # the slower device gets two of six layers
     assert (cut.microbatch_size, cut.microbatches, cut.in_flight, cut.state_bytes) == (4, 8, (2, 1), 16)
-    assert [stage.parameters for stage in stages(cut)] == [80, 40]
-    assert [stage.layers for stage in stages(cut)] == [4, 2]
-    assert [(stage.first_module, stage.last_module) for stage in stages(cut)] == [("0", "3"), ("4", "5")]
+    assert [stage.parameters for stage in compute_stages(cut)] == [80, 40]
+    assert [stage.layers for stage in compute_stages(cut)] == [4, 2]
+    assert [(stage.first_module, stage.last_module) for stage in compute_stages(cut)] == [("0", "3"), ("4", "5")]
     assert [place.module for place in split_points_of(trace(model), cut)] == ["3"]
 
 
