@@ -150,7 +150,7 @@ def _check(options: argparse.Namespace, found: Sequence[Host]) -> int:
     if not chosen:
         return _list(found, json=False)
     checked = checking.check_hosts(chosen, options.dataset)
-    problems = [problem for each in checked for problem in each.problems] + checking.unreachable(checked)
+    problems = [problem for each in checked for problem in each.problems] + checking.check_connections(checked)
     _print_facts(checked, problems)
     if not problems:
         say("These machines can train together.")

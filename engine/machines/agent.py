@@ -10,11 +10,9 @@ import multiprocessing
 import multiprocessing.forkserver
 import os
 import shutil
-import signal
 import socket
 import tempfile
 import traceback
-from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -72,8 +70,7 @@ class Agent:
     def kill(self) -> None:
         """Kill the agent and its workers, even if they are waiting for other machines."""
         self._is_killed = True
-        with suppress(ProcessLookupError):
-            os.kill(self._process.pid or 0, signal.SIGKILL)
+        self._process.kill()
 
     def exit_codes(self) -> dict[int, int | None]:
         """Wait for the workers and return their exit codes by rank, or None for those that the agent has stopped.

@@ -25,10 +25,13 @@ _DECODER = msgspec.json.Decoder(Snapshot)
 
 
 def snapshot() -> Snapshot:
-    """Return the current state of the devices. Raises OSError, subprocess.SubprocessError or msgspec.DecodeError."""
+    """Return the current state of the devices. Raises OSError or subprocess.SubprocessError."""
     done = run_child([*_SAMPLER, "--once"], timeout_s=_SNAPSHOT_TIMEOUT_S, cwd=str(paths.PACKAGES))
     done.check_returncode()
-    return _DECODER.decode(done.stdout)
+    try:
+        return _DECODER.decode(done.stdout)
+    except NOT_DECODED as error:
+        raise subprocess.SubprocessError(f"the sampler has printed no valid state: {error}") from error
 
 
 def start_sampling(order: NodeOrder, send: Callable[[Sampled], None]) -> None:

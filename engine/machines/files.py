@@ -33,11 +33,11 @@ OnDone = Callable[[str], None]
 """Callback for the end of a transfer. Its argument is the reason for a failure, or ""."""
 
 _LOCK = "node.lock"
-_ABANDONED_S = 86_400.0
+_MIN_ABANDONED_AGE_S = 86_400.0
 _LOCK_TIMEOUT_S = 20.0
 _LOCK_POLL_S = 0.1
-_JOIN_S = 1.0
-_WATCH_S = 1.0
+_JOIN_TIMEOUT_S = 1.0
+_LOCK_CHECK_S = 1.0
 _SCRATCH_PREFIX = "node-"
 
 
@@ -90,7 +90,7 @@ class FileTransfers:
         self._results: queue.SimpleQueue[tuple[_Transfer, str]] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._connection: FileConnection | None = None
-        self._thread = threading.Thread(target=self._work, name="files", daemon=True)
+        self._thread = threading.Thread(target=self._run_transfers, name="files", daemon=True)
         self._is_closed = False
         self._fetched: dict[str, str] = {}
         """SHA-256 digests of the files that were fetched, by path."""
@@ -137,7 +137,7 @@ class FileTransfers:
             if self._connection is not None:
                 self._connection.process.kill()
         self._requests.put(None)
-        self._thread.join(_JOIN_S)
+        self._thread.join(_JOIN_TIMEOUT_S)
 
     def _submit(self, transfer: _Transfer) -> None:
         if self._is_closed:
@@ -148,7 +148,8 @@ class FileTransfers:
 
     # In the thread
 
-    def _work(self) -> None:
+    def _run_transfers(self) -> None:
+        """Carry out the queued transfers until None is in the queue. The connection is opened in advance."""
         with suppress(OSError):  # reported by the first transfer
             self._connect()
         while (transfer := self._requests.get()) is not None:
@@ -156,13 +157,15 @@ class FileTransfers:
         self._disconnect()
 
     def _copy(self, transfer: _Transfer) -> str:
-        """Fetch or send a file. Returns the error, or "" if it succeeds."""
+        """Fetch or send a file. Returns the error, or "" if it succeeds.
+
+        If the transfer was interrupted, the connection is closed, and the partial copy of the file is removed.
+        """
         try:
             connection = self._connect()
-            if transfer.source is not None:
-                reason = _send(connection, transfer.path, transfer.source, transfer.sha256())
-            else:
+            if transfer.source is None:
                 return self._receive(connection, transfer)
+            reason = _send(connection, transfer.path, transfer.source, transfer.sha256())
         except msgspec.DecodeError as error:
             reason = f"the machine sent an invalid message: {error}"
         except Exception as error:
@@ -173,6 +176,7 @@ class FileTransfers:
         return reason
 
     def _connect(self) -> FileConnection:
+        """Return the connection to the machine, opening it if necessary. Raises OSError."""
         with self._lock:
             if self._is_closed:
                 raise ConnectionLost("the machine is away")
@@ -188,7 +192,10 @@ class FileTransfers:
             connection.close()
 
     def _receive(self, connection: FileConnection, transfer: _Transfer) -> str:
-        """Fetch a file, unless it is unchanged since it was last fetched. Returns the error, or "" if it succeeds."""
+        """Fetch a file, unless it is unchanged since it was last fetched. Returns the error, or "" if it succeeds.
+
+        Before a last.pt is replaced, it is saved as an older checkpoint. Surplus older checkpoints are removed.
+        """
         connection.write(RunFile(path=transfer.path))
         offer = connection.read()
         if offer.problem:
@@ -226,10 +233,11 @@ def _older_path(saved: CheckpointSaved) -> str:
 
 def _send(connection: FileConnection, path: str, source: Path, sha256: str) -> str:
     """Send the file `source`, which gets the path `path` on the machine. Returns the error, or "" if it succeeds."""
-    with open_file(source) as stream, suppress(BrokenPipeError):  # the answer explains the refusal
+    with open_file(source) as stream, suppress(BrokenPipeError):  # the confirmation explains it
         if problem := connection.send(stream, RunFile(path=path, sha256=sha256)):
             return problem
-    return connection.read().problem
+    confirmation = connection.read()
+    return confirmation.problem
 
 
 class NodeFiles:
@@ -280,7 +288,7 @@ class NodeFiles:
         """Remove the folder, unless it is the original run folder or another node uses it."""
         with suppress(OSError):
             if self._is_copy and (self._lock is not None or _is_abandoned(self.folder / _LOCK)):
-                _remove(self.folder)
+                _remove_folder(self.folder)
 
 
 def node_folder(run_id: str) -> Path:
@@ -298,7 +306,7 @@ def exchange(run_id: str) -> int:
     def watch() -> None:
         with suppress(OSError):
             while not _is_abandoned(folder / _LOCK):
-                time.sleep(_WATCH_S)
+                time.sleep(_LOCK_CHECK_S)
         os._exit(0)
 
     linux.name_process("footplate-files")
@@ -345,6 +353,7 @@ def _lock_folder(folder: Path) -> int:
 
 
 def _kill_node(pid: bytes) -> None:
+    """Kill the process whose id is the text `pid`, and its descendants, if it is a node other than this one."""
     with suppress(ValueError, psutil.Error):
         node = psutil.Process(int(pid))
         if node.name().startswith("footplate-node") and node.pid != os.getpid():
@@ -357,8 +366,8 @@ def _remove_abandoned() -> None:
     """Remove the folders of runs that are more than a day old and whose node has exited."""
     for lock in (paths.home() / "nodes").glob(f"*/{platform.node()}/{_LOCK}"):
         with suppress(OSError):
-            if lock.stat().st_mtime < time.time() - _ABANDONED_S and _is_abandoned(lock):
-                _remove(lock.parent)
+            if lock.stat().st_mtime < time.time() - _MIN_ABANDONED_AGE_S and _is_abandoned(lock):
+                _remove_folder(lock.parent)
 
 
 def _is_abandoned(lock: Path) -> bool:
@@ -370,7 +379,8 @@ def _is_abandoned(lock: Path) -> bool:
         os.close(descriptor)
 
 
-def _remove(folder: Path) -> None:
+def _remove_folder(folder: Path) -> None:
+    """Remove a run's folder on this machine, and its parent if that is empty then."""
     shutil.rmtree(folder, ignore_errors=True)
     with suppress(OSError):
         folder.parent.rmdir()

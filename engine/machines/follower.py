@@ -51,7 +51,7 @@ class Follower:
         self._machine, self._name = machine, name
         self._selector = selectors.DefaultSelector()
         self._link: NodeLink | None = None
-        self._retry_at, self._retry_s = 0.0, _MIN_RETRY_S
+        self._retry_at, self._retry_delay_s = 0.0, _MIN_RETRY_S
         self._run: RunFolder | None = None  # local copy of the run
         self._lock: int | None = None  # descriptor of the copy's lock file
         self._log: EventLog | None = None
@@ -63,7 +63,7 @@ class Follower:
 
     def run(self) -> int:
         """Follow the run. Returns the exit code, which is 1 if the run was not found."""
-        self._selector.register(sys.stdin, selectors.EVENT_READ, lambda _mask: self._on_input())
+        self._selector.register(sys.stdin, selectors.EVENT_READ, lambda _mask: self._check_input())
         try:
             while not self._is_done:
                 self._poll_link()
@@ -76,6 +76,7 @@ class Follower:
         return self._exit_code
 
     def _poll_link(self) -> None:
+        """Connect if it is time, or disconnect if the other machine is silent or doesn't send the run's state."""
         link = self._link
         if link is None:
             if time.monotonic() > self._retry_at and self._acquire_lock():
@@ -85,14 +86,15 @@ class Follower:
         elif not self._has_reported and time.monotonic() > self._progress_at + START_S:
             self._on_away(f"{self._machine.title} has not sent the state of the run.")
 
-    def _on_input(self) -> None:
+    def _check_input(self) -> None:
+        """End the follower if its standard input was closed. The content of the input is ignored."""
         if not os.read(sys.stdin.fileno(), 4096):
             self._is_done = True
 
     def _acquire_lock(self) -> bool:
-        """Try to lock the local copy, and return True if this process may write to it.
+        """Try to lock the local copy, and return True if this process may write to it. Only one follower of a run may.
 
-        Only one follower of a run may write.
+        As long as there is no local copy, the result is True. If the lock is in use, the next attempt is scheduled.
         """
         if self._lock is None or self._run is None:
             return True
@@ -103,6 +105,7 @@ class Follower:
     # The other machine
 
     def _connect(self) -> None:
+        """Start a relay for the run on the other machine, through ssh."""
         self._progress_at = time.monotonic()
         name = self._run.run_id if self._run is not None else self._name
         command = remote_command(self._machine, "node", "--relay", name)
@@ -117,13 +120,14 @@ class Follower:
         if self._link is None:
             return  # it was disconnected because of an earlier message
         try:
-            self._handle(message)
+            self._dispatch(message)
         except (ValueError, OverflowError) as error:
             self._on_away(f"{self._machine.title} sent an invalid message: {error}.")
         except OSError as error:
             self._on_away(f"The copy of the run can't be written: {error}.")
 
-    def _handle(self, message: FromNode) -> None:
+    def _dispatch(self, message: FromNode) -> None:
+        """Call the handler of a message. Raises ValueError or OverflowError if it is invalid, and OSError."""
         if self._log is None and isinstance(message, LogChunk | RunLiveness):
             raise ValueError("the run itself is missing")
         if isinstance(message, LogChunk):
@@ -134,7 +138,7 @@ class Follower:
             case LogChunk():
                 self._append_log(message)
             case RunLiveness():
-                self._on_state(message)
+                self._on_liveness(message)
             case NodeFailed():
                 self._on_away(f"{self._machine.title}: {message.cause}.")
 
@@ -179,7 +183,7 @@ class Follower:
             raise ValueError("its log, or a line of it, is too long")
         self._log.copy(data[:end])
 
-    def _on_state(self, state: RunLiveness) -> None:
+    def _on_liveness(self, state: RunLiveness) -> None:
         """Act as the supervisor for local clients as long as the run on the other machine has a supervisor."""
         assert self._run is not None
         if not state.alive:
@@ -198,14 +202,16 @@ class Follower:
                     execution=state.execution,
                 )
             )
-        self._retry_s = _MIN_RETRY_S
+        self._retry_delay_s = _MIN_RETRY_S
         self._report(FollowResult(folder=str(self._run.path)))
 
     def _forward(self, command: Command) -> None:
+        """Send a command of a local client to the other machine. It is dropped if there is no connection."""
         if self._link is not None:
             self._link.send(RunCommand(command=command))
 
     def _on_end(self, reason: str) -> None:
+        """Handle the end of the connection. `reason` says which message was invalid, or is ""."""
         assert self._link is not None
         code, errors = self._link.exit_status()
         title = self._machine.title
@@ -221,8 +227,8 @@ class Follower:
             self._link = None
         if self._server is not None:
             self._server.refuse_clients(reason)
-        self._retry_at = time.monotonic() + self._retry_s
-        self._retry_s = min(2 * self._retry_s, _MAX_RETRY_S)
+        self._retry_at = time.monotonic() + self._retry_delay_s
+        self._retry_delay_s = min(2 * self._retry_delay_s, _MAX_RETRY_S)
 
     # This machine
 
@@ -233,6 +239,7 @@ class Follower:
             print(ENCODE.encode(result).decode(), flush=True)
 
     def _stop_serving(self) -> None:
+        """Disconnect local clients after they have received the complete log, so that the run counts as ended here."""
         assert self._run is not None
         if self._server is not None:
             self._server.tick()

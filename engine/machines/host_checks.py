@@ -31,7 +31,7 @@ _TIMEOUT_S = 120.0
 _EXIT_TIMEOUT_S = 10.0
 _MAX_ANSWER_BYTES = 1 << 16
 # Created before threads use them: msgspec crashes if two threads prepare the same type at once.
-_FACTS, _MET = msgspec.json.Decoder(NodeFacts), msgspec.json.Decoder(MeetResult)
+_FACTS_DECODER, _RESULT_DECODER = msgspec.json.Decoder(NodeFacts), msgspec.json.Decoder(MeetResult)
 
 
 class CheckedHost(NamedTuple):
@@ -39,7 +39,7 @@ class CheckedHost(NamedTuple):
 
     Attributes:
         host: Machine.
-        facts: Facts about it, or None if it is unreachable.
+        facts: Facts about it, or None if it is check_connections.
         clock_offset_s: Time by which its clock is ahead of this machine's, in seconds.
         problems: Problems found.
     """
@@ -73,19 +73,20 @@ def check_hosts(hosts: Sequence[Host], dataset: str = "") -> list[CheckedHost]:
 
 
 def _check_host(host: Host, dataset: str) -> CheckedHost:
+    """Collect the facts about `host` through ssh, and check its clock, free disk space and number of GPUs."""
     arguments = ["node", "--look"]
     arguments += ["--dataset", dataset] if dataset else []
     arguments += ["--address", host.address] if host.address else []
     try:
-        done = _run(command_on(host, *arguments))
-        facts = _FACTS.decode(done.stdout)
+        done = _run_check(command_on(host, *arguments))
+        facts = _FACTS_DECODER.decode(done.stdout)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return CheckedHost(host, None, 0.0, [_not_checked(host, error)])
+        return CheckedHost(host, None, 0.0, [_describe_failure(host, error)])
     except NOT_DECODED:
         reason = ssh_exit_reason(host.title, done.returncode, done.stderr.decode(errors="replace"))
         return CheckedHost(host, None, 0.0, [Problem("hosts", reason)])
     offset_s = facts.time - time.time()
-    warnings = []
+    warnings = []  # pairs of a message and a remedy
     if abs(offset_s) > MAX_CLOCK_OFFSET_S:
         message = f"The clock of {host.title} is {abs(offset_s):.0f} s {'ahead' if offset_s > 0 else 'behind'}."
         warnings.append((message, "Set the clocks by NTP: timedatectl set-ntp true"))
@@ -96,7 +97,7 @@ def _check_host(host: Host, dataset: str) -> CheckedHost:
         message = f"{host.title} had {host.gpus} GPUs, and has {len(facts.gpus)} now."
         remedy = f"Run `footplate doctor` there, or `footplate hosts add {host.name}` again."
         warnings.append((message, remedy))
-    return CheckedHost(host, facts, offset_s, [Problem("hosts", *words, "warning") for words in warnings])
+    return CheckedHost(host, facts, offset_s, [Problem("hosts", *warning, "warning") for warning in warnings])
 
 
 class _Peer:
@@ -116,6 +117,7 @@ class _Peer:
         )
 
     def ask(self, order: MeetOrder) -> MeetResult:
+        """Send a test to the process, and return its result (see `answer`)."""
         assert self._process.stdin is not None
         with suppress(OSError):  # `answer` reports it
             self._process.stdin.write(ENCODE.encode(order) + b"\n")
@@ -128,7 +130,7 @@ class _Peer:
         with killed_after(self._process, _TIMEOUT_S):
             line = self._process.stdout.readline(_MAX_ANSWER_BYTES)
         try:
-            return _MET.decode(line)
+            return _RESULT_DECODER.decode(line)
         except NOT_DECODED:
             problem = f"it has ended, or has not answered within {_TIMEOUT_S:.0f} s"
             return MeetResult(has_connected=True, problem=problem)
@@ -144,30 +146,32 @@ class _Peer:
             pass
 
 
-def unreachable(checked: Sequence[CheckedHost]) -> list[Problem]:
+def check_connections(checked: Sequence[CheckedHost]) -> list[Problem]:
     """Test the connections between all machines, and return a problem for each failure.
 
     Each machine in turn acts as the first machine of a run, and all others connect to it. They sum numbers over gloo
     and, if all have GPUs, over NCCL.
     """
-    able = [each for each in checked if each.facts is not None and each.facts.address]
-    infiniband = all(each.facts.infiniband for each in able if each.facts)
-    with ExitStack() as stack, ThreadPoolExecutor(max_workers=len(able) + 1) as pool:
-        peers = [stack.enter_context(closing(_Peer(each, infiniband=infiniband))) for each in able]
-        if len(peers) < 2:
-            return []
-        ready = list(pool.map(_Peer.answer, peers))
-        found = [_problem(peer, result.problem) for peer, result in zip(peers, ready, strict=True) if result.problem]
-        if found:
-            return found
+    hosts = [(each, each.facts) for each in checked if each.facts is not None and each.facts.address]
+    if len(hosts) < 2:
+        return []
+    infiniband = all(facts.infiniband for _, facts in hosts)
+    with ExitStack() as stack, ThreadPoolExecutor(max_workers=len(hosts) + 1) as pool:
+        peers = [stack.enter_context(closing(_Peer(each, infiniband=infiniband))) for each, _ in hosts]
+        started = list(pool.map(_Peer.answer, peers))
+        problems = [
+            _problem(peer, result.problem) for peer, result in zip(peers, started, strict=True) if result.problem
+        ]
+        if problems:
+            return problems
         for peer in peers:
-            found += _meet(pool, peer, [other for other in peers if other is not peer], "gloo")
-        if not found and all(each.facts.gpus for each in able if each.facts):
-            found = _meet(pool, peers[0], peers[1:], "nccl")
-    return found
+            problems += _connect_all(pool, peer, [other for other in peers if other is not peer], "gloo")
+        if not problems and all(facts.gpus for _, facts in hosts):
+            problems = _connect_all(pool, peers[0], peers[1:], "nccl")
+    return problems
 
 
-def _meet(
+def _connect_all(
     pool: ThreadPoolExecutor, first: _Peer, others: Sequence[_Peer], backend: Literal["gloo", "nccl"]
 ) -> list[Problem]:
     """Test if all `others` can connect to the machine `first`. Returns the problems."""
@@ -179,19 +183,20 @@ def _meet(
         MeetOrder(rank=rank, ranks=ranks, backend=backend, address=first.address, port=opened.port)
         for rank in range(1, ranks)
     ]
-    last = pool.submit(first.answer)
+    first_result = pool.submit(first.answer)
     results = list(pool.map(_Peer.ask, others, orders))
-    found = [
+    problems = [
         _meeting_problem(other, first, result, opened.port, backend)
         for other, result in zip(others, results, strict=True)
         if result.problem
     ]
-    if last.result().problem and not found:
-        found.append(_meeting_problem(first, others[0], last.result(), opened.port, backend))
-    return found
+    if first_result.result().problem and not problems:
+        problems.append(_meeting_problem(first, others[0], first_result.result(), opened.port, backend))
+    return problems
 
 
 def _meeting_problem(peer: _Peer, target: _Peer, result: MeetResult, port: int, backend: str) -> Problem:
+    """Return the problem that `peer` can't connect to `target`, or can't exchange data with it, with a remedy."""
     title, other = peer.host.title, target.host.title
     if not result.has_connected:
         message = f"{title} does not reach {other} at {target.address}, port {port}"
@@ -215,12 +220,13 @@ def _problem(peer: _Peer, problem: str, remedy: str = "") -> Problem:
     return Problem("hosts", f"{peer.host.title}: {problem}.", remedy)
 
 
-def _not_checked(host: Host, error: OSError | subprocess.TimeoutExpired) -> Problem:
+def _describe_failure(host: Host, error: OSError | subprocess.TimeoutExpired) -> Problem:
+    """Return the problem that the check of a machine could not start or has timed out."""
     if isinstance(error, subprocess.TimeoutExpired):
         return Problem("hosts", f"{host.title} has not answered within {_TIMEOUT_S:.0f} s.", "Check the network.")
     return Problem("hosts", f"{host.title} can't be checked: {error.strerror or error}.", "Try to log in with ssh.")
 
 
-def _run(command: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
+def _run_check(command: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
     """Run the command line of a check. Raises OSError and subprocess.TimeoutExpired."""
     return run_child(command, timeout_s=_TIMEOUT_S, cwd=str(paths.PACKAGES), env=english_environment())

@@ -39,9 +39,9 @@ from engine.system.children import limit_written_files
 from engine.system.files import open_file
 from engine.system.ssh import english_environment, ssh_command
 
-_CHUNK = 1 << 18
+_CHUNK_BYTES = 1 << 18
 _KEEP_ALIVE = ENCODE.encode(KeepAlive()) + b"\n"
-_JOIN_S = 1.0
+_JOIN_TIMEOUT_S = 1.0
 START_S = 60.0
 """Timeout in seconds for the start of a machine's shell, and also for the subsequent start of Python."""
 MAX_LOG_BYTES = 64 << 20
@@ -152,6 +152,7 @@ class NodeLink:
         )
 
     def send(self, message: ToNode) -> None:
+        """Queue a message, which a thread sends."""
         self._outbox.put(ENCODE.encode(message) + b"\n")
 
     def exit_status(self) -> tuple[int, str]:
@@ -174,15 +175,16 @@ class NodeLink:
                 self._process.wait(0.02)
                 break
             with suppress(OSError):  # a full pipe would block the command
-                while os.read(self._output.fileno(), _CHUNK):
+                while os.read(self._output.fileno(), _CHUNK_BYTES):
                     pass
         self.kill()
 
     def kill(self) -> None:
+        """Kill the command, and close the connection without a call of `on_end`."""
         self._process.kill()
         self._process.wait()
         self.close()
-        self._writer.join(_JOIN_S)
+        self._writer.join(_JOIN_TIMEOUT_S)
         self._close_output()
 
     def _write(self, stream: IO[bytes]) -> None:
@@ -198,11 +200,12 @@ class NodeLink:
                 write_all(stream.fileno(), data)
 
     def _receive(self) -> None:
+        """Read from the command without blocking, and pass on its messages. At its end, close the connection."""
         if self._output is None:
             return
         reason = ""
         try:
-            data = os.read(self._output.fileno(), _CHUNK)
+            data = os.read(self._output.fileno(), _CHUNK_BYTES)
             self._received_at = time.monotonic()
             messages = [FROM_NODE.decode(line) for line in self._frames.feed(data)]
         except BlockingIOError:
@@ -248,7 +251,7 @@ class SupervisorLink:
 
         Raises FrameError and msgspec.DecodeError.
         """
-        while select.select([0], [], [], SILENCE_S)[0] and (data := os.read(0, _CHUNK)):
+        while select.select([0], [], [], SILENCE_S)[0] and (data := os.read(0, _CHUNK_BYTES)):
             for line in self._frames.feed(data):
                 if not isinstance(message := TO_NODE.decode(line), KeepAlive):
                     yield message

@@ -23,8 +23,8 @@ from engine.system.stdio import exit_now
 if TYPE_CHECKING:
     import torch.distributed as dist
 
-_STORE_LIMIT = timedelta(seconds=5)
-_GLOO_LIMIT = timedelta(seconds=10)
+_STORE_TIMEOUT = timedelta(seconds=5)
+_GLOO_TIMEOUT = timedelta(seconds=10)
 NCCL_TIMEOUT_S = 60.0
 _NUMBERS = 1 << 18
 """Number of float32 values in the test exchange."""
@@ -54,23 +54,23 @@ def serve(address: str, *, infiniband: bool) -> NoReturn:
         order = msgspec.json.decode(line, type=MeetOrder)
         try:
             if order.address:
-                store = dist.TCPStore(order.address, order.port, None, False, _STORE_LIMIT, wait_for_workers=False)
+                store = dist.TCPStore(order.address, order.port, None, False, _STORE_TIMEOUT, wait_for_workers=False)
             else:
                 with listen(address, order.port) as listener:
                     port = listener.getsockname()[1]
                     store = dist.TCPStore(
-                        address, port, None, True, _STORE_LIMIT,
+                        address, port, None, True, _STORE_TIMEOUT,
                         wait_for_workers=False, master_listen_fd=listener.detach(),
                     )  # fmt: skip
                 answer(MeetResult(port=port))
         except (OSError, RuntimeError) as error:
             answer(MeetResult(problem=_last_line(error)))
             continue
-        answer(MeetResult(has_connected=True, problem=_meet(store, order)))
+        answer(MeetResult(has_connected=True, problem=_test_exchange(store, order)))
     exit_now(0)
 
 
-def _meet(store: dist.Store, order: MeetOrder) -> str:
+def _test_exchange(store: dist.Store, order: MeetOrder) -> str:
     """Exchange numbers with the other machines over gloo or NCCL. Returns the error, or "" if it succeeds."""
     try:
         if order.backend == "nccl":
@@ -90,6 +90,7 @@ def _meet(store: dist.Store, order: MeetOrder) -> str:
 
 
 def _answer_in_pair(store: dist.Store, other: int) -> None:
+    """Take part in the sum that the machine with rank `other` computes with this one. Errors are only printed."""
     try:
         _all_reduce_in_pair(store, other, 0)
     except Exception as error:  # the other machine reports the failure
@@ -101,7 +102,7 @@ def _all_reduce_in_pair(store: dist.Store, other: int, rank: int) -> None:
     import torch
     import torch.distributed as dist
 
-    group: Any = dist.ProcessGroupGloo(dist.PrefixStore(str(other), store), rank, 2, _GLOO_LIMIT)
+    group: Any = dist.ProcessGroupGloo(dist.PrefixStore(str(other), store), rank, 2, _GLOO_TIMEOUT)
     group.allreduce([torch.ones(_NUMBERS)]).wait()
 
 

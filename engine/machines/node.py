@@ -98,16 +98,17 @@ class _Node:
 
     def __init__(self, link: SupervisorLink, scratch: Path) -> None:
         self._link, self._scratch = link, scratch
-        self._meets: queue.SimpleQueue[Rendezvous] = queue.SimpleQueue()
         self._orders: queue.SimpleQueue[NodeOrder] = queue.SimpleQueue()
+        self._rendezvous: queue.SimpleQueue[Rendezvous] = queue.SimpleQueue()
         self._workers: WorkerServer | None = None
         self._files: NodeFiles | None = None
         self._agent: agent.Agent | None = None
         self._is_cancelled = False
-        """True after the supervisor has canceled workers that had not started."""
+        """True after the supervisor has cancelled workers that had not started."""
         self._done = threading.Event()
 
     def run(self) -> int:
+        """Train with the first order of the supervisor, and then wait until a thread ends the process with `end`."""
         threading.Thread(target=self._receive, name="frames", daemon=True).start()
         order = self._orders.get()
         try:
@@ -117,7 +118,7 @@ class _Node:
         except Exception as error:
             traceback.print_exc()
             self._link.send(NodeFailed(cause=f"{order.title}: {type(error).__name__}: {error}"))
-        self._done.wait()  # never set: `end` ends the process
+        self._done.wait()  # never set
         return 0
 
     def end(self) -> None:
@@ -135,26 +136,29 @@ class _Node:
     # In the main thread
 
     def _train(self, order: NodeOrder) -> None:
+        """Prepare the run folder, report the facts of this machine, and run its workers in one attempt.
+
+        Returns once the exit codes of all workers have been sent to the supervisor. Raises AgentFailed, OSError,
+        TimeoutError.
+        """
         job = order.specs[0].job
-        if job.model.model_file_sha256:
-            agree(
-                job.model.name, job.model.model_file_sha256
-            )  # only to that content, as the user has where the run was started
+        if job.model.model_file_sha256:  # the user has agreed to this content where the run was started
+            agree(job.model.name, job.model.model_file_sha256)
         self._files = NodeFiles(order)
         self._files.open()
         specs = tuple(self._local_spec(order, spec) for spec in order.specs)
         self._workers = WorkerServer(specs, self._link.send, self._scratch)
         threading.Thread(target=self._send_facts, args=(order,), name="facts", daemon=True).start()
-        meet = self._meets.get()
+        rendezvous = self._rendezvous.get()
         listener = None
         if order.node == 0:
-            listener = addresses.listen(meet.local_address, order.port, order.attempt)
+            listener = addresses.listen(rendezvous.local_address, order.port, order.attempt)
             port = listener.getsockname()[1]
-            meet = msgspec.structs.replace(meet, address=meet.local_address, port=port)
-            self._link.send(Listening(address=meet.address, port=port))
+            rendezvous = msgspec.structs.replace(rendezvous, address=rendezvous.local_address, port=port)
+            self._link.send(Listening(address=rendezvous.address, port=port))
         if host_of(order.specs[0].devices[order.specs[0].rank]):
             start_sampling(order, self._link.send)
-        self._agent = agent.Agent(order, meet, listener, self._workers.socket_path)
+        self._agent = agent.Agent(order, rendezvous, listener, self._workers.socket_path)
         if self._is_cancelled:
             self._agent.kill()
         codes = self._agent.exit_codes()
@@ -224,7 +228,7 @@ class _Node:
                     behind = waiting.behind
                     self._link.send(waiting)
                 if slot.has_devices:
-                    threading.Thread(target=_keep, args=(slot,), name="slot", daemon=True).start()
+                    threading.Thread(target=_hold_devices, args=(slot,), name="slot", daemon=True).start()
                     return ""
                 time.sleep(QUEUE_POLL_S)
         except CannotQueue as error:
@@ -233,6 +237,7 @@ class _Node:
         return f"Its devices have been used by {', '.join(behind)} for {QUEUE_TIMEOUT_S / 60:.0f} minutes."
 
     def _receive(self) -> None:
+        """Handle the supervisor's messages. When the connection ends, or a message is invalid, end the process."""
         try:
             for message in self._link.messages():
                 self._on_message(message)
@@ -247,7 +252,7 @@ class _Node:
             case NodeOrder():
                 self._orders.put(message)
             case Rendezvous():
-                self._meets.put(message)
+                self._rendezvous.put(message)
             case WorkerCommand() if self._workers is not None:
                 self._workers.send(message.rank, message.command)
             case KillWorker():
@@ -268,7 +273,7 @@ class _Node:
             self._link.send(WorkerEnded(rank=message.rank, code=None))
 
 
-def _keep(slot: QueueSlot) -> NoReturn:
+def _hold_devices(slot: QueueSlot) -> NoReturn:
     """Hold the reservation of `slot` until this process exits, even if the queue's folder is cleared."""
     while True:
         slot.poll()

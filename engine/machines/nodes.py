@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from enum import Enum, auto
@@ -26,6 +26,7 @@ from engine.contract.events import AnyEvent, CheckpointSaved, Failed, LogLine, P
 from engine.contract.hosts import SLURM, Host, host
 from engine.contract.job import Job
 from engine.contract.nodes import (
+    DatasetDigest,
     FromNode,
     FromWorker,
     Listening,
@@ -85,6 +86,7 @@ class Node:
         self.workers: list[RemoteWorker] = []
         self.exit_codes: dict[int, int | None] = {}
         self.retry_at = 0.0
+        """Time of the next attempt to connect, by time.monotonic()."""
         self.pending_events = 0
         """Number of events of its workers that are not forwarded until their files are copied."""
 
@@ -118,7 +120,7 @@ class Node:
         return [*self.host.environment_command, sys.executable, "-m", "engine.machines.node"]
 
     def give_up(self) -> None:
-        """Stop waiting for the machine's workers and file transfers."""
+        """Stop waiting for the machine's workers and file transfers. Workers without an exit code count as stopped."""
         for worker in self.workers:
             if worker.exit_code is None:
                 worker.set_exit_code(None)
@@ -167,9 +169,7 @@ class Nodes:
         self._remaining_copies = 0
         self._give_up_at = time.monotonic() + RETURN_S
         self._reported_away: set[str] = set()
-        self.nodes = [
-            Node(host(name) or Host(name=name), list(group)) for name, group in groupby(specs, partial(_host_of, specs))
-        ]
+        self.nodes = [Node(host(name) or Host(name=name), list(group)) for name, group in groupby(specs, _host_of)]
 
     @property
     def has_quiet_node(self) -> bool:
@@ -250,24 +250,32 @@ class Nodes:
         facts = [node.facts for node in self.nodes if node.facts is not None]
         if len(facts) < len(self.nodes) or not self._inputs.done() or self._group.failure is not None:
             return
-        inputs = self._inputs.result()
-        found: list[Problem] = []
-        first = self.nodes[0]
-        footplate = msgspec.structs.replace(facts[0], versions={"footplate": versions()["footplate"]})
-        packages = {name: version for name, version in facts[0].versions.items() if name != "footplate"}
-        for node, each in zip(self.nodes, facts, strict=True):
-            found += differences(each, node.title, inputs, footplate, "this machine")
-            other_packages = msgspec.structs.replace(facts[0], versions=packages)
-            found += differences(msgspec.structs.replace(each, problem=""), node.title, {}, other_packages, first.title)
+        problems = self._differences(facts, self._inputs.result())
         if self._has_waited:
             self._on_event(PhaseChanged(phase="starting"))
         self._stage = _Stage.COPYING
-        if self._attempt and any(each.lost_gpus for each in facts):
+        if self._attempt and any(node_facts.lost_gpus for node_facts in facts):
             self._fail(self._lost_gpus())
-        elif found:
-            self._fail(Failed(cause=" ".join(map(str, found))))
+        elif problems:
+            self._fail(Failed(cause=" ".join(map(str, problems))))
         else:
             self._copy_files()
+
+    def _differences(self, facts: Sequence[NodeFacts], local_inputs: Mapping[str, DatasetDigest]) -> list[Problem]:
+        """Return the differences between the machines that would break the run, given the facts of each machine.
+
+        Footplate's version and the job's inputs are compared with this machine, and all other versions with the first
+        machine.
+        """
+        packages = {name: version for name, version in facts[0].versions.items() if name != "footplate"}
+        first = msgspec.structs.replace(facts[0], versions=packages)
+        local = msgspec.structs.replace(facts[0], versions={"footplate": versions()["footplate"]})
+        problems: list[Problem] = []
+        for node, node_facts in zip(self.nodes, facts, strict=True):
+            problems += differences(node_facts, node.title, local_inputs, local, "this machine")
+            without_problem = msgspec.structs.replace(node_facts, problem="")  # it is already reported
+            problems += differences(without_problem, node.title, {}, first, self.nodes[0].title)
+        return problems
 
     def _lost_gpus(self) -> Failed:
         """Create the failure that makes the run restart without the GPUs that machines have lost."""
@@ -300,18 +308,17 @@ class Nodes:
             if not self._remaining_copies:
                 self._start_rendezvous()
 
-        digests = {}
         copies = []
         for node in self.nodes:
             if node.files is not None:
                 files = required_files(self._run, self._job, has_rank_0=node is self.nodes[0])
-                copies += [(node, path, source) for path, source in files.items()]
+                copies += [(node, node.files, path, source) for path, source in files.items()]
         self._remaining_copies = len(copies)
-        for node, path, source in copies:
+        digests = {}  # for each path: function that waits for the digest of its file
+        for node, transfers, path, source in copies:
             if path not in digests:
                 digests[path] = _in_thread(partial(file_sha256, source)).result
-            assert node.files is not None
-            node.files.send(path, source, digests[path], partial(on_copied, node))
+            transfers.send(path, source, digests[path], partial(on_copied, node))
         if not copies:
             self._start_rendezvous()
 
@@ -325,13 +332,13 @@ class Nodes:
         assert node.facts is not None
         # ssh doesn't connect to this machine, but the others know the address that it connected from.
         ssh_sources = (each.facts.client_address for each in self.nodes if each.facts and each.facts.client_address)
-        local = "127.0.0.1" if len(self.nodes) == 1 else node.facts.address or next(ssh_sources, "")
-        if not local:
+        local_address = "127.0.0.1" if len(self.nodes) == 1 else node.facts.address or next(ssh_sources, "")
+        if not local_address:
             remedy = f"Run `footplate hosts add {node.host.name or '.'} --address ADDRESS`."
             self._fail(Failed(cause=f"The address of {node.title} is not known. {remedy}"))
             return
         infiniband = all(each.facts.infiniband for each in self.nodes if each.facts)
-        node.link.send(Rendezvous(local_address=local, address=address, port=port, infiniband=infiniband))
+        node.link.send(Rendezvous(local_address=local_address, address=address, port=port, infiniband=infiniband))
 
     def _on_listening(self, listening: Listening) -> None:
         """Handle the message that the first machine has opened the rendezvous.
@@ -356,6 +363,7 @@ class Nodes:
     # Messages
 
     def _on_message(self, node: Node, message: FromNode) -> None:
+        """Handle a message that a machine has sent. Its facts also start the file transfers with it."""
         match message:
             case Waiting():
                 self._has_waited = True
@@ -387,23 +395,25 @@ class Nodes:
         worker = next((each for each in node.workers if each.rank == message.rank), None)
         if worker is None:
             return
-        raw = bytes(message.message)
-        event = FROM_WORKER.decode(raw) if raw.startswith(_EVENTS_WITH_FILES) else None
-        if isinstance(event, CheckpointSaved) and not node.shares_folder:
+        encoded = bytes(message.message)
+        event = FROM_WORKER.decode(encoded) if encoded.startswith(_EVENTS_WITH_FILES) else None
+        others = [each for each in self.nodes if not each.shares_folder]
+        if isinstance(event, CheckpointSaved) and node in others:
             self._fetch_then_forward(node, worker, event, [event.path], [node])
-        elif isinstance(event, Predicted) and (others := [each for each in self.nodes if not each.shares_folder]):
-            images = (path for each in event.samples for path in (each.truth_png, each.prediction_png) if path)
+        elif isinstance(event, Predicted) and others:
+            images = (path for sample in event.samples for path in (sample.truth_png, sample.prediction_png) if path)
             missing = [path for path in dict.fromkeys(images) if not (self._run.path / path).exists()]
             self._fetch_then_forward(node, worker, event, missing, others)
         else:
-            worker.on_message(raw)
+            worker.on_message(encoded)
 
     def _fetch_then_forward(
         self, node: Node, worker: RemoteWorker, event: AnyEvent, files: list[str], sources: list[Node]
     ) -> None:
         """Copy `files` to the run folder, then forward the event of a worker that refers to them.
 
-        Each file is fetched from the first of the machines `sources` that has it.
+        Each file is fetched from the first of the machines `sources` that has it. If a file can't be copied, a warning
+        is forwarded instead of the event.
         """
         remaining, first_error = len(files), ""
         saved = event if isinstance(event, CheckpointSaved) and event.path == LAST else None
@@ -416,8 +426,8 @@ class Nodes:
             if remaining <= 0:
                 node.pending_events -= 1
                 text = f"A file could not be copied from {node.title}: {first_error}."
-                failed = Warned(code="not_copied", message=text, rank=worker.rank)
-                worker.on_message(failed if first_error else event)
+                warning = Warned(code="not_copied", message=text, rank=worker.rank)
+                worker.on_message(warning if first_error else event)
                 self._end_workers(node)
 
         def fetch(path: str, machines: list[Node], error: str) -> None:
@@ -434,7 +444,10 @@ class Nodes:
             fetch(path, sources, "no other machine has it")
 
     def _store_worker_files(self, node: Node, message: WorkerEnded) -> None:
-        for name in worker_files(message.rank) if message.rank in node.ranks and not node.shares_folder else ():
+        """Write the log and traceback that a machine has sent for an ended worker to the run folder."""
+        if node.shares_folder or message.rank not in node.ranks:
+            return
+        for name in worker_files(message.rank):
             if name in message.files:
                 with suppress(OSError):
                     paths.write_atomically(self._run.path / name, message.files[name])
@@ -443,16 +456,18 @@ class Nodes:
         """Report the exit of a machine's workers. If they have succeeded, do so only after their files are copied."""
         for worker in node.workers:
             worker.has_ended = worker.rank in node.exit_codes
-            code = node.exit_codes.get(worker.rank)
-            if worker.has_ended and worker.exit_code is None and (code != 0 or not node.pending_events):
+            if not worker.has_ended or worker.exit_code is not None:
+                continue
+            code = node.exit_codes[worker.rank]
+            if code != 0 or not node.pending_events:
                 worker.set_exit_code(code)
 
     # Lost machines
 
     def _on_end(self, node: Node, reason: str) -> None:
-        """Handle the end of the connection to a machine.
+        """Handle the end of the connection to a machine. Unless the machine's workers have exited, it is lost.
 
-        Unless the machine's workers have exited, the machine is lost.
+        `reason` says which message was invalid, or is "".
         """
         assert node.link is not None
         code, errors = node.link.exit_status()
@@ -482,19 +497,21 @@ class Nodes:
             node.give_up()
             self._fail(Failed(cause=cause, rank=node.ranks[0], kind="fault" if can_restart else "error"))
             return
-        smaller = self._job_without(node.host.name)
-        if isinstance(smaller, Job):
-            devices = counted(len(smaller.parallel.devices), "device")
+        smaller_job = self._job_without(node.host.name)
+        if isinstance(smaller_job, Job):
+            devices = counted(len(smaller_job.parallel.devices), "device")
             cause = f"{cause} The run continues without {node.title}, on {devices}."
             self._fail(Failed(cause=cause, rank=node.ranks[0], kind="lost_machine"))
             return
         if node.host.name not in self._reported_away:
             self._reported_away.add(node.host.name)
-            message = f"Waiting for {node.title} to return. {cause} {smaller}".rstrip()
+            why_not_smaller = smaller_job
+            message = f"Waiting for {node.title} to return. {cause} {why_not_smaller}".rstrip()
             self._on_event(Warned(code="host_away", message=message))
         node.link, node.retry_at = None, time.monotonic() + _RETRY_S
 
     def _fail(self, event: Failed) -> None:
+        """End this attempt with the failure `event`, unless the group has a more certain one."""
         assert self._group is not None
         self._group.fail(event, failures.CERTAIN)
 
@@ -513,5 +530,6 @@ def _in_thread(function: Callable[[], _Result]) -> Future[_Result]:
     return future
 
 
-def _host_of(specs: Sequence[WorkerSpec], spec: WorkerSpec) -> str:
-    return host_of(spec.devices[min(spec.rank, len(spec.devices) - 1)])
+def _host_of(spec: WorkerSpec) -> str:
+    """Return the name of the machine with a worker, which is "" for this machine."""
+    return host_of(spec.devices[min(spec.rank, len(spec.devices) - 1)])  # a single worker may use all devices

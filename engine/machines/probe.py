@@ -14,7 +14,6 @@ from engine.contract.protocol import ENCODE
 from engine.machines import addresses
 from engine.machines.devices import snapshot
 from engine.system import paths
-from engine.system.decode_errors import NOT_DECODED
 
 
 def print_facts(dataset: str, address: str) -> int:
@@ -32,7 +31,7 @@ def print_facts(dataset: str, address: str) -> int:
         problem = str(error)
     try:
         state = snapshot()
-    except (OSError, subprocess.SubprocessError, *NOT_DECODED) as error:
+    except (OSError, subprocess.SubprocessError) as error:
         problem = problem or f"Its devices could not be read: {error}"
     else:
         gpus, driver = tuple(gpu.name for gpu in state.gpus), state.nvml.driver_version or ""
@@ -53,4 +52,5 @@ def print_facts(dataset: str, address: str) -> int:
 
 
 def _existing_folder(folder: Path) -> Path:
+    """Return `folder`, or its closest parent that exists."""
     return next(each for each in (folder, *folder.parents) if each.exists())

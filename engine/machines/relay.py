@@ -55,6 +55,8 @@ def relay(name: str) -> int:
 
 
 class _Relay:
+    """Connection to one follower, with the log of a local run. `_offset` is the number of its bytes already sent."""
+
     def __init__(self, link: SupervisorLink, run: RunFolder) -> None:
         self._link = link
         self._run = run
@@ -66,17 +68,17 @@ class _Relay:
         """Wait for the follower's request. Then send new lines of the log, and changes of the run's state, until exit."""
         threading.Thread(target=self._receive, name="frames", daemon=True).start()
         self._open_log(self._requests.get())
-        sent, poll_at = None, 0.0
+        state = sent_state = None
+        poll_at = 0.0
         while True:
-            state = sent
             if time.monotonic() > poll_at:
                 # Before the log is read, so that the log of an ended run is complete before its state is sent.
-                state, poll_at = self._run_state(), time.monotonic() + _STATE_POLL_S
+                state, poll_at = self._read_liveness(), time.monotonic() + _STATE_POLL_S
             with suppress(OSError):  # the folder was removed, perhaps to be recreated
                 self._send_log()
-            if state is not None and state != sent:
+            if state is not None and state != sent_state:
                 self._link.send(state)
-                sent = state
+                sent_state = state
             time.sleep(_LOG_POLL_S)
 
     def _receive(self) -> None:
@@ -111,7 +113,8 @@ class _Relay:
             self._link.send(LogChunk(offset=self._offset, data=data))
             self._offset += len(data)
 
-    def _run_state(self) -> RunLiveness:
+    def _read_liveness(self) -> RunLiveness:
+        """Read from the run folder whether the run's supervisor is alive, and which execution it supervises."""
         supervisor = self._run.supervisor()
         is_alive = supervisor is not None and supervisor.alive()
         return RunLiveness(execution=supervisor.execution if supervisor is not None else 0, alive=is_alive)

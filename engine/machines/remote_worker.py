@@ -29,14 +29,15 @@ class RemoteWorker:
         self.log = RunFolder(spec.run_folder).worker_log(spec.rank)
         self.exit_code: int | None = None
         self.done: WorkerDone | None = None
-        self.because_of_another = False
+        self.is_stopped_for_another = False
         self.channel: NodeLink | None = link
         self._link = link
         self._received: deque[bytes | FromWorker] = deque()
         self._on_readable: Callable[[], None] = lambda: None
 
-    def listen(self, selector: selectors.BaseSelector, hear: Callable[[], None]) -> None:
-        self._on_readable = hear
+    def listen(self, selector: selectors.BaseSelector, on_readable: Callable[[], None]) -> None:
+        """Call `on_readable` whenever a message for `receive` has arrived. The selector is not used."""
+        self._on_readable = on_readable
 
     def on_message(self, message: bytes | FromWorker) -> None:
         """Queue a message, encoded or decoded, for `receive`."""
@@ -45,7 +46,7 @@ class RemoteWorker:
 
     def set_exit_code(self, exit_code: int | None) -> None:
         """Set the exit code of the worker. It is None if the worker was stopped because another worker failed."""
-        self.because_of_another = exit_code is None
+        self.is_stopped_for_another = exit_code is None
         self.exit_code = -9 if exit_code is None else exit_code
 
     def poll(self) -> int | None:
@@ -65,6 +66,7 @@ class RemoteWorker:
         self._link.send(WorkerCommand(rank=self.rank, command=message))
 
     def kill(self, *, hard: bool) -> None:
+        """Send the worker SIGKILL (if `hard`) or SIGTERM. If it has exited, stop waiting for its files instead."""
         if self.has_ended:
             self.set_exit_code(self.exit_code or 0)
         elif self.exit_code is None:

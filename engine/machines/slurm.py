@@ -48,36 +48,40 @@ class _CannotStart(Exception):  # noqa: N818 - describes the event
 def supervise_slurm(folder: Path) -> int:
     """Supervise the run in `folder` until it ends or its SLURM job is requeued. Returns the exit code."""
     run = RunFolder(folder.absolute())
-    job_id, first = os.environ.get("SLURM_JOB_ID", ""), os.environ.get("SLURMD_NODENAME", "")
-    if not job_id.isdecimal() or not first:
+    job_id, this_node = os.environ.get("SLURM_JOB_ID", ""), os.environ.get("SLURMD_NODENAME", "")
+    if not job_id.isdecimal() or not this_node:
         print("footplate: SLURM did not start this process. See `footplate submit`.", file=sys.stderr)
         return _REFUSED
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until the supervisor handles it
     os.environ.pop("SSH_CONNECTION", None)  # inherited from the shell that submitted the job
     stdio.redirect(run.path / "supervisor.log")
-    _note(run, job_id, "RUNNING")
-    code = _supervise(run, first)
+    _record_state(run, job_id, "RUNNING")
+    code = _supervise(run, this_node)
     if _was_warned(run):
-        _note(run, job_id, "PENDING", "Requeued")
+        _record_state(run, job_id, "PENDING", "Requeued")
         if not subprocess.run(["scontrol", "requeue", job_id], check=False).returncode:
             return code
-    _note(run, job_id, "FAILED" if code else "COMPLETED")
+    _record_state(run, job_id, "FAILED" if code else "COMPLETED")
     return code
 
 
-def _supervise(run: RunFolder, first: str) -> int:
+def _supervise(run: RunFolder, this_node: str) -> int:
+    """Supervise the run with the devices that SLURM has allocated, unless it has completed. Returns the exit code.
+
+    If the run can't start, this is written to its log. `this_node` is the name of this node.
+    """
     last = run.last_event()
     if isinstance(last, RunFinished) and last.outcome == "completed":
         return 0
     try:
-        save_next_job(run, _local_job(run, first))
+        save_next_job(run, _local_job(run, this_node))
     except (_CannotStart, SlurmFailed, OSError, subprocess.SubprocessError) as error:
         log_failed_start(run, str(error))
         return 1
     return supervise(run.path)
 
 
-def _note(run: RunFolder, job_id: str, state: str, reason: str = "") -> None:
+def _record_state(run: RunFolder, job_id: str, state: str, reason: str = "") -> None:
     """Record the state of the SLURM job in the run folder."""
     before = read_slurm(run.path)
     now = SlurmJob(job_id=int(job_id), host=before.host if before else "", state=state, reason=reason)
@@ -87,24 +91,24 @@ def _note(run: RunFolder, job_id: str, state: str, reason: str = "") -> None:
         print(f"slurm.json can't be written: {error}", flush=True)
 
 
-def _local_job(run: RunFolder, first: str) -> Job:
-    """Return the run's job with the devices that SLURM has allocated. `first` is the name of this node.
+def _local_job(run: RunFolder, this_node: str) -> Job:
+    """Return the run's job with the devices that SLURM has allocated. `this_node` is the name of this node.
 
     Raises _CannotStart, SlurmFailed, OSError or subprocess.SubprocessError.
     """
     job, problems = load_job(run.job_file)
     if job is None:
         raise _CannotStart(" ".join(map(str, problems)))
-    names = sorted(run_slurm("", "scontrol", "show", "hostnames").split(), key=lambda name: name != first)
+    names = sorted(run_slurm("", "scontrol", "show", "hostnames").split(), key=lambda name: name != this_node)
     if is_gpu(job.parallel.devices[0]):
         with ThreadPoolExecutor(max_workers=len(names)) as pool:
-            found = list(pool.map(partial(_gpus, first), names))
+            node_devices = list(pool.map(partial(_gpus, this_node), names))
     else:
-        found = [(CPU,)] * len(names)
+        node_devices = [(CPU,)] * len(names)
     devices = tuple(
-        device if name == first else f"{SLURM}{name}:{device}"
-        for name, gpus in zip(names, found, strict=True)
-        for device in gpus
+        device if name == this_node else f"{SLURM}{name}:{device}"
+        for name, local_devices in zip(names, node_devices, strict=True)
+        for device in local_devices
     )
     job = job.with_fields(devices=devices)
     if blockers := errors(job_problems(job, load_catalogue())):
@@ -112,12 +116,12 @@ def _local_job(run: RunFolder, first: str) -> Job:
     return job
 
 
-def _gpus(first: str, name: str) -> tuple[str, ...]:
+def _gpus(this_node: str, name: str) -> tuple[str, ...]:
     """Return the UUIDs of the SLURM job's GPUs on the node `name`, in the order of CUDA.
 
-    `first` is the name of this node. Raises _CannotStart, OSError or subprocess.SubprocessError.
+    `this_node` is the name of this node. Raises _CannotStart, OSError or subprocess.SubprocessError.
     """
-    if name == first:
+    if name == this_node:
         state = snapshot()
     else:
         done = run_child(srun_command(name, ["gpus", "--json"]), timeout_s=_TIMEOUT_S)
@@ -133,10 +137,10 @@ def _gpus(first: str, name: str) -> tuple[str, ...]:
 
 def _was_warned(run: RunFolder) -> bool:
     """Return True if the run was paused because SLURM warned that the job's time is running out."""
-    warned, last = False, None
-    for last in run.events():
-        if isinstance(last, RunStarted):
-            warned = False
-        elif isinstance(last, CommandReceived):
-            warned |= last.command == PAUSING
-    return warned and isinstance(last, RunFinished) and last.outcome == "paused"
+    is_warned, event = False, None
+    for event in run.events():
+        if isinstance(event, RunStarted):
+            is_warned = False
+        elif isinstance(event, CommandReceived):
+            is_warned |= event.command == PAUSING
+    return is_warned and isinstance(event, RunFinished) and event.outcome == "paused"

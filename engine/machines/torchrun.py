@@ -40,7 +40,7 @@ from engine.system.files import MAX_RESULT_BYTES, read_file
 from engine.system.plain_text import escaped
 
 _POLL_S = 0.05
-_CHUNK = 1 << 16
+_CHUNK_BYTES = 1 << 16
 _REFUSED = 2
 
 
@@ -112,6 +112,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _read_job(text: str) -> tuple[Job | None, list[Problem]]:
+    """Read the job from the command line, a path or JSON. Returns None for the job if it can't be read."""
     if not text.startswith("{"):
         return load_job(Path(text))
     try:
@@ -136,6 +137,7 @@ def _mismatches(job: Job, process: TorchrunProcess) -> list[Problem]:
 
 
 def _refuse(problems: list[Problem]) -> int:
+    """Print `problems` to standard error, and return the exit code for a job that can't run."""
     for problem in problems:
         print(escaped(f"footplate: {problem}"), file=sys.stderr, flush=True)
     return _REFUSED
@@ -194,9 +196,10 @@ def _train(spec: WorkerSpec) -> int:
 
 
 def _print_failures(channel: socket.socket) -> None:
+    """Read the worker's messages until it closes the channel, and print its failures to standard error."""
     frames = Frames()
     with channel:
-        while data := channel.recv(_CHUNK):
+        while data := channel.recv(_CHUNK_BYTES):
             for message in map(FROM_WORKER.decode, frames.feed(data)):
                 if isinstance(message, Failed):
                     print(escaped(f"Rank {message.rank}: {message.cause}"), file=sys.stderr, flush=True)

@@ -28,7 +28,7 @@ from engine.system.files import open_file
 from engine.system.format import size
 from engine.system.ssh import english_environment
 
-_CHUNK = 1 << 20
+_CHUNK_BYTES = 1 << 20
 _MAX_LINE_BYTES = 1 << 16
 _MAX_ERROR_BYTES = 1 << 20
 _EXIT_S = 5.0
@@ -76,7 +76,7 @@ class Channel:
         if answer.problem:
             return answer.problem
         remaining = size_bytes - stream.seek(answer.size_bytes)
-        while remaining > 0 and (data := stream.read(min(_CHUNK, remaining))):
+        while remaining > 0 and (data := stream.read(min(_CHUNK_BYTES, remaining))):
             write_all(self._writer, data)
             remaining -= len(data)
         return ""
@@ -102,7 +102,7 @@ class Channel:
                 raise OSError(errno.ENOSPC, f"it needs {size(missing)}, and {size(free)} are free", str(target.parent))
             self.write(RunFile(path=offer.path, size_bytes=copied))
             while copied < offer.size_bytes:
-                data = os.read(self._reader, min(_CHUNK, offer.size_bytes - copied))
+                data = os.read(self._reader, min(_CHUNK_BYTES, offer.size_bytes - copied))
                 if not data:
                     raise ConnectionLost("the connection was lost")
                 stream.write(data)
@@ -179,7 +179,7 @@ def serve(folder: Path, run_id: str, *, copies: Sequence[str] = (), writable: bo
                 if not is_inside(request.path) or (is_offer and not writable):
                     raise FileNotFoundError(f"{request.path} is not a file of the run's folder")
                 if is_offer:
-                    _store(channel, folder, request, copies)
+                    _receive_offer(channel, folder, request, copies)
                     continue
                 stream = open_file(folder / request.path)
             except ConnectionLost:
@@ -195,7 +195,7 @@ def serve(folder: Path, run_id: str, *, copies: Sequence[str] = (), writable: bo
         return 0
 
 
-def _store(channel: Channel, folder: Path, offer: RunFile, copies: Sequence[str]) -> None:
+def _receive_offer(channel: Channel, folder: Path, offer: RunFile, copies: Sequence[str]) -> None:
     """Receive an offered file and confirm it. Raises OSError.
 
     If one of the files in `copies` has the same content, a link to it is created instead.

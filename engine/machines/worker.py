@@ -33,7 +33,7 @@ def run(node_socket: str) -> int:
     channel = socket.socket(socket.AF_UNIX)
     channel.connect(node_socket)
     channel.sendall(ENCODE.encode(WorkerHello(rank)) + b"\n")
-    spec = msgspec.json.decode(_read_line(channel), type=WorkerSpec)
+    spec = msgspec.json.decode(_receive_line(channel), type=WorkerSpec)
     stdio.redirect(Path(RunFolder(spec.run_folder).worker_log(rank)))
     os.environ.update(worker_environment(spec))
     code = run_worker(spec, WORKER, channel)
@@ -42,7 +42,7 @@ def run(node_socket: str) -> int:
     return code
 
 
-def _read_line(channel: socket.socket) -> bytes:
+def _receive_line(channel: socket.socket) -> bytes:
     """Read a single line, and no byte after it. Raises EOFError."""
     line = b""
     while not line.endswith(b"\n"):

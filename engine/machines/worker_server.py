@@ -18,8 +18,8 @@ from engine.contract.protocol import ENCODE, Command, Frames
 from engine.contract.worker import WorkerSpec
 from engine.machines.worker import WorkerHello
 
-_CHUNK = 1 << 18
-_DRAIN_S = 5.0
+_CHUNK_BYTES = 1 << 18
+_LAST_MESSAGES_TIMEOUT_S = 5.0
 _HELLO = msgspec.json.Decoder(WorkerHello)
 
 
@@ -33,7 +33,7 @@ class WorkerServer:
         self._specs = {spec.rank: spec for spec in specs}
         self._forward = forward
         self._channels: dict[int, socket.socket] = {}
-        self._early = dict.fromkeys(self._specs, b"")
+        self._early_commands = dict.fromkeys(self._specs, b"")
         """Encoded commands for workers that have not connected, by rank."""
         self._lock = threading.Lock()
         self._pids: dict[int, int] = {}
@@ -51,7 +51,7 @@ class WorkerServer:
         with self._lock:
             channel = self._channels.get(rank)
             if channel is None:
-                self._early[rank] += data
+                self._early_commands[rank] += data
                 return
         with suppress(OSError):
             channel.sendall(data)
@@ -68,15 +68,17 @@ class WorkerServer:
     def finish(self) -> None:
         """Forward the last messages of workers that have exited, then close the server."""
         for thread in self._threads:
-            thread.join(_DRAIN_S)
+            thread.join(_LAST_MESSAGES_TIMEOUT_S)
         self.close()
 
     def close(self) -> None:
+        """Remove the socket, and kill the process groups of all workers."""
         self.socket_path.unlink(missing_ok=True)
         for rank in self._pids:
             self.kill(rank, hard=True)  # also stops child processes of the worker
 
     def _accept(self) -> None:
+        """Accept one connection for each worker, and start a thread that serves it."""
         for _ in self._specs:
             channel, _ = self._listener.accept()
             thread = threading.Thread(target=self._serve, args=(channel,), name="worker", daemon=True)
@@ -85,19 +87,23 @@ class WorkerServer:
         self._listener.close()
 
     def _serve(self, channel: socket.socket) -> None:
+        """Send a worker its spec and the commands for it until now, and forward its messages until it disconnects.
+
+        Connections of other users are closed.
+        """
         pid, uid, _ = struct.unpack("3i", channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
         frames = Frames()
         rank = None
         with channel, suppress(ConnectionError):
             if uid != os.getuid():
                 return
-            while data := channel.recv(_CHUNK):
+            while data := channel.recv(_CHUNK_BYTES):
                 for line in frames.feed(data):
                     if rank is None:
                         rank = _HELLO.decode(line).rank
                         self._pids[rank] = pid
                         with self._lock:
-                            channel.sendall(ENCODE.encode(self._specs[rank]) + b"\n" + self._early[rank])
+                            channel.sendall(ENCODE.encode(self._specs[rank]) + b"\n" + self._early_commands[rank])
                             self._channels[rank] = channel
                     else:
                         self._forward(FromWorker(rank=rank, message=msgspec.Raw(line)))

@@ -212,7 +212,7 @@ class Group:
                 continue
             while worker.channel is not None:  # read the messages that it sent before its exit
                 self._receive(worker)
-            if (worker.done is None or worker.exit_code != 0) and not worker.because_of_another:
+            if (worker.done is None or worker.exit_code != 0) and not worker.is_stopped_for_another:
                 self._on_death(worker)
         self._check_hangs()
         if self._failures and self.failure is None:

@@ -49,7 +49,7 @@ FromWorker = AnyEvent | Heartbeat | WorkerDone
 class Worker(Protocol):
     """Interface of a group's workers, which run on this machine or on a remote one.
 
-    `pid` is 0 on another machine. `channel` is None after the last message. `because_of_another` is True if the worker
+    `pid` is 0 on another machine. `channel` is None after the last message. `is_stopped_for_another` is True if the worker
     was stopped because of another worker, so that its exit is not the cause of a failure.
     """
 
@@ -58,7 +58,7 @@ class Worker(Protocol):
     log: Path
     exit_code: int | None
     done: WorkerDone | None
-    because_of_another: bool
+    is_stopped_for_another: bool
 
     @property
     def channel(self) -> object | None: ...
@@ -78,7 +78,7 @@ class WorkerProcess:
     `channel` is this process's end of the socket pair, non-blocking, or None once it is closed.
     """
 
-    because_of_another = False
+    is_stopped_for_another = False
 
     def __init__(self, spec: WorkerSpec, worker: str, *, fork: bool, network: PrivateNetwork | None = None) -> None:
         self.rank = spec.rank

@@ -19,7 +19,7 @@ from engine.contract.job import Job
 from engine.contract.nodes import NodeFacts
 from engine.contract.worker import WorkerSpec
 from engine.machines import addresses
-from engine.machines.host_checks import CheckedHost, unreachable
+from engine.machines.host_checks import CheckedHost, check_connections
 from engine.machines.transfer import is_inside
 from engine.system import paths
 from engine.system.plugins import installed_versions
@@ -176,7 +176,7 @@ def test_differences_require_equal_versions(package: str, installed: str | None,
 def test_machines_connect_over_gloo() -> None:
     facts = NodeFacts(versions={}, inputs={}, time=0.0, free_bytes=1, address="127.0.0.1")
     machines = [CheckedHost(Host(name="", port=port), facts, 0.0, []) for port in (34400, 34420)]
-    assert unreachable(machines) == []
+    assert check_connections(machines) == []
     elsewhere = msgspec.structs.replace(facts, address="192.0.2.1")
-    [problem] = unreachable([machines[0], CheckedHost(Host(name=""), elsewhere, 0.0, [])])
+    [problem] = check_connections([machines[0], CheckedHost(Host(name=""), elsewhere, 0.0, [])])
     assert "192.0.2.1" in problem.message

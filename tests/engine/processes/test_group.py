@@ -27,7 +27,7 @@ class ScriptedWorker:
     """Worker that returns one of `messages` per call of `receive`, and then the end of the stream."""
 
     pid = 0
-    because_of_another = False
+    is_stopped_for_another = False
 
     def __init__(self, rank: int, *messages: FromWorker) -> None:
         self.rank = rank
