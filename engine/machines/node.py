@@ -116,10 +116,14 @@ class _Node:
         except agent.AgentFailed as error:
             self._link.send(NodeFailed(cause=f"{order.title}: {error}"))
         except Exception as error:
-            traceback.print_exc()
-            self._link.send(NodeFailed(cause=f"{order.title}: {type(error).__name__}: {error}"))
+            self._report_exception(order, error)
         self._done.wait()  # never set
         return 0
+
+    def _report_exception(self, order: NodeOrder, error: Exception) -> None:
+        """Print the traceback of an error, and tell the supervisor that this machine has failed."""
+        traceback.print_exc()
+        self._link.send(NodeFailed(cause=f"{order.title}: {type(error).__name__}: {error}"))
 
     def end(self) -> None:
         """Kill all processes that this node has started, remove its files, and exit."""
@@ -185,6 +189,14 @@ class _Node:
     # In threads
 
     def _send_facts(self, order: NodeOrder) -> None:
+        """Send the facts of this machine once its weights and devices are ready, or the error that prevents it."""
+        try:
+            self._link.send(self._collect_facts(order))
+        except Exception as error:
+            self._report_exception(order, error)
+
+    def _collect_facts(self, order: NodeOrder) -> NodeFacts:
+        """Return the facts of this machine. Downloads the weights, and waits in the queue for the devices."""
         assert self._files is not None
         job = order.specs[0].job
         ssh_address, remote_address = addresses.connection_addresses()
@@ -195,7 +207,7 @@ class _Node:
         except ValueError as error:
             problem = f"{error}. Set it with `footplate hosts add --address`."
         lost, missing = _missing_gpus(order)
-        facts = NodeFacts(
+        return NodeFacts(
             versions=versions(),
             inputs=inputs_of(job),
             address=address,
@@ -206,7 +218,6 @@ class _Node:
             lost_gpus=lost,
             problem=problem or missing or fetch_weights(job) or self._reserve_devices(order),
         )
-        self._link.send(facts)
 
     def _reserve_devices(self, order: NodeOrder) -> str:
         """Wait in this machine's queue for the devices. Returns a reason if the run can't have them, otherwise "".

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import subprocess
@@ -14,7 +15,7 @@ from msgspec import structs
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
 from engine.contract.job import Job
-from engine.contract.nodes import FROM_NODE, KillWorker, NodeOrder, Rendezvous, ToNode, WorkerEnded
+from engine.contract.nodes import FROM_NODE, KillWorker, NodeFailed, NodeOrder, Rendezvous, ToNode, WorkerEnded
 from engine.contract.protocol import ENCODE
 from engine.contract.worker import WorkerSpec
 from engine.machines import agent, files
@@ -27,6 +28,16 @@ import threading
 from engine.machines import agent, node
 agent.preload = lambda: None
 agent.Agent.__init__ = lambda *_: threading.Event().wait()
+node.serve()
+"""
+
+
+NODE_WITHOUT_FACTS = """
+from engine.machines import agent, node
+agent.preload = lambda: None
+def fail(_job):
+    raise OSError("the disk has failed")
+node.inputs_of = fail
 node.serve()
 """
 
@@ -62,6 +73,19 @@ def test_killed_worker_ends_while_its_agent_is_starting(tmp_path: Path) -> None:
         assert next(each for each in received if isinstance(each, WorkerEnded)) == WorkerEnded(rank=1, code=None)
     assert node.returncode == 0
     assert not list((paths.home() / "nodes").iterdir())
+
+
+def test_node_without_facts_reports_its_failure(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", NODE_WITHOUT_FACTS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=paths.PACKAGES
+    ) as node:
+        assert node.stdin is not None
+        assert node.stdout is not None
+        node.stdin.write(ENCODE.encode(make_order(tmp_path)) + b"\n")
+        node.stdin.flush()
+        messages = itertools.islice(map(FROM_NODE.decode, node.stdout), 20)  # the others are heartbeats
+        failure = next((message for message in messages if isinstance(message, NodeFailed)), None)
+    assert failure == NodeFailed(cause="node1: OSError: the disk has failed")
 
 
 def test_folder_is_recreated_after_earlier_node_has_removed_it(monkeypatch: pytest.MonkeyPatch) -> None:
