@@ -33,7 +33,7 @@ from engine.cli.terminal import COMPLETED, FAILED, fail, say
 from engine.contract.catalogue import Supplement, load_supplement, supplement_file
 from engine.contract.devices import Snapshot
 from engine.runs.export import ExportRefused, check_target, problem_report, write_report
-from engine.runs.plugins import see_plugins
+from engine.runs.plugins import refresh_supplement
 from engine.system import paths
 from engine.system.children import run_child
 from engine.system.format import size
@@ -139,7 +139,7 @@ def plugins() -> Iterator[Finding]:
     if file is None:
         return
     try:
-        see_plugins(afresh=True)
+        refresh_supplement(force=True)
     except OSError as error:
         yield Finding("limited", "Plug-ins", f"can't be used, since {file} can't be written: {error.strerror}")
         return

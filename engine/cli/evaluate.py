@@ -12,7 +12,7 @@ import msgspec
 from engine.cli.inference import add_model, model_values, run_order
 from engine.cli.terminal import COMPLETED, FAILED, CommandError, fail, say, table, write_csv
 from engine.contract.inference.evaluation import Comparison, EvaluateOrder, Evaluation, EvaluationSplit, Interval
-from engine.runs.evaluations import DamagedEvaluation, KeptEvaluation, NotComparable, compare, read_evaluation
+from engine.runs.evaluations import DamagedEvaluation, NotComparable, SavedEvaluation, compare, read_evaluation
 from engine.system.format import NOT_KNOWN, counted
 
 MAX_CLASSES = 10
@@ -47,7 +47,7 @@ def evaluate(options: argparse.Namespace) -> int:
     return COMPLETED
 
 
-def _compare(saved: KeptEvaluation, options: argparse.Namespace) -> int:
+def _compare(saved: SavedEvaluation, options: argparse.Namespace) -> int:
     """Evaluate the model of the run `options.against` on the same samples, and print the comparison."""
     options.run, options.checkpoint = options.against, "best"
     options.folder, options.split = saved.evaluation.dataset, saved.evaluation.split
@@ -65,7 +65,7 @@ def _compare(saved: KeptEvaluation, options: argparse.Namespace) -> int:
     return COMPLETED
 
 
-def _evaluate(options: argparse.Namespace) -> KeptEvaluation:
+def _evaluate(options: argparse.Namespace) -> SavedEvaluation:
     """Evaluate the model of the run in the options. Raises CommandError."""
     values = model_values(options)
     folder = str(Path(options.folder).expanduser().absolute()) if options.folder else ""
@@ -76,7 +76,7 @@ def _evaluate(options: argparse.Namespace) -> KeptEvaluation:
         raise CommandError(fail(str(error), FAILED)) from error
 
 
-def _lines(saved: KeptEvaluation) -> Iterator[str]:
+def _lines(saved: SavedEvaluation) -> Iterator[str]:
     """Yield the lines of text that describe an evaluation."""
     evaluation = saved.evaluation
     yield (

@@ -36,7 +36,7 @@ from engine.cli import (
 )
 from engine.cli.gpus import command as gpus
 from engine.cli.terminal import INTERRUPTED, CommandError
-from engine.runs.plugins import see_plugins
+from engine.runs.plugins import refresh_supplement
 from engine.system.plugins import footplate_version
 
 EPILOG = """exit codes: 0 done, 2 bad request, 3 the training failed, 4 its last state
@@ -62,7 +62,7 @@ _REPORTS_UNKNOWN = (
 def main(argv: Sequence[str]) -> int:
     """Run one command and return its exit code."""
     with suppress(OSError):  # commands that need the cache report that it can't be written
-        see_plugins()
+        refresh_supplement()
     commands = parser()
     options, unknown = commands.parse_known_args(argv)
     if unknown and options.command not in _REPORTS_UNKNOWN:

@@ -20,10 +20,10 @@ from engine.cli.terminal import BAD_REQUEST, COMPLETED, FAILED, INTERRUPTED, UNS
 from engine.contract.events import EVENT, CheckpointSaved, DevicesFree, RunFinished, Warned
 from engine.contract.protocol import Pause, SaveElsewhere, Stop
 from engine.runs import connection
-from engine.runs.connection import ANSWER_S, NotAnswering, NotRunning, RunConnection, silent
+from engine.runs.connection import ANSWER_S, NotAnswering, NotRunning, RunConnection, describe_silence
 from engine.runs.folder import ENDED, RunFolder, list_runs
 from engine.runs.index import find_run
-from engine.runs.interruptions import why_interrupted
+from engine.runs.interruptions import explain_interruption
 from engine.runs.resume import last_execution
 from engine.runs.slurm import POLL_S, refresh, send, supervised_elsewhere
 from engine.system.decode_errors import NOT_DECODED
@@ -158,7 +158,7 @@ class Watcher:
     def _on_silence(self) -> None:
         """Report, once, that the supervisor doesn't answer, and read its log instead."""
         if not self.refusal:
-            self.refusal = silent(self._run)
+            self.refusal = describe_silence(self._run)
             fail(f"{self.refusal} Reading its log instead.")
         self._retry_at = time.monotonic() + _REFUSED_S
         self._read_log()
@@ -256,7 +256,7 @@ def follow(
     finally:
         watcher.close()
     if watcher.finished is None:
-        fail(f"{run.run_id} was interrupted: {why_interrupted(run)}")
+        fail(f"{run.run_id} was interrupted: {explain_interruption(run)}")
     outcome = watcher.finished.outcome if watcher.finished is not None else run.state()
     return _EXIT_CODES.get(outcome, FAILED)
 
@@ -290,7 +290,7 @@ def _end(options: argparse.Namespace, command: Stop | Pause) -> int:
     watcher = Watcher(run, note)
     try:
         if not send(run, *[command] * (2 if options.now else 1)):
-            fail(silent(run))
+            fail(describe_silence(run))
         with on_interrupt(watcher):
             watcher.follow(detach)
     except NotRunning as error:
@@ -378,7 +378,7 @@ def _save(run: RunFolder, folder: str) -> tuple[int, str]:
     """Send a run the request to save its state in `folder`. Returns an exit code and a message about the result."""
     welcome = connection.send(run, SaveElsewhere(folder=folder))
     if welcome is None:
-        raise NotAnswering(silent(run))
+        raise NotAnswering(describe_silence(run))
     is_saved_elsewhere = False
 
     def note(line: bytes) -> None:
@@ -398,7 +398,7 @@ def _save(run: RunFolder, folder: str) -> tuple[int, str]:
         watcher.close()
     finished = watcher.finished
     if finished is None:
-        return FAILED, f"{run.run_id} was interrupted: {why_interrupted(run)}"
+        return FAILED, f"{run.run_id} was interrupted: {explain_interruption(run)}"
     if is_saved_elsewhere:
         return COMPLETED, finished.cause
     if finished.outcome in ("failed", "unsaved"):

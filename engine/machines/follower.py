@@ -239,7 +239,7 @@ class Follower:
             print(ENCODE.encode(result).decode(), flush=True)
 
     def _stop_serving(self) -> None:
-        """Disconnect local clients after they have received the complete log, so that the run counts as ended here."""
+        """Send pending events to local clients, disconnect them, and remove supervisor.json, as at the end of a run."""
         assert self._run is not None
         if self._server is not None:
             self._server.tick()

@@ -27,7 +27,7 @@ ANSWER_S = 5.0
 """Timeout in seconds for an answer. Supervisors normally answer immediately, even if their workers hang."""
 _MIN_CONNECT_S = 0.05
 """Minimum time in seconds to try to establish a connection."""
-_CHUNK = 1 << 18
+_CHUNK_BYTES = 1 << 18
 _RETRY_S = 0.01
 _GOODBYE = b'{"type":"goodbye"'
 
@@ -81,7 +81,7 @@ class RunConnection:
         if self.closed:
             return []
         try:
-            data = self._socket.recv(_CHUNK)
+            data = self._socket.recv(_CHUNK_BYTES)
         except BlockingIOError:
             return []
         except OSError as error:
@@ -96,7 +96,7 @@ class RunConnection:
             self.closed, self.reason = True, str(error)
             return []
         if lines and lines[-1].startswith(_GOODBYE):
-            self.reason = _reason(lines[-1])
+            self.reason = _goodbye_reason(lines[-1])
         return lines
 
     def receive(self) -> list[ServerMessage]:
@@ -150,17 +150,18 @@ def send(run: RunFolder, *commands: Command) -> Welcome | None:
     return None
 
 
-def silent(run: RunFolder, how: str = f"has not answered for {ANSWER_S:.0f} s") -> str:
+def describe_silence(run: RunFolder, predicate: str = f"has not answered for {ANSWER_S:.0f} s") -> str:
     """Return a message about a supervisor that is alive but does not respond.
 
-    `how` completes the sentence "The supervisor …".
+    `predicate` completes the sentence "The supervisor …".
     """
     supervisor = run.supervisor()
     pid = supervisor.pid if supervisor is not None else 0
-    return f"The supervisor of {run.run_id} (pid {pid}) {how}. If it was stopped, `kill -CONT {pid}` resumes it."
+    return f"The supervisor of {run.run_id} (pid {pid}) {predicate}. If it was stopped, `kill -CONT {pid}` resumes it."
 
 
-def _reason(line: bytes) -> str:
+def _goodbye_reason(line: bytes) -> str:
+    """Return the reason in an encoded `Goodbye`, or "" if the message is invalid."""
     try:
         message = SERVER_MESSAGE.decode(line)
     except NOT_DECODED:
@@ -169,6 +170,10 @@ def _reason(line: bytes) -> str:
 
 
 def _connect(kind: str, address: str, run: RunFolder, timeout_s: float) -> socket.socket:
+    """Connect to a supervisor's endpoint, a Unix socket ("unix") or a port on this machine ("tcp").
+
+    Raises NotAnswering if it does not accept the connection in time, and NotRunning if nothing listens there.
+    """
     family = socket.AF_UNIX if kind == "unix" and hasattr(socket, "AF_UNIX") else socket.AF_INET
     connection = socket.socket(family)
     connection.settimeout(max(timeout_s, _MIN_CONNECT_S))
@@ -184,7 +189,7 @@ def _connect(kind: str, address: str, run: RunFolder, timeout_s: float) -> socke
                 time.sleep(_RETRY_S)
     except (BlockingIOError, TimeoutError) as error:
         connection.close()
-        raise NotAnswering(silent(run, "accepts no connections, and so no commands")) from error
+        raise NotAnswering(describe_silence(run, "accepts no connections, and so no commands")) from error
     except (OSError, ValueError) as error:
         connection.close()
         raise NotRunning(f"The supervisor of {run.run_id} does not answer at {kind}:{address}: {error}.") from error

@@ -171,13 +171,11 @@ def remaining_s(run: RunFolder, now: float | None = None) -> float | None:
 
 
 def _is_alike(past: PastRun, job: Job, device_kinds: Sequence[str]) -> bool:
-    past_job = past.job
-    same_model = (past_job.task, past_job.model.name, past_job.model.encoder) == (
-        job.task,
-        job.model.name,
-        job.model.encoder,
-    )
-    return same_model and set(past.device_kinds) == set(device_kinds)
+    """Return True if a past run has trained the job's model on the same kinds of devices."""
+    past_model, model = past.job.model, job.model
+    is_same_task = past.job.task == job.task
+    is_same_model = is_same_task and (past_model.name, past_model.encoder) == (model.name, model.encoder)
+    return is_same_model and set(past.device_kinds) == set(device_kinds)
 
 
 def _closeness(past: PastRun, job: Job, image_size: int) -> tuple[bool, ...]:
@@ -199,7 +197,7 @@ def _memory(job: Job, image_size: int, alike: Sequence[PastRun]) -> tuple[int | 
     precision, strategy and optimizer are used. Since a part of the memory does not depend on the batch size, memory
     grows at most in proportion to it.
     """
-    comparable = {
+    comparable = {  # memory by batch size per device; the newest run counts, since it comes last
         _batch_per_device(each.job): each.memory_bytes
         for each in reversed(alike)
         if each.memory_bytes is not None
@@ -211,15 +209,17 @@ def _memory(job: Job, image_size: int, alike: Sequence[PastRun]) -> tuple[int | 
         return comparable[batch], False
     if not comparable:
         return None, False
-    nearest = min(comparable, key=lambda each: abs(each - batch))
+    nearest = min(comparable, key=lambda size: abs(size - batch))
     return round(comparable[nearest] * max(1.0, batch / nearest)), True
 
 
 def _batch_per_device(job: Job) -> float:
+    """Return the number of images that a device processes at a time."""
     return job.training.batch_size / job.training.accumulation / len(job.parallel.devices)
 
 
 def _memory_fields(job: Job) -> tuple[object, ...]:
+    """Return the values of the fields that must be equal for two runs to need the same memory per image."""
     parallel = job.parallel
     return (
         job.resolved_strategy,

@@ -45,7 +45,7 @@ class DamagedEvaluation(ValueError):  # noqa: N818 - describes the file
     """Raised when a file of an evaluation is missing or invalid. The message gives the details."""
 
 
-class KeptEvaluation(NamedTuple):
+class SavedEvaluation(NamedTuple):
     """Saved evaluation with the folder that contains it."""
 
     folder: Path
@@ -58,28 +58,28 @@ class KeptEvaluation(NamedTuple):
 
     def samples(self) -> Samples:
         """Read the per-sample results. Raises DamagedEvaluation."""
-        return _decoded(self.folder / SAMPLES_FILE, Samples)
+        return _read_part(self.folder / SAMPLES_FILE, Samples)
 
     def curves(self) -> Curves:
         """Read the curves. The result is empty for tasks without curves. Raises DamagedEvaluation."""
         file = self.folder / CURVES_FILE
-        return _decoded(file, Curves) if file.exists() else Curves()
+        return _read_part(file, Curves) if file.exists() else Curves()
 
     def resamples(self) -> Resamples:
         """Read the metrics of the bootstrap resamples. Raises DamagedEvaluation."""
-        return _decoded(self.folder / RESAMPLES_FILE, Resamples)
+        return _read_part(self.folder / RESAMPLES_FILE, Resamples)
 
 
-def read_evaluation(folder: Path) -> KeptEvaluation:
+def read_evaluation(folder: Path) -> SavedEvaluation:
     """Read the evaluation in `folder`. Raises DamagedEvaluation."""
     file = folder / EVALUATION_FILE
     try:
-        return KeptEvaluation(folder, _EVALUATION.decode(read_file(file)))
+        return SavedEvaluation(folder, _EVALUATION.decode(read_file(file)))
     except (OSError, *NOT_DECODED) as error:
         raise _damaged(file, error) from error
 
 
-def evaluations_of(run_folder: Path) -> list[KeptEvaluation]:
+def evaluations_of(run_folder: Path) -> list[SavedEvaluation]:
     """Read all undamaged evaluations of a run, newest first."""
     found = []
     for file in (run_folder / FOLDER).glob(f"[!.]*/{EVALUATION_FILE}"):  # unfinished ones start with a dot
@@ -90,7 +90,8 @@ def evaluations_of(run_folder: Path) -> list[KeptEvaluation]:
     return sorted(found, key=lambda kept: (kept.evaluation.date, kept.evaluation.id), reverse=True)
 
 
-def _decoded(file: Path, kind: type[_Struct]) -> _Struct:
+def _read_part(file: Path, kind: type[_Struct]) -> _Struct:
+    """Read a file of an evaluation with content of type `kind`. Raises DamagedEvaluation."""
     try:
         decoded: _Struct = _PARTS[kind].decode(read_file(file, MAX_RESULT_BYTES))
         return decoded
@@ -103,7 +104,7 @@ def _damaged(file: Path, error: Exception) -> DamagedEvaluation:
     return DamagedEvaluation(f"{file} can't be read: {why}")
 
 
-_MIN_DRAWS = 25
+_MIN_RESAMPLES = 25
 """Minimum number of resamples with defined values for a confidence interval."""
 
 
@@ -111,31 +112,31 @@ class NotComparable(ValueError):  # noqa: N818 - describes the evaluations
     """Raised when two evaluations can't be compared. The message gives the reason and the remedy."""
 
 
-def compare(first: KeptEvaluation, second: KeptEvaluation) -> Comparison:
+def compare(first: SavedEvaluation, second: SavedEvaluation) -> Comparison:
     """Compare two evaluations of the same split of the same dataset. Raises NotComparable and DamagedEvaluation."""
-    one, other = first.evaluation, second.evaluation
-    for name, what in (("task", "tasks"), ("dataset", "folders"), ("split", "splits")):
-        values = getattr(one, name), getattr(other, name)
-        if values[0] != values[1]:
-            message = f"The evaluations are of different {what} ({values[0]} and {values[1]})."
+    before, after = first.evaluation, second.evaluation
+    for name, plural in (("task", "tasks"), ("dataset", "folders"), ("split", "splits")):
+        value_1, value_2 = getattr(before, name), getattr(after, name)
+        if value_1 != value_2:
+            message = f"The evaluations are of different {plural} ({value_1} and {value_2})."
             raise NotComparable(f"{message} Evaluate both models on the same split of the same folder.")
-    samples = first.samples(), second.samples()
-    paired = samples[0].paths == samples[1].paths
-    draws = (first.resamples().measures, second.resamples().measures) if paired else ({}, {})
+    samples_1, samples_2 = first.samples(), second.samples()
+    are_paired = samples_1.paths == samples_2.paths  # otherwise resamples contain different samples
+    resamples_1, resamples_2 = (first.resamples().measures, second.resamples().measures) if are_paired else ({}, {})
     differences = []
-    for entry in one.entries:
-        if entry.id in one.measures and entry.id in other.measures:
-            values = one.measures[entry.id].value, other.measures[entry.id].value
-            between = _interval(values[1] - values[0], draws[0].get(entry.id, ()), draws[1].get(entry.id, ()))
-            differences.append(Difference(entry=entry, first=values[0], second=values[1], difference=between))
+    for entry in before.entries:
+        if entry.id in before.measures and entry.id in after.measures:
+            value_1, value_2 = before.measures[entry.id].value, after.measures[entry.id].value
+            interval = _interval(value_2 - value_1, resamples_1.get(entry.id, ()), resamples_2.get(entry.id, ()))
+            differences.append(Difference(entry=entry, first=value_1, second=value_2, difference=interval))
     mcnemar, only_first, only_second = None, None, None
-    if predictions_of(one.task) in ("class", "labels"):
-        only_first, only_second = _only(*samples), _only(*reversed(samples))
+    if predictions_of(before.task) in ("class", "labels"):
+        only_first, only_second = _correct_only_in(samples_1, samples_2), _correct_only_in(samples_2, samples_1)
         mcnemar = mcnemar_test(len(only_first), len(only_second))
     return Comparison(
-        first=one,
-        second=other,
-        samples=len(set(_keys(samples[0])) & set(_keys(samples[1]))),
+        first=before,
+        second=after,
+        samples=len(set(_sample_keys(samples_1)) & set(_sample_keys(samples_2))),
         differences=tuple(differences),
         mcnemar=mcnemar,
         only_first=only_first,
@@ -163,16 +164,15 @@ def _interval(value: float, first: Sequence[float | None], second: Sequence[floa
 
     `first` and `second` are the values in the resamples of both evaluations.
     """
-    draws = [
-        after - before for before, after in zip(first, second, strict=False) if before is not None and after is not None
-    ]
-    if len(draws) < _MIN_DRAWS:
+    pairs = zip(first, second, strict=False)
+    differences = [after - before for before, after in pairs if before is not None and after is not None]
+    if len(differences) < _MIN_RESAMPLES:
         return Interval(value)
-    edges = quantiles(draws, n=40, method="inclusive")
+    edges = quantiles(differences, n=40, method="inclusive")  # the first is the 2.5% quantile
     return Interval(value, edges[0], edges[-1])
 
 
-def _keys(samples: Samples) -> list[tuple[str, int]]:
+def _sample_keys(samples: Samples) -> list[tuple[str, int]]:
     """Return a unique key for each sample: its path, and a number that distinguishes samples with equal paths."""
     counts: Counter[str] = Counter()
     keys = []
@@ -182,11 +182,13 @@ def _keys(samples: Samples) -> list[tuple[str, int]]:
     return keys
 
 
-def _only(samples: Samples, others: Samples) -> tuple[str, ...]:
+def _correct_only_in(samples: Samples, others: Samples) -> tuple[str, ...]:
     """Return the paths of samples whose predictions are completely correct in `samples`, but not in `others`."""
-    right, of_others = _right(samples), _right(others)
-    return tuple(key[0] for key, is_right in right.items() if is_right and of_others.get(key) is False)
+    correct, correct_in_others = _correct_by_sample(samples), _correct_by_sample(others)
+    keys = (key for key, is_correct in correct.items() if is_correct and correct_in_others.get(key) is False)
+    return tuple(path for path, _ in keys)
 
 
-def _right(samples: Samples) -> dict[tuple[str, int], bool]:
-    return {key: fraction == 1 for key, fraction in zip(_keys(samples), samples.correct or (), strict=True)}
+def _correct_by_sample(samples: Samples) -> dict[tuple[str, int], bool]:
+    """Return, for the key of each sample, True if its prediction is completely correct."""
+    return {key: fraction == 1 for key, fraction in zip(_sample_keys(samples), samples.correct or (), strict=True)}

@@ -54,14 +54,14 @@ def export_folder(run: RunFolder, target: Path, texts: Mapping[str, str], *, che
     `texts` are additional files by name. The folder is created completely or not at all. Raises ExportRefused.
     """
     check_target(target)
-    temporary = _temporary(target)
+    temporary = _temporary_path(target)
     try:
         temporary.mkdir()
-        for path in _files(run, checkpoints):
+        for path in _files_to_export(run, checkpoints):
             copied = temporary / path.relative_to(run.path)
             copied.parent.mkdir(parents=True, exist_ok=True)
             with open_file(path) as source, copied.open("wb") as stream:
-                _copy(source, stream, path)
+                _copy_content(source, stream, path)
         for name, text in texts.items():
             (temporary / name).write_bytes(without_home(text.encode()))
         names = sorted(path.relative_to(temporary).as_posix() for path in temporary.rglob("*") if path.is_file())
@@ -81,16 +81,16 @@ def export_zip(
     An existing file is replaced only if `replace` is True.
     """
     check_target(target, replace=replace)
-    temporary = _temporary(target)
+    temporary = _temporary_path(target)
     try:
         with zipfile.ZipFile(temporary, "x", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
-            for path in _files(run, checkpoints):
+            for path in _files_to_export(run, checkpoints):
                 name = f"{run.run_id}/{path.relative_to(run.path).as_posix()}"
                 info = zipfile.ZipInfo.from_file(path, name, strict_timestamps=False)
                 # Weights can't be compressed.
                 info.compress_type = zipfile.ZIP_DEFLATED if path.suffix in _TEXTS else zipfile.ZIP_STORED
                 with open_file(path) as source, archive.open(info, "w", force_zip64=True) as stream:
-                    _copy(source, stream, path)
+                    _copy_content(source, stream, path)
             for name, text in texts.items():
                 archive.writestr(f"{run.run_id}/{name}", without_home(text.encode()))
             names = sorted(name.removeprefix(f"{run.run_id}/") for name in archive.namelist())
@@ -112,7 +112,8 @@ def without_home(text: bytes) -> bytes:
     return re.sub(rb"(?<![\w.-])(?:" + pattern + rb")(?![\w.-])", b"~", text)
 
 
-def _files(run: RunFolder, checkpoints: bool) -> Iterator[Path]:
+def _files_to_export(run: RunFolder, checkpoints: bool) -> Iterator[Path]:
+    """Yield the files of a run that are exported: texts, evaluations and, if `checkpoints` is True, checkpoints."""
     for path in sorted(run.path.iterdir()):
         # Skip symbolic links, which may point to any file.
         if path.suffix in _TEXTS and path.is_file() and not path.is_symlink() and path != run.supervisor_file:
@@ -124,17 +125,17 @@ def _files(run: RunFolder, checkpoints: bool) -> Iterator[Path]:
         yield from (path for path in sorted(run.checkpoints.glob("*.pt")) if path.is_file() and not path.is_symlink())
 
 
-def _copy(source: IO[bytes], stream: IO[bytes], path: Path) -> None:
+def _copy_content(source: IO[bytes], stream: IO[bytes], path: Path) -> None:
+    """Copy the content of the file `path` from `source` to `stream`. In texts, replace the home folder by ~."""
     if path.suffix not in _TEXTS:
         shutil.copyfileobj(source, stream, _BLOCK_BYTES)
         return
     while block := source.read(_BLOCK_BYTES):
-        stream.write(
-            without_home(block + source.readline(MAX_LINE_BYTES))
-        )  # up to the end of a line, so that no path is split
+        block += source.readline(MAX_LINE_BYTES)  # up to the end of a line, so that no path is split
+        stream.write(without_home(block))
 
 
-def _temporary(target: Path) -> Path:
+def _temporary_path(target: Path) -> Path:
     return target.with_name(f".{target.name}.{os.getpid()}.part")
 
 
@@ -156,15 +157,18 @@ def problem_report(doctor: str) -> dict[str, str]:
 
     `doctor` is the output of `footplate doctor`. Private names are replaced.
     """
-    runs = {f"run-{number}": RunFolder(paths.runs_folder() / name) for number, name in enumerate(_newest(), 1)}
-    redactor = Redactor(_secrets(runs))
+    names: list[str] = []
+    with suppress(OSError):
+        names = run_names()[:MAX_RUNS]
+    runs = {f"run-{number}": RunFolder(paths.runs_folder() / name) for number, name in enumerate(names, 1)}
+    redactor = Redactor(_private_names(runs))
     texts = {"doctor.txt": doctor}
     for file in sorted(paths.home().glob("logs/*.log*")):
-        texts[f"logs/{file.name}"] = _end(file)
+        texts[f"logs/{file.name}"] = _read_end_of_log(file)
     for alias, run in runs.items():
         for file in (run.path / "supervisor.log", *sorted(run.path.glob("worker-*.log"))):
-            texts[f"{alias}/{file.name}"] = _end(file)
-        texts[f"{alias}/events.jsonl"] = _reported(run)
+            texts[f"{alias}/{file.name}"] = _read_end_of_log(file)
+        texts[f"{alias}/events.jsonl"] = _reported_events(run)
     return {name: redactor.text(text) for name, text in texts.items() if text}
 
 
@@ -180,13 +184,7 @@ def write_report(texts: dict[str, str], target: Path) -> None:
         raise ExportRefused(f"{target} was not written: {error.strerror or error}. Choose another folder.") from error
 
 
-def _newest() -> list[str]:
-    with suppress(OSError):
-        return run_names()[:MAX_RUNS]
-    return []
-
-
-def _secrets(runs: dict[str, RunFolder]) -> Iterator[tuple[str, str]]:
+def _private_names(runs: dict[str, RunFolder]) -> Iterator[tuple[str, str]]:
     """Yield pairs of a private name and its replacement, for runs, tags, datasets, model files and classes.
 
     `runs` are the runs in the report by their aliases.
@@ -201,7 +199,8 @@ def _secrets(runs: dict[str, RunFolder]) -> Iterator[tuple[str, str]]:
             yield from ((tag, "<tag>") for tag in notes.tags)
             job = run.job()
             planned = run.planned() if run_id in aliases else None
-            yield from ((name, "<class>") for name in (planned.classes if planned is not None else ()) if len(name) > 2)
+            if planned is not None:  # short names would be replaced within words
+                yield from ((name, "<class>") for name in planned.classes if len(name) > 2)
             if job is None:
                 continue
             yield job.name, alias
@@ -211,10 +210,10 @@ def _secrets(runs: dict[str, RunFolder]) -> Iterator[tuple[str, str]]:
                 yield from ((job.model.name, "<model>"), (Path(job.model.name).name, "<model>"))
 
 
-def _reported(run: RunFolder) -> str:
+def _reported_events(run: RunFolder) -> str:
     """Return the environment of a run, and the warnings and errors at the end of its log, as lines of JSON."""
     lines = []
-    for line in _end(run.events_file).splitlines():
+    for line in _read_end_of_log(run.events_file).splitlines():
         with suppress(*NOT_DECODED):
             event = EVENT.decode(line)
             if isinstance(event, RunStarted):
@@ -224,7 +223,7 @@ def _reported(run: RunFolder) -> str:
     return "\n".join(lines)
 
 
-def _end(file: Path) -> str:
+def _read_end_of_log(file: Path) -> str:
     """Return the last complete lines of a log, or "" if the file is missing or a symbolic link."""
     try:
         if file.is_symlink():

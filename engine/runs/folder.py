@@ -146,14 +146,14 @@ def process_start(pid: int) -> float:
     except OSError:
         raise psutil.NoSuchProcess(pid) from None
     ticks = int(stat.rpartition(b")")[2].split()[19])
-    return ticks / os.sysconf("SC_CLK_TCK") + _boot() * _LONGER_THAN_A_BOOT_S
+    return ticks / os.sysconf("SC_CLK_TCK") + _boot_number() * _MAX_UPTIME_S
 
 
-_LONGER_THAN_A_BOOT_S = float(1 << 31)
+_MAX_UPTIME_S = float(1 << 31)
 
 
 @cache
-def _boot() -> int:
+def _boot_number() -> int:
     """Return a number that identifies the current boot.
 
     It is below 4,096, so that start times keep hundredths of seconds.
@@ -166,7 +166,7 @@ def _boot() -> int:
 
 def started_before_this_boot(start_time: float) -> bool:
     """Return True if a process with this `process_start` ran before the machine last booted. False if unknown."""
-    return sys.platform == "linux" and int(start_time // _LONGER_THAN_A_BOOT_S) != _boot()
+    return sys.platform == "linux" and int(start_time // _MAX_UPTIME_S) != _boot_number()
 
 
 def process_alive(pid: int, start_time: float) -> bool:
@@ -212,6 +212,7 @@ class RunFolder:
         return load_job(self.job_file)[0]
 
     def _readable_job(self) -> Job:
+        """Read the run's job. Raises UnreadableJob if it is invalid, and OSError if the file can't be read."""
         job, problems = load_job(self.job_file)
         if job is None:
             open_file(self.job_file).close()  # raises OSError if the file is missing or unreadable
@@ -226,30 +227,31 @@ class RunFolder:
             return None
 
     def write_supervisor(self, content: SupervisorFile) -> None:
+        """Replace supervisor.json atomically. Only this user can read the new file. Raises OSError."""
         temporary = self.supervisor_file.with_suffix(".part")
         temporary.unlink(missing_ok=True)
-        with open(temporary, "wb", opener=paths.open_private) as stream:  # it may hold a token
+        with open(temporary, "wb", opener=paths.open_private) as stream:  # the endpoint may contain a token
             stream.write(ENCODE.encode(content))
         os.replace(temporary, self.supervisor_file)
 
     def events(self) -> Iterator[AnyEvent]:
         """Yield all events on disk in order, except invalid ones and an incomplete last line."""
         with suppress(OSError), open_file(self.events_file) as stream:
-            yield from filter(None, map(_decoded, complete_lines(stream)))
+            yield from filter(None, map(_decode_event, complete_lines(stream)))
 
     def planned(self) -> Planned | None:
         """Return the plan of the last execution that has started to train, or None if no execution has."""
-        mark, found = b'{"type":"planned"', None
+        prefix, planned = _event_prefix(Planned), None
         with suppress(OSError), open_file(self.events_file) as stream:
             for line in complete_lines(stream):
-                if line.startswith(mark):
-                    event = _decoded(line)
-                    found = event if isinstance(event, Planned) else found
-        return found
+                if line.startswith(prefix):
+                    event = _decode_event(line)
+                    planned = event if isinstance(event, Planned) else planned
+        return planned
 
     def last_event(self) -> AnyEvent | None:
         """Return the last complete event, read from the end of the log, or None if there is none."""
-        return next(_backwards(_tail(self.events_file, _END_BYTES)), None)
+        return next(_events_backwards(_read_tail(self.events_file, _END_BYTES)), None)
 
     def state(self) -> State:
         """Determine the current state of the run from its log and the process table. The state is not stored."""
@@ -259,11 +261,11 @@ class RunFolder:
         if slurm is not None and slurm.is_pending:
             return "waiting"
         # Only SLURM knows if a process of another machine is alive.
-        alive = supervisor is not None and (supervisor.alive() or (slurm is not None and slurm.is_active))
+        is_alive = supervisor is not None and (supervisor.alive() or (slurm is not None and slurm.is_active))
         if isinstance(last, RunFinished):
-            resumed = supervisor is not None and supervisor.execution > last.execution and alive
-            return "starting" if resumed else last.outcome
-        if alive:
+            is_resumed = is_alive and supervisor is not None and supervisor.execution > last.execution
+            return "starting" if is_resumed else last.outcome
+        if is_alive:
             return "waiting" if isinstance(last, Waiting) else "running"
         if slurm is not None and supervisor is None:
             return "starting" if slurm.is_active else "stopped" if slurm.state == "CANCELLED" else "interrupted"
@@ -274,6 +276,7 @@ class RunFolder:
         return last.outcome if isinstance(last, RunFinished) else "interrupted"
 
     def _age_s(self) -> float:
+        """Return the seconds since the run's job was written, or infinity if it is missing."""
         try:
             return time.time() - self.job_file.stat().st_mtime
         except OSError:
@@ -285,7 +288,7 @@ class RunFolder:
         Since logs may be long, only their first and last events are read. The metrics of an unfinished run are those of
         its last validation.
         """
-        beginning, last = self._beginning(), self.last_event()
+        beginning, last = self._read_beginning(), self.last_event()
         first = beginning[0] if beginning is not None else None
         finished = last if isinstance(last, RunFinished) else None
         never_resumed = finished is not None and finished.execution == 1
@@ -295,7 +298,7 @@ class RunFolder:
         slurm = read_slurm(self.path)
         # Under SLURM, a resumed run may be pending for long, while its log still ends with RunFinished.
         state: State = finished.outcome if finished is not None and slurm is None else self.state()
-        progress = _Progress() if finished is not None else _progress(_tail(self.events_file, _TAIL_BYTES))
+        progress = _Progress() if finished is not None else _read_progress(_read_tail(self.events_file, _TAIL_BYTES))
         notes = read_notes(self.path)
         return RunSummary(
             run_id=self.run_id,
@@ -337,39 +340,35 @@ class RunFolder:
 
         The current execution lasts until `now` (seconds since the epoch), or until its last event if `now` is None.
         """
-        return self._worked_s(self._beginning(), self.last_event(), now)
+        return self._worked_s(self._read_beginning(), self.last_event(), now)
 
     def _worked_s(self, beginning: tuple[RunStarted, float] | None, last: AnyEvent | None, now: float | None) -> float:
+        """Return the result of `worked_s`, given the result of `_read_beginning` and the last event."""
         if last is None or beginning is None:
             return 0.0
         first, start = beginning
         never_resumed = isinstance(last, RunFinished) and last.execution == 1
         tail = b"" if never_resumed else self._tail_of_execution(last)
-        latest = _last_of(tail, RunStarted) or first
+        latest = _last_event_of(tail, RunStarted) or first
         if latest.execution > 1:
-            start = _left_queue(latest, tail[tail.rfind(_tag(RunStarted)) :].splitlines()[1:])
-        return latest.worked_s + max(0.0, (last.time if now is None else now) - start)
+            events_after = tail[tail.rfind(_event_prefix(RunStarted)) :].splitlines()[1:]
+            start = _queue_exit_time(latest, events_after)
+        earlier_executions_s = latest.worked_s
+        return earlier_executions_s + max(0.0, (last.time if now is None else now) - start)
 
     def _tail_of_execution(self, last: AnyEvent) -> bytes:
-        """Return the end of the log.
-
-        For a resumed run, it extends back to at least the start of the last execution.
-        """
-        supervisor, count = self.supervisor(), _TAIL_BYTES
-        is_resumed = (
-            max(
-                last.execution if isinstance(last, RunFinished) else 1,
-                supervisor.execution if supervisor is not None else 1,
-            )
-            > 1
+        """Return the end of the log. For a resumed run, it contains at least the last execution."""
+        supervisor, max_bytes = self.supervisor(), _TAIL_BYTES
+        is_resumed = (supervisor is not None and supervisor.execution > 1) or (
+            isinstance(last, RunFinished) and last.execution > 1
         )
-        tail = _tail(self.events_file, count)
-        while is_resumed and len(tail) == count and _tag(RunStarted) not in tail:
-            count *= 8
-            tail = _tail(self.events_file, count)
+        tail = _read_tail(self.events_file, max_bytes)
+        while is_resumed and len(tail) == max_bytes and _event_prefix(RunStarted) not in tail:
+            max_bytes *= 8
+            tail = _read_tail(self.events_file, max_bytes)
         return tail
 
-    def _beginning(self) -> tuple[RunStarted, float] | None:
+    def _read_beginning(self) -> tuple[RunStarted, float] | None:
         """Return the first event of the run, and the time at which its first execution left the queue.
 
         Returns None if there are no events.
@@ -377,8 +376,8 @@ class RunFolder:
         try:
             with open_file(self.events_file) as stream:
                 lines = complete_lines(stream)
-                event = _decoded(next(lines, b""))
-                return (event, _left_queue(event, lines)) if isinstance(event, RunStarted) else None
+                event = _decode_event(next(lines, b""))
+                return (event, _queue_exit_time(event, lines)) if isinstance(event, RunStarted) else None
         except OSError:
             return None
 
@@ -393,11 +392,12 @@ class _Progress:
     measures: dict[str, float] = field(default_factory=dict)
 
 
-def _progress(tail: bytes) -> _Progress:
-    phase = _last_of(tail, PhaseChanged)
-    validation = _last_of(tail, Validation)
-    progress = [event for event in (_last_of(tail, StepMetrics), validation) if event is not None]
-    latest = max(progress, key=lambda event: event.n, default=None)
+def _read_progress(tail: bytes) -> _Progress:
+    """Return the progress of a run, given the end of its log."""
+    phase = _last_event_of(tail, PhaseChanged)
+    validation = _last_event_of(tail, Validation)
+    candidates = [event for event in (_last_event_of(tail, StepMetrics), validation) if event is not None]
+    latest = max(candidates, key=lambda event: event.n, default=None)
     return _Progress(
         phase=phase.phase if phase is not None else "",
         epoch=latest.epoch if latest is not None else None,
@@ -406,20 +406,20 @@ def _progress(tail: bytes) -> _Progress:
     )
 
 
-def _tail(file: Path, count: int) -> bytes:
-    """Return the last `count` bytes of a file, or b"" if it can't be read."""
+def _read_tail(file: Path, max_bytes: int) -> bytes:
+    """Return the last `max_bytes` bytes of a file, or b"" if it can't be read."""
     try:
-        return read_end(file, count)
+        return read_end(file, max_bytes)
     except OSError:
         return b""
 
 
-def _backwards(tail: bytes) -> Iterator[AnyEvent]:
+def _events_backwards(tail: bytes) -> Iterator[AnyEvent]:
     """Yield the events at the end of a log, newest first, skipping invalid ones and an incomplete last line."""
     end = tail.rfind(b"\n")
     while end >= 0:
         start = tail.rfind(b"\n", 0, end)
-        event = _decoded(tail[start + 1 : end])
+        event = _decode_event(tail[start + 1 : end])
         if event is not None:
             yield event
         end = start
@@ -428,20 +428,20 @@ def _backwards(tail: bytes) -> Iterator[AnyEvent]:
 _Kind = TypeVar("_Kind", bound=Event)
 
 
-def _last_of(tail: bytes, kind: type[_Kind]) -> _Kind | None:
+def _last_event_of(tail: bytes, kind: type[_Kind]) -> _Kind | None:
     """Return the last event of type `kind` in the end of a log, or None if there is none."""
-    start = tail.rfind(_tag(kind))
+    start = tail.rfind(_event_prefix(kind))
     end = tail.find(b"\n", start)
-    event = _decoded(tail[start:end]) if 0 <= start < end else None
+    event = _decode_event(tail[start:end]) if 0 <= start < end else None
     return event if isinstance(event, kind) else None
 
 
-def _tag(kind: type[Event]) -> bytes:
+def _event_prefix(kind: type[Event]) -> bytes:
     """Return the bytes with which each encoded event of type `kind` starts."""
     return b'{"type":"%b"' % str(kind.__struct_config__.tag).encode()
 
 
-def _left_queue(started: RunStarted, lines: Iterable[bytes]) -> float:
+def _queue_exit_time(started: RunStarted, lines: Iterable[bytes]) -> float:
     """Return the time at which an execution left the queue, in seconds since the epoch.
 
     This is its start if it did not wait, and infinity while it waits.
@@ -452,7 +452,7 @@ def _left_queue(started: RunStarted, lines: Iterable[bytes]) -> float:
     """
     time_s = started.time
     for line in lines:
-        event = _decoded(line)
+        event = _decode_event(line)
         if isinstance(event, Waiting):
             time_s = math.inf
         elif event is not None and time_s == math.inf:
@@ -462,7 +462,8 @@ def _left_queue(started: RunStarted, lines: Iterable[bytes]) -> float:
     return time_s
 
 
-def _decoded(line: bytes) -> AnyEvent | None:
+def _decode_event(line: bytes) -> AnyEvent | None:
+    """Decode a line of a log, or return None if it is invalid."""
     try:
         return EVENT.decode(line)
     except NOT_DECODED:

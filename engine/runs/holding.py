@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
-class Holding:
+class FolderSize:
     """Sizes of a folder.
 
     Attributes:
@@ -21,25 +21,24 @@ class Holding:
     checkpoint_bytes: int = 0
     freed_bytes: int = 0
 
-    def __add__(self, other: Holding) -> Holding:
-        return Holding(
+    def __add__(self, other: FolderSize) -> FolderSize:
+        return FolderSize(
             self.bytes + other.bytes,
             self.checkpoint_bytes + other.checkpoint_bytes,
             self.freed_bytes + other.freed_bytes,
         )
 
 
-def holding(folder: Path) -> Holding:
+def measure_folder(folder: Path) -> FolderSize:
     """Measure a run folder. A missing folder and unreadable files count as 0."""
-    total = Holding()
-    for where, _folders, names in os.walk(folder):
+    total = FolderSize()
+    for subfolder, _, names in os.walk(folder):
         for name in names:
             try:
-                info = os.lstat(os.path.join(where, name))
+                info = os.lstat(os.path.join(subfolder, name))
             except OSError:
                 continue
-            # Windows does not report the number of blocks of a file.
-            room = getattr(info, "st_blocks", -(-info.st_size // 512)) * 512 if info.st_nlink == 1 else 0
-            checkpoint = info.st_size if Path(where) == folder / "checkpoints" else 0
-            total += Holding(info.st_size, checkpoint, room)
+            blocks = getattr(info, "st_blocks", -(-info.st_size // 512))  # not reported on Windows
+            checkpoint_bytes = info.st_size if Path(subfolder) == folder / "checkpoints" else 0
+            total += FolderSize(info.st_size, checkpoint_bytes, 512 * blocks if info.st_nlink == 1 else 0)
     return total

@@ -23,10 +23,10 @@ from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.files import MAX_RESULT_BYTES, read_file
 
-_FORM = 1
+_FORMAT_VERSION = 1
 """Format version of the cache. Increase it when the meaning of a summary's field changes."""
 
-_TICK_NS = 2_000_000_000
+_TIME_RESOLUTION_NS = 2_000_000_000
 """Coarsest time resolution of a file system (that of FAT) in nanoseconds.
 
 Summaries of runs that have changed within this time are not cached, since a further change might go unnoticed.
@@ -41,6 +41,8 @@ _RUN_ID = re.compile(r"\w[\w.-]{0,199}")
 
 
 class _Content(msgspec.Struct, array_like=True):
+    """Content of the cache. `form` is its format version, and `fields` are those of `RunSummary`."""
+
     form: int
     fields: tuple[str, ...]
     root: str
@@ -59,11 +61,11 @@ class RunIndex:
         return paths.home() / "runs.index"
 
     def summaries(
-        self, unreadable: Callable[[str, Exception], None] = lambda _run_id, _error: None
+        self, on_unreadable: Callable[[str, Exception], None] = lambda _run_id, _error: None
     ) -> Iterator[RunSummary]:
         """Yield the summaries of all runs, newest first, and update the cache at the end.
 
-        Folders that have no job or can't be accessed are skipped. `unreadable` is called with the id and the error of a
+        Folders that have no job or can't be accessed are skipped. `on_unreadable` is called with the id and the error of a
         run that has other errors.
         """
         if self._cached is None:
@@ -71,11 +73,11 @@ class RunIndex:
         before, cached = self._cached, {}
         for name in run_names():
             # Take the stamp before reading, so that later changes are noticed the next time.
-            stamp = _stamp(f"{self._root}/{name}")
-            known = before.get(name)
-            if known is not None and known[0] == stamp:
-                cached[name] = known
-                yield known[1]
+            stamp = _read_stamp(f"{self._root}/{name}")
+            cached_stamp, cached_summary = before.get(name, (None, None))
+            if cached_summary is not None and cached_stamp == stamp:
+                cached[name] = before[name]
+                yield cached_summary
                 continue
             run = RunFolder(self._root / name)
             try:
@@ -85,10 +87,10 @@ class RunIndex:
             except (FileNotFoundError, PermissionError):
                 continue
             except Exception as error:  # one run's damaged files must not hide the others
-                unreadable(name, error)
+                on_unreadable(name, error)
                 continue
             # An ended process stays ended, so such a state remains valid until the files change.
-            if summary.state in ENDED and time.time_ns() - stamp[0] > _TICK_NS:
+            if summary.state in ENDED and time.time_ns() - stamp[0] > _TIME_RESOLUTION_NS:
                 cached[name] = (stamp, summary)
             yield summary
         self._cached = cached
@@ -96,6 +98,7 @@ class RunIndex:
             self._save()
 
     def _load(self) -> dict[str, tuple[_Stamp, RunSummary]]:
+        """Read the cache. The result is empty if it is damaged, or belongs to another version or folder."""
         try:
             data = read_file(self.file(), MAX_RESULT_BYTES)
             if zlib.crc32(data[4:]) != int.from_bytes(data[:4], "little"):
@@ -103,12 +106,13 @@ class RunIndex:
             content = msgspec.msgpack.decode(data[4:], type=_Content)
         except (OSError, *NOT_DECODED):
             return {}
-        same = (content.form, content.fields, content.root) == (_FORM, RunSummary.__struct_fields__, str(self._root))
-        return content.runs if same else {}
+        expected = (_FORMAT_VERSION, RunSummary.__struct_fields__, str(self._root))
+        return content.runs if (content.form, content.fields, content.root) == expected else {}
 
     def _save(self) -> None:
+        """Write the cache to the disk, with a checksum before its content."""
         assert self._cached is not None
-        content = _Content(_FORM, RunSummary.__struct_fields__, str(self._root), self._cached)
+        content = _Content(_FORMAT_VERSION, RunSummary.__struct_fields__, str(self._root), self._cached)
         data = msgspec.msgpack.encode(content)
         with suppress(OSError):  # without the cache, the next list is only slower
             paths.write_atomically(self.file(), zlib.crc32(data).to_bytes(4, "little") + data)
@@ -153,7 +157,8 @@ def machine_of(run: RunFolder) -> str:
     return host.name if host == mirrors_of(host.name) else ""
 
 
-def _stamp(folder: str) -> _Stamp:
+def _read_stamp(folder: str) -> _Stamp:
+    """Return the current stamp of a run folder."""
     try:
         changed = os.stat(folder).st_mtime_ns
     except OSError:

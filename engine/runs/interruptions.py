@@ -24,17 +24,17 @@ _FATAL, _DUMPS_END = "Fatal Python error: ", "Extension modules: "
 """Beginning of the first line, and of the last line, that faulthandler writes."""
 
 
-def why_interrupted(run: RunFolder) -> str:
+def explain_interruption(run: RunFolder) -> str:
     """Explain why a run ended without a final event, as text for the end of a sentence."""
     slurm = read_slurm(run.path)
     if slurm is not None and slurm.state not in ("", "COMPLETED"):
-        output = last_words(run.path / LOG)
+        output = read_last_lines(run.path / LOG)
         return f"its SLURM {slurm.words}.{f' The end of {LOG}: {output}' if output else ''}"
     if machine := machine_of(run):
         return f"its supervisor on {machine} ended without reporting an error, or that machine shut down."
     log = run.path / "supervisor.log"
     supervisor = run.supervisor()
-    output = last_words(log)
+    output = read_last_lines(log)
     if supervisor is None:
         return f"the run did not start. {output} See {log}."
     if started_before_this_boot(supervisor.start_time):
@@ -48,7 +48,7 @@ def why_interrupted(run: RunFolder) -> str:
     return f"{who} ended early. The end of {log.name}: {output}"
 
 
-def note_end(folder: Path, exit_code: int) -> None:
+def record_end(folder: Path, exit_code: int) -> None:
     """Append the signal that killed a supervisor to supervisor.log.
 
     Nothing is written if it exited otherwise, or if faulthandler has reported the signal.
@@ -62,13 +62,14 @@ def note_end(folder: Path, exit_code: int) -> None:
 
 
 def _is_older(file: Path, other: Path) -> bool:
+    """Return True if `file` was modified before `other`. Returns False if one of them is missing."""
     try:
         return file.stat().st_mtime_ns < other.stat().st_mtime_ns
     except OSError:
         return False
 
 
-def last_words(log: Path) -> str:
+def read_last_lines(log: Path) -> str:
     """Return the last lines of a process's output, joined into one line.
 
     If the output ends with a dump of faulthandler, return the lines before the dump and its first line, the fatal

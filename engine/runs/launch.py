@@ -7,29 +7,29 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from engine.runs.folder import RunFolder
-from engine.runs.interruptions import note_end
+from engine.runs.interruptions import record_end
 from engine.system import paths
 
-_GOODBYE_S = 2.0
+_EXIT_TIMEOUT_S = 2.0
 
 
 def start_supervisor(run: RunFolder) -> int:
     """Start the supervisor of `run` in its own session and return its pid. Raises OSError."""
-    return start_detached("engine.supervisor", run.path, "supervisor.log", lambda code: note_end(run.path, code))
+    return start_detached("engine.supervisor", run.path, "supervisor.log", lambda code: record_end(run.path, code))
 
 
 def start_detached(
-    module: str, folder: Path, log_name: str, ended: Callable[[int], object] = lambda _code: None
+    module: str, folder: Path, log_name: str, on_exit: Callable[[int], object] = lambda _code: None
 ) -> int:
     """Start `python -m module FOLDER` in its own session and return its pid. Raises OSError.
 
-    The output is appended to the log `log_name` in `folder`. When the started process exits, `ended` is called with its
+    The output is appended to the log `log_name` in `folder`. When the started process exits, `on_exit` is called with its
     exit code if this process is still alive.
     """
-    windows = sys.platform == "win32"
     flags = 0
     if sys.platform == "win32":
         flags = subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.CREATE_NO_WINDOW
@@ -40,12 +40,12 @@ def start_detached(
             stdout=log,
             stderr=log,
             cwd=paths.PACKAGES,
-            start_new_session=not windows,
+            start_new_session=sys.platform != "win32",
             creationflags=flags,
         )
     # Wait for the process in a thread, so that it does not become a zombie.
     name = f"{module.rpartition('.')[2]}-{process.pid}"
-    threading.Thread(target=lambda: ended(process.wait()), name=name, daemon=True).start()
+    threading.Thread(target=lambda: on_exit(process.wait()), name=name, daemon=True).start()
     return process.pid
 
 
@@ -62,8 +62,8 @@ class Preloader:
         self.pids: dict[str, int] = {}
         """Process ids of the started supervisors, keyed by run folder."""
         self._process: subprocess.Popen[bytes] | None = None
-        self._pending: dict[str, RunFolder] = {}
-        self._rest = b""
+        self._pending: dict[str, RunFolder] = {}  # runs that the child has not confirmed to have started, by folder
+        self._partial_line = b""
 
     def start(self) -> None:
         """Start the child, unless it is running or the system can't fork."""
@@ -103,7 +103,7 @@ class Preloader:
             try:
                 self._process.stdin.write(os.fsencode(folder) + b"\n")
             except OSError:
-                self._forget()
+                self._stop_child()
             else:
                 self._pending[folder] = run
                 return
@@ -119,9 +119,9 @@ class Preloader:
             except BlockingIOError:
                 return
             if not data:
-                self._forget()
+                self._stop_child()
                 return
-            *lines, self._rest = (self._rest + data).split(b"\n")
+            *lines, self._partial_line = (self._partial_line + data).split(b"\n")
             for line in lines:
                 self._on_message(os.fsdecode(line))
 
@@ -129,9 +129,10 @@ class Preloader:
         """Stop the child. Supervisors that it has started continue to run."""
         if self._process is not None and self._pending and self._process.stdin is not None:
             self._process.stdin.close()  # it still answers pending requests
-            self._wait()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_EXIT_TIMEOUT_S)
             self.poll()
-        self._forget()
+        self._stop_child()
 
     def _on_message(self, line: str) -> None:
         """Handle a line from the child, "ready" or "started PID FOLDER"."""
@@ -143,18 +144,18 @@ class Preloader:
             self._pending.pop(folder, None)
             self.pids[folder] = int(pid)
 
-    def _forget(self) -> None:
+    def _stop_child(self) -> None:
         """Terminate the child, which has no state to save, and start the supervisors of unanswered requests."""
         process, self._process = self._process, None
         self.ready = False
-        self._rest = b""
+        self._partial_line = b""
         if process is not None:
             process.terminate()
             for stream in (process.stdin, process.stdout):
                 if stream is not None:
                     stream.close()
             try:
-                process.wait(_GOODBYE_S)
+                process.wait(_EXIT_TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
@@ -163,10 +164,3 @@ class Preloader:
             supervisor = run.supervisor()
             if supervisor is None or not supervisor.alive():
                 self.pids[folder] = start_supervisor(run)
-
-    def _wait(self) -> None:
-        assert self._process is not None
-        try:
-            self._process.wait(_GOODBYE_S)
-        except subprocess.TimeoutExpired:
-            return

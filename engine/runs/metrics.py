@@ -8,7 +8,7 @@ from engine.contract.catalogue import Measure, load_catalogue
 from engine.runs.folder import RunSummary
 
 
-def _plain(value: float, digits: int) -> str:
+def _format_decimal(value: float, digits: int) -> str:
     return f"{value:.{digits}f}"
 
 
@@ -28,7 +28,7 @@ def measure_words(
     task: str,
     name: str,
     value: float,
-    write: Callable[[float, int], str] = _plain,
+    write: Callable[[float, int], str] = _format_decimal,
     *,
     described: Sequence[Measure] = (),
 ) -> str:
@@ -52,7 +52,7 @@ def best_measure(run: RunSummary) -> tuple[str, float] | None:
     return (chosen, run.best[chosen]) if chosen is not None else None
 
 
-def best_words(run: RunSummary, write: Callable[[float, int], str] = _plain) -> str:
+def best_words(run: RunSummary, write: Callable[[float, int], str] = _format_decimal) -> str:
     """Format a run's best metric, e.g. "Top-1 93.4%", or return "–" if it has none.
 
     See `measure_words` for `write`.

@@ -71,8 +71,9 @@ class NoticeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
     def wants(self, kind: NoticeKind, seconds: float) -> bool:
         """Return True if the user wants a notification of `kind` for a run that has taken `seconds`."""
-        asked = {"ended": self.ended, "failed": self.failed, "stalled": self.stalled, "restarted": self.restarted}
-        return asked[kind] and seconds >= 60 * self.least_minutes and (self.desktop or bool(self.command.strip()))
+        is_kind_wanted: bool = getattr(self, kind)
+        has_receiver = self.desktop or bool(self.command.strip())
+        return is_kind_wanted and has_receiver and seconds >= 60 * self.least_minutes
 
 
 @dataclass(frozen=True)
@@ -160,33 +161,34 @@ def load_notices(folder: Path | None = None) -> tuple[NoticeSettings, list[Probl
     try:
         if not paths.is_only_writable_by_user(path):
             message = f"{path} is writable by others, whose command would run as yours."
-            return NoticeSettings(), [_wrong("", message, "The defaults apply until only you can write to it.")]
+            return NoticeSettings(), [_warning("", message, "The defaults apply until only you can write to it.")]
         values = tomllib.loads(read_file(path).decode())
     except FileNotFoundError:
         return NoticeSettings(), []
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        return NoticeSettings(), [
-            _wrong("", f"{path} can't be read: {why}.", "The defaults apply until that is fixed.")
-        ]
-    except (ValueError, RecursionError) as error:
-        return NoticeSettings(), [
-            _wrong("", f"{path} is not valid TOML: {error}.", "The defaults apply until that is fixed.")
-        ]
-    found = NoticeSettings()
+    except (OSError, ValueError, RecursionError) as error:
+        if isinstance(error, OSError):
+            message = f"{path} can't be read: {error.strerror}."
+        elif isinstance(error, UnicodeDecodeError):
+            message = f"{path} can't be read: it is not UTF-8."
+        else:
+            message = f"{path} is not valid TOML: {error}."
+        return NoticeSettings(), [_warning("", message, "The defaults apply until that is fixed.")]
+    settings = NoticeSettings()
     problems = []
     for name, value in values.items():
         if name not in _TYPES:
             near = difflib.get_close_matches(name, _TYPES, n=1)
             hint = f"Did you mean “{near[0]}”?" if near else f"Available: {', '.join(_TYPES)}."
-            problems.append(_wrong(name, f"“{name}” in {path} is not a notification setting.", hint))
+            problems.append(_warning(name, f"“{name}” in {path} is not a notification setting.", hint))
             continue
         try:
-            found = msgspec.structs.replace(found, **{name: msgspec.convert(value, _TYPES[name])})
+            settings = msgspec.structs.replace(settings, **{name: msgspec.convert(value, _TYPES[name])})
         except msgspec.ValidationError:
             hint = _REMEDIES.get(name, "Write true or false.")
-            problems.append(_wrong(name, f"{name} = {value!r} in {path} is not valid.", f"{hint} The default applies."))
-    return found, problems
+            problems.append(
+                _warning(name, f"{name} = {value!r} in {path} is not valid.", f"{hint} The default applies.")
+            )
+    return settings, problems
 
 
 def save_notices(settings: NoticeSettings, folder: Path | None = None) -> None:
@@ -213,5 +215,5 @@ def has_session_bus() -> bool:
     return bool(os.environ.get("DBUS_SESSION_BUS_ADDRESS") or (runtime and Path(runtime, "bus").exists()))
 
 
-def _wrong(name: str, message: str, remedy: str) -> Problem:
+def _warning(name: str, message: str, remedy: str) -> Problem:
     return Problem(name, message, remedy, "warning")

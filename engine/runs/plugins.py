@@ -15,14 +15,14 @@ ARGUMENTS = ("-m", "engine.catalogue", "--plugins")
 """Arguments of the Python process that writes the catalogue's supplement, which holds the entries of plug-ins."""
 
 
-def see_plugins(*, afresh: bool = False) -> None:
+def refresh_supplement(*, force: bool = False) -> None:
     """Write the catalogue's supplement, the file with the entries of plug-ins, in a child process.
 
-    Nothing is done if there are no plug-ins, or if the file exists and `afresh` is False. Raises OSError if the file
+    Nothing is done if there are no plug-ins, or if the file exists and `force` is False. Raises OSError if the file
     can't be written.
     """
     file = supplement_file()
-    if file is None or (file.exists() and not afresh):
+    if file is None or (file.exists() and not force):
         return
     print("Reading the installed plug-ins …", file=sys.stderr, flush=True)
     file.unlink(missing_ok=True)

@@ -45,10 +45,8 @@ def read_resumable(run: RunFolder) -> ResumableRun:
     job, problems = load_job(run.job_file)
     if job is not None and (machine := machine_of(run)):
         message = f"{run.run_id} is on {machine}, and can't be resumed from here."
-        job, problems = (
-            None,
-            [Problem("run", message, f"Resume it there: ssh -t {machine} footplate resume {run.run_id}")],
-        )
+        remedy = f"Resume it there: ssh -t {machine} footplate resume {run.run_id}"
+        job, problems = None, [Problem("run", message, remedy)]
     return ResumableRun(run.run_id, job, tuple(problems), run.state())
 
 
@@ -57,12 +55,12 @@ def job_to_resume(run: RunFolder, changes: Mapping[str, Any] = _NO_CHANGES) -> t
 
     See `changed_job`. A run under SLURM is resumed only on devices given in `changes`.
     """
-    job, found = changed_job(read_resumable(run), changes)
+    job, problems = changed_job(read_resumable(run), changes)
     if "devices" not in changes and read_slurm(run.path) is not None:
         message = f"SLURM has chosen the devices of {run.run_id}."
         remedy = f"Submit it again (cd {run.path} && sbatch {SCRIPT}), or choose devices of this machine."
-        return None, [*found, Problem("devices", message, remedy)]
-    return job, found
+        return None, [*problems, Problem("devices", message, remedy)]
+    return job, problems
 
 
 def changed_job(run: ResumableRun, changes: Mapping[str, Any]) -> tuple[Job | None, list[Problem]]:
@@ -79,20 +77,19 @@ def changed_job(run: ResumableRun, changes: Mapping[str, Any]) -> tuple[Job | No
         return None, problems
     values = msgspec.to_builtins(before.values())
     job, invalid = job_from_values(values | dict(changes))
-    bad = {problem.field for problem in invalid}
+    invalid_names = {problem.field for problem in invalid}
     problems += invalid
     for name in changes:
-        if name in FIELDS and name not in CHANGEABLE | bad and not _same(values[name], changes[name]):
-            problems.append(_other_training(name, FIELDS[name].label))
+        is_fixed = name in FIELDS and name not in CHANGEABLE | invalid_names
+        if is_fixed and not _are_equal(values[name], changes[name]):
+            problems.append(_unchangeable_problem(name, FIELDS[name].label))
     if job is not None:
         problems += _changed_options(before, job)
     epochs = changes.get("epochs", before.training.epochs)
-    if state == "completed" and "epochs" not in bad and epochs <= before.training.epochs:
-        done = f"{counted(before.training.epochs, 'epoch')}"
-        message = f"{run.run_id} is completed: it has trained all of its {done}."
-        problems.append(
-            Problem("epochs", message, f"Set more than {before.training.epochs} epochs to train it further.")
-        )
+    if state == "completed" and "epochs" not in invalid_names and epochs <= before.training.epochs:
+        message = f"{run.run_id} is completed: it has trained all of its {counted(before.training.epochs, 'epoch')}."
+        remedy = f"Set more than {before.training.epochs} epochs to train it further."
+        problems.append(Problem("epochs", message, remedy))
     return (None if problems else job), problems
 
 
@@ -121,7 +118,8 @@ def last_execution(run: RunFolder) -> int:
     return max(started, last.execution) if isinstance(last, RunFinished) else started
 
 
-def _same(before: Any, after: Any) -> bool:
+def _are_equal(before: Any, after: Any) -> bool:
+    """Compare two plain values of a field. A list equals a tuple with the same items."""
     return list(before) == list(after) if isinstance(before, list | tuple) else bool(before == after)
 
 
@@ -134,17 +132,19 @@ def _changed_options(before: Job, after: Job) -> list[Problem]:
     changed = {
         name
         for name in before.options.keys() | after.options.keys()
-        if _value(before, name, known) != _value(after, name, known)
+        if _option_value(before, name, known) != _option_value(after, name, known)
     }
     fixed = [known[name] for name in sorted(changed & known.keys()) if "resume" not in known[name].traits]
-    return [_other_training(f"options.{field.name}", field.label) for field in fixed]
+    return [_unchangeable_problem(f"options.{field.name}", field.label) for field in fixed]
 
 
-def _value(job: Job, name: str, known: Mapping[str, Field]) -> Any:
+def _option_value(job: Job, name: str, known: Mapping[str, Field]) -> Any:
+    """Return the value of an option in a job, or its default, or None if the option is neither set nor `known`."""
     return job.options.get(name, known[name].default if name in known else None)
 
 
-def _other_training(name: str, label: str) -> Problem:
+def _unchangeable_problem(name: str, label: str) -> Problem:
+    """Return the problem that a field or option must keep its value when a run is resumed."""
     return Problem(
         name,
         f"{label} can't be changed when resuming: that would be a different training.",

@@ -35,7 +35,7 @@ from engine.system.decode_errors import NOT_DECODED
 from engine.system.files import MAX_RESULT_BYTES, read_file
 from engine.system.format import counted
 
-_START_S = 30.0
+_START_TIMEOUT_S = 30.0
 """Maximum time in seconds for a new driver to record its process. Until then, the search counts as running."""
 
 # Decoders that exist before a thread needs them: msgspec crashes if two threads prepare the same type at once.
@@ -85,7 +85,7 @@ class SearchFolder:
             return "running"
         with suppress(OSError):
             started = (self.path / DRIVER_LOG).stat().st_mtime
-            if not (self.path / DRIVER_FILE).exists() and time.time() - started < _START_S:
+            if not (self.path / DRIVER_FILE).exists() and time.time() - started < _START_TIMEOUT_S:
                 return "running"
         return self.state().ended or "interrupted"
 
@@ -211,6 +211,7 @@ def confirmed_words(state: SearchState, written: Callable[[float], str]) -> str:
 
 
 def _read(file: Path, kind: type[_Struct]) -> _Struct | None:
+    """Read a file with JSON of type `kind`. Returns None if it is missing or invalid."""
     try:
         decoded: _Struct = _DECODERS[kind].decode(read_file(file, MAX_RESULT_BYTES))
         return decoded
@@ -219,6 +220,7 @@ def _read(file: Path, kind: type[_Struct]) -> _Struct | None:
 
 
 def _write(file: Path, content: msgspec.Struct) -> None:
+    """Write `content` as JSON, atomically, and flush it to the disk. Raises OSError."""
     paths.write_atomically(file, msgspec.json.encode(content), sync=True)
 
 
@@ -229,7 +231,7 @@ def trial_of(run: RunFolder) -> Trial | None:
 
 def save_trial(run: RunFolder, trial: Trial) -> None:
     """Record the trial to which a run belongs. Raises OSError."""
-    paths.write_atomically(run.path / TRIAL_FILE, msgspec.json.encode(trial), sync=True)
+    _write(run.path / TRIAL_FILE, trial)
 
 
 def trials_of(search: str) -> list[tuple[RunFolder, Trial]]:

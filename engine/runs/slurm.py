@@ -49,10 +49,12 @@ def submit_new(job: Job, script: str, host: str) -> RunFolder:
 
 def submit(run: RunFolder, host: str) -> SlurmJob:
     """Submit the batch script in the run folder to SLURM on `host`. Raises SlurmFailed and OSError."""
-    _trust(host)
+    _record_host(host)
     folder = shlex.quote(str(run.path))
     if host:
-        check = f"test -e {folder}/{SCRIPT} || {{ echo {shlex.quote(_not_visible(run, host))} >&2; exit 1; }}"
+        check = (
+            f"test -e {folder}/{SCRIPT} || {{ echo {shlex.quote(_invisible_folder_error(run, host))} >&2; exit 1; }}"
+        )
         run_slurm(host, "sh", "-c", check)
     output = run_slurm(host, "sh", "-c", f"cd {folder} && exec sbatch --parsable {SCRIPT}")
     number = (output.split() or [""])[-1].partition(";")[0]
@@ -63,14 +65,15 @@ def submit(run: RunFolder, host: str) -> SlurmJob:
     return job
 
 
-def _trust(host: str) -> None:
+def _record_host(host: str) -> None:
     """Record that the user has chosen `host` for submitting runs. Raises OSError."""
-    known = _submitted_through()
-    if host and host not in known:
-        paths.write_atomically(paths.make_home() / _HOSTS, "".join(f"{each}\n" for each in [*known, host]).encode())
+    recorded = _recorded_hosts()
+    if host and host not in recorded:
+        paths.write_atomically(paths.make_home() / _HOSTS, "".join(f"{each}\n" for each in [*recorded, host]).encode())
 
 
-def _submitted_through() -> list[str]:
+def _recorded_hosts() -> list[str]:
+    """Return the hosts on which the user has submitted runs."""
     try:
         return read_file(paths.home() / _HOSTS).decode().split()
     except (OSError, ValueError):
@@ -85,14 +88,14 @@ def _run_known(host: str, *command: str) -> str:
     Raises:
         SlurmFailed: The host is unknown, or the command has failed.
     """
-    if host and host not in _submitted_through() and host not in {each.reached_by for each in hosts()}:
+    if host and host not in _recorded_hosts() and host not in {each.reached_by for each in hosts()}:
         raise SlurmFailed(
             f"{host} is not among your hosts. If it is yours, run `footplate hosts add --no-check {host}`."
         )
     return run_slurm(host, *command)
 
 
-def _not_visible(run: RunFolder, host: str) -> str:
+def _invisible_folder_error(run: RunFolder, host: str) -> str:
     return f"{host} does not see {run.path}. Set FOOTPLATE_HOME to a folder that both machines and the nodes share"
 
 
@@ -101,25 +104,25 @@ def refresh(runs: Iterable[RunFolder]) -> bool:
 
     Returns True if any state has changed. Raises OSError.
     """
-    known: dict[str, dict[int, tuple[RunFolder, SlurmJob]]] = defaultdict(dict)
+    by_host: dict[str, dict[int, tuple[RunFolder, SlurmJob]]] = defaultdict(dict)
     for run in runs:
         job = read_slurm(run.path)
         if job is not None and job.is_active:
-            known[job.host][job.job_id] = run, job
-    changed = False
-    for host, jobs in known.items():
+            by_host[job.host][job.job_id] = run, job
+    has_changed = False
+    for host, jobs in by_host.items():
         for number, now in _query(host, {number: job for number, (_, job) in jobs.items()}).items():
             run, before = jobs[number]
             if now != before:
                 write_slurm(run.path, now)
-                changed = True
-    return changed
+                has_changed = True
+    return has_changed
 
 
 def _query(host: str, jobs: dict[int, SlurmJob]) -> dict[int, SlurmJob]:
     """Query the current states of SLURM jobs on a host. The jobs are keyed by their ids."""
     try:
-        found = in_queue(_run_known(host, *_SQUEUE), jobs)
+        found = parse_squeue(_run_known(host, *_SQUEUE), jobs)
     except SlurmFailed as error:
         return {number: msgspec.structs.replace(job, query_error=str(error)) for number, job in jobs.items()}
     missing = {number: job for number, job in jobs.items() if number not in found}
@@ -128,11 +131,11 @@ def _query(host: str, jobs: dict[int, SlurmJob]) -> dict[int, SlurmJob]:
             output = _run_known(host, *_SACCT, f"--jobs={','.join(map(str, missing))}")
         except SlurmFailed:
             output = ""  # many clusters have no accounting
-        found |= in_accounts(output, missing)
+        found |= parse_sacct(output, missing)
     return found
 
 
-def in_queue(output: str, jobs: dict[int, SlurmJob]) -> dict[int, SlurmJob]:
+def parse_squeue(output: str, jobs: dict[int, SlurmJob]) -> dict[int, SlurmJob]:
     """Parse the output of squeue, and return the states of the `jobs` that it lists.
 
     The place of a pending job is its position among the pending jobs of its partition, sorted by priority.
@@ -146,18 +149,18 @@ def in_queue(output: str, jobs: dict[int, SlurmJob]) -> dict[int, SlurmJob]:
         before = jobs[int(number)]
         now = SlurmJob(job_id=before.job_id, host=before.host, state=state)
         if now.is_pending:
+            pending = (other for other in rows if (other[1], other[4]) == ("PENDING", row[4]))  # in its partition
             now = msgspec.structs.replace(
                 now,
                 reason="" if reason in ("None", "(null)") else reason,
-                place=1
-                + sum(_rank(other) < _rank(row) for other in rows if (other[1], other[4]) == ("PENDING", row[4])),
+                place=1 + sum(_priority_key(other) < _priority_key(row) for other in pending),
                 start=start if start[:1].isdecimal() else "",
             )
         found[now.job_id] = now
     return found
 
 
-def _rank(row: list[str]) -> tuple[int, int]:
+def _priority_key(row: list[str]) -> tuple[int, int]:
     """Return the key that sorts queued jobs, with the highest priority first, then the lowest id.
 
     `row` is a line of squeue. The id of a job array has a form such as "12_[1-9]".
@@ -166,7 +169,7 @@ def _rank(row: list[str]) -> tuple[int, int]:
     return -int(priority) if priority.isdecimal() else 0, int(number) if number.isdecimal() else 0
 
 
-def in_accounts(output: str, jobs: dict[int, SlurmJob]) -> dict[int, SlurmJob]:
+def parse_sacct(output: str, jobs: dict[int, SlurmJob]) -> dict[int, SlurmJob]:
     """Parse the output of sacct, e.g. "12|CANCELLED by 1000", and return the states of `jobs`.
 
     The state of a job that is not listed is "".
@@ -188,7 +191,7 @@ def supervised_elsewhere(run: RunFolder) -> SlurmJob | None:
     return job if job is not None and job.is_active and not is_local else None
 
 
-def no_pause(run: RunFolder) -> str:
+def explain_no_pause(run: RunFolder) -> str:
     """Return a text which explains that a run under SLURM can only be stopped, not paused."""
     return f"SLURM has {run.run_id}, which can only be stopped from here; that saves a checkpoint."
 
@@ -196,14 +199,14 @@ def no_pause(run: RunFolder) -> str:
 def send(run: RunFolder, *commands: Command) -> bool:
     """Send commands to a run on this machine or under SLURM. Returns False if the run has not answered.
 
-    A run under SLURM accepts only Stop. Then a pending job is canceled, and a running job receives a signal. Raises
+    A run under SLURM accepts only Stop. Then a pending job is cancelled, and a running job receives a signal. Raises
     NotRunning and NotAnswering.
     """
     job = supervised_elsewhere(run)
     if job is None:
         return connection.send(run, *commands) is not None
     if not any(isinstance(command, Stop) for command in commands):
-        raise NotAnswering(no_pause(run))
+        raise NotAnswering(explain_no_pause(run))
     try:
         refresh([run])
         now = read_slurm(run.path) or job

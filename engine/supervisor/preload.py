@@ -18,7 +18,7 @@ from pathlib import Path
 
 from engine.processes import imports
 from engine.processes.worker_process import can_fork
-from engine.runs.interruptions import note_end
+from engine.runs.interruptions import record_end
 from engine.supervisor.execution import supervise
 from engine.system import linux, stdio
 
@@ -90,4 +90,4 @@ def _reap(folders: dict[int, Path]) -> None:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if not pid:
                 return
-            note_end(folders.pop(pid), os.waitstatus_to_exitcode(status))
+            record_end(folders.pop(pid), os.waitstatus_to_exitcode(status))

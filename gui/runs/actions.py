@@ -9,7 +9,7 @@ from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtWidgets import QInputDialog, QMenu, QWidget
 
 from engine.runs.folder import RunFolder, RunSummary
-from engine.runs.holding import Holding, holding
+from engine.runs.holding import FolderSize, measure_folder
 from gui.actions import HERE, WITHIN, Action, with_key
 from gui.format import counted, size
 from gui.sources.trash import trash_run
@@ -151,7 +151,7 @@ class DeletingBar(TrashBar):
             )
             folders = [Path(run.folder) for run in self._runs]
             active = len(runs) - len(self._runs)
-            self.work(lambda: sum(map(holding, folders), Holding()), lambda held: self._confirm(held, active))
+            self.work(lambda: sum(map(measure_folder, folders), FolderSize()), lambda held: self._confirm(held, active))
         else:
             it, them = ("it is", "it") if len(runs) == 1 else ("they are", "them")
             self.show_note(
@@ -175,7 +175,7 @@ class DeletingBar(TrashBar):
         self._runs = []
         super().dismiss()
 
-    def _confirm(self, usage: Holding, active: int) -> None:
+    def _confirm(self, usage: FolderSize, active: int) -> None:
         """Show the question, unless the user has cancelled it.
 
         `usage` is the disk usage of the runs, and `active` the number of selected runs that can't be deleted.

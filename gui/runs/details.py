@@ -25,7 +25,7 @@ from PySide6.QtWidgets import (
 
 from engine.contract.job import FIELDS, changed_fields
 from engine.runs.folder import RunFolder, RunSummary
-from engine.runs.holding import Holding, holding
+from engine.runs.holding import FolderSize, measure_folder
 from engine.runs.metrics import best_words
 from engine.runs.notes import tags_of
 from engine.system.format import duration
@@ -286,7 +286,7 @@ class DetailFields:
     changed: dict[str, Any] | None
     options: dict[str, Any]
     checkpoints: tuple[Checkpoint, ...]
-    held: Holding
+    held: FolderSize
 
 
 def read_details(folder: Path) -> DetailFields:
@@ -301,7 +301,7 @@ def read_details(folder: Path) -> DetailFields:
         changed=changed_fields(job) if job is not None else None,
         options={labels.get(name, name): value for name, value in job.options.items()} if job is not None else {},
         checkpoints=checkpoints_of(run),
-        held=holding(folder),
+        held=measure_folder(folder),
     )
 
 

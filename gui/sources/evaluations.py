@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.contract.inference.evaluation import SAMPLES_FILE, ClassCurves, Curves, Evaluation
-from engine.runs.evaluations import DamagedEvaluation, KeptEvaluation, evaluations_of
+from engine.runs.evaluations import DamagedEvaluation, SavedEvaluation, evaluations_of
 from engine.runs.folder import RunFolder, list_runs
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.files import MAX_RESULT_BYTES, read_file
@@ -51,7 +51,7 @@ class SampleTable:
 class OpenedEvaluation:
     """Evaluation whose samples and curves are in memory, but not its resamples and probabilities."""
 
-    kept: KeptEvaluation
+    kept: SavedEvaluation
     samples: SampleTable
     curves: Curves
 
@@ -60,12 +60,12 @@ class OpenedEvaluation:
         return self.kept.evaluation
 
 
-def open_evaluation(kept: KeptEvaluation) -> OpenedEvaluation:
+def open_evaluation(kept: SavedEvaluation) -> OpenedEvaluation:
     """Read the samples and curves of an evaluation. Raises DamagedEvaluation."""
     return OpenedEvaluation(kept, read_samples(kept), kept.curves())
 
 
-def read_samples(kept: KeptEvaluation) -> SampleTable:
+def read_samples(kept: SavedEvaluation) -> SampleTable:
     """Read the table of samples in an evaluation. Raises DamagedEvaluation.
 
     Columns are decoded one by one, so that the GUI thread can run in between.
@@ -118,7 +118,7 @@ def _only(classes: Classes) -> Numbers:
 class ComparableEvaluation:
     """Evaluation of the same samples with the title of its run, offered for a comparison."""
 
-    kept: KeptEvaluation
+    kept: SavedEvaluation
     title: str
 
 

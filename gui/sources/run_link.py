@@ -8,7 +8,7 @@ from functools import partial
 from PySide6.QtCore import QObject, QSocketNotifier, Signal
 
 from engine.contract.protocol import Command, Pause, Stop
-from engine.runs.connection import NotRunning, RunConnection, ServerMessage, silent
+from engine.runs.connection import NotRunning, RunConnection, ServerMessage, describe_silence
 from engine.runs.folder import RunFolder
 from engine.runs.slurm import send
 from gui.sources.background import Background, ignore_os_error, in_background
@@ -124,4 +124,4 @@ class RunCommands(QObject):
 
 def _deliver(run: RunFolder, command: Command) -> str:
     """Send `command` to the run's supervisor. Return a message if it doesn't answer. Raises NotRunning, OSError."""
-    return "" if send(run, command) else silent(run)
+    return "" if send(run, command) else describe_silence(run)

@@ -12,7 +12,7 @@ from engine.contract.events import EVENT, AnyEvent
 from engine.contract.job import Job
 from engine.runs.connection import RunConnection
 from engine.runs.folder import ENDED, RunFolder, State
-from engine.runs.interruptions import why_interrupted
+from engine.runs.interruptions import explain_interruption
 from engine.runs.slurm import supervised_elsewhere
 from engine.runs.slurm_job import FILE, SlurmJob, read_slurm
 from engine.system.decode_errors import NOT_DECODED
@@ -99,7 +99,7 @@ class RunReader:
             version=version,
             slurm=slurm,
             is_remote=is_remote,
-            interruption=why_interrupted(self._run) if state == "interrupted" else "",
+            interruption=explain_interruption(self._run) if state == "interrupted" else "",
             connection=self._connect(max(connect_after, self._log.last_n))
             if state not in (*ENDED, "starting")
             else None,

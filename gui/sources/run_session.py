@@ -13,7 +13,7 @@ from engine.contract.job import Job
 from engine.contract.protocol import Adjust, Goodbye, SaveElsewhere, Welcome
 from engine.runs.connection import RunConnection, ServerMessage
 from engine.runs.folder import ENDED, RunFolder
-from engine.runs.slurm import no_pause
+from engine.runs.slurm import explain_no_pause
 from engine.system.plain_text import encodable
 from gui.sources.background import SingleFlight, ignore_os_error
 from gui.sources.run_data import RunData
@@ -149,7 +149,7 @@ class RunSession(QObject):
     def pause(self) -> None:
         """Ask the run to save its state and release its devices after the current step."""
         if self.run is not None and self._facts.is_remote:
-            self.message.emit(no_pause(self.run), "warning")
+            self.message.emit(explain_no_pause(self.run), "warning")
         elif self.active and self._commands.request("pause"):
             self._updates.schedule()
 

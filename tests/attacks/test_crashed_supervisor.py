@@ -16,7 +16,7 @@ from pytestqt.qtbot import QtBot
 from engine.cli.terminal import FAILED, INTERRUPTED
 from engine.contract.events import PhaseChanged
 from engine.runs.folder import process_start, run_names
-from engine.runs.interruptions import why_interrupted
+from engine.runs.interruptions import explain_interruption
 from engine.system.paths import sample_dataset
 from gui.sources.run_session import RunSession
 from tests.engine.supervisor.supervised import ROOT, wait_until
@@ -50,7 +50,7 @@ def test_signal_that_ends_supervisor_is_reported(
     run.wait_for(PhaseChanged)
     os.kill(run.pid, sent)
     run.wait_for_processes_to_end()
-    wait_until(lambda: EXPECTED[sent] in why_interrupted(run.folder), "the word of who started it")
+    wait_until(lambda: EXPECTED[sent] in explain_interruption(run.folder), "the word of who started it")
     command = [*FOOTPLATE, "attach", run.folder.run_id]
     attached = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert attached.returncode == INTERRUPTED
@@ -72,11 +72,11 @@ def test_old_supervisor_output_is_no_cause(job: Make, start_cold: StartRun) -> N
     log = run.folder.path / "supervisor.log"
     wait_until(lambda: log.stat().st_size > 0, "the word of who started it")
     os.utime(log, (0, 0))
-    assert why_interrupted(run.folder).endswith(ENDED)
+    assert explain_interruption(run.folder).endswith(ENDED)
     run.remove_socket()
     earlier = msgspec.structs.replace(supervisor, start_time=process_start(os.getpid()) + ANOTHER_BOOT_S)
     run.folder.write_supervisor(earlier)
-    assert why_interrupted(run.folder) == "the machine shut down or restarted."
+    assert explain_interruption(run.folder) == "the machine shut down or restarted."
 
 
 @pytest.mark.long

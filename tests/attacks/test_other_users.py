@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.runs.holding import holding
+from engine.runs.holding import measure_folder
 from engine.runs.notes import change_notes
 from gui.sources.trash import put_back, trash_run
 from tests.faults.damage import mount, unmount
@@ -131,7 +131,7 @@ def test_deleting_and_restoring_run_follows_no_links(shared_disk: Path, tmp_path
     run.checkpoints.rmdir()
     run.checkpoints.symlink_to(outside)
     (run.path / "notes.json").symlink_to(outside / "last.pt")
-    assert holding(run.path).checkpoint_bytes == 0
+    assert measure_folder(run.path).checkpoint_bytes == 0
     thing = trash_run(run)
     assert not run.path.exists()
     put_back(thing)

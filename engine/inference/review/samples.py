@@ -17,7 +17,7 @@ from engine.data.datasets.samples import SampleSet
 from engine.data.splits import printable
 from engine.inference.evaluation.dataset import EvaluationData, open_data
 from engine.inference.trained_model import CannotLoad, read_training
-from engine.runs.evaluations import DamagedEvaluation, KeptEvaluation, evaluations_of, read_evaluation
+from engine.runs.evaluations import DamagedEvaluation, SavedEvaluation, evaluations_of, read_evaluation
 from engine.runs.folder import RunFolder
 
 
@@ -35,7 +35,7 @@ class Reviewed:
         missing: Explanations, for the user, of what could not be reviewed.
     """
 
-    evaluations: list[KeptEvaluation]
+    evaluations: list[SavedEvaluation]
     samples: list[ReviewedSample]
     true: list[tuple[int, ...]] | None
     held_out: npt.NDArray[np.bool_]
@@ -82,7 +82,7 @@ def collect(run: RunFolder, folders: Sequence[str]) -> Reviewed:
     )
 
 
-def _read_evaluations(run: RunFolder, folders: Sequence[str]) -> list[KeptEvaluation]:
+def _read_evaluations(run: RunFolder, folders: Sequence[str]) -> list[SavedEvaluation]:
     try:
         saved = [read_evaluation(Path(folder)) for folder in folders] or evaluations_of(run.path)[:1]
     except DamagedEvaluation as error:
@@ -93,17 +93,17 @@ def _read_evaluations(run: RunFolder, folders: Sequence[str]) -> list[KeptEvalua
     return saved
 
 
-def _run_of(saved: KeptEvaluation) -> RunFolder:
+def _run_of(saved: SavedEvaluation) -> RunFolder:
     return RunFolder(saved.folder.parent.parent)
 
 
-def _dataset_of(saved: KeptEvaluation) -> str:
+def _dataset_of(saved: SavedEvaluation) -> str:
     """Return the real path of the dataset that the evaluated run was trained on, or "" if its job can't be read."""
     job = _run_of(saved).job()
     return os.path.realpath(os.path.expanduser(job.data.dataset)) if job is not None else ""
 
 
-def _open_samples(saved: KeptEvaluation, missing: list[str]) -> EvaluationData | None:
+def _open_samples(saved: SavedEvaluation, missing: list[str]) -> EvaluationData | None:
     """Open the dataset of an evaluation. If that fails, add the reason to `missing` and return None."""
     evaluation = saved.evaluation
     try:
@@ -113,7 +113,7 @@ def _open_samples(saved: KeptEvaluation, missing: list[str]) -> EvaluationData |
         return None
 
 
-def _review_rows(saved: KeptEvaluation, data: EvaluationData | None, missing: list[str]) -> list[ReviewedSample]:
+def _review_rows(saved: SavedEvaluation, data: EvaluationData | None, missing: list[str]) -> list[ReviewedSample]:
     """Return the samples of an evaluation with their files.
 
     If the dataset has changed, the number of affected samples is reported in `missing`.

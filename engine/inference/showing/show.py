@@ -25,7 +25,7 @@ from engine.inference.evaluation.dataset import open_data
 from engine.inference.sweep import batches
 from engine.inference.trained_model import CannotLoad, TrainedModel, checkpoint_path
 from engine.inference.worker import Shard, serve
-from engine.runs.evaluations import DamagedEvaluation, KeptEvaluation, read_evaluation
+from engine.runs.evaluations import DamagedEvaluation, SavedEvaluation, read_evaluation
 from engine.runs.folder import RunFolder
 from engine.system import paths
 from engine.system.format import counted
@@ -112,7 +112,7 @@ def _draw_batch(
     return results
 
 
-def _read_evaluation(order: ShowOrder) -> tuple[KeptEvaluation, Samples]:
+def _read_evaluation(order: ShowOrder) -> tuple[SavedEvaluation, Samples]:
     try:
         saved = read_evaluation(Path(order.evaluation))
         return saved, saved.samples()

@@ -62,7 +62,7 @@ class QueueSlot:
         self._descriptor: int | None = None  # open and locked ticket file
         self.ticket_file = Path()
         self._is_closed = False
-        self._reported: tuple[object, ...] | None = None  # state in the last returned `Waiting`
+        self._reported_state: tuple[object, ...] | None = None  # state in the last returned `Waiting`
         self._unknown_since: float | None = None  # time since which other users of the GPUs can't be determined
 
     def poll(self, snapshot: Snapshot | None = None) -> Waiting | None:
@@ -80,7 +80,7 @@ class QueueSlot:
         try:
             with locked_queue(_LOCK_TIMEOUT_S) as queue:
                 self._enter(queue)
-                return None if self.has_devices else self._take_turn(queue, snapshot)
+                return None if self.has_devices else self._start_or_wait(queue, snapshot)
         except QueueBusy:
             return None  # retry in the next call
         except CannotQueue as error:
@@ -125,7 +125,11 @@ class QueueSlot:
             queue.tickets[self._name] = self._ticket
         self.has_devices = self.has_devices or self._starts_at_once
 
-    def _take_turn(self, queue: LockedQueue, snapshot: Snapshot | None) -> Waiting | None:
+    def _start_or_wait(self, queue: LockedQueue, snapshot: Snapshot | None) -> Waiting | None:
+        """Take the devices if neither a run nor another user is in the way. Set `has_devices` in this case.
+
+        Otherwise, return the reason for waiting if it has changed, or None.
+        """
         ticket = queue.waiting_ticket(self._name)
         if snapshot is not None and abs(time.time() - snapshot.time) > _MAX_SNAPSHOT_AGE_S:
             snapshot = None
@@ -135,11 +139,12 @@ class QueueSlot:
             self.has_devices = True
             return None
         assert ticket.position is not None
-        users = others.users or (others.unknown if not ticket.behind else ())
+        # It matters that other users are unknown only if nothing else keeps the run waiting.
+        users = others.users or (() if ticket.behind else others.unknown)
         state = (ticket.position, ticket.held, ticket.behind, others.pids, bool(users))
-        if state == self._reported:
+        if state == self._reported_state:
             return None
-        self._reported = state
+        self._reported_state = state
         return Waiting(position=ticket.position, behind=ticket.behind, others=users, held=ticket.held)
 
     def _is_alone(self, others: OtherUsers) -> bool:

@@ -120,12 +120,10 @@ class LockedQueue:
 
         These are runs that use one of its devices, and waiting runs before it that need one of them.
         """
-        ticket, position = self.tickets[name], self.order.index(name)
-        in_front = (self.tickets[other] for other in self.order[:position] if other not in self.held_names)
-        behind = dict.fromkeys(each.run_id for each in (*self.running(), *in_front) if _collide(each, ticket))
-        return msgspec.structs.replace(
-            ticket, position=position + 1, held=name in self.held_names, behind=tuple(behind)
-        )
+        ticket, index = self.tickets[name], self.order.index(name)
+        earlier = (self.tickets[other] for other in self.order[:index] if other not in self.held_names)
+        behind = dict.fromkeys(other.run_id for other in (*self.running(), *earlier) if _conflict(other, ticket))
+        return msgspec.structs.replace(ticket, position=index + 1, held=name in self.held_names, behind=tuple(behind))
 
     def waiting_name(self, run_id: str) -> str | None:
         """Return the name of a waiting run's ticket, or None if the run is not waiting."""
@@ -191,12 +189,12 @@ def holders() -> dict[str, tuple[str, ...]]:
 
     A device is the UUID of a GPU, or "cpu". Raises CannotQueue.
     """
-    found: dict[str, tuple[str, ...]] = {}
+    run_ids: dict[str, tuple[str, ...]] = {}
     with locked_queue() as queue:
         for ticket in queue.running():
             for device in ticket.devices:
-                found[device] = (*found.get(device, ()), ticket.run_id)
-    return found
+                run_ids[device] = (*run_ids.get(device, ()), ticket.run_id)
+    return run_ids
 
 
 def move(run_id: str, positions: int) -> bool:
@@ -229,19 +227,25 @@ def release(run_id: str) -> bool:
 
 
 def _set_held(run_id: str, *, held: bool) -> bool:
+    """Hold or release a waiting run. Returns False if the run is not waiting. Raises CannotQueue."""
     with locked_queue() as queue:
         name = queue.waiting_name(run_id)
         if name is None:
             return False
-        (queue.held_names.add if held else queue.held_names.discard)(name)
+        if held:
+            queue.held_names.add(name)
+        else:
+            queue.held_names.discard(name)
         queue.save()
     return True
 
 
-def _collide(one: Ticket, other: Ticket) -> bool:
+def _conflict(one: Ticket, other: Ticket) -> bool:
     """Return True if two runs need a common device that they can't share."""
     common = set(one.devices) & set(other.devices)
-    return bool(common - {CPU} if one.search and one.search == other.search else common)
+    if one.search and one.search == other.search:
+        common.discard(CPU)
+    return bool(common)
 
 
 def _read_ticket(path: Path) -> Ticket | None:
@@ -267,6 +271,7 @@ def _read_ticket(path: Path) -> Ticket | None:
 
 
 def _read_order(folder: Path) -> _Order:
+    """Read order.json. The result is empty if the file is missing or invalid."""
     try:
         return _ORDER.decode(read_file(folder / "order.json"))
     except (OSError, *NOT_DECODED):
@@ -274,6 +279,7 @@ def _read_order(folder: Path) -> _Order:
 
 
 def _error_text(error: OSError, folder: Path | None) -> str:
+    """Explain to the user why the queue can't be used. `folder` is its folder, or None if that could not be created."""
     if error.errno in LOCKS_UNSUPPORTED and folder is not None:
         return (
             f"{folder} is on a file system without file locks, which the queue needs. Set XDG_RUNTIME_DIR "

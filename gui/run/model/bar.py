@@ -12,7 +12,7 @@ from PySide6.QtGui import QDragEnterEvent, QDropEvent
 from PySide6.QtWidgets import QPushButton, QWidget
 
 from engine.contract.inference.evaluation import EVALUATION_FILE, EvaluateOrder, EvaluationSplit
-from engine.runs.evaluations import KeptEvaluation
+from engine.runs.evaluations import SavedEvaluation
 from engine.runs.folder import RunFolder
 from engine.system.files import MAX_RESULT_BYTES, read_file
 from engine.system.paths import write_atomically
@@ -38,9 +38,9 @@ class EvaluationBar(QWidget):
     """Bar that selects an evaluation, with commands for it.
 
     Signals:
-        chosen(object): the user has selected this KeptEvaluation.
+        chosen(object): the user has selected this SavedEvaluation.
         evaluate_requested(): the user wants to evaluate the model again.
-        delete_requested(object): the user wants to delete this KeptEvaluation.
+        delete_requested(object): the user wants to delete this SavedEvaluation.
         message(str, str): the result of saving a file, with the severity "info" or "warning".
     """
 
@@ -51,7 +51,7 @@ class EvaluationBar(QWidget):
 
     def __init__(self) -> None:
         super().__init__()
-        self._saved: dict[str, KeptEvaluation] = {}  # by folder name
+        self._saved: dict[str, SavedEvaluation] = {}  # by folder name
         self._opened: OpenedEvaluation | None = None
         self.list = ChoiceEditor([])
         self.list.control.setAccessibleName(tr("Evaluation"))
@@ -74,7 +74,7 @@ class EvaluationBar(QWidget):
         )
         self.list.edited.connect(self._on_chosen)
 
-    def show_list(self, evaluations: Sequence[KeptEvaluation], chosen: str = "") -> None:
+    def show_list(self, evaluations: Sequence[SavedEvaluation], chosen: str = "") -> None:
         """List `evaluations` and select the one in the folder `chosen`.
 
         If that evaluation isn't listed, the selection doesn't change. Without a selection, the first evaluation is
@@ -96,7 +96,7 @@ class EvaluationBar(QWidget):
             self._save_actions["classes"].allow("" if evaluation.per_class else tr("No per-class metrics"))
             self._save_actions["confusion"].allow("" if evaluation.confusion else tr("No confusion matrix"))
 
-    def current(self) -> KeptEvaluation | None:
+    def current(self) -> SavedEvaluation | None:
         return self._saved.get(self.list.value())
 
     def _on_chosen(self) -> None:

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QWidget
 
 from engine.contract.job import Job
 from engine.contract.problems import Problem
-from engine.runs.evaluations import KeptEvaluation, evaluations_of
+from engine.runs.evaluations import SavedEvaluation, evaluations_of
 from engine.runs.folder import RunFolder
 from gui.run.model.bar import EvaluateForm, EvaluationBar
 from gui.run.model.result import ResultView
@@ -38,7 +38,7 @@ class ModelView(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._run: RunFolder | None = None
-        self._evaluations: list[KeptEvaluation] = []
+        self._evaluations: list[SavedEvaluation] = []
         self._requested = ""  # folder of the evaluation that is being read, or ""
         self._stale = True  # True until the evaluations have been listed
         self._samples_due: Literal["", "when_read", "when_evaluated"] = ""  # when the page of samples will be opened
@@ -143,13 +143,13 @@ class ModelView(QWidget):
                 Problem("", tr("Couldn't read the evaluations: {error}.").format(error=describe_error(error)))
             )
 
-    def _open(self, saved: KeptEvaluation) -> None:
+    def _open(self, saved: SavedEvaluation) -> None:
         self._requested = str(saved.folder)
         in_background(
             partial(open_evaluation, saved), self, partial(self._show_opened, saved), partial(self._show_damage, saved)
         )
 
-    def _show_opened(self, saved: KeptEvaluation, opened: OpenedEvaluation) -> None:
+    def _show_opened(self, saved: SavedEvaluation, opened: OpenedEvaluation) -> None:
         """Show an evaluation that has been read, unless another one has been requested since."""
         if str(saved.folder) != self._requested:
             return
@@ -161,7 +161,7 @@ class ModelView(QWidget):
             self._samples_due = ""
             self.result.show_all_samples()
 
-    def _show_damage(self, saved: KeptEvaluation, error: Exception) -> None:
+    def _show_damage(self, saved: SavedEvaluation, error: Exception) -> None:
         if str(saved.folder) == self._requested:
             self.pages.fail(Problem("", f"{error}.", tr("Evaluate the model again.")))
 
@@ -172,7 +172,7 @@ class ModelView(QWidget):
         self.form.checkpoint.refresh()
         self.pages.show_form()
 
-    def _delete(self, saved: KeptEvaluation) -> None:
+    def _delete(self, saved: SavedEvaluation) -> None:
         self.deleting.start(f"the evaluation {evaluation_title(saved.evaluation)}", trash_folder, [saved.folder])
 
     def _show_results(self) -> None:
@@ -194,7 +194,7 @@ class ModelView(QWidget):
 
 
 class _FoundEvaluations(NamedTuple):
-    evaluations: list[KeptEvaluation]
+    evaluations: list[SavedEvaluation]
     job: Job | None
 
 

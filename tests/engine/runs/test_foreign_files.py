@@ -14,7 +14,7 @@ from engine.contract.events import LogLine
 from engine.runs.export import problem_report
 from engine.runs.folder import RunFolder
 from engine.runs.index import RunIndex
-from engine.runs.interruptions import why_interrupted
+from engine.runs.interruptions import explain_interruption
 from engine.runs.notes import RunNotes, read_notes
 from engine.runs.resume import read_resumable
 from engine.runs.searches import trial_of
@@ -74,7 +74,7 @@ def test_special_file_in_run_is_not_waited_for(run: RunFolder, name: str, kind: 
     has_job = name != "job.toml" or kind == "endless file"  # such a file appears to be empty
     assert len(list(RunIndex().summaries())) == has_job
     assert run.state() in ("interrupted", "starting")
-    assert why_interrupted(run)
+    assert explain_interruption(run)
     assert (read_resumable(run).job is not None) == has_job
     assert (read_notes(run.path), read_slurm(run.path), trial_of(run)) == (RunNotes(), None, None)
 

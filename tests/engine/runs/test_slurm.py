@@ -13,9 +13,9 @@ from engine.contract.job import Job
 from engine.contract.protocol import Pause, Stop
 from engine.runs.connection import NotAnswering
 from engine.runs.folder import RunFolder, SupervisorFile, create_run
-from engine.runs.interruptions import why_interrupted
+from engine.runs.interruptions import explain_interruption
 from engine.runs.resume import job_to_resume
-from engine.runs.slurm import in_accounts, in_queue, refresh, send, submit_new
+from engine.runs.slurm import parse_sacct, parse_squeue, refresh, send, submit_new
 from engine.runs.slurm_job import SlurmJob, read_slurm, write_slurm
 from engine.supervisor.event_log import EventLog
 from engine.system.slurm import SlurmFailed
@@ -37,14 +37,14 @@ def _run(make: Callable[..., Job], **fields: object) -> RunFolder:
 
 def test_squeue_and_sacct_output_is_parsed() -> None:
     jobs = {number: SlurmJob(job_id=number, host="login", query_error="away") for number in (5, 6, 7, 9, 12)}
-    found = in_queue(SQUEUE, jobs)
+    found = parse_squeue(SQUEUE, jobs)
     assert found.keys() == {5, 6, 7, 9}
     assert found[5] == SlurmJob(job_id=5, host="login", state="RUNNING")
     assert (found[6].place, found[7].place, found[9].is_active) == (1, 2, False)
     assert found[6].words == "job 6 is pending: Resources, place 1, expected to start 2027-11-24 20:31"
     assert found[7].words == "job 7 is pending: Priority, place 2"
-    assert in_queue("slurm_load_jobs error: Unable to contact slurm controller\n", jobs) == {}
-    accounts = in_accounts("5|TIMEOUT\n6|CANCELLED by 1000\n", {5: jobs[5], 6: jobs[6], 7: jobs[7]})
+    assert parse_squeue("slurm_load_jobs error: Unable to contact slurm controller\n", jobs) == {}
+    accounts = parse_sacct("5|TIMEOUT\n6|CANCELLED by 1000\n", {5: jobs[5], 6: jobs[6], 7: jobs[7]})
     assert [one.state for one in accounts.values()] == ["TIMEOUT", "CANCELLED", ""]
     assert [one.words for one in accounts.values()] == [
         "job 5 is timeout",
@@ -73,7 +73,7 @@ def test_state_of_slurm_run(job: Callable[..., Job]) -> None:
         assert run.state() == run.summary().state == expected
     write_slurm(run.path, SlurmJob(job_id=7, state="NODE_FAIL"))
     (run.path / "slurm.log").write_text("slurmstepd: error: no more\n")
-    assert why_interrupted(run) == "its SLURM job 7 is node fail. The end of slurm.log: slurmstepd: error: no more"
+    assert explain_interruption(run) == "its SLURM job 7 is node fail. The end of slurm.log: slurmstepd: error: no more"
     log = EventLog(run.events_file)
     log.append(RunFinished(outcome="paused", execution=1))
     log.close()

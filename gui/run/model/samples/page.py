@@ -28,7 +28,7 @@ from gui.run.model.samples.review import (
 )
 from gui.run.model.samples.wall import SampleWall
 from gui.sources.background import SingleFlight, describe_error, in_background, reraise
-from gui.sources.evaluations import NO_CLASS, KeptEvaluation, OpenedEvaluation
+from gui.sources.evaluations import NO_CLASS, OpenedEvaluation, SavedEvaluation
 from gui.sources.export import write_csv
 from gui.translation import tr
 from gui.widgets.buttons import styled
@@ -64,7 +64,7 @@ class SamplesPage(QWidget):
         self.save_marked = MarkedButton()
         self.review = ReviewBar()
         # evaluations whose marks aren't saved, with the marked rows
-        self._unsaved: dict[Path, tuple[KeptEvaluation, tuple[int, ...]]] = {}
+        self._unsaved: dict[Path, tuple[SavedEvaluation, tuple[int, ...]]] = {}
         self._writing = SingleFlight(
             self, self._next_write, lambda _none: self._writing.request(), self._on_write_failed
         )

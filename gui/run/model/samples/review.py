@@ -15,7 +15,7 @@ from PySide6.QtCore import QSignalBlocker, Signal
 from PySide6.QtWidgets import QComboBox, QPushButton, QWidget
 
 from engine.contract.inference.review import Mark, Review, ReviewedSample, ReviewOrder, decode_review
-from engine.runs.evaluations import KeptEvaluation
+from engine.runs.evaluations import SavedEvaluation
 from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.files import MAX_RESULT_BYTES, read_file
@@ -216,7 +216,7 @@ MARKS_FILE = "marked.json"
 """File in an evaluation's folder that contains the numbers of the marked samples."""
 
 
-def read_marks(saved: KeptEvaluation) -> set[int]:
+def read_marks(saved: SavedEvaluation) -> set[int]:
     """Return the numbers of the marked samples, or an empty set if the file is missing or damaged."""
     try:
         return set(msgspec.json.decode(read_file(saved.folder / MARKS_FILE, MAX_RESULT_BYTES), type=list[int]))
@@ -224,7 +224,7 @@ def read_marks(saved: KeptEvaluation) -> set[int]:
         return set()
 
 
-def write_marks(saved: KeptEvaluation, marked: Sequence[int]) -> None:
+def write_marks(saved: SavedEvaluation, marked: Sequence[int]) -> None:
     """Save the numbers of the marked samples. Raises OSError."""
     paths.write_atomically(saved.folder / MARKS_FILE, msgspec.json.encode(sorted(marked)))
 

@@ -15,7 +15,7 @@ from engine.contract.messages import Progress
 from engine.inference.evaluation import bootstrap
 from engine.inference.evaluation.evaluate import evaluate
 from engine.inference.trained_model import CannotLoad
-from engine.runs.evaluations import KeptEvaluation, compare, evaluations_of, read_evaluation
+from engine.runs.evaluations import SavedEvaluation, compare, evaluations_of, read_evaluation
 from tests.support.cases import some
 from tests.support.consent import agreed
 from tests.support.masks import make_masked
@@ -27,7 +27,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bootstrap, "MAX_RESAMPLES", 60)
 
 
-def evaluated(run: Path, dataset: str = "", **fields: object) -> KeptEvaluation:
+def evaluated(run: Path, dataset: str = "", **fields: object) -> SavedEvaluation:
     order = EvaluateOrder(run=str(run), checkpoint="last", dataset=dataset, **fields)  # type: ignore[arg-type]
     return read_evaluation(evaluate(order, lambda progress: None).parent)
 

@@ -26,7 +26,7 @@ from engine.contract.inference.evaluation import (
     Samples,
     ThresholdRow,
 )
-from engine.runs.evaluations import FOLDER, KeptEvaluation
+from engine.runs.evaluations import FOLDER, SavedEvaluation
 from engine.runs.folder import RunFolder
 
 CLASSES = ("ash", "birch", "cedar")
@@ -67,7 +67,7 @@ def save_evaluation(
     wrong: tuple[int, ...] = (1, 4, 5),
     split: EvaluationSplit = "val",
     date: str = "2026-11-24T10:00:00Z",
-) -> KeptEvaluation:
+) -> SavedEvaluation:
     """Save an evaluation of `run` with predictions for all samples.
 
     The samples in `wrong` are predicted as the next class.
@@ -130,7 +130,7 @@ def save_evaluation(
         (folder / file).write_bytes(msgspec.msgpack.encode(content))
     np.save(folder / PROBABILITIES_FILE, table)
     (folder / EVALUATION_FILE).write_bytes(msgspec.json.encode(evaluation))
-    return KeptEvaluation(folder, evaluation)
+    return SavedEvaluation(folder, evaluation)
 
 
 def curve_of(table: np.ndarray, is_class: np.ndarray, index: int) -> ClassCurves:

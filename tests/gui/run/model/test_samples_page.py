@@ -21,7 +21,7 @@ from gui.run.model.samples import page as samples_page
 from gui.run.model.samples.page import DETAIL, WALL, SamplesPage
 from gui.run.model.samples.review import MARKS_FILE, Choice, rank_samples
 from gui.run.model.view import ModelView
-from gui.sources.evaluations import KeptEvaluation, OpenedEvaluation, SampleTable
+from gui.sources.evaluations import OpenedEvaluation, SampleTable, SavedEvaluation
 from gui.sources.inspector import read_image
 from tests.gui.run.model.saved_evaluations import CLASSES, COUNT, save_evaluation
 
@@ -84,7 +84,7 @@ def test_newest_marks_are_saved_even_if_the_window_closes(
     release, write = threading.Event(), samples_page.write_marks
     calls: list[tuple[int, ...]] = []
 
-    def slow_first_write(kept: KeptEvaluation, rows: tuple[int, ...]) -> None:
+    def slow_first_write(kept: SavedEvaluation, rows: tuple[int, ...]) -> None:
         calls.append(rows)
         if len(calls) == 1:
             release.wait()
