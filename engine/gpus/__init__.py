@@ -3,9 +3,9 @@
 `python -m engine.gpus` prints one `engine.contract.devices.Snapshot` per line. Since calls of NVML and CUDA may hang or
 crash, three processes share the work:
 
-watchdog (`__main__`, `watch`)              reads the processor, prints snapshots, and always responds reader
-(`reader`, the modules of `nvml`)  calls NVML; is killed and restarted when it stops responding order    (`cuda_order`)
-asks CUDA once for its order of the GPUs, then exits
+- The watchdog (`__main__`, `watch`) reads the processor, prints snapshots, and always responds.
+- The reader (`reader`, the modules of `nvml`) calls NVML. It is killed and restarted when it stops responding.
+- A third process (`cuda_order`) asks CUDA once for its order of the GPUs, and exits.
 
 `quantities` defines names, units and texts for graphs, tables and exports.
 

@@ -23,15 +23,15 @@ from engine.gpus.cpu import CpuReader
 from engine.gpus.cuda_order import CudaOrder
 from engine.gpus.host import foreign_pids
 from engine.gpus.lifeline import Parent, read_lines
-from engine.gpus.quantities import readings
+from engine.gpus.quantities import read_values
 from engine.gpus.watch import NvmlWatch, Timeouts
 
 FIRST_SNAPSHOT_S = 0.12
-"""Seconds until the first snapshot, since measuring the processor's load takes two readings."""
+"""Seconds until the first snapshot, since measuring the processor's load takes two read_values."""
 POLL_INTERVAL_S = 0.5
 """Maximum time in seconds between polls of the parent and the reader."""
 FIRST_READING_WITH_RATES = 2
-"""Number of the first reading that contains rates, which need two readings."""
+"""Number of the first reading that contains rates, which need two read_values."""
 SINGLE_SNAPSHOT_TIMEOUT_S = 40.0
 """Timeout for a single snapshot, in seconds."""
 
@@ -66,33 +66,34 @@ class Sampler:
         interval. A new request is answered immediately. If NVML responds, a snapshot directly follows its reading, so
         that values are fresh.
         """
-        due = time.monotonic() + FIRST_SNAPSHOT_S
-        early = float("inf")  # time after which a new reading is sent at once
+        latest = time.monotonic() + FIRST_SNAPSHOT_S  # time of the next snapshot, even without a new reading
+        earliest = float("inf")  # time from which on a new reading is sent at once
         sent_readings = 0
         request = self._request
         while parent.alive():
             now = time.monotonic()
             if self._request != request:
-                request, early = self._request, now
-            if now >= due or (now >= early and self._watch.readings > sent_readings):
+                request, earliest = self._request, now
+            if now >= latest or (now >= earliest and self._watch.readings > sent_readings):
                 sent_readings = self._watch.readings
-                last = due if due <= now < due + self._interval_s / 2 else now
-                early = last + (0.0 if sent_readings < FIRST_READING_WITH_RATES else 0.8 * self._interval_s)
-                due = last + self._interval_s * (1.2 if self._watch.nvml.status == "ok" else 1.0)
+                sent_at = latest if latest <= now < latest + self._interval_s / 2 else now  # without a small delay
+                earliest = sent_at + (0.0 if sent_readings < FIRST_READING_WITH_RATES else 0.8 * self._interval_s)
+                latest = sent_at + self._interval_s * (1.2 if self._watch.nvml.status == "ok" else 1.0)
                 yield self.snapshot()
             else:
-                self._poll_children(due)
+                self._poll_children(latest)
 
     def once(self, parent: Parent) -> Snapshot:
         """Return a single snapshot, as soon as NVML and CUDA have answered or timed out."""
         start = time.monotonic()
         while parent.alive():
             waited_s = time.monotonic() - start
-            answered = self._watch.readings >= FIRST_READING_WITH_RATES or self._watch.nvml.status != "ok"
-            complete = self._watch.has_status and answered and not self._order.pending
-            if waited_s >= FIRST_SNAPSHOT_S and (complete or waited_s > SINGLE_SNAPSHOT_TIMEOUT_S):
+            has_rates = self._watch.readings >= FIRST_READING_WITH_RATES or self._watch.nvml.status != "ok"
+            is_complete = self._watch.has_status and has_rates and not self._order.pending
+            timeout_s = FIRST_SNAPSHOT_S if is_complete else SINGLE_SNAPSHOT_TIMEOUT_S
+            if waited_s >= timeout_s:
                 break
-            self._poll_children(start + FIRST_SNAPSHOT_S if complete else start + SINGLE_SNAPSHOT_TIMEOUT_S)
+            self._poll_children(start + timeout_s)
         return self.snapshot()
 
     def snapshot(self) -> Snapshot:
@@ -134,8 +135,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     sampler = Sampler(options.interval, timeouts, basics=options.only_basics)
     if options.listen:
-        request = functools.partial(_request, sampler)
-        threading.Thread(target=read_lines, args=(request,), name="listener", daemon=True).start()
+        on_line = functools.partial(_on_request_line, sampler)
+        threading.Thread(target=read_lines, args=(on_line,), name="listener", daemon=True).start()
     history = HistoryWriter(history_file()) if options.save_history else None
     try:
         snapshots = iter([sampler.once(parent)]) if options.once else sampler.snapshots(parent)
@@ -143,7 +144,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.buffer.write(msgspec.json.encode(snapshot) + b"\n")
             sys.stdout.buffer.flush()
             if history is not None:
-                history.add(snapshot.time, readings(snapshot))
+                history.add(snapshot.time, read_values(snapshot))
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # avoids an error when Python flushes at exit
     except KeyboardInterrupt:
@@ -153,7 +154,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _request(sampler: Sampler, line: bytes) -> None:
+def _on_request_line(sampler: Sampler, line: bytes) -> None:
+    """Pass the request in a line of standard input to the sampler. An invalid line is reported and skipped."""
     try:
         sampler.request(msgspec.json.decode(line, type=SnapshotRequest))
     except msgspec.DecodeError as error:
@@ -174,7 +176,7 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="report only utilization, memory, power, temperature and process ids",
     )
-    parser.add_argument("--save-history", action="store_true", help="save readings for the window's next start")
+    parser.add_argument("--save-history", action="store_true", help="save read_values for the window's next start")
     timeouts = Timeouts()
     for option, default, meaning in (
         ("--silent", timeouts.silent_s, "seconds without an answer after which NVML counts as stuck"),

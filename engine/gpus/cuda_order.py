@@ -64,9 +64,10 @@ class CudaOrder:
             self._child = None
 
     def _read(self, child: LineChild) -> None:
+        """Store the answer of the child process if it has arrived. Kill the child at the deadline."""
         has_ended = child.has_ended()
         for line in child.lines():
-            order = _parsed(line)
+            order = _parse_order(line)
             self._index = {uuid_: index for index, uuid_ in enumerate(order)}
         if has_ended:
             self._child = None
@@ -100,7 +101,8 @@ def _uuid(cuda: ctypes.CDLL, get_uuid: Callable[..., int], ordinal: int) -> str:
     return f"GPU-{uuid.UUID(bytes=bytes(raw))}"
 
 
-def _parsed(line: bytes) -> list[str]:
+def _parse_order(line: bytes) -> list[str]:
+    """Decode the list of UUIDs that the child process has printed. Empty if it is null or invalid."""
     try:
         return msgspec.json.decode(line, type=list[str] | None) or []
     except msgspec.DecodeError:

@@ -49,6 +49,8 @@ UNKNOWN = HostProcess()
 
 @dataclass(frozen=True)
 class _Reading:
+    """Facts about a process at the time `at` (time.monotonic), and the values that the next reading needs."""
+
     at: float
     process: psutil.Process | None = None
     parent: int | None = None
@@ -73,12 +75,13 @@ class HostProcesses:
         now = time.monotonic()
         reading = self._readings.get(pid)
         if reading is None:
-            self._forget(now)
+            self._drop_old_readings(now)
         if reading is None or now - reading.at >= MIN_LOAD_INTERVAL_S:
             reading = self._readings[pid] = _read(pid, reading or _Reading(now), now)
         return reading.facts
 
-    def _forget(self, now: float) -> None:
+    def _drop_old_readings(self, now: float) -> None:
+        """Drop the readings of processes that have not been read for `FORGET_AFTER_S`."""
         for pid in [pid for pid, reading in self._readings.items() if now - reading.at > FORGET_AFTER_S]:
             del self._readings[pid]
 
@@ -102,13 +105,13 @@ def _read(pid: int, before: _Reading, now: float) -> _Reading:
     try:
         process = psutil.Process(pid)
         with process.oneshot():
-            same = before.process == process
-            facts = before.facts if same else _identify(process)
+            is_same = before.process == process
+            facts = before.facts if is_same else _identify(process)
             parent = _or_none(process.ppid)
-            if not same or parent != before.parent:  # an orphan gets a new parent
+            if not is_same or parent != before.parent:  # an orphan gets a new parent
                 facts = facts._replace(ancestors=_ancestors(process))
             cpu_s = _or_none(lambda: sum(process.cpu_times()[:2]))
-            used_s = cpu_s - before.cpu_s if same and cpu_s is not None and before.cpu_s is not None else None
+            used_s = cpu_s - before.cpu_s if is_same and cpu_s is not None and before.cpu_s is not None else None
             facts = facts._replace(
                 cpu_percent=None if used_s is None else round(100 * used_s / (now - before.at), 1),
                 memory_bytes=_or_none(lambda: process.memory_info().rss),
@@ -129,6 +132,7 @@ def _identify(process: psutil.Process) -> HostProcess:
 
 
 def _ancestors(process: psutil.Process) -> tuple[int, ...]:
+    """Return the process ids of a process's ancestors, starting with the parent. Empty if they can't be read."""
     return tuple(ancestor.pid for ancestor in _or_none(process.parents) or [])
 
 
@@ -141,8 +145,9 @@ def _one_line(arguments: list[str]) -> str:
     return line if len(line) <= MAX_COMMAND_LENGTH else f"{line[: MAX_COMMAND_LENGTH - 1]}…"
 
 
-def _or_none(ask: Callable[[], Answer]) -> Answer | None:
+def _or_none(read: Callable[[], Answer]) -> Answer | None:
+    """Return the result of `read`, or None if it fails because of a permission or an exited process."""
     try:
-        return ask()
+        return read()
     except (psutil.Error, OSError, KeyError):  # KeyError: a user id without a name
         return None

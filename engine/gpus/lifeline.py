@@ -36,6 +36,7 @@ class Parent:
         return os.getppid() == self._pid
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        """Exit this process, unless only a thread of the parent has exited."""
         if not self.alive():
             os._exit(0)
 
@@ -61,6 +62,7 @@ def read_lines(on_line: Callable[[bytes], None]) -> None:
 
 
 def _exit_at_end_of_input(on_line: Callable[[bytes], None] | None) -> None:
+    """Pass the lines of standard input to `on_line`, and exit this process at their end or after an error."""
     try:
         read_lines(on_line or (lambda line: None))
     finally:

@@ -121,7 +121,7 @@ QUANTITIES: tuple[Quantity, ...] = (
 BY_ID = {quantity.id: quantity for quantity in QUANTITIES}
 
 
-def readings(snapshot: Snapshot) -> dict[str, dict[str, float | None]]:
+def read_values(snapshot: Snapshot) -> dict[str, dict[str, float | None]]:
     """Return the values of all devices in a snapshot, keyed by UUID (or "cpu") and by id of the quantity.
 
     Lost GPUs are left out. The utilization of the processor is its load.
@@ -188,7 +188,7 @@ PROGRAM_XIDS = (13, 31, 43, 45)
 """Xids that are usually caused by bugs in programs. All others are caused by hardware, driver or cooling."""
 
 
-def xid_words(number: int) -> str:
+def describe_xid(number: int) -> str:
     """Explain an Xid, e.g. "Xid 79: the GPU has fallen off the bus". For a rare one, return only its number."""
     words = XID_WORDS.get(number)
     return f"Xid {number}: {words}" if words else f"Xid {number}"

@@ -86,6 +86,7 @@ def _read_repeatedly(
 
 
 def _send(reading: Reading) -> None:
+    """Print a reading. Exit the process if the watchdog has closed the pipe."""
     try:
         sys.stdout.buffer.write(msgspec.json.encode(reading) + b"\n")
         sys.stdout.buffer.flush()

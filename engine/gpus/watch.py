@@ -74,7 +74,7 @@ class NvmlWatch:
         self._start_at = 0.0  # earliest time for the next start (time.monotonic, like all times here)
         self._started = 0.0  # start of the current reader
         self._last_line = 0.0  # last message of the current reader, or its start
-        self._answered = False  # True after the first message of the current reader
+        self._has_answered = False  # True after the first message of the current reader
         self._silent_since: float | None = None  # last message of any reader, or the first start
 
     def poll(self) -> None:
@@ -92,8 +92,8 @@ class NvmlWatch:
         silent_s = now - self._last_line - self._interval_s
         if has_ended:
             self._on_exit(self._child, now)
-        elif silent_s > (self._timeouts.silent_s if self._answered else self._timeouts.first_s):
-            self._replace(self._child, now)
+        elif silent_s > (self._timeouts.silent_s if self._has_answered else self._timeouts.first_s):
+            self._kill_silent(self._child, now)
         elif silent_s > self._timeouts.silent_s:
             self._report_silence(now)
 
@@ -102,7 +102,7 @@ class NvmlWatch:
         if request != self._request:
             self._request = request
             if self._child is not None:
-                self._child.send(_encoded(request))
+                self._child.send(_encode(request))
 
     def close(self) -> None:
         """Kill the reader without waiting, since it may be stuck in a driver call."""
@@ -111,9 +111,10 @@ class NvmlWatch:
             self._child = None
 
     def _start(self, now: float) -> None:
+        """Start a reader with the current request."""
         self._started = self._last_line = now
         self._silent_since = now if self._silent_since is None else self._silent_since
-        self._answered = False
+        self._has_answered = False
         self._earlier_xids = {gpu.uuid: gpu.xids for gpu in self.gpus if gpu.xids}
         arguments = [str(self._interval_s), str(self._timeouts.rediscover_s)]
         if self._basics:
@@ -122,16 +123,17 @@ class NvmlWatch:
             arguments.append("--some-lost")
         self._child = LineChild("engine.gpus.reader", *arguments, changed=self._changed)
         if self._request != SnapshotRequest():
-            self._child.send(_encoded(self._request))
+            self._child.send(_encode(self._request))
 
     def _on_line(self, line: bytes, now: float) -> None:
+        """Store the reading in a line of the reader. Lines that can't be decoded are ignored."""
         try:
             reading = msgspec.json.decode(line, type=Reading)
         except msgspec.DecodeError:
             return  # the driver's library may print lines of its own
         self.readings += 1
         self._last_line = self._silent_since = now
-        self._answered = True
+        self._has_answered = True
         self._set_status(reading.nvml)
         if reading.nvml.status == "ok":
             self.gpus = merge_lost(self.gpus, tuple(self._with_earlier_xids(gpu) for gpu in reading.gpus))
@@ -149,23 +151,26 @@ class NvmlWatch:
         return msgspec.structs.replace(gpu, xids=(*earlier, *gpu.xids)[-MAX_XIDS:]) if earlier else gpu
 
     def _on_exit(self, child: LineChild, now: float) -> None:
+        """Handle the exit of the reader: report a crash, and schedule the next start."""
         self._child = None
         cause = child.exit_reason()
-        if cause is not None or not self._answered:
+        if cause is not None or not self._has_answered:
             self._set_status(sentences.crashed(cause or "it exited without reporting an error"))
-            self._fail(now)
+            self._schedule_retry(now)
         elif self.nvml.status == "ok":  # the reader has exited so that a new one searches for a lost GPU
             self._start_at = now + self._timeouts.back_off_s
         else:
             self._start_at = now + self._timeouts.retry_s
 
-    def _replace(self, child: LineChild, now: float) -> None:
+    def _kill_silent(self, child: LineChild, now: float) -> None:
+        """Kill a reader that has not responded in time, and schedule the next start."""
         child.kill()
         self._child, self._killed = None, child
         self._report_silence(now)
-        self._fail(now)
+        self._schedule_retry(now)
 
-    def _fail(self, now: float) -> None:
+    def _schedule_retry(self, now: float) -> None:
+        """Schedule the next start after a failure. The pause doubles with each failure in a row."""
         self._start_at = now + min(MAX_BACK_OFF_S, self._timeouts.back_off_s * 2**self._failures)
         self._failures += 1
 
@@ -203,16 +208,15 @@ def merge_lost(known: tuple[Gpu, ...], listed: tuple[Gpu, ...]) -> tuple[Gpu, ..
     known = tuple(gpu for gpu in known if not gpu.uuid.startswith(UNKNOWN_UUID))
     listed = _with_earlier_rows(known, listed, now)
     rows = list(listed)
-    uuids = [gpu.uuid for gpu in listed]
-    if all(gpu.uuid in uuids for gpu in known):
-        return listed
-    present = {gpu.uuid for gpu in listed if not gpu.lost}
+    uuids = [gpu.uuid for gpu in listed]  # of `rows`
+    responding = {gpu.uuid for gpu in listed if not gpu.lost}
     for number, gpu in enumerate(known):
-        if gpu.uuid not in uuids and not (gpu.mig is not None and gpu.mig.parent_uuid in present):
-            before = [uuids.index(other.uuid) for other in known[:number] if other.uuid in uuids]
-            at = max(before) + 1 if before else 0
-            rows.insert(at, _lost(gpu, now))
-            uuids.insert(at, gpu.uuid)
+        is_removed_instance = gpu.mig is not None and gpu.mig.parent_uuid in responding
+        if gpu.uuid not in uuids and not is_removed_instance:
+            rows_before = [uuids.index(other.uuid) for other in known[:number] if other.uuid in uuids]
+            position = max(rows_before, default=-1) + 1
+            rows.insert(position, _mark_lost(gpu, now))
+            uuids.insert(position, gpu.uuid)
     return tuple(rows)
 
 
@@ -222,19 +226,20 @@ def _with_earlier_rows(known: tuple[Gpu, ...], listed: tuple[Gpu, ...], now: flo
     `now` is in seconds since the epoch.
     """
     uuids = {gpu.uuid for gpu in listed}
-    same = {gpu.uuid: gpu for gpu in known}
-    missing = {gpu.nvml_index: gpu for gpu in known if gpu.uuid not in uuids and gpu.mig is None}
+    known_by_uuid = {gpu.uuid: gpu for gpu in known}
+    missing_by_index = {gpu.nvml_index: gpu for gpu in known if gpu.uuid not in uuids and gpu.mig is None}
     rows = []
     for gpu in listed:
         has_no_values = gpu.lost and gpu.lost_since is None
-        earlier = (same.get(gpu.uuid) or missing.get(gpu.nvml_index)) if has_no_values else None
-        rows.append(gpu if earlier is None else _lost(earlier, now))
+        earlier = (known_by_uuid.get(gpu.uuid) or missing_by_index.get(gpu.nvml_index)) if has_no_values else None
+        rows.append(gpu if earlier is None else _mark_lost(earlier, now))
     return tuple(rows)
 
 
-def _lost(gpu: Gpu, now: float) -> Gpu:
+def _mark_lost(gpu: Gpu, now: float) -> Gpu:
+    """Return the row of a GPU that is lost since `now` (seconds since the epoch), unless it was lost before."""
     return gpu if gpu.lost else msgspec.structs.replace(gpu, lost=True, lost_since=now)
 
 
-def _encoded(request: SnapshotRequest) -> bytes:
+def _encode(request: SnapshotRequest) -> bytes:
     return msgspec.json.encode(request) + b"\n"

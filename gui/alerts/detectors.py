@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from engine.contract.devices import Gpu, Xid
 from engine.contract.problems import Severity
-from engine.gpus.quantities import ALARMING, PROGRAM_XIDS, THROTTLE_TEXTS, xid_words
+from engine.gpus.quantities import ALARMING, PROGRAM_XIDS, THROTTLE_TEXTS, describe_xid
 from gui.alerts.rules import KINDS, Rule, Threshold, length
 from gui.translation import tr
 
@@ -102,7 +102,7 @@ class EventTracker:
         fresh = [xid for xid in gpu.xids if xid not in self._xids]
         self._xids = gpu.xids
         return [
-            Event(f"{xid_words(xid.number)}.", xid.time, "warning" if xid.number in PROGRAM_XIDS else "error")
+            Event(f"{describe_xid(xid.number)}.", xid.time, "warning" if xid.number in PROGRAM_XIDS else "error")
             for xid in fresh
         ]
 

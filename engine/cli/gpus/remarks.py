@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from engine.contract.devices import Gpu, gpu_title
-from engine.gpus.quantities import ALARMING, PROGRAM_XIDS, THROTTLE_TEXTS, xid_words
+from engine.gpus.quantities import ALARMING, PROGRAM_XIDS, THROTTLE_TEXTS, describe_xid
 from engine.system.format import NOT_KNOWN
 
 
@@ -62,7 +62,7 @@ def _faults(gpu: Gpu) -> list[Remark]:
     if gpu.xids:
         last = gpu.xids[-1]
         more = f" ({len(gpu.xids) - 1} before it)" if len(gpu.xids) > 1 else ""
-        text = f"{xid_words(last.number)}, at {clock(last.time)}{more}"
+        text = f"{describe_xid(last.number)}, at {clock(last.time)}{more}"
         found.append(Remark(text, alarming=last.number not in PROGRAM_XIDS))
     if gpu.ecc.uncorrected:
         found.append(Remark(f"{gpu.ecc.uncorrected} uncorrected memory errors since the driver was loaded"))

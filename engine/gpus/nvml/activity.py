@@ -26,8 +26,8 @@ class SmActivity(NamedTuple):
 class Activity:
     """Reader of the activity of a GPU, or of one of its MIG instances if `gpu_instance` is given."""
 
-    def __init__(self, ask: DeviceCalls, gpu_instance: int | None = None) -> None:
-        self._ask = ask
+    def __init__(self, calls: DeviceCalls, gpu_instance: int | None = None) -> None:
+        self._calls = calls
         self._gpu_instance = gpu_instance
         self._supported: bool | None = None  # True if NVML measures it, or None before the first reading
         self._samples: list[Any] = []
@@ -40,18 +40,22 @@ class Activity:
         if not self._is_supported() or (self._sampled_at is not None and now - self._sampled_at < REFRESH_S):
             return self._latest
         if not self._samples:
-            self._samples = self._ask("samples", lambda: [self._ask.nvml.nvmlGpmSampleAlloc() for _ in range(2)]) or []
+            self._samples = (
+                self._calls.attempt("samples", lambda: [self._calls.nvml.nvmlGpmSampleAlloc() for _ in range(2)]) or []
+            )
         if not self._samples:
             return self._latest
         earlier, later = reversed(self._samples)
         self._samples = [earlier, later]
-        if self._ask(("activity", self._gpu_instance), lambda: self._sample(later)) is None:
+        if self._calls.attempt(("activity", self._gpu_instance), lambda: self._take_sample(later)) is None:
             self.reset()
             return self._latest
         previous_at, self._sampled_at = self._sampled_at, now
         if previous_at is not None:
             self._latest = (
-                self._ask(("activity metrics", self._gpu_instance), lambda: self._between(earlier, later))
+                self._calls.attempt(
+                    ("activity metrics", self._gpu_instance), lambda: self._compute_activity(earlier, later)
+                )
                 or SmActivity()
             )
         return self._latest
@@ -62,26 +66,29 @@ class Activity:
         self._latest = SmActivity()
 
     def _is_supported(self) -> bool:
+        """Return True if NVML can measure the activity of this GPU. NVML is asked only once."""
         if self._supported is None:
-            support = self._ask.call("nvmlGpmQueryDeviceSupport")
+            support = self._calls.call("nvmlGpmQueryDeviceSupport")
             self._supported = support is not None and bool(support.isSupportedDevice)
         return self._supported
 
-    def _sample(self, into: Any) -> Any:
-        nvml, handle = self._ask.nvml, self._ask.handle
+    def _take_sample(self, into: Any) -> Any:
+        """Let NVML write the current state of its counters into the sample `into`."""
+        nvml, handle = self._calls.nvml, self._calls.handle
         if self._gpu_instance is None:
             return nvml.nvmlGpmSampleGet(handle, into)
         return nvml.nvmlGpmMigSampleGet(handle, self._gpu_instance, into)
 
-    def _between(self, earlier: Any, later: Any) -> SmActivity:
-        nvml = self._ask.nvml
-        get = nvml.c_nvmlGpmMetricsGet_t()
-        get.version = nvml.NVML_GPM_METRICS_GET_VERSION
-        get.sample1, get.sample2 = earlier, later
-        get.numMetrics = 2
-        get.metrics[0].metricId, get.metrics[1].metricId = SM_UTIL, ANY_TENSOR_UTIL
-        nvml.nvmlGpmMetricsGet(get)
+    def _compute_activity(self, earlier: Any, later: Any) -> SmActivity:
+        """Let NVML compute the activity between two samples."""
+        nvml = self._calls.nvml
+        query = nvml.c_nvmlGpmMetricsGet_t()
+        query.version = nvml.NVML_GPM_METRICS_GET_VERSION
+        query.sample1, query.sample2 = earlier, later
+        query.numMetrics = 2
+        query.metrics[0].metricId, query.metrics[1].metricId = SM_UTIL, ANY_TENSOR_UTIL
+        nvml.nvmlGpmMetricsGet(query)
         sm, tensor = (
-            percent(metric.value) if metric.nvmlReturn == nvml.NVML_SUCCESS else None for metric in get.metrics[:2]
+            percent(metric.value) if metric.nvmlReturn == nvml.NVML_SUCCESS else None for metric in query.metrics[:2]
         )
         return SmActivity(sm, tensor)

@@ -49,7 +49,7 @@ class DeviceCalls:
         self._stopwatch = stopwatch
         self._unsupported: set[object] = set()
 
-    def __call__(self, quantity: object, call: Callable[[], Answer]) -> Answer | None:
+    def attempt(self, quantity: object, call: Callable[[], Answer]) -> Answer | None:
         """Return the result of `call`, which reads `quantity`.
 
         Returns None if the device does not support the quantity, or after a temporary error.
@@ -84,7 +84,7 @@ class DeviceCalls:
 
         Returns None if it is unsupported or fails temporarily.
         """
-        return self((function, *arguments), lambda: getattr(self.nvml, function)(self.handle, *arguments))
+        return self.attempt((function, *arguments), lambda: getattr(self.nvml, function)(self.handle, *arguments))
 
     def lacks(self, quantity: object) -> bool:
         """Return True if a quantity has turned out to be unsupported.

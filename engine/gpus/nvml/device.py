@@ -84,7 +84,7 @@ class Device:
         """
         self._is_skipped = self._should_skip(request)
         self._has_skipped |= self._is_skipped
-        if self.gpu.lost or driver_files.asleep(self.gpu.pci_bus_id) == self.gpu.asleep:
+        if self.gpu.lost or driver_files.is_asleep(self.gpu.pci_bus_id) == self.gpu.asleep:
             return
         if self.gpu.asleep:
             self.gpu = msgspec.structs.replace(self.gpu, asleep=False)

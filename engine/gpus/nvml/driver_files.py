@@ -22,7 +22,7 @@ IDLE_PAUSE_S = 10.0
 """Seconds for which an idle GPU is not queried, so that it may fall asleep. That takes a few seconds."""
 
 
-def asleep(pci_bus_id: str | None) -> bool:
+def is_asleep(pci_bus_id: str | None) -> bool:
     """Return True if Linux has suspended the GPU with this PCI bus id, so that a query would wake it."""
     if pci_bus_id is None or os.name == "nt":
         return False
@@ -56,24 +56,28 @@ def sleeping_gpus(count: int) -> dict[int, Gpu]:
     NVML orders GPUs by bus id. The UUID of a GPU that has been asleep since the driver was loaded is "". The result is
     empty if the driver does not list exactly `count` GPUs, which is the number that NVML reports.
     """
-    folders = _folders(count)
-    return {index: _known(index, folder, asleep=True) for index, folder in enumerate(folders) if asleep(folder.name)}
+    folders = _gpu_folders(count)
+    return {
+        index: _gpu_from_files(index, folder, asleep=True)
+        for index, folder in enumerate(folders)
+        if is_asleep(folder.name)
+    }
 
 
-def lost(index: int, count: int) -> Gpu:
+def lost_gpu(index: int, count: int) -> Gpu:
     """Return a row for the lost GPU with the NVML index `index`, with facts from the driver's files.
 
     `count` is the number of GPUs that NVML reports.
     """
-    folders = _folders(count)
-    known = _known(index, folders[index], lost=True) if folders else None
+    folders = _gpu_folders(count)
+    known = _gpu_from_files(index, folders[index], lost=True) if folders else None
     if known is not None and known.uuid:
         return known
     name = known.name if known is not None else "NVIDIA GPU"
     return Gpu(uuid=f"{UNKNOWN_UUID}{index}", name=name, nvml_index=index, lost=True)
 
 
-def _folders(count: int) -> list[Path]:
+def _gpu_folders(count: int) -> list[Path]:
     """Return the driver's folders of the GPUs in NVML's order. Empty if there are not exactly `count` folders."""
     try:
         folders = sorted(DRIVER_GPUS.iterdir())
@@ -88,7 +92,8 @@ def _linux_name(pci_bus_id: str) -> str:
     return f"{domain[-4:]}:{rest}"
 
 
-def _known(index: int, folder: Path, *, asleep: bool = False, lost: bool = False) -> Gpu:
+def _gpu_from_files(index: int, folder: Path, *, asleep: bool = False, lost: bool = False) -> Gpu:
+    """Return the row of a GPU, with the facts in the driver's `folder` for it. An unknown UUID is ""."""
     try:
         lines = (folder / "information").read_text(errors="replace").splitlines()
     except OSError:
@@ -114,12 +119,12 @@ _DEVICE_FILE = re.compile(r"nvidia(\d+|ctl|-uvm)")
 """Pattern for the names of device files that CUDA needs: those of GPUs, driver control, and unified memory."""
 
 
-def driver_loaded() -> bool:
+def is_driver_loaded() -> bool:
     """Return True if the kernel has loaded NVIDIA's driver. Always False on Windows."""
     return KERNEL_DRIVER.exists() or any(DEVICES.glob("nvidia[0-9]*"))
 
 
-def in_container() -> bool:
+def is_in_container() -> bool:
     """Return True if this process runs in a container."""
     return foreign_pids() or any(file.exists() for file in CONTAINER_FILES)
 

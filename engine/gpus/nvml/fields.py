@@ -23,26 +23,26 @@ class Fields:
     Unsupported fields are requested only once, since a request may take a millisecond.
     """
 
-    def __init__(self, ask: DeviceCalls, fields: Iterable[Field]) -> None:
-        self._ask = ask
+    def __init__(self, calls: DeviceCalls, fields: Iterable[Field]) -> None:
+        self._calls = calls
         self._fields = list(fields)
 
     def __bool__(self) -> bool:
         """Return True unless all fields are known to be unsupported."""
-        return bool(self._fields) and not self._ask.lacks("fields")
+        return bool(self._fields) and not self._calls.lacks("fields")
 
     def read(self) -> dict[Field, float]:
         """Read the supported fields in one call. Fields that can't be read are left out. Raises GpuLost."""
         if not self:
             return {}
-        return self._ask("fields", lambda: self._read(self._ask.handle)) or {}
+        return self._calls.attempt("fields", lambda: self._read(self._calls.handle)) or {}
 
     def _read(self, handle: Any) -> dict[Field, float]:
         """Read the fields, and remember the unsupported ones.
 
         If no field can be read, raise the error of one of them, so that the call counts as failed.
         """
-        nvml = self._ask.nvml
+        nvml = self._calls.nvml
         values: dict[Field, float] = {}
         failed = 0
         unsupported: set[Field] = set()
@@ -82,8 +82,6 @@ class Rates:
         if value is None:
             self._before.pop(counter, None)
             return None
-        before = self._before.get(counter)
+        before_at, before = self._before.get(counter, (at, value))
         self._before[counter] = (at, value)
-        if before is None or at <= before[0] or value < before[1]:
-            return None
-        return (value - before[1]) / (at - before[0])
+        return (value - before) / (at - before_at) if at > before_at and value >= before else None

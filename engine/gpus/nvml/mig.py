@@ -23,8 +23,8 @@ class MigInstances:
     change slowly, less often than the others.
     """
 
-    def __init__(self, ask: DeviceCalls, stopwatch: Stopwatch, parent: Values, host: HostProcesses | None) -> None:
-        self._ask = ask
+    def __init__(self, calls: DeviceCalls, stopwatch: Stopwatch, parent: Values, host: HostProcesses | None) -> None:
+        self._calls = calls
         self._stopwatch = stopwatch
         self._parent = parent
         self._host = host
@@ -34,7 +34,7 @@ class MigInstances:
     def read(self, request: ReadRequest) -> tuple[Gpu, ...]:
         """Read all instances and return a row for each. Raises `GpuLost`."""
         if request.slow_due:
-            mode = self._ask.call("nvmlDeviceGetMigMode")
+            mode = self._calls.call("nvmlDeviceGetMigMode")
             self.enabled = None if mode is None else bool(mode[0])
             self._instances = self._list_instances() if self.enabled else {}
         rows = []
@@ -50,51 +50,52 @@ class MigInstances:
 
         Both are needed because a new instance may get the handle of a destroyed one.
         """
-        count = self._ask.call("nvmlDeviceGetMaxMigDeviceCount") or 0
+        count = self._calls.call("nvmlDeviceGetMaxMigDeviceCount") or 0
         found = {}
         for number in range(count):
-            handle = self._ask(("instance", number), lambda number=number: self._handle(number))  # type: ignore[misc]
+            handle = self._calls.attempt(("instance", number), lambda number=number: self._instance_handle(number))  # type: ignore[misc]
             if handle is not None:
-                ask = DeviceCalls(self._ask.nvml, handle, self._stopwatch)
-                uuid, gpu_instance = ask.call("nvmlDeviceGetUUID"), ask.call("nvmlDeviceGetGpuInstanceId")
+                calls = DeviceCalls(self._calls.nvml, handle, self._stopwatch)
+                uuid, gpu_instance = calls.call("nvmlDeviceGetUUID"), calls.call("nvmlDeviceGetGpuInstanceId")
                 if uuid is not None and gpu_instance is not None:
                     key = (address(handle), text(uuid))
-                    found[key] = self._instances.get(key) or self._create(ask, text(uuid), gpu_instance)
+                    found[key] = self._instances.get(key) or self._create_instance(calls, text(uuid), gpu_instance)
         return found
 
-    def _handle(self, number: int) -> Any:
+    def _instance_handle(self, number: int) -> Any:
         """Return the handle of the instance with this number, or None if there is none.
 
         NVML reports a missing instance with the same error as a missing GPU.
         """
-        nvml = self._ask.nvml
+        nvml = self._calls.nvml
         try:
-            return nvml.nvmlDeviceGetMigDeviceHandleByIndex(self._ask.handle, number)
+            return nvml.nvmlDeviceGetMigDeviceHandleByIndex(self._calls.handle, number)
         except nvml.NVMLError as error:
             if error.value in (nvml.NVML_ERROR_NOT_FOUND, nvml.NVML_ERROR_INVALID_ARGUMENT):
                 return None
             raise
 
-    def _create(self, ask: DeviceCalls, uuid: str, gpu_instance: int) -> _Instance:
-        values = identity(ask, uuid, self._parent["nvml_index"], self._parent["pci_bus_id"])
+    def _create_instance(self, calls: DeviceCalls, uuid: str, gpu_instance: int) -> _Instance:
+        """Prepare the queries for a new instance, and read its values that never change."""
+        values = identity(calls, uuid, self._parent["nvml_index"], self._parent["pci_bus_id"])
         _, _, profile = values["name"].partition(" MIG ")
         mig = Mig(
             parent_uuid=self._parent["uuid"],
             gpu_instance=gpu_instance,
-            compute_instance=ask.call("nvmlDeviceGetComputeInstanceId"),
+            compute_instance=calls.call("nvmlDeviceGetComputeInstanceId"),
             profile=profile,
         )
-        processes = ProcessTable(ask, self._host, mig=True)
+        processes = ProcessTable(calls, self._host, mig=True)
         values |= {"mig": mig, "compute_capability": self._parent["compute_capability"]}
-        activity = Activity(self._ask, gpu_instance)  # NVML measures it by the handle of the GPU
-        return _Instance(ask, values, processes, activity)
+        activity = Activity(self._calls, gpu_instance)  # NVML measures it by the handle of the GPU
+        return _Instance(calls, values, processes, activity)
 
 
 class _Instance:
     """MIG instance, with its values that never change in `values`."""
 
-    def __init__(self, ask: DeviceCalls, values: Values, processes: ProcessTable, activity: Activity) -> None:
-        self._ask = ask
+    def __init__(self, calls: DeviceCalls, values: Values, processes: ProcessTable, activity: Activity) -> None:
+        self._calls = calls
         self._values = values
         self._processes = processes
         self._last_processes: Any = None
@@ -102,7 +103,7 @@ class _Instance:
 
     def read(self, request: ReadRequest) -> Gpu:
         """Read the instance, and return its row. Raises GpuLost if it was destroyed."""
-        values = self._values | memory(self._ask)
+        values = self._values | memory(self._calls)
         if not request.processes:
             self._last_processes = None
         elif request.processes_due:

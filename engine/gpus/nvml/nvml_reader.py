@@ -13,7 +13,7 @@ from engine.gpus import sentences
 from engine.gpus.host import HostProcesses
 from engine.gpus.nvml.calls import GpuLost, Stopwatch, text
 from engine.gpus.nvml.device import Device, Tools
-from engine.gpus.nvml.driver_files import denied_files, driver_loaded, in_container, lost, sleeping_gpus
+from engine.gpus.nvml.driver_files import denied_files, is_driver_loaded, is_in_container, lost_gpu, sleeping_gpus
 from engine.gpus.nvml.queries import ReadRequest
 from engine.gpus.nvml.topology import Node, read_topology
 from engine.gpus.nvml.traffic import measure
@@ -121,6 +121,7 @@ class NvmlReader:
         )
 
     def _update_topology(self) -> None:
+        """Read the topology again if another set of GPUs responds than the last time."""
         responding = [device for device in self._devices if device.responding]
         indices = tuple(device.gpu.nvml_index for device in responding)
         if indices == self._responding:
@@ -130,6 +131,7 @@ class NvmlReader:
         self.topology = self._stopwatch.time(lambda: read_topology(self._nvml, nodes))
 
     def _driver_version(self) -> str | None:
+        """Return the version of the driver, e.g. "595.45", or None if it is unknown."""
         try:
             return text(self._nvml.nvmlSystemGetDriverVersion())
         except self._nvml.NVMLError:
@@ -158,7 +160,7 @@ class NvmlReader:
             try:
                 devices.append(Device(tools, index, sleeping.get(index)))
             except GpuLost:
-                devices.append(Device(tools, index, lost(index, count)))
+                devices.append(Device(tools, index, lost_gpu(index, count)))
             except self._nvml.NVMLError as error:
                 refused = error
         if refused is not None and all(device.gpu.lost for device in devices):
@@ -187,7 +189,7 @@ def unavailable(nvml: ModuleType, error: Exception) -> NvmlUnavailable:
     Its table is keyed by error code, because an NVMLError is not hashable.
     """
     code = getattr(error, "value", -1)
-    installation = {"driver_loaded": driver_loaded(), "in_container": in_container()}
+    installation = {"driver_loaded": is_driver_loaded(), "in_container": is_in_container()}
     no_permission = sentences.no_permission(denied_files())
     states: dict[int, tuple[NvmlStatus, str]] = {
         nvml.NVML_ERROR_LIBRARY_NOT_FOUND: ("no_library", sentences.no_library(**installation)),

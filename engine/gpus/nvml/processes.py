@@ -37,11 +37,11 @@ class ProcessTable:
     GPU.
     """
 
-    def __init__(self, ask: DeviceCalls, host: HostProcesses | None, *, mig: bool = False) -> None:
-        self._ask = ask
+    def __init__(self, calls: DeviceCalls, host: HostProcesses | None, *, mig: bool = False) -> None:
+        self._calls = calls
         self._host = host
         self._mig = mig
-        self._sm_utilization = SmUtilization(ask.nvml, ask.handle) if host is not None and not mig else None
+        self._sm_utilization = SmUtilization(calls.nvml, calls.handle) if host is not None and not mig else None
 
     def table(self, memory_total_bytes: int | None) -> tuple[GpuProcess, ...] | None:
         """Return a row for each process, in ascending order of ids, or None if NVML does not list processes.
@@ -58,10 +58,10 @@ class ProcessTable:
             for info in infos:
                 if info.pid not in NO_PIDS and (self._mig or info.gpuInstanceId == NO_INSTANCE):
                     kinds[info.pid] = kind if kinds.get(info.pid, kind) == kind else "both"
-                    used = _believable(info.usedGpuMemory, memory_total_bytes)
+                    used = _plausible_memory(info.usedGpuMemory, memory_total_bytes)
                     memory[info.pid] = max((m for m in (memory.get(info.pid), used) if m is not None), default=None)
         sm_percent_by_pid = (
-            self._ask("process utilization", self._sm_utilization.read)
+            self._calls.attempt("process utilization", self._sm_utilization.read)
             if self._sm_utilization is not None and memory
             else None
         )
@@ -98,7 +98,7 @@ class ProcessTable:
         """
         first = None
         for function in (name + version for version in VERSIONS):
-            infos = self._ask.call(function)
+            infos = self._calls.call(function)
             if infos is not None and is_plausible(infos):
                 return infos
             first = infos if first is None else first
@@ -127,6 +127,7 @@ class SmUtilization:
         return {sample.pid: float(sample.smUtil) if sample.smUtil <= 100 else None for sample in samples}
 
     def _samples(self) -> list[Any]:
+        """Return NVML's samples since the last reading. Raises NVMLError."""
         nvml = self._nvml
         try:
             return list(nvml.nvmlDeviceGetProcessUtilization(self._handle, self._newest_us))
@@ -147,7 +148,8 @@ def is_plausible(infos: Iterable[Any]) -> bool:
     )
 
 
-def _believable(used: int | None, memory_total_bytes: int | None) -> int | None:
+def _plausible_memory(used: int | None, memory_total_bytes: int | None) -> int | None:
+    """Return the memory of a process in bytes, or None if it exceeds that of the GPU."""
     if used is None or (memory_total_bytes is not None and used > memory_total_bytes):
         return None
     return int(used)

@@ -1,4 +1,4 @@
-"""Read all quantities of an awake GPU, in groups ("lanes") by how often they are read.
+"""Read all quantities of an awake GPU, in groups by how often they are read.
 
 Each reading: utilization, memory, power, temperature, throttling. With details, also clocks, energy, memory temperature
 and traffic. Every few seconds: limits, compute mode and error counters. With details, also fan, video engines and the
@@ -84,18 +84,18 @@ class Quantities:
     Its `traffic` is measured by the caller, for all GPUs at the same time.
     """
 
-    def __init__(self, ask: DeviceCalls, stopwatch: Stopwatch, processes: ProcessTable, identity: Values) -> None:
+    def __init__(self, calls: DeviceCalls, stopwatch: Stopwatch, processes: ProcessTable, identity: Values) -> None:
         """Prepare the queries for one GPU. `identity` holds its values that never change."""
-        self._ask = ask
+        self._calls = calls
         self._stopwatch = stopwatch
         self._processes = processes
-        self._activity = Activity(ask)
-        self.traffic = PcieTraffic(ask)
+        self._activity = Activity(calls)
+        self.traffic = PcieTraffic(calls)
         self._links = NvLinks()
-        self._detail_fields = Fields(ask, [ENERGY_MJ, MEMORY_TEMPERATURE])
-        self._memory_temperature = Fields(ask, [MEMORY_TEMPERATURE])  # for slow queries without details
-        self._errors = Fields(ask, [*ECC.values(), *RETIRED.values()])
-        self._replays = Fields(ask, [REPLAYS])
+        self._detail_fields = Fields(calls, [ENERGY_MJ, MEMORY_TEMPERATURE])
+        self._memory_temperature = Fields(calls, [MEMORY_TEMPERATURE])  # for slow queries without details
+        self._errors = Fields(calls, [*ECC.values(), *RETIRED.values()])
+        self._replays = Fields(calls, [REPLAYS])
         self._identity = identity
         self._constants: Values | None = None
         self._slow: Values = {}  # results of the last slow queries
@@ -104,7 +104,7 @@ class Quantities:
 
     def read(self, request: ReadRequest) -> Gpu:
         """Read the GPU, and return its row. Raises GpuLost."""
-        self._ask.answers = self._ask.failures = 0
+        self._calls.answers = self._calls.failures = 0
         if self._constants is None and not request.basics:
             self._constants = self._read_constants()
         values = self._identity | (self._constants or {}) | self._read_fast(request)
@@ -124,37 +124,37 @@ class Quantities:
             self._last_processes = None
         elif request.processes_due:
             self._last_processes = self._processes.table(values["memory_total_bytes"])
-        if self._ask.failures and not self._ask.answers:
+        if self._calls.failures and not self._calls.answers:
             raise GpuLost  # some drivers report a lost GPU as "unknown error", for each call
         return Gpu(**values, processes=self._last_processes)
 
     def _read_fast(self, request: ReadRequest) -> Values:
-        ask = self._ask
-        use = ask.call("nvmlDeviceGetUtilizationRates")
-        return memory(ask) | {
-            "utilization_percent": None if use is None else percent(use.gpu),
-            "memory_busy_percent": None if use is None or request.basics else percent(use.memory),
-            "temperature_c": self._temperature_c(),
-            "power_w": self._in_thousandths("nvmlDeviceGetPowerUsage", MAX_W),
-            "throttled": None if request.basics else self._throttled(),
+        """Read the values that change quickly: utilization, memory, temperature, power and throttling."""
+        rates = self._calls.call("nvmlDeviceGetUtilizationRates")
+        return memory(self._calls) | {
+            "utilization_percent": None if rates is None else percent(rates.gpu),
+            "memory_busy_percent": None if rates is None or request.basics else percent(rates.memory),
+            "temperature_c": self._read_temperature_c(),
+            "power_w": self._read_thousandths("nvmlDeviceGetPowerUsage", MAX_W),
+            "throttled": None if request.basics else self._read_throttle_reasons(),
         }
 
     def _read_details(self, request: ReadRequest) -> Values:
         """Read links, clocks, energy and other values that only the details of a GPU show."""
-        ask = self._ask
+        calls = self._calls
         if request.links_due:
-            fields = self._links.replace(self._stopwatch.time(lambda: read_nvlinks(ask.nvml, ask.handle)))
-            self._detail_fields = Fields(ask, [ENERGY_MJ, MEMORY_TEMPERATURE, *fields])
+            fields = self._links.replace(self._stopwatch.time(lambda: read_nvlinks(calls.nvml, calls.handle)))
+            self._detail_fields = Fields(calls, [ENERGY_MJ, MEMORY_TEMPERATURE, *fields])
         at = time.monotonic()
         values = self._detail_fields.read()
         energy_mj = values.get(ENERGY_MJ)
-        state = ask.call("nvmlDeviceGetPerformanceState")
+        state = calls.call("nvmlDeviceGetPerformanceState")
         return {
             "memory_temperature_c": within(values.get(MEMORY_TEMPERATURE), 1, MAX_C),
             "energy_j": None if energy_mj is None else energy_mj / 1000,
             "nvlinks": self._links.with_rates(values, at),
-            "sm_clock_mhz": within(ask.call("nvmlDeviceGetClockInfo", CLOCK_SM), 0, MAX_MHZ),
-            "memory_clock_mhz": within(ask.call("nvmlDeviceGetClockInfo", CLOCK_MEMORY), 0, MAX_MHZ),
+            "sm_clock_mhz": within(calls.call("nvmlDeviceGetClockInfo", CLOCK_SM), 0, MAX_MHZ),
+            "memory_clock_mhz": within(calls.call("nvmlDeviceGetClockInfo", CLOCK_MEMORY), 0, MAX_MHZ),
             "performance_state": state if state is not None and 0 <= state <= MAX_STATE else None,
             "pcie": Pcie(
                 **self._pcie,
@@ -164,32 +164,34 @@ class Quantities:
         }
 
     def _reset_details(self) -> None:
+        """Discard the previous readings of counters, so that no rate includes a time without readings."""
         self.traffic.reset()
         self._links.reset()
 
     def _read_slow(self, request: ReadRequest) -> Values:
         """Read values that rarely change: limits and errors and, with details, modes and the PCIe link."""
-        limit_w = self._in_thousandths("nvmlDeviceGetEnforcedPowerLimit", MAX_W, lowest=1)
+        limit_w = self._read_thousandths("nvmlDeviceGetEnforcedPowerLimit", MAX_W, lowest=1)
         if limit_w is None:
-            limit_w = self._in_thousandths("nvmlDeviceGetPowerManagementLimit", MAX_W, lowest=1)
-        mode = self._ask.call("nvmlDeviceGetComputeMode")
+            limit_w = self._read_thousandths("nvmlDeviceGetPowerManagementLimit", MAX_W, lowest=1)
+        mode = self._calls.call("nvmlDeviceGetComputeMode")
         values: Values = {
             "power_limit_w": limit_w,
             "compute_mode": COMPUTE_MODES[mode] if mode in range(len(COMPUTE_MODES)) else "",
         }
         if request.basics:
             return values
-        values |= self._error_counts()
+        values |= self._read_error_counts()
         if request.details:
-            values |= self._modes()
+            values |= self._read_modes()
         else:
             celsius = self._memory_temperature.read().get(MEMORY_TEMPERATURE)
             values["memory_temperature_c"] = within(celsius, 1, MAX_C)
         return values
 
-    def _error_counts(self) -> Values:
+    def _read_error_counts(self) -> Values:
+        """Read the numbers of memory errors (ECC), and of memory pages and rows that are no longer used."""
         values = self._errors.read()
-        mode = self._ask.call("nvmlDeviceGetEccMode")
+        mode = self._calls.call("nvmlDeviceGetEccMode")
         counts = {name: int(values[field]) for name, field in ECC.items() if field in values}
         retired: Values = {name: int(values[field]) for name, field in RETIRED.items() if field in values}
         retired |= {name: bool(retired[name]) for name in RETIRED_FLAGS if name in retired}
@@ -198,92 +200,99 @@ class Quantities:
             "retired": Retired(**retired),
         }
 
-    def _modes(self) -> Values:
+    def _read_modes(self) -> Values:
         """Read modes, fan and video engines, and update the cached state of the PCIe link."""
-        ask = self._ask
+        calls = self._calls
         self.traffic.measure_by_driver()
-        encoder = ask.call("nvmlDeviceGetEncoderUtilization")
-        decoder = ask.call("nvmlDeviceGetDecoderUtilization")
-        persistence = ask.call("nvmlDeviceGetPersistenceMode")
+        encoder = calls.call("nvmlDeviceGetEncoderUtilization")
+        decoder = calls.call("nvmlDeviceGetDecoderUtilization")
+        persistence = calls.call("nvmlDeviceGetPersistenceMode")
         replays = self._replays.read().get(REPLAYS)
         self._pcie |= {
-            "generation": self._count("nvmlDeviceGetCurrPcieLinkGeneration", MAX_GENERATION),
-            "width": self._count("nvmlDeviceGetCurrPcieLinkWidth", MAX_LANES),
+            "generation": self._read_count("nvmlDeviceGetCurrPcieLinkGeneration", MAX_GENERATION),
+            "width": self._read_count("nvmlDeviceGetCurrPcieLinkWidth", MAX_LANES),
             "replays": None if replays is None else int(replays),
         }
         return {
-            "fan_percent": within(ask.call("nvmlDeviceGetFanSpeed"), 0, MAX_FAN_PERCENT),
+            "fan_percent": within(calls.call("nvmlDeviceGetFanSpeed"), 0, MAX_FAN_PERCENT),
             "encoder_percent": percent(encoder[0]) if encoder is not None else None,
             "decoder_percent": percent(decoder[0]) if decoder is not None else None,
             "persistence": None if persistence is None else bool(persistence),
         }
 
     def _read_constants(self) -> Values:
-        ask = self._ask
+        """Read thresholds and maximum clocks, and store the maxima of the PCIe link."""
+        calls = self._calls
         self._pcie = {
-            "max_generation": self._count("nvmlDeviceGetMaxPcieLinkGeneration", MAX_GENERATION),
-            "max_width": self._count("nvmlDeviceGetMaxPcieLinkWidth", MAX_LANES),
+            "max_generation": self._read_count("nvmlDeviceGetMaxPcieLinkGeneration", MAX_GENERATION),
+            "max_width": self._read_count("nvmlDeviceGetMaxPcieLinkWidth", MAX_LANES),
         }
-        return self._thresholds() | {
-            "sm_clock_max_mhz": within(ask.call("nvmlDeviceGetMaxClockInfo", CLOCK_SM), 1, MAX_MHZ),
-            "memory_clock_max_mhz": within(ask.call("nvmlDeviceGetMaxClockInfo", CLOCK_MEMORY), 1, MAX_MHZ),
+        return self._read_thresholds() | {
+            "sm_clock_max_mhz": within(calls.call("nvmlDeviceGetMaxClockInfo", CLOCK_SM), 1, MAX_MHZ),
+            "memory_clock_max_mhz": within(calls.call("nvmlDeviceGetMaxClockInfo", CLOCK_MEMORY), 1, MAX_MHZ),
         }
 
-    def _thresholds(self) -> Values:
+    def _read_thresholds(self) -> Values:
         """Read the temperature thresholds, and return them in degrees Celsius.
 
         Since Ada, NVML instead reports by how many degrees the current temperature, and each threshold, is below the
         temperature at which clocks are lowered.
         """
-        ask = self._ask
+        calls = self._calls
         shutdown, slowdown, memory_max = (
-            within(ask.call("nvmlDeviceGetTemperatureThreshold", kind), 1, MAX_C)
+            within(calls.call("nvmlDeviceGetTemperatureThreshold", kind), 1, MAX_C)
             for kind in (SHUTDOWN, SLOWDOWN, MEMORY_MAX)
         )
         if slowdown is None:
-            now, margin = self._temperature_c(), ask.call("nvmlDeviceGetMarginTemperature")
+            now, margin = self._read_temperature_c(), calls.call("nvmlDeviceGetMarginTemperature")
             if now is not None and margin is not None:
-                limits = Fields(ask, [SHUTDOWN_TLIMIT, SLOWDOWN_TLIMIT]).read()
+                limits = Fields(calls, [SHUTDOWN_TLIMIT, SLOWDOWN_TLIMIT]).read()
                 slowdown = _below(now + margin, limits.get(SLOWDOWN_TLIMIT))
                 shutdown = shutdown if shutdown is not None else _below(now + margin, limits.get(SHUTDOWN_TLIMIT))
         return {"shutdown_c": shutdown, "slowdown_c": slowdown, "memory_max_c": memory_max}
 
-    def _temperature_c(self) -> float | None:
-        celsius = self._ask.call("nvmlDeviceGetTemperature", TEMPERATURE_GPU)
-        if celsius is None and self._ask.lacks(("nvmlDeviceGetTemperature", TEMPERATURE_GPU)):
-            celsius = self._ask.call("nvmlDeviceGetTemperatureV", TEMPERATURE_GPU)  # the first function is deprecated
+    def _read_temperature_c(self) -> float | None:
+        """Return the temperature of the GPU in degrees Celsius, or None if it is unknown."""
+        celsius = self._calls.call("nvmlDeviceGetTemperature", TEMPERATURE_GPU)
+        if celsius is None and self._calls.lacks(("nvmlDeviceGetTemperature", TEMPERATURE_GPU)):
+            celsius = self._calls.call("nvmlDeviceGetTemperatureV", TEMPERATURE_GPU)  # the first function is deprecated
         return within(celsius, -50, MAX_C)
 
-    def _throttled(self) -> tuple[Throttle, ...] | None:
+    def _read_throttle_reasons(self) -> tuple[Throttle, ...] | None:
         """Return the reasons for throttling, or None if they are unknown.
 
         Drivers before R535 have the NVML function only under its older name.
         """
-        bits = self._ask.call("nvmlDeviceGetCurrentClocksEventReasons")
+        bits = self._calls.call("nvmlDeviceGetCurrentClocksEventReasons")
         if bits is None:
-            bits = self._ask.call("nvmlDeviceGetCurrentClocksThrottleReasons")
+            bits = self._calls.call("nvmlDeviceGetCurrentClocksThrottleReasons")
         return None if bits is None else tuple(name for index, name in enumerate(THROTTLES) if bits >> index & 1)
 
-    def _in_thousandths(self, function: str, highest: float, lowest: float = 0) -> float | None:
-        value = self._ask.call(function)
+    def _read_thousandths(self, function: str, highest: float, lowest: float = 0) -> float | None:
+        """Call an NVML function, e.g. one that returns milliwatts, and return a thousandth of its result.
+
+        Returns None if this is not between `lowest` and `highest`.
+        """
+        value = self._calls.call(function)
         return None if value is None else within(value / 1000, lowest, highest)
 
-    def _count(self, function: str, highest: int) -> int | None:
-        value = self._ask.call(function)
+    def _read_count(self, function: str, highest: int) -> int | None:
+        """Call an NVML function, and return its result, or None if it is not between 1 and `highest`."""
+        value = self._calls.call(function)
         return value if value is not None and 1 <= value <= highest else None
 
 
-def memory(ask: DeviceCalls) -> Values:
+def memory(calls: DeviceCalls) -> Values:
     """Return the memory values of a device.
 
     Version 2 of the NVML call is used, since version 1 counts reserved memory as used. Some chips have no dedicated
     memory and report nothing or zero.
     """
-    nvml, handle = ask.nvml, ask.handle
-    info = ask("memory v2", lambda: nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2))
+    nvml, handle = calls.nvml, calls.handle
+    info = calls.attempt("memory v2", lambda: nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2))
     reserved = None if info is None else info.reserved
-    if info is None and ask.lacks("memory v2"):
-        info = ask("memory", lambda: nvml.nvmlDeviceGetMemoryInfo(handle))
+    if info is None and calls.lacks("memory v2"):
+        info = calls.attempt("memory", lambda: nvml.nvmlDeviceGetMemoryInfo(handle))
     if info is None or not info.total:
         return {"memory_total_bytes": None}
     is_plausible = info.used <= info.total
@@ -295,10 +304,10 @@ def memory(ask: DeviceCalls) -> Values:
     }
 
 
-def identity(ask: DeviceCalls, uuid: str, nvml_index: int, pci_bus_id: str | None) -> Values:
+def identity(calls: DeviceCalls, uuid: str, nvml_index: int, pci_bus_id: str | None) -> Values:
     """Return the values of a device that never change."""
-    name = ask.call("nvmlDeviceGetName")
-    capability = ask.call("nvmlDeviceGetCudaComputeCapability")
+    name = calls.call("nvmlDeviceGetName")
+    capability = calls.call("nvmlDeviceGetCudaComputeCapability")
     return {
         "uuid": uuid,
         "name": text(name) if name else "NVIDIA GPU",

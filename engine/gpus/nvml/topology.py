@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from engine.contract.devices import GpuAffinity, GpuPair, NvLink, PciPath, Topology
+from engine.gpus.nvml.calls import text
 
 Answer = TypeVar("Answer")
 
@@ -44,12 +45,11 @@ def read_topology(nvml: ModuleType, nodes: Sequence[Node]) -> Topology | None:
     """
     ordered = sorted(nodes, key=lambda node: node.index)
     links = {node.index: _Links(nvml, node) for node in ordered} if len(ordered) > 1 else {}
-    pairs = tuple(_pair(nvml, links, one, other) for one, other in combinations(ordered, 2))
-    affinities = tuple(_affinity(nvml, node) for node in ordered)
-    known = any(p.path or p.nvlinks or p.peer_access is not None for p in pairs)
-    if not known and not any(affinity.cores or affinity.numa_node is not None for affinity in affinities):
-        return None
-    return Topology(pairs, affinities)
+    pairs = tuple(_read_pair(nvml, links, one, other) for one, other in combinations(ordered, 2))
+    affinities = tuple(_read_affinity(nvml, node) for node in ordered)
+    has_pairs = any(pair.path or pair.nvlinks or pair.peer_access is not None for pair in pairs)
+    has_affinities = any(affinity.cores or affinity.numa_node is not None for affinity in affinities)
+    return Topology(pairs, affinities) if has_pairs or has_affinities else None
 
 
 def read_nvlinks(nvml: ModuleType, handle: Any) -> tuple[NvLink, ...]:
@@ -60,11 +60,12 @@ def read_nvlinks(nvml: ModuleType, handle: Any) -> tuple[NvLink, ...]:
         if state is None and number == 0:
             return ()
         if state is not None:
-            links.append(_link(nvml, handle, number, active=state == nvml.NVML_FEATURE_ENABLED))
+            links.append(_read_link(nvml, handle, number, active=state == nvml.NVML_FEATURE_ENABLED))
     return tuple(links)
 
 
-def _link(nvml: ModuleType, handle: Any, number: int, *, active: bool) -> NvLink:
+def _read_link(nvml: ModuleType, handle: Any, number: int, *, active: bool) -> NvLink:
+    """Return the NVLink `number` of a GPU. The version and peer of an inactive link are unknown."""
     if not active:
         return NvLink(link=number)
     peer = _try(nvml, lambda: nvml.nvmlDeviceGetNvLinkRemotePciInfo(handle, number).busId)
@@ -89,21 +90,23 @@ class _Links:
         )
 
     def direct_to(self, node: Node) -> int:
+        """Return the number of links whose other end is the GPU `node`."""
         return self._peers.count(_bus_id(node.bus_id)) if node.bus_id else 0
 
 
-def _pair(nvml: ModuleType, links: dict[int, _Links], one: Node, other: Node) -> GpuPair:
+def _read_pair(nvml: ModuleType, links: dict[int, _Links], one: Node, other: Node) -> GpuPair:
+    """Return the connections between two GPUs. `links` has the active NVLinks of each GPU by NVML index."""
     level = _try(nvml, lambda: nvml.nvmlDeviceGetTopologyCommonAncestor(one.handle, other.handle))
     return GpuPair(
         one=one.index,
         other=other.index,
         path=None if level is None else PATHS.get(level),
-        nvlinks=_nvlinks(nvml, links, one, other),
-        peer_access=_capable(nvml, READ, one, other),
+        nvlinks=_count_nvlinks(nvml, links, one, other),
+        peer_access=_have_capability(nvml, READ, one, other),
     )
 
 
-def _nvlinks(nvml: ModuleType, links: dict[int, _Links], one: Node, other: Node) -> int:
+def _count_nvlinks(nvml: ModuleType, links: dict[int, _Links], one: Node, other: Node) -> int:
     """Return the number of direct NVLinks between two GPUs.
 
     If there are none, return the number of links that both have to a switch, unless the switch separates them.
@@ -112,12 +115,12 @@ def _nvlinks(nvml: ModuleType, links: dict[int, _Links], one: Node, other: Node)
     if direct:
         return direct
     through_switch = min(links[one.index].through_switch, links[other.index].through_switch)
-    if through_switch and _capable(nvml, nvml.NVML_P2P_CAPS_INDEX_NVLINK, one, other) is False:
+    if through_switch and _have_capability(nvml, nvml.NVML_P2P_CAPS_INDEX_NVLINK, one, other) is False:
         return 0  # a switch can be divided into partitions
     return through_switch
 
 
-def _capable(nvml: ModuleType, capability: int, one: Node, other: Node) -> bool | None:
+def _have_capability(nvml: ModuleType, capability: int, one: Node, other: Node) -> bool | None:
     """Return True if both GPUs support `capability` for each other's memory, or None if that is unknown."""
     both = [
         _try(nvml, lambda pair=pair: nvml.nvmlDeviceGetP2PStatus(pair[0].handle, pair[1].handle, capability))  # type: ignore[misc]
@@ -128,18 +131,19 @@ def _capable(nvml: ModuleType, capability: int, one: Node, other: Node) -> bool 
     return all(status == nvml.NVML_P2P_STATUS_OK for status in both)
 
 
-def _affinity(nvml: ModuleType, node: Node) -> GpuAffinity:
-    cores = _try(nvml, lambda: nvml.nvmlDeviceGetCpuAffinity(node.handle, CPU_WORDS))
-    nodes = _try(nvml, lambda: nvml.nvmlDeviceGetMemoryAffinity(node.handle, NODE_WORDS, nvml.NVML_AFFINITY_SCOPE_NODE))
-    near = bits(nodes or ())
-    return GpuAffinity(index=node.index, cores=ranges(bits(cores or ())), numa_node=near[0] if len(near) == 1 else None)
+def _read_affinity(nvml: ModuleType, node: Node) -> GpuAffinity:
+    """Return the cores and the NUMA node closest to a GPU. The node is None if it is unknown or not unique."""
+    core_words = _try(nvml, lambda: nvml.nvmlDeviceGetCpuAffinity(node.handle, CPU_WORDS))
+    scope = nvml.NVML_AFFINITY_SCOPE_NODE
+    node_words = _try(nvml, lambda: nvml.nvmlDeviceGetMemoryAffinity(node.handle, NODE_WORDS, scope))
+    numa_nodes = bits(node_words or ())
+    numa_node = numa_nodes[0] if len(numa_nodes) == 1 else None
+    return GpuAffinity(index=node.index, cores=ranges(bits(core_words or ())), numa_node=numa_node)
 
 
 def bits(words: Iterable[int]) -> list[int]:
     """Return the indices of the set bits in a sequence of 64-bit words."""
-    return [
-        affinity * WORD_BITS + bit for affinity, word in enumerate(words) for bit in range(WORD_BITS) if word >> bit & 1
-    ]
+    return [WORD_BITS * index + bit for index, word in enumerate(words) for bit in range(WORD_BITS) if word >> bit & 1]
 
 
 def ranges(numbers: Sequence[int]) -> str:
@@ -153,9 +157,9 @@ def ranges(numbers: Sequence[int]) -> str:
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
 
 
-def _bus_id(spans: str | bytes | None) -> str:
-    text = spans.decode(errors="replace") if isinstance(spans, bytes) else spans or ""
-    return text.upper()
+def _bus_id(value: str | bytes | None) -> str:
+    """Convert a PCI bus id from NVML to upper case, so that two can be compared. Returns "" for None."""
+    return text(value or "").upper()
 
 
 def _try(nvml: ModuleType, call: Callable[[], Answer]) -> Answer | None:

@@ -8,8 +8,11 @@ readings is used instead. Source of fields, units and "can be wrapped": nvml.h.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
+
+import msgspec
 
 from engine.contract.devices import NvLink
 from engine.gpus.nvml.calls import DeviceCalls, GpuLost
@@ -37,9 +40,9 @@ BYTE_FIELDS = (202, 204)
 class PcieTraffic:
     """PCIe throughput of a GPU in bytes per second, including packet headers. It is None while it is unknown."""
 
-    def __init__(self, ask: DeviceCalls) -> None:
-        self._ask = ask
-        self._counters = Fields(ask, [PCIE_SENT, PCIE_RECEIVED])
+    def __init__(self, calls: DeviceCalls) -> None:
+        self._calls = calls
+        self._counters = Fields(calls, [PCIE_SENT, PCIE_RECEIVED])
         self._before: dict[Field, float] = {}  # counters at the last reading
         self._before_at = 0.0  # time of the last reading
         self.sent_bytes_per_s: float | None = None
@@ -69,8 +72,8 @@ class PcieTraffic:
         """Let the driver measure the throughput, if the GPU has no byte counters. This takes 40 ms."""
         if self._counters:
             return
-        sent = self._ask.call("nvmlDeviceGetPcieThroughput", THROUGHPUT_SENT)
-        received = self._ask.call("nvmlDeviceGetPcieThroughput", THROUGHPUT_RECEIVED)
+        sent = self._calls.call("nvmlDeviceGetPcieThroughput", THROUGHPUT_SENT)
+        received = self._calls.call("nvmlDeviceGetPcieThroughput", THROUGHPUT_RECEIVED)
         self.sent_bytes_per_s = None if sent is None else float(sent * KIB)
         self.received_bytes_per_s = None if received is None else float(received * KIB)
 
@@ -82,9 +85,10 @@ class PcieTraffic:
             return {}
 
     def _set_rates(self, before: dict[Field, float], after: dict[Field, float], seconds: float) -> None:
-        overflows = max(after.values(), default=0) < BITS_32
-        self.sent_bytes_per_s = _rate(before.get(PCIE_SENT), after.get(PCIE_SENT), seconds, overflows)
-        self.received_bytes_per_s = _rate(before.get(PCIE_RECEIVED), after.get(PCIE_RECEIVED), seconds, overflows)
+        """Compute the throughput from two readings of the counters, `seconds` apart."""
+        can_overflow = max(after.values(), default=0) < BITS_32
+        self.sent_bytes_per_s = _rate(before.get(PCIE_SENT), after.get(PCIE_SENT), seconds, can_overflow)
+        self.received_bytes_per_s = _rate(before.get(PCIE_RECEIVED), after.get(PCIE_RECEIVED), seconds, can_overflow)
 
 
 def measure(links: Sequence[PcieTraffic]) -> None:
@@ -96,11 +100,16 @@ def measure(links: Sequence[PcieTraffic]) -> None:
         link.finish()
 
 
-def _rate(before: float | None, after: float | None, seconds: float, overflows: bool) -> float | None:
-    if before is None or after is None or seconds <= 0 or (overflows and seconds > MAX_WINDOW_S):
+def _rate(before: float | None, after: float | None, seconds: float, can_overflow: bool) -> float | None:
+    """Return the bytes per second from two readings of a counter, or None if they are unknown.
+
+    If `can_overflow` is True, the counter has 32 bits.
+    """
+    max_s = MAX_WINDOW_S if can_overflow else math.inf
+    if before is None or after is None or not 0 < seconds <= max_s:
         return None
-    grown = (after - before) % BITS_32 if overflows else after - before
-    return grown / seconds if grown >= 0 else None
+    increase = (after - before) % BITS_32 if can_overflow else after - before
+    return increase / seconds if increase >= 0 else None
 
 
 class NvLinks:
@@ -113,7 +122,7 @@ class NvLinks:
     def replace(self, links: tuple[NvLink, ...]) -> list[Field]:
         """Set the links, and return the counter fields that must be read for them."""
         self._links = links
-        return [(number, link.link) for link in links if link.active for number in _fields(link)]
+        return [(number, link.link) for link in links if link.active for number in _counter_fields(link)]
 
     def reset(self) -> None:
         """Forget the previous readings, after a time without readings."""
@@ -127,22 +136,17 @@ class NvLinks:
         return tuple(self._with_rates(link, values, at) for link in self._links)
 
     def _with_rates(self, link: NvLink, values: dict[Field, float], at: float) -> NvLink:
-        sent, received = (self._rate((number, link.link), values, at) for number in _fields(link))
-        return NvLink(
-            link=link.link,
-            active=link.active,
-            version=link.version,
-            received_bytes_per_s=received,
-            sent_bytes_per_s=sent,
-            peer=link.peer,
-        )
+        sent, received = (self._rate((number, link.link), values, at) for number in _counter_fields(link))
+        return msgspec.structs.replace(link, received_bytes_per_s=received, sent_bytes_per_s=sent)
 
     def _rate(self, field: Field, values: dict[Field, float], at: float) -> float | None:
+        """Return the bytes per second of the counter `field` since its previous reading, or None if unknown."""
         counted = values.get(field)
         if counted is not None and field[0] in KIB_FIELDS:
             counted *= KIB
         return self._rates.of(field, counted, at)
 
 
-def _fields(link: NvLink) -> tuple[int, int]:
+def _counter_fields(link: NvLink) -> tuple[int, int]:
+    """Return the numbers of the fields that count the data that a link has sent and received."""
     return BYTE_FIELDS if (link.version or 0) >= NVLINK_5 else KIB_FIELDS

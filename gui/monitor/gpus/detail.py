@@ -19,7 +19,7 @@ from PySide6.QtWidgets import (
 )
 
 from engine.contract.devices import GpuProcess, NvLink
-from engine.gpus.quantities import xid_words
+from engine.gpus.quantities import describe_xid
 from gui.format import clock, percent, size, size_of, throughput
 from gui.monitor.gpus.gpu_fields import GROUPS, Group, at_time, groups, now
 from gui.monitor.gpus.gpu_plot import GpuPlot
@@ -209,7 +209,7 @@ class GpuDetail(QWidget):
         self.processes.show_rows([_process_row(process) for process in gpu.processes or ()])
         self.instances.show_rows([_instance_row(instance) for instance in instances])
         self.links.show_rows([_link_row(link) for link in gpu.nvlinks])
-        self.xids.show_rows([[clock(xid.time), xid_words(xid.number)] for xid in reversed(gpu.xids)])
+        self.xids.show_rows([[clock(xid.time), describe_xid(xid.number)] for xid in reversed(gpu.xids)])
         for table, heading in self._sections:
             heading.setVisible(table.rowCount() > 0)
             table.setVisible(table.rowCount() > 0)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from engine.contract.devices import Cpu, Gpu, GpuProcess
-from engine.gpus.quantities import ALARMING, PROGRAM_XIDS, THROTTLE_TEXTS, xid_words
+from engine.gpus.quantities import ALARMING, PROGRAM_XIDS, THROTTLE_TEXTS, describe_xid
 from gui.format import celsius, clock, counted, percent, size, size_of, watts
 from gui.translation import tr
 
@@ -157,7 +157,7 @@ def _xid(gpu: Gpu, now: float) -> list[State]:
     if not gpu.xids or now - gpu.xids[-1].time > XID_RECENT_S:
         return []
     latest = gpu.xids[-1]
-    return [State(f"{xid_words(latest.number)} ({clock(latest.time)})", latest.number not in PROGRAM_XIDS)]
+    return [State(f"{describe_xid(latest.number)} ({clock(latest.time)})", latest.number not in PROGRAM_XIDS)]
 
 
 def _errors(gpu: Gpu) -> list[State]:

@@ -53,15 +53,15 @@ def test_lost_gpu_takes_over_its_earlier_row() -> None:
 
 def test_lost_gpu_is_named_by_driver_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver_files, "DRIVER_GPUS", tmp_path)
-    unknown = driver_files.lost(1, 2)
+    unknown = driver_files.lost_gpu(1, 2)
     assert (unknown.nvml_index, unknown.lost, unknown.name) == (1, True, "NVIDIA GPU")
     for index in range(2):
         (tmp_path / f"0000:0{index}:00.0").mkdir()
         information = f"Model: \t\t NVIDIA H200\nGPU UUID: \t GPU-{index}\n"
         (tmp_path / f"0000:0{index}:00.0" / "information").write_text(information)
-    known = driver_files.lost(1, 2)
+    known = driver_files.lost_gpu(1, 2)
     assert (known.uuid, known.name, known.pci_bus_id, known.lost) == ("GPU-1", "NVIDIA H200", "0000:01:00.0", True)
-    assert driver_files.lost(1, 3).uuid == unknown.uuid
+    assert driver_files.lost_gpu(1, 3).uuid == unknown.uuid
 
 
 def test_removed_mig_instance_has_no_row() -> None:
@@ -84,7 +84,7 @@ def test_asleep_reads_sysfs(
     folder.mkdir(parents=True)
     if status is not None:
         (folder / "runtime_status").write_text(status)
-    assert driver_files.asleep("00000000:0A:00.0") is expected
+    assert driver_files.is_asleep("00000000:0A:00.0") is expected
 
 
 def test_sleeping_gpus_come_from_driver_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
