@@ -51,6 +51,7 @@ class Endpoint:
             return False
 
     def close(self) -> None:
+        """Close the socket, and remove its file unless another socket has replaced it."""
         is_reachable = self.is_reachable
         self.listener.close()
         if self._path is not None and is_reachable:
@@ -91,6 +92,7 @@ def remove_stale_sockets() -> None:
 
 
 def _accepts(path: Path) -> bool:
+    """Return False if no process listens on the Unix socket at `path`."""
     with socket.socket(socket.AF_UNIX) as probe:
         probe.setblocking(False)
         try:
@@ -119,6 +121,7 @@ def _listen_on_unix(path: Path) -> Endpoint:
 
 
 def _listen_on_loopback() -> Endpoint:
+    """Listen on a free TCP port of the loopback interface, with a new token that clients must send."""
     listener = socket.socket(socket.AF_INET)
     listener.bind(("127.0.0.1", 0))
     listener.listen(BACKLOG)

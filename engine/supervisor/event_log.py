@@ -32,7 +32,7 @@ INDEX_EVERY = 1024
 _READ_BYTES = 1 << 16
 _NUMBER = re.compile(rb'\{"type":"\w+","n":(\d{1,15}),')
 """Pattern for the start of an encoded line, including its number. A number with more digits is damaged."""
-_GOES_ON = "Training continues, and events are kept in memory. Free some space on the disk of the run folder."
+_CONTINUES = "Training continues, and events are kept in memory. Free some space on the disk of the run folder."
 _DELETED = (
     "The run's log was deleted or moved during training, so the run stops. To train again, start a new run, or put the "
     "folder back and resume."
@@ -105,13 +105,13 @@ class EventLog:
             return True
         self._write()
         if self._fault is not None and not self._is_finished:
-            self._add(Warned(code="log_unwritable", message=f"The log can't be written: {self._fault}. {_GOES_ON}"))
+            self._add(Warned(code="log_unwritable", message=f"The log can't be written: {self._fault}. {_CONTINUES}"))
         return True
 
     def copy(self, lines: bytes) -> None:
         """Append complete lines from another log without changing them. They keep their numbers."""
         for line in lines.splitlines(keepends=True):
-            number = _number(line)
+            number = _read_number(line)
             self._index_line(self.next_n if number is None else number, self.end)
             self._recent += line
         self._write()
@@ -184,18 +184,18 @@ class EventLog:
         if n >= self.next_n:
             return self.end
         index = bisect_right(self._indexed_numbers, n)
-        found = offset = self._indexed_offsets[index - 1] if index else 0
+        after_lower = offset = self._indexed_offsets[index - 1] if index else 0
         stop = self._indexed_offsets[index] if index < len(self._indexed_offsets) else self.end
         while offset < stop and (lines := self.read(offset)):
             for line in lines.splitlines(keepends=True):
-                number = _number(line)
+                number = _read_number(line)
                 if number == n:
                     return offset
                 offset += len(line)
                 # Lines from `stop` on have higher numbers, unless they are damaged.
                 if number is not None and number < n and offset <= stop:
-                    found = offset
-        return found
+                    after_lower = offset
+        return after_lower
 
     def close(self) -> None:
         """Write the waiting lines if possible, and flush the file to the disk."""
@@ -209,6 +209,7 @@ class EventLog:
             os.close(fd)
 
     def _add(self, event: AnyEvent) -> None:
+        """Give `event` the next number and the current time, and add it to the lines that wait to be written."""
         event.n, event.time = self.next_n, time.time()
         self._index_line(event.n, self.end)
         self._recent += ENCODE.encode(event) + b"\n"
@@ -234,6 +235,7 @@ class EventLog:
             self.recent_offset += length
 
     def _open(self) -> int:
+        """Return the descriptor of the file, which is opened or created if necessary. Raises OSError."""
         if self._fd is None:
             flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
             self._fd = paths.open_private(str(self._path), flags)
@@ -264,7 +266,7 @@ class EventLog:
             offset = count = 0
             with open(fd, "rb", closefd=False) as stream:
                 for line in complete_lines(stream):
-                    number = _number(line)
+                    number = _read_number(line)
                     if number is not None:
                         self._index_line(number, offset)
                     offset += len(line)
@@ -293,7 +295,7 @@ class EventLog:
         return data + self._recent[start : start + size - len(data)]
 
 
-def _number(line: bytes) -> int | None:
+def _read_number(line: bytes) -> int | None:
     """Return the number in an encoded line, or None if the line is damaged."""
     match = _NUMBER.match(line)
     return int(match[1]) if match else None

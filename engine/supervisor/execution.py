@@ -18,7 +18,7 @@ from engine.supervisor.event_log import EventLog
 from engine.supervisor.supervisor import DRAIN_S, Distribute, Supervisor
 from engine.system import stdio
 
-EXIT_S = 2 * DRAIN_S
+EXIT_TIMEOUT_S = 2 * DRAIN_S
 """Maximum time to wait for the previous execution's supervisor to exit after its last event, in seconds."""
 _POLL_S = 0.05
 _REFUSED = 2
@@ -36,7 +36,7 @@ def supervise(
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # closing the terminal doesn't end the run
     run = RunFolder(folder.absolute())
-    if not _acquire(run):
+    if not _lock_run(run):
         print(f"{run.run_id} is already running in another process.", file=sys.stderr)
         return _REFUSED
     job, problems = load_job(run.job_file)
@@ -48,7 +48,7 @@ def supervise(
     return Supervisor(run, job, tcp=tcp, modules=modules, distribute=distribute).run_to_end()
 
 
-def _acquire(run: RunFolder) -> bool:
+def _lock_run(run: RunFolder) -> bool:
     """Lock the run for this process, because a log must have a single writer.
 
     Returns False if another process has the lock. The lock on the folder lasts as long as this process. On file systems
@@ -56,15 +56,15 @@ def _acquire(run: RunFolder) -> bool:
     execution has already logged its end, this waits until it has exited.
     """
     descriptor = os.open(run.path, os.O_RDONLY) if sys.platform != "win32" else -1
-    deadline = time.monotonic() + EXIT_S
-    while not _lock(descriptor) or _is_supervised(run):
+    deadline = time.monotonic() + EXIT_TIMEOUT_S
+    while not _try_lock(descriptor) or _is_supervised(run):
         if not isinstance(run.last_event(), RunFinished) or time.monotonic() > deadline:
             return False
         time.sleep(_POLL_S)
     return True
 
 
-def _lock(descriptor: int) -> bool:
+def _try_lock(descriptor: int) -> bool:
     """Try to lock a folder. Return True if it succeeds, or if the system or the file system has no such locks."""
     if sys.platform != "win32":
         import fcntl
@@ -79,6 +79,7 @@ def _lock(descriptor: int) -> bool:
 
 
 def _is_supervised(run: RunFolder) -> bool:
+    """Return True if the supervisor in `supervisor.json` is alive."""
     supervisor = run.supervisor()
     return supervisor is not None and supervisor.alive()
 

@@ -23,7 +23,7 @@ from engine.supervisor.execution import supervise
 from engine.system import linux, stdio
 
 IDLE_S = 15 * 60.0
-_REAP_S = 2.0
+_REAP_INTERVAL_S = 2.0
 
 
 def serve(idle_s: float = IDLE_S) -> int:
@@ -36,29 +36,30 @@ def serve(idle_s: float = IDLE_S) -> int:
     linux.signal_at_parents_death(0)
     if not can_fork():
         return 1
-    _answer("ready")
-    rest = b""
+    _print_answer("ready")
+    partial_line = b""
     folders: dict[int, Path] = {}
     deadline = time.monotonic() + idle_s
     while time.monotonic() < deadline:
         _reap(folders)
-        readable, _, _ = select.select([0], [], [], min(_REAP_S, idle_s))
+        readable, _, _ = select.select([0], [], [], min(_REAP_INTERVAL_S, idle_s))
         if not readable:
             continue
         data = os.read(0, 65536)
         if not data:
             return 0
-        *lines, rest = (rest + data).split(b"\n")
+        *lines, partial_line = (partial_line + data).split(b"\n")
         for line in lines:
             folder = os.fsdecode(line)
             pid = _fork_supervisor(Path(folder))
             folders[pid] = Path(folder)
-            _answer(f"started {pid} {folder}")
+            _print_answer(f"started {pid} {folder}")
         deadline = time.monotonic() + idle_s
     return 0
 
 
-def _answer(text: str) -> None:
+def _print_answer(text: str) -> None:
+    """Write a line to standard output, in which paths have the file system's encoding."""
     os.write(1, os.fsencode(text) + b"\n")
 
 

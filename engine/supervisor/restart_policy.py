@@ -23,7 +23,7 @@ from engine.supervisor.endpoint import socket_name
 from engine.supervisor.environment import usable_cores
 from engine.system import paths
 
-ROLL_BACKS = 10
+MAX_ROLL_BACKS = 10
 """Maximum number of consecutive rollbacks after losses that are NaN or infinite.
 
 A new checkpoint resets the count. PaLM's training (Chowdhery et al. 2022, section 5.1) needed about 20 rollbacks in
@@ -97,23 +97,23 @@ class RestartPolicy:
             case "fault":
                 limit = self.job.faults.restarts
             case "not_finite" if self.job.faults.on_not_finite == "roll_back" and failed.step is not None:
-                limit = ROLL_BACKS
+                limit = MAX_ROLL_BACKS
             case "out_of_memory" if self.world_size > 1:
                 fallbacks = _oom_fallbacks(self.job)
                 limit, next_job = count + len(fallbacks), next(iter(fallbacks), None)
             case "lost_gpu":
-                return self._without_gpus(failed)
-            case "lost_machine" if isinstance(fewer := self.job_without(self._host_of(failed.rank)), Job):
-                limit, next_job = count + 1, fewer
+                return self._decide_without_gpus(failed)
+            case "lost_machine" if isinstance(smaller_job := self.job_without(self._host_of(failed.rank)), Job):
+                limit, next_job = count + 1, smaller_job
             case _:
                 return failed
         if count >= limit:
             return _with_attempts(failed, count)
         if failed.kind == "not_finite":
             self._skip_to = failed.step or 0
-        return self._restarting(failed, count, limit, next_job)
+        return self._restart(failed, count, limit, next_job)
 
-    def _restarting(self, failed: Failed, count: int, limit: int, next_job: Job | None) -> Restarting:
+    def _restart(self, failed: Failed, count: int, limit: int, next_job: Job | None) -> Restarting:
         """Create the event for restart number `count` + 1 of at most `limit`.
 
         If `next_job` is given, the run uses it from now on.
@@ -133,22 +133,23 @@ class RestartPolicy:
             devices=self.job.parallel.devices if self.job.parallel.devices != devices else (),
         )
 
-    def _without_gpus(self, failed: Failed) -> Restarting | Failed:
+    def _decide_without_gpus(self, failed: Failed) -> Restarting | Failed:
         """Restart without the lost GPUs if the job allows it.
 
         Otherwise, return the failure, with a command that resumes the run on its other devices.
         """
         devices = tuple(device for device in self.job.parallel.devices if device not in failed.devices)
-        fewer = _job_on(self.job, devices)
-        if isinstance(fewer, str):
+        smaller_job = _fit_job(self.job, devices)
+        if isinstance(smaller_job, str):
+            why_not = smaller_job
             cause = (
-                f"{failed.cause} The run can't continue without it. {fewer} Restart the machine, then resume the run."
+                f"{failed.cause} The run can't continue without it. {why_not} Restart the machine, then resume the run."
             )
             return msgspec.structs.replace(failed, cause=cause)
         if self.job.faults.on_lost_device == "fewer" and self.job.faults.restarts:
             count = self._failures_in_a_row[failed.kind]
-            return self._restarting(failed, count, count + 1, fewer)
-        changes = {**_changes(self.job, fewer), "devices": devices}
+            return self._restart(failed, count, count + 1, smaller_job)
+        changes = {**_changed_fields(self.job, smaller_job), "devices": devices}
         command = resume_line(self._run.run_id, changes)
         cause = (
             f"{failed.cause} Restart the machine, then resume the run; or resume it on its other devices: `{command}`."
@@ -163,9 +164,10 @@ class RestartPolicy:
         """
         if self.job.faults.on_lost_device == "wait":
             return ""
-        return _job_on(self.job, tuple(device for device in self.job.parallel.devices if host_of(device) != machine))
+        return _fit_job(self.job, tuple(device for device in self.job.parallel.devices if host_of(device) != machine))
 
     def _host_of(self, rank: int | None) -> str:
+        """Return the name of the machine with the worker of a rank, which is "" for this machine."""
         return host_of(self.job.parallel.devices[rank or 0])
 
     def _switch_to(self, job: Job) -> dict[str, int | str]:
@@ -176,7 +178,7 @@ class RestartPolicy:
             save_next_job(self._run, job)
         except OSError as error:
             print(f"job.toml can't be written: {error}", flush=True)
-        return _changes(before, job)
+        return _changed_fields(before, job)
 
 
 def world_size(job: Job) -> int:
@@ -185,7 +187,7 @@ def world_size(job: Job) -> int:
     return len(job.parallel.devices) if strategy is None or strategy.process_per_device else 1
 
 
-def _changes(before: Job, job: Job) -> dict[str, int | str]:
+def _changed_fields(before: Job, job: Job) -> dict[str, int | str]:
     """Return the fields of `job`, other than the devices, that differ from those of `before`."""
     changed = (name for name in FIELDS if name != "devices" and job.value(name) != before.value(name))
     changes = {name: job.value(name) for name in changed}
@@ -230,7 +232,7 @@ def _with_smaller_batches(job: Job, strategy: StrategyEntry, model: ModelEntry |
     return None
 
 
-def _job_on(job: Job, devices: tuple[str, ...]) -> Job | str:
+def _fit_job(job: Job, devices: tuple[str, ...]) -> Job | str:
     """Return the job on the remaining `devices`, or a sentence with the reason why that is impossible.
 
     Accumulation is increased so that each device has at most as many images in memory as before. If a single device
@@ -238,19 +240,19 @@ def _job_on(job: Job, devices: tuple[str, ...]) -> Job | str:
     """
     catalogue = load_catalogue()
     before, model = catalogue.strategy(job.resolved_strategy), catalogue.model(job.model.name)
-    fewer = job.with_fields(devices=devices)
+    smaller_job = job.with_fields(devices=devices)
     if len(devices) == 1 and before is not None and before.splits_batch and before.min_devices == 2:
-        fewer = fewer.with_fields(strategy=AUTO_STRATEGY)
-    strategy = catalogue.strategy(fewer.resolved_strategy)
+        smaller_job = smaller_job.with_fields(strategy=AUTO_STRATEGY)
+    strategy = catalogue.strategy(smaller_job.resolved_strategy)
     if not devices or before is None or strategy is None:
         return "The run has no other devices."
-    minimum = math.ceil(job.training.accumulation * _batch_shards(job, before) / _batch_shards(fewer, strategy))
+    minimum = math.ceil(job.training.accumulation * _batch_shards(job, before) / _batch_shards(smaller_job, strategy))
     first_problems: list[Problem] = []
     for number in range(minimum, min(4 * minimum, int(FIELDS["accumulation"].maximum or 0)) + 1):
-        fewer = fewer.with_fields(accumulation=number)
-        problems = errors(strategy_problems(fewer, strategy, model))
+        smaller_job = smaller_job.with_fields(accumulation=number)
+        problems = errors(strategy_problems(smaller_job, strategy, model))
         if not problems:
-            return fewer
+            return smaller_job
         first_problems = first_problems or problems
     if first_problems:
         return f"It is needed: {first_problems[0].message}"

@@ -59,6 +59,7 @@ class Sampler:
         self._devices = tuple(device for device in self._devices if device not in devices)
 
     def tick(self) -> None:
+        """Start the child process if its start is due."""
         if self._start_at is not None and time.monotonic() >= self._start_at:
             self._start_at = None
             self._start()
@@ -89,6 +90,7 @@ class Sampler:
             self._child = None
 
     def _is_free(self, gpu: Gpu) -> bool:
+        """Return True if the latest snapshot's row `gpu` shows that the run uses no memory of this GPU."""
         if gpu.lost:
             return False
         # Check memory first: each snapshot measures it, but lists processes only every other second.
@@ -101,6 +103,7 @@ class Sampler:
         return any(process.pid in self._worker_pids for process in gpu.processes or ())
 
     def _start(self) -> None:
+        """Start the child process, after waiting for the exit of the previous one."""
         if self._child is not None:
             self._child.close()
         arguments = ("engine.gpus", "--only-basics", "--interval", str(INTERVAL_S))
@@ -109,6 +112,7 @@ class Sampler:
         )
 
     def _on_end(self, error: str) -> None:
+        """Schedule a restart after the end of the child's output. `error` is about an invalid line, or ""."""
         assert self._child is not None
         print(f"Device samples are missing: {error or 'the sampler has exited'}", flush=True)
         self._child.stop()

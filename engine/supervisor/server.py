@@ -148,6 +148,7 @@ class Server:
         self.endpoint.close()
 
     def _resume_accepting(self) -> None:
+        """Accept connections again if that was suspended for lack of file descriptors."""
         if self._accept_again_at is not None:
             self._accept_again_at = None
             self._selector.register(self.endpoint.listener, selectors.EVENT_READ, self._accept)
@@ -183,6 +184,7 @@ class Server:
             self._dismiss(client, "this run belongs to another user")
 
     def _on_ready(self, client: Client, mask: int) -> None:
+        """Receive from a client, or send to it, as its socket allows according to `mask`."""
         if mask & selectors.EVENT_READ:
             self._receive(client)
         if mask & selectors.EVENT_WRITE and client in self._clients:
@@ -210,6 +212,7 @@ class Server:
             self._dismiss(client, f"invalid message: {error}")
 
     def _handle(self, client: Client, message: ClientMessage) -> None:
+        """Handle a client's hello or command. A command before the hello ends the connection."""
         if isinstance(message, Hello):
             self._welcome(client, message)
         elif client.cursor is None:
@@ -292,6 +295,7 @@ class Server:
         self._set_writing(client, bool(client.buffer) or self._is_behind(client))
 
     def _is_behind(self, client: Client) -> bool:
+        """Return True if a client reads events, and the log has some that were not put into its buffer."""
         if client.cursor is None or client.is_leaving or client.commands_only:
             return False
         return client.cursor < self._log.end
@@ -319,6 +323,7 @@ class Server:
         return False
 
     def _set_writing(self, client: Client, is_writing: bool) -> None:
+        """Wait until the client's socket accepts data if `is_writing` is True, or stop waiting for that."""
         if client.is_writing != is_writing:
             client.is_writing = is_writing
             mask = selectors.EVENT_READ | (selectors.EVENT_WRITE if is_writing else 0)
@@ -337,6 +342,7 @@ class Server:
         self._set_writing(client, False)
 
     def _drop(self, client: Client) -> None:
+        """Close the connection to a client at once, unless it has been closed before."""
         if client in self._clients:
             del self._clients[client]
             self._selector.unregister(client.connection)

@@ -150,6 +150,7 @@ class StartGate:
             self._selector.register(self._imports.done, selectors.EVENT_READ, self._on_imported)
 
     def _on_imported(self, _mask: int) -> None:
+        """Handle the end of the thread with the imports. If they have failed, the workers can't start."""
         assert self._imports is not None
         self._selector.unregister(self._imports.done)
         self._imports.join()
@@ -187,6 +188,7 @@ class WeightsFetch:
             self._child = None
 
     def _start(self, weights: Weights) -> None:
+        """Start the child process. If the weights are not on the disk, report that they are being downloaded."""
         self._is_download = not find(weights).path
         if self._is_download:
             name = weights.repository or weights.files[0]
@@ -196,6 +198,7 @@ class WeightsFetch:
         self._child = LineChild(self._selector, arguments, self._on_line, self._on_end)
 
     def _on_line(self, line: bytes) -> None:
+        """Handle an encoded event from the child: store a failure, and pass progress on."""
         event = EVENT.decode(line)
         if isinstance(event, Failed):
             self.fault = event.cause
@@ -203,6 +206,7 @@ class WeightsFetch:
             self._emit(event)
 
     def _on_end(self, error: str) -> None:
+        """Handle the end of the child's output, and set `is_done` or `fault`. `error` is about an invalid line, or ""."""
         assert self._child is not None
         if error and not self.fault:
             self.fault = f"The process that downloads the pretrained weights sent an invalid message: {error}."

@@ -52,9 +52,9 @@ from engine.supervisor.server import Server
 from engine.supervisor.start_gate import GPU_CHECK_S, StartGate
 from engine.system import linux, paths
 
-SNAPSHOT_S = 3.0
+GPU_NAMES_TIMEOUT_S = 3.0
 """Maximum time that a run waits at its start for the names of its GPUs, in seconds."""
-FREE_S = 10.0
+MEMORY_RELEASE_TIMEOUT_S = 10.0
 """Maximum time to wait for the GPUs to release their memory, in seconds."""
 DRAIN_S = 3.0
 """Maximum time to wait for clients to read the last events, in seconds."""
@@ -115,7 +115,7 @@ class Supervisor:
         self._worker, self._fork, self._limits, self._distribute = worker, fork, limits, distribute
         self._execution = last_execution(run) + 1
         self._worked_before_s = run.worked_s()
-        self._is_distributed = distribute is None and has_remote_devices(job.parallel.devices)
+        self._uses_other_machines = distribute is None and has_remote_devices(job.parallel.devices)
         self._state = RunState.IDENTIFYING
         self._state_since = self._began = time.monotonic()
         self._requested_outcome: Literal["paused", "stopped"] | None = None
@@ -135,10 +135,10 @@ class Supervisor:
         self._restart_policy = RestartPolicy(run, job)
         if modules is None:
             modules = imports.modules_for(self._restart_policy.world_size)
-        local_modules = modules if fork and not self._is_distributed else ()
+        local_modules = modules if fork and not self._uses_other_machines else ()
         self._start_gate = StartGate(run, job, self._sampler, self._selector, local_modules)
         self._notices = Notices(run, job, self._log.append)
-        self._group = self._new_group()
+        self._group = self._create_group()
         self._nodes: Nodes | None = None
         self._history = History()
         if self._execution > 1:
@@ -156,7 +156,7 @@ class Supervisor:
             while self._state is not RunState.FINISHED:
                 self._poll_once()
                 self._advance()
-            outcome, cause = self._outcome()
+            outcome, cause = self._determine_outcome()
             finding = find_verdict(self._history, self._restart_policy.job, outcome)
         except Exception as error:
             traceback.print_exc()
@@ -171,7 +171,8 @@ class Supervisor:
 
     # Loop
 
-    def _move(self, trigger: Trigger) -> None:
+    def _transition(self, trigger: Trigger) -> None:
+        """Enter the next state after `trigger`. A transition that isn't in the table raises KeyError."""
         self._state = TRANSITIONS[self._state, trigger]
         self._state_since = time.monotonic()
 
@@ -187,6 +188,7 @@ class Supervisor:
         self._run.write_supervisor(content)
 
     def _poll_once(self) -> None:
+        """Wait for messages, at most for a tick, and handle them. Then do everything that depends on the time."""
         for key, mask in self._selector.select(_SHORT_TICK_S if self._group.is_ending else _TICK_S):
             key.data(mask)
         self._log.retry()
@@ -197,11 +199,12 @@ class Supervisor:
         self._server.tick()
 
     def _stop_if_log_damaged(self) -> None:
+        """End the run if another program has changed its log."""
         warning = self._log.check_file() if self._state in BEFORE_END else None
         if warning is not None:
             self._record(warning)
             if self._requested_outcome is None:
-                self._end("stopped", "")
+                self._request_end("stopped", "")
 
     def _listen_again_if_removed(self) -> None:
         """Open another socket if clients can't reach the old one, for example because a logout has removed it."""
@@ -218,8 +221,8 @@ class Supervisor:
         """Perform all transitions to other states that are due."""
         if self._state is RunState.IDENTIFYING:
             is_pending = self._on_gpus and self._sampler.latest is None
-            if not is_pending or time.monotonic() > self._state_since + SNAPSHOT_S:
-                self._identify()
+            if not is_pending or time.monotonic() > self._state_since + GPU_NAMES_TIMEOUT_S:
+                self._log_start()
         if self._state in USES_GATE:
             self._step_gate()
         if self._nodes is not None:
@@ -231,15 +234,15 @@ class Supervisor:
                 self._on_stuck_workers()
             if self._state is RunState.RESTARTING:
                 self._drop_lost_gpus()
-            self._move(Trigger.WORKERS_GONE)
+            self._transition(Trigger.WORKERS_GONE)
             if self._state is RunState.TRAINING:
-                self._group = self._new_group()
+                self._group = self._create_group()
                 self._launch()
         if self._state is RunState.RELEASING:
             self._await_free_memory()
         self._server.tick()
 
-    def _identify(self) -> None:
+    def _log_start(self) -> None:
         """Log the start of the run, with the names of the devices as far as they are known."""
         world_size = self._restart_policy.world_size
         self._record(
@@ -259,7 +262,7 @@ class Supervisor:
             why = "the run has one device" if is_alone else "the run has several devices, and it trains every model"
             self._record(Chosen(field="strategy", choice=self._job.resolved_strategy, why=why))
         self._record(PhaseChanged(phase="starting"))
-        self._move(Trigger.IDENTIFIED)
+        self._transition(Trigger.IDENTIFIED)
 
     def _step_gate(self) -> None:
         """Poll the start gate, log its events, and start the workers once it is open."""
@@ -273,23 +276,24 @@ class Supervisor:
             if self._start_gate.failure is not None:
                 self._group.fail(self._start_gate.failure, CERTAIN)
             elif self._start_gate.is_open:
-                self._move(Trigger.GATE_OPENED)
+                self._transition(Trigger.GATE_OPENED)
                 self._launch()
 
-    def _new_group(self) -> Group:
+    def _create_group(self) -> Group:
+        """Create the group for the next start of the workers, without workers."""
         return Group(
             self._on_worker_event,
             self._selector,
             self._restart_policy.world_size,
             self._limits,
-            following_s=FOLLOWING_S if self._is_distributed else SETTLE_S,
+            following_s=FOLLOWING_S if self._uses_other_machines else SETTLE_S,
             in_doubt=lambda: self._nodes is not None and self._nodes.has_quiet_node,
         )
 
     def _launch(self) -> None:
         """Start the workers, for the first time or after a failure."""
         specs = self._restart_policy.worker_specs()
-        if self._is_distributed:
+        if self._uses_other_machines:
             nodes: Nodes = pkgutil.resolve_name(NODES)(
                 self._run,
                 specs,
@@ -323,6 +327,7 @@ class Supervisor:
         self._notices.on_event(event)
 
     def _on_worker_event(self, event: AnyEvent) -> None:
+        """Log an event of a worker. A failure also ends the attempt, and is replaced by the decision about a restart."""
         if isinstance(event, Failed):
             event = self._on_failure(event)
         elif isinstance(event, CheckpointSaved):
@@ -334,10 +339,10 @@ class Supervisor:
         can_restart = self._requested_outcome is None and self._distribute is None
         decision = self._restart_policy.decide(failed) if can_restart else failed
         if isinstance(decision, Restarting):
-            self._move(Trigger.FAILED_FOR_RETRY)
+            self._transition(Trigger.FAILED_FOR_RETRY)
         else:
             self._failure = decision
-            self._move(Trigger.FAILED_FOR_GOOD)
+            self._transition(Trigger.FAILED_FOR_GOOD)
         return decision
 
     def _awaits_gpu_check(self) -> bool:
@@ -345,7 +350,7 @@ class Supervisor:
 
         It waits for at most `GPU_CHECK_S`.
         """
-        if self._state is not RunState.RESTARTING or not self._on_gpus or self._is_distributed:
+        if self._state is not RunState.RESTARTING or not self._on_gpus or self._uses_other_machines:
             return False
         return self._sampler.latest_at <= self._state_since and time.monotonic() < self._state_since + GPU_CHECK_S
 
@@ -354,7 +359,7 @@ class Supervisor:
 
         With lost GPUs, the restarted workers would only fail again.
         """
-        if not self._on_gpus or self._is_distributed:
+        if not self._on_gpus or self._uses_other_machines:
             return
         lost = lost_gpus(self._restart_policy.job.parallel.devices, self._sampler.latest)
         if not lost:
@@ -364,22 +369,23 @@ class Supervisor:
         self._sampler.drop(lost)
         if isinstance(decision, Failed):
             self._failure = decision
-            self._move(Trigger.FAILED_FOR_GOOD)
+            self._transition(Trigger.FAILED_FOR_GOOD)
         self._record(decision)
 
     def _on_stuck_workers(self) -> None:
         """End the run as failed because a worker has survived SIGKILL. Its device may be unusable."""
         self._failure = describe_stuck(self._group.stuck, self._restart_policy.job.parallel.devices)
         self._record(self._failure)
-        self._move(Trigger.FAILED_FOR_GOOD)
+        self._transition(Trigger.FAILED_FOR_GOOD)
 
     def _on_samples(self, samples: tuple[DeviceSample, ...]) -> None:
+        """Log samples of the devices, unless the run is still waiting for them."""
         is_running = self._state is not RunState.IDENTIFYING and self._state in BEFORE_END
         if is_running and self._start_gate.has_slot:
             self._record(DevicesSampled(samples=samples))
 
     def _on_signal(self, name: str) -> None:
-        self._end("paused" if name == PAUSING else "stopped", name)
+        self._request_end("paused" if name == PAUSING else "stopped", name)
 
     def _on_command(self, command: Command) -> None:
         """Execute a client's command. Commands for the workers are passed on to them."""
@@ -387,9 +393,9 @@ class Supervisor:
             return  # nothing follows `RunFinished` in the log
         match command:
             case Stop():
-                self._end("stopped", "stop")
+                self._request_end("stopped", "stop")
             case Pause():
-                self._end("paused", "pause")
+                self._request_end("paused", "pause")
             case Adjust(loader_workers=count):
                 self._restart_policy.set_loader_workers(count)
                 self._forward(command, f"use_{count}_loader_workers")
@@ -399,10 +405,12 @@ class Supervisor:
                 self._save_elsewhere(command)
 
     def _forward(self, command: Command, name: str) -> None:
+        """Log a command under `name`, and send it to all workers."""
         self._record(CommandReceived(command=name))
         self._group.send(command)
 
     def _save_elsewhere(self, command: SaveElsewhere) -> None:
+        """Let the workers save their final state in another folder, or warn if there is nothing to save."""
         self._record(CommandReceived(command="save_elsewhere"))
         if self._group.holds_unsaved_state:
             self._group.save_elsewhere(command)
@@ -413,7 +421,7 @@ class Supervisor:
         )
         self._record(Warned(code="not_saved_elsewhere", message=message))
 
-    def _end(self, outcome: Literal["paused", "stopped"], command: str) -> None:
+    def _request_end(self, outcome: Literal["paused", "stopped"], command: str) -> None:
         """End the run with this outcome.
 
         The first call asks the workers to stop, and every later call stops them by force. A later call can change the
@@ -422,7 +430,7 @@ class Supervisor:
         if self._state not in BEFORE_END:
             return
         if self._state is RunState.IDENTIFYING:
-            self._identify()  # the log must begin with the start
+            self._log_start()  # the log must begin with the start
         if command:
             self._record(CommandReceived(command=command))
         previous = self._requested_outcome
@@ -434,19 +442,19 @@ class Supervisor:
             self._group.stop(Pause() if outcome == "paused" else Stop())
         else:
             self._group.escalate()
-        self._move(Trigger.END_REQUESTED)
+        self._transition(Trigger.END_REQUESTED)
 
     # End
 
     def _await_free_memory(self) -> None:
-        """Wait for the GPUs to release their memory, and log the time until then. Give up after `FREE_S`."""
+        """Wait for the GPUs to release their memory, and log the time until then. Give up after `MEMORY_RELEASE_TIMEOUT_S`."""
         is_free = not self._group.workers or self._sampler.is_memory_free(self._state_since)
-        if is_free or time.monotonic() > self._state_since + FREE_S:
+        if is_free or time.monotonic() > self._state_since + MEMORY_RELEASE_TIMEOUT_S:
             seconds = time.monotonic() - (self._group.ending_since or self._state_since)
             self._record(DevicesFree(seconds=round(seconds, 3), verified=is_free))
-            self._move(Trigger.MEMORY_RELEASED)
+            self._transition(Trigger.MEMORY_RELEASED)
 
-    def _outcome(self) -> tuple[Outcome, str]:
+    def _determine_outcome(self) -> tuple[Outcome, str]:
         """Return the outcome of the run, and its cause, which is "" if nothing went wrong."""
         if self._failure is not None:
             return "failed", self._failure.cause
@@ -467,18 +475,15 @@ class Supervisor:
         self._state = RunState.FINISHED
         self._close_nodes()
         self._start_gate.close()
-        done = self._group.best
-        best, best_epoch = (
-            (done.best, done.best_epoch) if done is not None else (self._history.best, self._history.best_epoch)
-        )
+        best = self._group.best or self._history
         self._record(
             RunFinished(
                 outcome=outcome,
                 execution=self._execution,
                 cause=cause,
                 seconds=round(time.monotonic() - self._began, 3),
-                best=best,
-                best_epoch=best_epoch,
+                best=best.best,
+                best_epoch=best.best_epoch,
                 checkpoints=self._history.checkpoints(self._run.path),
             )
         )

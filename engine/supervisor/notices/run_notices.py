@@ -110,13 +110,13 @@ class Notices:
                 self._phase = phase
             case Warned(code="stuck" | "silent" | "stopped", message=message):
                 self._watchdog_warning = message
-            case Restarting(cause=cause, attempt=attempt, max_attempts=most):
-                count = f" (restart {attempt} of {most} without a new checkpoint)" if attempt > 1 else ""
+            case Restarting(cause=cause, attempt=attempt, max_attempts=limit):
+                count = f" (restart {attempt} of {limit} without a new checkpoint)" if attempt > 1 else ""
                 text = f"{_first_line(cause)} Resuming from the last checkpoint, if there is one{count}."
                 self._notify("restarted", text, cause=cause)
             case RunFinished(outcome="completed"):
                 self._is_over = True
-                self._notify("ended", self._result(event), outcome="completed", best=event.best)
+                self._notify("ended", self._describe_result(event), outcome="completed", best=event.best)
             case RunFinished(outcome="failed" | "unsaved" as outcome, cause=cause):
                 self._is_over = True
                 self._notify("failed", _first_line(cause), outcome=outcome, cause=cause, best=event.best)
@@ -140,8 +140,9 @@ class Notices:
                 process.stdout.close()
 
     def _check_stall(self, now: float) -> None:
+        """Send a notification if the run has stalled, once per stall. `now` is the time of the clock."""
         idle_s = now - self._progress_at
-        if self._is_stall_reported or self._is_over or idle_s <= self._patience_s():
+        if self._is_stall_reported or self._is_over or idle_s <= self._stall_timeout_s():
             return
         self._is_stall_reported = True
         step = f" after step {self._step.step:,}" if self._step is not None else ""
@@ -150,14 +151,15 @@ class Notices:
             text = f"{_first_line(self._watchdog_warning)} It has now made no progress for {duration(idle_s)}."
         self._notify("stalled", text, cause=self._watchdog_warning)
 
-    def _patience_s(self) -> float:
+    def _stall_timeout_s(self) -> float:
+        """Return the time without progress after which the run counts as stalled, in seconds, or infinity."""
         if self._watchdog_warning:
             return STALL_S
         if self._phase == "training" and self._step is not None:
             return max(STALL_S, STALL_STEPS * self._usual_step_s)
         return float("inf")
 
-    def _result(self, event: RunFinished) -> str:
+    def _describe_result(self, event: RunFinished) -> str:
         """Describe the best metrics and the total duration of a completed run."""
         values = [
             measure_words(self._job.task, name, value, described=self._metrics) for name, value in event.best.items()
@@ -180,7 +182,7 @@ class Notices:
         on_desktop = settings.desktop and desktop.find_program() is not None
         if not on_desktop and not settings.command.strip():
             return
-        name = self._name()
+        name = self._run_name()
         title = f"{name} {_TITLES[kind]}"
         variables = {
             "FOOTPLATE_NOTICE": kind,
@@ -205,13 +207,14 @@ class Notices:
             )
         )
 
-    def _name(self) -> str:
+    def _run_name(self) -> str:
         """Return the name of the run as shown in the run list."""
-        given = read_notes(self._run.path).name
-        name = self._job.name if given is None else given
+        user_name = read_notes(self._run.path).name
+        name = self._job.name if user_name is None else user_name
         return name or f"{Path(self._job.data.dataset).name} · {self._run.run_id[-4:]}"
 
     def _load_settings(self) -> NoticeSettings:
+        """Return the user's settings, and report the problems in them."""
         settings, problems = load_notices()
         for problem in problems:
             self._report_problem(str(problem))

@@ -41,9 +41,11 @@ class TermHandler:
         self._exit_if_requested()
 
     def defer(self) -> None:
+        """Delay the exit after a signal until `allow` is called."""
         self._is_deferred = True
 
     def allow(self) -> None:
+        """Exit immediately after a signal from now on, or at once if a signal has arrived since `defer`."""
         self._is_deferred = False
         self._exit_if_requested()
 
@@ -59,17 +61,17 @@ def send(notice: Notice, timeout_s: float = COMMAND_S, on_term: TermHandler | No
         program = desktop.find_program()
         problem = desktop.show(program, notice.title, notice.text) if program is not None else NO_DESKTOP
         result = NoticeSent(desktop_by="" if problem else program or "", desktop_problem=problem)
-    return _run(notice, timeout_s, result, on_term or TermHandler()) if notice.command.strip() else result
+    return _run_command(notice, timeout_s, result, on_term or TermHandler()) if notice.command.strip() else result
 
 
-def _run(notice: Notice, timeout_s: float, result: NoticeSent, on_term: TermHandler) -> NoticeSent:
+def _run_command(notice: Notice, timeout_s: float, result: NoticeSent, on_term: TermHandler) -> NoticeSent:
     """Run the user's command, and add any problem to `result`."""
     began = time.monotonic()
     # Use a file, because a background process may keep a pipe open.
     with tempfile.TemporaryFile() as output:
         on_term.defer()  # a command that is being started would survive this process
         try:
-            process = _start(notice, output)
+            process = _start_command(notice, output)
         except (OSError, ValueError) as error:  # there is no shell, or the command contains NUL
             on_term.allow()
             problem = f"The notification command could not be started: {error}."
@@ -90,11 +92,12 @@ def _run(notice: Notice, timeout_s: float, result: NoticeSent, on_term: TermHand
         command_code=code,
         command_s=round(time.monotonic() - began, 3),
         command_output=text,
-        command_problem=_problem(code, text, timeout_s),
+        command_problem=_describe_problem(code, text, timeout_s),
     )
 
 
-def _start(notice: Notice, output: IO[bytes]) -> subprocess.Popen[bytes]:
+def _start_command(notice: Notice, output: IO[bytes]) -> subprocess.Popen[bytes]:
+    """Start the user's command in a shell and a session of its own. Raises OSError or ValueError."""
     return subprocess.Popen(
         notice.command,
         shell=True,
@@ -107,7 +110,7 @@ def _start(notice: Notice, output: IO[bytes]) -> subprocess.Popen[bytes]:
     )
 
 
-def _problem(code: int | None, output: str, timeout_s: float) -> str:
+def _describe_problem(code: int | None, output: str, timeout_s: float) -> str:
     """Describe a failed command. `code` is its exit code, or None if it was killed after `timeout_s`."""
     if code == 0:
         return ""
