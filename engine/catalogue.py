@@ -63,9 +63,9 @@ CATALOGUE_FILE = Path(resources.__path__[0]) / "catalogue.json"
 def generate() -> Catalogue:
     """Return the catalogue of this version of Footplate, with the models of the installed torchvision."""
     return Catalogue(
-        tasks=tuple(task.entry for task in TASKS.own.values()),
-        models=tuple(describe(task, name) for task in TASKS.own.values() for name in _names(task)),
-        strategies=tuple(strategy.entry for strategy in STRATEGIES.own.values()),
+        tasks=tuple(task.entry for task in TASKS.built_in.values()),
+        models=tuple(describe(task, name) for task in TASKS.built_in.values() for name in _model_ids(task)),
+        strategies=tuple(strategy.entry for strategy in STRATEGIES.built_in.values()),
         annotation_kinds=KINDS,
         encoders=encoders.names(),
         encoder_weights=encoders.imagenet_weights(),
@@ -74,9 +74,9 @@ def generate() -> Catalogue:
     )
 
 
-def _names(task: Task) -> tuple[str, ...]:
+def _model_ids(task: Task) -> tuple[str, ...]:
     """Return the ids of a task's models. Models from libraries come last."""
-    return (*task.model_names(), *(name for name, model in MODELS.own.items() if model.task == task.entry.id))
+    return (*task.model_names(), *(name for name, model in MODELS.built_in.items() if model.task == task.entry.id))
 
 
 def supplement() -> Supplement:
@@ -85,9 +85,15 @@ def supplement() -> Supplement:
     Plug-ins that can't be described are left out.
     """
     task_models = [
-        model for name, task in TASKS.added().items() for model in _described(TASKS, name, partial(_models_of, task))
+        model
+        for name, task in TASKS.added().items()
+        for model in _describe_plugin(TASKS, name, partial(_describe_models, task))
     ]
-    models = [model for name in MODELS.added() for model in _described(MODELS, name, partial(_added_model, name))]
+    models = [
+        model
+        for name in MODELS.added()
+        for model in _describe_plugin(MODELS, name, partial(_describe_added_model, name))
+    ]
     tasks = tuple(task.entry for task in TASKS.added().values())
     annotations: dict[str, tuple[str, ...]] = {}
     metrics: dict[str, tuple[Measure, ...]] = {}
@@ -109,7 +115,7 @@ def supplement() -> Supplement:
     )
 
 
-def _described(
+def _describe_plugin(
     registry: Registry[Any], name: str, describe: Callable[[], Sequence[ModelEntry]]
 ) -> Sequence[ModelEntry]:
     """Return the models that `describe` returns for the plug-in `name`.
@@ -124,7 +130,7 @@ def _described(
         return ()
 
 
-def _models_of(task: Task) -> Sequence[ModelEntry]:
+def _describe_models(task: Task) -> Sequence[ModelEntry]:
     """Return the catalogue entries for all models of a task from a plug-in."""
     known = {model.id for model in shipped_catalogue().models}.intersection(task.model_names())
     if known:
@@ -132,19 +138,19 @@ def _models_of(task: Task) -> Sequence[ModelEntry]:
     return [describe(task, name) for name in task.model_names()]
 
 
-def _added_model(name: str) -> Sequence[ModelEntry]:
+def _describe_added_model(name: str) -> Sequence[ModelEntry]:
     """Return the entry for a model from a plug-in, in a list.
 
     The model is built as it is for a job, since not every model can be built on the meta device.
     """
-    known = MODELS[name]
-    if known.task not in TASKS:
-        raise ValueError(f"there is no task “{known.task}”")
-    task = TASKS[known.task]
-    model_info = known.model_info(task.entry.classes or DESCRIBED_CLASSES)
-    model = task.build_model(Job.from_fields(task=known.task, model=name), model_info.classes, model_info.channels)
-    entry = _entry(task, name, model_info, model, has=())
-    return [msgspec.structs.replace(entry, package=MODELS.packages[name], options=declared(known.options))]
+    added = MODELS[name]
+    if added.task not in TASKS:
+        raise ValueError(f"there is no task “{added.task}”")
+    task = TASKS[added.task]
+    model_info = added.model_info(task.entry.classes or DESCRIBED_CLASSES)
+    model = task.build_model(Job.from_fields(task=added.task, model=name), model_info.classes, model_info.channels)
+    entry = _entry(task, name, model_info, model, dropout_fields=())
+    return [msgspec.structs.replace(entry, package=MODELS.packages[name], options=declared(added.options))]
 
 
 def describe(task: Task, name: str) -> ModelEntry:
@@ -153,28 +159,32 @@ def describe(task: Task, name: str) -> ModelEntry:
     The model is built on the meta device, unless it comes from a library. If it needs an extra that is not installed,
     its entry is copied from the catalogue's file.
     """
-    of_library = MODELS.own.get(name)
-    shipped = shipped_catalogue().model(name) if of_library is not None and missing_extra(of_library.extra) else None
-    if shipped is not None:
-        return shipped
-    model_info = of_library.model_info(DESCRIBED_CLASSES) if of_library is not None else task.model_info(name)
+    library_model = MODELS.built_in.get(name)  # None for a model of the task itself
+    if library_model is not None and missing_extra(library_model.extra):
+        shipped = shipped_catalogue().model(name)
+        if shipped is not None:
+            return shipped
+    model_info = task.model_info(name) if library_model is None else library_model.model_info(DESCRIBED_CLASSES)
     job = Job.from_fields(task=task.entry.id, model=name)
     build = partial(task.build_model, job, model_info.classes, model_info.channels)
-    model = build().to("meta") if of_library is not None else on_meta(build)
-    drops = [field for field in DROPOUT_FIELDS if field in task.entry.fields and _takes(task, job, model_info, field)]
-    return _entry(task, name, model_info, model, has=drops)
+    model = on_meta(build) if library_model is None else build().to("meta")
+    fields = (field for field in DROPOUT_FIELDS if field in task.entry.fields)
+    dropout_fields = [field for field in fields if _accepts_field(task, job, model_info, field)]
+    return _entry(task, name, model_info, model, dropout_fields=dropout_fields)
 
 
-def _entry(task: Task, name: str, model_info: ModelInfo, model: nn.Module, *, has: Sequence[str]) -> ModelEntry:
+def _entry(
+    task: Task, name: str, model_info: ModelInfo, model: nn.Module, *, dropout_fields: Sequence[str]
+) -> ModelEntry:
     """Return the catalogue entry for a model.
 
-    `model` is the built model, on any device. `has` lists the fields in `DROPOUT_FIELDS` that it supports.
+    `model` is the built model, on any device. `dropout_fields` lists the fields in `DROPOUT_FIELDS` that it supports.
     """
-    points, uncuttable = _cuts(model)
+    points, uncuttable = _find_split_points(model)
     smallest, step = model_info.min_image_size, model_info.image_size_step
     if isinstance(model, LoadableDetector):
         smallest, step = max(smallest, model.accepted_sizes.smallest), model.accepted_sizes.step
-    has = [*has, "head_rate"] if heads_of(model) else has
+    supported = [*dropout_fields, "head_rate"] if heads_of(model) else dropout_fields
     return ModelEntry(
         id=name,
         title=model_info.title,
@@ -189,7 +199,7 @@ def _entry(task: Task, name: str, model_info: ModelInfo, model: nn.Module, *, ha
         blocks=len(blocks(model)),
         tied=tied_views(model),
         tensor_parallel=bool(layer_pairs(model)),
-        fields=tuple(field for field in MODEL_FIELDS if field in has),
+        fields=tuple(field for field in MODEL_FIELDS if field in supported),
         batch_norm=any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules()),
         lone_batch_norm=lone_size(model, model_info.channels, smallest=smallest, usual=model_info.image_size),
         encoder=model_info.encoder,
@@ -200,7 +210,7 @@ def _entry(task: Task, name: str, model_info: ModelInfo, model: nn.Module, *, ha
     )
 
 
-def _takes(task: Task, job: Job, model_info: ModelInfo, field: str) -> bool:
+def _accepts_field(task: Task, job: Job, model_info: ModelInfo, field: str) -> bool:
     """Return True if the job's model can be built with a positive value in the dropout field `field`."""
     changed = job.with_fields(**{field: 0.5})
     try:
@@ -212,7 +222,8 @@ def _takes(task: Task, job: Job, model_info: ModelInfo, field: str) -> bool:
     return True
 
 
-def _cuts(model: nn.Module) -> tuple[tuple[str, ...], str]:
+def _find_split_points(model: nn.Module) -> tuple[tuple[str, ...], str]:
+    """Return the names of a model's split points, and the reason if it can't be split, otherwise ""."""
     try:
         return tuple(point.node for point in split_points(model)), ""
     except CannotCut as reason:

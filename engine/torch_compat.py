@@ -69,7 +69,7 @@ def unscale_all(gradients: list[Tensor], overflows: Tensor, inverse: Tensor) -> 
     torch._amp_foreach_non_finite_check_and_unscale_(gradients, overflows, inverse)
 
 
-def begin_scaling(scaler: GradScaler, device: torch.device) -> None:
+def create_scale(scaler: GradScaler, device: torch.device) -> None:
     """Create the scale of `scaler` on `device`. torch would create it only with the first loss."""
     scaler._lazy_init_scale_growth_tracker(device)
 
@@ -80,7 +80,7 @@ def scale_of(scaler: GradScaler) -> Tensor:
     return scale
 
 
-def note_unscaled(scaler: GradScaler, optimizer: Optimizer, overflows: Tensor) -> None:
+def mark_unscaled(scaler: GradScaler, optimizer: Optimizer, overflows: Tensor) -> None:
     """Record in `scaler` that the gradients of `optimizer` have been unscaled.
 
     `overflows` is 1 if a gradient has overflowed, otherwise 0.
@@ -90,7 +90,7 @@ def note_unscaled(scaler: GradScaler, optimizer: Optimizer, overflows: Tensor) -
     state["stage"] = OptState.UNSCALED
 
 
-def let_schedule_begin(optimizer: Optimizer) -> None:
+def suppress_schedule_warning(optimizer: Optimizer) -> None:
     """Suppress torch's warning about a schedule that advances before the first step of `optimizer`."""
     optimizer._opt_called = True  # type: ignore[attr-defined]
 
@@ -181,7 +181,7 @@ def _backward_of_weights(_: Iterator[nn.Parameter], groups: list[dict[str, Any]]
             weight.grad = gradient if weight.grad is None else weight.grad.add_(gradient)
 
 
-def greet_no_own_rank(stage: Any) -> None:
+def skip_messages_within_rank(stage: Any) -> None:
     """Prevent a pipeline's `stage` from sending its first message to a neighbor on the same rank, as under ZBV.
 
     torch 2.11 opens connections with such messages, which gloo does not support within a rank. torch 2.12 leaves out
@@ -192,7 +192,7 @@ def greet_no_own_rank(stage: Any) -> None:
         stage._get_init_p2p_neighbors_ops = lambda: [op for op in greetings() if op.group_peer != stage.group_rank]
 
 
-def send_no_missing_gradient(stage: Any) -> None:
+def skip_missing_gradients(stage: Any) -> None:
     """Prevent a pipeline's `stage` from sending gradients for inputs that have none. No stage waits for them.
 
     Only torch 2.12 needs this. It expects a gradient for each input from another stage
@@ -206,7 +206,7 @@ def send_no_missing_gradient(stage: Any) -> None:
         ]
 
 
-def join_unused(group: FSDPModule) -> None:
+def reduce_unused_parameters(group: FSDPModule) -> None:
     """Make the parameters of `group` that have no gradient contribute gradients of 0 to FSDP's reduction.
 
     torch 2.13 has `set_reduce_scatter_unused_params` for this. For older versions, gradients of 0 are stored where FSDP
@@ -217,16 +217,17 @@ def join_unused(group: FSDPModule) -> None:
         return
     state: Any = group._get_fsdp_state()._fsdp_param_group
     if state is not None:  # the module manages its parameters itself
-        state.post_backward = partial(_with_zeros, state, state.post_backward)
+        state.post_backward = partial(_add_zeros_then, state, state.post_backward)
 
 
-def _with_zeros(group: Any, post_backward: Callable[..., None], *unused: Any) -> None:
+def _add_zeros_then(group: Any, post_backward: Callable[..., None], *arguments: Any) -> None:
+    """Give the parameters of `group` without gradients gradients of 0, then run FSDP's method `post_backward`."""
     for parameter in group.fsdp_params:
         if hasattr(parameter, "_unsharded_param") and parameter.unsharded_accumulated_grad is None:
-            full = parameter.unsharded_param
-            if full.requires_grad and full.grad is None:
-                full.grad = torch.zeros_like(full)
-    post_backward(*unused)
+            complete = parameter.unsharded_param
+            if complete.requires_grad and complete.grad is None:
+                complete.grad = torch.zeros_like(complete)
+    post_backward(*arguments)
 
 
 def scan(step: Callable[[Any, Any], tuple[Any, Any]], state: Any, inputs: Any) -> tuple[Any, Any]:

@@ -27,11 +27,11 @@ from engine.gpus.quantities import read_values
 from engine.gpus.watch import NvmlWatch, Timeouts
 
 FIRST_SNAPSHOT_S = 0.12
-"""Seconds until the first snapshot, since measuring the processor's load takes two read_values."""
+"""Seconds until the first snapshot, since measuring the processor's load takes two readings."""
 POLL_INTERVAL_S = 0.5
 """Maximum time in seconds between polls of the parent and the reader."""
 FIRST_READING_WITH_RATES = 2
-"""Number of the first reading that contains rates, which need two read_values."""
+"""Number of the first reading that contains rates, which need two readings."""
 SINGLE_SNAPSHOT_TIMEOUT_S = 40.0
 """Timeout for a single snapshot, in seconds."""
 
@@ -176,7 +176,7 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="report only utilization, memory, power, temperature and process ids",
     )
-    parser.add_argument("--save-history", action="store_true", help="save read_values for the window's next start")
+    parser.add_argument("--save-history", action="store_true", help="save readings for the window's next start")
     timeouts = Timeouts()
     for option, default, meaning in (
         ("--silent", timeouts.silent_s, "seconds without an answer after which NVML counts as stuck"),

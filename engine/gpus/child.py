@@ -73,6 +73,7 @@ class LineChild:
         self._process.kill()
 
     def _collect_lines(self) -> None:
+        """Collect the child's output, in a thread, until the child exits."""
         with self._process as process:  # closes the pipes and waits for the process
             assert process.stdout is not None
             for line in process.stdout:

@@ -70,6 +70,7 @@ def _exit_at_end_of_input(on_line: Callable[[bytes], None] | None) -> None:
 
 
 def _process(pid: int) -> psutil.Process | None:
+    """Return the process with this pid, or None if there is none or it can't be inspected."""
     try:
         return psutil.Process(pid)
     except psutil.Error:

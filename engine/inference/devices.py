@@ -17,7 +17,7 @@ from engine.contract.worker import WorkerSpec
 from engine.inference.trained_model import CannotLoad
 from engine.inference.worker import ORDER_FILE
 from engine.processes.group import run_workers
-from engine.processes.imports import LIGHT, import_all
+from engine.processes.imports import BASIC, import_all
 from engine.runs.folder import RunFolder
 from engine.runs.queue import CannotQueue, QueueSlot
 from engine.supervisor.environment import usable_cores
@@ -61,7 +61,7 @@ def on_devices(order: Order, folder: Path, function: str, on_progress: OnProgres
         _wait(slot, on_progress)
         on_progress(Progress(fraction=0.0, what="Loading PyTorch"))
         if sys.platform == "linux":
-            import_all(LIGHT)
+            import_all(BASIC)
         on_progress(Progress(fraction=0.0, what="Loading the model"))
         specs = [
             WorkerSpec(

@@ -140,6 +140,7 @@ class FileTransfers:
         self._thread.join(_JOIN_TIMEOUT_S)
 
     def _submit(self, transfer: _Transfer) -> None:
+        """Queue a transfer for the thread. If the connection was closed for good, end it with an error at once."""
         if self._is_closed:
             transfer.on_done("the machine is away")
         else:
@@ -186,6 +187,7 @@ class FileTransfers:
             return self._connection
 
     def _disconnect(self) -> None:
+        """Close the connection. The next transfer opens another one."""
         with self._lock:
             connection, self._connection = self._connection, None
         if connection is not None:

@@ -248,6 +248,7 @@ class Follower:
         self._run.supervisor_file.unlink(missing_ok=True)
 
     def _close(self) -> None:
+        """Disconnect from the other machine and from local clients, and release the local copy."""
         if self._link is not None:
             self._link.kill()
         if self._log is not None:

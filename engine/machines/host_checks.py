@@ -19,7 +19,7 @@ from engine.contract.nodes import MeetOrder, MeetResult, NodeFacts
 from engine.contract.problems import Problem
 from engine.contract.protocol import ENCODE
 from engine.system import paths
-from engine.system.children import killed_after, run_child
+from engine.system.children import kill_after, run_child
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.format import size
 from engine.system.ssh import english_environment, ssh_command, ssh_exit_reason
@@ -39,7 +39,7 @@ class CheckedHost(NamedTuple):
 
     Attributes:
         host: Machine.
-        facts: Facts about it, or None if it is check_connections.
+        facts: Facts about it, or None if it is unreachable.
         clock_offset_s: Time by which its clock is ahead of this machine's, in seconds.
         problems: Problems found.
     """
@@ -127,7 +127,7 @@ class _Peer:
     def answer(self) -> MeetResult:
         """Return the next result of the process. If the machine does not answer in time, the result is a failure."""
         assert self._process.stdout is not None
-        with killed_after(self._process, _TIMEOUT_S):
+        with kill_after(self._process, _TIMEOUT_S):
             line = self._process.stdout.readline(_MAX_ANSWER_BYTES)
         try:
             return _RESULT_DECODER.decode(line)

@@ -259,6 +259,7 @@ class _Node:
         self.end()
 
     def _on_message(self, message: object) -> None:
+        """Handle a message of the supervisor. Orders are queued for the main thread."""
         match message:
             case NodeOrder():
                 self._orders.put(message)

@@ -9,4 +9,4 @@ from engine.system import linux
 
 linux.signal_at_parents_death(signal.SIGKILL)
 linux.name_process("footplate-pre")
-imports.import_all((*imports.LIGHT, *imports.DISTRIBUTED, "torch.distributed.launcher.api", "engine.machines.worker"))
+imports.import_all((*imports.BASIC, *imports.DISTRIBUTED, "torch.distributed.launcher.api", "engine.machines.worker"))

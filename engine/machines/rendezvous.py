@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-from datetime import timedelta
 
 from torch.distributed import PrefixStore, TCPStore
 from torch.distributed.elastic.rendezvous import RendezvousInfo, RendezvousStoreInfo
@@ -39,12 +38,8 @@ class OneAddressRendezvous(StaticTCPRendezvous):
     def next_rendezvous(self) -> RendezvousInfo:
         if self._store is None:
             descriptor = self._listener.detach() if self._listener is not None else None
-            self._store = _store(self.master_addr, self.master_port, self.world_size, self.timeout, descriptor)
+            is_server = descriptor is not None
+            address, port = self.master_addr, self.master_port
+            self._store = TCPStore(address, port, self.world_size, is_server, self.timeout, master_listen_fd=descriptor)
         store_info = RendezvousStoreInfo(self.master_addr, self.master_port)
         return RendezvousInfo(PrefixStore(self.run_id, self._store), self.rank, self.world_size, store_info)
-
-
-def _store(address: str, port: int, nodes: int, timeout: timedelta, descriptor: int | None) -> TCPStore:
-    if descriptor is None:
-        return TCPStore(address, port, nodes, False, timeout)
-    return TCPStore(address, port, nodes, True, timeout, master_listen_fd=descriptor)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
-from engine.torch_compat import begin_scaling, note_unscaled, scale_of, unscale_all
+from engine.torch_compat import create_scale, mark_unscaled, scale_of, unscale_all
 
 
 class AgreedScaler(GradScaler):
@@ -25,7 +25,7 @@ class AgreedScaler(GradScaler):
         super().__init__(device.type, enabled=enabled)
         self._sum_over_shards = sum_over_shards
         if enabled:
-            begin_scaling(self, device)
+            create_scale(self, device)
 
     @torch.no_grad()
     def unscale_(self, optimizer: Optimizer) -> None:
@@ -43,4 +43,4 @@ class AgreedScaler(GradScaler):
             unscale_all(held, found, inverse.to(device))
             overflows += found.to(scale.device)
         # 1 on overflow: GradScaler checks if it is above 0, and optimizers skip their step if it is 1.
-        note_unscaled(self, optimizer, self._sum_over_shards(overflows).clamp(max=1.0))
+        mark_unscaled(self, optimizer, self._sum_over_shards(overflows).clamp(max=1.0))

@@ -19,7 +19,7 @@ from engine.optim.averaging import Averages
 from engine.optim.host_copies import copy_to_host
 from engine.optim.loss_scaler import AgreedScaler
 from engine.optim.shards import is_sharded, local_shard, shard_of, slice_of
-from engine.torch_compat import let_schedule_begin
+from engine.torch_compat import suppress_schedule_warning
 
 STEP_FACTOR = 0.1
 """Factor on the learning rate at each milestone of the schedule "step"."""
@@ -116,7 +116,7 @@ class OptimizerStep:
         self.optimizer = _optimizer(job, grouped or [(torch.zeros(0, device=device, requires_grad=True), Group())])
         self._schedule = _schedule(job, self.optimizer, steps_per_epoch)
         # Prevents torch's warning about a schedule that advances before the first update, as in resumed runs.
-        let_schedule_begin(self.optimizer)
+        suppress_schedule_warning(self.optimizer)
         # Use the parameters' device: with shards on the CPU, a fused optimizer would read the overflow flag from an
         # unfinished copy (torch/optim/adam.py, `_fused_adam`).
         scaler_device = self._updated[0].device if self._updated else device

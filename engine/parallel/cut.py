@@ -199,7 +199,7 @@ def choose_cuts(cut: Cut) -> Cut:
 def move_cut(cut: Cut, number: int, split_point: str) -> Cut:
     """Return a copy of `cut` with the cut `number` (from 0) moved to `split_point`, not marked as `chosen`.
 
-    Raises ValueError if the split point is not `reachable_points`.
+    Raises ValueError if the split point is not one of `reachable_points`.
     """
     if split_point not in reachable_points(cut, number):
         raise ValueError(f"cut {number} can't be at {split_point}")

@@ -34,7 +34,7 @@ class Failure(NamedTuple):
     weight: int
 
 
-def death(rank: int, exit_code: int, log: Path) -> Failed:
+def describe_death(rank: int, exit_code: int, log: Path) -> Failed:
     """Describe the failure of a worker that exited with `exit_code` without reporting an error."""
     exit_text = exit_words(exit_code)
     if exit_code >= 0:
@@ -72,7 +72,7 @@ def log_tail(log: Path) -> str:
     return "\n".join([line for line in lines if line.strip()][-TAIL_LINES:])
 
 
-def weight(event: Failed) -> int:
+def weight_of_report(event: Failed) -> int:
     """Return the weight of a failure that a rank has reported.
 
     A lost connection gets a high weight, because it is usually a consequence of another rank's death.
@@ -88,7 +88,7 @@ def weight_of_death(event: Failed, exit_code: int) -> int:
     """
     if exit_code < 0 and -exit_code != signal.SIGABRT:
         return CERTAIN
-    return weight(event)
+    return weight_of_report(event)
 
 
 def root_cause(failures: Sequence[Failure]) -> Failure:

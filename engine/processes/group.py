@@ -29,8 +29,8 @@ SETTLE_S = 0.5
 """Seconds to wait for the root cause after a failure that may be a consequence of another failure."""
 LINGER_S = 10.0
 """Maximum time to wait for workers to exit after their last message, in seconds."""
-PRIVATE = "The ranks are connected by a private network, which other users of this machine can't reach."
-SHARED = "The ranks are connected by the machine's own loopback interface, since {reason}."
+PRIVATE_NETWORK = "The ranks are connected by a private network, which other users of this machine can't reach."
+SHARED_NETWORK = "The ranks are connected by the machine's own loopback interface, since {reason}."
 UVM_DEVICE = "/dev/nvidia-uvm"
 _TICK_S = 0.05
 _NOTHING_TO_SAVE = ("fault", "out_of_memory", "lost_machine", "lost_gpu")
@@ -45,8 +45,9 @@ class Group:
         selector: Selector whose loop receives the workers' messages.
         world_size: Number of ranks.
         limits: Times after which a rank counts as hanging.
-        following_s: Seconds to wait for the root cause if all known failures may be consequences of another failure.
-        in_doubt: Function that returns True if the root cause may still be reported after `following_s`.
+        root_cause_timeout_s: Seconds to wait for the root cause if all known failures may be consequences of another
+            failure.
+        may_follow: Function that returns True if the root cause may still be reported after `root_cause_timeout_s`.
     """
 
     def __init__(
@@ -56,8 +57,8 @@ class Group:
         world_size: int,
         limits: Limits,
         *,
-        following_s: float = SETTLE_S,
-        in_doubt: Callable[[], bool] = lambda: False,
+        root_cause_timeout_s: float = SETTLE_S,
+        may_follow: Callable[[], bool] = lambda: False,
     ) -> None:
         self.workers: list[Worker] = []
         self.failure: Failed | None = None
@@ -68,7 +69,7 @@ class Group:
         self._selector = selector
         self._world_size = world_size
         self._limits = limits
-        self._following_s, self._in_doubt = following_s, in_doubt
+        self._root_cause_timeout_s, self._may_follow = root_cause_timeout_s, may_follow
         self._watchdog: HangWatch | None = None
         self._shutdown: Shutdown | None = None
         self._failures: list[tuple[float, failures.Failure]] = []  # failures with their times of arrival
@@ -78,7 +79,7 @@ class Group:
         """Start a worker for each of the `specs`, which runs `function` (see `WorkerProcess`)."""
         network = self._open_network(specs, fork=fork)
         for spec in specs:
-            self._add(WorkerProcess(spec, function, fork=fork, network=network))
+            self._add_worker(WorkerProcess(spec, function, fork=fork, network=network))
         if network is not None:
             network.close()
         self._watchdog = HangWatch(len(self.workers), time.monotonic(), self._limits, self._stopped_pid)
@@ -97,16 +98,17 @@ class Group:
                 network = PrivateNetwork()
             except OSError as error:
                 reason = f"this system allows no private one ({error.strerror})"
-        self._on_event(LogLine(text=PRIVATE if network is not None else SHARED.format(reason=reason)))
+        self._on_event(LogLine(text=PRIVATE_NETWORK if network is not None else SHARED_NETWORK.format(reason=reason)))
         return network
 
     def adopt(self, workers: Sequence[Worker]) -> None:
         """Add workers that were started elsewhere, in the order of their ranks."""
         for worker in workers:
-            self._add(worker)
+            self._add_worker(worker)
         self._watchdog = HangWatch(len(self.workers), time.monotonic(), self._limits, self._stopped_pid)
 
-    def _add(self, worker: Worker) -> None:
+    def _add_worker(self, worker: Worker) -> None:
+        """Add a worker, and receive its messages from now on."""
         self.workers.append(worker)
         worker.listen(self._selector, partial(self._receive, worker))
 
@@ -162,11 +164,13 @@ class Group:
 
     @property
     def ending_since(self) -> float | None:
+        """Time (monotonic) since which the workers are being stopped, or None."""
         return self._shutdown.started if self._shutdown is not None else None
 
     # Commands
 
     def send(self, command: Command) -> None:
+        """Send a command to all workers."""
         for worker in self.workers:
             worker.send(command)
 
@@ -228,9 +232,10 @@ class Group:
         seconds = time.monotonic() - self._failures[0][0]
         if min(failure.weight for _, failure in self._failures) < failures.FOLLOWING:
             return seconds > SETTLE_S
-        return seconds > self._following_s and not self._in_doubt()
+        return seconds > self._root_cause_timeout_s and not self._may_follow()
 
     def _check_hangs(self) -> None:
+        """Add a failure if a rank hangs, or report a warning if it may hang. Skipped after the first failure."""
         if self._watchdog is None or self._failures:
             return
         event = self._watchdog.check(time.monotonic())
@@ -253,10 +258,11 @@ class Group:
         return None
 
     def _on_death(self, worker: Worker) -> None:
+        """Add a failure for a worker that has exited, unless it was stopped, or has reported a failure itself."""
         failed_ranks = {failure.event.rank for _, failure in self._failures}
         if worker.rank not in failed_ranks and worker.rank not in self.forced and self.failure is None:
             assert worker.exit_code is not None
-            event = failures.death(worker.rank, worker.exit_code, worker.log)
+            event = failures.describe_death(worker.rank, worker.exit_code, worker.log)
             self.fail(event, failures.weight_of_death(event, worker.exit_code))
 
     def _report_cause(self) -> None:
@@ -286,6 +292,7 @@ class Group:
     # Messages
 
     def _receive(self, worker: Worker) -> None:
+        """Handle the messages of a worker. After an invalid message, add a failure, and close the channel."""
         try:
             messages = worker.receive()
         except (FrameError, msgspec.DecodeError) as error:
@@ -302,6 +309,7 @@ class Group:
             self._handle(worker, message)
 
     def _handle(self, worker: Worker, message: AnyEvent | Heartbeat | WorkerDone) -> None:
+        """Handle a message of a worker. Events other than failures are passed on."""
         match message:
             case Heartbeat():
                 assert self._watchdog is not None
@@ -309,7 +317,7 @@ class Group:
             case WorkerDone():
                 worker.done = message
             case Failed():
-                self.fail(message, failures.weight(message))
+                self.fail(message, failures.weight_of_report(message))
             case _:
                 if isinstance(message, Warned) and message.code == "unsaved":
                     self.holds_unsaved_state = True

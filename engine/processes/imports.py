@@ -12,14 +12,14 @@ from collections.abc import Sequence
 
 from engine.system import compile_cache
 
-LIGHT = ("torch", "torchvision", "engine.training.worker")
+BASIC = ("torch", "torchvision", "engine.training.worker")
 """Modules that every worker needs."""
 DISTRIBUTED = ("torch.distributed", "torch.nn.parallel", "torch._dynamo", "torch.distributed.pipelining")
 """Modules that are also imported if a run has more than one worker.
 
 DistributedDataParallel imports torch._dynamo, which takes over a second.
 """
-SOME = ("timm", "segmentation_models_pytorch")
+OPTIONAL = ("timm", "segmentation_models_pytorch")
 """Modules that some models need. Importing them takes over half a second. A parent that waits anyway can afford it."""
 
 _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
@@ -27,7 +27,7 @@ _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 
 def modules_for(world_size: int) -> tuple[str, ...]:
     """Return the names of the modules that the workers of a run with `world_size` ranks need."""
-    return LIGHT + DISTRIBUTED if world_size > 1 else LIGHT
+    return BASIC + DISTRIBUTED if world_size > 1 else BASIC
 
 
 def import_all(names: Sequence[str]) -> None:
@@ -68,6 +68,7 @@ class ImportThread:
         self._end.close()
 
     def _run(self) -> None:
+        """Import the modules, store an error in `fault`, and make `done` readable."""
         try:
             import_all(self._names)
         except BaseException as error:

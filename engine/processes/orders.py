@@ -58,7 +58,7 @@ def serve_order(name: str, order: Any, carry_out: _CarryOut) -> NoReturn:
         answers.flush()
 
     try:
-        send(_answer(order, carry_out, send))
+        send(_execute(order, carry_out, send))
     except (KeyboardInterrupt, BrokenPipeError):
         os._exit(INTERRUPTED)  # do not wait for threads or flush into a closed pipe
     exit_now(0)
@@ -73,7 +73,8 @@ def _has_reader(fd: int) -> bool:
     return not any(mask & select.POLLERR for _, mask in poll.poll(0))
 
 
-def _answer(order: Any, carry_out: _CarryOut, send: Callable[[Any], None]) -> Done[Any] | Refused:
+def _execute(order: Any, carry_out: _CarryOut, send: Callable[[Any], None]) -> Done[Any] | Refused:
+    """Read an order of type `order` from standard input, and return the result of `carry_out`, or the problems."""
     try:
         decoded = msgspec.json.decode(sys.stdin.buffer.read(), type=order)
     except NOT_DECODED as error:
@@ -85,6 +86,7 @@ def _answer(order: Any, carry_out: _CarryOut, send: Callable[[Any], None]) -> Do
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    """Raise KeyboardInterrupt, and ignore further signals, which would interrupt the cleanup."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt

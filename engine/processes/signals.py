@@ -25,13 +25,14 @@ class Signals:
         for name in ("SIGTERM", "SIGINT", PAUSING):
             if hasattr(signal, name):
                 signal.signal(getattr(signal, name), self._receive)
-        selector.register(self._reader, selectors.EVENT_READ, self._deliver)
+        selector.register(self._reader, selectors.EVENT_READ, self._deliver_received)
 
     def _receive(self, number: int, _frame: FrameType | None) -> None:
         """Record a signal, which may arrive at any time. Python's wakeup file descriptor wakes the selector's loop."""
         self._received.append(number)
 
-    def _deliver(self, _mask: int) -> None:
+    def _deliver_received(self, _mask: int) -> None:
+        """Call `on_signal` for each recorded signal. The loop of the selector calls this."""
         self._reader.recv(4096)
         while self._received:
             self._on_signal(signal.Signals(self._received.pop(0)).name)

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from engine.contract.events import Failed, Warned
 from engine.contract.worker import Heartbeat, ThreadState
 
-GAP_S = 2.0
+MAX_CHECK_INTERVAL_S = 2.0
 """Maximum time in seconds between two checks by a supervisor that is not delayed.
 
 After a longer time, silence of the ranks is not counted.
 """
-STEADY_S = 3.0
+MAX_MESSAGE_INTERVAL_S = 3.0
 """Maximum time between two messages of a responsive rank, in seconds."""
-PATIENCE = 10.0
+PATIENCE_FACTOR = 10.0
 """Factor on the time limits for ranks that read images, prepare or save, since a slow disk is not a failure.
 
 It also applies to a rank that no other rank waits for.
@@ -72,8 +72,8 @@ class _Rank:
         return self.heartbeat.seconds + now - self.heartbeat_at if self.heartbeat is not None else 0.0
 
     @property
-    def standing(self) -> ThreadState:
-        """State of the rank's main thread.
+    def thread_state(self) -> ThreadState:
+        """State of the rank's main thread: working, reading or waiting, or "" if it is unknown.
 
         It is determined from the thread's stack or, if that was not inspected, from its activity.
         """
@@ -86,7 +86,7 @@ class _Rank:
         """Words about the rank's activity and code location that follow its name: "has been computing step 7"."""
         assert self.heartbeat is not None
         location = f", in {self.heartbeat.location}" if self.heartbeat.location else ""
-        return f"has been {_activity(self.heartbeat)}{location}"
+        return f"has been {_describe_activity(self.heartbeat)}{location}"
 
 
 class HangWatch:
@@ -111,7 +111,7 @@ class HangWatch:
         state = self._ranks.get(rank)
         if state is None:
             return
-        if now - state.last_message_at > STEADY_S:
+        if now - state.last_message_at > MAX_MESSAGE_INTERVAL_S:
             state.steady_since = now
         state.last_message_at = now
         state.is_silence_reported, state.stopped_at = False, None
@@ -129,7 +129,7 @@ class HangWatch:
         """
         gap = now - self._checked_at
         self._checked_at = now
-        if gap > GAP_S:
+        if gap > MAX_CHECK_INTERVAL_S:
             for state in self._ranks.values():
                 state.last_message_at = min(now, state.last_message_at + gap)
                 state.heartbeat_at = min(now, state.heartbeat_at + gap)
@@ -137,11 +137,12 @@ class HangWatch:
         return self._check_silence(now) or self._check_progress(now)
 
     def _check_silence(self, now: float) -> Failed | Warned | None:
+        """Check whether ranks send no messages. Return a failure if other ranks still do, or a warning at first."""
         silent = [
             rank for rank, state in self._ranks.items() if now - state.last_message_at > self._silence_limit(state)
         ]
         are_others_alive = any(
-            now - state.last_message_at < STEADY_S and now - state.steady_since > self._limits.silent / 2
+            now - state.last_message_at < MAX_MESSAGE_INTERVAL_S and now - state.steady_since > self._limits.silent / 2
             for rank, state in self._ranks.items()
             if rank not in silent
         )
@@ -149,15 +150,15 @@ class HangWatch:
             return self._silence_failure(silent, now)
         for rank, state in self._ranks.items():
             seconds = now - state.last_message_at
-            pid = self._stopped_pid(rank) if seconds > STEADY_S else None
+            pid = self._stopped_pid(rank) if seconds > MAX_MESSAGE_INTERVAL_S else None
             if pid is not None:
                 if event := self._check_stopped(rank, pid, now):
                     return event
                 continue
             state.stopped_at = None
-            if self._world_size > 1 and seconds > PATIENCE * self._limits.silent_warning:
-                text = f"No rank has responded for {seconds:.0f} s. See {_logs([rank])}."
-                return Failed(cause=text, rank=rank, step=self._step(rank), kind="fault")
+            if self._world_size > 1 and seconds > PATIENCE_FACTOR * self._limits.silent_warning:
+                text = f"No rank has responded for {seconds:.0f} s. See {_format_logs([rank])}."
+                return Failed(cause=text, rank=rank, step=self._current_step(rank), kind="fault")
             if seconds > self._limits.silent_warning and not state.is_silence_reported:
                 state.is_silence_reported = True
                 text = f"Rank {rank} hasn't responded for {seconds:.0f} s and may be hanging. Stop ends it."
@@ -182,31 +183,34 @@ class HangWatch:
             return None
         text = (
             f"Rank {rank} was stopped by a signal and hasn't resumed for {seconds:.0f} s. "
-            f"{self._last_activities([rank])} See {_logs([rank])}."
+            f"{self._last_activities([rank])} See {_format_logs([rank])}."
         )
-        return Failed(cause=text, rank=rank, step=self._step(rank), kind="fault")
+        return Failed(cause=text, rank=rank, step=self._current_step(rank), kind="fault")
 
     def _silence_limit(self, state: _Rank) -> float:
+        """Return the maximum time in seconds for which a rank may send no message while others do."""
         if state.heartbeat is None:
             return self._limits.first_step
         return self._limits.silent_preparing if state.heartbeat.activity == "" else self._limits.silent
 
     def _silence_failure(self, silent: list[int], now: float) -> Failed:
+        """Create the failure that the ranks `silent` send no messages, while other ranks do."""
         seconds = min(now - self._ranks[rank].last_message_at for rank in silent)
         is_plural = len(silent) > 1
         reason = "they were" if is_plural else "it was"
         if any(self._ranks[rank].stopped_at is None for rank in silent):
             reason = "they are hanging or were" if is_plural else "it is hanging or was"
         text = (
-            f"{_ranks(silent)} {('have' if is_plural else 'has')} not responded for {seconds:.0f} s, while "
-            f"other ranks still do: {reason} stopped. {self._last_activities(silent)} See {_logs(silent)}."
+            f"{_format_ranks(silent)} {('have' if is_plural else 'has')} not responded for {seconds:.0f} s, while "
+            f"other ranks still do: {reason} stopped. {self._last_activities(silent)} See {_format_logs(silent)}."
         )
-        return Failed(cause=text, rank=silent[0], step=self._step(silent[0]), kind="fault")
+        return Failed(cause=text, rank=silent[0], step=self._current_step(silent[0]), kind="fault")
 
     def _last_activities(self, ranks: list[int]) -> str:
+        """Describe in a sentence what `ranks` did at their last heartbeats."""
         heartbeats = [(rank, self._ranks[rank].heartbeat) for rank in ranks]
         texts = [
-            f"rank {rank} was {_activity(heartbeat)}" if heartbeat else f"rank {rank} had not started yet"
+            f"rank {rank} was {_describe_activity(heartbeat)}" if heartbeat else f"rank {rank} had not started yet"
             for rank, heartbeat in heartbeats
         ]
         return f"When last heard from, {' and '.join(texts)}."
@@ -219,7 +223,7 @@ class HangWatch:
         heartbeats = [
             state.heartbeat
             for state in self._ranks.values()
-            if state.heartbeat is not None and now - state.last_message_at < STEADY_S
+            if state.heartbeat is not None and now - state.last_message_at < MAX_MESSAGE_INTERVAL_S
         ]
         # A missing rank has closed its channel and is exiting, or is silent, which `_check_silence` handles.
         if len(heartbeats) < self._world_size:
@@ -229,9 +233,9 @@ class HangWatch:
         if seconds <= limit:
             self._stuck_reported = None
             return None
-        waiting = [rank for rank, state in self._ranks.items() if state.standing == "waiting"]
-        busy = [rank for rank, state in self._ranks.items() if state.standing in ("working", "reading")]
-        culprits = busy if waiting and busy else list(self._ranks)
+        waiting = [rank for rank, state in self._ranks.items() if state.thread_state == "waiting"]
+        busy = [rank for rank, state in self._ranks.items() if state.thread_state in ("working", "reading")]
+        culprits = busy if waiting and busy else list(self._ranks)  # all ranks: no single one blocks the others
         if seconds > self._failure_limit(limit, waiting, busy, heartbeats):
             return self._progress_failure(culprits, seconds)
         return self._progress_warning(culprits, seconds)
@@ -246,64 +250,69 @@ class HangWatch:
         """
         if self._world_size == 1:
             # A single rank waits only for its GPU; everything else is slow code, data or disk.
-            return PATIENCE * warning_limit if waiting else float("inf")
+            return PATIENCE_FACTOR * warning_limit if waiting else float("inf")
         if any(heartbeat.activity in ("", "save") for heartbeat in heartbeats):
             # A download or a disk may be slow. If all ranks wait, however, they wait for each other.
             limit = max(warning_limit, self._limits.first_step)
-            return PATIENCE * limit if busy else limit
-        if busy and (not waiting or all(self._ranks[rank].standing == "reading" for rank in busy)):
-            return PATIENCE * warning_limit
+            return PATIENCE_FACTOR * limit if busy else limit
+        if busy and (not waiting or all(self._ranks[rank].thread_state == "reading" for rank in busy)):
+            return PATIENCE_FACTOR * warning_limit
         return warning_limit
 
     def _progress_limit(self, heartbeats: list[Heartbeat]) -> float:
+        """Return the time without progress after which the user is warned, in seconds."""
         longest = [heartbeat.longest_step_s for heartbeat in heartbeats]
         if not all(longest) or any(heartbeat.activity == "" for heartbeat in heartbeats):
             return self._limits.first_step
         return max(self._limits.stuck, self._limits.stuck_steps * max(longest))
 
     def _progress_failure(self, culprits: list[int], seconds: float) -> Failed:
+        """Create the failure that `culprits`, which may be all ranks, have made no progress for `seconds`."""
         first = culprits[0]
         if len(culprits) < self._world_size:
-            text = f"{self._blocked_by(culprits, seconds)} See {_logs(culprits)}."
+            text = f"{self._describe_block(culprits, seconds)} See {_format_logs(culprits)}."
         else:
             text = (
                 f"No progress for {seconds:.0f} s, and no single rank is blocking the others: "
-                f"{self._describe(culprits)}. See {_logs(culprits)}."
+                f"{self._describe_ranks(culprits)}. See {_format_logs(culprits)}."
             )
         rank = first if len(culprits) == 1 else None
-        return Failed(cause=text, rank=rank, step=self._step(first), kind="fault")
+        return Failed(cause=text, rank=rank, step=self._current_step(first), kind="fault")
 
     def _progress_warning(self, culprits: list[int], seconds: float) -> Warned | None:
+        """Create the warning that `culprits` make no progress. Return None if it was already created for these ranks."""
         if self._stuck_reported == tuple(culprits):
             return None
         self._stuck_reported = tuple(culprits)
         if len(culprits) < self._world_size:
-            text = self._blocked_by(culprits, seconds)
+            text = self._describe_block(culprits, seconds)
         else:
-            text = f"No progress for {seconds:.0f} s: {self._describe(culprits)}."
+            text = f"No progress for {seconds:.0f} s: {self._describe_ranks(culprits)}."
         return Warned(code="stuck", message=f"{text} Stop ends the run.", rank=culprits[0])
 
-    def _blocked_by(self, culprits: list[int], seconds: float) -> str:
+    def _describe_block(self, culprits: list[int], seconds: float) -> str:
+        """Describe in a sentence which ranks block the others, and what they have been doing for `seconds`."""
         others = [rank for rank in self._ranks if rank not in culprits]
         wait = "wait" if len(others) > 1 else "waits"
         block = "block" if len(culprits) > 1 else "blocks"
-        activities = self._describe(culprits)
+        activities = self._describe_ranks(culprits)
         return (
-            f"{_ranks(culprits)} {block} the run: for {seconds:.0f} s {activities}, "
-            f"while {_ranks(others).lower()} {wait}."
+            f"{_format_ranks(culprits)} {block} the run: for {seconds:.0f} s {activities}, "
+            f"while {_format_ranks(others).lower()} {wait}."
         )
 
-    def _describe(self, ranks: list[int]) -> str:
+    def _describe_ranks(self, ranks: list[int]) -> str:
         return "; ".join(f"rank {rank} {self._ranks[rank].description}" for rank in ranks)
 
-    def _step(self, rank: int) -> int | None:
+    def _current_step(self, rank: int) -> int | None:
+        """Return the step that a rank is in or has completed last, or None before the training."""
         heartbeat = self._ranks[rank].heartbeat
         if heartbeat is None or heartbeat.activity == "":
             return None
         return heartbeat.step + (heartbeat.activity in ("data", "step"))
 
 
-def _activity(heartbeat: Heartbeat) -> str:
+def _describe_activity(heartbeat: Heartbeat) -> str:
     """Return words about an activity that follow "has been": "computing step 7"."""
     match heartbeat.activity:
         case "":
@@ -320,11 +329,12 @@ def _activity(heartbeat: Heartbeat) -> str:
             return f"saving after step {heartbeat.step}"
 
 
-def _ranks(ranks: list[int]) -> str:
+def _format_ranks(ranks: list[int]) -> str:
+    """Return words for ranks, for the start of a sentence: "Rank 1", "Ranks 0, 2 and 3"."""
     if len(ranks) == 1:
         return f"Rank {ranks[0]}"
     return f"Ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
 
 
-def _logs(ranks: list[int]) -> str:
+def _format_logs(ranks: list[int]) -> str:
     return " and ".join(f"worker-{rank}.log" for rank in ranks)

@@ -24,7 +24,7 @@ def main() -> int:
     orders = msgspec.json.decode(sys.stdin.buffer.readline(), type=SpawnOrders)
     linux.die_with_parent(orders.parent)
     if sys.platform != "linux":
-        threading.Thread(target=_exit_with, args=(orders.parent,), name="parent-watch", daemon=True).start()
+        threading.Thread(target=_exit_after, args=(orders.parent,), name="parent-watch", daemon=True).start()
     if sys.platform == "win32":
         channel = socket.fromshare(base64.b64decode(orders.shared))
     else:
@@ -33,7 +33,8 @@ def main() -> int:
     return run_worker(orders.spec, orders.worker, channel)
 
 
-def _exit_with(parent: int) -> None:
+def _exit_after(parent: int) -> None:
+    """Wait until the process `parent` exits, then exit this process."""
     try:
         psutil.Process(parent).wait()
     finally:

@@ -38,10 +38,10 @@ It is called with (WorkerSpec, socket) and returns an exit code.
 FRAME_LIMIT = MAX_FRAME_BYTES - 256
 """Maximum size of a worker's message in bytes. Its number and time are added before it becomes a frame."""
 
-THREADS_S = 1.0
+THREADS_TIMEOUT_S = 1.0
 """Maximum time to wait until native threads have ended, in seconds. If some remain, the process does not fork."""
 
-_CHUNK = 1 << 18
+_CHUNK_BYTES = 1 << 18
 
 FromWorker = AnyEvent | Heartbeat | WorkerDone
 
@@ -124,7 +124,7 @@ class WorkerProcess:
         if self.channel is None:
             return []
         try:
-            data = self.channel.recv(_CHUNK)
+            data = self.channel.recv(_CHUNK_BYTES)
         except BlockingIOError:
             return []
         except OSError:
@@ -147,6 +147,7 @@ class WorkerProcess:
         self._flush()
 
     def _flush(self) -> None:
+        """Send as much pending data as the socket accepts. After an error, the data is dropped."""
         if self.channel is None or not self._unsent:
             return
         try:
@@ -171,6 +172,7 @@ class WorkerProcess:
             return  # the process has just exited; poll() reports that
 
     def close(self) -> None:
+        """Close this end of the channel. The process continues."""
         if self.channel is not None:
             if self._selector is not None:
                 self._selector.unregister(self.channel)
@@ -202,7 +204,7 @@ def can_fork() -> bool:
     """
     if sys.platform != "linux" or threading.active_count() > 1:
         return False
-    deadline = time.monotonic() + THREADS_S
+    deadline = time.monotonic() + THREADS_TIMEOUT_S
     while linux.thread_count() > 1:
         if time.monotonic() > deadline:
             print("A library's thread is still running: workers are started without forking.", flush=True)
@@ -236,6 +238,7 @@ def run_worker(spec: WorkerSpec, worker: str, channel: socket.socket) -> int:
 
 
 def _fork(spec: WorkerSpec, worker: str, channel: socket.socket, log: Path, network: PrivateNetwork | None) -> int:
+    """Fork a process that runs a worker, and return its pid. The process leads a process group of its own."""
     parent = os.getpid()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -243,7 +246,7 @@ def _fork(spec: WorkerSpec, worker: str, channel: socket.socket, log: Path, netw
     if pid == 0:
         code = 1
         try:
-            code = _forked(parent, spec, worker, channel, log, network=network)
+            code = _run_forked(parent, spec, worker, channel, log, network=network)
         finally:
             os._exit(code)
     try:
@@ -253,7 +256,7 @@ def _fork(spec: WorkerSpec, worker: str, channel: socket.socket, log: Path, netw
     return pid
 
 
-def _forked(
+def _run_forked(
     parent: int,
     spec: WorkerSpec,
     worker: str,
@@ -262,6 +265,10 @@ def _forked(
     *,
     network: PrivateNetwork | None,
 ) -> int:
+    """Run a worker in a process that has just been forked, and return the exit code.
+
+    Signals, files and environment that the process has inherited are reset, and its output is redirected to `log`.
+    """
     linux.die_with_parent(parent)
     os.setpgid(0, 0)
     faulthandler.disable()  # its dump would hide the last lines of the log
@@ -272,12 +279,12 @@ def _forked(
     linux.release_inherited_files({channel.fileno(), *(network.descriptors if network is not None else ())})
     os.environ.update(worker_environment(spec))
     if network is not None:
-        _enter(network)
+        _enter_network(network)
     channel.setblocking(True)
     return run_worker(spec, worker, channel)
 
 
-def _enter(network: PrivateNetwork) -> None:
+def _enter_network(network: PrivateNetwork) -> None:
     """Enter a private network in a worker.
 
     The cache folders are chosen before, because the owners of files are unknown in there.

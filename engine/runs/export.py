@@ -140,6 +140,7 @@ def _temporary_path(target: Path) -> Path:
 
 
 def _refusal(target: Path, error: OSError) -> ExportRefused:
+    """Create the exception for an export to `target` that has failed with `error`."""
     location = f" ({error.filename})" if error.filename else ""
     return ExportRefused(
         f"{target} was not written: {error.strerror or error}{location}. Choose another folder, or free some space there."
@@ -169,7 +170,7 @@ def problem_report(doctor: str) -> dict[str, str]:
         for file in (run.path / "supervisor.log", *sorted(run.path.glob("worker-*.log"))):
             texts[f"{alias}/{file.name}"] = _read_end_of_log(file)
         texts[f"{alias}/events.jsonl"] = _reported_events(run)
-    return {name: redactor.text(text) for name, text in texts.items() if text}
+    return {name: redactor.redact(text) for name, text in texts.items() if text}
 
 
 def write_report(texts: dict[str, str], target: Path) -> None:

@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from engine.contract.worker import BY_ENVIRONMENT
-from engine.processes.watchdog import LIMITS, PATIENCE
+from engine.processes.watchdog import LIMITS, PATIENCE_FACTOR
 from engine.strategies.base import Strategy
 from engine.strategies.collectives import GroupCollectives
 from engine.strategies.link_check import check_links
 from engine.system.loopback import same_user_only
 
-TIMEOUT = timedelta(seconds=2 * PATIENCE * LIMITS.first_step)
+TIMEOUT = timedelta(seconds=2 * PATIENCE_FACTOR * LIMITS.first_step)
 """Timeout of collectives. The supervisor stops a hanging run much earlier and names the rank that blocks it."""
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 

@@ -22,7 +22,7 @@ from engine.strategies.recompute import checkpoint_blocks
 from engine.strategies.sharding import UsedParameters, separate_blocks, tied_views, time_collectives
 from engine.strategies.single import SingleDevice, split_batches, sum_results
 from engine.strategies.speed import balance
-from engine.torch_compat import BatchNorm, join_unused
+from engine.torch_compat import BatchNorm, reduce_unused_parameters
 
 if TYPE_CHECKING:
     from torch.distributed.fsdp import FSDPModule
@@ -43,11 +43,11 @@ class FullySharded(Distributed, SingleDevice):
     """Strategy that shards parameters, gradients and optimizer state over the ranks.
 
     Each block in `blocks(model)` forms a group. Its parameters are gathered from all ranks before its forward pass and
-    again before its backward pass, and freed afterwards. Its gradients are sum_results over the ranks, and each rank keeps
+    again before its backward pass, and freed afterwards. Its gradients are summed over the ranks, and each rank keeps
     its shard of the sum. Parameters outside of blocks belong to the root's group, which stays complete from the forward
     to the backward pass. So do blocks that share parameters with other modules.
 
-    Gradients are sum_results and not averaged, since every rank divides its losses by the size of the global batch. With
+    Gradients are summed and not averaged, since every rank divides its losses by the size of the global batch. With
     accumulation, ranks hold complete gradients until the last part of the batch, and need as much memory for them as
     under DDP.
 
@@ -95,7 +95,7 @@ class FullySharded(Distributed, SingleDevice):
 
     @property
     def receives_weights(self) -> bool:
-        # To measure speeds, ranks need the weights. A user's model may depend on their values.
+        # Not if each rank needs the values before: to measure speeds, or because a user's model may depend on them.
         job = self.spec.job
         return not (is_foreign(job) or job.parallel.cpu_offload or job.parallel.balance == "speed")
 
@@ -176,7 +176,7 @@ class FullySharded(Distributed, SingleDevice):
             group.set_force_sum_reduction_for_comms(True)
             # A user's model may have layers that not every batch uses, but all ranks must reduce the same gradients.
             if is_foreign(self.job):
-                join_unused(group)
+                reduce_unused_parameters(group)
             if isinstance(self.profiler.timer, HostTimer):
                 time_collectives(group, self.profiler.timer, all_reduce=self.dims.replicate > 1)
         if any(tensor.is_meta for tensor in tensors_of(model)):
@@ -203,11 +203,12 @@ class FullySharded(Distributed, SingleDevice):
             return result
 
     def _join_gradients(self) -> None:
-        """Complete the gradients after FSDP has sum_results them over the shards."""
+        """Complete the gradients after FSDP has summed them over the shards."""
         if self.used is not None:
             self.used.drop_unused()
 
     def forward_backward(self, batch: Batch, optimizer_step: OptimizerStep) -> StepResult:
+        """Run a forward and backward pass for a part of the batch, or for blank images if the part is empty."""
         if len(batch.targets):
             return super().forward_backward(batch, optimizer_step)
         # The other ranks fetch parameters from this rank, and expect gradients of it, which are 0.
@@ -217,6 +218,7 @@ class FullySharded(Distributed, SingleDevice):
         return StepResult(None, None, None)
 
     def evaluate(self, batches: Iterable[Batch | None], measures: Metric, stop: Callable[[], bool]) -> bool:
+        """Evaluate the model with rank 0's buffers. All ranks run the same number of forward passes."""
         broadcast_buffers(self.model)
         parts = split_batches(batches, self.accumulation)
         try:

@@ -156,8 +156,9 @@ class KernelTimer:
         self._profile.stop()
         collectives: list[Interval] = []
         computing: list[Interval] = []
-        for name, start, end in device_events(self._profile, torch.autograd.DeviceType.CUDA):
-            (collectives if "nccl" in name.lower() else computing).append((start, end))
+        for kernel, start, end in device_events(self._profile, torch.autograd.DeviceType.CUDA):
+            intervals = collectives if "nccl" in kernel.lower() else computing
+            intervals.append((start, end))
         return StepTime(seconds, blocked_times(collectives, computing))
 
 

@@ -72,6 +72,7 @@ class Stopwatch:
         """
 
     def mark(self, part: TimedPart) -> None:
+        """Assign the time since the last mark to `part`."""
         if self.running:
             now = time.perf_counter()
             self._spent[part] = self._spent.get(part, 0.0) + now - self._last_mark
@@ -192,6 +193,7 @@ class DeviceStopwatch(Stopwatch):
         self._is_skipping = True
 
     def mark(self, part: TimedPart) -> None:
+        """Record an event at the end of `part`. After the part "data", note if the device was already idle."""
         if self._optimizer_end is not None and part == "data":
             self._starved.append(self._optimizer_end.query())
             self._optimizer_end = None

@@ -115,6 +115,7 @@ class TensorParallel(FullySharded):
         return result if self.is_counted else StepResult(None, None, None)
 
     def _join_gradients(self) -> None:
+        """Replace the gradients of layers that are not divided by those of the group's first rank."""
         super()._join_gradients()
         gradients = [
             local_shard(parameter.grad)

@@ -30,9 +30,9 @@ def serve(idle_s: float = IDLE_S) -> int:
     """Serve requests until standard input is closed or `idle_s` pass without a request. Return the exit code."""
     linux.name_process("footplate-pre")
     linux.signal_at_parents_death(signal.SIGKILL)  # during the imports, nothing reads stdin for seconds
-    imports.import_all(imports.LIGHT + imports.DISTRIBUTED)
+    imports.import_all(imports.BASIC + imports.DISTRIBUTED)
     with contextlib.suppress(ImportError):  # a job that needs PyTorch reports it
-        imports.import_all(imports.SOME)
+        imports.import_all(imports.OPTIONAL)
     linux.signal_at_parents_death(0)
     if not can_fork():
         return 1

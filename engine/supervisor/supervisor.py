@@ -60,7 +60,7 @@ DRAIN_S = 3.0
 """Maximum time to wait for clients to read the last events, in seconds."""
 LISTEN_RETRY_S = 1.0
 """Seconds between attempts to open a new socket after the old one has become unreachable."""
-FOLLOWING_S = 3.0
+ROOT_CAUSE_TIMEOUT_S = 3.0
 """Seconds to wait after a failure on one of several machines.
 
 The failure may be a consequence of the loss of another machine, which is noticed later.
@@ -286,8 +286,8 @@ class Supervisor:
             self._selector,
             self._restart_policy.world_size,
             self._limits,
-            following_s=FOLLOWING_S if self._uses_other_machines else SETTLE_S,
-            in_doubt=lambda: self._nodes is not None and self._nodes.has_quiet_node,
+            root_cause_timeout_s=ROOT_CAUSE_TIMEOUT_S if self._uses_other_machines else SETTLE_S,
+            may_follow=lambda: self._nodes is not None and self._nodes.has_quiet_node,
         )
 
     def _launch(self) -> None:

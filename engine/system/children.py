@@ -52,7 +52,7 @@ def run_child(
     process = subprocess.Popen(
         command, bufsize=0, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, cwd=cwd
     )
-    with killed_after(process, timeout_s), process:
+    with kill_after(process, timeout_s), process:
         assert process.stdout is not None
         assert process.stderr is not None
         errors = _Collector(process, process.stderr, at_most)
@@ -76,7 +76,7 @@ def limit_written_files(at_most: int) -> None:
 
 
 @contextmanager
-def killed_after(process: subprocess.Popen[bytes], timeout_s: float | None) -> Iterator[None]:
+def kill_after(process: subprocess.Popen[bytes], timeout_s: float | None) -> Iterator[None]:
     """Context manager that kills the process if the block takes longer than `timeout_s`.
 
     It then raises subprocess.TimeoutExpired. None means no limit.

@@ -29,25 +29,26 @@ def use_private_folders() -> str:
     Raises:
         OSError: There is no private folder.
     """
-    folders, warning = _choose(paths.cache_folder())
+    folders, warning = _choose_folders(paths.cache_folder())
     os.environ.update(folders)
     return warning
 
 
 @lru_cache
-def _choose(cache: Path) -> tuple[dict[str, str], str]:
+def _choose_folders(cache: Path) -> tuple[dict[str, str], str]:
     """Return the folder for each environment variable, and a warning if the folders are outside `cache`."""
     try:
-        return _folders(cache), ""
+        return _make_folders(cache), ""
     except OSError as error:
-        folders = _folders(paths.runtime_folder())
-        words = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-        where = paths.runtime_folder() / "compiled"
-        return (
-            folders,
-            f"Compiled code is kept in {where} for now: {words}. Set FOOTPLATE_CACHE to a folder that you own.",
+        runtime_folder = paths.runtime_folder()
+        reason = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        warning = (
+            f"Compiled code is kept in {runtime_folder / 'compiled'} for now: {reason}. Set FOOTPLATE_CACHE to a folder "
+            "that you own."
         )
+        return _make_folders(runtime_folder), warning
 
 
-def _folders(root: Path) -> dict[str, str]:
+def _make_folders(root: Path) -> dict[str, str]:
+    """Create the private folders in `root`, and return them by environment variable. Raises OSError."""
     return {variable: str(paths.trusted_folder(root / "compiled" / name)) for variable, name in FOLDERS.items()}

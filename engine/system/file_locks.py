@@ -25,7 +25,7 @@ LOCKS_UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP
 Examples are NFS without its lock service and some FUSE file systems.
 """
 
-_TAKEN = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EACCES)
+_LOCKED_ERRORS = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EACCES)
 _FLAGS = os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _BYTE = 1 << 30
 """Position of the locked byte on Windows, after the content, which other processes can then still read."""
@@ -46,7 +46,7 @@ def try_lock(descriptor: int) -> bool:
         else:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        if error.errno in _TAKEN:
+        if error.errno in _LOCKED_ERRORS:
             return False
         raise
     return True

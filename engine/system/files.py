@@ -61,6 +61,7 @@ def complete_lines(stream: IO[bytes]) -> Iterator[bytes]:
 
 
 def _open_descriptor(path: str, _flags: int) -> int:
+    """Open a regular file. It is an `opener` for `open` that raises OSError for files of other types, too."""
     try:
         return open_descriptor(path, may_grow=True)
     except UnusableFile as error:

@@ -80,10 +80,10 @@ def in_short(names: Sequence[str]) -> str:
 
 def exit_words(exit_code: int) -> str:
     """Describe how a process has exited: "was killed by SIGKILL (signal 9)", "exited with code 3"."""
-    return f"was killed by {_signal_words(-exit_code)}" if exit_code < 0 else f"exited with code {exit_code}"
+    return f"was killed by {_describe_signal(-exit_code)}" if exit_code < 0 else f"exited with code {exit_code}"
 
 
-def _signal_words(number: int) -> str:
+def _describe_signal(number: int) -> str:
     """Return the name of a signal, such as "SIGKILL (signal 9)", and its likely cause."""
     try:
         name = signal.Signals(number).name

@@ -31,7 +31,7 @@ class ForeignPeerError(PermissionError):
     """Raised when a connection is from another user of the machine."""
 
 
-class _Row(NamedTuple):
+class _TcpSocket(NamedTuple):
     """Row of /proc/net/tcp. Addresses are in the format of this file."""
 
     local: str
@@ -57,20 +57,20 @@ def same_user_only() -> Iterator[None]:
     before = _socket_descriptors().keys()
     yield
     descriptors = {inode: fd for inode, fd in _socket_descriptors().items() if inode not in before}
-    rows = _rows()
-    opened = [row for row in rows if row.inode in descriptors]
-    users = {(row.local, row.remote): row.uid for row in rows}
-    for row in opened:
-        uid = users.get((row.remote, row.local), os.getuid())
-        if row.state == _ESTABLISHED and uid != os.getuid():
+    sockets = _read_tcp_sockets()
+    opened = [each for each in sockets if each.inode in descriptors]
+    users = {(each.local, each.remote): each.uid for each in sockets}
+    for each in opened:
+        uid = users.get((each.remote, each.local), os.getuid())  # of the peer, whose addresses are swapped
+        if each.state == _ESTABLISHED and uid != os.getuid():
             raise ForeignPeerError(
                 f"Another user of this machine (user id {uid}) has connected to the run. It stops, since that user could "
                 "read or change the training. Ask the machine's administrator."
             )
-    for row in opened:
-        if row.state == _LISTENING:
+    for each in opened:
+        if each.state == _LISTENING:
             with suppress(PermissionError):  # hardened kernels allow socket filters only for root
-                refuse_connections(descriptors[row.inode])
+                refuse_connections(descriptors[each.inode])
 
 
 def refuse_connections(listener: int) -> None:
@@ -95,12 +95,12 @@ def _socket_descriptors() -> dict[int, int]:
     return found
 
 
-def _rows() -> list[_Row]:
+def _read_tcp_sockets() -> list[_TcpSocket]:
     """Return all TCP sockets on the machine."""
     found = []
     for file in (Path("/proc/self/net/tcp"), Path("/proc/self/net/tcp6")):
         with suppress(OSError):
             for line in file.read_text().splitlines()[1:]:
                 columns = line.split()
-                found.append(_Row(columns[1], columns[2], columns[3], int(columns[7]), int(columns[9])))
+                found.append(_TcpSocket(columns[1], columns[2], columns[3], int(columns[7]), int(columns[9])))
     return found

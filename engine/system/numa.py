@@ -10,7 +10,7 @@ from collections.abc import Sequence, Set
 from pathlib import Path
 
 SYSFS = Path("/sys")
-ENOUGH = 0.9
+MIN_CPU_FRACTION = 0.9
 """Minimum number of CPUs for binding a rank, as a fraction of an equal share of all CPUs."""
 
 
@@ -54,5 +54,5 @@ def bound_cpus(rank: int, bus_ids: Sequence[str], allowed: Set[int], sysfs: Path
     cpus = near[rank]
     if not cpus or cpus == allowed:
         return frozenset()
-    has_enough = len(cpus) / near.count(cpus) >= ENOUGH * len(allowed) / len(bus_ids)
+    has_enough = len(cpus) / near.count(cpus) >= MIN_CPU_FRACTION * len(allowed) / len(bus_ids)
     return cpus if has_enough else frozenset()

@@ -19,7 +19,7 @@ PACKAGES = Path(__file__).resolve().parents[2]
 It is the working directory of child interpreters, so that they can import it.
 """
 FOLDERS = "folders.toml"
-_OTHERS, _OTHERS_WRITE = 0o077, 0o022
+_OTHERS_ACCESS, _OTHERS_WRITE = 0o077, 0o022
 """Mode bits of a folder that give other users any access, and those that let them change its content."""
 
 
@@ -97,7 +97,7 @@ def make_home() -> Path:
     """
     folder = home()
     if os.environ.get("FOOTPLATE_HOME") and folder.exists():
-        _close(folder, _OTHERS_WRITE)
+        _restrict_access(folder, _OTHERS_WRITE)
         return folder
     return private_folder(folder)
 
@@ -112,7 +112,7 @@ def private_folder(folder: Path) -> Path:
         OSError: The folder can't be created.
     """
     make_folder(folder)
-    _close(folder, _OTHERS)
+    _restrict_access(folder, _OTHERS_ACCESS)
     return folder
 
 
@@ -246,7 +246,7 @@ def _is_private(folder: Path) -> bool:
     return True
 
 
-def _close(folder: Path, bits: int) -> None:
+def _restrict_access(folder: Path, bits: int) -> None:
     """Remove the mode bits `bits` from a folder of this user, if its file system supports users.
 
     Raises PermissionError if the folder belongs to another user.

@@ -13,7 +13,7 @@ from msgspec import structs
 MAX_SHOWN_CHARS = 1000
 """Maximum number of displayed characters. Laying out a label takes 0.01 s for 1,000 characters and 0.1 s for 10,000."""
 
-_OBEYED = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_CONTROLS = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Pattern for characters that control a terminal or the layout.
 
 It matches C0 and C1 controls (ECMA-48) except the tab, line and paragraph separators, bidirectional controls (UAX #9:
@@ -28,7 +28,7 @@ def escaped(text: str) -> str:
 
     Each control character is replaced with its escape sequence in JSON, such as ``\u001b``.
     """
-    return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def encodable(text: str) -> str:
@@ -85,13 +85,14 @@ class CsvWriter:
         self._quoting_writer = csv.writer(stream, delimiter=delimiter, lineterminator=line_end, quoting=csv.QUOTE_ALL)
 
     def row(self, cells: Iterable[object]) -> None:
-        inert = [_inert(cell) for cell in cells]
+        """Write a row. Texts that spreadsheets would take for formulas get an apostrophe in front."""
+        safe_cells = [_neutralize_formula(cell) for cell in cells]
         # Where the decimal separator is a comma, spreadsheets take semicolons for the end of a cell without quotes.
-        has_separators = any(isinstance(cell, str) and (";" in cell or "\t" in cell) for cell in inert)
-        (self._quoting_writer if has_separators else self._writer).writerow(inert)
+        has_separators = any(isinstance(cell, str) and (";" in cell or "\t" in cell) for cell in safe_cells)
+        (self._quoting_writer if has_separators else self._writer).writerow(safe_cells)
 
 
-def _inert(cell: object) -> object:
+def _neutralize_formula(cell: object) -> object:
     """Return the content of a cell, with an apostrophe in front if a spreadsheet would take it for a formula.
 
     Numbers are returned unchanged, including those given as text.

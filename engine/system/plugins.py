@@ -44,6 +44,7 @@ def install_command(extra: str) -> str:
 
 
 def footplate_version() -> str:
+    """Return the version of Footplate, or "(not installed)"."""
     return installed_versions(["footplate"]).get("footplate", "(not installed)")
 
 
@@ -87,7 +88,7 @@ def plugin_packages() -> list[str]:
         return []
     from importlib.metadata import entry_points  # slow to import, and windows do not need it
 
-    return sorted({_package(point) for group in get_args(Group) for point in entry_points(group=group)})
+    return sorted({_package_name(point) for group in get_args(Group) for point in entry_points(group=group)})
 
 
 def _entry_points_of(package: str) -> list[tuple[str, int, bytes]]:
@@ -104,27 +105,27 @@ class Registry(Mapping[str, T], Generic[T]):
 
     Args:
         group: Group of entry points to which the plug-ins belong.
-        own: Built-in objects by id.
+        built_in: Built-in objects by id.
         accept: Called with the id and the loaded object of a plug-in. It returns the object to register, or raises
             Unusable.
         taken: Returns ids that plug-ins can't use. It is called only if there are plug-ins.
 
     Attributes:
-        own: Built-in objects by id.
+        built_in: Built-in objects by id.
         left_out: Requested plug-ins that can't be used.
     """
 
     def __init__(
         self,
         group: Group,
-        own: Mapping[str, T],
+        built_in: Mapping[str, T],
         accept: Callable[[str, object], T],
         taken: Callable[[], Container[str]] = tuple,
     ) -> None:
         self.left_out: list[LeftOut] = []
         self._group = group
-        self.own = dict(own)
-        self._known = dict(own)
+        self.built_in = dict(built_in)
+        self._known = dict(built_in)
         self._accept = accept
         self._taken = taken
 
@@ -148,15 +149,15 @@ class Registry(Mapping[str, T], Generic[T]):
     @cached_property
     def packages(self) -> dict[str, str]:
         """Name of each plug-in's package, by the plug-in's id. Plug-ins that can't be used are included."""
-        return {name: _package(point) for name, point in self._points.items()}
+        return {name: _package_name(point) for name, point in self._entry_points.items()}
 
     def leave_out(self, name: str, reason: str) -> None:
         """Remove a plug-in from the registry, and record the `reason`."""
         self._known.pop(name, None)
-        self._refuse(self._points[name], reason)
+        self._leave_out(self._entry_points[name], reason)
 
     @cached_property
-    def _points(self) -> dict[str, EntryPoint]:
+    def _entry_points(self) -> dict[str, EntryPoint]:
         """Entry points by id, without those whose id is already taken."""
         if not fingerprint():
             return {}
@@ -165,10 +166,10 @@ class Registry(Mapping[str, T], Generic[T]):
         found: dict[str, EntryPoint] = {}
         taken = self._taken()
         for point in entry_points(group=self._group):
-            if point.name in self.own or point.name in taken:
-                self._refuse(point, "Footplate already has one of that name")
+            if point.name in self.built_in or point.name in taken:
+                self._leave_out(point, "Footplate already has one of that name")
             elif point.name in found:
-                self._refuse(point, f"the package {_package(found[point.name])} already has one of that name")
+                self._leave_out(point, f"the package {_package_name(found[point.name])} already has one of that name")
             else:
                 found[point.name] = point
         return found
@@ -176,22 +177,25 @@ class Registry(Mapping[str, T], Generic[T]):
     @cached_property
     def _unloaded(self) -> dict[str, EntryPoint]:
         """Entry points by id that have not been requested."""
-        return dict(self._points)
+        return dict(self._entry_points)
 
     def _load(self, point: EntryPoint) -> None:
+        """Import a plug-in and register its object, or leave it out if that fails."""
         try:
             self._known[point.name] = self._accept(point.name, point.load())
         except Unusable as error:
-            self._refuse(point, str(error))
+            self._leave_out(point, str(error))
         except (Exception, SystemExit) as error:  # a plug-in may fail in any way
             text = str(error).strip().partition("\n")[0]
-            self._refuse(point, f"{type(error).__name__}: {text}" if text else type(error).__name__)
+            self._leave_out(point, f"{type(error).__name__}: {text}" if text else type(error).__name__)
 
-    def _refuse(self, point: EntryPoint, reason: str) -> None:
-        left_out = LeftOut(self._group, _package(point), point.name, reason)
+    def _leave_out(self, point: EntryPoint, reason: str) -> None:
+        """Record and print that a plug-in can't be used."""
+        left_out = LeftOut(self._group, _package_name(point), point.name, reason)
         self.left_out.append(left_out)
         print(left_out, file=sys.stderr, flush=True)  # stderr is a worker's log
 
 
-def _package(point: EntryPoint) -> str:
+def _package_name(point: EntryPoint) -> str:
+    """Return the name of the package that declares an entry point, or "?" if it is unknown."""
     return point.dist.name if point.dist is not None else "?"

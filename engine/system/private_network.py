@@ -52,7 +52,7 @@ class PrivateNetwork:
     def enter(self) -> None:
         """Move this process into the network. It must be a forked process with a single thread. Raises OSError."""
         for kind, descriptor in zip(self._kinds, self.descriptors, strict=True):
-            _check(_libc().setns(descriptor, _NAMESPACES[kind]))
+            _raise_on_error(_libc().setns(descriptor, _NAMESPACES[kind]))
             os.close(descriptor)
         if "user" in self._kinds:
             _drop_capabilities()
@@ -72,7 +72,7 @@ def _create_and_exit(kinds: tuple[str, ...], channel: socket.socket) -> NoReturn
     """
     try:
         user, group = os.geteuid(), os.getegid()
-        _check(_libc().unshare(sum(_NAMESPACES[kind] for kind in kinds)))
+        _raise_on_error(_libc().unshare(sum(_NAMESPACES[kind] for kind in kinds)))
         if "user" in kinds:
             Path("/proc/self/setgroups").write_text("deny")  # the kernel requires this before it maps the group
             Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
@@ -87,6 +87,7 @@ def _create_and_exit(kinds: tuple[str, ...], channel: socket.socket) -> NoReturn
 
 
 def _start_loopback() -> None:
+    """Start the loopback interface of this process's network. Raises OSError."""
     request = struct.pack("16sH22x", b"lo", _IFF_UP)  # struct ifreq of netdevice(7)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         fcntl.ioctl(any_socket, _SIOCSIFFLAGS, request)
@@ -95,14 +96,15 @@ def _start_loopback() -> None:
 def _drop_capabilities() -> None:
     """Drop the capabilities that a user namespace gives to this process. No worker needs to administer a network."""
     header = ctypes.create_string_buffer(struct.pack("Ii", _CAPABILITY_VERSION_3, 0))
-    _check(_libc().capset(header, ctypes.create_string_buffer(24)))
+    _raise_on_error(_libc().capset(header, ctypes.create_string_buffer(24)))
 
 
 def _libc() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)
 
 
-def _check(result: int) -> None:
+def _raise_on_error(result: int) -> None:
+    """Raise OSError with the number of libc's last error, unless the `result` of the call is 0."""
     if result:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))

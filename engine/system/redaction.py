@@ -60,9 +60,9 @@ class Redactor:
 
         Longer texts are replaced before shorter ones.
         """
-        pairs = [*_of_the_machine(), *secrets]
-        spelt = {form: mark for text, mark in pairs if text.strip() for form in _forms(text)}
-        self._marks = {form.lower(): mark for form, mark in spelt.items()}
+        pairs = [*_machine_names(), *secrets]
+        spellings = ((form, mark) for text, mark in pairs if text.strip() for form in _spellings(text))
+        self._marks = {form.lower(): mark for form, mark in spellings}
         longest_first = sorted(self._marks, key=len, reverse=True)
         # Next to letters or digits, it would be a part of another word.
         self._secret = re.compile(
@@ -70,24 +70,25 @@ class Redactor:
         )
         self._code = [(re.compile(re.escape(folder) + r"(?=[/\\])"), mark) for folder, mark in _code_folders()]
 
-    def text(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         """Return `text` with its private parts replaced."""
         for pattern, mark in self._code:
             text = pattern.sub(mark, text)
         text = self._secret.sub(lambda found: self._marks[found[0].lower()], text)
-        text = _QUOTED.sub(lambda found: found[1] + _path_mark(found[2]) + found[3], text)
-        text = _PATH.sub(lambda found: _path_mark(found[0]), text)
+        text = _QUOTED.sub(lambda found: found[1] + _replace_path(found[2]) + found[3], text)
+        text = _PATH.sub(lambda found: _replace_path(found[0]), text)
         text = _FILE.sub("<file>", text)
         for pattern, mark in _PATTERNS:
             text = pattern.sub(mark, text)
         return text
 
 
-def _path_mark(path: str) -> str:
+def _replace_path(path: str) -> str:
+    """Return <path>, or `path` itself if it is one of the system's, which reveals nothing."""
     return path if path.startswith(_SYSTEM) else "<path>"
 
 
-def _of_the_machine() -> Iterable[tuple[str, str]]:
+def _machine_names() -> Iterable[tuple[str, str]]:
     """Yield the user name, the machine name and Footplate's folders, each with its replacement."""
     for folder in (paths.home(), paths.cache_folder(), paths.runs_folder()):
         yield from ((str(folder), "<footplate>"), (os.path.realpath(folder), "<footplate>"))
@@ -108,6 +109,7 @@ def _of_the_machine() -> Iterable[tuple[str, str]]:
 
 
 def _code_folders() -> list[tuple[str, str]]:
+    """Return the folders with the code of Python and Footplate, longest first, each with its replacement."""
     import sysconfig
 
     folders = {sysconfig.get_path(name): "<python>" for name in ("purelib", "platlib", "stdlib", "platstdlib")}
@@ -116,6 +118,6 @@ def _code_folders() -> list[tuple[str, str]]:
     return sorted(((path, mark) for path, mark in folders.items() if len(path) > 1), key=lambda pair: -len(pair[0]))
 
 
-def _forms(text: str) -> set[str]:
+def _spellings(text: str) -> set[str]:
     """Return the forms that a text may have in a log: plain, escaped as in JSON or Python, and URL-encoded."""
     return {text, json.dumps(text)[1:-1], repr(text)[1:-1], ascii(text)[1:-1], quote(text)} - {"", "."}

@@ -29,7 +29,8 @@ class LastOpened:
         """Start recording in this process and in the processes that it forks from now on."""
         self._shared = mmap.mmap(-1, _MAX_PATH_BYTES)
 
-    def note(self, path: str | os.PathLike[str]) -> None:
+    def record(self, path: str | os.PathLike[str]) -> None:
+        """Record that `path` is about to be opened. Does nothing before `share` is called."""
         if self._shared is not None:
             written = os.fsencode(path)[: _MAX_PATH_BYTES - 1] + b"\0"
             self._shared[: len(written)] = written
@@ -87,7 +88,7 @@ def open_descriptor(path: str | os.PathLike[str], flags: int = _READ, *, may_gro
     Unless `may_grow` is True, a file that reports size 0 is read as an empty file, since files in /proc and /sys may be
     endless or block (proc(5): kmsg, pagemap). If it is True, the caller must limit how much it reads.
     """
-    LAST_OPENED.note(path)
+    LAST_OPENED.record(path)
     try:
         descriptor = os.open(path, flags | _NONBLOCK)
     except OSError as error:

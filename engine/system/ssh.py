@@ -24,7 +24,7 @@ _USAGE = 2
 _SSH_FAILED = 255
 """Exit code that ssh has for its own errors. Other exit codes are those of the remote command (ssh(1))."""
 
-_KNOWN: tuple[tuple[str, str], ...] = (
+_EXPLANATIONS: tuple[tuple[str, str], ...] = (
     ("Could not resolve hostname", "can't be resolved. Check the spelling, or set its HostName in ~/.ssh/config."),
     ("Connection refused", "refused the connection. No ssh server is running there, or it uses another port: set Port in ~/.ssh/config."),
     ("Host key verification failed", "is not trusted yet, or its host key has changed. Run `ssh {name}` once in a terminal and answer the prompt."),
@@ -83,7 +83,7 @@ def ssh_exit_reason(name: str, code: int, output: str) -> str:
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     last = lines[-1][:_LONGEST_REASON] if lines else ""
     if code == _SSH_FAILED:
-        for pattern, explanation in _KNOWN:
+        for pattern, explanation in _EXPLANATIONS:
             if any(pattern in line for line in lines):
                 return f"{name} {explanation.format(name=name)}"
         return (
@@ -100,6 +100,7 @@ def ssh_exit_reason(name: str, code: int, output: str) -> str:
 
 
 def _is_ipv6(host: str) -> bool:
+    """Return True if `host` is an IPv6 address without a scope."""
     try:
         return "%" not in host and ipaddress.ip_address(host).version == 6
     except ValueError:

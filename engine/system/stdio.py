@@ -24,7 +24,7 @@ class _ForgivingFile(io.FileIO):
             return memoryview(data).nbytes
 
 
-def forgiving(fd: int) -> TextIO:
+def _open_forgiving(fd: int) -> TextIO:
     """Return a text stream for the file descriptor `fd`.
 
     It ignores errors in writing, and is flushed after each line.
@@ -35,7 +35,7 @@ def forgiving(fd: int) -> TextIO:
 
 def make_forgiving() -> None:
     """Make this process's output streams ignore errors in writing."""
-    sys.stdout, sys.stderr = forgiving(1), forgiving(2)
+    sys.stdout, sys.stderr = _open_forgiving(1), _open_forgiving(2)
 
 
 def redirect(log: Path) -> None:

@@ -54,7 +54,7 @@ class CutPage(QWidget):
 
     Signals:
         closed(): the user wants to return to the previous page.
-        used(dict): the user wants to put the cuts into the form. The dict maps job fields to values, () for choose_cuts
+        used(dict): the user wants to put the cuts into the form. The dict maps job fields to values, () for automatic
             cuts.
         job_requested(): the user wants to measure the current job. The owner calls `show_job`.
 

@@ -15,7 +15,7 @@ import pytest
 
 from engine.contract.events import LogLine
 from engine.contract.job import Job
-from engine.processes.group import PRIVATE
+from engine.processes.group import PRIVATE_NETWORK
 from engine.system import paths
 from tests.faults.conftest import StartRun
 from tests.faults.real_runs import RealRun
@@ -102,7 +102,7 @@ def test_ranks_in_private_network_compile_their_model(start_run: StartRun, image
     fields = {"dataset": str(images), "model": "mnist_cnn", "image_size": 28, "batch_size": 8, "epochs": 2}
     run = start_run(Job.from_fields(**fields, strategy="ddp", devices=("cpu", "cpu"), compile="on", cpu_threads=1))
     run.completed(patience_s=300)
-    if not any(line.text == PRIVATE for line in run.all(LogLine)):
+    if not any(line.text == PRIVATE_NETWORK for line in run.all(LogLine)):
         pytest.skip("this system allows no private network")
     assert list((paths.cache_folder() / "compiled").rglob("*.so"))
 
@@ -131,5 +131,5 @@ def test_run_is_undisturbed_by_connections_of_another_user(
         finished = run.finished()
     assert (finished.outcome, finished.cause) == ("completed", "")
     assert result["tried"] >= 2000, "a port of each rank"
-    if any(line.text == PRIVATE for line in run.all(LogLine)):
+    if any(line.text == PRIVATE_NETWORK for line in run.all(LogLine)):
         assert (result["connected"], result["received"]) == (0, 0)

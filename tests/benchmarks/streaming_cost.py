@@ -147,7 +147,7 @@ def supervise(folder: str, worker: str) -> int:
     run = RunFolder(folder)
     job = run.job()
     assert job is not None
-    imports.import_all(imports.LIGHT)
+    imports.import_all(imports.BASIC)
     samplers: list[float] = []
     take, close = Sampler.add, Sampler.close
 

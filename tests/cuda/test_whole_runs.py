@@ -14,7 +14,7 @@ import pytest
 from engine.contract.events import Failed, LogLine, Restarting
 from engine.contract.job import Job
 from engine.contract.protocol import Pause, Stop
-from engine.processes.group import PRIVATE
+from engine.processes.group import PRIVATE_NETWORK
 from engine.processes.watchdog import Limits
 from engine.runs.folder import create_run
 from tests.engine.cli import terminal
@@ -118,7 +118,7 @@ def test_job_uses_its_gpus_in_order_and_in_one_network(use: Use, job: Make, star
     ranks = {process.pid: rank for rank, process in run.workers().items()}
     assert [[ranks[pid] for pid in host.state.held(gpu)] for gpu in range(4)] == [[], [1], [], [0]]
     networks = {os.readlink(f"/proc/{pid}/ns/net") for pid in ranks}
-    is_private = any(line.text == PRIVATE for line in run.all(LogLine))
+    is_private = any(line.text == PRIVATE_NETWORK for line in run.all(LogLine))
     assert len(networks) == 1
     assert networks.isdisjoint({os.readlink("/proc/self/ns/net")}) == is_private
     run.send(Stop())

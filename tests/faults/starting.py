@@ -57,7 +57,7 @@ def _supervise(order: Order) -> int:
 def main() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children don't have to be awaited
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # intended crashes need no core dump
-    imports.import_all(imports.LIGHT + imports.DISTRIBUTED)
+    imports.import_all(imports.BASIC + imports.DISTRIBUTED)
     for line in sys.stdin:
         order = msgspec.json.decode(line, type=Order)
         pid = os.fork()

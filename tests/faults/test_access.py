@@ -24,7 +24,7 @@ import torch
 from engine.contract.events import Failed, LogLine
 from engine.contract.job import Job
 from engine.contract.protocol import ENCODE, Hello, Stop
-from engine.processes.group import PRIVATE
+from engine.processes.group import PRIVATE_NETWORK
 from engine.runs import consent
 from engine.runs.connection import RunConnection
 from engine.runs.folder import create_run
@@ -77,7 +77,7 @@ def test_run_listens_only_on_loopback(job: Make, start_run: StartRun, strategy: 
     processes = run.processes()
     assert len(processes) >= 1 + cpus
     inet = [one for process in processes for one in process.net_connections("inet")]
-    is_private = any(line.text == PRIVATE for line in run.all(LogLine))
+    is_private = any(line.text == PRIVATE_NETWORK for line in run.all(LogLine))
     assert bool(inet) == (cpus > 1 and not is_private), "one rank alone talks to nobody"
     assert {one.laddr.ip for one in inet} | {one.raddr.ip for one in inet if one.raddr} <= set(LOOPBACK)
     assert any(listening(process) for process in processes) == bool(inet)

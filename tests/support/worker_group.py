@@ -309,7 +309,7 @@ class WorkerGroup:
 
 
 def _fork_on_demand(orders: socket.socket) -> None:
-    imports.import_all(imports.LIGHT + imports.DISTRIBUTED + imports.SOME + INFERENCE)
+    imports.import_all(imports.BASIC + imports.DISTRIBUTED + imports.OPTIONAL + INFERENCE)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children don't have to be awaited
     while True:
         line, descriptors, _, _ = socket.recv_fds(orders, 1 << 20, 2)

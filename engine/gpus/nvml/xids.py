@@ -47,6 +47,7 @@ class Xids:
             self._stopwatch.time(self._read_events)
 
     def _read_events(self) -> None:
+        """Read pending events until there are no more, and record the Xids of watched GPUs."""
         nvml = self._nvml
         for _ in range(MAX_EVENTS):
             try:

@@ -94,6 +94,7 @@ def trace(model: nn.Module) -> Traces:
 
 @contextmanager
 def _preserve_modes(model: nn.Module) -> Iterator[None]:
+    """Context manager that restores the training or evaluation mode of each module at its end."""
     modes = {module: module.training for module in model.modules()}
     try:
         yield

@@ -13,7 +13,7 @@ from torch.distributed.pipelining import PipelineStage
 
 from engine.strategies.pipelining.timeline import ScheduleProfiler
 from engine.strategies.recompute import with_recomputation
-from engine.torch_compat import greet_no_own_rank, send_no_missing_gradient
+from engine.torch_compat import skip_messages_within_rank, skip_missing_gradients
 
 
 class StageModule(nn.Module):
@@ -78,8 +78,8 @@ class RecordedStage(PipelineStage):
         profiler: ScheduleProfiler,
     ) -> None:
         super().__init__(module, number, stages, device, received, output, group=group)
-        greet_no_own_rank(self)
-        send_no_missing_gradient(self)
+        skip_messages_within_rank(self)
+        skip_missing_gradients(self)
         self._profiler = profiler
 
     def forward_one_chunk(self, fwd_chunk_id: int, *args: Any, **options: Any) -> Any:

@@ -13,7 +13,7 @@ from engine.torch_compat import buffers_of
 class PlainState:
     """Mapping between the state of `model` and the states of the pipeline `stages` made from it.
 
-    If `model` is on the meta device, a state can be loaded into the stages, but the stages' states can't be join.
+    If `model` is on the meta device, a state can be loaded into the stages, but the stages' states can't be joined.
     """
 
     def __init__(self, model: nn.Module, stages: Sequence[nn.Module]) -> None:

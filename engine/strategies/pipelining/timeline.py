@@ -51,6 +51,7 @@ def one_f_one_b(devices: int, microbatches: int) -> Order:
 
 
 def _one_f_one_b(stage: int, warmup: int, microbatches: int) -> Iterator[Pass]:
+    """Yield the passes of one stage under 1F1B, which begins with `warmup` forward passes."""
     warmup = min(warmup, microbatches)
     yield from (Pass("F", stage, number) for number in range(warmup))
     for number in range(microbatches):

@@ -26,7 +26,7 @@ class DeviceHistory:
 
     Devices are identified by `device_key`. Values are float32 (256 GiB in bytes is exact to 16 KiB), and NaN if
     unknown, for example for a lost device. A CPU's load is stored as its utilization. Times come from the clock of each
-    host. If the read_values exceed the budget (many GPUs, fast sampling), the older half is thinned; see `Timeline`.
+    host. If the readings exceed the budget (many GPUs, fast sampling), the older half is thinned; see `Timeline`.
 
     Attributes:
         titles: Titles of the devices by key. This machine's come first, in card order, and removed devices last.
@@ -47,7 +47,7 @@ class DeviceHistory:
         self.origin = 0.0
 
     def keep(self, seconds: float) -> None:
-        """Limit the age of read_values to `seconds`. This takes effect with the next snapshot."""
+        """Limit the age of readings to `seconds`. This takes effect with the next snapshot."""
         self._retention_s = seconds
         for timeline in self._timelines.values():
             timeline.retention_s = seconds
@@ -59,7 +59,7 @@ class DeviceHistory:
 
     @property
     def allocated_bytes(self) -> int:
-        """Bytes that are reserved for the read_values."""
+        """Bytes that are reserved for the readings."""
         return sum(timeline.allocated_bytes for timeline in self._timelines.values())
 
     def add(self, snapshot: Snapshot, host: str = "") -> None:
@@ -78,7 +78,7 @@ class DeviceHistory:
             self._distribute_budget()
 
     def restore(self, past: Iterable[tuple[float, Mapping[str, Mapping[str, float]]]]) -> None:
-        """Insert read_values of this machine from earlier sessions before those of this session.
+        """Insert readings of this machine from earlier sessions before those of this session.
 
         Args:
             past: Times in seconds since the epoch, in ascending order, with the known values by device and quantity.
@@ -100,7 +100,7 @@ class DeviceHistory:
         self._distribute_budget()
 
     def forget(self, host: str) -> None:
-        """Delete the read_values of a removed host."""
+        """Delete the readings of a removed host."""
         if self._timelines.pop(host, None) is not None:
             self._forget(self._titles.pop(host))
             self._join_titles()
@@ -120,7 +120,7 @@ class DeviceHistory:
         return self._cpus.get(key)
 
     def times(self, key: str) -> Floats:
-        """Return a copy of the times of a device's read_values, in seconds since the epoch, oldest first."""
+        """Return a copy of the times of a device's readings, in seconds since the epoch, oldest first."""
         return self.x(key) + self.origin
 
     def x(self, key: str) -> Floats:
@@ -128,7 +128,7 @@ class DeviceHistory:
         return self._timelines[self._hosts[key]].x
 
     def values(self, key: str, quantity: str) -> Values:
-        """Return a float32 view of a quantity's read_values in its base unit, at the times `x(key)`."""
+        """Return a float32 view of a quantity's readings in its base unit, at the times `x(key)`."""
         timeline = self._timelines[self._hosts[key]]
         column = timeline.column((key, quantity))
         return np.full(len(timeline), np.nan, np.float32) if column is None else column
@@ -147,7 +147,7 @@ class DeviceHistory:
         }
 
     def _name(self, snapshot: Snapshot, host: str) -> None:
-        """Set the titles of a host's devices: those in `snapshot`, then removed devices that still have read_values."""
+        """Set the titles of a host's devices: those in `snapshot`, then removed devices that still have readings."""
         prefix = f"{host} " if host else ""
         gpus = sorted(snapshot.gpus, key=card_order)
         titles = {device_key(host, gpu.uuid): prefix + gpu_title(gpu) for gpu in gpus}

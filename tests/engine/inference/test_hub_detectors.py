@@ -55,7 +55,7 @@ def registered(forker: Forker) -> Iterator[None]:
     """Register the tiny models in this process and in the workers that it starts."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(forker, "prepare", INSTALL)
-        known = Registry("footplate.models", registry.MODELS.own | TINY, lambda _, loaded: cast(Model, loaded))
+        known = Registry("footplate.models", registry.MODELS.built_in | TINY, lambda _, loaded: cast(Model, loaded))
         patched.setattr(registry, "MODELS", known)
         yield
 

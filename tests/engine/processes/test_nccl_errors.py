@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.processes.failures import death
+from engine.processes.failures import describe_death
 from engine.processes.nccl_errors import known_error, last_error
 
 SYSTEM = "NCCL error in: /pytorch/NCCLUtils.cpp:77, unhandled system error, NCCL version 2.27.5\nncclSystemError: System call.\n"
@@ -76,6 +76,6 @@ def test_last_error_is_nccls_own() -> None:
 def test_death_by_nccls_watchdog_is_explained(tmp_path: Path) -> None:
     log = tmp_path / "worker-1.log"
     log.write_text(f"terminate called\n{SYSTEM}Last error:\n{SHARED}\n")
-    failed = death(1, -6, log)
+    failed = describe_death(1, -6, log)
     assert failed.kind == "error"
     assert "--shm-size" in failed.cause

@@ -27,7 +27,7 @@ from engine.catalogue import CATALOGUE_FILE, encode
 from engine.contract.catalogue import shipped_catalogue
 from engine.strategies import STRATEGIES
 
-entries = tuple(strategy.entry for strategy in STRATEGIES.own.values())
+entries = tuple(strategy.entry for strategy in STRATEGIES.built_in.values())
 CATALOGUE_FILE.write_bytes(encode(msgspec.structs.replace(shipped_catalogue(), strategies=entries)))
 """
 

@@ -13,7 +13,7 @@ from torch.distributed.fsdp import fully_shard
 
 from engine.strategies.collectives import Collectives
 from engine.strategies.sharding import UsedParameters
-from engine.torch_compat import join_unused
+from engine.torch_compat import reduce_unused_parameters
 
 
 class Some(nn.Module):
@@ -38,7 +38,7 @@ def mesh() -> Iterator[DeviceMesh]:
 def test_sharded_layers_move_only_if_used(mesh: DeviceMesh) -> None:
     model = Some()
     group = fully_shard(model, mesh=mesh)
-    join_unused(group)
+    reduce_unused_parameters(group)
     used = UsedParameters(model, [group], Collectives())
 
     def trained(uses_optional: bool) -> set[str]:

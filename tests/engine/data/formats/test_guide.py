@@ -45,14 +45,14 @@ TABLE = {cells[0].strip("`"): cells for cells in rows("All formats")}
 LAYOUTS = dict(layouts())
 
 
-@pytest.mark.parametrize("name", list(FORMATS.own))
+@pytest.mark.parametrize("name", list(FORMATS.built_in))
 def test_guide_lists_each_format_with_its_kinds(name: str) -> None:
     kinds = TABLE[name][2]
-    assert (kinds.split(", ") if kinds != "none" else []) == list(FORMATS.own[name].kinds)
+    assert (kinds.split(", ") if kinds != "none" else []) == list(FORMATS.built_in[name].kinds)
     assert all(TABLE[name][1:])
 
 
-@pytest.mark.parametrize("name", [name for name in FORMATS.own if FORMATS.own[name].kinds])
+@pytest.mark.parametrize("name", [name for name in FORMATS.built_in if FORMATS.built_in[name].kinds])
 def test_guide_shows_a_narrow_layout_of_each_format(name: str) -> None:
     lines = LAYOUTS[name].splitlines()
     assert [line for line in lines if len(line) > WIDEST] == []
@@ -60,7 +60,7 @@ def test_guide_shows_a_narrow_layout_of_each_format(name: str) -> None:
 
 
 def test_guide_names_no_format_that_does_not_exist() -> None:
-    assert set(TABLE) <= set(FORMATS.own)
+    assert set(TABLE) <= set(FORMATS.built_in)
     assert set(LAYOUTS) <= set(TABLE)
     assert len(layouts()) == len(LAYOUTS)
 
