@@ -143,10 +143,7 @@ class NvmlWatch:
             self._failures = 0
 
     def _with_earlier_xids(self, gpu: Gpu) -> Gpu:
-        """Add the Xids that earlier readers have reported to `gpu`.
-
-        Each reader sees only the Xids of its lifetime.
-        """
+        """Add the Xids that earlier readers have reported to `gpu`. Each reader sees only the Xids of its lifetime."""
         earlier = self._earlier_xids.get(gpu.uuid)
         return msgspec.structs.replace(gpu, xids=(*earlier, *gpu.xids)[-MAX_XIDS:]) if earlier else gpu
 

@@ -1,7 +1,4 @@
-"""Install Footplate on another machine through ssh.
-
-A wheel is installed in a separate virtual environment there.
-"""
+"""Install Footplate on another machine through ssh. A wheel is installed in a separate virtual environment there."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Connection between a supervisor and a node.
-
-Both exchange frames over the standard input and output of a command.
-"""
+"""Connection between a supervisor and a node. Both exchange frames over the standard input and output of a command."""
 
 from __future__ import annotations
 

@@ -46,8 +46,8 @@ from engine.contract.job import Job, load_job, save_job
 from engine.runs.notes import read_notes
 from engine.runs.slurm_job import read_slurm
 from engine.system import paths
-from engine.system.decode_errors import NOT_DECODED
-from engine.system.files import complete_lines, open_file, read_end, read_file
+from engine.system.decode_errors import NOT_DECODED, decode_file
+from engine.system.files import complete_lines, open_file, read_end
 from engine.system.plain_text import shortened
 
 State = Literal["starting", "waiting", "running", "completed", "paused", "stopped", "failed", "unsaved", "interrupted"]
@@ -221,10 +221,7 @@ class RunFolder:
 
     def supervisor(self) -> SupervisorFile | None:
         """Read supervisor.json. Returns None if it is missing or invalid."""
-        try:
-            return _SUPERVISOR.decode(read_file(self.supervisor_file))
-        except (OSError, *NOT_DECODED):
-            return None
+        return decode_file(self.supervisor_file, _SUPERVISOR)
 
     def write_supervisor(self, content: SupervisorFile) -> None:
         """Replace supervisor.json atomically. Only this user can read the new file. Raises OSError."""

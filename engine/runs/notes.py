@@ -11,8 +11,7 @@ from typing import Any
 import msgspec
 
 from engine.system import paths
-from engine.system.decode_errors import NOT_DECODED
-from engine.system.files import read_file
+from engine.system.decode_errors import decode_file
 
 FILE = "notes.json"
 _MAX_NAME = 120
@@ -43,10 +42,7 @@ def tags_of(text: str) -> tuple[str, ...]:
 
 def read_notes(folder: Path) -> RunNotes:
     """Read the notes from a run folder. Returns empty notes if the file is missing or invalid."""
-    try:
-        notes = _NOTES.decode(read_file(folder / FILE))
-    except (OSError, *NOT_DECODED):
-        return RunNotes()
+    notes = decode_file(folder / FILE, _NOTES) or RunNotes()
     name = None if notes.name is None else notes.name[:_MAX_NAME]
     return msgspec.structs.replace(notes, name=name, tags=tuple(tag[:_MAX_NAME] for tag in notes.tags))
 

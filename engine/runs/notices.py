@@ -192,10 +192,7 @@ def load_notices(folder: Path | None = None) -> tuple[NoticeSettings, list[Probl
 
 
 def save_notices(settings: NoticeSettings, folder: Path | None = None) -> None:
-    """Write the settings atomically. Raises OSError.
-
-    An invalid settings file is kept as `notices.toml.damaged`.
-    """
+    """Write the settings atomically. Raises OSError. An invalid settings file is kept as `notices.toml.damaged`."""
     path = settings_file(folder)
     path.parent.mkdir(parents=True, exist_ok=True)
     if load_notices(folder)[1]:
@@ -205,10 +202,7 @@ def save_notices(settings: NoticeSettings, folder: Path | None = None) -> None:
 
 
 def has_session_bus() -> bool:
-    """Return True if the D-Bus of the desktop session is available.
-
-    Without it, a library might try to start one.
-    """
+    """Return True if the D-Bus of the desktop session is available. Without it, a library might try to start one."""
     if not sys.platform.startswith("linux"):
         return False
     runtime = os.environ.get("XDG_RUNTIME_DIR")

@@ -29,10 +29,7 @@ _NO_CHANGES: Mapping[str, Any] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class ResumableRun:
-    """Job and state of a run that may be resumed.
-
-    `job` is None if it can't be read. `problems` then explain why.
-    """
+    """Job and state of a run that may be resumed. `job` is None if it can't be read. `problems` then explain why."""
 
     run_id: str
     job: Job | None

@@ -31,8 +31,8 @@ from engine.contract.search import (
 from engine.runs.folder import RunFolder, create_run, list_runs, process_alive
 from engine.runs.launch import start_detached, start_supervisor
 from engine.system import paths
-from engine.system.decode_errors import NOT_DECODED
-from engine.system.files import MAX_RESULT_BYTES, read_file
+from engine.system.decode_errors import decode_file
+from engine.system.files import MAX_RESULT_BYTES
 from engine.system.format import counted
 
 _START_TIMEOUT_S = 30.0
@@ -212,11 +212,8 @@ def confirmed_words(state: SearchState, written: Callable[[float], str]) -> str:
 
 def _read(file: Path, kind: type[_Struct]) -> _Struct | None:
     """Read a file with JSON of type `kind`. Returns None if it is missing or invalid."""
-    try:
-        decoded: _Struct = _DECODERS[kind].decode(read_file(file, MAX_RESULT_BYTES))
-        return decoded
-    except (OSError, *NOT_DECODED):
-        return None
+    decoder: msgspec.json.Decoder[_Struct] = _DECODERS[kind]
+    return decode_file(file, decoder, MAX_RESULT_BYTES)
 
 
 def _write(file: Path, content: msgspec.Struct) -> None:

@@ -7,8 +7,7 @@ from pathlib import Path
 import msgspec
 
 from engine.system import paths
-from engine.system.decode_errors import NOT_DECODED
-from engine.system.files import read_file
+from engine.system.decode_errors import decode_file
 
 FILE, SCRIPT = "slurm.json", "slurm.sh"
 _PENDING = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD")
@@ -56,10 +55,7 @@ _SLURM_JOB = msgspec.json.Decoder(SlurmJob)
 
 def read_slurm(folder: Path) -> SlurmJob | None:
     """Read the SLURM job of a run. Returns None if the run has none or the file is invalid."""
-    try:
-        return _SLURM_JOB.decode(read_file(folder / FILE))
-    except (OSError, *NOT_DECODED):
-        return None
+    return decode_file(folder / FILE, _SLURM_JOB)
 
 
 def write_slurm(folder: Path, job: SlurmJob) -> None:

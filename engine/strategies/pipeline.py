@@ -23,7 +23,7 @@ from engine.strategies.collectives import sync_metrics
 from engine.strategies.distributed import Distributed, receive_weights, tensors_of
 from engine.strategies.gradients import match_strides, sum_gradients
 from engine.strategies.pipelining.microbatch_feeder import PADDING, MicrobatchFeeder, RankInput
-from engine.strategies.pipelining.model_split import Traces, split, trace
+from engine.strategies.pipelining.model_split import Traces, preserve_modes, split, trace
 from engine.strategies.pipelining.relay import Relay
 from engine.strategies.pipelining.stage_costs import (
     CutPointCosts,
@@ -357,9 +357,8 @@ class Pipeline(Distributed):
             for buffer in self.model.buffers():
                 dist.broadcast(buffer, self.coordinate.pipeline, group=self.peers)
         microbatches = self.microbatches * self.accumulation
-        modes = {module: module.training for module in self.model.modules()}
-        self.model.eval()
-        try:
+        with preserve_modes(self.model):
+            self.model.eval()
             for batch in batches:
                 if stop():
                     return False
@@ -371,10 +370,6 @@ class Pipeline(Distributed):
                         torch.cat(outputs)[: rank_input.images].float(), rank_input.targets[: rank_input.images]
                     )
                 rank_input.wait_until_sent()
-        finally:
-            # Not train(), which would also switch frozen layers to training mode.
-            for module, training in modes.items():
-                module.training = training
         sync_metrics(measures, self.collectives)
         return True
 

@@ -79,10 +79,7 @@ class ReadRequest(NamedTuple):
 
 
 class Quantities:
-    """Reader of the quantities of one GPU.
-
-    Its `traffic` is measured by the caller, for all GPUs at the same time.
-    """
+    """Reader of the quantities of one GPU. Its `traffic` is measured by the caller, for all GPUs at the same time."""
 
     def __init__(self, calls: DeviceCalls, stopwatch: Stopwatch, processes: ProcessTable, identity: Values) -> None:
         """Prepare the queries for one GPU. `identity` holds its values that never change."""

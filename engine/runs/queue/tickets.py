@@ -23,9 +23,8 @@ import msgspec
 
 from engine.contract.devices import CPU
 from engine.system import paths
-from engine.system.decode_errors import NOT_DECODED
+from engine.system.decode_errors import NOT_DECODED, decode_file
 from engine.system.file_locks import LOCKS_UNSUPPORTED, locked, open_file, try_lock
-from engine.system.files import read_file
 
 LOCK_TIMEOUT_S = 5.0
 """Maximum time in seconds to wait for the lock of the queue. Each process holds the lock for about a millisecond."""
@@ -93,7 +92,7 @@ class LockedQueue:
         self.folder = folder
         names = [name for name in os.listdir(folder) if name.endswith(_SUFFIX)]
         self.tickets = {name: ticket for name in names if (ticket := _read_ticket(folder / name)) is not None}
-        order = _read_order(folder)
+        order = decode_file(folder / "order.json", _ORDER) or _Order()
         self.order = [name for name in dict.fromkeys(order.waiting) if name in self.tickets]
         self.held_names = order.held & set(self.order)
 
@@ -268,14 +267,6 @@ def _read_ticket(path: Path) -> Ticket | None:
         with suppress(OSError):
             path.unlink()
     return ticket
-
-
-def _read_order(folder: Path) -> _Order:
-    """Read order.json. The result is empty if the file is missing or invalid."""
-    try:
-        return _ORDER.decode(read_file(folder / "order.json"))
-    except (OSError, *NOT_DECODED):
-        return _Order()
 
 
 def _error_text(error: OSError, folder: Path | None) -> str:

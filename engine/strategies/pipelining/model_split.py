@@ -80,7 +80,7 @@ def split_points(model: nn.Module) -> list[CutPoint]:
 
 def trace(model: nn.Module) -> Traces:
     """Trace `model` in training and in evaluation mode. Raises CannotCut for the same reasons as `split_points`."""
-    with _preserve_modes(model):
+    with preserve_modes(model):
         in_training = _trace_graph(model.train())
         in_evaluation = _trace_graph(model.eval())
     modules = dict(model.named_modules())
@@ -93,8 +93,8 @@ def trace(model: nn.Module) -> Traces:
 
 
 @contextmanager
-def _preserve_modes(model: nn.Module) -> Iterator[None]:
-    """Context manager that restores the training or evaluation mode of each module at its end."""
+def preserve_modes(model: nn.Module) -> Iterator[None]:
+    """Context manager that restores the mode of each module at its end. train() would also change frozen layers."""
     modes = {module: module.training for module in model.modules()}
     try:
         yield
