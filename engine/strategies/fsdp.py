@@ -146,13 +146,9 @@ class FullySharded(Distributed, SingleDevice):
             fully_shard,
         )
 
-        on_gpu = self.device.type == "cuda"
         # Shards of CPU workers are in main memory already, and pinning it, as the policy does, needs a GPU.
-        offload = (
-            CPUOffloadPolicy()
-            if on_gpu and self.job.parallel.cpu_offload and "cpu_offload" in self.entry.fields
-            else OffloadPolicy()
-        )
+        can_offload = self.device.type == "cuda" and "cpu_offload" in self.entry.fields
+        offload = CPUOffloadPolicy() if can_offload and self.job.parallel.cpu_offload else OffloadPolicy()
         dimensions = tuple(name for name in self.mesh_of_ranks.mesh_dim_names or () if name != "tensor")
         options: dict[str, Any] = {"mesh": self.mesh_of_ranks[dimensions], "offload_policy": offload}
         for module in (*separate_blocks(model), model):
@@ -171,17 +167,20 @@ class FullySharded(Distributed, SingleDevice):
             fully_shard(module, mp_policy=precision, **options)
         groups: list[FSDPModule] = [module for module in model.modules() if isinstance(module, FSDPModule)]
         for group in groups:
-            # Sum gradients without dividing by the number of ranks.
-            group.set_gradient_divide_factor(1.0)
-            group.set_force_sum_reduction_for_comms(True)
-            # A user's model may have layers that not every batch uses, but all ranks must reduce the same gradients.
-            if is_foreign(self.job):
-                reduce_unused_parameters(group)
-            if isinstance(self.profiler.timer, HostTimer):
-                time_collectives(group, self.profiler.timer, all_reduce=self.dims.replicate > 1)
+            self._configure_reduction(group)
         if any(tensor.is_meta for tensor in tensors_of(model)):
             model.to_empty(device=self.device)
         return groups
+
+    def _configure_reduction(self, group: FSDPModule) -> None:
+        """Make a group of parameters sum its gradients over the ranks, and time its collectives in CPU workers."""
+        group.set_gradient_divide_factor(1.0)  # FSDP would divide the sum by the number of ranks
+        group.set_force_sum_reduction_for_comms(True)
+        # A user's model may have layers that not every batch uses, but all ranks must reduce the same gradients.
+        if is_foreign(self.job):
+            reduce_unused_parameters(group)
+        if isinstance(self.profiler.timer, HostTimer):
+            time_collectives(group, self.profiler.timer, all_reduce=self.dims.replicate > 1)
 
     def step(self, batch: Batch | None, optimizer_step: OptimizerStep) -> StepResult:
         """Run one optimizer step. Gradients are reduced in the backward pass of the last part of the batch."""

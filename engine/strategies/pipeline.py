@@ -140,7 +140,8 @@ class Pipeline(Distributed):
         self.model = nn.ModuleList(self.local_modules)
         for stage in local_stages:
             share_buffers(self._stage_modules[stage], eval_graphs[stage].to(self.device))
-        self._connect_stages({stage: eval_graphs[stage] for stage in local_stages})
+        self._build_schedule()
+        self._connect_ranks({stage: eval_graphs[stage] for stage in local_stages})
 
     @property
     def receives_weights(self) -> bool:
@@ -227,11 +228,8 @@ class Pipeline(Distributed):
             boundaries += output_meta
         return boundaries
 
-    def _connect_stages(self, evaluated: dict[int, fx.GraphModule]) -> None:
-        """Create the training schedule, the relay for evaluation, and the feeder.
-
-        `evaluated` has the graphs of this rank's stages in evaluation mode, by stage number.
-        """
+    def _build_schedule(self) -> None:
+        """Create the training schedule of this rank's stages, and give the profiler its idle fraction in theory."""
         # Imported here, because the import is slow and other strategies do not need it.
         from engine.strategies.pipelining import schedules
         from engine.strategies.pipelining.stage import RecordedStage, StageModule
@@ -262,14 +260,17 @@ class Pipeline(Distributed):
         order = schedules.pass_order(self.schedule, self._training, self.dims.pipeline, self.microbatches)
         self.profiler.schedule, self.profiler.devices = self.schedule, self.dims.pipeline
         self.profiler.theory = idle_fraction(simulate(order))
+
+    def _connect_ranks(self, eval_graphs: Mapping[int, fx.GraphModule]) -> None:
+        """Create the relay for evaluations and the feeder, which exchange tensors with the other ranks.
+
+        `eval_graphs` has the graphs of this rank's stages in evaluation mode, by stage number.
+        """
+        from engine.strategies.pipelining.stage import StageModule
+
         ranks = [self.coordinate.replicate * self.dims.pipeline + holder for holder in self.layout.stage_ranks]
-        self._relay = Relay(
-            {stage: StageModule(graph, self.autocast) for stage, graph in evaluated.items()},
-            ranks,
-            self.device,
-            self.group,
-            self.control,
-        )
+        stages = {stage: StageModule(graph, self.autocast) for stage, graph in eval_graphs.items()}
+        self._relay = Relay(stages, ranks, self.device, self.group, self.control)
         self._feeder = MicrobatchFeeder(
             first=ranks[0],
             last=ranks[-1],
