@@ -103,19 +103,27 @@ class Sampler:
         return any(process.pid in self._worker_pids for process in gpu.processes or ())
 
     def _start(self) -> None:
-        """Start the child process, after waiting for the exit of the previous one."""
+        """Start the child process, after waiting for the exit of the previous one. If that fails, retry later."""
         if self._child is not None:
             self._child.close()
+            self._child = None
         arguments = ("engine.gpus", "--only-basics", "--interval", str(INTERVAL_S))
-        self._child = LineChild(
-            self._selector, arguments, lambda line: self.add(_SNAPSHOT.decode(line)), self._on_end, quiet=True
-        )
+        try:
+            self._child = LineChild(
+                self._selector, arguments, lambda line: self.add(_SNAPSHOT.decode(line)), self._on_end, quiet=True
+            )
+        except OSError as error:
+            self._retry_later(f"the sampler can't be started: {error}")
 
     def _on_end(self, error: str) -> None:
         """Schedule a restart after the end of the child's output. `error` is about an invalid line, or ""."""
         assert self._child is not None
-        print(f"Device samples are missing: {error or 'the sampler has exited'}", flush=True)
         self._child.stop()
+        self._retry_later(error or "the sampler has exited")
+
+    def _retry_later(self, reason: str) -> None:
+        """Print why samples are missing, and schedule another start of the child process."""
+        print(f"Device samples are missing: {reason}", flush=True)
         self._start_at = time.monotonic() + RESTART_S
 
     def add(self, snapshot: Snapshot) -> None:

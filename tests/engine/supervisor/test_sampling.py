@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import selectors
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 
 from engine.contract.devices import Cpu, Gpu, GpuProcess, Nvml, Snapshot
+from engine.supervisor import sampling
 from engine.supervisor.environment import run_devices
 from engine.supervisor.sampling import Sampler, samples_of
 
@@ -66,6 +70,26 @@ def test_sampler_ignores_snapshots_from_before_the_end() -> None:
 def test_sampler_reports_free_memory_on_cpu() -> None:
     with selectors.DefaultSelector() as selector:
         assert Sampler(selector, ("cpu", "cpu"), lambda _: None).is_memory_free(0.0)
+
+
+def test_sampler_that_cannot_start_is_started_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    starts = []
+
+    def fail_to_start(*arguments: object, **_options: object) -> None:
+        starts.append(arguments)
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(sampling, "LineChild", fail_to_start)
+    monkeypatch.setattr(sampling, "time", SimpleNamespace(monotonic=lambda: now))
+    with selectors.DefaultSelector() as selector:
+        sampler = Sampler(selector, ("cpu",), lambda _: None)
+        sampler.start()
+        sampler.tick()
+        assert len(starts) == 1
+        now += 2 * sampling.RESTART_S
+        sampler.tick()
+    assert len(starts) == 2
 
 
 def test_samples_of_selects_devices_and_keeps_gaps() -> None:
