@@ -94,9 +94,9 @@ Follow = Callable[[Any, JobInForm], object]
 class PageEntry:
     """Page that covers the page of a tab until it emits `closed`, or the page of the tab with the same name.
 
-    The window handles these signals if the page has them: `used` with values by field, `refused` with problems by
-    field, `job_requested` for another call of `show`, `message`, `run_chosen`, `compare_requested`, `train_requested`
-    and `job_opened`. The page's method `close_work` ends its background work.
+    The window handles these signals if the page has them: `used` with values by field, `choice_made` with a remedy,
+    `refused` with problems by field, `job_requested` for another call of `show`, `message`, `run_chosen`,
+    `compare_requested`, `train_requested` and `job_opened`. The page's method `close_work` ends its background work.
 
     Attributes:
         name: Id with which others request the page.

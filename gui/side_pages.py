@@ -91,6 +91,7 @@ class SidePages(QObject):
         services = {
             "closed": self._close,
             "used": self._set_fields,
+            "choice_made": self._panel.apply,
             "refused": self._panel.set_warnings,
             "job_requested": partial(self.show, name),
             "message": self._context.show_message,

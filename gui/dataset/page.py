@@ -62,11 +62,11 @@ class DatasetPage(QWidget):
 
     Signals:
         closed(): the user has left the page.
-        chosen(Choice): the user has chosen how to read the folder, or another remedy.
+        choice_made(Choice): the user has chosen how to read the folder, or another remedy.
     """
 
     closed = Signal()
-    chosen = Signal(object)
+    choice_made = Signal(object)
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -110,8 +110,8 @@ class DatasetPage(QWidget):
         self._stack = QStackedWidget()
         self._lay_out()
         self.leave.on_trigger(self.closed.emit)
-        self.problems.chosen.connect(self.chosen)
-        self.question.chosen.connect(self.chosen)
+        self.problems.chosen.connect(self.choice_made)
+        self.question.chosen.connect(self.choice_made)
         self.classes.currentIndexChanged.connect(self._show_examples)
         self.version.currentIndexChanged.connect(self._show_examples)
         self._render_timer.timeout.connect(self._render)

@@ -68,7 +68,8 @@ def test_reading_is_chosen_by_keyboard(
     button = readings_of(widget).buttons[number]
     assert button.text() == choice.title
     assert UNCLEAR.readings[number].evidence[0] in button.accessibleDescription()
-    with qtbot.waitSignal(widget.chosen) as chosen:
+    signal = widget.chosen if isinstance(widget, DatasetCard) else widget.choice_made
+    with qtbot.waitSignal(signal) as chosen:
         qtbot.keyClick(button, Qt.Key.Key_Space)
     assert chosen.args == [choice]
 
@@ -114,7 +115,7 @@ def test_page_applies_the_choices_of_problems(page: DatasetPage, qtbot: QtBot) -
     problem = Problem("dataset", "It also holds class folders.", severity="warning", choices=(CLASSES,))
     page.show_report(msgspec.structs.replace(UNCERTAIN, problems=(problem,)))
     (button,) = page.problems.findChildren(QPushButton)
-    with qtbot.waitSignal(page.chosen) as chosen:
+    with qtbot.waitSignal(page.choice_made) as chosen:
         button.click()
     assert chosen.args == [CLASSES]
 
