@@ -44,6 +44,7 @@ def test_catalogue_file_is_complete() -> None:
         "linknet_mtl",
         "hed",
         "hed_encoder",
+        "bdcn",
         "pointcnn_x2",
     ],
 )
