@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from PySide6.QtWidgets import QWidget
+from PySide6.QtWidgets import QMenu, QWidget
 
 from engine.system import paths
 from gui.run.header import CURVES
@@ -19,15 +19,21 @@ from tests.gui.test_every_page import without_changing_parts
 from tests.support.nvml_profiles import MACHINES
 from tests.support.nvml_stub import NvmlStub
 from tests.support.stage import SECOND, Stage, until
-from tests.support.walker import Walker
+from tests.support.walker import Walker, menu_lines, timers
 from tests.support.widgets import OpenWindow
 
 SLOW = ("shortcuts", "about", "help")
 """Pages with many widgets that only affect the page itself. They are left out, because they would take long."""
 UNTRIED = ("quit", "system_theme", "light_theme", "dark_theme", "larger_text", "smaller_text", "usual_text")
 """Actions that end the program, or that restyle the window, which takes seconds."""
-UNTRIED_CONTROLS = ("ComboBox “Theme” in ChoiceEditor", "QLineEdit “Find anything” in Palette")
-"""Controls that restyle the window, or that find runs by their date."""
+UNTRIED_CONTROLS = (
+    "ComboBox “Theme” in ChoiceEditor",
+    "QLineEdit “Find anything” in Palette",
+    "QLineEdit “Name of the host” in HostDialog",
+)
+"""Controls that restyle the window, find runs by their date, or connect to a host."""
+DIALOGS = ("submit", "hosts", "open_remote")
+"""Actions whose dialogs contain controls, in addition to the dialogs of the stage."""
 GOLDEN = Path(__file__).with_name("golden_effects.txt")
 
 
@@ -44,7 +50,8 @@ def test_every_control_has_its_effect(
     window = open_window()
     stage, walker = Stage(window), Walker(window, monkeypatch)
     lines: list[str] = []
-    for name, show in (stage.pages() | stage.unfolded()).items():
+    dialogs = {name: partial(stage.show_dialog, window.acts.by_name[name].trigger) for name in DIALOGS}
+    for name, show in (stage.pages() | dialogs | stage.unfolded()).items():
         if name in SLOW:
             continue
         if name == SECOND:
@@ -66,6 +73,9 @@ def test_every_control_has_its_effect(
         if action.isEnabled() and name not in UNTRIED:
             line = f"{name}: {'; '.join(walker.press(action.trigger))}"
             lines.append(without_changing_parts(line, name, run_ids))
+    menus = [action.menu() for action in window.menuBar().actions()]
+    lines += ["[menus]", *(line for menu in menus if isinstance(menu, QMenu) for line in menu_lines(menu))]
+    lines += ["[timers]", *timers(window), "[signals that nothing is connected to]", *walker.unheard()]
     if os.environ.get("FOOTPLATE_WRITE_TEXTS"):
         GOLDEN.write_text("\n".join(lines) + "\n", encoding="utf-8")
     assert lines == GOLDEN.read_text(encoding="utf-8").splitlines()

@@ -47,6 +47,7 @@ from tests.gui.test_app_names import reachable, spoken_name
 from tests.support.nvml_profiles import MACHINES
 from tests.support.nvml_stub import NvmlStub
 from tests.support.page_contents import contents
+from tests.support.painted import painted_lines
 from tests.support.stage import SECOND, Stage, until
 from tests.support.widgets import OpenWindow
 
@@ -246,6 +247,9 @@ def test_every_page_is_accessible_and_unclipped(
         if name not in ("about", "help"):  # packages, and the guide
             lines = settled_contents(page, name)
             described[name] = sorted(lines) if name.startswith("monitor") else lines  # created as readings arrive
+            if not name.startswith("monitor") and name not in ("first-start", "run-going-on"):  # measure live
+                run_ids = [run.name for run in paths.runs_folder().glob("*")]
+                described[name] += [without_changing_parts(line, name, run_ids) for line in painted_lines(page)]
         assert window.size() == QSize(WIDTH, HEIGHT), name
     compare_with_golden(described)
     assert "\n".join(f"{name}: {fault}" for fault, name in found.items()) == ""

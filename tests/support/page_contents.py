@@ -22,6 +22,7 @@ from PySide6.QtWidgets import (
     QScrollBar,
     QTabBar,
     QTextEdit,
+    QToolButton,
     QWidget,
 )
 
@@ -65,6 +66,8 @@ def _parts(widget: QWidget) -> Iterator[str]:
         yield widget.text().replace("&", "")
         if widget.isCheckable():
             yield "checked" if widget.isChecked() else "unchecked"
+        if isinstance(widget, QToolButton) and widget.menu() is not None:
+            yield widget.popupMode().name
     elif isinstance(widget, QComboBox):
         yield f"{widget.currentText()} of {widget.count()}"
     elif isinstance(widget, QLineEdit | QAbstractSpinBox):

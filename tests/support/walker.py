@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from PySide6.QtCore import QMetaMethod, QObject, Qt
+from PySide6.QtCore import QMetaMethod, QObject, Qt, QTimer
 from PySide6.QtGui import QContextMenuEvent, QDesktopServices
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import (
@@ -21,6 +21,7 @@ from PySide6.QtWidgets import (
     QAbstractSpinBox,
     QApplication,
     QComboBox,
+    QFileDialog,
     QLineEdit,
     QMenu,
     QPushButton,
@@ -48,6 +49,8 @@ TYPED = "7"
 YEAR_2001 = 1e9
 """Start of the numbers that are taken for times in seconds since the epoch."""
 BORDERS = (
+    "gui.commands.slurm",
+    "gui.runs.remote_dialog",
     "gui.sources.launcher",
     "gui.search.page",
     "gui.sources.run_link",
@@ -66,10 +69,11 @@ class Walker:
     def __init__(self, window: MainWindow, patch: pytest.MonkeyPatch) -> None:
         self.window = window
         self.effects: list[str] = []
+        self._heard: dict[str, bool] = {}  # True if anything else is connected to a signal
         self._page: QWidget = window
         self._pressed: set[str] = set()
         self._records = False
-        self._signals: dict[type, list[str]] = {}
+        self._signals: dict[type, list[QMetaMethod]] = {}
         for module in BORDERS:
             patch.setattr(f"{module}.in_background", partial(self._request, module))
         patch.setattr(termination, "end", partial(self._request, "end process"))
@@ -105,7 +109,7 @@ class Walker:
             self._records = False
         for popup in self._popups():
             if popup not in before:
-                self.effects.append(f"opens {type(popup).__name__} “{popup.windowTitle()}”")
+                self.effects.append(f"opens {type(popup).__name__} “{popup.windowTitle()}”{_file_mode(popup)}")
                 popup.close()
         self.effects += _shortened(
             [f"job {name} = {value}" for name, value in self._job().items() if job[name] != value]
@@ -183,8 +187,15 @@ class Walker:
             kind = type(each)
             if kind not in self._signals:
                 self._signals[kind] = list(_own_signals(each))
-            for name in self._signals[kind]:
-                getattr(each, name).connect(partial(self._on_signal, f"{kind.__name__}.{name}"))
+            for signal in self._signals[kind]:
+                name = signal.name().toStdString()
+                title = f"{kind.__name__}.{name}"
+                self._heard[title] = self._heard.get(title, False) or each.isSignalConnected(signal)
+                getattr(each, name).connect(partial(self._on_signal, title))
+
+    def unheard(self) -> list[str]:
+        """Return the signals of `gui` classes that nothing else is connected to in any of their objects."""
+        return sorted(title for title, is_heard in self._heard.items() if not is_heard)
 
     def _on_signal(self, name: str, *arguments: Any) -> None:
         self.record(f"{name}({', '.join(map(_summary, arguments))})")
@@ -230,6 +241,10 @@ def _acts(control: QWidget) -> Iterator[Act]:
         if isinstance(control, QAbstractItemView) and control.model() is not None and control.model().rowCount():
             first = control.model().index(0, 0, control.rootIndex())
             control.setCurrentIndex(first)
+            if control.model().rowCount(control.rootIndex()) > 1:
+                select = control.setCurrentIndex
+                yield partial(select, first.siblingAtRow(1)), " > row 2", partial(select, first)
+            yield partial(control.clicked.emit, first), " > click", None
             yield partial(control.doubleClicked.emit, first), " > double click", None
             yield partial(control.activated.emit, first), " > Return", None
         for action in control.actions():
@@ -296,6 +311,34 @@ def _owner(control: QWidget) -> str:
     return type(parent).__name__
 
 
+def _file_mode(popup: QWidget) -> str:
+    """Return which files a file dialog accepts, and "" for other widgets."""
+    return f" {popup.fileMode().name} {popup.nameFilters()}" if isinstance(popup, QFileDialog) else ""
+
+
+def menu_lines(menu: QMenu) -> Iterator[str]:
+    """Yield the entries of each group of a menu in a line, followed by those of its submenus."""
+    groups: list[list[str]] = [[]]
+    for action in menu.actions():
+        groups += [[]] if action.isSeparator() else []
+        groups[-1] += [] if action.isSeparator() else [_plain(action.text())]
+    yield from (f"{_plain(menu.title())}: {', '.join(group)}" for group in groups)
+    for action in menu.actions():
+        if action.menu() is not None:
+            yield from menu_lines(action.menu())
+
+
+def timers(window: QWidget) -> list[str]:
+    """Return the interval of each timer that a `gui` object keeps."""
+    found = set()
+    for timer in window.findChildren(QTimer):
+        owner = timer.parent()
+        names = [name for name, value in vars(owner).items() if value is timer] if hasattr(owner, "__dict__") else []
+        is_single = ", once" if timer.isSingleShot() else ""
+        found |= {f"{type(owner).__name__}.{name}: {timer.interval()} ms{is_single}" for name in names}
+    return sorted(found)
+
+
 def _shortened(effects: list[str]) -> list[str]:
     return effects[:MAX_CHANGES] + ([f"{len(effects) - MAX_CHANGES} more"] if len(effects) > MAX_CHANGES else [])
 
@@ -304,8 +347,8 @@ def _plain(text: str) -> str:
     return " ".join(text.replace("&", "").split())[:MAX_CHARACTERS]
 
 
-def _own_signals(each: QObject) -> Iterator[str]:
-    """Yield the names of all public signals of an object that `gui` classes declare."""
+def _own_signals(each: QObject) -> Iterator[QMetaMethod]:
+    """Yield all public signals of an object that `gui` classes declare."""
     meta = each.metaObject()
     of_qt = meta
     while not (of_qt.className() or "").startswith("Q"):
@@ -315,7 +358,7 @@ def _own_signals(each: QObject) -> Iterator[str]:
         if method.methodType() == QMetaMethod.MethodType.Signal:
             name = method.name().toStdString()
             if not name.startswith(("_", "sig", "resized")):  # pyqtgraph's signals begin with sig
-                yield name
+                yield method
 
 
 def _popups() -> list[QWidget]:
