@@ -62,7 +62,7 @@ def test_killed_preloaders_pending_run_is_started(
 def test_preloader_that_hangs_is_killed_on_close(
     tmp_path: Path, started: list[RunFolder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(launch, "_GOODBYE_S", 0.05)
+    monkeypatch.setattr(launch, "_EXIT_TIMEOUT_S", 0.05)
     preloader, pid = stopped_preloader()
     run = RunFolder(tmp_path)
     preloader.start_run(run)
