@@ -167,7 +167,6 @@ class DeviceStopwatch(Stopwatch):
         super()._reset()
         self._is_sampling = self._is_skipping = False
         self._seconds = 0.0  # running time since the last `take`, without the time since `_resumed_at`
-        self._resumed_at = time.perf_counter()
         self._marks: list[tuple[TimedPart, torch.cuda.Event]] = []
         self._sampled: list[list[tuple[TimedPart, torch.cuda.Event]]] = []
         self._optimizer_end: torch.cuda.Event | None = None

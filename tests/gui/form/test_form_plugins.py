@@ -29,9 +29,12 @@ def catalogue() -> Catalogue:
     resnet = shipped.model("resnet18")
     assert resnet is not None
     narrow = msgspec.structs.replace(resnet, id="narrow", title="Narrow", package="trees", options=FIELDS)
+    ddp = shipped.strategy("ddp")
+    assert ddp is not None
+    slow = msgspec.structs.replace(ddp, id="slow", title="Slow DDP", options=FIELDS[:1])
     measure = Measure("calibration", "Calibration error", higher_is_better=False)
     return shipped.with_plugins(
-        Supplement(models=(narrow,), metrics={"classification": (measure,)}, problems=(LEFT_OUT,))
+        Supplement(models=(narrow,), strategies=(slow,), metrics={"classification": (measure,)}, problems=(LEFT_OUT,))
     )
 
 
@@ -49,6 +52,8 @@ def test_plugins_appear_when_read(form: JobForm, catalogue: Catalogue, images: P
     assert not form.options.isHidden()
     form.set_field("model", "resnet18")
     assert form.options.isHidden()
+    form.set_field("strategy", "slow")
+    assert list(form.options.rows) == ["width"]
 
 
 def test_plugin_options_reach_job_and_problems(form: JobForm, catalogue: Catalogue, qtbot: QtBot) -> None:

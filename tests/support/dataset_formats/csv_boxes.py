@@ -46,7 +46,9 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("".join(line + "\n" for line in _lines(truth, images, variant)))
     if variant == "retinanet":
-        (folder / "classes.csv").write_text("".join(f"{name},{number}\n" for number, name in enumerate(truth.classes)))
+        (folder / "classes.csv").write_text(
+            "".join(f"{name},{9 * number}\n" for number, name in enumerate(truth.classes))
+        )
     if variant == "open_images":
         (folder / "class-descriptions.csv").write_text("".join(f"{code},{name}\n" for name, code in _CODES.items()))
     if variant == "sizes":

@@ -32,9 +32,19 @@ class _Block(nn.Module):
         return torch.relu(self.linear(inputs))
 
 
-def test_split_points_name_the_innermost_module() -> None:
-    model = nn.Sequential(nn.Sequential(_Block(), _Block()), nn.Linear(4, 2))
-    assert [point.module for point in split_points(model)] == ["0.0.linear", "0.0", "0.1.linear", "0.1"]
+class _Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.Sequential(_Block(), _Block())
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.head(torch.tanh(self.blocks(inputs)))  # type: ignore[no-any-return]
+
+
+def test_split_points_name_the_innermost_module_or_function() -> None:
+    modules = [point.module for point in split_points(_Net())]
+    assert modules == ["blocks.0.linear", "blocks.0", "blocks.1.linear", "blocks.1", "tanh"]
 
 
 @pytest.mark.parametrize(
