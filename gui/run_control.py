@@ -13,10 +13,10 @@ from engine.contract.job import FIELDS, Job
 from engine.contract.problems import Problem
 from engine.runs.folder import ENDED, RunFolder, RunSummary
 from gui.context import AppContext
-from gui.sources.active_runs import ask_to_stop
+from gui.sources.active_runs import request_stop
 from gui.sources.background import in_background
 from gui.sources.launcher import Launcher
-from gui.sources.resume_fork import Prefill, to_follow
+from gui.sources.resume_fork import Prefill, prefill_with_changes
 from gui.sources.run_list import RunsRead
 from gui.sources.settings import LAST_RUN
 from gui.titles import run_title
@@ -179,7 +179,7 @@ class RunControl(QObject):
     def _stop_run(self, run_id: str) -> None:
         """Stop a run, even if it isn't the open run."""
         in_background(
-            lambda: ask_to_stop(run_id),
+            lambda: request_stop(run_id),
             self,
             lambda run: self._context.show_message(
                 tr("{run_id} stops after the current step.").format(run_id=run.run_id), "info"
@@ -199,7 +199,7 @@ class RunControl(QObject):
         `continues_run` is True if the run should be continued rather than a new one started.
         """
         in_background(
-            lambda: to_follow(run.summary(), changes, continues_run=continues_run),
+            lambda: prefill_with_changes(run.summary(), changes, continues_run=continues_run),
             self,
             self._prefill,
             lambda error: self._context.show_message(

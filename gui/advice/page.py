@@ -20,7 +20,7 @@ from gui.format import locale, localized
 from gui.titles import devices_words, model_title
 from gui.translation import tr
 from gui.widgets.buttons import push_button, styled
-from gui.widgets.editors import ComboBox, offer, padded
+from gui.widgets.editors import ComboBox, fill_combo_box, padded
 from gui.widgets.labels import labeled, muted_label
 from gui.widgets.layouts import FlowLayout, hbox, scroll_panel, vbox
 
@@ -200,7 +200,7 @@ class AdviceOptions(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self.time = styled(ComboBox(), tip=tr("Time for all trials. Longer trials give more reliable results."))
-        offer(self.time, ((title, seconds) for seconds, title in TIMES.items()), int(BUDGET_S))
+        fill_combo_box(self.time, ((title, seconds) for seconds, title in TIMES.items()), int(BUDGET_S))
         self.machines = padded(QSpinBox(minimum=1, maximum=1024))
         self.machines.setToolTip(
             tr("With more than one, the answer also predicts the speed on several machines like this one")

@@ -15,7 +15,18 @@ from engine.contract.advice import Candidate
 from gui.advice import advice_format as words
 from gui.style import icons
 from gui.translation import tr
-from gui.widgets.column_model import BAR, INTERVAL, LEFT, PAD, RIGHT, VALUE, ColumnModel, Index, NumberRows, prepare
+from gui.widgets.column_model import (
+    BAR,
+    INTERVAL,
+    LEFT,
+    PAD,
+    RIGHT,
+    VALUE,
+    ColumnModel,
+    Index,
+    NumberRows,
+    style_number_table,
+)
 
 
 @dataclass(frozen=True)
@@ -138,7 +149,7 @@ class AdviceTable(QTableView):
         self.rows = NumberRows(self)
         self.rows.setSourceModel(self.model_)
         self.setModel(self.rows)
-        prepare(self)
+        style_number_table(self)
         self.setAccessibleName(name)
         self.setTextElideMode(Qt.TextElideMode.ElideMiddle)  # the ends of names differ
         header = self.horizontalHeader()

@@ -13,7 +13,7 @@ from PySide6.QtCore import QObject, Signal
 from engine.contract.catalogue import Measure
 from engine.contract.job import Job
 from engine.runs.folder import RunFolder, RunSummary
-from gui.sources.background import CLOSE_S, describe_error, emit_safely, patience_s
+from gui.sources.background import CLOSE_S, allowed_wait_s, describe_error, emit_safely
 from gui.sources.columns import Floats
 from gui.sources.run_data import RunData
 from gui.sources.run_reader import LogReader
@@ -155,7 +155,7 @@ class LogLoader(QObject):
         thread = self._thread
         self.stop()
         if thread is not None:
-            thread.join(patience_s(CLOSE_S))
+            thread.join(allowed_wait_s(CLOSE_S))
 
     def _work(self, generation: int, runs: list[tuple[int, RunFolder]], is_stopped: threading.Event) -> None:
         """Read the runs one by one on the worker thread, and emit each result.

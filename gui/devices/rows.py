@@ -13,7 +13,7 @@ from engine.contract.devices import CPU, Cpu, Gpu, device_key, gpu_title
 from gui.devices.sparkline import Sparkline
 from gui.format import celsius, percent, size_of
 from gui.sources.devices import device_format
-from gui.sources.devices.device_format import joined, states
+from gui.sources.devices.device_format import join_states, states
 from gui.sources.devices.history import DeviceHistory
 from gui.style import theme
 from gui.translation import tr
@@ -123,10 +123,10 @@ class GpuRow(DeviceRow):
         used = "" if gpu.lost else device_format.busy(gpu.processes, device_format.current_user())
         memory = size_of(gpu.memory_used_bytes, gpu.memory_total_bytes) if gpu.memory_used_bytes is not None else ""
         brief = device_format.busy_briefly(gpu.processes, device_format.current_user())
-        self.note.setText(joined(notable_states) or brief[:1].upper() + brief[1:] or memory)
+        self.note.setText(join_states(notable_states) or brief[:1].upper() + brief[1:] or memory)
         theme.set_kind(self.note, "warning" if notable_states or used else "muted")
         facts = (
-            gpu.name, memory, joined(notable_states), used[:1].upper() + used[1:],
+            gpu.name, memory, join_states(notable_states), used[:1].upper() + used[1:],
             f"UUID {gpu.uuid}", device_format.gpu_number_origin(gpu), f"PCI {gpu.pci_bus_id or 'address unknown'}",
         )  # fmt: skip
         self.setToolTip("\n".join(filter(None, facts)))

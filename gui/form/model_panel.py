@@ -20,7 +20,7 @@ from gui.style import theme
 from gui.translation import tr
 from gui.widgets.buttons import styled
 from gui.widgets.column_model import Index
-from gui.widgets.editors import ComboBox, offer
+from gui.widgets.editors import ComboBox, fill_combo_box
 from gui.widgets.labels import caption, field_label
 from gui.widgets.layouts import hbox, vbox
 from gui.widgets.row_model import Column, RowModel, RowTable
@@ -137,7 +137,7 @@ class ModelPanel(QFrame):
         self.family = styled(ComboBox(), name=tr("Family"))
         self.family.currentIndexChanged.connect(lambda _index: self._filter())
         self.order = styled(ComboBox(), name=tr("Order"))
-        offer(self.order, [(column.title, number) for number, column in enumerate(_COLUMNS)], 0)
+        fill_combo_box(self.order, [(column.title, number) for number, column in enumerate(_COLUMNS)], 0)
         self.order.currentIndexChanged.connect(lambda _index: self._sort(self.order.currentData()))
         self.model = OfferedModels(self)
         self.table = RowTable(self.model, tr("Models"), leading=_ROW_LEADING)
@@ -157,7 +157,7 @@ class ModelPanel(QFrame):
         self._offered = [OfferedModel(entry, entry.id in recommended, missing_extra(entry.extra)) for entry in models]
         self.search.clear()
         families = sorted({entry.family for entry in models})
-        offer(self.family, [(tr("All families"), _ALL), *((family, family) for family in families)], _ALL)
+        fill_combo_box(self.family, [(tr("All families"), _ALL), *((family, family) for family in families)], _ALL)
         self._filter()
         self._select(self.model.position(current) or 0)
 

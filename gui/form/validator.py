@@ -77,7 +77,7 @@ class JobValidator:
         environment, prefill, report = self._environment, self._prefill, self._inspection.report
         machine, torch, catalogue = environment.machine, environment.torch, environment.catalogue
         if prefill is not None:
-            job = prefill.to_check(job)
+            job = prefill.job_to_validate(job)
         problems = job_checks.problems(job, catalogue, machine, report, self._disk, chosen=self._recipes.user_edited)
         problems += gpu_problems(job, machine, torch, os.environ)
         problems += self._unreachable_hosts(job)

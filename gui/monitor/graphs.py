@@ -54,12 +54,12 @@ class GraphsView(QWidget):
         self._history = history
         self._group = group
         self._settings = settings
-        self._chosen = _remembered(settings)  # ids of the chosen quantities
+        self._chosen = _saved_choice(settings)  # ids of the chosen quantities
         self._titles: tuple[tuple[str, str], ...] = ()  # keys and titles of the GPUs with lines
         self.plots: dict[str, LinePlot] = {}
         self.checks: dict[str, QCheckBox] = {}
         self._row = QWidget()
-        self._boxes = FlowLayout(self._row, spacing=12, line_spacing=2)
+        self._check_layout = FlowLayout(self._row, spacing=12, line_spacing=2)
         inside = QWidget()
         self._list = vbox(spacing=6)
         inside.setLayout(self._list)
@@ -77,10 +77,10 @@ class GraphsView(QWidget):
             return
         self._add_reported()
         titles = tuple(self._history.titles.items())
-        renamed, self._titles = titles != self._titles, titles
+        has_new_titles, self._titles = titles != self._titles, titles
         for quantity in self.chosen:
             if quantity in self.checks:  # a chosen quantity may not have been reported on this machine
-                self._fill(quantity, renamed)
+                self._update_plot(quantity, has_new_titles)
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
@@ -89,8 +89,8 @@ class GraphsView(QWidget):
     def _add_reported(self) -> None:
         """Add check boxes and graphs for newly reported quantities."""
         for quantity in QUANTITIES:
-            reported = any(self._history.has_data(key, quantity.id) for key in self._history.devices)
-            if reported and quantity.id not in self.checks:
+            is_reported = any(self._history.has_data(key, quantity.id) for key in self._history.devices)
+            if is_reported and quantity.id not in self.checks:
                 self._add_check(quantity)
         for quantity in QUANTITIES:
             if quantity.id in self.checks and quantity.id in self._chosen and quantity.id not in self.plots:
@@ -103,10 +103,10 @@ class GraphsView(QWidget):
         check.setAccessibleDescription(quantity.meaning)
         check.setChecked(quantity.id in self._chosen)
         check.toggled.connect(partial(self._choose, quantity.id))
-        boxes = _in_order(self.checks)
+        boxes = _in_display_order(self.checks)
         for box in boxes:
-            self._boxes.removeWidget(box)
-            self._boxes.addWidget(box)
+            self._check_layout.removeWidget(box)
+            self._check_layout.addWidget(box)
         for before, after in pairwise(boxes):
             QWidget.setTabOrder(before, after)
 
@@ -124,12 +124,13 @@ class GraphsView(QWidget):
         )
         theme.scale_with_text(plot.setMinimumHeight, MIN_HEIGHT)
         plot.set_empty_text(tr("Waiting for the first reading"))
-        self._list.insertWidget(_in_order(self.plots).index(plot), plot, 1)
+        self._list.insertWidget(_in_display_order(self.plots).index(plot), plot, 1)
         self._titles = ()  # the new graph has no lines yet
 
-    def _fill(self, quantity: str, renamed: bool) -> None:
+    def _update_plot(self, quantity: str, has_new_titles: bool) -> None:
+        """Show the readings of a quantity. If devices have other titles than before, recreate the lines."""
         plot = self.plots[quantity]
-        if renamed:
+        if has_new_titles:
             plot.remove_lines()
         for key, title in self._titles:
             if self._history.has_data(key, quantity):
@@ -140,16 +141,18 @@ class GraphsView(QWidget):
             plot.set_thresholds(_THRESHOLDS[quantity](gpus))
 
     def _choose(self, quantity: str, on: bool) -> None:
+        """Show or hide the graph of a quantity, and save the choice."""
         self._chosen = self._chosen | {quantity} if on else self._chosen - {quantity}
         self._settings.set(_SETTING, ",".join(self.chosen) or _NONE)
         if quantity in self.plots:
             self.plots[quantity].setVisible(on)
-        self._titles = ()
+        self._titles = ()  # a new graph has no lines yet
         self.chosen_changed.emit()
         self.refresh()
 
 
-def _remembered(settings: Settings) -> frozenset[str]:
+def _saved_choice(settings: Settings) -> frozenset[str]:
+    """Return the ids of the quantities that the user chose in an earlier session, or the default ones."""
     saved = settings.text(_SETTING)
     return frozenset(saved.split(",") if saved else FIRST) & BY_ID.keys()
 
@@ -164,20 +167,18 @@ def _style(key: str, title: str) -> LineStyle:
 
 
 def _core_thresholds(gpus: Sequence[Gpu]) -> list[Threshold]:
-    slow, shut = _common(gpu.slowdown_c for gpu in gpus), _common(gpu.shutdown_c for gpu in gpus)
+    slow, shut = _common_limit(gpu.slowdown_c for gpu in gpus), _common_limit(gpu.shutdown_c for gpu in gpus)
     return temperature_thresholds(slow, shut)
 
 
 def _memory_thresholds(gpus: Sequence[Gpu]) -> list[Threshold]:
-    allowed = _common(gpu.memory_max_c for gpu in gpus)
-    return (
-        []
-        if allowed is None
-        else [Threshold(allowed, f"allowed up to {allowed:.0f} °C", lambda: theme.colors().warning)]
-    )
+    allowed = _common_limit(gpu.memory_max_c for gpu in gpus)
+    if allowed is None:
+        return []
+    return [Threshold(allowed, f"allowed up to {allowed:.0f} °C", lambda: theme.colors().warning)]
 
 
-def _common(limits: Iterable[float | None]) -> float | None:
+def _common_limit(limits: Iterable[float | None]) -> float | None:
     """Return the limit that all GPUs share, or None if they differ. GPUs that report no limit are ignored."""
     reported = {limit for limit in limits if limit is not None}
     return reported.pop() if len(reported) == 1 else None
@@ -187,5 +188,5 @@ _THRESHOLDS = {"temperature_c": _core_thresholds, "memory_temperature_c": _memor
 """Functions that return the temperature limits in the graph of a quantity, by the quantity's id."""
 
 
-def _in_order(widgets: dict[str, _Widget]) -> list[_Widget]:
+def _in_display_order(widgets: dict[str, _Widget]) -> list[_Widget]:
     return [widgets[quantity.id] for quantity in QUANTITIES if quantity.id in widgets]

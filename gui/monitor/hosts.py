@@ -53,10 +53,10 @@ class HostDialog(QDialog):
         self.setLayout(vbox(row, self.problem, hint, (scroll, 1), spacing=10, margins=(14, 12, 14, 14)))
         self.setMinimumSize(400, 300)
         resize_with_text(self, 500, 420)
-        hosts.changed.connect(self._list)
+        hosts.changed.connect(self._show_rows)
         hosts.error_changed.connect(lambda _host, _message: self._show_states())
         hosts.snapshot.connect(lambda _host, _snapshot: self._show_states())
-        self._list()
+        self._show_rows()
 
     def states(self) -> dict[str, str]:
         """Return the status line of each host."""
@@ -67,6 +67,7 @@ class HostDialog(QDialog):
         self._show_states()
 
     def _add(self) -> None:
+        """Monitor the host whose name was entered, or show why that isn't possible."""
         name = self.name.text().strip()
         problem = self._hosts.problem(name)
         self.problem.setText(problem)
@@ -76,17 +77,18 @@ class HostDialog(QDialog):
             self.name.clear()
         self.name.setFocus()
 
-    def _list(self) -> None:
+    def _show_rows(self) -> None:
         """Show a row per host."""
         for row in self._row_widgets:
             row.deleteLater()
         self._states = {}
-        self._row_widgets = [self._row(name) for name in self._hosts.names]
+        self._row_widgets = [self._make_row(name) for name in self._hosts.names]
         for index, row in enumerate(self._row_widgets):
             self._rows.insertWidget(index, row)
         self._show_states()
 
-    def _row(self, name: str) -> QWidget:
+    def _make_row(self, name: str) -> QWidget:
+        """Create the row of a host. Its status line is stored in `_states`."""
         state = self._states[name] = QLabel(wordWrap=True)
         remove = QPushButton(tr("Remove"))
         remove.setAutoDefault(False)

@@ -78,13 +78,13 @@ class MonitorPage(QWidget):
         self.graphs = GraphsView(history, self.group, self._settings)
         self.saving = Saving(history, self)
         # Views that may never be opened are built on demand.
-        self._makers: dict[int, Callable[[], QWidget]] = {
+        self._view_factories: dict[int, Callable[[], QWidget]] = {
             PROCESSES: self._make_processes,
             TOPOLOGY: lambda: TopologyView(hosts),
             ALERTS: self._make_alerts,
         }
         self._stack = FrontStack()
-        for view in (self.gpus, self.graphs, *(QWidget() for _ in self._makers)):
+        for view in (self.gpus, self.graphs, *(QWidget() for _ in self._view_factories)):
             self._stack.addWidget(view)
         self.setLayout(
             vbox(self.bar, self.alert_banner, self.errors, (self._stack, 1), spacing=6, margins=(10, 6, 10, 8))
@@ -136,8 +136,8 @@ class MonitorPage(QWidget):
         unread = [unread_words(self._intervals.unread)] if self._intervals.unread else []
         self.errors.say("\n".join([*host_errors(latest, self._hosts.errors), *unread]))
         found = watched_gpus(latest, self._hosts.errors, self._history.titles, self._intervals.holding())
-        gpus = [each for each in found if each.key in self._history.titles]
-        theme.register_devices(each.key for each in gpus)
+        gpus = [watched for watched in found if watched.key in self._history.titles]
+        theme.register_devices(watched.key for watched in gpus)
         self._update_marks()
         self._show_extent()
         if self._stack.currentWidget() is self.gpus:
@@ -193,13 +193,13 @@ class MonitorPage(QWidget):
     def _show_view(self, view: int) -> None:
         if view == GPUS and self._stack.currentIndex() == GPUS:
             self.gpus.close_detail()
-        if view in self._makers:
-            self._put(view, self._makers.pop(view)())
+        if view in self._view_factories:
+            self._replace_placeholder(view, self._view_factories.pop(view)())
         self._stack.setCurrentIndex(view)
         self.refresh()
         self._send_request()
 
-    def _put(self, view: int, widget: QWidget) -> None:
+    def _replace_placeholder(self, view: int, widget: QWidget) -> None:
         """Replace the placeholder of a view with its widget."""
         current = self._stack.widget(view)
         self._stack.insertWidget(view, widget)
@@ -251,6 +251,7 @@ class MonitorPage(QWidget):
         self.group.set_marks(marks)
 
     def _show_extent(self) -> None:
+        """Limit the graphs to the time from the first to the last reading of any device."""
         devices = self._history.devices
         if devices:
             ends = [self._history.x(key)[[0, -1]] for key in devices]
@@ -266,7 +267,7 @@ class MonitorPage(QWidget):
         return f"{_NO_GPU if local.nvml.status == 'ok' else _NONE_MONITORED}\n\n{_ELSEWHERE}"
 
     def _send_request(self) -> None:
-        self._hosts.show(self.request)
+        self._hosts.set_request(self.request)
 
 
 def _marks_of(run: RunInterval, origin: float) -> list[Mark]:

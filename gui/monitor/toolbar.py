@@ -48,8 +48,8 @@ class Bar(QWidget):
         self.tabs.setAccessibleName(tr("Views of the monitor"))
         for view in VIEWS:
             self.tabs.addTab(view)
-        self.tabs.currentChanged.connect(self._changed)
-        self.tabs.tabBarClicked.connect(self._clicked)
+        self.tabs.currentChanged.connect(self._on_tab_changed)
+        self.tabs.tabBarClicked.connect(self._on_tab_clicked)
         self._span_label = muted_label("&Last")
         self.span = ComboBox()
         theme.scale_with_text(self.span.setMinimumWidth, _SPAN_WIDTH)
@@ -102,21 +102,22 @@ class Bar(QWidget):
         self.past.setText(text)
         self.past.setVisible(bool(text) and self.tabs.currentIndex() in (GPUS, GRAPHS))
 
-    def _changed(self, view: int) -> None:
+    def _on_tab_changed(self, view: int) -> None:
         self._show_controls(view)
         self.view_chosen.emit(view)
 
-    def _clicked(self, view: int) -> None:
+    def _on_tab_clicked(self, view: int) -> None:
+        """Emit `view_chosen` also for the tab of the current view, which the details of a GPU may cover."""
         if view == self.tabs.currentIndex():
             self.view_chosen.emit(view)
 
     def _show_controls(self, view: int) -> None:
         """Show the controls for a view."""
-        graphs = view in (GPUS, GRAPHS)
+        has_graphs = view in (GPUS, GRAPHS)
         for widget in (self._span_label, self.span, self.more):
-            widget.setVisible(graphs)
-        self.newest.setVisible(graphs and self.acts["newest"].ready)
-        self.past.setVisible(graphs and bool(self.past.text()))
+            widget.setVisible(has_graphs)
+        self.newest.setVisible(has_graphs and self.acts["newest"].ready)
+        self.past.setVisible(has_graphs and bool(self.past.text()))
         for button in (self.compact, self.load):
             button.setVisible(view == GPUS)
 

@@ -19,7 +19,7 @@ _FLAG = 5.0
 """Width and height in pixels of the flag at the top of a mark."""
 _PAD = 3.0
 _PADDING = QPointF(_PAD, 0)
-_GROUND_ALPHA = 200
+_BACKGROUND_ALPHA = 200
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Threshold:
 
 
 @dataclass(frozen=True)
-class _Drawn:
+class _LaidOutLine:
     """Line with its label, ready to be painted.
 
     `flag` is set only for marks. `label_rect` is None if the label doesn't fit.
@@ -66,8 +66,8 @@ class Annotations(QGraphicsItem):
         self.log = False
         self._cursor: float | None = None
         self._box = box
-        self._threshold_items: list[_Drawn] | None = None  # None: must be laid out
-        self._mark_items: list[_Drawn] | None = None  # None: must be laid out
+        self._threshold_items: list[_LaidOutLine] | None = None  # None: must be laid out
+        self._mark_items: list[_LaidOutLine] | None = None  # None: must be laid out
         self.set_font(font)
         box.geometryChanged.connect(self._resized)
         box.y_range_changed.connect(self._invalidate_thresholds)
@@ -84,8 +84,8 @@ class Annotations(QGraphicsItem):
     def recolor(self) -> None:
         """Apply the current color scheme."""
         scheme = theme.colors()
-        self._ground = QColor(scheme.panel)
-        self._ground.setAlpha(_GROUND_ALPHA)
+        self._label_background = QColor(scheme.panel)
+        self._label_background.setAlpha(_BACKGROUND_ALPHA)
         self._cursor_pen = QPen(QColor(scheme.text), 1, Qt.PenStyle.DotLine)
         self._invalidate()
 
@@ -108,8 +108,8 @@ class Annotations(QGraphicsItem):
     def mark_at(self, x: float, within_px: float) -> Mark | None:
         """Return the mark that is nearest to `x`, or None if it is more than `within_px` pixels away."""
         within = self._box.pixel_to_x(within_px) - self._box.pixel_to_x(0)
-        near = min(self.marks, key=lambda mark: abs(mark.x - x), default=None)
-        return near if near is not None and abs(near.x - x) <= within else None
+        nearest = min(self.marks, key=lambda mark: abs(mark.x - x), default=None)
+        return nearest if nearest is not None and abs(nearest.x - x) <= within else None
 
     def boundingRect(self) -> QRectF:
         return self._box.rect()
@@ -135,7 +135,7 @@ class Annotations(QGraphicsItem):
                 painter.setBrush(drawn.pen.color())
                 painter.drawPolygon(drawn.flag)
             if drawn.label_rect is not None:
-                painter.fillRect(drawn.label_rect, self._ground)
+                painter.fillRect(drawn.label_rect, self._label_background)
                 painter.drawStaticText(drawn.label_rect.topLeft() + _PADDING, laid_out(drawn.label))
 
     def _invalidate_thresholds(self) -> None:
@@ -148,46 +148,47 @@ class Annotations(QGraphicsItem):
             self._mark_items = None
             self.update()
 
-    def _lay_out_thresholds(self, rect: QRectF) -> Iterator[_Drawn]:
+    def _lay_out_thresholds(self, rect: QRectF) -> Iterator[_LaidOutLine]:
         """Yield the thresholds in the visible range, with labels that don't overlap."""
         low, high = self._box.y_range
-        placed: list[QRectF] = []
+        occupied: list[QRectF] = []
         for threshold in self.thresholds:
             value = math.log10(threshold.value) if self.log and threshold.value > 0 else threshold.value
             if not low <= value <= high:
                 continue
             y = round(self._box.y_to_pixel(value))
-            label_rect = self._room(threshold.label)
+            label_rect = self._label_size(threshold.label)
             label_rect.moveLeft(rect.left() + _PAD)  # keep clear of the newest data, which are at the right
             # The highest label is above its line and the others are below, so that close ones don't overlap.
             label_rect.moveBottom(y - 1)
-            if placed or label_rect.top() < rect.top():
+            if occupied or label_rect.top() < rect.top():
                 label_rect.moveTop(y + 1)
             line = QLineF(rect.left(), y, rect.right(), y)
             pen = QPen(QColor(threshold.color()), 1, Qt.PenStyle.DashLine)
-            yield _Drawn(line, pen, label=threshold.label, label_rect=_free(label_rect, placed))
+            yield _LaidOutLine(line, pen, label=threshold.label, label_rect=_claim(label_rect, occupied))
 
-    def _lay_out_marks(self, rect: QRectF) -> Iterator[_Drawn]:
+    def _lay_out_marks(self, rect: QRectF) -> Iterator[_LaidOutLine]:
+        """Yield the marks in the visible range, with labels that don't overlap."""
         low, high = self._box.x_range
-        placed: list[QRectF] = []
+        occupied: list[QRectF] = []
         visible = [mark for mark in self.marks if low <= mark.x <= high]
         for mark in sorted(visible, key=lambda mark: -mark.x):  # newer marks get their space first
             x = round(self._box.x_to_pixel(mark.x))
             top, tip = rect.top(), -_FLAG if mark.ends else _FLAG
             flag = QPolygonF([QPointF(x, top), QPointF(x + tip, top + _FLAG / 2), QPointF(x, top + _FLAG)])
             line = QLineF(x, top, x, rect.bottom())
-            label_rect = _free(self._label_rect(mark, x, rect), placed) if mark in self.named else None
-            yield _Drawn(line, QPen(QColor(mark.color()), 1), flag, mark.label, label_rect)
+            label_rect = _claim(self._label_rect(mark, x, rect), occupied) if mark in self.named else None
+            yield _LaidOutLine(line, QPen(QColor(mark.color()), 1), flag, mark.label, label_rect)
 
     def _label_rect(self, mark: Mark, x: float, rect: QRectF) -> QRectF:
         """Return the rectangle for the label of a mark at `x`."""
-        label_rect = self._room(mark.label)
+        label_rect = self._label_size(mark.label)
         label_rect.moveTopLeft(QPointF(x + _FLAG + 1, rect.top()))
         if label_rect.right() > rect.right() or (mark.ends and x - label_rect.width() > rect.left()):
             label_rect.moveRight(x - _FLAG - 1)
         return label_rect
 
-    def _room(self, text: str) -> QRectF:
+    def _label_size(self, text: str) -> QRectF:
         return QRectF(0, 0, self._metrics.horizontalAdvance(text) + 2 * _PAD, self._metrics.height())
 
     def _resized(self) -> None:
@@ -200,9 +201,9 @@ class Annotations(QGraphicsItem):
         self._invalidate_marks()
 
 
-def _free(rect: QRectF, placed: list[QRectF]) -> QRectF | None:
-    """Return `rect` and add it to `placed`, or return None if it overlaps a rectangle in `placed`."""
-    if any(rect.intersects(other) for other in placed):
+def _claim(rect: QRectF, occupied: list[QRectF]) -> QRectF | None:
+    """Return `rect` and add it to `occupied`, or return None if it overlaps a rectangle in `occupied`."""
+    if any(rect.intersects(other) for other in occupied):
         return None
-    placed.append(rect)
+    occupied.append(rect)
     return rect

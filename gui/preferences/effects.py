@@ -41,7 +41,7 @@ class Effects(QObject):
         later: dict[str, Callable[[], None]] = {
             "runs_every_s": lambda: workspace.run_list.set_interval(preferences.number("runs_every_s")),
             "sample_every_s": lambda: workspace.hosts.local.set_interval(preferences.number("sample_every_s")),
-            "history_hours": lambda: workspace.history.keep(3600 * preferences.number("history_hours")),
+            "history_hours": lambda: workspace.history.set_retention(3600 * preferences.number("history_hours")),
             "keep_device_history": lambda: workspace.hosts.keep_history(bool(preferences.value("keep_device_history"))),
             "default_devices": self.select_default_devices,
         }

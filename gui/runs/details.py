@@ -207,7 +207,7 @@ class Details(QWidget):
 
     def _fork_button(self, item: QTreeWidgetItem, checkpoint: Checkpoint) -> QToolButton:
         """Create a button that forks the run from a checkpoint. Enter in the checkpoint's row does the same."""
-        if checkpoint.weights_alone:
+        if checkpoint.has_only_weights:
             tip = tr("Starts a new run from these weights only")
         else:
             tip = tr("Opens a new run in the form that continues from here")

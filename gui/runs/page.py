@@ -20,10 +20,10 @@ from gui.runs.filter_bar import FilterBar
 from gui.runs.interrupted import InterruptedRuns
 from gui.runs.queue_view import QueueView
 from gui.runs.table import RunFilter, RunsModel, RunsTable
-from gui.sources.active_runs import ask_to_pause
+from gui.sources.active_runs import request_pause
 from gui.sources.background import in_background
 from gui.sources.notes_writer import NotesWriter
-from gui.sources.resume_fork import CannotPrefill, Prefill, to_fork, to_resume
+from gui.sources.resume_fork import CannotPrefill, Prefill, prefill_to_fork, prefill_to_resume
 from gui.sources.run_list import RunList, RunsRead
 from gui.titles import unread_words
 from gui.translation import tr
@@ -187,7 +187,7 @@ class RunsPage(QWidget):
         acts.show.on_trigger(lambda: self._show_run(self.table.currentIndex()))
         acts.folder.on_trigger(self._open_folder)
         acts.resume.on_trigger(lambda: self._resume(self.selected()[0].run_id))
-        acts.change.on_trigger(lambda: self._prefill(self.selected()[0].run_id, to_resume))
+        acts.change.on_trigger(lambda: self._prefill(self.selected()[0].run_id, prefill_to_resume))
         acts.pause.on_trigger(lambda: self._pause(self.selected()[0].run_id))
         acts.fork.on_trigger(lambda: self._fork(self.selected()[0].run_id))
         acts.compare.on_trigger(lambda: self.compare_requested.emit([run.run_id for run in self.selected()]))
@@ -283,7 +283,7 @@ class RunsPage(QWidget):
 
     def _pause(self, run_id: str) -> None:
         in_background(
-            lambda: ask_to_pause(run_id),
+            lambda: request_pause(run_id),
             self,
             lambda _run: self.refresh(),
             lambda error: self.message.emit(tr("Couldn't pause {run_id}: {error}").format(run_id=run_id, error=error)),
@@ -294,10 +294,12 @@ class RunsPage(QWidget):
 
         The run doesn't need to be in the list of runs.
         """
-        in_background(lambda: to_fork(run.summary()), self, self.prefill_requested.emit, self._on_prefill_failed)
+        in_background(
+            lambda: prefill_to_fork(run.summary()), self, self.prefill_requested.emit, self._on_prefill_failed
+        )
 
     def _fork(self, run_id: str, checkpoint: Path | None = None) -> None:
-        self._prefill(run_id, lambda run: to_fork(run, checkpoint))
+        self._prefill(run_id, lambda run: prefill_to_fork(run, checkpoint))
 
     def _prefill(self, run_id: str, prepare: Callable[[RunSummary], Prefill]) -> None:
         run = self.model.find(run_id)

@@ -29,7 +29,7 @@ from gui.sources.columns import Floats
 from gui.sources.searches import Axis, SearchData
 from gui.style import theme
 from gui.translation import tr
-from gui.widgets.editors import ComboBox, offer
+from gui.widgets.editors import ComboBox, fill_combo_box
 from gui.widgets.layouts import hbox, vbox
 
 _MIN_PLOT_WIDTH = 330
@@ -237,7 +237,7 @@ class TwoFields(TrialPlot):
         if [self.x.itemData(index) for index in range(self.x.count())] != names:
             ranked = [*data.state.importance, *names]
             for box, field in ((self.x, ranked[0]), (self.y, next((n for n in ranked if n != ranked[0]), ranked[0]))):
-                offer(box, ((axis.label, axis.name) for axis in data.axes), field)
+                fill_combo_box(box, ((axis.label, axis.name) for axis in data.axes), field)
         super().show_data(data)
 
     def draw_trials(self, data: SearchData) -> bool:

@@ -25,22 +25,22 @@ class QueuedRun(NamedTuple):
     has_ended: bool = False
 
 
-def ask_to_stop(run_id: str) -> RunFolder:
-    """Ask a run's supervisor to stop it. Raises LookupError for an unknown run, OSError if it is unreachable."""
+def request_stop(run_id: str) -> RunFolder:
+    """Ask a run's supervisor to stop it, and return the run's folder. Raises LookupError for an unknown run, OSError if it is unreachable."""
     from engine.contract.protocol import Stop
 
-    return _ask(run_id, Stop())
+    return _send_to_run(run_id, Stop())
 
 
-def ask_to_pause(run_id: str) -> RunFolder:
-    """Ask a run's supervisor to pause it. Raises the same errors as `ask_to_stop`."""
+def request_pause(run_id: str) -> RunFolder:
+    """Ask a run's supervisor to pause it. Raises the same errors as `request_stop`."""
     from engine.contract.protocol import Pause
 
-    return _ask(run_id, Pause())
+    return _send_to_run(run_id, Pause())
 
 
-def _ask(run_id: str, command: Command) -> RunFolder:
-    """Send a command to a run and return the run. Raises LookupError if it doesn't exist."""
+def _send_to_run(run_id: str, command: Command) -> RunFolder:
+    """Send a command to a run's supervisor and return the run's folder. Raises LookupError if it doesn't exist."""
     from engine.runs.index import find_run
     from engine.runs.slurm import send
 

@@ -41,16 +41,16 @@ def closing(within_s: float = CLOSE_S) -> Iterator[None]:
         _closes_at.pop()
 
 
-def patience_s(limit_s: float) -> float:
-    """Return the maximum seconds to wait for something: `limit_s`, or less while the window closes."""
+def allowed_wait_s(limit_s: float) -> float:
+    """Return the seconds that a wait may take: `limit_s`, or less while the window closes."""
     return min([limit_s, *(max(0.0, deadline - time.monotonic()) for deadline in _closes_at)])
 
 
 def await_exit(process: QProcess, limit_s: float) -> None:
     """Wait up to `limit_s` seconds for the exit of a process that was asked to end, then kill it."""
-    if not process.waitForFinished(int(1000 * patience_s(limit_s))):
+    if not process.waitForFinished(int(1000 * allowed_wait_s(limit_s))):
         process.kill()
-        process.waitForFinished(int(1000 * max(_KILL_S, patience_s(limit_s))))
+        process.waitForFinished(int(1000 * max(_KILL_S, allowed_wait_s(limit_s))))
 
 
 def emit_safely(signal: SignalInstance, *values: Any) -> bool:
@@ -119,7 +119,7 @@ class Background(QObject):
 
         If the function takes longer, the event loop delivers the result later.
         """
-        self._thread.join(patience_s(within_s))
+        self._thread.join(allowed_wait_s(within_s))
         if not self.running:
             self._deliver()
 

@@ -43,7 +43,7 @@ class Checkpoint:
         return self.path.name
 
     @property
-    def weights_alone(self) -> bool:
+    def has_only_weights(self) -> bool:
         """True if the file contains weights but no training state.
 
         A run can be forked from it, but not resumed.
@@ -71,7 +71,7 @@ def checkpoints_of(run: RunFolder) -> tuple[Checkpoint, ...]:
     """Return the complete checkpoints of a run, newest first."""
     try:
         with os.scandir(run.checkpoints) as entries:
-            files = [(entry, entry.stat()) for entry in entries if _is_one(entry.name)]
+            files = [(entry, entry.stat()) for entry in entries if _is_checkpoint_name(entry.name)]
     except OSError:
         return ()
     positions = _logged_positions(run.events_file)
@@ -85,17 +85,18 @@ def checkpoints_of(run: RunFolder) -> tuple[Checkpoint, ...]:
     return tuple(sorted(found, key=lambda each: each.written, reverse=True))
 
 
-def to_fork_from(checkpoints: tuple[Checkpoint, ...]) -> Checkpoint | None:
+def default_fork_checkpoint(checkpoints: tuple[Checkpoint, ...]) -> Checkpoint | None:
     """Return the default checkpoint for a fork, or None if there is none.
 
     In order of preference, it is last.pt, the newest resumable checkpoint, or the newest weights.
     """
-    resumable = [each for each in checkpoints if not each.weights_alone]
+    resumable = [each for each in checkpoints if not each.has_only_weights]
     last = next((each for each in resumable if each.name == LAST), None)
     return last or next(iter(resumable or checkpoints), None)
 
 
-def _is_one(name: str) -> bool:
+def _is_checkpoint_name(name: str) -> bool:
+    # Checkpoints that are being written have a hidden name.
     return name.endswith(".pt") and not name.startswith(".")
 
 

@@ -12,7 +12,7 @@ Floats = NDArray[np.floating[Any]]
 """Array of float64 from this module, or of float32 from callers."""
 
 
-_THINNED_FROM = 3
+_MIN_POINTS_PER_BUCKET = 3
 """Minimum number of points per bucket for reducing a curve. Curves with fewer points are drawn in full."""
 
 
@@ -61,6 +61,7 @@ class Column:
             self._renew(max(needed, 2 * len(self._data)), self._length)
 
     def _renew(self, reserve: int, length: int) -> None:
+        """Copy the first `length` values to a new array that has room for `reserve` values."""
         data = np.empty(reserve)
         data[:length] = self._data[:length]
         self._data, self._length = data, length
@@ -73,7 +74,7 @@ def peaks(x: Floats, y: Floats, low: float, high: float, buckets: int) -> tuple[
     points in a column covers the range between its extremes. A bucket without finite values stays NaN, so gaps wider
     than two buckets remain visible. Buckets start at multiples of their width, so that a moving plot doesn't flicker.
     """
-    if buckets <= 0 or high <= low or len(x) < _THINNED_FROM * buckets:
+    if buckets <= 0 or high <= low or len(x) < _MIN_POINTS_PER_BUCKET * buckets:
         return x, y
     width = (high - low) / buckets
     edges = np.arange(np.ceil(max(low, x[0]) / width), np.floor(min(high, x[-1]) / width) + 1) * width

@@ -73,7 +73,7 @@ class Estimator(QObject):
         self._newest_request: EstimateRequest | None = None
         self._runs: tuple[RunSummary, ...] = ()
         self._known: dict[str, PastRun | None] = {}  # facts of past runs, cached between estimates
-        self._flight = SingleFlight(self, self._next, self._on_estimated, ignore_os_error)
+        self._flight = SingleFlight(self, self._next_estimation, self._on_estimated, ignore_os_error)
         self._timer = QTimer(self, interval=_TYPING_MS, singleShot=True)
         self._timer.timeout.connect(self._flight.request)
         self._computed: dict[tuple[Any, ...], int | None] = {}
@@ -117,15 +117,13 @@ class Estimator(QObject):
             self._on_estimated((None, None))
         self._timer.start()
 
-    def _next(self) -> Callable[[], tuple[EstimateRequest | None, Estimate | None]] | None:
-        return (
-            partial(_estimate, self._newest_request, self._runs, self._known)
-            if self._newest_request is not None
-            else None
-        )
+    def _next_estimation(self) -> Callable[[], tuple[EstimateRequest | None, Estimate | None]] | None:
+        if self._newest_request is None:
+            return None
+        return partial(_estimate, self._newest_request, self._runs, self._known)
 
     def _on_estimated(self, answer: tuple[EstimateRequest | None, Estimate | None]) -> None:
-        """Show an estimate for the newest request. Add computed memory, or compute it if past runs don't tell."""
+        """Show an estimate for the newest request. Add computed memory, or compute it if no past run is comparable."""
         request, estimate = answer
         if request != self._newest_request:
             return
@@ -145,6 +143,7 @@ class Estimator(QObject):
             self._process.start(self._newest_request.job)
 
     def _on_computed(self, answer: MemoryEstimate) -> None:
+        """Store the memory that the child process computed, and estimate the current job again with it."""
         if self._newest_request is not None:
             self._computed[_memory_key(self._newest_request.job)] = answer.bytes
             self._timer.start()
@@ -184,5 +183,6 @@ def estimates_by_model(
 def _estimate(
     request: EstimateRequest, runs: tuple[RunSummary, ...], known: dict[str, PastRun | None]
 ) -> tuple[EstimateRequest, Estimate | None]:
+    """Return `request`, and its estimate from past runs or None. Facts of runs are cached in `known`."""
     past = past_runs(request.job, runs, known)
     return request, estimate(request.job, request.image_size, request.device_kinds, request.images, past)

@@ -76,7 +76,7 @@ def read_samples(kept: SavedEvaluation) -> SampleTable:
         columns: dict[str, Any] = {}
         for name, kind in _COLUMNS.items():
             columns[name] = msgspec.msgpack.decode(raw[name], type=kind) if name in raw else None
-            time.sleep(0)
+            time.sleep(0)  # let the GUI thread run
     except (OSError, *NOT_DECODED) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise DamagedEvaluation(f"{file} can't be read: {reason}") from error
@@ -86,11 +86,11 @@ def read_samples(kept: SavedEvaluation) -> SampleTable:
     for name in ("losses", "correct", "confidence"):
         columns[name] = None if columns[name] is None else np.array(columns[name], np.float64)
     # Without several classes per sample, arrays of class indices make filtering fast.
-    single = all(_single(columns[name]) for name in ("true", "predicted"))
+    has_single_class = all(_has_single_class(columns[name]) for name in ("true", "predicted"))
     return SampleTable(
         **{name: column for name, column in columns.items() if column is not None},
-        true_class=_only(columns["true"]) if single else None,
-        predicted_class=_only(columns["predicted"]) if single else None,
+        true_class=_class_indices(columns["true"]) if has_single_class else None,
+        predicted_class=_class_indices(columns["predicted"]) if has_single_class else None,
     )
 
 
@@ -106,11 +106,11 @@ _COLUMNS: dict[str, Any] = {
 }
 
 
-def _single(classes: Classes | None) -> bool:
+def _has_single_class(classes: Classes | None) -> bool:
     return classes is not None and all(len(indices) <= 1 for indices in classes)
 
 
-def _only(classes: Classes) -> Numbers:
+def _class_indices(classes: Classes) -> Numbers:
     return np.fromiter((indices[0] if indices else NO_CLASS for indices in classes), np.int64, len(classes))
 
 
@@ -128,7 +128,7 @@ def comparable_evaluations(evaluation: Evaluation) -> list[ComparableEvaluation]
         ComparableEvaluation(kept, _title(run))
         for run in list_runs()
         for kept in evaluations_of(run.path)
-        if _same_samples(kept.evaluation, evaluation)
+        if _is_comparable(kept.evaluation, evaluation)
     ]
     return sorted(found, key=lambda other: other.kept.evaluation.date, reverse=True)
 
@@ -140,9 +140,10 @@ def _title(run: RunFolder) -> str:
         return run.run_id
 
 
-def _same_samples(one: Evaluation, other: Evaluation) -> bool:
-    same = (one.task, one.dataset, one.split) == (other.task, other.dataset, other.split)
-    return same and (one.run, one.id) != (other.run, other.id)
+def _is_comparable(one: Evaluation, other: Evaluation) -> bool:
+    """Return True if these are different evaluations of the same samples."""
+    has_same_samples = (one.task, one.dataset, one.split) == (other.task, other.dataset, other.split)
+    return has_same_samples and (one.run, one.id) != (other.run, other.id)
 
 
 class Outcomes:
@@ -151,15 +152,20 @@ class Outcomes:
     `positive` and `negative` are the sorted float32 probabilities of the samples with and without the class.
     """
 
-    def __init__(self, probabilities: Floats, has_it: npt.NDArray[np.bool_]) -> None:
-        self.positive = np.sort(probabilities[has_it])
-        self.negative = np.sort(probabilities[~has_it])
+    def __init__(self, probabilities: Floats, has_class: npt.NDArray[np.bool_]) -> None:
+        self.positive = np.sort(probabilities[has_class])
+        self.negative = np.sort(probabilities[~has_class])
 
     def at(self, threshold: float) -> Counts:
         """Return the counts if the class is predicted at probabilities of at least `threshold`."""
-        missed = int(np.searchsorted(self.positive, np.float32(threshold), side="left"))
-        right = int(np.searchsorted(self.negative, np.float32(threshold), side="left"))
-        return Counts(len(self.positive) - missed, len(self.negative) - right, missed, right)
+        false_negatives = int(np.searchsorted(self.positive, np.float32(threshold), side="left"))
+        true_negatives = int(np.searchsorted(self.negative, np.float32(threshold), side="left"))
+        return Counts(
+            true_positives=len(self.positive) - false_negatives,
+            false_positives=len(self.negative) - true_negatives,
+            false_negatives=false_negatives,
+            true_negatives=true_negatives,
+        )
 
 
 class CurvePoints:
@@ -167,18 +173,18 @@ class CurvePoints:
 
     def __init__(self, curve: ClassCurves) -> None:
         self._curve = curve
-        self._rising = np.array(curve.thresholds[::-1], np.float64)
+        self._rising_thresholds = np.array(curve.thresholds[::-1], np.float64)
 
     def at(self, threshold: float) -> Counts:
         """Return the counts if detections with scores of at least `threshold` are accepted."""
         curve = self._curve
-        point = len(self._rising) - int(np.searchsorted(self._rising, threshold, side="left")) - 1
-        if point < 0:
+        point = len(self._rising_thresholds) - int(np.searchsorted(self._rising_thresholds, threshold, side="left")) - 1
+        if point < 0:  # no detection has such a score
             return Counts(0, 0, curve.positives, None)
-        right = round(curve.recall[point] * curve.positives)
+        true_positives = round(curve.recall[point] * curve.positives)
         precision = curve.precision[point]
-        wrong = round(right / precision) - right if precision else None
-        return Counts(right, wrong, curve.positives - right, None)
+        false_positives = round(true_positives / precision) - true_positives if precision else None
+        return Counts(true_positives, false_positives, curve.positives - true_positives, None)
 
 
 @dataclass(frozen=True)
@@ -195,22 +201,26 @@ class Counts:
 
     @property
     def precision(self) -> float | None:
-        wrong = self.false_positives
-        return 0.0 if wrong is None else _share(self.true_positives, self.true_positives + wrong)
+        if self.false_positives is None:
+            return 0.0
+        return _fraction(self.true_positives, self.true_positives + self.false_positives)
 
     @property
     def recall(self) -> float | None:
-        return _share(self.true_positives, self.true_positives + self.false_negatives)
+        return _fraction(self.true_positives, self.true_positives + self.false_negatives)
 
     @property
     def false_positive_rate(self) -> float | None:
-        wrong, right = self.false_positives, self.true_negatives
-        return None if wrong is None or right is None else _share(wrong, wrong + right)
+        if self.false_positives is None or self.true_negatives is None:
+            return None
+        return _fraction(self.false_positives, self.false_positives + self.true_negatives)
 
     @property
     def f1(self) -> float | None:
-        twice, wrong = 2 * self.true_positives, self.false_positives
-        return 0.0 if wrong is None else _share(twice, twice + wrong + self.false_negatives)
+        if self.false_positives is None:
+            return 0.0
+        twice = 2 * self.true_positives
+        return _fraction(twice, twice + self.false_positives + self.false_negatives)
 
 
 def outcomes(opened: OpenedEvaluation, curve: ClassCurves) -> Outcomes | CurvePoints:
@@ -228,9 +238,9 @@ def outcomes(opened: OpenedEvaluation, curve: ClassCurves) -> Outcomes | CurvePo
         raise DamagedEvaluation(f"{file} can't be read: {error}") from error
     if true is None or len(true) != len(column):
         raise DamagedEvaluation(f"{file} can't be read: it is not of these samples")
-    has_it = np.fromiter((class_index in indices for indices in true), np.bool_, len(true))
+    has_class = np.fromiter((class_index in indices for indices in true), np.bool_, len(true))
     is_known = ~np.isnan(column)
-    return Outcomes(column[is_known], has_it[is_known])
+    return Outcomes(column[is_known], has_class[is_known])
 
 
 def confusion_at(samples: SampleTable, classes: int, threshold: float) -> Numbers | None:
@@ -248,5 +258,5 @@ def confusion_at(samples: SampleTable, classes: int, threshold: float) -> Number
     return counts.reshape(row_length, row_length).astype(np.int64)
 
 
-def _share(count: int, total: int) -> float | None:
+def _fraction(count: int, total: int) -> float | None:
     return count / total if total else None

@@ -6,11 +6,11 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Any, Protocol
 
 import numpy as np
 from PySide6.QtCore import QBuffer, QIODevice, QObject
@@ -24,12 +24,12 @@ from gui.sources.devices.history import DeviceHistory
 from gui.sources.devices.timeline import Values
 from gui.translation import tr
 
-BREATHE_EVERY = 500
+_YIELD_EVERY = 500
 """Number of lines after which the writing thread lets the GUI thread run."""
 
 
 class ExportError(Exception):
-    """Raised when an export fails. The message is written for the user."""
+    """Raised when an export fails. The message is format_reading for the user."""
 
 
 class Table(Protocol):
@@ -62,8 +62,8 @@ class Excerpt:
         for series in self.series:
             rows = zip(series.times.tolist(), *(column.tolist() for column in series.columns), strict=True)
             for moment, *values in rows:
-                reported = [written(value) for value in values]
-                yield [_iso(moment), f"{moment:.3f}", series.host, series.device, series.title, *reported]
+                reported = [format_reading(value) for value in values]
+                yield [_format_time(moment), f"{moment:.3f}", series.host, series.device, series.title, *reported]
 
 
 def excerpt(history: DeviceHistory, keys: Sequence[str], quantities: Sequence[str], low: float, high: float) -> Excerpt:
@@ -105,18 +105,12 @@ def export_csv(
 
 def write_csv(path: Path, rows: Table) -> Path:
     """Write `rows` to a CSV file atomically and return `path`. Raises ExportError."""
-    temporary = _temporary_file(path)
-    try:
-        with temporary.open("w", encoding="utf-8", newline="") as stream:
-            writer = CsvWriter(stream)
-            for number, line in enumerate(rows.lines()):
-                writer.row(line)
-                if number % BREATHE_EVERY == 0:
-                    time.sleep(0)
-            _settle(stream.fileno(), stream.flush)
-        os.replace(temporary, path)
-    except OSError as error:
-        raise _failure(path, temporary, error) from error
+    with _replacement(path, "w", encoding="utf-8", newline="") as stream:
+        writer = CsvWriter(stream)
+        for number, line in enumerate(rows.lines()):
+            writer.row(line)
+            if number % _YIELD_EVERY == 0:
+                time.sleep(0)
     return path
 
 
@@ -126,45 +120,40 @@ def export_png(path: Path, grabbed: QPixmap) -> Path:
     image.open(QIODevice.OpenModeFlag.WriteOnly)
     if not grabbed.save(image, "PNG"):
         raise ExportError(tr("Could not save {name}: there is nothing to save as an image.").format(name=path.name))
-    temporary = _temporary_file(path)
-    try:
-        with temporary.open("wb") as stream:
-            stream.write(image.data().data())
-            _settle(stream.fileno(), stream.flush)
-        os.replace(temporary, path)
-    except OSError as error:
-        raise _failure(path, temporary, error) from error
+    with _replacement(path, "wb") as stream:
+        stream.write(image.data().data())
     return path
 
 
-def written(value: float) -> str:
+def format_reading(value: float) -> str:
     """Format a reading with seven digits, which is the precision of float32, or return "" for NaN."""
     if math.isnan(value):
         return ""
     return f"{value:.0f}" if value.is_integer() else f"{value:.7g}"
 
 
-def _iso(moment: float) -> str:
+def _format_time(moment: float) -> str:
     """Format a time as in "2026-03-01T14:02:31.250Z"."""
     return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _temporary_file(path: Path) -> Path:
-    return path.with_name(f".{path.name}.part")
+@contextmanager
+def _replacement(path: Path, mode: str, **options: Any) -> Iterator[IO[Any]]:
+    """Open a temporary file that replaces `path` when the context ends without an error. Raises ExportError.
 
-
-def _settle(descriptor: int, flush: Callable[[], None]) -> None:
-    """Write the remaining content of an open file to the disk.
-
-    Some file systems report only then that the disk is full. `flush` empties the buffers of the file object.
+    `mode` and `options` are arguments of `open`.
     """
-    flush()
-    os.fsync(descriptor)
-
-
-def _failure(path: Path, temporary: Path, error: OSError) -> ExportError:
-    with suppress(OSError):  # the file may not have been created
-        temporary.unlink(missing_ok=True)
-    return ExportError(
-        f"Could not save {path}: {error.strerror or error}. Choose another folder, or free up space there."
-    )
+    temporary = path.with_name(f".{path.name}.part")
+    try:
+        with temporary.open(mode, **options) as stream:
+            yield stream
+            # Some file systems report only here that the disk is full.
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        with suppress(OSError):  # the file may not have been created
+            temporary.unlink(missing_ok=True)
+        raise ExportError(
+            f"Could not save {path}: {error.strerror or error}. Choose another folder, or free up space there."
+        ) from error

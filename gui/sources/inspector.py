@@ -77,6 +77,7 @@ FORMATS = ("bmp", "gif", "jpeg", "jpg", "pbm", "pgm", "png", "ppm", "tif", "tiff
 """Image formats that may be decoded, whatever the file name. Document formats are excluded."""
 
 _BATCH = 6
+"""Number of thumbnails that are read at a time."""
 _CAPACITY = 600
 """Maximum number of thumbnails in memory. With 160 pixels, they take 60 MiB."""
 
@@ -149,6 +150,7 @@ class Thumbnails(QObject):
         self._flight.finish()
 
     def _next_batch(self) -> Callable[[], dict[Path, QImage]] | None:
+        """Take the latest requests, and return a function that reads their images, or None without requests."""
         files = list(self._requested)[-1 : -_BATCH - 1 : -1]
         for file in files:
             del self._requested[file]
@@ -159,6 +161,7 @@ class Thumbnails(QObject):
         return {file: QImage() if isinstance(image, str) else image for file, image in read.items()}
 
     def _on_read(self, images: dict[Path, QImage]) -> None:
+        """Add thumbnails to the cache, drop the oldest ones if it is full, and read the next batch."""
         self._images |= images
         while len(self._images) > _CAPACITY:
             del self._images[next(iter(self._images))]

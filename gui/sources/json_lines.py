@@ -17,6 +17,7 @@ from gui.translation import tr
 
 LINE_LIMIT_BYTES = 1 << 20
 GOODBYE_S = 3.0
+"""Maximum seconds to wait for a process that was asked to end."""
 
 
 class Answer(NamedTuple):
@@ -115,12 +116,12 @@ class JsonLinesProcess(QObject):
             self.progress.emit(first)
 
     def stop(self) -> None:
-        """Ask the process to finish early, and to answer with its results up to this point."""
+        """Ask a process that `cleans_up` to answer now with its results up to this point. Other processes are killed."""
         if self._process is not None:
             self._end(self._process)
 
     def cancel(self) -> None:
-        """End the process without an answer."""
+        """End the process without an answer or a message."""
         process, self._process = self._process, None
         if process is None:
             return

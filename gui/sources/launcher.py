@@ -84,11 +84,11 @@ class Launcher(QObject):
 
     def start(self, job: Job) -> None:
         """Create a run for `job` and start it."""
-        self._make(partial(create_run, resolved(job)))
+        self._create(partial(create_run, resolved(job)))
 
     def resume(self, run: RunFolder, changes: Mapping[str, Any]) -> None:
         """Resume `run`. `changes` override values of its job."""
-        self._make(partial(_save_job, run, changes))
+        self._create(partial(_save_job, run, changes))
 
     def close(self) -> None:
         """End the preloaded process. Runs continue."""
@@ -99,9 +99,10 @@ class Launcher(QObject):
         self._idle.stop()
         self._close_preloader()
 
-    def _make(self, make: Callable[[], RunFolder]) -> None:
+    def _create(self, create: Callable[[], RunFolder]) -> None:
+        """Call `create` on a worker thread, then start the run that it returns."""
         self.busy = True
-        self._creation = in_background(make, self, self._on_created, self._on_failed)
+        self._creation = in_background(create, self, self._on_created, self._on_failed)
 
     def _on_created(self, run: RunFolder) -> None:
         """Start the created run with the preloaded process, as soon as that has finished its imports."""
@@ -142,6 +143,7 @@ class Launcher(QObject):
         raise error
 
     def _on_preloader_ready(self) -> None:
+        """Start the waiting run if the preloaded process is ready, or without that process if it has ended."""
         preloader = self._preloader
         if preloader is not None:
             preloader.poll()
@@ -151,9 +153,9 @@ class Launcher(QObject):
                 self._start_waiting()
 
     def _end_preloader(self) -> None:
+        """End the unused preloaded process on a worker thread, because waiting for its exit may take a moment."""
         preloader = self._detach_preloader()
         if preloader is not None:
-            # Waiting for its end may take a moment.
             in_background(preloader.close, self, lambda _none: None, lambda error: log.warning("%s", error))
 
     def _close_preloader(self) -> None:
@@ -163,6 +165,7 @@ class Launcher(QObject):
             preloader.close()
 
     def _detach_preloader(self) -> Preloader | None:
+        """Return the preloaded process, if there is one, and forget it."""
         preloader, self._preloader = self._preloader, None
         if self._notifier is not None:
             self._notifier.setEnabled(False)

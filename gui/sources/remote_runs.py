@@ -21,7 +21,9 @@ from gui.sources.json_lines import Answer, JsonLinesProcess
 from gui.translation import tr
 
 _ANSWER_S = 60.0
+"""Maximum seconds to wait for the answer of another machine."""
 _GOODBYE_S = 3.0
+"""Maximum seconds to wait for a process that was asked to end."""
 _Line = TypeVar("_Line")
 
 
@@ -44,10 +46,10 @@ def _query(name: str, kind: type[_Line], *arguments: str) -> list[_Line]:
     host_entry = host(name) or Host(name=name)
     try:
         command = ssh_command(host_entry.reached_by, host_entry.command(*arguments))
-        done = run_child(command, timeout_s=_ANSWER_S, env=english_environment())
-        if done.returncode:
-            raise QueryFailed(ssh_exit_reason(name, done.returncode, done.stderr.decode(errors="replace")))
-        return [msgspec.json.decode(line, type=kind) for line in done.stdout.splitlines()]
+        result = run_child(command, timeout_s=_ANSWER_S, env=english_environment())
+        if result.returncode:
+            raise QueryFailed(ssh_exit_reason(name, result.returncode, result.stderr.decode(errors="replace")))
+        return [msgspec.json.decode(line, type=kind) for line in result.stdout.splitlines()]
     except subprocess.TimeoutExpired:
         raise QueryFailed(f"{name} has not answered within {_ANSWER_S:.0f} s.") from None
     except (OutputTooLong, *NOT_DECODED):
@@ -106,6 +108,7 @@ class FollowedRun(QObject):
         process.deleteLater()
 
     def _read(self) -> None:
+        """Emit the local folder of the run, or keep the reason for `failed`, which is emitted when the process exits."""
         if self._process is None or not self._process.canReadLine():
             return
         try:

@@ -18,7 +18,7 @@ from engine.contract.recipes import collect_facts, initial_recipe
 from engine.runs.folder import RunFolder, RunSummary
 from engine.runs.resume import checkpoint_of
 from gui.format import lately
-from gui.sources.checkpoints import Checkpoint, checkpoints_of, to_fork_from
+from gui.sources.checkpoints import Checkpoint, checkpoints_of, default_fork_checkpoint
 from gui.titles import changes_words, run_title
 from gui.translation import tr
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 MORE_EPOCHS = 5
 """Default number of epochs to add when a completed run is trained further."""
 
-_GRAY = tr("Gray fields can't be changed when resuming.")
+_GRAY_FIELDS_NOTE = tr("Gray fields can't be changed when resuming.")
 
 _MAX_NAME = 120
 """Maximum length of a run's name, as in a job."""
@@ -40,24 +40,24 @@ class CannotPrefill(Exception):  # noqa: N818  (a state of things more than an e
     """Raised when a run can't be resumed or forked. The message is written for the user."""
 
 
-def to_resume(summary: RunSummary) -> Prefill:
+def prefill_to_resume(summary: RunSummary) -> Prefill:
     """Return a prefill for resuming a run. Raises CannotPrefill.
 
     A completed run gets more epochs. An unfinished run without a checkpoint becomes a new run, whose settings can all be
     changed.
     """
-    run, job = _read(summary)
+    run, job = _read_run(summary)
     named = f"“{run_title(summary)}”"
     checkpoint = checkpoint_of(run)
     renamed = job.with_fields(name=summary.name)
     if checkpoint is None and summary.state != "completed":
         return Prefill(text=f"A new run with the settings of {named}, which has no checkpoint.", job=renamed)
     checkpoint_path = str(checkpoint) if checkpoint is not None else ""
-    begins = _from(run, checkpoint)
+    start = _describe_start(run, checkpoint)
     if summary.state == "completed":
         schedule_note = " The learning rate's schedule now spans all epochs." if job.schedule.name != "none" else ""
         return Prefill(
-            text=f"Trains {named} further {begins}. {_GRAY}{schedule_note}",
+            text=f"Trains {named} further {start}. {_GRAY_FIELDS_NOTE}{schedule_note}",
             job=renamed,
             run=run,
             checkpoint=checkpoint_path,
@@ -66,7 +66,7 @@ def to_resume(summary: RunSummary) -> Prefill:
             focus="epochs",
         )
     return Prefill(
-        text=f"Resumes {named} {begins}. {_GRAY}",
+        text=f"Resumes {named} {start}. {_GRAY_FIELDS_NOTE}",
         job=renamed,
         run=run,
         checkpoint=checkpoint_path,
@@ -74,22 +74,22 @@ def to_resume(summary: RunSummary) -> Prefill:
     )
 
 
-def to_fork(summary: RunSummary, checkpoint: Path | None = None) -> Prefill:
+def prefill_to_fork(summary: RunSummary, checkpoint: Path | None = None) -> Prefill:
     """Return a prefill for a new run that starts from a checkpoint, by default the last one. Raises CannotPrefill."""
-    run, job = _read(summary)
+    run, job = _read_run(summary)
     checkpoints = checkpoints_of(run)
     chosen = (
-        to_fork_from(checkpoints)
+        default_fork_checkpoint(checkpoints)
         if checkpoint is None
-        else next((c for c in checkpoints if c.path == checkpoint), None)
+        else next((each for each in checkpoints if each.path == checkpoint), None)
     )
     if chosen is None:
         reason = f"its {checkpoint.name} is gone" if checkpoint is not None else "it has no checkpoint yet"
         raise CannotPrefill(f"“{run_title(summary)}” can't be forked: {reason}.")
-    changes: dict[str, str] = {"name": f"{summary.name[: _MAX_NAME - 5]} fork" if summary.name else ""}
+    changes: dict[str, str] = {"name": summary.name[: _MAX_NAME - len(" fork")] + " fork" if summary.name else ""}
     title = f"“{run_title(summary)}”"
     written = ", ".join(filter(None, (chosen.name, chosen.location)))
-    if chosen.weights_alone:
+    if chosen.has_only_weights:
         changes |= {"resume_from": "", "weights_file": str(chosen.path)}
         text = tr(
             "A new run with the best weights of {of} ({written}). It starts at its first epoch, without the optimizer state."
@@ -101,12 +101,12 @@ def to_fork(summary: RunSummary, checkpoint: Path | None = None) -> Prefill:
         ).format(of=title, written=written)
     fork = Prefill(text=text, job=job.with_fields(**changes))
     is_trained = summary.state == "completed" and (chosen.epoch is None or chosen.epoch >= job.training.epochs)
-    if is_trained and not chosen.weights_alone:  # otherwise there would be no epochs to train
+    if is_trained and not chosen.has_only_weights:  # otherwise there would be no epochs to train
         return replace(fork, preset={"epochs": job.training.epochs + MORE_EPOCHS}, focus="epochs")
     return fork
 
 
-def to_follow(summary: RunSummary, changes: Mapping[str, Any], *, continues_run: bool) -> Prefill:
+def prefill_with_changes(summary: RunSummary, changes: Mapping[str, Any], *, continues_run: bool) -> Prefill:
     """Return a prefill of the form with `changes` to the job.
 
     If `continues_run` is True, the prefill continues the run. Otherwise, it starts a new run. If the job had the recipe
@@ -116,9 +116,9 @@ def to_follow(summary: RunSummary, changes: Mapping[str, Any], *, continues_run:
         CannotPrefill: The job of the run can't be read, or the run can't be trained further.
     """
     if continues_run:
-        return replace(to_resume(summary), preset=dict(changes))
-    job = _read(summary)[1]
-    old_recipe, new_recipe = (_fitting_recipe(each) for each in (job, job.with_fields(**changes)))
+        return replace(prefill_to_resume(summary), preset=dict(changes))
+    job = _read_run(summary)[1]
+    old_recipe, new_recipe = (_default_recipe(each) for each in (job, job.with_fields(**changes)))
     preset = {"recipe": new_recipe, **changes} if old_recipe == job.recipe != new_recipe else dict(changes)
     return Prefill(
         text=tr("A new run like “{summary}”, but with {preset}.").format(
@@ -130,11 +130,11 @@ def to_follow(summary: RunSummary, changes: Mapping[str, Any], *, continues_run:
     )
 
 
-def _fitting_recipe(job: Job) -> str:
+def _default_recipe(job: Job) -> str:
     return initial_recipe(collect_facts(job.values(), load_catalogue(), None, ("pretrained",)))
 
 
-def _read(summary: RunSummary) -> tuple[RunFolder, Job]:
+def _read_run(summary: RunSummary) -> tuple[RunFolder, Job]:
     """Return a run's folder and its job. Raises CannotPrefill if the job can't be read."""
     run = RunFolder(summary.folder)
     job = run.job()
@@ -147,7 +147,7 @@ def _read(summary: RunSummary) -> tuple[RunFolder, Job]:
     return run, job
 
 
-def _from(run: RunFolder, path: Path | None) -> str:
+def _describe_start(run: RunFolder, path: Path | None) -> str:
     """Describe where a run starts, as in "from epoch 3, step 345 (last.pt, 14:05)" or "from /runs/other/last.pt"."""
     checkpoint: Checkpoint | None = next((each for each in checkpoints_of(run) if each.path == path), None)
     if checkpoint is not None:
@@ -192,20 +192,20 @@ class Prefill:
 
         Values that the form rounds for display stay exact, and `hidden` fields without effect keep their values.
         """
-        job_values = self._plain()
+        job_values = self._form_values()
         unchanged = hidden & idle_fields(job_values, load_catalogue()).keys()
         return job_values | {name: value for name, value in edited.items() if name in self.open_fields - unchanged}
 
-    def to_check(self, job: Job) -> Job:
+    def job_to_validate(self, job: Job) -> Job:
         """Return the job to validate. Resuming a run is validated like a new run from its checkpoint."""
         return job if self.run is None else job.with_fields(resume_from=self.checkpoint)
 
     def changes(self, values: dict[str, Any]) -> dict[str, Any]:
         """Return the entries of `values` that differ from the run's job."""
-        job_values = self._plain()
+        job_values = self._form_values()
         return {name: value for name, value in values.items() if job_values.get(name) != value}
 
-    def _plain(self) -> dict[str, Any]:
+    def _form_values(self) -> dict[str, Any]:
         """Return the job's values in the types that the form uses."""
         values: dict[str, Any] = msgspec.to_builtins(self.job.values())
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
@@ -245,6 +245,7 @@ def read_paths(paths: Sequence[str]) -> Opened:
 
 
 def _read_job(path: Path) -> Opened:
+    """Read a job file, without its permission to execute a model file."""
     job, problems = load_job(path)
     if job is None:
         return Opened(problem=f"The job in {path} can't be used. {' '.join(map(str, problems))}")

@@ -352,7 +352,7 @@ class RunData:
         cut = [columns.cut(plan.from_step) for columns in (self.steps, self.validations, self.validation_details)]
         self.cuts += any(cut)
         for device in self.devices.values():
-            device.go_back(plan.from_step)
+            device.return_to_step(plan.from_step)
         self.current_attempt_start = len(self.steps.step)
         if plan.shares:
             self._add_line(plan, "info", _batch_shares_text(plan.shares))

@@ -30,7 +30,7 @@ class Stage(Enum):
     """The run has ended. Its files are watched, because it may be resumed."""
 
 
-NEXT: dict[Stage, set[Stage]] = {
+NEXT_STAGES: dict[Stage, set[Stage]] = {
     Stage.CLOSED: {Stage.READING},
     Stage.READING: {Stage.READING, Stage.RETRYING, Stage.LIVE, Stage.ENDED, Stage.CLOSED},
     Stage.RETRYING: {Stage.READING, Stage.RETRYING, Stage.LIVE, Stage.ENDED, Stage.CLOSED},

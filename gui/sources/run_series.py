@@ -42,16 +42,16 @@ class Steps:
     def extend(self, events: Sequence[StepMetrics], origin: float) -> None:
         """Append steps in order. `origin` is the start of the run's time in seconds since the epoch."""
         self.seconds.extend(_floats(events, "time") - origin)
-        for name in _STEP_FIGURES:
+        for name in _STEP_FIELDS:
             column: Column = getattr(self, name)
             column.extend(_floats(events, name))
 
     def cut(self, step: int) -> bool:
         """Remove all values after `step`. Return False if there are none."""
-        return _cut(self.step, step, (self.seconds, *(getattr(self, name) for name in _STEP_FIGURES)))
+        return _cut(self.step, step, (self.seconds, *(getattr(self, name) for name in _STEP_FIELDS)))
 
 
-_STEP_FIGURES = ("step", "loss", "accuracy", "learning_rate", "images_per_second", "data_wait_s", "compute_s")
+_STEP_FIELDS = ("step", "loss", "accuracy", "learning_rate", "images_per_second", "data_wait_s", "compute_s")
 
 
 class Validations:
@@ -110,8 +110,8 @@ class ValidationDetails:
         _cut_after(self.classes, event.step - 1)
         measures: dict[str, Floats] = {title: np.array(values, np.float64) for title, values in event.measures.items()}
         width = max(map(len, event.confusion), default=0)
-        square = width > 0 and all(len(row) == width for row in event.confusion)
-        confusion = np.array(event.confusion, np.int64) if square else None
+        is_square = width > 0 and all(len(row) == width for row in event.confusion)
+        confusion = np.array(event.confusion, np.int64) if is_square else None
         self.classes.append(ClassFigures(event.epoch, event.step, measures, confusion))
 
     def add_predicted(self, event: Predicted) -> None:
@@ -140,21 +140,22 @@ class DeviceColumns:
         seconds, steps, samples = zip(*samples, strict=True)
         self.seconds.extend(seconds)
         self.step.extend(steps)
-        for name in _SAMPLE_FIGURES:
+        for name in _SAMPLE_FIELDS:
             column: Column = getattr(self, name)
             column.extend(_floats(samples, name))
         totals = (sample.memory_total_bytes for sample in reversed(samples))
         self.memory_total_bytes = next(filter(None, totals), self.memory_total_bytes)
 
-    def go_back(self, step: int) -> None:
+    def return_to_step(self, step: int) -> None:
         """Assign the samples after `step` to `step`, because training returns to it. Their times don't change."""
         np.minimum(self.step.values, step, out=self.step.values)
 
 
-_SAMPLE_FIGURES = ("utilization_percent", "memory_used_bytes", "power_w", "temperature_c")
+_SAMPLE_FIELDS = ("utilization_percent", "memory_used_bytes", "power_w", "temperature_c")
 
 
 def _cut(steps: Column, step: int, columns: Sequence[Column]) -> bool:
+    """Remove the values after `step` from all `columns`. Return False if there are none."""
     remaining = int(np.searchsorted(steps.values, step, side="right"))
     if remaining == len(steps):
         return False
@@ -171,6 +172,6 @@ def _cut_after(entries: list[ClassFigures] | list[Predicted], step: int) -> bool
     return len(entries) != previous_length
 
 
-def _floats(all_of_them: Sequence[StepMetrics | DeviceSample], name: str) -> Floats:
+def _floats(entries: Sequence[StepMetrics | DeviceSample], name: str) -> Floats:
     """Return a field of all entries as an array, with NaN for None."""
-    return np.array(list(map(attrgetter(name), all_of_them)), np.float64)
+    return np.array(list(map(attrgetter(name), entries)), np.float64)

@@ -17,7 +17,7 @@ from engine.runs.slurm import explain_no_pause
 from engine.system.plain_text import encodable
 from gui.sources.background import SingleFlight, ignore_os_error
 from gui.sources.run_data import RunData
-from gui.sources.run_facts import NEXT, RunFacts, Stage
+from gui.sources.run_facts import NEXT_STAGES, RunFacts, Stage
 from gui.sources.run_link import LiveConnection, RunCommands
 from gui.sources.run_reader import FolderVersion, Poll, RunReader
 from gui.sources.run_status import RunStatus
@@ -84,7 +84,7 @@ class RunSession(QObject):
         self._commands.open(self.run)
         self._followed = False
         self._retry_ms = _FIRST_RETRY_MS
-        self._gap_after = -1
+        self._gap_after = -1  # number of the event before a gap that the log was last searched for
         self._updates.set_loading(False)
 
     @property
@@ -122,14 +122,14 @@ class RunSession(QObject):
         if self.run is not None and self.run.path == run.path:
             self._read_on()
             return
-        self._leave(0.0)
+        self._stop_following(0.0)
         self.run = run
         self._reset()
         self._set_loading(True)
         self._reader = RunReader(run)
         discard = partial(_discard, self._reader)
         self._flight = SingleFlight(self, self._next_poll, self._on_polled, self._on_poll_failed, discard)
-        self._enter(Stage.READING)
+        self._set_stage(Stage.READING)
         self._flight.request()
         self._flight.wait(_GRACE_S)
         self.opened.emit()
@@ -170,14 +170,14 @@ class RunSession(QObject):
     def close(self) -> None:
         """Close the run without stopping it."""
         had_run, self.run = self.run is not None, None
-        self._leave(_GRACE_S)
+        self._stop_following(_GRACE_S)
         self.data = RunData()
         self._set_loading(False)
         if had_run:
             self.opened.emit()
             self.changed.emit()
 
-    def _leave(self, within_s: float) -> None:
+    def _stop_following(self, within_s: float) -> None:
         """Stop following the run.
 
         Wait up to `within_s` for the current read. If it takes longer, its result is discarded.
@@ -186,7 +186,7 @@ class RunSession(QObject):
         self._updates.stop()
         self._live.close()
         if self._stage is not Stage.CLOSED:
-            self._enter(Stage.CLOSED)
+            self._set_stage(Stage.CLOSED)
         if self._flight is not None and self._reader is not None:
             self._flight.finish(within_s)
             if not self._flight.abandoned:
@@ -197,20 +197,21 @@ class RunSession(QObject):
         self.loading = is_loading
         self._updates.set_loading(is_loading)
 
-    def _enter(self, stage: Stage) -> None:
-        assert stage in NEXT[self._stage], f"{self._stage} -> {stage}"
+    def _set_stage(self, stage: Stage) -> None:
+        assert stage in NEXT_STAGES[self._stage], f"{self._stage} -> {stage}"
         self._stage = stage
 
     # From the folder
 
     def _poll(self) -> None:
+        """Start the read that `_next_poll` returns, or schedule it after the current read."""
         if self._flight is not None:
             self._flight.request()
 
     def _read_on(self) -> None:
         """Read the new part of the log and the state on a worker thread."""
         if self._stage is not Stage.LIVE:
-            self._enter(Stage.READING)
+            self._set_stage(Stage.READING)
             self._poll_timer.stop()
             self._poll()
 
@@ -239,29 +240,30 @@ class RunSession(QObject):
             self._facts.names |= poll.names
             self._updates.schedule()
         elif self._stage is Stage.ENDED:
-            self._watch(poll.version)
+            self._check_for_resume(poll.version)
         elif poll.is_partial:
             if poll.state is not None:
                 self._facts.job = poll.job
                 self._facts.state, self._facts.slurm, self._facts.is_remote = poll.state, poll.slurm, poll.is_remote
-            self._apply(poll)
+            self._apply_events(poll)
             self._poll()
         elif poll.state is None:  # requested at an earlier stage
             self._poll()
         else:
-            self._apply(poll)
+            self._apply_events(poll)
             self._on_log_end(poll)
 
     def _on_poll_failed(self, error: Exception) -> None:
+        """Read again later. Errors other than OSError are raised."""
         self._poll_timer.start(_RETRY_MS)
         ignore_os_error(error)
 
-    def _apply(self, poll: Poll) -> None:
+    def _apply_events(self, poll: Poll) -> None:
         if poll.events:
             self.data.apply_all(poll.events)
             self._updates.schedule()
 
-    def _watch(self, version: FolderVersion | None) -> None:
+    def _check_for_resume(self, version: FolderVersion | None) -> None:
         """Continue reading if an ended run has been resumed."""
         if self._facts.version is not None and version not in (None, self._facts.version):
             self._read_on()
@@ -272,9 +274,9 @@ class RunSession(QObject):
     def _on_log_end(self, poll: Poll) -> None:
         """Follow the run if it is active. Otherwise, record how it ended."""
         previous_state, state = self._facts.state, poll.state or "starting"
-        deadline, unchanged = self._starting
+        deadline, version_at_start = self._starting
         # The files of a run that is being resumed are unchanged until its supervisor starts.
-        if state in ENDED and time.monotonic() < deadline and poll.version == unchanged:
+        if state in ENDED and time.monotonic() < deadline and poll.version == version_at_start:
             state = "starting"
         self._facts.state, self._facts.version, self._facts.slurm = state, poll.version, poll.slurm
         self._facts.is_remote, self._facts.interruption = poll.is_remote, poll.interruption
@@ -289,9 +291,9 @@ class RunSession(QObject):
             self._commands.requested, self._retry_ms = "", _FIRST_RETRY_MS
         self._followed = True
         if poll.connection is not None:
-            self._attach(poll.connection)
+            self._receive_from(poll.connection)
         else:
-            self._enter(Stage.RETRYING)
+            self._set_stage(Stage.RETRYING)
             self._poll_timer.start(self._retry_ms)
             self._retry_ms = min(int(_RETRY_BACKOFF * self._retry_ms), _RETRY_MS)
         if state != previous_state:
@@ -300,7 +302,7 @@ class RunSession(QObject):
     def _end(self) -> None:
         """Show the end of the run, and watch for another execution. Emit `finished` if its progress was followed."""
         self._live.close()
-        self._enter(Stage.ENDED)
+        self._set_stage(Stage.ENDED)
         if self._reader is not None and self._flight is not None and not self._flight.running:
             self._reader.close()
         self._poll_timer.start(_WATCH_MS)
@@ -311,8 +313,9 @@ class RunSession(QObject):
 
     # From the supervisor
 
-    def _attach(self, connection: RunConnection) -> None:
-        self._enter(Stage.LIVE)
+    def _receive_from(self, connection: RunConnection) -> None:
+        """Follow the run by the messages of its supervisor, and repeat a request that the run hasn't logged."""
+        self._set_stage(Stage.LIVE)
         self._live.open(connection)
         self._retry_ms = _FIRST_RETRY_MS
         self._request_names()
@@ -349,6 +352,7 @@ class RunSession(QObject):
         return True
 
     def _request_names(self) -> None:
+        """Read the names of the runs that this run waits for, unless they are known."""
         if self.data.waiting is not None and not self._facts.names.keys() >= set(self.data.waiting.behind):
             self._poll()
 
@@ -356,18 +360,19 @@ class RunSession(QObject):
         """Follow the run by its log until the supervisor accepts this client."""
         self._facts.rejection = reason
         self._live.close()
-        self._enter(Stage.RETRYING)
+        self._set_stage(Stage.RETRYING)
         self._poll_timer.start(_RETRY_MS)
         self._updates.schedule()
 
     def _on_command_failed(self, run: RunFolder) -> None:
+        """Read the log to find out if the run has ended, because its supervisor was not reached."""
         if self.run is run and self._stage is Stage.LIVE:
             self._return_to_log()
 
     def _return_to_log(self) -> None:
         """Read the events that the supervisor hasn't sent."""
         self._live.close()
-        self._enter(Stage.READING)
+        self._set_stage(Stage.READING)
         self._poll()
 
 

@@ -123,7 +123,7 @@ def status_of(
     if label == "Completed":
         fraction = 1.0
     elif label == "Fetching":
-        fraction = _fetched(data)
+        fraction = _fetched_fraction(data)
     epochs = data.plan.epochs if data.plan is not None else None
     if epochs is None and data.started is not None:
         epochs = data.started.job.training.epochs
@@ -150,11 +150,11 @@ def _label(data: RunData, state: State, requested: EndRequest) -> StatusLabel:
         return _ENDED[state]
     label: StatusLabel = "Running"
     is_over = data.finished is not None  # the data belongs to the previous execution
-    if requested == "stop" or (
-        not is_over and (data.end_request == "stop" or data.phase == "stopping" or data.failure is not None)
-    ):
+    is_stopping = data.end_request == "stop" or data.phase == "stopping" or data.failure is not None
+    is_pausing = data.end_request == "pause" or data.phase == "pausing"
+    if requested == "stop" or (is_stopping and not is_over):
         label = "Stopping"
-    elif requested == "pause" or (not is_over and (data.end_request == "pause" or data.phase == "pausing")):
+    elif requested == "pause" or (is_pausing and not is_over):
         label = "Pausing"
     elif state == "waiting" and (is_over or data.started is None):
         label = "Waiting"  # queued by SLURM: the run has logged nothing, or nothing since the last execution
@@ -175,7 +175,7 @@ def _text(label: StatusLabel, data: RunData, step: int | None, epochs: int | Non
     """Return the status line for a label. `reason` is the reason for an interruption, or for waiting."""
     after = f"after {counted(step, 'step')}" if step is not None else "before the first step"
     texts = {
-        "Completed": "Completed" + (f" · {counted(epochs, 'epoch')}" if epochs else "") + _best(data),
+        "Completed": "Completed" + (f" · {counted(epochs, 'epoch')}" if epochs else "") + _best_text(data),
         "Paused": tr("Paused {after} · {devices}").format(after=after, devices=_devices_text(data)),
         "Stopped": tr("Stopped {after} · {devices}").format(after=after, devices=_devices_text(data)),
         "Failed": tr("Failed: {cause}").format(cause=cause_of(data)),
@@ -186,22 +186,22 @@ def _text(label: StatusLabel, data: RunData, step: int | None, epochs: int | Non
             if data.failure is None
             else tr("Stopping: {cause}").format(cause=cause_of(data))
         ),
-        "Restarting": _restarting(data),
+        "Restarting": _restarting_text(data),
         "Interrupted": tr("Interrupted {after}: {cause}").format(after=after, cause=reason),
         "Waiting": tr("Waiting · {reason}").format(reason=reason),
-        "Fetching": tr("Fetching · {progress}").format(progress=_fetching(data)),
+        "Fetching": tr("Fetching · {progress}").format(progress=_fetching_text(data)),
         "Starting": f"Starting · {data.phase_detail or 'waiting for the workers'}",
     }
-    return texts.get(label) or _running(data, epochs)
+    return texts.get(label) or _running_text(data, epochs)
 
 
-def _fetched(data: RunData) -> float | None:
+def _fetched_fraction(data: RunData) -> float | None:
     """Return the downloaded fraction of the weights, or None if unknown."""
     latest = data.fetching[-1] if data.fetching else None
     return latest.done_bytes / latest.total_bytes if latest is not None and latest.total_bytes else None
 
 
-def _fetching(data: RunData) -> str:
+def _fetching_text(data: RunData) -> str:
     """Describe the download, as in "the pretrained weights timm/resnet50 from huggingface.co, 12.0 MiB of 97.8 MiB"."""
     if not data.fetching:
         return data.phase_detail
@@ -210,18 +210,16 @@ def _fetching(data: RunData) -> str:
     return f"{data.phase_detail}, {size(latest.done_bytes)}{total}"
 
 
-def _restarting(data: RunData) -> str:
+def _restarting_text(data: RunData) -> str:
     event = data.restarting
-    return (
-        tr("Restarting · {attempt}, after: {cause}").format(
-            attempt=attempt_words(event), cause=first_sentence(event.cause)
-        )
-        if event is not None
-        else ""
+    if event is None:
+        return ""
+    return tr("Restarting · {attempt}, after: {cause}").format(
+        attempt=attempt_words(event), cause=first_sentence(event.cause)
     )
 
 
-def _running(data: RunData, epochs: int | None) -> str:
+def _running_text(data: RunData, epochs: int | None) -> str:
     """Describe the progress of a running run: its epoch and phase, or what it does before the first epoch."""
     doing = {
         "preparing": "preparing the data and the model, and measuring which settings are fastest",
@@ -260,7 +258,8 @@ def _devices_text(data: RunData) -> str:
     return "devices are free"
 
 
-def _best(data: RunData) -> str:
+def _best_text(data: RunData) -> str:
+    """Return the best value of the first metric, as in " · best top-1 93.4%", or "" if there is none."""
     best = data.finished.best if data.finished is not None else {}
     task = data.started.job.task if data.started is not None else ""
     first = next(iter(best), "")

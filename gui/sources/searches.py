@@ -114,16 +114,16 @@ def data_of(folder: SearchFolder, search: Search, state: SearchState, status: St
     ended_early = [row for row in rows if row.state in ("pruned", "failed")]
     others = [row for row in rows if row.state not in ("pruned", "failed")]
     return SearchData(
-        folder,
-        search,
-        state,
-        status,
-        rows,
-        axes,
-        positions.reshape(len(rows), len(axes)),
-        values.reshape(len(rows), len(goals)) * scales,
-        lines_of(ended_early, goals[0]),
-        lines_of(others, goals[0]),
+        folder=folder,
+        search=search,
+        state=state,
+        status=status,
+        trials=rows,
+        axes=axes,
+        positions=positions.reshape(len(rows), len(axes)),
+        values=values.reshape(len(rows), len(goals)) * scales,
+        pruned=lines_of(ended_early, goals[0]),
+        others=lines_of(others, goals[0]),
     )
 
 
@@ -207,7 +207,7 @@ class SearchLine:
 
 
 @dataclass
-class _Known:
+class _CachedSearch:
     """Content of a search, and the signatures of the files that it was read from."""
 
     signatures: tuple[_Signature | None, ...]
@@ -216,8 +216,11 @@ class _Known:
     state: SearchState
 
 
-class _Read(NamedTuple):
-    """Result of a poll: all rows, and the data of the opened search if it has changed."""
+class _PollResult(NamedTuple):
+    """Result of a poll: all rows, and the data of the opened search or the reason why it can't be shown, if changed.
+
+    `version` is a value that changes with the opened search.
+    """
 
     lines: list[SearchLine]
     opened: str
@@ -240,7 +243,7 @@ class Searches(QObject):
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _CachedSearch] = {}
         self._opened = ""
         self._version: tuple[object, ...] = ()  # of the opened search when it was last emitted
         self._closed = False
@@ -273,7 +276,7 @@ class Searches(QObject):
         self._closed = True
         self._flight.finish()
 
-    def _on_read(self, read: _Read) -> None:
+    def _on_read(self, read: _PollResult) -> None:
         """Emit the list, and the opened search if it has changed. Another search may have been opened since."""
         if self._closed:
             return
@@ -285,46 +288,49 @@ class Searches(QObject):
             elif read.news is not None:
                 self.loaded.emit(read.news)
 
-    def _read(self, opened: str, version: tuple[object, ...]) -> _Read:
-        """Read all searches. The data of the opened one is included only if it differs from `version`.
-
-        `news` is that data, the reason why it can't be read, or None.
-        """
+    def _read(self, opened: str, version: tuple[object, ...]) -> _PollResult:
+        """Read all searches, and the content of the search `opened` if it differs from `version`."""
         folders = list_searches()
         self._known = {folder.name: self._read_search(folder) for folder in folders}
         lines = [_line(folder, self._known[folder.name]) for folder in folders]
         lines.sort(key=lambda line: line.changed, reverse=True)
         line = next((line for line in lines if line.name == opened), None)
-        news: SearchData | str | None = None
-        if line is None:
-            current: tuple[object, ...] = ("",)
-            news = tr("The folder of the search “{opened}” is gone.").format(opened=opened) if opened else None
-        else:
-            current = (self._known[opened].signatures, line.status, line.why)
-            news = line.why or None
-        if current == version:
-            return _Read(lines, opened, version, None)
-        if line is not None and line.search is not None:
-            news = data_of(line.folder, line.search, line.state, line.status)
-        return _Read(lines, opened, current, news)
+        current: tuple[object, ...] = ()
+        if line is not None:
+            current = self._known[opened].signatures, line.status, line.why
+        elif opened:
+            current = ("gone",)
+        return _PollResult(lines, opened, current, _news(opened, line) if current != version else None)
 
-    def _read_search(self, folder: SearchFolder) -> _Known:
+    def _read_search(self, folder: SearchFolder) -> _CachedSearch:
+        """Return the content of a search, from the cache if its files haven't changed."""
         known = self._known.get(folder.name)
         files = (folder.path / SEARCH_FILE, folder.state_file)
         signatures = tuple(map(_signature, files))
         if known is not None and known.signatures == signatures:
             return known
         search = folder.search()
-        return _Known(signatures, search, "" if search is not None else _why(files[0]), _state(folder, known))
+        return _CachedSearch(
+            signatures, search, "" if search is not None else _read_error(files[0]), _state(folder, known)
+        )
 
 
-def _state(folder: SearchFolder, previous: _Known | None) -> SearchState:
+def _news(opened: str, line: SearchLine | None) -> SearchData | str | None:
+    """Return the data of the search `opened`, or the reason why it can't be shown. Return None if `opened` is ""."""
+    if line is None:
+        return tr("The folder of the search “{opened}” is gone.").format(opened=opened) if opened else None
+    if line.search is None:
+        return line.why or None
+    return data_of(line.folder, line.search, line.state, line.status)
+
+
+def _state(folder: SearchFolder, previous: _CachedSearch | None) -> SearchState:
     """Return the state of a search. While its file can't be read, return the previous state, if any."""
     state = folder.state()
     return previous.state if not state.time and previous is not None else state
 
 
-def _line(folder: SearchFolder, known: _Known) -> SearchLine:
+def _line(folder: SearchFolder, known: _CachedSearch) -> SearchLine:
     # `SearchFolder.status` would read the state a second time.
     status = known.state.ended if known.state.ended and folder.driver() is None else folder.status()
     changed = max((signature[0] for signature in known.signatures if signature), default=0) / 1e9
@@ -339,7 +345,7 @@ def _signature(file: Path) -> _Signature | None:
     return info.st_mtime_ns, info.st_size, info.st_ino
 
 
-def _why(file: Path) -> str:
+def _read_error(file: Path) -> str:
     """Describe why the file of a search can't be read, or return "" if it can."""
     try:
         msgspec.json.decode(read_file(file, MAX_RESULT_BYTES), type=Search)

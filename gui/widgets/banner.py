@@ -49,7 +49,7 @@ class Banner(QFrame):
         row = hbox((self._mark, 0, Qt.AlignmentFlag.AlignVCenter), (self.label, 1), *buttons, margins=(12, 4, 8, 4))
         self.setLayout(row)
         if close:
-            row.addWidget(self._cross(close))
+            row.addWidget(self._make_close_button(close))
         self.hide()
 
     def say(self, text: str, severity: Severity = "warning", *titles: str) -> None:
@@ -69,18 +69,18 @@ class Banner(QFrame):
         for button in self._buttons:
             if not button.toolTip():
                 button.setAccessibleDescription(text)  # screen readers read it when the button gets the focus
-        news = self.isHidden() or text != previous_text
+        is_new = self.isHidden() or text != previous_text
         self.setVisible(bool(text))
-        if news and self.isVisible():
+        if is_new and self.isVisible():
             QAccessible.updateAccessibility(QAccessibleAnnouncementEvent(self, text))
 
     def text(self) -> str:
         return self.label.text()
 
-    def _cross(self, name: str) -> QToolButton:
-        cross = tool_button(self.hide, icon=icons.icon("close", "muted"), style="flat", name=name)
-        cross.clicked.connect(self.closed)
-        return cross
+    def _make_close_button(self, name: str) -> QToolButton:
+        button = tool_button(self.hide, icon=icons.icon("close", "muted"), style="flat", name=name)
+        button.clicked.connect(self.closed)
+        return button
 
 
 class QuestionBar(Banner):

@@ -149,12 +149,13 @@ class NumberRows(QSortFilterProxyModel):
 
     def lessThan(self, left: Index, right: Index) -> bool:
         a, b = float(left.data(VALUE)), float(right.data(VALUE))
-        if math.isnan(a) or math.isnan(b):
-            return math.isnan(b) == (self.sortOrder() == Qt.SortOrder.AscendingOrder) and math.isnan(a) != math.isnan(b)
-        return a < b
+        if math.isnan(a) == math.isnan(b):
+            return a < b
+        # Qt reverses the result for the descending order.
+        return math.isnan(b if self.sortOrder() == Qt.SortOrder.AscendingOrder else a)
 
 
-def prepare(table: QTableView) -> None:
+def style_number_table(table: QTableView) -> None:
     """Apply the style and behavior of number tables: selection of one row, and sorting by the header."""
     table.setItemDelegate(Bars(table))
     table.setSortingEnabled(True)

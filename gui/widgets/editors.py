@@ -59,15 +59,17 @@ class ComboBox(QComboBox):
             event.ignore()
 
 
-def offer(box: QComboBox, choices: Iterable[tuple[str, Any]], value: Any) -> None:
+def fill_combo_box(box: QComboBox, choices: Iterable[tuple[str, Any]], value: Any) -> None:
     """Fill `box` with titles and values without emitting signals, and select `value`.
 
     If `value` isn't among them, select the first entry.
     """
+    choices = list(choices)
     with QSignalBlocker(box):
-        box.clear()
-        for title, data in choices:
-            box.addItem(title, data)
+        if choices != [(box.itemText(index), box.itemData(index)) for index in range(box.count())]:
+            box.clear()
+            for title, data in choices:
+                box.addItem(title, data)
         box.setCurrentIndex(max(0, box.findData(value)))
 
 
@@ -128,6 +130,7 @@ class _SpinBox(QSpinBox):
         self.editingFinished.connect(self._clamp)
 
     def validate(self, text: str, position: int) -> tuple[QValidator.State, str, int]:
+        """Accept integers outside of the range while they are typed."""
         state, text, position = super().validate(text, position)
         if state == QValidator.State.Invalid and _parse_integer(text) is not None:
             state = QValidator.State.Intermediate
@@ -137,6 +140,7 @@ class _SpinBox(QSpinBox):
         self._typed = _parse_integer(text)
 
     def _clamp(self) -> None:
+        """Replace a typed number outside of the range by the nearest valid one, and emit `adjusted`."""
         typed, self._typed = self._typed, None
         minimum = self.minimum() + bool(self.specialValueText())  # the lowest value represents the empty field
         if typed is None or minimum <= typed <= self.maximum():
@@ -227,7 +231,7 @@ class PathEditor(TextEditor):
     def __init__(self, content: str, *, folder: bool = False, placeholder: str = "") -> None:
         super().__init__(placeholder, line=PathLine())
         self._folder = folder
-        self._what = content
+        self._content = content
         name, icon = tr("Browse for {what}").format(what=content), icons.icon("folder" if folder else "file", "muted")
         self.browse = tool_button(self.open_browser, icon=icon, name=name, tip=name)
         layout = self.layout()
@@ -237,7 +241,11 @@ class PathEditor(TextEditor):
     def open_browser(self) -> QFileDialog:
         """Open a non-modal file dialog, and return it."""
         return file_dialogs.choose(
-            self, tr("Choose {what}").format(what=self._what), self.set_value, folder=self._folder, start=self.value()
+            self,
+            tr("Choose {what}").format(what=self._content),
+            self.set_value,
+            folder=self._folder,
+            start=self.value(),
         )
 
 

@@ -15,6 +15,7 @@ from engine.system import paths
 from gui.sources.background import Background
 
 PATIENCE_S = 0.05
+"""Maximum seconds to wait for the disk before a dialog opens."""
 
 
 def choose(
@@ -25,16 +26,14 @@ def choose(
     The dialog starts at `start`, or at the nearest parent folder that exists. It starts in the home folder if `start` is
     empty or the sample dataset, or if the disk doesn't respond quickly.
     """
-    search = Background(lambda: _existing(start), parent)
+    search = Background(lambda: _existing_folder(start), parent)
     folders: list[str] = []
     search.done.connect(folders.append)
     search.start()
     search.finish(PATIENCE_S)
-    dialog = QFileDialog(parent, title, folders[0] if folders else str(Path.home()))
-    dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-    dialog.setFileMode(QFileDialog.FileMode.Directory if folder else QFileDialog.FileMode.ExistingFile)
+    mode = QFileDialog.FileMode.Directory if folder else QFileDialog.FileMode.ExistingFile
+    dialog = _make_dialog(parent, title, mode, folders[0] if folders else "")
     dialog.setOption(QFileDialog.Option.ShowDirsOnly, folder)
-    dialog.setWindowModality(Qt.WindowModality.NonModal)
     dialog.fileSelected.connect(chosen)
     dialog.show()
     return dialog
@@ -42,10 +41,7 @@ def choose(
 
 def choose_files(parent: QWidget, title: str, chosen: Callable[[list[str]], None]) -> QFileDialog:
     """Open a non-modal dialog and call `chosen` with the paths of the selected files."""
-    dialog = QFileDialog(parent, title, str(Path.home()))
-    dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-    dialog.setFileMode(QFileDialog.FileMode.ExistingFiles)
-    dialog.setWindowModality(Qt.WindowModality.NonModal)
+    dialog = _make_dialog(parent, title, QFileDialog.FileMode.ExistingFiles)
     dialog.filesSelected.connect(chosen)
     dialog.show()
     return dialog
@@ -59,14 +55,11 @@ def timestamped(name: str) -> str:
 def choose_target(parent: QWidget, title: str, name: str, chosen: Callable[[Path], None]) -> QFileDialog:
     """Open a non-modal save dialog, and call `chosen` with the path, which always has the suffix of `name`."""
     suffix = Path(name).suffix.removeprefix(".")
-    dialog = QFileDialog(parent, title, str(Path.home()))
-    dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+    dialog = _make_dialog(parent, title, QFileDialog.FileMode.AnyFile)
     dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
-    dialog.setFileMode(QFileDialog.FileMode.AnyFile)
     dialog.setNameFilter(f"{suffix.upper()} (*.{suffix})")
     dialog.setDefaultSuffix(suffix)
     dialog.selectFile(name)
-    dialog.setWindowModality(Qt.WindowModality.NonModal)
     dialog.fileSelected.connect(lambda path: chosen(Path(path)))
     dialog.show()
     return dialog
@@ -77,7 +70,17 @@ def reveal(path: Path) -> bool:
     return QDesktopServices.openUrl(QUrl.fromLocalFile(str(path)))
 
 
-def _existing(start: str) -> str:
+def _make_dialog(parent: QWidget, title: str, mode: QFileDialog.FileMode, folder: str = "") -> QFileDialog:
+    """Create a non-modal dialog that starts in `folder`, by default the home, and deletes itself when it is closed."""
+    dialog = QFileDialog(parent, title, folder or str(Path.home()))
+    dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+    dialog.setFileMode(mode)
+    dialog.setWindowModality(Qt.WindowModality.NonModal)
+    return dialog
+
+
+def _existing_folder(start: str) -> str:
+    """Return the folder `start` or its nearest parent that exists, or the home for no path and the sample dataset."""
     path = Path(os.path.expanduser(start))
     if not start or path.is_relative_to(paths.sample_dataset()):
         return str(Path.home())

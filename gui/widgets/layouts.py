@@ -28,7 +28,7 @@ from PySide6.QtWidgets import (
 from gui.actions import Action
 from gui.style import theme
 from gui.translation import tr
-from gui.widgets.buttons import make_menu_button
+from gui.widgets.buttons import make_menu_button, tool_button
 
 Item = QWidget | QLayout | int | tuple[QWidget | QLayout, int] | tuple[QWidget, int, Qt.AlignmentFlag]
 Margins = tuple[int, int, int, int]
@@ -38,7 +38,7 @@ _Box = TypeVar("_Box", bound=QBoxLayout)
 
 def hbox(*items: Item, spacing: int = 8, margins: Margins = NO_MARGINS) -> QHBoxLayout:
     """Create a horizontal layout. See `vbox` for the arguments."""
-    return _fill(QHBoxLayout(), items, spacing, margins)
+    return _add_items(QHBoxLayout(), items, spacing, margins)
 
 
 def vbox(*items: Item, spacing: int = 8, margins: Margins = NO_MARGINS) -> QVBoxLayout:
@@ -47,7 +47,7 @@ def vbox(*items: Item, spacing: int = 8, margins: Margins = NO_MARGINS) -> QVBox
     An item is a widget, a layout, or a number, which is the stretch factor of an empty space. A tuple adds a stretch
     factor to a widget or layout, and optionally an alignment to a widget.
     """
-    return _fill(QVBoxLayout(), items, spacing, margins)
+    return _add_items(QVBoxLayout(), items, spacing, margins)
 
 
 def scrolling(content: QVBoxLayout) -> QScrollArea:
@@ -79,10 +79,7 @@ def resize_with_text(window: QWidget, width: int, height: int) -> None:
 
 def save_button(name: str, tip: str, actions: Iterable[Action]) -> QToolButton:
     """Create a "Save" button with an accessible name and a menu of `actions`."""
-    button = QToolButton()
-    button.setText(tr("Save"))
-    button.setAccessibleName(name)
-    button.setToolTip(tip)
+    button = tool_button(text=tr("Save"), name=name, tip=tip)
     make_menu_button(button)
     menu = QMenu(button)
     menu.addActions(list(actions))
@@ -90,7 +87,7 @@ def save_button(name: str, tip: str, actions: Iterable[Action]) -> QToolButton:
     return button
 
 
-def _fill(layout: _Box, items: Sequence[Item], spacing: int, margins: Margins) -> _Box:
+def _add_items(layout: _Box, items: Sequence[Item], spacing: int, margins: Margins) -> _Box:
     """Add the items to a layout and return it. An int is a stretch; a tuple adds stretch and alignment."""
     layout.setContentsMargins(*margins)
     layout.setSpacing(spacing)
@@ -119,13 +116,13 @@ def working_page(activity: QLabel, progress: QProgressBar, cancel: QPushButton, 
     progress.setFixedSize(320, 14)
     progress.setTextVisible(False)
     progress.setAccessibleName(name)
-    return _in_the_middle(activity, progress, cancel)
+    return _centered_page(activity, progress, cancel)
 
 
 def fault_page(failure: QWidget, retry: QPushButton) -> QWidget:
     """Create a page with the failure of a background task, and a button to retry it."""
     failure.setMaximumWidth(440)
-    page = _in_the_middle(retry)
+    page = _centered_page(retry)
     column = page.layout()
     assert isinstance(column, QVBoxLayout)
     row = QHBoxLayout()  # with an alignment, long sentences would not get enough height
@@ -136,7 +133,8 @@ def fault_page(failure: QWidget, retry: QPushButton) -> QWidget:
     return scroll_panel(page)
 
 
-def _in_the_middle(*widgets: QWidget) -> QWidget:
+def _centered_page(*widgets: QWidget) -> QWidget:
+    """Create a page with a column of widgets slightly above its center."""
     page = QWidget()
     column = QVBoxLayout(page)
     column.setSpacing(10)
@@ -214,16 +212,16 @@ class FlowLayout(QLayout):
         for item in (item for item in self._items if not item.isEmpty()):
             size = _size(item, rect.width())
             if line and left + size.width() > rect.left() + rect.width():
-                self._settle(line, rect, top, height, move)
+                self._place_row(line, rect, top, height, move)
                 left, top, height, line = rect.left(), top + height + self._line_spacing, 0, []
             line.append((item, left))
             left += size.width() + self.spacing()
             height = max(height, size.height())
-        self._settle(line, rect, top, height, move)
+        self._place_row(line, rect, top, height, move)
         return top + height - rect.top()
 
     @staticmethod
-    def _settle(line: list[tuple[QLayoutItem, int]], rect: QRect, top: int, height: int, move: bool) -> None:
+    def _place_row(line: list[tuple[QLayoutItem, int]], rect: QRect, top: int, height: int, move: bool) -> None:
         """Place the items of a full row, vertically centered."""
         if move:
             for item, left in line:

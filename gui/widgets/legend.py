@@ -76,7 +76,7 @@ class Legend(QWidget):
 
     def heightForWidth(self, width: int) -> int:
         rows = self._wrap(self._widths(range(len(self._entries))), width)[1]
-        return min(LINES, rows) * self._line() - _LEADING
+        return min(LINES, rows) * self._row_height() - _LEADING
 
     def sizeHint(self) -> QSize:
         return QSize(200, self.heightForWidth(max(200, self.width())))
@@ -98,7 +98,7 @@ class Legend(QWidget):
             painter.setPen(QColor(scheme.muted))
             painter.drawText(corners[-1] + QPoint(0, metrics.ascent()), _more(more))
 
-    def _line(self) -> int:
+    def _row_height(self) -> int:
         return self.fontMetrics().height() + _LEADING
 
     def _rows(self, indices: Sequence[int], more: int = 0) -> int:
@@ -116,10 +116,10 @@ class Legend(QWidget):
         x = y = 0
         for width in widths:
             if x and x + width > max_width:
-                x, y = 0, y + self._line()
+                x, y = 0, y + self._row_height()
             corners.append(QPoint(x, y))
             x += width + _APART
-        return corners, y // self._line() + 1
+        return corners, y // self._row_height() + 1
 
 
 def _more(count: int) -> str:

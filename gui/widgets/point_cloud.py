@@ -82,8 +82,10 @@ class PointCloud:
 
         turn, tilt = np.deg2rad(direction.turn_deg), np.deg2rad(direction.tilt_deg)
         first, second, third = self.positions.T
+        # Turn around the vertical axis, then tilt this axis.
         right, back = np.cos(turn) * first - np.sin(turn) * second, np.sin(turn) * first + np.cos(turn) * second
         up, near = np.cos(tilt) * back + np.sin(tilt) * third, np.cos(tilt) * third - np.sin(tilt) * back
+        # Points are squares of 2 * half + 1 pixels, which are larger if there are fewer points.
         half = max(0, min(4, round(side / np.sqrt(len(right)) / 4)))
         scale = (side - 1 - 2 * half) / 2
         order = np.argsort(near, kind="stable")  # the nearest are drawn last

@@ -13,7 +13,7 @@ _BY_TAB = (Qt.FocusPolicy.TabFocus, Qt.FocusPolicy.StrongFocus, Qt.FocusPolicy.W
 
 
 def order_tabs(window: QWidget, areas: Sequence[QWidget]) -> None:
-    """Set the tab order so that `areas` follow one another. The order within an area doesn't change."""
+    """Set the move_focus order so that `areas` follow one another. The order within an area doesn't change."""
     order = {area: index for index, area in enumerate(areas)}
     placed = [(index, widget) for widget in _chain(window) if (index := _position(widget, order)) is not None]
     ordered = [widget for _, widget in sorted(placed, key=itemgetter(0))]
@@ -21,7 +21,7 @@ def order_tabs(window: QWidget, areas: Sequence[QWidget]) -> None:
         QWidget.setTabOrder(before, after)
 
 
-def tab(window: QWidget, areas: Sequence[QWidget], forward: bool) -> bool:
+def move_focus(window: QWidget, areas: Sequence[QWidget], forward: bool) -> bool:
     """Move the focus through `areas` as Tab or Shift+Tab would. Return False without a target.
 
     Widgets that are created later have their correct position. In Qt's own chain, they would be last, and a field whose
@@ -33,6 +33,7 @@ def tab(window: QWidget, areas: Sequence[QWidget], forward: bool) -> bool:
     )
     candidates = areas if forward else areas[::-1]
     if current is not None and focused is not None:
+        # Try the rest of the current area, then the areas after it, and finally the current area from its start.
         position = current if forward else len(areas) - 1 - current
         candidates = [*candidates[position + 1 :], *candidates[: position + 1]]
         target = _next_in(areas[current], _chain(window, focused, forward))
@@ -56,6 +57,7 @@ def _scroll_into_view(widget: QWidget) -> None:
 
 
 def _next_in(area: QWidget, chain: Iterable[QWidget]) -> QWidget | None:
+    """Return the first widget in `chain` that is in `area` and can take the focus, or None."""
     return next((each for each in chain if area.isAncestorOf(each) and each.isVisible() and each.isEnabled()), None)
 
 

@@ -106,11 +106,13 @@ class TrashBar(QuestionBar):
         self._report(messages, not problems, "")
 
     def _report(self, messages: list[str], is_complete: bool, button: str) -> None:
+        """Show the result of a move, with `button` as the text of the left button, and emit `changed`."""
         self.say(" ".join(messages), "ok" if is_complete else "warning", button, tr("Close"))
         self.changed.emit()
 
 
 def _attempt(function: Callable[[Any], Any], items: Sequence[Any]) -> _Outcome:
+    """Call `function` for each item. Return the results, and the messages of the calls that raised CannotTrash."""
     results, problems = [], []
     for item in items:
         try:

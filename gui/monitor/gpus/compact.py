@@ -14,7 +14,7 @@ from engine.contract.devices import Gpu
 from engine.gpus.quantities import BY_ID
 from gui.format import measured, size_of
 from gui.monitor.gpus.watched_gpu import WatchedGpu
-from gui.sources.devices.device_format import joined
+from gui.sources.devices.device_format import join_states
 from gui.style import theme
 from gui.translation import tr
 from gui.widgets.column_model import BAR, BAR_COLOR, PAD, Bars, Index
@@ -40,15 +40,15 @@ class GpuColumn(Column[WatchedGpu]):
     filled: Callable[[Gpu], float | None] = lambda _gpu: None
 
 
-def _share(quantity: str) -> Callable[[Gpu], float | None]:
+def _fraction_of_maximum(quantity: str) -> Callable[[Gpu], float | None]:
     """Return a function that reads a quantity as a fraction of its maximum."""
     kind = BY_ID[quantity]
 
-    def share(gpu: Gpu) -> float | None:
+    def fraction(gpu: Gpu) -> float | None:
         value, highest = kind.read(gpu), kind.highest(gpu)
         return value / highest if value is not None and highest else None
 
-    return share
+    return fraction
 
 
 def _value_text(quantity: str) -> Callable[[Gpu], str]:
@@ -62,40 +62,41 @@ def _value_text(quantity: str) -> Callable[[Gpu], str]:
     return text
 
 
-def _use(gpu: Gpu) -> str:
+def _utilization_text(gpu: Gpu) -> str:
     """Return the utilization of a GPU, or the activity of its multiprocessors for a MIG instance."""
     return _value_text("utilization_percent")(gpu) or _value_text("sm_active_percent")(gpu)
 
 
-def _used_share(gpu: Gpu) -> float | None:
-    fraction = _share("utilization_percent")(gpu)
-    return _share("sm_active_percent")(gpu) if fraction is None else fraction
+def _utilization_fraction(gpu: Gpu) -> float | None:
+    """Return the fraction for the bar behind `_utilization_text`, or None if it is unknown."""
+    fraction = _fraction_of_maximum("utilization_percent")(gpu)
+    return _fraction_of_maximum("sm_active_percent")(gpu) if fraction is None else fraction
 
 
-def _memory(gpu: Gpu) -> str:
+def _memory_text(gpu: Gpu) -> str:
     return "" if gpu.memory_used_bytes is None else size_of(gpu.memory_used_bytes, gpu.memory_total_bytes)
 
 
-def _power(gpu: Gpu) -> str:
+def _power_text(gpu: Gpu) -> str:
     if gpu.power_w is None or gpu.power_limit_w is None:
         return _value_text("power_w")(gpu)
     return f"{gpu.power_w:.0f} of {gpu.power_limit_w:.0f} W"
 
 
-def _state(each: WatchedGpu) -> str:
-    return "\n".join(filter(None, (joined(each.states), each.who)))
+def _states_and_users(watched: WatchedGpu) -> str:
+    return "\n".join(filter(None, (join_states(watched.states), watched.who)))
 
 
 COLUMNS = (
-    GpuColumn("GPU", lambda each: f"{each.title}\n{each.gpu.name}", width=0.16),
-    GpuColumn(tr("Utilization"), lambda each: _use(each.gpu), width=0.12, filled=_used_share),
+    GpuColumn("GPU", lambda watched: f"{watched.title}\n{watched.gpu.name}", width=0.16),
+    GpuColumn(tr("Utilization"), lambda watched: _utilization_text(watched.gpu), width=0.12, filled=_utilization_fraction),
     GpuColumn(
-        tr("Memory"), lambda each: _memory(each.gpu), width=0.19,
-        short=_value_text("memory_used_bytes"), filled=_share("memory_used_bytes"),
+        tr("Memory"), lambda watched: _memory_text(watched.gpu), width=0.19,
+        short=_value_text("memory_used_bytes"), filled=_fraction_of_maximum("memory_used_bytes"),
     ),
-    GpuColumn(tr("Power"), lambda each: _power(each.gpu), width=0.16, short=_value_text("power_w"), filled=_share("power_w")),
-    GpuColumn(tr("Temp."), lambda each: _value_text("temperature_c")(each.gpu), width=0.09, filled=_share("temperature_c")),
-    GpuColumn(tr("State"), _state),
+    GpuColumn(tr("Power"), lambda watched: _power_text(watched.gpu), width=0.16, short=_value_text("power_w"), filled=_fraction_of_maximum("power_w")),
+    GpuColumn(tr("Temp."), lambda watched: _value_text("temperature_c")(watched.gpu), width=0.09, filled=_fraction_of_maximum("temperature_c")),
+    GpuColumn(tr("State"), _states_and_users),
 )  # fmt: skip
 
 
@@ -116,7 +117,7 @@ class CompactModel(RowModel[WatchedGpu]):
             BAR_COLOR: lambda: theme.colors().muted if row.faded else theme.device_color(row.key),
             SHORT: lambda: spec.short(row.gpu),
             Qt.ItemDataRole.ForegroundRole: lambda: QColor(_text_color(row, spec)),
-            Qt.ItemDataRole.ToolTipRole: lambda: "\n".join(filter(None, (row.gpu.name, _state(row)))),
+            Qt.ItemDataRole.ToolTipRole: lambda: "\n".join(filter(None, (row.gpu.name, _states_and_users(row)))),
         }
         read = values.get(role)
         return read() if read is not None else None

@@ -26,7 +26,7 @@ from gui.monitor.gpus.gpu_plot import GpuPlot
 from gui.monitor.gpus.value_grid import ValueGrid
 from gui.monitor.gpus.watched_gpu import EnergyCounters, WatchedGpu
 from gui.plots.group import PlotGroup
-from gui.sources.devices.device_format import joined
+from gui.sources.devices.device_format import join_states
 from gui.sources.devices.history import DeviceHistory
 from gui.style import theme
 from gui.translation import tr
@@ -55,7 +55,7 @@ class TextTable(QTableWidget):
     def show_rows(self, rows: Sequence[Sequence[str]]) -> None:
         if len(rows) != self.rowCount():
             self.setRowCount(len(rows))
-            self._fit()
+            self._fit_height()
         for row, cells in enumerate(rows):
             for column, text in enumerate(cells):
                 item = self.item(row, column)
@@ -69,7 +69,7 @@ class TextTable(QTableWidget):
         items = [[self.item(row, column) for column in range(self.columnCount())] for row in range(self.rowCount())]
         return [[item.text() if item is not None else "" for item in row] for row in items]
 
-    def _fit(self) -> None:
+    def _fit_height(self) -> None:
         rows = sum(self.rowHeight(row) for row in range(self.rowCount()))
         self.setFixedHeight(self.horizontalHeader().sizeHint().height() + rows + 2 * self.frameWidth() + 2)
 
@@ -123,9 +123,9 @@ class GpuDetail(QWidget):
         self.reset.setToolTip(tr("Resets this GPU's energy counter"))
         self.reset.clicked.connect(lambda: self._gpu is not None and self.reset_energy.emit(self._gpu.key))
         self._title = heading_label()
-        self._chip = styled(ElidedLabel(), "muted")
+        self._gpu_name = styled(ElidedLabel(), "muted")
         self._state = QLabel(wordWrap=True)
-        self._who = QLabel(wordWrap=True)
+        self._users = QLabel(wordWrap=True)
         self.plot = GpuPlot(tr("History"), group, dense=False)
         self.plot.setFixedHeight(_PLOT_HEIGHT)
         self.processes = TextTable(
@@ -144,15 +144,15 @@ class GpuDetail(QWidget):
         """Key of the visible GPU, or "" before the first one."""
         return self._gpu.key if self._gpu is not None else ""
 
-    def show_gpu(self, each: WatchedGpu, all_gpus: Sequence[WatchedGpu], history: DeviceHistory) -> None:
+    def show_gpu(self, watched: WatchedGpu, all_gpus: Sequence[WatchedGpu], history: DeviceHistory) -> None:
         """Show the details of a GPU. `all_gpus` are the GPUs in the overview."""
-        if each.key != self.key:
+        if watched.key != self.key:
             self.plot.forget()
-        self._gpu, self._history = each, history
-        self._show_head(each)
-        self.plot.show_gpu(each, history)
+        self._gpu, self._history = watched, history
+        self._show_head(watched)
+        self.plot.show_gpu(watched, history)
         self._show_figures()
-        self._show_tables(each, all_gpus)
+        self._show_tables(watched, all_gpus)
 
     def group_words(self) -> dict[str, str]:
         """Describe each group for screen readers and return the descriptions by the group's title."""
@@ -169,27 +169,27 @@ class GpuDetail(QWidget):
         super().resizeEvent(event)
         self._arrange()
 
-    def _show_head(self, each: WatchedGpu) -> None:
+    def _show_head(self, watched: WatchedGpu) -> None:
         """Show the GPU's titles, states and users. Alarming states and shared use have the warning color."""
-        self._title.setText(each.title)
-        self._chip.setText(each.gpu.name)
-        self.plot.setAccessibleName(f"{each.title}, {each.gpu.name}")
-        states = each.states
-        self._state.setText(joined(states))
+        self._title.setText(watched.title)
+        self._gpu_name.setText(watched.gpu.name)
+        self.plot.setAccessibleName(f"{watched.title}, {watched.gpu.name}")
+        states = watched.states
+        self._state.setText(join_states(states))
         self._state.setVisible(bool(states))
         theme.set_kind(self._state, "warning" if any(state.alarming for state in states) else "muted")
-        self._who.setText(each.who)
-        theme.set_kind(self._who, "warning" if each.shared else "")
-        self._who.setVisible(bool(each.who))
-        self.reset.setVisible(each.gpu.energy_j is not None)
+        self._users.setText(watched.who)
+        theme.set_kind(self._users, "warning" if watched.shared else "")
+        self._users.setVisible(bool(watched.who))
+        self.reset.setVisible(watched.gpu.energy_j is not None)
 
     def _show_figures(self) -> None:
         """Show the current values, or those at the time of the crosshair."""
-        each, history, cursor = self._gpu, self._history, self._group.cursor
-        if each is None or history is None:
+        watched, history, cursor = self._gpu, self._history, self._group.cursor
+        if watched is None or history is None:
             return
-        read = now(each.gpu) if cursor is None else at_time(history, each.key, cursor)
-        found = {group.title: group for group in groups(each, read, self._energy.used(each))}
+        read = now(watched.gpu) if cursor is None else at_time(history, watched.key, cursor)
+        found = {group.title: group for group in groups(watched, read, self._energy.used(watched))}
         new = [title for title in found if title not in self._cards]
         self._cards |= {title: _GroupCard(title) for title in new}
         if new:
@@ -197,15 +197,15 @@ class GpuDetail(QWidget):
         for title, card in self._cards.items():
             card.setVisible(title in found)
             if title in found:
-                card.show_group(found[title], each.faded)
+                card.show_group(found[title], watched.faded)
 
-    def _read_cursor(self) -> None:
+    def _on_cursor_moved(self) -> None:
         if self.isVisible():
             self._show_figures()
 
-    def _show_tables(self, each: WatchedGpu, all_gpus: Sequence[WatchedGpu]) -> None:
-        gpu = each.gpu
-        instances = [instance for instance in all_gpus if _is_instance(instance, each)]
+    def _show_tables(self, watched: WatchedGpu, all_gpus: Sequence[WatchedGpu]) -> None:
+        gpu = watched.gpu
+        instances = [instance for instance in all_gpus if _is_instance(instance, watched)]
         self.processes.show_rows([_process_row(process) for process in gpu.processes or ()])
         self.instances.show_rows([_instance_row(instance) for instance in instances])
         self.links.show_rows([_link_row(link) for link in gpu.nvlinks])
@@ -224,7 +224,8 @@ class GpuDetail(QWidget):
             self._grid.setColumnStretch(column, int(column < self._columns))
 
     def _lay_out(self) -> None:
-        head = hbox(self.back, self._title, (self._chip, 1), self.reset, spacing=10)
+        """Build the layout. Collect the tables and their headings in `_sections`."""
+        head = hbox(self.back, self._title, (self._gpu_name, 1), self.reset, spacing=10)
         inside = QWidget()
         self._grid = QGridLayout()
         self._grid.setSpacing(8)
@@ -239,8 +240,8 @@ class GpuDetail(QWidget):
         scroll = scroll_panel(inside)
         scroll.setFocusPolicy(Qt.FocusPolicy.StrongFocus)  # lets the arrow keys scroll
         scroll.setAccessibleName(tr("Details of the GPU"))
-        self.setLayout(vbox(head, self._state, self._who, (scroll, 1)))
-        self._group.cursor_changed.connect(self._read_cursor)
+        self.setLayout(vbox(head, self._state, self._users, (scroll, 1)))
+        self._group.cursor_changed.connect(self._on_cursor_moved)
 
 
 def _is_instance(instance: WatchedGpu, parent: WatchedGpu) -> bool:

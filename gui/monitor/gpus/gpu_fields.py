@@ -44,8 +44,8 @@ class Group:
     figures: tuple[LabeledValue, ...]
 
 
-def lines_of(has_data: Callable[[str], bool]) -> tuple[str, ...]:
-    """Return the quantities in a GPU's graph: activity for MIG instances, utilization for other GPUs."""
+def graph_quantities(has_data: Callable[[str], bool]) -> tuple[str, ...]:
+    """Return the reported quantities of a GPU's graph. The first is its utilization, or activity for a MIG instance."""
     load = "utilization_percent" if has_data("utilization_percent") else "sm_active_percent"
     return tuple(filter(has_data, (load, "memory_used_bytes", "power_w", "temperature_c")))
 
@@ -95,27 +95,27 @@ def at_time(history: DeviceHistory, key: str, time: float) -> Read:
     return read
 
 
-def tile_figures(each: WatchedGpu, read: Read, used: Used | None) -> list[LabeledValue]:
+def tile_figures(watched: WatchedGpu, read: Read, used: Used | None) -> list[LabeledValue]:
     """Return the values for a tile, the most important ones first. Unknown values are left out.
 
     Values with a line in the GPU's graph get the line's color, which depends on the GPU's key.
     """
-    gpu = each.gpu
+    gpu = watched.gpu
     pcie, links = _pcie_link(gpu), sum(link.active for link in gpu.nvlinks)
-    sm_key = each.key if read("utilization_percent") is None else ""  # the graph then shows SM activity instead
+    sm_key = watched.key if read("utilization_percent") is None else ""  # the graph then shows SM activity instead
     figures = [
-        _quantity(tr("Utilization"), "utilization_percent", read, key=each.key),
-        _of_highest(tr("Memory"), "memory_used_bytes", gpu, read, key=each.key, more=_reserved(gpu)),
-        _temperature(tr("GPU temp."), "temperature_c", read, gpu.slowdown_c, key=each.key, more=_limits(gpu)),
-        _of_highest(tr("Power"), "power_w", gpu, read, key=each.key),
+        _quantity(tr("Utilization"), "utilization_percent", read, key=watched.key),
+        _of_highest(tr("Memory"), "memory_used_bytes", gpu, read, key=watched.key, more=_reserved(gpu)),
+        _temperature(tr("GPU temp."), "temperature_c", read, gpu.slowdown_c, key=watched.key, more=_limits(gpu)),
+        _of_highest(tr("Power"), "power_w", gpu, read, key=watched.key),
         _temperature(tr("Memory temp."), "memory_temperature_c", read, gpu.memory_max_c),
         _of_highest(tr("SM clock"), "sm_clock_mhz", gpu, read),
         _quantity(tr("SMs active"), "sm_active_percent", read, key=sm_key),
         _quantity(tr("Tensor"), "tensor_active_percent", read),
         _quantity(tr("Fan"), "fan_percent", read),
-        _both_ways(tr("PCIe {pcie}").format(pcie=pcie).strip(), "pcie", read)
+        _link_rates(tr("PCIe {pcie}").format(pcie=pcie).strip(), "pcie", read)
         or _text("pcie", "PCIe", pcie, tr("The link to the host.")),
-        _both_ways(tr("NVLink ×{links}").format(links=links), "nvlink", read),
+        _link_rates(tr("NVLink ×{links}").format(links=links), "nvlink", read),
         _energy(used),
         _quantity(tr("Memory bandwidth"), "memory_busy_percent", read),
         _of_highest(tr("Memory clock"), "memory_clock_mhz", gpu, read),
@@ -125,9 +125,9 @@ def tile_figures(each: WatchedGpu, read: Read, used: Used | None) -> list[Labele
     return [figure for figure in figures if figure is not None]
 
 
-def groups(each: WatchedGpu, read: Read, used: Used | None) -> list[Group]:
+def groups(watched: WatchedGpu, read: Read, used: Used | None) -> list[Group]:
     """Return all reported values, in groups."""
-    gpu = each.gpu
+    gpu = watched.gpu
     found = (
         _work(gpu, read),
         _memory(gpu, read),
@@ -135,7 +135,7 @@ def groups(each: WatchedGpu, read: Read, used: Used | None) -> list[Group]:
         _clocks(gpu, read),
         _links(gpu, read),
         _errors(gpu),
-        _identity(each),
+        _identity(watched),
     )
     titled = zip(GROUPS, (tuple(figure for figure in figures if figure is not None) for figures in found), strict=True)
     return [Group(title, figures) for title, figures in titled if figures]
@@ -197,9 +197,9 @@ def _links(gpu: Gpu, read: Read) -> Figures:
     """Yield the state and the transfer rates of PCIe and NVLink."""
     pcie = gpu.pcie
     meaning = tr("An idle link may run slower.")
-    yield _of("generation", tr("PCIe generation"), pcie.generation, pcie.max_generation, meaning)
+    yield _count_of_maximum("generation", tr("PCIe generation"), pcie.generation, pcie.max_generation, meaning)
     meaning = tr("Fewer than the maximum points to a narrow or faulty slot.")
-    yield _of("width", tr("PCIe lanes"), pcie.width, pcie.max_width, meaning)
+    yield _count_of_maximum("width", tr("PCIe lanes"), pcie.width, pcie.max_width, meaning)
     for quantity in ("pcie_received_bytes_per_s", "pcie_sent_bytes_per_s"):
         yield _quantity(BY_ID[quantity].title, quantity, read)
     meaning = tr("PCIe packets that had to be resent. A rising count points to a faulty slot, riser or cable.")
@@ -237,12 +237,12 @@ def _errors(gpu: Gpu) -> Figures:
     yield _flag("rows_failed", tr("Remapping failed"), retired.rows_failed, ("yes", "no"), failed, bad=True)
 
 
-def _identity(each: WatchedGpu) -> Figures:
+def _identity(watched: WatchedGpu) -> Figures:
     """Yield names, numbers, modes and versions that identify the GPU."""
-    gpu = each.gpu
+    gpu = watched.gpu
     numbers = device_format.gpu_number_origin(gpu)
     yield _text("name", tr("Chip"), gpu.name)
-    yield _text("host", tr("Host"), each.host)
+    yield _text("host", tr("Host"), watched.host)
     yield _text("numbers", tr("Numbers"), numbers, tr("CUDA and NVML number GPUs differently."))
     yield _text("uuid", "UUID", gpu.uuid, tr("Identifies the GPU in any slot."))
     yield _text("pci", tr("PCI address"), gpu.pci_bus_id or "")
@@ -252,8 +252,8 @@ def _identity(each: WatchedGpu) -> Figures:
     yield _flag("mig", "MIG", gpu.mig_enabled, ("on", "off"), tr("Whether the GPU is partitioned into instances."))
     keeps = tr("Whether the driver stays loaded while the GPU is unused; otherwise the first use takes seconds.")
     yield _flag("persistence", tr("Persistence"), gpu.persistence, ("on", "off"), keeps)
-    yield _text("driver", tr("Driver"), each.driver)
-    yield _text("cuda", "CUDA", each.cuda, tr("The newest CUDA version that the driver supports."))
+    yield _text("driver", tr("Driver"), watched.driver)
+    yield _text("cuda", "CUDA", watched.cuda, tr("The newest CUDA version that the driver supports."))
 
 
 def _quantity(label: str, quantity: str, read: Read, *, key: str = "") -> LabeledValue | None:
@@ -292,12 +292,13 @@ def _temperature(
 def _figure(
     label: str, quantity: str, text: str, *, key: str = "", more: str = "", alarming: bool = False
 ) -> LabeledValue:
+    """Return a labeled value. `key` is the GPU's key if the value has the color of a line in the graph."""
     meaning = f"{BY_ID[quantity].meaning} {more}".strip()
     color = _color_of(key, quantity) if key else None
     return LabeledValue(quantity, label, text, meaning, color, alarming)
 
 
-def _both_ways(label: str, link: str, read: Read) -> LabeledValue | None:
+def _link_rates(label: str, link: str, read: Read) -> LabeledValue | None:
     """Format the data rates of a link, as in "↓ 1.20 ↑ 0.40 GB/s", or return None if both are unknown.
 
     `link` is the start of the names of the quantities, such as "pcie" for "pcie_received_bytes_per_s".
@@ -335,7 +336,9 @@ def _bytes(name: str, label: str, value: int | None, meaning: str) -> LabeledVal
     return None if value is None else LabeledValue(name, label, size(value, "GiB"), meaning)
 
 
-def _of(name: str, label: str, value: int | None, highest: int | None, meaning: str) -> LabeledValue | None:
+def _count_of_maximum(
+    name: str, label: str, value: int | None, highest: int | None, meaning: str
+) -> LabeledValue | None:
     if value is None:
         return None
     return LabeledValue(name, label, f"{value} of {highest}" if highest is not None else f"{value}", meaning)

@@ -10,12 +10,12 @@ from PySide6.QtWidgets import QWidget
 
 from engine.gpus.quantities import BY_ID
 from gui.format import measured
-from gui.monitor.gpus.gpu_fields import line_color, line_scale, lines_of
+from gui.monitor.gpus.gpu_fields import graph_quantities, line_color, line_scale
 from gui.monitor.gpus.watched_gpu import WatchedGpu
 from gui.plots.annotations import Threshold
 from gui.plots.group import Mark, PlotGroup
-from gui.plots.line import LineStyle
 from gui.plots.plot import LinePlot
+from gui.plots.quantity import LineStyle
 from gui.sources.devices.history import DeviceHistory
 from gui.style import theme
 from gui.translation import tr
@@ -36,30 +36,34 @@ class GpuPlot(LinePlot):
         super().__init__(
             title, group, unit="% and °C", low=0, high=_HIGHEST, dense=dense, meaning=MEANING, parent=parent
         )
-        self._unread = dense  # True if no readout shows the values
-        self._labeled = False
+        self._has_no_readout = dense  # True if no readout shows the values
+        self._has_limit_labels = False
         self._scales: tuple[tuple[str, float], ...] = ()  # quantities with lines and their factors
         self._key = ""
         self._limits: tuple[float | None, float | None] = (None, None)
 
-    def show_gpu(self, each: WatchedGpu, history: DeviceHistory) -> None:
+    def show_gpu(self, watched: WatchedGpu, history: DeviceHistory) -> None:
         """Show the readings of a GPU from the history."""
-        self._key = each.key
-        known = [(line, line_scale(each.gpu, line)) for line in lines_of(partial(history.has_data, each.key))]
-        scales = tuple((line, scale) for line, scale in known if scale is not None)
-        self.set_empty_text(tr("Asleep") if each.gpu.asleep else tr("No data"))
+        self._key = watched.key
+        known = [
+            (quantity, line_scale(watched.gpu, quantity))
+            for quantity in graph_quantities(partial(history.has_data, watched.key))
+        ]
+        scales = tuple((quantity, scale) for quantity, scale in known if scale is not None)
+        self.set_empty_text(tr("Asleep") if watched.gpu.asleep else tr("No data"))
         if scales != self._scales:
             self._scales = scales
             self.remove_lines()
             # If no readout needs the order of the lines, draw the utilization last, on top of the others.
-            for line, scale in reversed(scales) if self._unread else scales:
-                self.add_line(line, _style(each.key, line, scale))
-        x = history.x(each.key)
-        for line, _ in scales:
-            self.set_data(line, x, history.values(each.key, line))
-        self._update_limits(each)
+            for quantity, scale in reversed(scales) if self._has_no_readout else scales:
+                self.add_line(quantity, _style(watched.key, quantity, scale))
+        x = history.x(watched.key)
+        for quantity, _ in scales:
+            self.set_data(quantity, x, history.values(watched.key, quantity))
+        self._update_limits(watched)
 
     def has_mark(self, mark: Mark) -> bool:
+        """Return True if the graph shows a mark: one of this GPU, or of no particular device."""
         return mark.of is None or self._key in mark.of
 
     def forget(self) -> None:
@@ -69,18 +73,18 @@ class GpuPlot(LinePlot):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        if self._labeled != (self.height() >= _LABELED_FROM):
+        if self._has_limit_labels != (self.height() >= _LABELED_FROM):
             self._draw_limits()
 
-    def _update_limits(self, each: WatchedGpu) -> None:
-        limits = (each.gpu.slowdown_c, each.gpu.shutdown_c)
+    def _update_limits(self, watched: WatchedGpu) -> None:
+        limits = (watched.gpu.slowdown_c, watched.gpu.shutdown_c)
         if limits != self._limits:
             self._limits = limits
             self._draw_limits()
 
     def _draw_limits(self) -> None:
-        self._labeled = self.height() >= _LABELED_FROM
-        self.set_thresholds(temperature_thresholds(*self._limits, labeled=self._labeled))
+        self._has_limit_labels = self.height() >= _LABELED_FROM
+        self.set_thresholds(temperature_thresholds(*self._limits, labeled=self._has_limit_labels))
 
 
 def temperature_thresholds(
@@ -95,10 +99,9 @@ def temperature_thresholds(
     return [Threshold(limit, f"{action} {limit:.0f} °C" if labeled else "", color) for action, limit, color in known]
 
 
-def _style(key: str, line: str, scale: float) -> LineStyle:
-    quantity = BY_ID[line]
-    color: Callable[[], str] = partial(line_color, key, line)
-    return LineStyle(quantity.title, color, scale=scale, write=partial(measured, quantity))
+def _style(key: str, quantity: str, scale: float) -> LineStyle:
+    color: Callable[[], str] = partial(line_color, key, quantity)
+    return LineStyle(BY_ID[quantity].title, color, scale=scale, write=partial(measured, BY_ID[quantity]))
 
 
 def _warning() -> str:

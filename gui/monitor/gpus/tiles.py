@@ -23,7 +23,7 @@ from gui.monitor.gpus.gpu_plot import GpuPlot
 from gui.monitor.gpus.value_grid import ValueGrid
 from gui.monitor.gpus.watched_gpu import EnergyCounters, WatchedGpu
 from gui.plots.group import PlotGroup
-from gui.sources.devices.device_format import joined
+from gui.sources.devices.device_format import join_states
 from gui.sources.devices.history import DeviceHistory
 from gui.style import icons, theme
 from gui.translation import tr
@@ -33,7 +33,7 @@ from gui.widgets.layouts import hbox, vbox
 from gui.widgets.tab_order import order_tabs
 
 GAP = 8
-SHAPE = 2.2
+IDEAL_ASPECT = 2.2
 """Ideal ratio of a tile's width to its height."""
 
 
@@ -48,7 +48,7 @@ def columns_for(count: int, width: int, height: int) -> int:
         rows = -(-count // columns)
         tile_height = (height + GAP) / rows - GAP
         tile_width = (width + GAP) / columns - GAP
-        size = min(tile_width / SHAPE, tile_height)
+        size = min(tile_width / IDEAL_ASPECT, tile_height)
         if tile_height >= theme.scaled(MIN_HEIGHT) and size > best_size:
             best, best_size = columns, size
     return best
@@ -82,17 +82,17 @@ class TilesView(QScrollArea):
         self._grid.setContentsMargins(0, 0, 0, 0)
         self._grid.setSpacing(GAP)
         self.setWidget(self._inside)
-        group.cursor_changed.connect(self._read_cursor)
+        group.cursor_changed.connect(self._on_cursor_moved)
 
     def show_gpus(self, gpus: Sequence[WatchedGpu], history: DeviceHistory) -> None:
         """Show `gpus` in this order."""
         self._history = history
         order = list(self._gpus)
-        self._gpus = {each.key: each for each in gpus}
+        self._gpus = {watched.key: watched for watched in gpus}
         if list(self._gpus) != order:
             self._arrange()
-        for each in gpus:
-            self.tiles[each.key].show_gpu(each, history)
+        for watched in gpus:
+            self.tiles[watched.key].show_gpu(watched, history)
 
     @property
     def columns(self) -> int:
@@ -110,9 +110,9 @@ class TilesView(QScrollArea):
         """Create missing tiles, remove superfluous ones, and place all in the grid."""
         for key in [key for key in self.tiles if key not in self._gpus]:
             self.tiles.pop(key).deleteLater()
-        for key, each in self._gpus.items():
+        for key, watched in self._gpus.items():
             if key not in self.tiles:
-                tile = self.tiles[key] = Tile(each, self._group, self._energy)
+                tile = self.tiles[key] = Tile(watched, self._group, self._energy)
                 tile.opened.connect(self.opened)
                 tile.reset_energy.connect(self.reset_energy)
         previous_columns = self._columns
@@ -123,11 +123,12 @@ class TilesView(QScrollArea):
             self._grid.setColumnStretch(column, int(column < self._columns))
         order_tabs(self._inside, [self.tiles[key] for key in self._gpus])
 
-    def _read_cursor(self) -> None:
+    def _on_cursor_moved(self) -> None:
+        """Show the values at the time of the crosshair in all tiles, or the current ones without a crosshair."""
         if self._history is None or not self.isVisible():
             return
-        for key, each in self._gpus.items():
-            self.tiles[key].show_figures(each, self._history)
+        for key, watched in self._gpus.items():
+            self.tiles[key].show_figures(watched, self._history)
 
 
 MIN_WIDTH = 300
@@ -154,11 +155,11 @@ class Tile(QFrame):
     reset_energy = Signal(str)
 
     def __init__(
-        self, each: WatchedGpu, group: PlotGroup, energy: EnergyCounters, parent: QWidget | None = None
+        self, watched: WatchedGpu, group: PlotGroup, energy: EnergyCounters, parent: QWidget | None = None
     ) -> None:
         super().__init__(parent)
         self.setObjectName("card")
-        self.key = each.key
+        self.key = watched.key
         self._group = group
         self._energy = energy
         self.title = heading_label()
@@ -168,23 +169,23 @@ class Tile(QFrame):
         self.who.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
         self.state = ElidedLabel()
         self.figures = ValueGrid(max_rows=1)
-        self.plot = GpuPlot(each.title, group, dense=True)
+        self.plot = GpuPlot(watched.title, group, dense=True)
         self.setFocusProxy(self.plot)
         self._more = _Arrow()
         self._more.clicked.connect(lambda: self.opened.emit(self.key))
         self._lay_out()
 
-    def show_gpu(self, each: WatchedGpu, history: DeviceHistory) -> None:
+    def show_gpu(self, watched: WatchedGpu, history: DeviceHistory) -> None:
         """Show the GPU's current state or, if there is a crosshair, its values at that time."""
-        self._show_names(each)
-        self._show_states(each)
-        self.show_figures(each, history)
-        self.plot.show_gpu(each, history)
+        self._show_names(watched)
+        self._show_states(watched)
+        self.show_figures(watched, history)
+        self.plot.show_gpu(watched, history)
 
-    def show_figures(self, each: WatchedGpu, history: DeviceHistory) -> None:
+    def show_figures(self, watched: WatchedGpu, history: DeviceHistory) -> None:
         cursor = self._group.cursor
-        read = now(each.gpu) if cursor is None else at_time(history, self.key, cursor)
-        self.figures.show_figures(tile_figures(each, read, self._energy.used(each)), each.faded)
+        read = now(watched.gpu) if cursor is None else at_time(history, self.key, cursor)
+        self.figures.show_figures(tile_figures(watched, read, self._energy.used(watched)), watched.faded)
         self.setAccessibleDescription(
             ", ".join(filter(None, (self.state.text(), self.figures.words(), self.who.text())))
         )
@@ -197,9 +198,9 @@ class Tile(QFrame):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        head = self.title.sizeHint().height() + self.state.sizeHint().height() + 16
-        plot = max(theme.scaled(_MIN_PLOT), int(_PLOT_SHARE * self.height()))
-        rows = (self.height() - head - plot) // self.figures.row_height
+        head_height = self.title.sizeHint().height() + self.state.sizeHint().height() + 16
+        plot_height = max(theme.scaled(_MIN_PLOT), int(_PLOT_SHARE * self.height()))
+        rows = (self.height() - head_height - plot_height) // self.figures.row_height
         self.figures.set_max_rows(min(_MAX_ROWS, max(1, rows)))
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
@@ -236,28 +237,28 @@ class Tile(QFrame):
         if event.type() == QEvent.Type.FontChange:
             self.updateGeometry()
 
-    def _show_names(self, each: WatchedGpu) -> None:
-        self.title.setText(each.title)
-        self.chip.setText(each.gpu.name)
-        self.chip.setToolTip(each.gpu.name)
-        name = f"{each.title}, {each.gpu.name}"
+    def _show_names(self, watched: WatchedGpu) -> None:
+        self.title.setText(watched.title)
+        self.chip.setText(watched.gpu.name)
+        self.chip.setToolTip(watched.gpu.name)
+        name = f"{watched.title}, {watched.gpu.name}"
         if name != self.accessibleName():
             self.setAccessibleName(name)
             self.plot.setAccessibleName(name)
-            self._more.setAccessibleName(tr("Details of {title}").format(title=each.title))
-            self._more.setToolTip(tr("Details of {title} (Enter)").format(title=each.title))
+            self._more.setAccessibleName(tr("Details of {title}").format(title=watched.title))
+            self._more.setToolTip(tr("Details of {title} (Enter)").format(title=watched.title))
 
-    def _show_states(self, each: WatchedGpu) -> None:
+    def _show_states(self, watched: WatchedGpu) -> None:
         """Show states and users next to each other, each with room in proportion to its length."""
-        states = each.states
-        text = joined(states)
+        states = watched.states
+        text = join_states(states)
         self.state.setText(text)
         self.state.setToolTip(text)
         theme.set_kind(self.state, "warning" if any(state.alarming for state in states) else "muted")
-        self.who.setText(each.who)
-        self.who.setToolTip(each.who)
-        self.who.setVisible(bool(each.who))
-        theme.set_kind(self.who, "warning" if each.shared else "")
+        self.who.setText(watched.who)
+        self.who.setToolTip(watched.who)
+        self.who.setVisible(bool(watched.who))
+        theme.set_kind(self.who, "warning" if watched.shared else "")
         for label in (self.state, self.who):
             self._below.setStretchFactor(label, 1 + len(label.text()))
 

@@ -46,17 +46,17 @@ class ValueGrid(QWidget):
         self.figures: tuple[LabeledValue, ...] = ()
         self._max_rows = max_rows
         self._faded = False
-        self._widest: dict[str, int] = {}
+        self._reserved_widths: dict[str, int] = {}
         self._columns: list[int] = []
-        self._count = 0
+        self._visible_count = 0
         self._hinted_rows = 0
-        self._take_fonts()
+        self._update_fonts()
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
 
     @property
     def visible_figures(self) -> tuple[LabeledValue, ...]:
         """Values that fit into the grid."""
-        return self.figures[: self._count]
+        return self.figures[: self._visible_count]
 
     @property
     def row_height(self) -> int:
@@ -64,11 +64,11 @@ class ValueGrid(QWidget):
 
     def show_figures(self, figures: Sequence[LabeledValue], faded: bool = False) -> None:
         """Show the values. If `faded`, draw them in gray because they are outdated."""
-        now = tuple(figures)
-        if now == self.figures and faded == self._faded:
+        new = tuple(figures)
+        if new == self.figures and faded == self._faded:
             return
-        has_other_values = [figure.id for figure in now] != [figure.id for figure in self.figures]
-        self.figures, self._faded = now, faded
+        has_other_values = [figure.id for figure in new] != [figure.id for figure in self.figures]
+        self.figures, self._faded = new, faded
         if self._widen() or has_other_values:
             self._arrange()
         self.update()
@@ -80,7 +80,7 @@ class ValueGrid(QWidget):
             self.update()
 
     def figure_at(self, point: QPoint) -> LabeledValue | None:
-        return next((figure for figure, rect in self._placed() if rect.contains(point)), None)
+        return next((figure for figure, rect in self._cells() if rect.contains(point)), None)
 
     def words(self) -> str:
         """Describe all values, for screen readers."""
@@ -99,8 +99,8 @@ class ValueGrid(QWidget):
     def changeEvent(self, event: QEvent) -> None:
         super().changeEvent(event)
         if event.type() == QEvent.Type.FontChange:
-            self._take_fonts()
-            self._widest.clear()
+            self._update_fonts()
+            self._reserved_widths.clear()
             self._widen()
             self._arrange()
 
@@ -122,11 +122,11 @@ class ValueGrid(QWidget):
         scheme = theme.colors()
         muted, text = QColor(scheme.muted), QColor(scheme.muted if self._faded else scheme.text)
         painter = QPainter(self)
-        placed = self._placed()
+        cells = self._cells()
         ascent = self._label_metrics.ascent()
         painter.setFont(self._label_font)
         painter.setPen(muted)
-        for figure, rect in placed:
+        for figure, rect in cells:
             left = rect.left()
             if figure.color is not None:
                 painter.fillRect(left, rect.top() + ascent // 2 + 1, _MARK, 3, QColor(figure.color()))
@@ -135,14 +135,15 @@ class ValueGrid(QWidget):
         painter.setFont(self._value_font)
         painter.setPen(text)
         baseline = self._label_metrics.height() + self._value_metrics.ascent()
-        for figure, rect in placed:
+        for figure, rect in cells:
             if figure.alarming and not self._faded:
                 painter.setPen(QColor(scheme.warning))
             painter.drawText(rect.left(), rect.top() + baseline, figure.text)
             if figure.alarming:
                 painter.setPen(text)
 
-    def _take_fonts(self) -> None:
+    def _update_fonts(self) -> None:
+        """Derive the fonts of the labels and the values from the widget's font."""
         self._value_font = theme.tabular(self.font())
         self._label_font = QFont(self._value_font)
         if self._label_font.pointSizeF() > 0:
@@ -152,42 +153,47 @@ class ValueGrid(QWidget):
         self._value_metrics = QFontMetrics(self._value_font)
         self._label_metrics = QFontMetrics(self._label_font)
 
-    def _needed(self, figure: LabeledValue) -> int:
+    def _required_width(self, figure: LabeledValue) -> int:
         mark = 0 if figure.color is None else _MARK + 4
         label = mark + self._label_metrics.horizontalAdvance(figure.label)
         return max(label, self._value_metrics.horizontalAdvance(figure.text))
 
     def _widen(self) -> bool:
         """Reserve more width for values that have become longer, and return True if there are any."""
-        widened = {f.id: n for f in self.figures if (n := self._needed(f)) > self._widest.get(f.id, 0)}
-        self._widest |= widened
-        return bool(widened)
+        has_longer_values = False
+        for figure in self.figures:
+            width = self._required_width(figure)
+            if width > self._reserved_widths.get(figure.id, 0):
+                self._reserved_widths[figure.id] = width
+                has_longer_values = True
+        return has_longer_values
 
     def _arrange(self) -> None:
-        """Compute the columns for as many values as fit."""
-        needed = [self._widest[figure.id] for figure in self.figures]
-        self._count, self._columns = len(needed), []
-        while self._count:
-            self._columns = columns_for(needed[: self._count], self.width())
-            if self._max_rows is None or self._count <= self._max_rows * len(self._columns):
+        """Compute the columns for as many values as fit, and request another height if the number of rows changes."""
+        needed = [self._reserved_widths[figure.id] for figure in self.figures]
+        self._visible_count, self._columns = len(needed), []
+        while self._visible_count:
+            self._columns = columns_for(needed[: self._visible_count], self.width())
+            if self._max_rows is None or self._visible_count <= self._max_rows * len(self._columns):
                 break
-            self._count -= 1
+            self._visible_count -= 1
         if self._rows != self._hinted_rows:
             self._hinted_rows = self._rows
             self.updateGeometry()
 
     @property
     def _rows(self) -> int:
-        return -(-self._count // len(self._columns)) if self._columns else 1
+        return -(-self._visible_count // len(self._columns)) if self._columns else 1
 
-    def _placed(self) -> list[tuple[LabeledValue, QRect]]:
+    def _cells(self) -> list[tuple[LabeledValue, QRect]]:
+        """Return the visible values with their rectangles."""
         lefts = [0, *accumulate(width + GAP for width in self._columns)]
         height = self.row_height
-        placed = []
+        cells = []
         for number, figure in enumerate(self.visible_figures):
             row, column = divmod(number, len(self._columns))
-            placed.append((figure, QRect(lefts[column], row * height, self._columns[column], height)))
-        return placed
+            cells.append((figure, QRect(lefts[column], row * height, self._columns[column], height)))
+        return cells
 
 
 def columns_for(needed: Sequence[int], width: int) -> list[int]:

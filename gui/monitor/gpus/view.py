@@ -57,13 +57,13 @@ class GpusView(QStackedWidget):
     @property
     def keys(self) -> tuple[str, ...]:
         """Keys of the visible GPUs."""
-        return (self._opened,) if self._opened else tuple(each.key for each in self._gpus)
+        return (self._opened,) if self._opened else tuple(watched.key for watched in self._gpus)
 
     @property
     def shows_activity(self) -> bool:
         """True if the activity of multiprocessors is visible. Compact rows show it only for MIG instances."""
         if self.currentWidget() is self.lines:
-            return any(each.gpu.mig is not None for each in self._gpus)
+            return any(watched.gpu.mig is not None for watched in self._gpus)
         return self.currentWidget() is not self.empty
 
     def show_gpus(self, gpus: Sequence[WatchedGpu], empty: str) -> None:
@@ -89,13 +89,13 @@ class GpusView(QStackedWidget):
 
     def close_detail(self) -> None:
         """Return to the overview and focus the GPU whose details were visible."""
-        was, self._opened = self._opened, ""
-        if was:
+        previous, self._opened = self._opened, ""
+        if previous:
             self._show()
             if self._compact:
                 self.lines.setFocus()
-            elif was in self.tiles.tiles:
-                self.tiles.tiles[was].setFocus()
+            elif previous in self.tiles.tiles:
+                self.tiles.tiles[previous].setFocus()
 
     def reset_energy(self, key: str = "") -> None:
         """Reset the energy counter of the GPU with this key, or of all GPUs if `key` is ""."""
@@ -104,21 +104,21 @@ class GpusView(QStackedWidget):
 
     def _show(self) -> None:
         """Show the requested view and refresh it."""
-        opened = next((each for each in self._gpus if each.key == self._opened), None)
-        face: QWidget
+        opened = next((watched for watched in self._gpus if watched.key == self._opened), None)
+        view: QWidget
         if not self._gpus:
-            face = self.empty
+            view = self.empty
         elif opened is not None:
-            face = self.detail
+            view = self.detail
             self.detail.show_gpu(opened, self._gpus, self._history)
         elif self._compact:
-            face = self.lines
+            view = self.lines
             self.lines.show_gpus(self._gpus)
         else:
-            face = self.tiles
+            view = self.tiles
             self.tiles.show_gpus(self._gpus, self._history)
-        self.setCurrentWidget(face)
-        now = face, self.shows_activity
-        if now != self._visible_view:
-            self._visible_view = now
+        self.setCurrentWidget(view)
+        visible_view = view, self.shows_activity
+        if visible_view != self._visible_view:
+            self._visible_view = visible_view
             self.view_changed.emit()

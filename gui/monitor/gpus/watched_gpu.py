@@ -104,8 +104,9 @@ def watched_gpus(
     return found
 
 
-def _silence(snapshot: Snapshot, troubled: bool) -> str:
-    if troubled:
+def _silence(snapshot: Snapshot, has_error: bool) -> str:
+    """Return the reason why a snapshot is outdated, or "" if it is current. `has_error` is True without a connection."""
+    if has_error:
         return f"no data since {clock(snapshot.time)}"
     return "" if snapshot.nvml.status == "ok" else tr("NVML does not respond: values are stale")
 
@@ -136,21 +137,21 @@ class LoadOrder:
         self._sorted_at = -SORT_EVERY_S
 
     def sort(self, gpus: list[WatchedGpu], history: DeviceHistory) -> list[WatchedGpu]:
-        newest = max((each.time for each in gpus), default=0.0)
-        if abs(newest - self._sorted_at) >= SORT_EVERY_S or {each.key for each in gpus} != set(self._ranks):
+        newest = max((watched.time for watched in gpus), default=0.0)
+        if abs(newest - self._sorted_at) >= SORT_EVERY_S or {watched.key for watched in gpus} != set(self._ranks):
             self._sorted_at = newest
-            ranked = sorted(gpus, key=lambda each: -_load(each, history))
-            self._ranks = {each.key: rank for rank, each in enumerate(ranked)}
-        return sorted(gpus, key=lambda each: self._ranks[each.key])
+            ranked = sorted(gpus, key=lambda watched: -_load(watched, history))
+            self._ranks = {watched.key: rank for rank, watched in enumerate(ranked)}
+        return sorted(gpus, key=lambda watched: self._ranks[watched.key])
 
 
-def _load(each: WatchedGpu, history: DeviceHistory) -> float:
+def _load(watched: WatchedGpu, history: DeviceHistory) -> float:
     """Return the mean utilization or activity in percent, negative if unknown and lowest for unreachable GPUs."""
-    if each.faded:
+    if watched.faded:
         return -2.0
-    x = history.x(each.key)
-    quantity = "utilization_percent" if history.has_data(each.key, "utilization_percent") else "sm_active_percent"
-    recent = history.values(each.key, quantity)[int(np.searchsorted(x, x[-1] - SORT_OVER_S)) :]
+    x = history.x(watched.key)
+    quantity = "utilization_percent" if history.has_data(watched.key, "utilization_percent") else "sm_active_percent"
+    recent = history.values(watched.key, quantity)[int(np.searchsorted(x, x[-1] - SORT_OVER_S)) :]
     finite = recent[np.isfinite(recent)]
     return float(finite.mean()) if len(finite) else -1.0
 
@@ -169,18 +170,18 @@ class EnergyCounters:
     def __init__(self) -> None:
         self._starts: dict[str, tuple[float, float]] = {}
 
-    def used(self, each: WatchedGpu) -> Used | None:
+    def used(self, watched: WatchedGpu) -> Used | None:
         """Return the energy that a GPU has used, or None if it reports none.
 
         If the driver has reset its own counter, counting restarts at 0.
         """
-        counter = each.gpu.energy_j
+        counter = watched.gpu.energy_j
         if counter is None:
             return None
-        since, joules = self._starts.get(each.key, (each.time, counter))
+        since, joules = self._starts.get(watched.key, (watched.time, counter))
         if counter < joules:
-            since, joules = each.time, counter
-        self._starts[each.key] = since, joules
+            since, joules = watched.time, counter
+        self._starts[watched.key] = since, joules
         return Used(counter - joules, since)
 
     def reset(self, key: str | None = None) -> None:

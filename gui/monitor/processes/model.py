@@ -53,7 +53,7 @@ def _percent(value: float | None) -> str:
     return f"{localized(value)}%" if value is not None else NOT_KNOWN
 
 
-def _running(seconds: int | None) -> str:
+def _running_time(seconds: int | None) -> str:
     if seconds is None:
         return NOT_KNOWN
     days, rest = divmod(seconds, 86_400)
@@ -82,7 +82,7 @@ COLUMNS: tuple[Column, ...] = (
         tr("Host memory"), "host_memory_bytes", size, "140.4 GiB",
         tr("Host memory held by the process, including shared memory"),
     ),
-    _number(tr("Running"), "running_s", _running, "23:59:59 h", tr("Time since the process started")),
+    _number(tr("Running"), "running_s", _running_time, "23:59:59 h", tr("Time since the process started")),
     Column(tr("Type"), lambda line: KINDS[line.kind], lambda line: KINDS[line.kind]),
     Column(tr("Command"), lambda line: line.command, lambda line: line.command.lower()),
 )  # fmt: skip
@@ -112,7 +112,7 @@ class ProcessModel(QAbstractItemModel):
         self._numbers = count(1)
         self._root = _Node(0, None, None)
         self._nodes: dict[int, _Node] = {}
-        self._known: set[int] = set()
+        self._known_columns: set[int] = set()  # columns in which any process has had a value
 
     def show_lines(self, lines: Iterable[ProcessRow]) -> None:
         """Replace all rows with `lines`.
@@ -121,11 +121,13 @@ class ProcessModel(QAbstractItemModel):
         """
         lines = list(lines)
         keys = {line.key for line in lines}
-        below: dict[Key | None, list[ProcessRow]] = {}
+        rows_by_parent: dict[Key | None, list[ProcessRow]] = {}
         for line in lines:
-            below.setdefault(line.parent if line.parent in keys else None, []).append(line)
-        self._known |= {c for c, column in enumerate(COLUMNS) for line in lines if column.key(line) not in (None, "")}
-        self._renew(self._root, None, below)
+            rows_by_parent.setdefault(line.parent if line.parent in keys else None, []).append(line)
+        for number, column in enumerate(COLUMNS):
+            if any(column.key(line) not in (None, "") for line in lines):
+                self._known_columns.add(number)
+        self._update_children(self._root, None, rows_by_parent)
 
     def line(self, index: _Index) -> ProcessRow | None:
         node = self._node(index)
@@ -136,14 +138,14 @@ class ProcessModel(QAbstractItemModel):
         node = next((node for node in self._nodes.values() if node.line is not None and node.line.key == key), None)
         return self._index_of(node) if node is not None else QModelIndex()
 
-    def ever_known(self, column: int) -> bool:
+    def has_been_known(self, column: int) -> bool:
         """Return True if any process has had a value in a column."""
-        return column in self._known
+        return column in self._known_columns
 
     def index(self, row: int, column: int, parent: _Index = _NOTHING) -> QModelIndex:
         node = self._node(parent)
-        inside = node is not None and 0 <= row < len(node.children) and 0 <= column < len(COLUMNS)
-        if node is None or not inside or parent.column() > 0:
+        is_inside = node is not None and 0 <= row < len(node.children) and 0 <= column < len(COLUMNS)
+        if node is None or not is_inside or parent.column() > 0:
             return QModelIndex()
         return self.createIndex(row, column, node.children[row].number)
 
@@ -169,7 +171,7 @@ class ProcessModel(QAbstractItemModel):
         column = COLUMNS[index.column()]
         value: Any = None
         if role == Qt.ItemDataRole.DisplayRole:
-            value = column.text(line) + _addition(line, index.column())
+            value = column.text(line) + _title_suffix(line, index.column())
         elif role == SORT_ROLE:
             value = _sort_key(column, line)
         elif role == Qt.ItemDataRole.TextAlignmentRole:
@@ -190,12 +192,14 @@ class ProcessModel(QAbstractItemModel):
             return QModelIndex()
         return self.createIndex(node.row, 0, node.number)
 
-    def _renew(self, node: _Node, key: Key | None, below: dict[Key | None, list[ProcessRow]]) -> None:
+    def _update_children(
+        self, node: _Node, key: Key | None, rows_by_parent: dict[Key | None, list[ProcessRow]]
+    ) -> None:
         """Update the children of `node`, whose row has this key, recursively. Nodes of rows that remain are reused.
 
-        `below` contains all rows by the key of their parent.
+        `rows_by_parent` contains all rows by the key of their parent.
         """
-        by_key = {line.key: line for line in below.get(key, [])}
+        by_key = {line.key: line for line in rows_by_parent.get(key, [])}
         for row in reversed(range(len(node.children))):
             if _key(node.children[row]) not in by_key:
                 self._remove(node, row)
@@ -208,7 +212,7 @@ class ProcessModel(QAbstractItemModel):
             first, last = node.children[changed[0]], node.children[changed[-1]]
             self.dataChanged.emit(self._index_of(first), self._index_of(last).siblingAtColumn(len(COLUMNS) - 1))
         for child in node.children:
-            self._renew(child, _key(child), below)
+            self._update_children(child, _key(child), rows_by_parent)
 
     def _insert(self, node: _Node, lines: list[ProcessRow]) -> None:
         if not lines:
@@ -223,13 +227,13 @@ class ProcessModel(QAbstractItemModel):
 
     def _remove(self, node: _Node, row: int) -> None:
         self.beginRemoveRows(self._index_of(node), row, row)
-        self._forget(node.children.pop(row))
+        self._unregister(node.children.pop(row))
         self.endRemoveRows()
 
-    def _forget(self, node: _Node) -> None:
+    def _unregister(self, node: _Node) -> None:
         del self._nodes[node.number]
         for child in node.children:
-            self._forget(child)
+            self._unregister(child)
 
 
 class ProcessRows(QSortFilterProxyModel):
@@ -293,14 +297,14 @@ def _sort_key(column: Column, line: ProcessRow) -> str | float:
 def describe(line: ProcessRow) -> str:
     """Describe all values of a row, for a tool tip."""
     title = line.title if line.group or line.pid is None else f"{line.title}, pid {line.pid}"
-    return "\n".join(filter(None, (title, _noted(line), line.command)))
+    return "\n".join(filter(None, (title, _note_line(line), line.command)))
 
 
-def _noted(line: ProcessRow) -> str:
+def _note_line(line: ProcessRow) -> str:
     return f"⚠ {line.note[:1].upper()}{line.note[1:]}" if line.note else ""
 
 
-def _addition(line: ProcessRow, column: int) -> str:
+def _title_suffix(line: ProcessRow, column: int) -> str:
     """Return the note that is appended to a row's title."""
     return f" · {line.note}" if column == PROCESS and line.note else ""
 
@@ -318,22 +322,22 @@ def _decoration(line: ProcessRow, column: int) -> QIcon | None:
 
 def swatches_width(count: int) -> int:
     """Return the width in pixels of the color squares for `count` GPUs."""
-    return count * (_swatch(count) + _SWATCH_GAP)
+    return count * (_swatch_width(count) + _SWATCH_GAP)
 
 
-def _swatch(count: int) -> int:
+def _swatch_width(count: int) -> int:
     return 9 if count <= 4 else 4
 
 
 @lru_cache(maxsize=64)
 def _swatches(colors: tuple[str, ...]) -> QIcon:
     """Return an icon with a square in the color of each GPU. Many GPUs get narrow squares."""
-    width, height = _swatch(len(colors)), 9
+    width, height = _swatch_width(len(colors)), 9
     image = QPixmap(max(1, swatches_width(len(colors))), height)
     image.fill(Qt.GlobalColor.transparent)
     painter = QPainter(image)
-    for dot, color in enumerate(colors):
-        painter.fillRect(dot * (width + _SWATCH_GAP), 0, width, height, QColor(color))
+    for number, color in enumerate(colors):
+        painter.fillRect(number * (width + _SWATCH_GAP), 0, width, height, QColor(color))
     painter.end()
     swatch_icon = QIcon(image)
     swatch_icon.addPixmap(image, QIcon.Mode.Selected)  # a style would tint the selected icon

@@ -99,12 +99,12 @@ def sharing(lines: Sequence[ProcessRow], runs: Iterable[RunInterval]) -> str:
     return " ".join(sentences)
 
 
+@dataclass(frozen=True)
 class _Use:
     """Use of a GPU by a process."""
 
-    def __init__(self, gpu: Gpu, process: GpuProcess) -> None:
-        self.gpu = gpu
-        self.process = process
+    gpu: Gpu
+    process: GpuProcess
 
 
 class _Family:
@@ -224,7 +224,7 @@ def _group_row(key: Key, members: Sequence[ProcessRow], run: RunInterval | None,
         device: title for member in members for device, title in zip(member.devices, member.gpus, strict=True)
     }
     loads = [member.sm_percent * len(member.devices) for member in members if member.sm_percent is not None]
-    pid = run.supervisor if run is not None else int(key[2])  # see `process_key`
+    pid = run.supervisor if run is not None else int(key[2])  # see `_Family.parent`
     return ProcessRow(
         key=key,
         host=first.host,

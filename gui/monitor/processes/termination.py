@@ -23,7 +23,7 @@ _CONTAINER = tr(
     "Footplate runs in a container, where the driver reports the host's pids. Their owners are unknown, so processes "
     "can't be ended from here."
 )
-_Done = Literal["nothing", "asked", "killed"]
+_Action = Literal["nothing", "asked", "killed"]
 
 
 class CannotEnd(Exception):  # noqa: N818  (a state of things more than an error)
@@ -109,7 +109,7 @@ class EndingBar(QuestionBar):
         super().__init__(tr("Ending a process"), parent)
         self.patience_s = 5.0
         self._process: ProcessRow | None = None
-        self._done: _Done = "nothing"  # the last action on the process
+        self._done: _Action = "nothing"  # the last action on the process
         self._since = QElapsedTimer()
         self._poll_timer = QTimer(self, interval=_POLL_MS)
         self._poll_timer.timeout.connect(self._poll)

@@ -44,7 +44,7 @@ from gui.sources.run_intervals import RunIntervals
 from gui.translation import tr
 from gui.widgets.banner import Banner
 from gui.widgets.buttons import styled
-from gui.widgets.editors import ComboBox, offer
+from gui.widgets.editors import ComboBox, fill_combo_box
 from gui.widgets.labels import ElidedLabel, EmptyState, heading_label
 from gui.widgets.layouts import hbox, vbox
 from gui.widgets.trees import TreeView
@@ -75,8 +75,8 @@ class ProcessesView(QWidget):
         super().__init__(parent)
         self._hosts = hosts
         self._intervals = intervals
-        self._asking_since: dict[str, float] = {}  # snapshot time of the first request for the processes, by host
-        self._fitted = False  # True once the column widths fit the contents
+        self._requested_at: dict[str, float] = {}  # snapshot time of the first request for the processes, by host
+        self._is_fitted = False  # True once the column widths fit the contents
         self.model = ProcessModel(self)
         self.rows = ProcessRows(self)
         self.rows.setSourceModel(self.model)
@@ -94,9 +94,9 @@ class ProcessesView(QWidget):
         self._warning = Banner()
         self._count = heading_label()
         self._reason = styled(ElidedLabel(), "muted")
-        lines = tr("Copies the selected rows as a table")
+        copy_tip = tr("Copies the selected rows as a table")
         self.acts = {
-            "copy": Action(self.tree, "copy_processes", "&Copy", lines, "Ctrl+C", context=WITHIN),
+            "copy": Action(self.tree, "copy_processes", "&Copy", copy_tip, "Ctrl+C", context=WITHIN),
             "command": Action(self.tree, "copy_process_command", tr("Copy the command")),
             "end": Action(self.tree, "end_process", tr("&End process…"), "", tr("Delete"), context=WITHIN),
         }
@@ -116,7 +116,7 @@ class ProcessesView(QWidget):
 
     def refresh(self) -> None:
         """Show the processes in the last snapshots."""
-        snapshots = self._snapshots()
+        snapshots = self._hosts.snapshots
         lines = [
             line
             for host, snapshot in snapshots.items()
@@ -125,11 +125,11 @@ class ProcessesView(QWidget):
         chosen = self.selected()
         self._show_gpus(snapshots)
         self.model.show_lines(lines)
-        self._fit(lines)
+        self._fit_columns(lines)
         if chosen is not None and self.selected() is None:  # the row may have moved to another parent
             self.tree.setCurrentIndex(self.rows.mapFromSource(self.model.find(chosen.key)))
         for column in range(1, len(COLUMNS)):
-            has_values = len(snapshots) > 1 if column == HOST else self.model.ever_known(column)
+            has_values = len(snapshots) > 1 if column == HOST else self.model.has_been_known(column)
             self.tree.setColumnHidden(column, not has_values)
         self._warning.say(sharing(lines, self._intervals.intervals))
         self._show_count(lines)
@@ -137,7 +137,7 @@ class ProcessesView(QWidget):
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
-        self._asking_since = {}
+        self._requested_at = {}
         self.refresh()
 
     # Construction
@@ -176,15 +176,15 @@ class ProcessesView(QWidget):
     def _connect(self) -> None:
         for source in (self._hosts.snapshot, self._hosts.changed, self._intervals.changed):
             source.connect(self._refresh_if_visible)
-        self.filter.textChanged.connect(self._filter)
-        self.only_mine.toggled.connect(self._filter)
-        self.gpus.currentIndexChanged.connect(self._filter)
+        self.filter.textChanged.connect(self._apply_filter)
+        self.only_mine.toggled.connect(self._apply_filter)
+        self.gpus.currentIndexChanged.connect(self._apply_filter)
         self.as_tree.toggled.connect(self.refresh)
         self.tree.selectionModel().selectionChanged.connect(self._show_buttons)
         self.tree.customContextMenuRequested.connect(self._open_menu)
         self.acts["copy"].on_trigger(self.copy_selected)
         self.acts["command"].on_trigger(self._copy_command)
-        self.acts["end"].on_trigger(self._ask)
+        self.acts["end"].on_trigger(self._ask_to_end)
         self.bar.stop_run.connect(self.stop_run)
         self.bar.closed.connect(self.tree.setFocus)
         tip = tr("Shows processes that match all of these words: users, commands …")
@@ -202,12 +202,7 @@ class ProcessesView(QWidget):
         if self.isVisible():
             self.refresh()
 
-    def _snapshots(self) -> dict[str, Snapshot]:
-        """Return the snapshots of all known hosts, this machine first."""
-        latest = self._hosts.latest
-        return {host: latest[host] for host in ("", *self._hosts.names) if host in latest}
-
-    def _filter(self) -> None:
+    def _apply_filter(self) -> None:
         self.rows.choose(
             text=self.filter.text(), only_mine=self.only_mine.isChecked(), device=self.gpus.currentData() or ""
         )
@@ -220,18 +215,16 @@ class ProcessesView(QWidget):
             prefix = f"{snapshot.host} · " if len(snapshots) > 1 else ""
             for gpu in sorted(snapshot.gpus, key=card_order):
                 offered.append((prefix + gpu_title(gpu), device_key(host, gpu.uuid)))
-        if offered == [(self.gpus.itemText(n), self.gpus.itemData(n)) for n in range(self.gpus.count())]:
-            return
         chosen = self.gpus.currentData()
-        offer(self.gpus, offered, chosen)
+        fill_combo_box(self.gpus, offered, chosen)
         if self.gpus.currentData() != chosen:
-            self._filter()
+            self._apply_filter()
 
-    def _fit(self, lines: list[ProcessRow]) -> None:
+    def _fit_columns(self, lines: list[ProcessRow]) -> None:
         """Fit the columns to the first rows. Afterwards, only the user changes their widths."""
-        if not lines or self._fitted:
+        if not lines or self._is_fitted:
             return
-        self._fitted = True
+        self._is_fitted = True
         advance = self.tree.fontMetrics().horizontalAdvance
         for number, column in enumerate(COLUMNS[:COMMAND]):
             cells = [self._cell_width(number, line) for line in lines]
@@ -252,9 +245,10 @@ class ProcessesView(QWidget):
             self.tree.expand(self.rows.index(row, 0, parent))
 
     def _show_count(self, lines: list[ProcessRow]) -> None:
+        """Show how many processes there are and how many pass the filter, or why the table is empty."""
         total = sum(not line.group for line in lines)
-        left = [self.rows.line(index) for index in _in_order(self.rows, QModelIndex())]
-        visible = sum(line is not None and not line.group for line in left)
+        visible_lines = [self.rows.line(index) for index in _all_rows(self.rows, QModelIndex())]
+        visible = sum(line is not None and not line.group for line in visible_lines)
         count_text = "1 process" if total == 1 else f"{localized(total)} processes"
         self._count.setText(count_text if visible == total else f"{localized(visible)} of {count_text}")
         self._count.setVisible(total > 0)
@@ -264,7 +258,7 @@ class ProcessesView(QWidget):
 
     def _empty_text(self, total: int, visible: int) -> str:
         """Return the text for an empty table, or "" if it has rows. The arguments are numbers of rows."""
-        snapshots = self._snapshots()
+        snapshots = self._hosts.snapshots
         if visible:
             return ""
         if total:
@@ -286,8 +280,9 @@ class ProcessesView(QWidget):
         return _NOBODY if answering else tr("No process held a GPU when NVML last responded.")
 
     def _unlisted_reason(self, snapshots: dict[str, Snapshot]) -> str:
+        """Return why there are no processes: they are being listed, or the driver doesn't report them."""
         for host, snapshot in snapshots.items():
-            since = self._asking_since.setdefault(host, snapshot.time)
+            since = self._requested_at.setdefault(host, snapshot.time)
             if snapshot.time - since < ASKING_S:
                 return tr("Listing GPU processes…")
         return tr("The driver does not report GPU processes.")
@@ -314,7 +309,7 @@ class ProcessesView(QWidget):
         )
         self._show_reason(self._reason, reason if self.rows.rowCount() else "")
 
-    def _ask(self) -> None:
+    def _ask_to_end(self) -> None:
         line = self.selected()
         if line is not None:
             self.bar.ask(line)
@@ -323,7 +318,7 @@ class ProcessesView(QWidget):
         """Copy the selected rows with their column titles, as tab-separated text."""
         columns = self._visible_columns()
         selected = self.tree.selectionModel().isSelected
-        chosen = [index for index in _in_order(self.rows, QModelIndex()) if selected(index)]
+        chosen = [index for index in _all_rows(self.rows, QModelIndex()) if selected(index)]
         lines = [line for index in chosen if (line := self.rows.line(index)) is not None]
         if lines:
             table = [[COLUMNS[n].title for n in columns], *([COLUMNS[n].text(line) for n in columns] for line in lines)]
@@ -379,12 +374,12 @@ class ProcessesView(QWidget):
             label.setToolTip(text)
 
 
-def _in_order(rows: ProcessRows, parent: QModelIndex) -> Iterator[QModelIndex]:
+def _all_rows(rows: ProcessRows, parent: QModelIndex) -> Iterator[QModelIndex]:
     """Yield all rows below `parent` in display order."""
     for row in range(rows.rowCount(parent)):
         index = rows.index(row, PROCESS, parent)
         yield index
-        yield from _in_order(rows, index)
+        yield from _all_rows(rows, index)
 
 
 def _name_of(pid: int) -> str | None:

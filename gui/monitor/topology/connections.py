@@ -8,6 +8,7 @@ connections are those of `nvidia-smi topo -m`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import combinations, product
 from typing import Literal, NamedTuple
 
 from engine.contract.devices import Gpu, GpuPair, PciPath, Topology, gpu_title
@@ -55,6 +56,7 @@ class Site(NamedTuple):
 
 
 def site(gpus: Sequence[Gpu], topology: Topology) -> Site:
+    """Return the connections of `gpus`, which must be in card order."""
     return Site(tuple(gpus), {frozenset((pair.one, pair.other)): pair for pair in topology.pairs})
 
 
@@ -76,11 +78,11 @@ def code(pair: GpuPair | None) -> str:
 def short(pair: GpuPair | None) -> str:
     """Describe a connection in two words, as in "18 NVLinks" or "one switch". A connection of None is "unknown"."""
     if pair is not None and pair.nvlinks:
-        return links(pair.nvlinks)
+        return count_nvlinks(pair.nvlinks)
     return SHORT[pair.path] if pair is not None and pair.path is not None else "unknown"
 
 
-def links(count: int) -> str:
+def count_nvlinks(count: int) -> str:
     return "1 NVLink" if count == 1 else f"{count} NVLinks"
 
 
@@ -91,7 +93,7 @@ def describe(pair: GpuPair | None, one: str, other: str) -> str:
     elif pair.nvlinks:
         sentences = [
             tr("{one} and {other} are connected over {nvlinks}.").format(
-                one=one, other=other, nvlinks=links(pair.nvlinks)
+                one=one, other=other, nvlinks=count_nvlinks(pair.nvlinks)
             )
         ]
     else:
@@ -105,28 +107,28 @@ def describe(pair: GpuPair | None, one: str, other: str) -> str:
 
 def advice(site: Site) -> str:
     """Recommend strategies for two or more GPUs, based on their connections."""
-    sentences = [_by_nvlink(site) or _by_pcie(site), _peer_access(site)]
+    sentences = [_nvlink_advice(site) or _pcie_advice(site), _peer_access(site)]
     return " ".join(sentence for sentence in sentences if sentence)
 
 
-def left_out(lost: Sequence[Gpu]) -> str:
+def lost_gpus_text(lost: Sequence[Gpu]) -> str:
     """Return a sentence about GPUs that are missing because they are lost, or "" if there are none."""
     if not lost:
         return ""
     return (
-        tr("{lost} is lost and not shown here.").format(lost=_names(lost))
+        tr("{lost} is lost and not shown here.").format(lost=_join_names(lost))
         if len(lost) == 1
-        else tr("{lost} are lost and not shown here.").format(lost=_names(lost))
+        else tr("{lost} are lost and not shown here.").format(lost=_join_names(lost))
     )
 
 
-def _by_nvlink(site: Site) -> str:
+def _nvlink_advice(site: Site) -> str:
     """Return the advice for GPUs that have NVLink, or "" if none has."""
-    groups = islands(site, lambda pair: pair.nvlinks > 0)
+    groups = connected_groups(site, lambda pair: pair.nvlinks > 0)
     if len(groups) == len(site.gpus):
         return ""
     if len(groups) > 1:
-        return _in_groups(site, groups, "{} are connected by NVLink.", "{} are each connected by NVLink.")
+        return _group_advice(site, groups, "{} are connected by NVLink.", "{} are each connected by NVLink.")
     counts = [pair.nvlinks for pair in site.pairs.values()]
     everyone = _all(site)
     if min(counts) == 0 or len(counts) < len(_every_pair(site)):
@@ -134,7 +136,9 @@ def _by_nvlink(site: Site) -> str:
             "{everyone} are connected by NVLink, but not every pair directly. Every strategy runs well, a pipeline "
             "best with directly connected neighbors."
         ).format(everyone=everyone)
-    how_many = links(counts[0]) if min(counts) == max(counts) else f"{min(counts)} to {links(max(counts))}"
+    how_many = (
+        count_nvlinks(counts[0]) if min(counts) == max(counts) else f"{min(counts)} to {count_nvlinks(max(counts))}"
+    )
     if len(counts) == 1:
         connection = tr("{everyone} are connected by {how_many}.").format(everyone=everyone, how_many=how_many)
     else:
@@ -147,12 +151,12 @@ def _by_nvlink(site: Site) -> str:
     )
 
 
-def _by_pcie(site: Site) -> str:
+def _pcie_advice(site: Site) -> str:
     """Return the advice for GPUs that are connected by PCIe only."""
     kinds = {kind(site.pairs.get(pair)) for pair in _every_pair(site)}
     if kinds == {"unknown"}:
         return tr("How the GPUs are connected is unknown.")
-    switch_groups = islands(site, lambda pair: kind(pair) == "switch")
+    switch_groups = connected_groups(site, lambda pair: kind(pair) == "switch")
     everyone = _all(site)
     replicated, sharded = recommended_strategy_title("replicate"), recommended_strategy_title("shard")
     if len(switch_groups) == 1:
@@ -161,10 +165,10 @@ def _by_pcie(site: Site) -> str:
             "communicates 1.5 times as much and pays off only when memory is short."
         ).format(everyone=everyone, replicated=replicated, sharded=sharded)
     if len(switch_groups) < len(site.gpus):
-        return _in_groups(site, switch_groups, "{} share PCIe switches.", "{} each share PCIe switches.")
-    same_node = islands(site, lambda pair: kind(pair) == "bridge")
+        return _group_advice(site, switch_groups, "{} share PCIe switches.", "{} each share PCIe switches.")
+    same_node = connected_groups(site, lambda pair: kind(pair) == "bridge")
     if 1 < len(same_node) < len(site.gpus):
-        return _in_groups(site, same_node, "{} are on one processor.", "{} are each on one processor.")
+        return _group_advice(site, same_node, "{} are on one processor.", "{} are each on one processor.")
     if "nodes" in kinds:
         connection = tr("{everyone} communicate through the processors.").format(everyone=everyone)
     else:
@@ -187,18 +191,21 @@ _BETWEEN: dict[Kind, str] = {
 }
 
 
-def _in_groups(site: Site, groups: Sequence[Sequence[Gpu]], one: str, several: str) -> str:
+def _group_advice(site: Site, groups: Sequence[Sequence[Gpu]], one: str, several: str) -> str:
     """Return the advice for groups of closely connected GPUs.
 
     Its first sentence is `one` if there is a single group, otherwise `several`, with the names of the GPUs for "{}".
     """
-    together = [_names(group) for group in groups if len(group) > 1]
+    together = [_join_names(group) for group in groups if len(group) > 1]
     alone = [gpu for group in groups if len(group) == 1 for gpu in group]
     sentences = [(several if len(together) > 1 else one).format(listed(together))]
     if alone:
-        sentences.append(f"{_names(alone)} is separate." if len(alone) == 1 else f"{_names(alone)} are separate.")
+        sentences.append(
+            f"{_join_names(alone)} is separate." if len(alone) == 1 else f"{_join_names(alone)} are separate."
+        )
     farthest = max(
-        (kind(pair) for pair in _between(site, groups)), key=("nvlink", "switch", "bridge", "nodes", "unknown").index
+        (kind(pair) for pair in _connections_between(site, groups)),
+        key=("nvlink", "switch", "bridge", "nodes", "unknown").index,
     )
     sentences.append(_BETWEEN.get(farthest, "Between groups, data takes an unknown path."))
     sizes = {len(group) for group in groups}
@@ -234,44 +241,43 @@ def _peer_access(site: Site) -> str:
     return f"{len(known) - sum(known)} of {len(known)} pairs can't read each other's memory directly; their transfers go through host memory."
 
 
-def islands(site: Site, joined: Callable[[GpuPair], bool]) -> list[tuple[Gpu, ...]]:
+def connected_groups(site: Site, is_connected: Callable[[GpuPair], bool]) -> list[tuple[Gpu, ...]]:
     """Group the GPUs so that GPUs that are connected, directly or through other GPUs, are in the same group.
 
-    Two GPUs are directly connected if `joined` is True for their pair.
+    Two GPUs are directly connected if `is_connected` is True for their pair.
     """
     groups: list[list[Gpu]] = []
     for gpu in site.gpus:
-        touching = [
+        connected = [
             group
             for group in groups
-            if any((pair := site.pair(gpu, member)) is not None and joined(pair) for member in group)
+            if any((pair := site.pair(gpu, member)) is not None and is_connected(pair) for member in group)
         ]
-        merged = [member for group in touching for member in group] + [gpu]
-        groups = [group for group in groups if group not in touching] + [merged]
+        merged = [member for group in connected for member in group] + [gpu]
+        groups = [group for group in groups if group not in connected] + [merged]
     order = {gpu.uuid: number for number, gpu in enumerate(site.gpus)}
     sorted_groups = [tuple(sorted(group, key=lambda gpu: order[gpu.uuid])) for group in groups]
     return sorted(sorted_groups, key=lambda group: order[group[0].uuid])
 
 
-def _names(gpus: Sequence[Gpu]) -> str:
+def _join_names(gpus: Sequence[Gpu]) -> str:
     return gpu_names([gpu_title(gpu) for gpu in gpus])
 
 
 def _all(site: Site) -> str:
+    """Return the start of a sentence about all GPUs, "The two GPUs" or "All 4 GPUs"."""
     return tr("The two GPUs") if len(site.gpus) == 2 else tr("All {gpus_count} GPUs").format(gpus_count=len(site.gpus))
 
 
 def _every_pair(site: Site) -> list[frozenset[int]]:
-    indices = [gpu.nvml_index for gpu in site.gpus]
-    return [frozenset((one, other)) for number, one in enumerate(indices) for other in indices[number + 1 :]]
+    """Return the NVML indices of each pair of GPUs."""
+    return [frozenset((one.nvml_index, other.nvml_index)) for one, other in combinations(site.gpus, 2)]
 
 
-def _between(site: Site, groups: Sequence[Sequence[Gpu]]) -> list[GpuPair | None]:
+def _connections_between(site: Site, groups: Sequence[Sequence[Gpu]]) -> list[GpuPair | None]:
     """Return the connection of each pair of GPUs in different groups. None means that it is unknown."""
     return [
         site.pair(one, other)
-        for number, group in enumerate(groups)
-        for following in groups[number + 1 :]
-        for one in group
-        for other in following
+        for group, other_group in combinations(groups, 2)
+        for one, other in product(group, other_group)
     ]

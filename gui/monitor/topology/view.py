@@ -24,7 +24,7 @@ from gui.sources.devices.hosts import Hosts
 from gui.style import fills, theme
 from gui.translation import tr
 from gui.widgets.buttons import styled
-from gui.widgets.editors import ComboBox, offer
+from gui.widgets.editors import ComboBox, fill_combo_box
 from gui.widgets.labels import EmptyState, heading_label, muted_label
 from gui.widgets.layouts import hbox, scroll_panel, vbox
 
@@ -61,11 +61,11 @@ class Matrix(QAbstractTableModel):
         """Show the connections of a site. `affinities` are by GPU index; columns for them are shown if any is known."""
         self.beginResetModel()
         self.site, self._affinities = site, affinities
-        reported = {
+        text = {
             "NUMA": any(affinity.numa_node is not None for affinity in affinities.values()),
             "Cores": any(affinity.cores for affinity in affinities.values()),
         }
-        self._extra = tuple(title for title, known in reported.items() if known)
+        self._extra = tuple(title for title, known in text.items() if known)
         self.endResetModel()
 
     def set_roomy(self, roomy: bool) -> None:
@@ -97,28 +97,28 @@ class Matrix(QAbstractTableModel):
             return Qt.AlignmentFlag.AlignCenter
         gpu, column = self.site.gpus[index.row()], index.column()
         if column >= len(self.site.gpus):
-            return self._affinity(gpu, self._extra[column - len(self.site.gpus)], role)
-        return self._pair(gpu, self.site.gpus[column], role)
+            return self._affinity_data(gpu, self._extra[column - len(self.site.gpus)], role)
+        return self._pair_data(gpu, self.site.gpus[column], role)
 
-    def _pair(self, gpu: Gpu, other: Gpu, role: int) -> Any:
-        itself, pair = gpu is other, self.site.pair(gpu, other)
+    def _pair_data(self, gpu: Gpu, other: Gpu, role: int) -> Any:
+        is_same_gpu, pair = gpu is other, self.site.pair(gpu, other)
         if role == Qt.ItemDataRole.DisplayRole:
-            return "" if itself else self._cell(pair)
+            return "" if is_same_gpu else self._cell_text(pair)
         if role == Qt.ItemDataRole.BackgroundRole:
-            return QBrush(QColor(theme.colors().grid) if itself else fill(connections.kind(pair)))
+            return QBrush(QColor(theme.colors().grid) if is_same_gpu else fill(connections.kind(pair)))
         if role in (Qt.ItemDataRole.ToolTipRole, Qt.ItemDataRole.AccessibleTextRole):
-            return gpu_title(gpu) if itself else connections.describe(pair, gpu_title(gpu), gpu_title(other))
+            return gpu_title(gpu) if is_same_gpu else connections.describe(pair, gpu_title(gpu), gpu_title(other))
         return None
 
-    def _cell(self, pair: GpuPair | None) -> str:
+    def _cell_text(self, pair: GpuPair | None) -> str:
         code = connections.code(pair) + (" ✕" if pair is not None and pair.peer_access is False else "")
         return f"{code}\n{connections.short(pair)}" if self.roomy and pair is not None else code
 
-    def _affinity(self, gpu: Gpu, column: str, role: int) -> str | None:
+    def _affinity_data(self, gpu: Gpu, column: str, role: int) -> str | None:
         affinity = self._affinities.get(gpu.nvml_index, GpuAffinity(index=gpu.nvml_index))
         node = "" if affinity.numa_node is None else str(affinity.numa_node)
-        reported = affinity.cores if column == "Cores" else node
-        return (reported or "–") if role in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.ToolTipRole) else None
+        text = affinity.cores if column == "Cores" else node
+        return (text or "–") if role in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.ToolTipRole) else None
 
     def _repaint(self) -> None:
         if self.site.gpus:
@@ -148,19 +148,18 @@ class TopologyView(QWidget):
 
     def refresh(self) -> None:
         """Show the topology in the last snapshot, if it has changed."""
-        latest = self._hosts.latest
-        snapshots = {host: latest[host] for host in ("", *self._hosts.names) if host in latest}
-        self._offer(snapshots)
+        snapshots = self._hosts.snapshots
+        self._list_hosts(snapshots)
         snapshot = snapshots.get(self.host.currentData() or "") or next(iter(snapshots.values()), None)
         physical = _physical_gpus(snapshot)
         gpus = [gpu for gpu in physical if not gpu.lost]
-        left_out = connections.left_out([gpu for gpu in physical if gpu.lost])
+        left_out = connections.lost_gpus_text([gpu for gpu in physical if gpu.lost])
         topology = snapshot.topology if snapshot is not None else None
         empty = self._why_empty(snapshot, gpus, left_out)
-        now = (topology, [(gpu.uuid, gpu_title(gpu), gpu.name) for gpu in gpus], empty, left_out)
-        if now == self._state:
+        state = (topology, [(gpu.uuid, gpu_title(gpu), gpu.name) for gpu in gpus], empty, left_out)
+        if state == self._state:
             return
-        self._state = now
+        self._state = state
         self._empty.setText(empty)
         self._stack.setCurrentIndex(0 if empty else 1)
         if topology is not None and not empty:
@@ -195,11 +194,10 @@ class TopologyView(QWidget):
         if self.isVisible():
             self.refresh()
 
-    def _offer(self, snapshots: dict[str, Snapshot]) -> None:
+    def _list_hosts(self, snapshots: dict[str, Snapshot]) -> None:
         """List the hosts for selection if there are several."""
         offered = [(snapshot.host, host) for host, snapshot in snapshots.items()]
-        if offered != [(self.host.itemText(n), self.host.itemData(n)) for n in range(self.host.count())]:
-            offer(self.host, offered, self.host.currentData())
+        fill_combo_box(self.host, offered, self.host.currentData())
         self.host.setVisible(len(offered) > 1)
 
     def _why_empty(self, snapshot: Snapshot | None, gpus: list[Gpu], left_out: str) -> str:

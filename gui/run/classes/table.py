@@ -14,7 +14,7 @@ from gui.format import localized
 from gui.sources.run_series import ClassFigures
 from gui.style import theme
 from gui.translation import tr
-from gui.widgets.column_model import BAR, INTERVAL, PAD, VALUE, Index, NumberRows, prepare
+from gui.widgets.column_model import BAR, INTERVAL, PAD, VALUE, Index, NumberRows, style_number_table
 
 _COUNT = tr("Count")
 _MAX_NAME_WIDTH = 240
@@ -131,7 +131,7 @@ class ClassTable(QTableView):
         self.rows.setFilterCaseSensitivity(Qt.CaseSensitivity.CaseInsensitive)
         self.rows.setDynamicSortFilter(True)
         self.setModel(self.rows)
-        prepare(self)
+        style_number_table(self)
         self.setAccessibleName(tr("Metrics of each class"))
         self.sortByColumn(0, Qt.SortOrder.AscendingOrder)
         self.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Stretch)

@@ -57,9 +57,9 @@ def busy(processes: tuple[GpuProcess, ...] | None, me: str | None = None) -> str
             else previous_bytes + process.memory_used_bytes
         )
     if me is not None and set(memory) == {me}:
-        return "in use by " + _holding("you", memory[me])
+        return "in use by " + _user_and_memory("you", memory[me])
     return "busy: " + "; ".join(
-        _holding("you" if user == me else user, held_bytes) for user, held_bytes in memory.items()
+        _user_and_memory("you" if user == me else user, memory_bytes) for user, memory_bytes in memory.items()
     )
 
 
@@ -74,8 +74,8 @@ def busy_briefly(processes: tuple[GpuProcess, ...] | None, me: str | None = None
     return f"busy: {size(sum(memory))}" if memory else tr("busy")
 
 
-def _holding(user: str, held_bytes: int | None) -> str:
-    return user if held_bytes is None else f"{user}, {size(held_bytes)}"
+def _user_and_memory(user: str, memory_bytes: int | None) -> str:
+    return user if memory_bytes is None else f"{user}, {size(memory_bytes)}"
 
 
 @lru_cache(maxsize=1)
@@ -134,11 +134,11 @@ def states(gpu: Gpu, now: float) -> tuple[State, ...]:
         return (State(lost(gpu), True),)
     if gpu.asleep:
         return (State("asleep, not woken"),)
-    found = [*_throttled(gpu), *_xid(gpu, now), *_errors(gpu)]
+    found = [*_throttle_states(gpu), *_xid_states(gpu, now), *_memory_error_states(gpu)]
     return tuple(sorted(found, key=lambda state: not state.alarming))
 
 
-def joined(found: tuple[State, ...]) -> str:
+def join_states(found: tuple[State, ...]) -> str:
     """Join states into one line.
 
     If one of them is alarming, the line starts with a warning sign, so that color isn't the only cue.
@@ -148,19 +148,20 @@ def joined(found: tuple[State, ...]) -> str:
     return sign + text[:1].upper() + text[1:]
 
 
-def _throttled(gpu: Gpu) -> list[State]:
+def _throttle_states(gpu: Gpu) -> list[State]:
     return [State(THROTTLE_TEXTS[reason], reason in ALARMING) for reason in gpu.throttled or ()]
 
 
-def _xid(gpu: Gpu, now: float) -> list[State]:
-    """Return the state for the latest Xid error if it is recent."""
+def _xid_states(gpu: Gpu, now: float) -> list[State]:
+    """Return the state for the latest Xid error (an error code of the driver) if it is recent."""
     if not gpu.xids or now - gpu.xids[-1].time > XID_RECENT_S:
         return []
     latest = gpu.xids[-1]
-    return [State(f"{describe_xid(latest.number)} ({clock(latest.time)})", latest.number not in PROGRAM_XIDS)]
+    is_hardware_fault = latest.number not in PROGRAM_XIDS
+    return [State(f"{describe_xid(latest.number)} ({clock(latest.time)})", is_hardware_fault)]
 
 
-def _errors(gpu: Gpu) -> list[State]:
+def _memory_error_states(gpu: Gpu) -> list[State]:
     """Return the states for memory errors."""
     ecc, retired = gpu.ecc, gpu.retired
     found = []

@@ -46,7 +46,7 @@ class DeviceHistory:
         self._retention_s = RETENTION_S
         self.origin = 0.0
 
-    def keep(self, seconds: float) -> None:
+    def set_retention(self, seconds: float) -> None:
         """Limit the age of readings to `seconds`. This takes effect with the next snapshot."""
         self._retention_s = seconds
         for timeline in self._timelines.values():
@@ -71,9 +71,11 @@ class DeviceHistory:
             self._titles[host] = {}
         timeline = self._timelines[host]
         row_bytes = timeline.row_bytes
-        timeline.append(snapshot.time - self.origin, self._row(snapshot, host))
+        self._gpus |= {device_key(host, gpu.uuid): gpu for gpu in snapshot.gpus}
+        self._cpus[device_key(host, CPU)] = snapshot.cpu
+        timeline.append(snapshot.time - self.origin, _row(snapshot, host))
         self.additions += 1
-        self._name(snapshot, host)
+        self._update_titles(snapshot, host)
         if timeline.row_bytes != row_bytes or len(timeline) == 1:  # new devices, quantities or hosts
             self._distribute_budget()
 
@@ -102,7 +104,7 @@ class DeviceHistory:
     def forget(self, host: str) -> None:
         """Delete the readings of a removed host."""
         if self._timelines.pop(host, None) is not None:
-            self._forget(self._titles.pop(host))
+            self._remove_devices(self._titles.pop(host))
             self._join_titles()
             self.additions += 1
             self._distribute_budget()
@@ -134,36 +136,29 @@ class DeviceHistory:
         return np.full(len(timeline), np.nan, np.float32) if column is None else column
 
     def has_data(self, key: str, quantity: str) -> bool:
-        """Return True if the device has reported this quantity in the last 24 hours."""
+        """Return True if the device has reported this quantity within the retention time."""
         return self._timelines[self._hosts[key]].column((key, quantity)) is not None
 
-    def _row(self, snapshot: Snapshot, host: str) -> dict[Hashable, float | None]:
-        self._gpus |= {device_key(host, gpu.uuid): gpu for gpu in snapshot.gpus}
-        self._cpus[device_key(host, CPU)] = snapshot.cpu
-        return {
-            (device_key(host, device), quantity): value
-            for device, values in read_values(snapshot).items()
-            for quantity, value in values.items()
-        }
-
-    def _name(self, snapshot: Snapshot, host: str) -> None:
+    def _update_titles(self, snapshot: Snapshot, host: str) -> None:
         """Set the titles of a host's devices: those in `snapshot`, then removed devices that still have readings."""
         prefix = f"{host} " if host else ""
         gpus = sorted(snapshot.gpus, key=card_order)
         titles = {device_key(host, gpu.uuid): prefix + gpu_title(gpu) for gpu in gpus}
         titles[device_key(host, CPU)] = prefix + "CPU"
         previous_titles = self._titles[host]
-        titles |= {key: title for key, title in previous_titles.items() if key not in titles and self._is_left(key)}
+        titles |= {
+            key: title for key, title in previous_titles.items() if key not in titles and self._has_readings(key)
+        }
         if list(titles.items()) != list(previous_titles.items()):
             self._titles[host] = titles
-            self._forget(previous_titles.keys() - titles)
+            self._remove_devices(previous_titles.keys() - titles)
             self._hosts |= dict.fromkeys(titles, host)
             self._join_titles()
 
-    def _is_left(self, key: str) -> bool:
+    def _has_readings(self, key: str) -> bool:
         return any(self.has_data(key, quantity.id) for quantity in QUANTITIES)
 
-    def _forget(self, keys: Iterable[str]) -> None:
+    def _remove_devices(self, keys: Iterable[str]) -> None:
         for key in keys:
             for mapping in (self._hosts, self._gpus, self._cpus):
                 mapping.pop(key, None)
@@ -176,4 +171,13 @@ class DeviceHistory:
         """Divide the memory budget so that every host gets the same number of rows."""
         row_bytes = sum(timeline.row_bytes for timeline in self._timelines.values())
         for timeline in self._timelines.values():
-            timeline.allow(self._budget_bytes // row_bytes)
+            timeline.limit_rows(self._budget_bytes // row_bytes)
+
+
+def _row(snapshot: Snapshot, host: str) -> dict[Hashable, float | None]:
+    """Return all readings in a snapshot, by device key and quantity."""
+    return {
+        (device_key(host, device), quantity): value
+        for device, values in read_values(snapshot).items()
+        for quantity, value in values.items()
+    }

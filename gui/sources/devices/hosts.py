@@ -61,12 +61,17 @@ class Hosts(QObject):
         self._add_sampler(_THIS_MACHINE, self.local)
         for host in hosts():
             if host.name:
-                self._watch(host)
+                self._add_remote_sampler(host)
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the hosts that the user has added, in order."""
         return tuple(name for name in self._samplers if name != _THIS_MACHINE)
+
+    @property
+    def snapshots(self) -> dict[str, Snapshot]:
+        """Last snapshots of all hosts that have sent any, this machine first."""
+        return {name: self.latest[name] for name in self._samplers if name in self.latest}
 
     def problem(self, name: str) -> str:
         """Return the reason why a host can't be added under this name, or "" if it can."""
@@ -80,7 +85,7 @@ class Hosts(QObject):
         if problem:
             raise ValueError(problem)
         host = Host(name=name)
-        self._watch(host)
+        self._add_remote_sampler(host)
         with suppress(OSError):
             put_host(host)
         if self._started:
@@ -102,9 +107,9 @@ class Hosts(QObject):
         self.removed.emit(name)
         self.changed.emit()
 
-    def show(self, request: SnapshotRequest) -> None:
+    def set_request(self, request: SnapshotRequest) -> None:
         """Restrict this machine's sampler to the requested readings. Remote hosts always send all readings."""
-        self.local.show(request)
+        self.local.set_request(request)
 
     def keep_history(self, is_enabled: bool) -> None:
         """Save this machine's readings and restore those of earlier sessions, or disable both."""
@@ -122,8 +127,8 @@ class Hosts(QObject):
         for sampler in self._samplers.values():
             sampler.stop()
 
-    def _watch(self, host: Host) -> None:
-        """Start a sampler on another machine over ssh."""
+    def _add_remote_sampler(self, host: Host) -> None:
+        """Create a sampler that runs on another machine over ssh, without starting it."""
         name = host.name
         program, *arguments = ssh_command(host.reached_by, host.command(*COMMAND))
         sampler = SamplerProcess(
@@ -142,9 +147,13 @@ class Hosts(QObject):
         sampler.error_changed.connect(partial(self._on_error_changed, name))
 
     def take_snapshot(self, name: str, snapshot: Snapshot) -> None:
-        """Add a host's snapshot to the history and emit `snapshot`."""
+        """Add a host's snapshot to the history and emit `snapshot`.
+
+        The first snapshot of this machine also restores the readings of earlier sessions, if they are saved.
+        """
         self.latest[name] = snapshot
         self.history.add(snapshot, name)
+        # Only readings of known devices are restored, and GPUs are unknown until NVML has answered.
         if name == _THIS_MACHINE and self._restores_history and snapshot.nvml.status != "not_answering":
             self._restores_history = False
             in_background(lambda: list(read_history(history_file())), self, self.history.restore, reraise)

@@ -23,6 +23,7 @@ LINE_LIMIT_BYTES = 1 << 23
 _FIRST_PAUSE_MS = 500
 _LONGEST_PAUSE_MS = 30_000
 _GOODBYE_S = 1.0
+"""Seconds after which a sampler that was asked to end is killed."""
 _ERROR_TAIL_BYTES = 1 << 12
 _LOG_BYTES = 1 << 20
 """Maximum size of a log for appending to it after a restart. A larger log is replaced.
@@ -72,7 +73,7 @@ class SamplerProcess(QObject):
             explain: Function that explains an exit. Without it, standard error is written to the log folder.
         """
         super().__init__(parent)
-        self._listens = arguments is None
+        self._reads_requests = arguments is None  # only this machine's sampler does
         default = ["-m", "engine.gpus", "--interval", f"{interval_s:g}", "--listen"]
         self._program = program
         self._arguments = default if arguments is None else list(arguments)
@@ -83,15 +84,15 @@ class SamplerProcess(QObject):
         self._process: QProcess | None = None
         self._frames = Frames(LINE_LIMIT_BYTES)
         self._error_tail = b""
-        self._silent = False  # True once the process has stopped responding
+        self._is_silent = False  # True once the process has stopped responding
         self._pause_ms = _FIRST_PAUSE_MS
-        self._troubled = False  # True while a message about the sampler is visible
+        self._has_message = False  # True while a message about the sampler is visible
         self._restart_timer = QTimer(self, singleShot=True)
         self._restart_timer.timeout.connect(self._launch)
-        self._silence = QTimer(self, singleShot=True)
+        self._silence_timer = QTimer(self, singleShot=True)
         self._silence_s = silence_s
         self._set_timeout(interval_s)
-        self._silence.timeout.connect(self._on_silence)
+        self._silence_timer.timeout.connect(self._on_silence)
 
     def set_interval(self, interval_s: float) -> None:
         """Set the sampling interval for this machine and restart its sampler."""
@@ -99,24 +100,26 @@ class SamplerProcess(QObject):
         if self._arguments[index] != f"{interval_s:g}":
             self._arguments[index] = f"{interval_s:g}"
             self._set_timeout(interval_s)
-            if self._process is not None:
-                self.stop(wait=False)
-                self.start()
+            self._restart_if_running()
 
     def set_history(self, is_saved: bool) -> None:
         """Set whether this machine's sampler saves readings for later sessions, and restart it."""
         if is_saved != (_SAVE_HISTORY in self._arguments):
-            self._arguments = [
-                *(each for each in self._arguments if each != _SAVE_HISTORY),
-                *[_SAVE_HISTORY] * is_saved,
-            ]
-            if self._process is not None:
-                self.stop(wait=False)
-                self.start()
+            if is_saved:
+                self._arguments.append(_SAVE_HISTORY)
+            else:
+                self._arguments.remove(_SAVE_HISTORY)
+            self._restart_if_running()
+
+    def _restart_if_running(self) -> None:
+        """Start the process anew, so that it gets the changed arguments."""
+        if self._process is not None:
+            self.stop(wait=False)
+            self.start()
 
     def _set_timeout(self, interval_s: float) -> None:
-        patience_s = max(SILENCE_S, 3 * interval_s) if self._silence_s is None else self._silence_s
-        self._silence.setInterval(int(1000 * patience_s))
+        silence_s = max(SILENCE_S, 3 * interval_s) if self._silence_s is None else self._silence_s
+        self._silence_timer.setInterval(int(1000 * silence_s))
 
     @property
     def running(self) -> bool:
@@ -132,7 +135,7 @@ class SamplerProcess(QObject):
         if self._process is None and not self._restart_timer.isActive():
             self._launch()
 
-    def show(self, request: SnapshotRequest) -> None:
+    def set_request(self, request: SnapshotRequest) -> None:
         """Restrict this machine's sampler to the requested readings. Other samplers always send all readings."""
         if request != self._request:
             self._request = request
@@ -141,12 +144,12 @@ class SamplerProcess(QObject):
     def stop(self, *, wait: bool = True) -> None:
         """Stop the sampler. If `wait`, wait up to about two seconds until it has exited."""
         self._restart_timer.stop()
-        self._silence.stop()
+        self._silence_timer.stop()
         process, self._process = self._process, None
         if process is None:
             return
         process.readyReadStandardOutput.disconnect(self._read)
-        process.readyReadStandardError.disconnect(self._read_error)
+        process.readyReadStandardError.disconnect(self._read_standard_error)
         process.finished.disconnect(self._on_exit)
         process.errorOccurred.disconnect(self._on_start_failed)
         if not wait:
@@ -170,23 +173,23 @@ class SamplerProcess(QObject):
             environment = QProcessEnvironment.systemEnvironment()
             environment.insert("LC_ALL", "C")
             process.setProcessEnvironment(environment)
-        if not self._listens:
+        if not self._reads_requests:
             process.setStandardInputFile(QProcess.nullDevice())
         process.readyReadStandardOutput.connect(self._read)
-        process.readyReadStandardError.connect(self._read_error)
+        process.readyReadStandardError.connect(self._read_standard_error)
         process.finished.connect(self._on_exit)
         process.errorOccurred.connect(self._on_start_failed)
         self._frames = Frames(LINE_LIMIT_BYTES)
         self._error_tail = b""
-        self._silent = False
+        self._is_silent = False
         self._process = process
-        self._silence.start()
+        self._silence_timer.start()
         process.start(self._program, self._arguments)
         self._send_request()
 
     def _send_request(self) -> None:
         process = self._process
-        if self._listens and process is not None and process.state() != QProcess.ProcessState.NotRunning:
+        if self._reads_requests and process is not None and process.state() != QProcess.ProcessState.NotRunning:
             process.write(msgspec.json.encode(self._request) + b"\n")
 
     def _read(self) -> None:
@@ -206,20 +209,20 @@ class SamplerProcess(QObject):
                 self._on_bad_output()
                 continue
             self._pause_ms = _FIRST_PAUSE_MS
-            self._silence.start()
+            self._silence_timer.start()
             self._report("")
             self.snapshot.emit(snapshot)
 
     def _on_bad_output(self) -> None:
         self._report(tr("{who} sent output that this window can't read.").format(who=self._who))
 
-    def _read_error(self) -> None:
+    def _read_standard_error(self) -> None:
         if self._process is not None:
             tail = self._error_tail + bytes(self._process.readAllStandardError().data())
             self._error_tail = tail[-_ERROR_TAIL_BYTES:]
 
     def _on_silence(self) -> None:
-        self._silent = True
+        self._is_silent = True
         self._report(tr("{who} has stopped responding and is being restarted.").format(who=self._who))
         if self._process is not None:
             self._process.kill()
@@ -234,9 +237,9 @@ class SamplerProcess(QObject):
 
     def _on_exit(self, code: int, status: QProcess.ExitStatus) -> None:
         """Restart the process, and report why it has exited."""
-        self._read_error()
+        self._read_standard_error()
         reason = (
-            tr("{who} has stopped responding.").format(who=self._who) if self._silent else f"{self._who} has exited."
+            tr("{who} has stopped responding.").format(who=self._who) if self._is_silent else f"{self._who} has exited."
         )
         if self._explain is not None and status == QProcess.ExitStatus.NormalExit:
             reason = self._explain(code, self._error_tail.decode(errors="replace").strip())
@@ -247,15 +250,16 @@ class SamplerProcess(QObject):
         process, self._process = self._process, None
         if process is None:
             return
-        self._silence.stop()
+        self._silence_timer.stop()
         process.deleteLater()
         self._report(f"{reason} Retrying in {self._pause_ms / 1000:g} s.")
         self._restart_timer.start(self._pause_ms)
         self._pause_ms = min(2 * self._pause_ms, _LONGEST_PAUSE_MS)
 
     def _report(self, message: str) -> None:
-        if message or self._troubled:
-            self._troubled = bool(message)
+        """Emit a message about the sampler. The message "" is emitted only if another one is visible."""
+        if message or self._has_message:
+            self._has_message = bool(message)
             self.error_changed.emit(message)
 
 
@@ -266,7 +270,7 @@ def _error_file() -> tuple[str, QIODevice.OpenModeFlag]:
     file = logs / "sampler.log"
     try:
         paths.private_folder(logs)
-        full = file.exists() and file.stat().st_size > _LOG_BYTES
+        is_full = file.exists() and file.stat().st_size > _LOG_BYTES
     except OSError:
         return QProcess.nullDevice(), append
-    return str(file), truncate if full else append
+    return str(file), truncate if is_full else append

@@ -13,7 +13,7 @@ Values = NDArray[np.float32]
 _Pick = Callable[[Floats], Floats]
 
 RETENTION_S = 86_400.0
-FIRST_ROOM = 100_000
+INITIAL_ROWS = 100_000
 """Initial capacity in rows: one row per second for a day, plus a margin.
 
 The operating system provides the memory only when rows are written.
@@ -28,7 +28,7 @@ _GAP_ROWS = 64
 MIN_ROWS = 64
 """Smallest permitted limit for the number of rows."""
 
-_PLACE_BYTES = 8
+_TIME_BYTES = 8
 _VALUE_BYTES = 4
 
 
@@ -44,8 +44,8 @@ class Timeline:
     """
 
     def __init__(self) -> None:
-        self._max_rows = FIRST_ROOM  # maximum number of rows, including spare ones
-        self._x: Floats = np.empty(FIRST_ROOM)
+        self._max_rows = INITIAL_ROWS  # maximum number of rows, including spare ones
+        self._x: Floats = np.empty(INITIAL_ROWS)
         self._columns: dict[Hashable, Values] = {}
         self._start = 0  # the rows from `_start` to `_end` are in use, the others are spare
         self._end = 0
@@ -67,7 +67,7 @@ class Timeline:
 
     @property
     def row_bytes(self) -> int:
-        return _PLACE_BYTES + _VALUE_BYTES * len(self._columns)
+        return _TIME_BYTES + _VALUE_BYTES * len(self._columns)
 
     @property
     def allocated_bytes(self) -> int:
@@ -108,7 +108,7 @@ class Timeline:
             return
         # Copy both into new arrays, with room for an eighth more rows.
         rows = len(older_times) + len(self)
-        room = min(self._max_rows, max(FIRST_ROOM, rows * 9 // 8))
+        room = min(self._max_rows, max(INITIAL_ROWS, rows * 9 // 8))
         used = slice(self._start, self._end)
         merged: dict[Hashable, Values] = {}
         for key in dict.fromkeys((*self._columns, *columns)):
@@ -121,22 +121,25 @@ class Timeline:
         times[: len(older_times)], times[len(older_times) : rows] = older_times, self._x[used]
         self._x, self._columns, self._start, self._end = times, merged, 0, rows
 
-    def allow(self, rows: int) -> None:
+    def limit_rows(self, rows: int) -> None:
         """Limit the number of rows. If there are more, thin the older ones."""
         self._max_rows = max(MIN_ROWS, rows)
         if len(self._x) > self._max_rows:
             self._make_room()
 
     def _fill_gap(self, x: float) -> None:
-        """Insert empty rows before time `x` if the last row is too old."""
+        """Insert empty rows before time `x` if the last row is too old.
+
+        If `x` is not after the last row, all rows are shifted back instead.
+        """
         last = float(self._x[self._end - 1])
         passed = x - last
-        if passed <= 0:
+        if passed <= 0:  # the clock has been set back
             self._x = self._x.copy()
             self._x[self._start : self._end] += passed - self._step_s
             return
-        usual, self._step_s = self._step_s, passed
-        if passed > max(GAP_S, _GAP_STEPS * usual):
+        previous_step_s, self._step_s = self._step_s, passed
+        if passed > max(GAP_S, _GAP_STEPS * previous_step_s):
             for empty in np.linspace(last, x, _GAP_ROWS + 2)[1:-1]:
                 self._add(float(empty), {})
 
@@ -158,33 +161,34 @@ class Timeline:
             self._make_room()
 
     def _empty_column(self) -> Values:
+        """Return a new column without values in the rows up to now."""
         column = np.empty(len(self._x), np.float32)
         column[: self._end] = np.nan
         return column
 
     def _make_room(self) -> None:
         """Copy the rows to larger arrays, and thin them if they exceed the limit."""
-        rows, times = len(self), 0
+        rows, thinnings = len(self), 0
         while rows > self._max_rows * 8 // 9:
-            rows, times = _length_thinned(rows), times + 1
-        room = min(self._max_rows, max(FIRST_ROOM, rows * 9 // 8))
+            rows, thinnings = _thinned_length(rows), thinnings + 1
+        room = min(self._max_rows, max(INITIAL_ROWS, rows * 9 // 8))
         old = slice(self._start, self._end)
         self._start, self._end = 0, rows
         self._columns = {
-            key: _moved(column[old], room, times, _lowest, _highest)
+            key: _thinned_copy(column[old], room, thinnings, _lowest, _highest)
             for key, column in self._columns.items()
             if np.isfinite(column[old]).any()  # otherwise it has been empty for a day
         }
-        self._x = _moved(self._x[old], room, times, _first, _last)
+        self._x = _thinned_copy(self._x[old], room, thinnings, _first, _last)
 
 
-def _moved(rows: Floats, room: int, times: int, first_of_four: _Pick, second_of_four: _Pick) -> Floats:
-    """Copy `rows` to the start of a new array with `room` rows, after thinning their older half `times` times.
+def _thinned_copy(rows: Floats, room: int, thinnings: int, first_of_four: _Pick, second_of_four: _Pick) -> Floats:
+    """Copy `rows` to the start of a new array with `room` rows, after thinning their older half `thinnings` times.
 
     Each thinning replaces four rows by two, which `first_of_four` and `second_of_four` compute.
     """
-    for _ in range(times):
-        fours = rows[: _older(len(rows))].reshape(-1, 4)
+    for _ in range(thinnings):
+        fours = rows[: _older_half(len(rows))].reshape(-1, 4)
         thin = np.empty((len(fours), 2), rows.dtype)
         thin[:, 0], thin[:, 1] = first_of_four(fours), second_of_four(fours)
         rows = np.concatenate((thin.ravel(), rows[fours.size :]))
@@ -193,13 +197,13 @@ def _moved(rows: Floats, room: int, times: int, first_of_four: _Pick, second_of_
     return target
 
 
-def _older(rows: int) -> int:
+def _older_half(rows: int) -> int:
     """Return the number of rows in the older half, a multiple of four."""
     return rows // 8 * 4
 
 
-def _length_thinned(rows: int) -> int:
-    return rows - _older(rows) // 2
+def _thinned_length(rows: int) -> int:
+    return rows - _older_half(rows) // 2
 
 
 def _lowest(fours: Floats) -> Floats:

@@ -18,7 +18,7 @@ from engine.runs.queue import QueueSlot
 from gui.runs.page import RunsPage
 from gui.sources.active_runs import QueuedRun, device_queues
 from gui.sources.checkpoints import checkpoints_of
-from gui.sources.resume_fork import CannotPrefill, Prefill, to_fork, to_resume
+from gui.sources.resume_fork import CannotPrefill, Prefill, prefill_to_fork, prefill_to_resume
 from gui.sources.run_queue import queue_positions
 from tests.gui.runs.conftest import Refresh, column, select
 from tests.gui.sources.written_runs import a_run, append, job, supervise_here
@@ -122,7 +122,7 @@ def test_pause_reports_unreachable_supervisor(page: RunsPage, refresh: Refresh, 
 def test_to_resume_continues_from_last_checkpoint() -> None:
     run = with_checkpoints(a_run(8, "paused", learning_rate=0.5, name="before"))
     change_notes(run.path, name="night shift")
-    prefill = to_resume(run.summary())
+    prefill = prefill_to_resume(run.summary())
     assert prefill.run.path == run.path
     assert prefill.job == job(learning_rate=0.5, name="night shift")
     assert prefill.checkpoint == str(run.checkpoints / "last.pt")
@@ -131,15 +131,15 @@ def test_to_resume_continues_from_last_checkpoint() -> None:
 
 
 def test_to_resume_completed_run_adds_epochs() -> None:
-    prefill = to_resume(with_checkpoints(a_run(8)).summary())
+    prefill = prefill_to_resume(with_checkpoints(a_run(8)).summary())
     assert (prefill.action, prefill.preset, prefill.focus) == ("Train further", {"epochs": 9}, "epochs")
     assert "schedule now spans all epochs" in prefill.text
 
 
 def test_to_resume_without_checkpoint_is_new_run() -> None:
-    prefill = to_resume(a_run(8, "failed").summary())
+    prefill = prefill_to_resume(a_run(8, "failed").summary())
     assert (prefill.run, prefill.action, prefill.job) == (None, "Train", job())
-    prefill = to_resume(a_run(8).summary())
+    prefill = prefill_to_resume(a_run(8).summary())
     assert "from the beginning, since it has no checkpoint" in prefill.text
 
 
@@ -153,7 +153,7 @@ def test_to_resume_without_checkpoint_is_new_run() -> None:
 )
 def test_to_fork_uses_checkpoint(name: str | None, fields: dict[str, str], text: str) -> None:
     run = with_checkpoints(a_run(8, "paused", name="night shift", seed=3))
-    prefill = to_fork(run.summary(), run.checkpoints / name if name else None)
+    prefill = prefill_to_fork(run.summary(), run.checkpoints / name if name else None)
     paths = {field: str(run.checkpoints / file) for field, file in fields.items()}
     assert prefill.job == job(name="night shift fork", seed=3, **paths)
     assert prefill.run is None
@@ -163,9 +163,9 @@ def test_to_fork_uses_checkpoint(name: str | None, fields: dict[str, str], text:
 
 def test_to_fork_completed_run_adds_epochs() -> None:
     run = with_checkpoints(a_run(8))
-    assert to_fork(run.summary()).preset == {"epochs": 9}
-    assert to_fork(run.summary(), run.checkpoints / OLDER).preset == {}
-    assert to_fork(run.summary(), run.checkpoints / "best.pt").preset == {}
+    assert prefill_to_fork(run.summary()).preset == {"epochs": 9}
+    assert prefill_to_fork(run.summary(), run.checkpoints / OLDER).preset == {}
+    assert prefill_to_fork(run.summary(), run.checkpoints / "best.pt").preset == {}
 
 
 def test_fork_reports_missing_checkpoint_and_job(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
@@ -176,7 +176,7 @@ def test_fork_reports_missing_checkpoint_and_job(page: RunsPage, refresh: Refres
         page.acts.fork.trigger()
     assert "“early”" in message.args[0]
     with pytest.raises(CannotPrefill, match=r"best\.pt"):
-        to_fork(run.summary(), run.checkpoints / "best.pt")
+        prefill_to_fork(run.summary(), run.checkpoints / "best.pt")
     run.job_file.write_text("no = [ job")
     with qtbot.waitSignal(page.message) as message:
         page.acts.change.trigger()

@@ -16,7 +16,7 @@ from pytestqt.qtbot import QtBot
 
 from engine.contract.devices import CPU, device_key
 from gui.sources.devices.history import DeviceHistory
-from gui.sources.export import ExportError, excerpt, export_csv, export_png, write_csv, written
+from gui.sources.export import ExportError, excerpt, export_csv, export_png, format_reading, write_csv
 from tests.gui.sources.devices.snapshots import UUIDS, gpu, snapshot
 
 START = 1_700_000_000.0
@@ -74,7 +74,7 @@ def test_export_csv_quotes_names(history: DeviceHistory, tmp_path: Path) -> None
     ],
 )
 def test_written_formats_numbers(value: float, text: str) -> None:
-    assert written(value) == text
+    assert format_reading(value) == text
 
 
 def test_export_csv_does_not_block(history: DeviceHistory, tmp_path: Path, qtbot: QtBot) -> None:

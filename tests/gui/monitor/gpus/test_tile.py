@@ -12,7 +12,7 @@ from pytestqt.qtbot import QtBot
 
 from engine.contract.devices import Gpu
 from gui.format import clock, energy
-from gui.monitor.gpus.gpu_fields import line_scale, lines_of
+from gui.monitor.gpus.gpu_fields import graph_quantities, line_scale
 from gui.monitor.gpus.tiles import Tile
 from gui.monitor.gpus.watched_gpu import EnergyCounters, WatchedGpu, watched_gpus
 from gui.plots.group import PlotGroup
@@ -77,7 +77,7 @@ def test_tile_leaves_out_unreported_values(show_tile: ShowTile, qtbot: QtBot) ->
     ],
 )
 def test_tile_lines_are_fractions(gpu: Gpu, scales: list[float | None]) -> None:
-    assert [line_scale(gpu, line) for line in lines_of(lambda _quantity: True)] == scales
+    assert [line_scale(gpu, line) for line in graph_quantities(lambda _quantity: True)] == scales
 
 
 def test_tile_draws_activity_without_utilization(show_tile: ShowTile, qtbot: QtBot) -> None:

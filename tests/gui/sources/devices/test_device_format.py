@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.contract.devices import Ecc, Gpu, Retired, Xid
-from gui.sources.devices.device_format import State, joined, states
+from gui.sources.devices.device_format import State, join_states, states
 from tests.gui.monitor.watching import START, full_gpu, plain_gpu
 
 
@@ -29,7 +29,7 @@ from tests.gui.monitor.watching import START, full_gpu, plain_gpu
     ],
 )
 def test_states_text(gpu: Gpu, text: str) -> None:
-    assert joined(states(gpu, START)) == text
+    assert join_states(states(gpu, START)) == text
 
 
 def test_states_include_recent_xid() -> None:

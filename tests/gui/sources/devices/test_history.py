@@ -8,7 +8,7 @@ import pytest
 from engine.contract.devices import CPU, Gpu, NvLink, Pcie, device_key
 from engine.gpus.quantities import QUANTITIES
 from gui.sources.devices.history import BUDGET_BYTES, DeviceHistory
-from gui.sources.devices.timeline import FIRST_ROOM
+from gui.sources.devices.timeline import INITIAL_ROWS
 from tests.gui.sources.devices.snapshots import UUIDS, gpu, snapshot
 
 MIB = 1 << 20
@@ -109,8 +109,8 @@ def test_history_eight_gpus_need_no_thinning() -> None:
     links = (NvLink(link=0, received_bytes_per_s=1.0, sent_bytes_per_s=1.0),)
     history.add(snapshot(*(complete_gpu(uuid, n, nvlinks=links) for n, uuid in enumerate(UUIDS))))
     assert all(history.has_data(uuid, quantity.id) for uuid in UUIDS for quantity in QUANTITIES)
-    per_row = history.allocated_bytes // FIRST_ROOM
-    assert history.allocated_bytes == per_row * FIRST_ROOM  # enough for a day at the full rate
+    per_row = history.allocated_bytes // INITIAL_ROWS
+    assert history.allocated_bytes == per_row * INITIAL_ROWS  # enough for a day at the full rate
     assert history.allocated_bytes <= BUDGET_BYTES
 
 

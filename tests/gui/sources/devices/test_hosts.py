@@ -53,7 +53,7 @@ def test_hosts_add_watches_host(open_hosts: Open, ssh: FakeSsh, nvml_stub: NvmlS
     assert reported == {"", "anna@ws2"}
     assert hosts.errors == {}
     qtbot.waitUntil(lambda: bool(hosts.latest[""].gpus[0].processes))
-    hosts.show(SnapshotRequest(processes=False))
+    hosts.set_request(SnapshotRequest(processes=False))
     qtbot.waitUntil(lambda: not hosts.latest[""].gpus[0].processes)
     assert ssh.calls == [
         "-o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=5 -o ServerAliveCountMax=2 -- "

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gui.sources.devices.timeline import FIRST_ROOM, RETENTION_S, Timeline
+from gui.sources.devices.timeline import INITIAL_ROWS, RETENTION_S, Timeline
 
 
 def filled(rows: int, allowed: int, step_s: float = 1.0) -> Timeline:
@@ -15,7 +15,7 @@ def filled(rows: int, allowed: int, step_s: float = 1.0) -> Timeline:
     The column "up" counts the rows, "peak" is 1 in one of 1,000 rows, and "gap" is missing in every third row.
     """
     timeline = Timeline()
-    timeline.allow(allowed)
+    timeline.limit_rows(allowed)
     for n in range(rows):
         timeline.append(
             n * step_s, {"up": float(n), "peak": float(n % 1000 == 500), "gap": None if n % 3 == 0 else 1.0}
@@ -36,7 +36,7 @@ def test_timeline_retains_one_day() -> None:
     assert len(timeline) == RETENTION_S + 1
     assert (np.diff(timeline.x) == 1).all()
     assert np.array_equal(column(timeline, "up"), timeline.x)
-    assert timeline.allocated_bytes == 12 * FIRST_ROOM
+    assert timeline.allocated_bytes == 12 * INITIAL_ROWS
 
 
 @given(st.integers(1, 1200), st.integers(64, 400))
@@ -82,7 +82,7 @@ def test_timeline_column_starts_at_first_number() -> None:
 def test_timeline_drops_empty_column() -> None:
     timeline = Timeline()
     timeline.append(0.0, {"gone": 1.0, "there": 1.0})
-    for n in range(FIRST_ROOM + 1):
+    for n in range(INITIAL_ROWS + 1):
         timeline.append(1.0 + n, {"there": 1.0})
     assert timeline.column("gone") is None
     assert len(column(timeline, "there")) == len(timeline)
