@@ -114,7 +114,7 @@ class MainWindow(QMainWindow):
 
     def show_message(self, text: str, severity: str = "warning") -> None:
         """Show a message about the window, or hide it if `text` is ""."""
-        self.message.say(text, severity)  # type: ignore[arg-type]
+        self.message.show_message(text, severity)  # type: ignore[arg-type]
 
     def show_run(self, run: RunFolder) -> None:
         """Show a run on the Train page."""
@@ -243,7 +243,7 @@ class MainWindow(QMainWindow):
         for signal in (workspace.hosts.snapshot, workspace.hosts.error_changed, workspace.hosts.changed):
             signal.connect(self._on_hosts_changed)
         for source in (workspace.run, *workspace.pages):
-            for name, serve in (("message", self.message.say), ("run_chosen", self.show_run)):
+            for name, serve in (("message", self.message.show_message), ("run_chosen", self.show_run)):
                 if hasattr(source, name):  # not every page has both signals
                     getattr(source, name).connect(serve)
         workspace.alerts.message.connect(self._show_problem)

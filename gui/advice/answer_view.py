@@ -56,7 +56,7 @@ class AnswerView(QWidget):
         saved = tr("Saved result, measured {measured_at}. Measure again to update it.").format(
             measured_at=lately(answer.measured_at)
         )
-        self.saved.say(saved if answer.is_cached else "", "info")
+        self.saved.show_message(saved if answer.is_cached else "", "info")
         first, _, rest = answer.sentence.partition(". ")
         self.sentence.setText(f"{first}." if rest else first)
         self.more.setText(rest)

@@ -76,10 +76,10 @@ class AlertCards(QWidget):
 
     def _show_alerts(self) -> None:
         """Add, update, order and remove cards to match the active alerts."""
-        now = self._alerts.active_alerts
-        for number in [number for number in self._cards if number not in {alert.number for alert in now}]:
+        alerts = self._alerts.active_alerts
+        for number in [number for number in self._cards if number not in {alert.number for alert in alerts}]:
             self._cards.pop(number).deleteLater()
-        for index, alert in enumerate(now):
+        for index, alert in enumerate(alerts):
             card = self._cards.get(alert.number)
             if card is None:
                 card = self._cards[alert.number] = AlertCard(self._alerts, alert)
@@ -87,7 +87,7 @@ class AlertCards(QWidget):
                 card.show_alert(alert)
             if self._layout.indexOf(card) != index + 1:  # the label for no alerts is first
                 self._layout.insertWidget(index + 1, card)
-        self._none.setVisible(not now)
+        self._none.setVisible(not alerts)
 
 
 def _label(name: str) -> QLabel:
@@ -122,9 +122,9 @@ class AlertBanner(Banner):
     def _show_alerts(self) -> None:
         unseen = [alert for alert in self._alerts.unseen if alert.kind != "not_answering"]
         if not unseen:
-            self.say("")
+            self.show_message("")
             return
         more = f" ({len(unseen) - 1} more)" if len(unseen) > 1 else ""
-        self.say(f"{unseen[0].sentence}{more}", unseen[0].severity)
+        self.show_message(f"{unseen[0].sentence}{more}", unseen[0].severity)
         self.label.setToolTip("\n".join(alert.sentence for alert in unseen))
         self.label.setAccessibleName(tr("Alert: {text}").format(text=self.text()))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from engine.contract.devices import Gpu, Xid
 from engine.contract.problems import Severity
 from engine.gpus.quantities import ALARMING, PROGRAM_XIDS, THROTTLE_TEXTS, describe_xid
-from gui.alerts.rules import KINDS, Rule, Threshold, length
+from gui.alerts.rules import KINDS, Rule, Threshold, duration_words
 from gui.translation import tr
 
 
@@ -32,7 +32,7 @@ class Event:
     severity: Severity
 
 
-def _lost(gpu: Gpu) -> Finding:
+def _lost_finding(gpu: Gpu) -> Finding:
     if gpu.lost_since is None:
         return Finding(tr("The driver can't reach it. Restart the computer."))
     return Finding(tr("The driver can no longer reach it; the values shown are its last."))
@@ -45,7 +45,7 @@ def find(rule: Rule, gpu: Gpu, run: str | None) -> Finding | None:
     count.
     """
     if rule.kind == "lost":
-        return _lost(gpu) if gpu.lost else None
+        return _lost_finding(gpu) if gpu.lost else None
     if gpu.lost or gpu.asleep:
         return None
     if rule.kind == "throttled":
@@ -56,10 +56,10 @@ def find(rule: Rule, gpu: Gpu, run: str | None) -> Finding | None:
     if rule.kind == "idle" and run is None:
         return None
     threshold = KINDS[rule.kind].threshold
-    return _measured(rule, threshold, gpu, run) if threshold is not None else None
+    return _compare_with_limit(rule, threshold, gpu, run) if threshold is not None else None
 
 
-def _measured(rule: Rule, threshold: Threshold, gpu: Gpu, run: str | None) -> Finding | None:
+def _compare_with_limit(rule: Rule, threshold: Threshold, gpu: Gpu, run: str | None) -> Finding | None:
     """Compare a value of `gpu` with the rule's limit or, if the rule has none, with the limit that the GPU reports.
 
     Returns None if the value or the limit is unknown, or if the value is on the safe side by at least the margin.
@@ -82,7 +82,8 @@ def _measured(rule: Rule, threshold: Threshold, gpu: Gpu, run: str | None) -> Fi
 
 
 def _sentence(text: str, rule: Rule) -> str:
-    lasted = f" for {length(rule.for_s)}" if rule.for_s > 0 else ""
+    """Return a sentence from a clause and the rule's duration, as in "92 °C, at or above 90 °C for 10 s."."""
+    lasted = f" for {duration_words(rule.for_s)}" if rule.for_s > 0 else ""
     return f"{text[0].upper()}{text[1:]}{lasted}."
 
 
@@ -99,11 +100,12 @@ class EventTracker:
         self._failed = False
 
     def xids(self, gpu: Gpu) -> list[Event]:
-        fresh = [xid for xid in gpu.xids if xid not in self._xids]
+        """Return events for the Xid errors that the previous call didn't report."""
+        new_xids = [xid for xid in gpu.xids if xid not in self._xids]
         self._xids = gpu.xids
         return [
             Event(f"{describe_xid(xid.number)}.", xid.time, "warning" if xid.number in PROGRAM_XIDS else "error")
-            for xid in fresh
+            for xid in new_xids
         ]
 
     def memory_errors(self, gpu: Gpu, time: float) -> list[Event]:
@@ -111,15 +113,15 @@ class EventTracker:
         if gpu.lost:
             return []
         events = []
-        before, now = self._uncorrected, gpu.ecc.uncorrected
-        if now is not None:
-            if before is not None and now > before:
-                count = now - before
+        previous, current = self._uncorrected, gpu.ecc.uncorrected
+        if current is not None:
+            if previous is not None and current > previous:
+                count = current - previous
                 noun = "error" if count == 1 else "errors"
                 events.append(
                     Event(tr("{count} new {noun} ECC could not correct.").format(count=count, noun=noun), time, "error")
                 )
-            self._uncorrected = now
+            self._uncorrected = current
         failed = gpu.retired.rows_failed is True
         if failed and not self._failed:
             events.append(Event(tr("A faulty memory row could not be remapped."), time, "error"))

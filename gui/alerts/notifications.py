@@ -57,11 +57,11 @@ class DesktopNotices(QObject):
         self._sender = sender or NoticeSender(self)
         self._sender.done.connect(lambda sent: self._report(sent.desktop_problem))
         self._sender.failed.connect(self._report)
-        self._collect = QTimer(self, singleShot=True)  # collects alerts of about the same time in one notice
-        self._collect.timeout.connect(self._send_waiting)
-        self._rest = QTimer(self, singleShot=True)  # pause after a notice
-        self._rest.timeout.connect(self._send_waiting)
-        alerts.raised.connect(self._raised)
+        self._collect_timer = QTimer(self, singleShot=True)  # collects alerts of about the same time in one notice
+        self._collect_timer.timeout.connect(self._send_waiting)
+        self._pause_timer = QTimer(self, singleShot=True)  # pause after a notice
+        self._pause_timer.timeout.connect(self._send_waiting)
+        alerts.raised.connect(self._on_raised)
         alerts.cleared.connect(lambda alert: self._waiting.pop(alert.number, None))
         alerts.test_requested.connect(self.send_test)
 
@@ -73,18 +73,19 @@ class DesktopNotices(QObject):
         """Stop the process that sends a notification when the window closes."""
         self._sender.close()
 
-    def _raised(self, alert: Alert) -> None:
+    def _on_raised(self, alert: Alert) -> None:
+        """Include an alert in the next notification, if its rule requests notifications."""
         if not self._alerts.rules[alert.kind].notify:
             return
         self._waiting[alert.number] = alert
-        if not self._rest.isActive() and not self._collect.isActive():
-            self._collect.start(self._together_ms)
+        if not self._pause_timer.isActive() and not self._collect_timer.isActive():
+            self._collect_timer.start(self._together_ms)
 
     def _send_waiting(self) -> None:
         alerts, self._waiting = list(self._waiting.values()), {}
         if alerts:
-            self._rest.start(self._pause_ms)
-            self._send(*in_words(alerts), _ignore)
+            self._pause_timer.start(self._pause_ms)
+            self._send(*notice_words(alerts), _ignore)
 
     def _send(self, title: str, text: str, on_result: Callable[[str], None]) -> None:
         self._on_result = on_result
@@ -99,7 +100,7 @@ def _ignore(_problem: str) -> None:
     """Ignore the result of sending a notification."""
 
 
-def in_words(alerts: list[Alert]) -> tuple[str, str]:
+def notice_words(alerts: list[Alert]) -> tuple[str, str]:
     """Return title and text of a notification about `alerts`. The text has a line for each of the first alerts."""
     if len(alerts) == 1:
         return f"{alerts[0].title}: {alerts[0].what}", alerts[0].text

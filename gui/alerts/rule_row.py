@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 
 import msgspec
-from PySide6.QtCore import Signal
+from PySide6.QtCore import QSignalBlocker, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QCheckBox, QGridLayout, QLabel, QSizePolicy, QWidget
 
@@ -43,7 +43,7 @@ class RuleRow(QWidget):
         self._rule = rule
         self._devices: dict[str, str] = {}
         self.fold = fold_button("flat", name=tr("Edit the rule {title}").format(title=kind.title))
-        self.fold.toggled.connect(self._unfold)
+        self.fold.toggled.connect(self._show_editors)
         self.on = styled(QCheckBox(kind.title), tip=kind.meaning)
         self.on.toggled.connect(lambda on: self._change(msgspec.structs.replace(self._rule, on=on)))
         self.summary = WrappingLabel(name="muted")
@@ -82,9 +82,8 @@ class RuleRow(QWidget):
 
     def _show(self) -> None:
         rule = self._rule
-        self.on.blockSignals(True)
-        self.on.setChecked(rule.on)
-        self.on.blockSignals(False)
+        with QSignalBlocker(self.on):
+            self.on.setChecked(rule.on)
         text = summary(rule) if rule.on else f"off · {summary(rule)}"
         self.summary.setText(text)
         self.on.setAccessibleDescription(f"{text}. {self.kind.meaning}")
@@ -99,7 +98,7 @@ class RuleRow(QWidget):
             if self.editors is not None:
                 self.editors.set_devices(self._devices)
 
-    def _unfold(self, opened: bool) -> None:
+    def _show_editors(self, opened: bool) -> None:
         if self.editors is None:
             self.editors = RuleEditors(self.kind, self._rule, self._devices)
             self.editors.edited.connect(self._change)
@@ -140,7 +139,7 @@ class RuleEditors(QWidget):
         meaning.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Minimum)
         self._grid.addWidget(meaning, 0, 0, 1, 3)
         self.threshold = self._threshold_editor()
-        self.lasts = self._lasts_editor()
+        self.lasts = self._duration_editor()
         self.notify = QCheckBox(tr("Desktop notification"))
         self.notify.setAccessibleName(tr("Desktop notification for {title}").format(title=kind.title))
         self.notify.toggled.connect(self._commit)
@@ -162,11 +161,10 @@ class RuleEditors(QWidget):
             self.threshold.set_value(rule.threshold)
         if self.lasts is not None:
             self.lasts.set_value(rule.for_s / self._scale_s)
-        self.notify.blockSignals(True)
-        self.notify.setChecked(rule.notify)
-        self.notify.blockSignals(False)
+        with QSignalBlocker(self.notify):
+            self.notify.setChecked(rule.notify)
         self._show_devices()
-        self._check()
+        self._show_problems()
 
     def set_devices(self, devices: Mapping[str, str]) -> None:
         self._titles = dict(devices)
@@ -178,21 +176,21 @@ class RuleEditors(QWidget):
             return None
         label = tr("Below") if threshold.below else tr("At or above")
         editor = FloatEditor(optional=threshold.device_limit is not None, empty=threshold.device_limit_name)
-        self._add(editor, "threshold", 1, label, threshold.unit)
+        self._add_editor_row(editor, "threshold", 1, label, threshold.unit)
         return editor
 
-    def _lasts_editor(self) -> FloatEditor | None:
+    def _duration_editor(self) -> FloatEditor | None:
         if self._kind.event:
             return None
         editor = FloatEditor()
-        self._add(editor, "for_s", 3, tr("For at least"), "min" if self._scale_s > 1 else "s")
+        self._add_editor_row(editor, "for_s", 3, tr("For at least"), "min" if self._scale_s > 1 else "s")
         return editor
 
-    def _add(self, editor: FloatEditor, field: str, row: int, caption: str, unit: str) -> None:
+    def _add_editor_row(self, editor: FloatEditor, field: str, row: int, caption: str, unit: str) -> None:
         """Add a row for a field of the rule: label, editor and unit, with a label for problems below."""
         theme.scale_with_text(editor.setFixedWidth, _EDITOR_WIDTH)
         editor.control.setAccessibleName(f"{self._kind.title}: {caption.lower()}, in {unit}")
-        editor.edited.connect(self._check)
+        editor.edited.connect(self._show_problems)
         editor.line.editingFinished.connect(self._commit)
         label = QLabel(caption)
         label.setBuddy(editor.control)
@@ -205,7 +203,7 @@ class RuleEditors(QWidget):
         self._problems[field] = ProblemLabel()
         self._grid.addWidget(self._problems[field], row, 1, 1, 2)
 
-    def _written(self) -> Rule:
+    def _edited_rule(self) -> Rule:
         """Return the rule in the editors, even if it is invalid."""
         chosen = tuple(key for key, box in self._boxes.items() if box.isChecked())
         return msgspec.structs.replace(
@@ -216,30 +214,31 @@ class RuleEditors(QWidget):
             devices=None if self.all_devices.isChecked() else chosen,
         )
 
-    def _check(self) -> tuple[Problem, ...]:
+    def _show_problems(self) -> tuple[Problem, ...]:
         """Show the problems with the edited rule at their fields, and return them."""
-        found = problems(self._written())
+        found = problems(self._edited_rule())
         for field, label in self._problems.items():
             label.show_problems(tuple(problem for problem in found if problem.field == field))
         for field, editor in (("threshold", self.threshold), ("for_s", self.lasts)):
             if editor is not None:
-                wrong = " ".join(str(problem) for problem in found if problem.field == field)
-                editor.show_severity("error" if wrong else "")
-                editor.control.setAccessibleDescription(wrong)
+                messages = " ".join(str(problem) for problem in found if problem.field == field)
+                editor.show_severity("error" if messages else "")
+                editor.control.setAccessibleDescription(messages)
         return found
 
     def _commit(self) -> None:
+        """Emit the edited rule if it is valid and has changed."""
         self._show_devices_list()
-        if not self._check() and self._written() != self._rule:
-            self.edited.emit(self._written())
+        if not self._show_problems() and self._edited_rule() != self._rule:
+            self.edited.emit(self._edited_rule())
 
     def _show_devices(self) -> None:
         """Show a check box for each device, including missing devices that the rule covers."""
         if "devices" not in self._problems:
             return
-        named = self._rule.devices or ()
+        covered = self._rule.devices or ()
         known = sorted(self._titles.items(), key=lambda item: (len(item[1]), item[1]))  # sort GPU 2 before GPU 10
-        titles = dict(known) | {key: f"{key} (not here)" for key in named if key not in self._titles}
+        titles = dict(known) | {key: f"{key} (not here)" for key in covered if key not in self._titles}
         for key in [key for key in self._boxes if key not in titles]:
             self._boxes.pop(key).deleteLater()
         for index, (key, title) in enumerate(titles.items()):
@@ -253,11 +252,10 @@ class RuleEditors(QWidget):
             QWidget.setTabOrder(before, after)
         for box, checked in (
             (self.all_devices, self._rule.devices is None),
-            *((box, key in named) for key, box in self._boxes.items()),
+            *((box, key in covered) for key, box in self._boxes.items()),
         ):
-            box.blockSignals(True)
-            box.setChecked(checked)
-            box.blockSignals(False)
+            with QSignalBlocker(box):
+                box.setChecked(checked)
         self._show_devices_list()
 
     def _show_devices_list(self) -> None:

@@ -207,7 +207,7 @@ def problems(rule: Rule) -> tuple[Problem, ...]:
     return tuple(found)
 
 
-def length(seconds: float) -> str:
+def duration_words(seconds: float) -> str:
     """Format a duration, as in "10 s" or "10 min"."""
     minutes = seconds / 60
     return f"{significant(minutes)} min" if minutes >= 1 and minutes == int(minutes) else f"{significant(seconds)} s"
@@ -222,7 +222,7 @@ def summary(rule: Rule) -> str:
         limit = kind.threshold.device_limit_name if rule.threshold is None else kind.threshold.write(rule.threshold)
         parts.append(f"{comparison} {limit}")
     if rule.for_s > 0:
-        parts.append(f"for {length(rule.for_s)}")
+        parts.append(f"for {duration_words(rule.for_s)}")
     text = " ".join(parts) or "as soon as it happens"
     if rule.devices is not None and kind.id != "not_answering":
         text += f" · {counted(len(rule.devices), 'device')} only"
@@ -265,15 +265,13 @@ class RuleStore:
     def save(self, rules: dict[KindId, Rule]) -> str:
         """Save the rules atomically. Return an error message, or "" for success."""
         text = msgspec.json.format(msgspec.json.encode(_File(tuple(rules[kind] for kind in KINDS))))
-        temporary = self.path.with_name(self.path.name + ".part")
         try:
             paths.make_folder(self.path.parent)
-            temporary.write_bytes(text + b"\n")
-            os.replace(temporary, self.path)
+            paths.write_atomically(self.path, text + b"\n")
         except OSError as error:
-            return tr(
-                "The alert rules apply until the window closes, but can't be saved: {strerror} ({temporary})."
-            ).format(strerror=error.strerror, temporary=temporary)
+            return tr("The alert rules apply until the window closes, but can't be saved: {strerror} ({path}).").format(
+                strerror=error.strerror, path=self.path
+            )
         return ""
 
     def _move_damaged(self, reason: str) -> str:

@@ -69,10 +69,10 @@ class AlertsView(QWidget):
         self._lay_out()
         alerts.changed.connect(self._show_alerts)
         alerts.rules_changed.connect(self._show_rules)
-        alerts.message.connect(self._problem.say)
+        alerts.message.connect(self._problem.show_message)
         theme.notifier.changed.connect(self.recolor)
         self._show_alerts()
-        self._problem.say(alerts.problem)
+        self._problem.show_message(alerts.problem)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)

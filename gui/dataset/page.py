@@ -129,7 +129,7 @@ class DatasetPage(QWidget):
         if report is not None and report is self._latest_report:
             return
         if report is not self._latest_report:
-            self.notice.say("")
+            self.notice.show_message("")
         self._latest_report = report
         self._report = report if report is not None and report.format else None
         self._drop_rendered()
@@ -162,7 +162,7 @@ class DatasetPage(QWidget):
 
     def show_notice(self, text: str) -> None:
         """Show a notice above the examples until the user leaves the page or the report changes."""
-        self.notice.say(text, "info")
+        self.notice.show_message(text, "info")
 
     def close_work(self) -> None:
         """End the child process that renders examples."""
@@ -261,7 +261,7 @@ class DatasetPage(QWidget):
         if self.renderer.running or self._render_timer.isActive():
             self._drop_rendered()
         if not event.spontaneous():  # the notice stays if the window is only minimized
-            self.notice.say("")
+            self.notice.show_message("")
         super().hideEvent(event)
 
     def _training_samples(self) -> list[int]:

@@ -384,10 +384,10 @@ class ScaledRate(Banner):
         Hides the note if `unscaled` is None.
         """
         if unscaled is None or not isinstance(rate, float):
-            self.say("", "info", "")
+            self.show_message("", "info", "")
             return
         batch_size, self._rate = unscaled
         text = tr("Learning rate {rate}: scaled with the batch size ({unscaled} at {batch}).").format(
             rate=significant(rate), unscaled=significant(self._rate), batch=batch_size
         )
-        self.say(text, "info", tr("Use {rate}").format(rate=significant(self._rate)))
+        self.show_message(text, "info", tr("Use {rate}").format(rate=significant(self._rate)))

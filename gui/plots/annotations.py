@@ -11,7 +11,7 @@ from PySide6.QtGui import QColor, QFont, QFontInfo, QFontMetricsF, QPainter, QPe
 from PySide6.QtWidgets import QGraphicsItem, QStyleOptionGraphicsItem, QWidget
 
 from gui.plots.group import Mark
-from gui.plots.view_box import ViewBox, laid_out
+from gui.plots.view_box import ViewBox, static_text
 from gui.style import theme
 
 _FONT_SHARE = 0.85
@@ -136,7 +136,7 @@ class Annotations(QGraphicsItem):
                 painter.drawPolygon(drawn.flag)
             if drawn.label_rect is not None:
                 painter.fillRect(drawn.label_rect, self._label_background)
-                painter.drawStaticText(drawn.label_rect.topLeft() + _PADDING, laid_out(drawn.label))
+                painter.drawStaticText(drawn.label_rect.topLeft() + _PADDING, static_text(drawn.label))
 
     def _invalidate_thresholds(self) -> None:
         if self._threshold_items or self.thresholds:

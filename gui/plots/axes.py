@@ -13,7 +13,7 @@ from PySide6.QtWidgets import QGraphicsSceneWheelEvent, QGraphicsWidget, QStyleO
 
 from gui.format import localized, significant
 from gui.plots.group import PlotGroup
-from gui.plots.view_box import Range, ViewBox, laid_out
+from gui.plots.view_box import Range, ViewBox, static_text
 from gui.style import theme
 
 _TIME_STEPS_S = (
@@ -65,17 +65,21 @@ class Axis(QGraphicsWidget):
         self._box = box
         self._area = QRectF()
         self._bounds = QRectF()
-        self._laid_for: tuple[object, ...] = ()  # range and size that lines and texts were laid out for
+        self._layout_key: tuple[object, ...] = ()  # range and size that lines and texts were laid out for
         self._lines: list[QRectF] = []
         self._texts: list[tuple[QPointF, QStaticText]] = []
-        box.geometryChanged.connect(self._measure)
-        self.geometryChanged.connect(self._measure)
+        box.geometryChanged.connect(self._update_bounds)
+        self.geometryChanged.connect(self._update_bounds)
         self.recolor()
 
     def recolor(self) -> None:
         """Apply the current color scheme and text size."""
         scheme = theme.colors()
-        self._grid, self._rim, self._ink = QColor(scheme.grid), QColor(scheme.border), QColor(scheme.muted)
+        self._grid_color, self._edge_color, self._text_color = (
+            QColor(scheme.grid),
+            QColor(scheme.border),
+            QColor(scheme.muted),
+        )
         self._set_thickness()
         self.update()
 
@@ -95,9 +99,9 @@ class Axis(QGraphicsWidget):
             return
         self._lay_out(*self._range, painter.fontMetrics())
         for line in self._lines:
-            painter.fillRect(line, self._grid)  # ten times as fast as drawing a line
-        painter.fillRect(self._edge(), self._rim)
-        painter.setPen(self._ink)
+            painter.fillRect(line, self._grid_color)  # ten times as fast as drawing a line
+        painter.fillRect(self._edge_rect(), self._edge_color)
+        painter.setPen(self._text_color)
         for corner, text in self._texts:
             painter.drawStaticText(corner, text)
 
@@ -109,7 +113,8 @@ class Axis(QGraphicsWidget):
         """Return the labels of ticks at `values`, which are `spacing` apart."""
         raise NotImplementedError
 
-    def _measure(self) -> None:
+    def _update_bounds(self) -> None:
+        """Update the rectangle of the plot, and the one that labels may extend to."""
         area = self.mapRectFromItem(self._box, self._box.rect())
         bounds = self.rect().united(area.marginsAdded(_OVERHANG * (theme.scaled(100) / 100)))
         if (area, bounds) != (self._area, self._bounds):
@@ -119,17 +124,17 @@ class Axis(QGraphicsWidget):
     def _lay_out(self, low: float, high: float, metrics: QFontMetrics) -> None:
         """Lay out the ticks and labels if anything has changed."""
         key = (low, high, self._area, self._bounds, metrics.height(), *self._label_key)
-        if key == self._laid_for:
+        if key == self._layout_key:
             return
-        self._laid_for = key
+        self._layout_key = key
         spacing, ticks = self._ticks(low, high)
         pixels = [self._pixel(tick) for tick in ticks]
         self._lines = [self._grid_line(pixel) for pixel in pixels]
         texts = self.labels(ticks, spacing)
         self._texts = [
-            (corner, laid_out(text))
+            (corner, static_text(text))
             for pixel, text in zip(pixels, texts, strict=False)
-            for corner in self._corner(metrics, pixel, text)
+            for corner in self._label_corner(metrics, pixel, text)
         ]
 
     def _ticks(self, low: float, high: float) -> tuple[float, list[float]]:
@@ -150,18 +155,22 @@ class Axis(QGraphicsWidget):
 
     @property
     def _length(self) -> float:
+        """Length in pixels."""
         raise NotImplementedError
 
     def _pixel(self, value: float) -> float:
+        """Return the coordinate of `value` along the axis, in pixels."""
         raise NotImplementedError
 
-    def _edge(self) -> QRectF:
+    def _edge_rect(self) -> QRectF:
+        """Return the line between the axis and the plot, as a rectangle."""
         raise NotImplementedError
 
     def _grid_line(self, pixel: float) -> QRectF:
+        """Return the grid line at a coordinate along the axis, as a rectangle."""
         raise NotImplementedError
 
-    def _corner(self, metrics: QFontMetrics, pixel: float, text: str) -> Iterator[QPointF]:
+    def _label_corner(self, metrics: QFontMetrics, pixel: float, text: str) -> Iterator[QPointF]:
         """Yield the upper left corner of the label at `pixel`, if there is room for it."""
         raise NotImplementedError
 
@@ -224,13 +233,13 @@ class BottomAxis(Axis):
     def _pixel(self, value: float) -> float:
         return round(self._area.left() + self._box.x_to_pixel(value))
 
-    def _edge(self) -> QRectF:
+    def _edge_rect(self) -> QRectF:
         return QRectF(self._area.left(), self._area.bottom(), self._area.width(), 1)
 
     def _grid_line(self, pixel: float) -> QRectF:
         return QRectF(pixel, self._area.top(), 1, self._area.height())
 
-    def _corner(self, metrics: QFontMetrics, pixel: float, text: str) -> Iterator[QPointF]:
+    def _label_corner(self, metrics: QFontMetrics, pixel: float, text: str) -> Iterator[QPointF]:
         half = metrics.horizontalAdvance(text) / 2
         if self._bounds.left() <= pixel - half and pixel + half <= self._bounds.right():
             yield QPointF(round(pixel - half), self._area.bottom() + _TEXT_GAP)
@@ -305,13 +314,13 @@ class LeftAxis(Axis):
     def _pixel(self, value: float) -> float:
         return round(self._area.top() + self._box.y_to_pixel(value))
 
-    def _edge(self) -> QRectF:
+    def _edge_rect(self) -> QRectF:
         return QRectF(self._area.left() - 1, self._area.top(), 1, self._area.height())
 
     def _grid_line(self, pixel: float) -> QRectF:
         return QRectF(self._area.left(), pixel, self._area.width(), 1)
 
-    def _corner(self, metrics: QFontMetrics, pixel: float, text: str) -> Iterator[QPointF]:
+    def _label_corner(self, metrics: QFontMetrics, pixel: float, text: str) -> Iterator[QPointF]:
         right = self.rect().right() - _TEXT_GAP
         yield QPointF(round(right - metrics.horizontalAdvance(text)), round(pixel - metrics.height() / 2))
 

@@ -89,12 +89,12 @@ class PlotGroup(QObject):
         self._plots: list[Drawable] = []
         self._first = 0.0  # range of the data
         self._last = 0.0
-        self._dirty: dict[Drawable, None] = {}  # plots to redraw, in order
+        self._changed: dict[Drawable, None] = {}  # plots to redraw, in order
         self._undescribed: dict[Drawable, None] = {}  # plots whose accessible description is outdated
         self._timer = QTimer(self, singleShot=True, interval=REDRAW_MS)
-        self._timer.timeout.connect(self._drain)
+        self._timer.timeout.connect(self._redraw_changed)
         self._describe_timer = QTimer(self, singleShot=True, interval=DESCRIBE_MS)
-        self._describe_timer.timeout.connect(self._describe)
+        self._describe_timer.timeout.connect(self._update_descriptions)
 
     @property
     def extent(self) -> tuple[float, float]:
@@ -121,9 +121,9 @@ class PlotGroup(QObject):
         self._span = span
         self.follow()
 
-    def touch(self, plot: Drawable) -> None:
+    def schedule_redraw(self, plot: Drawable) -> None:
         """Schedule a redraw of `plot`, and an update of its description."""
-        self._dirty[plot] = None
+        self._changed[plot] = None
         self._undescribed[plot] = None
         if not self._timer.isActive():
             self._timer.start()
@@ -171,8 +171,8 @@ class PlotGroup(QObject):
     def pan(self, fraction: float) -> None:
         """Move the range to the right by `fraction` of its length, or to the left if `fraction` is negative."""
         low, high = self.range
-        move = (high - low) * fraction
-        self.show_range(low + move, high + move)
+        distance = (high - low) * fraction
+        self.show_range(low + distance, high + distance)
 
     def set_cursor(self, x: float | None) -> None:
         if x != self.cursor:
@@ -199,12 +199,12 @@ class PlotGroup(QObject):
             self.range = new_range
             self.range_changed.emit()
 
-    def _drain(self) -> None:
-        dirty, self._dirty = list(self._dirty), {}
-        for plot in filter(isValid, dirty):  # a plot may have been deleted with its page
+    def _redraw_changed(self) -> None:
+        changed, self._changed = list(self._changed), {}
+        for plot in filter(isValid, changed):  # a plot may have been deleted with its page
             plot.redraw()
 
-    def _describe(self) -> None:
+    def _update_descriptions(self) -> None:
         plots, self._undescribed = list(self._undescribed), {}
         for plot in filter(isValid, plots):
             plot.update_description()

@@ -156,9 +156,9 @@ class Line:
         Returns the minimum and maximum of the drawn values in the unit of the vertical axis, or None if nothing
         was drawn.
         """
-        now = (frame, len(self.x), float(self.x[-1]) if len(self.x) else 0.0)
-        if now != self._drawn:
-            self._drawn = now
+        state = (frame, len(self.x), float(self.x[-1]) if len(self.x) else 0.0)
+        if state != self._drawn:
+            self._drawn = state
             self._span = self._draw(frame)
         return self._span
 
@@ -182,8 +182,12 @@ class Line:
 
 def _faint(color: QColor) -> QColor:
     """Blend `color` with the panel's color. Drawing semitransparent lines would take far longer."""
-    ground = QColor(theme.colors().panel)
-    pairs = zip((color.red(), color.green(), color.blue()), (ground.red(), ground.green(), ground.blue()), strict=True)
+    background = QColor(theme.colors().panel)
+    pairs = zip(
+        (color.red(), color.green(), color.blue()),
+        (background.red(), background.green(), background.blue()),
+        strict=True,
+    )
     return QColor(*(round(_RAW_SHARE * front + (1 - _RAW_SHARE) * back) for front, back in pairs))
 
 
@@ -214,10 +218,11 @@ class Smoother:
         """Smooth `values`, which must extend the values of earlier calls."""
         new_values = values[len(self._smoothed) :]
         if len(new_values):
-            self._smoothed.extend(self._extend(new_values))
+            self._smoothed.extend(self._smooth(new_values))
         return self._smoothed.values
 
-    def _extend(self, new_values: Floats) -> Floats:
+    def _smooth(self, new_values: Floats) -> Floats:
+        """Return the moving average after each new value. A NaN remains NaN and isn't counted."""
         if self.weight == 0:
             return new_values
         result = np.full(len(new_values), np.nan)

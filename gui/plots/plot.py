@@ -69,11 +69,11 @@ class LinePlot(QWidget):
         self.title = title
         self.group = group
         self._scale = scale
-        self._edges = (low, high)  # fixed limits of the vertical axis
+        self._fixed_limits = (low, high)  # fixed limits of the vertical axis
         self._log = False
         self._lines: dict[str, Line] = {}
         self._hidden: set[str] = set()
-        self._span: tuple[float, float] | None = None  # visible vertical range, or None until it is computed
+        self._fitted_range: tuple[float, float] | None = None  # visible vertical range, or None until it is computed
         self._empty_text = tr("No data yet")
         self._readout = Readout(
             title, unit, scale, write or (lambda value: with_unit(significant(value, 4), unit)), meaning
@@ -93,9 +93,9 @@ class LinePlot(QWidget):
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setAccessibleName(title)
         group.join(self)
-        group.range_changed.connect(self.touch)
-        group.marks_changed.connect(self.touch)
-        group.cursor_changed.connect(self._cursor_changed)
+        group.range_changed.connect(self.schedule_redraw)
+        group.marks_changed.connect(self.schedule_redraw)
+        group.cursor_changed.connect(self._on_cursor_changed)
         theme.notifier.changed.connect(self.recolor)
         self.recolor()
         self.update_description()
@@ -119,7 +119,7 @@ class LinePlot(QWidget):
         self._hidden = self._hidden - {key} if is_visible else self._hidden | {key}
         if key in self._lines and not is_visible:
             self._lines[key].hide()
-        self.touch()
+        self.schedule_redraw()
 
     @property
     def _visible_lines(self) -> list[Line]:
@@ -133,7 +133,7 @@ class LinePlot(QWidget):
         for line in self._lines.values():
             line.remove()
         self._lines.clear()
-        self.touch()
+        self.schedule_redraw()
 
     def set_data(self, key: str, x: Floats, y: Floats) -> None:
         """Set the values `y` at the positions `x`.
@@ -144,7 +144,7 @@ class LinePlot(QWidget):
         if len(x) < len(line.x):
             line.restart()
         line.set_data(x, y)
-        self.touch()
+        self.schedule_redraw()
 
     def set_thresholds(self, thresholds: Sequence[Threshold]) -> None:
         """Replace the thresholds. The vertical axis isn't extended to include them."""
@@ -162,21 +162,21 @@ class LinePlot(QWidget):
         """Remove the data, before the data of another run are set."""
         for line in self._lines.values():
             line.restart()
-        self._span = None
+        self._fitted_range = None
 
     def set_smoothing(self, weight: float) -> None:
         """Set the weight of the moving average. A weight of 0 disables smoothing."""
         for line in self._lines.values():
             line.set_smoothing(weight)
-        self.touch()
+        self.schedule_redraw()
 
     def set_log(self, log: bool) -> None:
         """Set whether the vertical axis is logarithmic, which hides values of 0 and below."""
         self._log = log
-        self._span = None
+        self._fitted_range = None
         self._view.left_axis.log = log
         self._view.annotations.log = log
-        self.touch()
+        self.schedule_redraw()
 
     def set_title(self, title: str) -> None:
         """Set the heading and the accessible name."""
@@ -192,8 +192,8 @@ class LinePlot(QWidget):
         self._empty_text = text
         self._empty.setText(text)
 
-    def touch(self) -> None:
-        self.group.touch(self)
+    def schedule_redraw(self) -> None:
+        self.group.schedule_redraw(self)
 
     @property
     def vertical_range(self) -> tuple[float, float]:
@@ -202,19 +202,19 @@ class LinePlot(QWidget):
 
     @property
     def horizontal_range(self) -> tuple[float, float]:
-        self._take_range()
+        self._apply_group_range()
         return self._view.box.x_range
 
     def redraw(self) -> None:
         """Draw all changes. A hidden plot draws them when it becomes visible."""
         if not self.isVisible():
             return
-        self._take_range()
+        self._apply_group_range()
         width = self._view.columns
         frame = Frame(*self.group.range, width, self._scale, self._log)
         drawn = [line.draw(frame) for line in self._visible_lines]
         spans = [span for span in drawn if span is not None]
-        self._set_span(spans)
+        self._fit_vertical_range(spans)
         self._show_marks()
         self._empty.setVisible(not any(len(line.x) for line in self._lines.values()))
         self._write_values()
@@ -224,6 +224,7 @@ class LinePlot(QWidget):
         return mark.of is None or not mark.of.isdisjoint(self._lines)
 
     def _show_marks(self) -> None:
+        """Show the marks of this plot, with the labels that no visible plot above shows."""
         marks = tuple(filter(self.has_mark, self.group.marks))
         above = self.group.above(self) if marks else []
         named = frozenset(mark for mark in marks if not any(plot.has_mark(mark) for plot in above))
@@ -231,7 +232,7 @@ class LinePlot(QWidget):
 
     def describe(self) -> str:
         """Describe the latest values of all lines, for screen readers."""
-        return self._readout.describe(self._visible_lines, self.group.cursor, self._x_text) or self._empty_text
+        return self._readout.describe(self._visible_lines, self.group.cursor, self._cursor_text) or self._empty_text
 
     def update_description(self) -> None:
         """Update the description for screen readers."""
@@ -242,7 +243,7 @@ class LinePlot(QWidget):
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
-        self.touch()
+        self.schedule_redraw()
 
     def paintEvent(self, event: QPaintEvent) -> None:
         if self.hasFocus():
@@ -287,37 +288,38 @@ class LinePlot(QWidget):
         self._empty = styled(QLabel(self._empty_text, view), "muted")
         self._empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self._empty.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
-        view.box.moved_by_mouse.connect(self._moved_by_mouse)
-        view.scene().sigMouseMoved.connect(self._mouse_moved)
+        view.box.moved_by_mouse.connect(self._on_moved_by_mouse)
+        view.scene().sigMouseMoved.connect(self._on_mouse_moved)
         view.left.connect(lambda: self.group.set_cursor(None))
         view.double_clicked.connect(self.group.follow)
-        view.resized.connect(self._resized)
+        view.resized.connect(self._on_resized)
 
-    def _resized(self) -> None:
+    def _on_resized(self) -> None:
         self._empty.setGeometry(self._view.rect())
-        self.touch()
+        self.schedule_redraw()
 
     def recolor(self) -> None:
         self._view.recolor()
         for line in self._lines.values():
             line.recolor()
-        self.touch()
+        self.schedule_redraw()
 
-    def _take_range(self) -> None:
+    def _apply_group_range(self) -> None:
         """Apply the group's range to the view."""
         self._view.box.set_x_range(*self.group.range)
 
-    def _moved_by_mouse(self) -> None:
+    def _on_moved_by_mouse(self) -> None:
         self.group.show_range(*self._view.box.x_range)
-        self.touch()
+        self.schedule_redraw()
 
-    def _mouse_moved(self, position: QPointF) -> None:
+    def _on_mouse_moved(self, position: QPointF) -> None:
+        """Move the crosshair to the pointer, and show the label of a mark near it as a tool tip."""
         box = self._view.box
-        inside = box.sceneBoundingRect().contains(position)
-        pointed = box.pixel_to_x(box.mapFromScene(position).x()) if inside else None
-        mark = self._view.annotations.mark_at(pointed, _NEAR_PX) if pointed is not None else None
+        is_inside = box.sceneBoundingRect().contains(position)
+        pointer_x = box.pixel_to_x(box.mapFromScene(position).x()) if is_inside else None
+        mark = self._view.annotations.mark_at(pointer_x, _NEAR_PX) if pointer_x is not None else None
         self._view.setToolTip(mark.label if mark is not None else "")
-        self.group.set_cursor(pointed)
+        self.group.set_cursor(pointer_x)
 
     def _step_cursor(self, direction: int) -> None:
         """Move the crosshair to the next point of the longest line, or to the newest point if it is hidden."""
@@ -337,31 +339,31 @@ class LinePlot(QWidget):
                 index = int(np.searchsorted(x, cursor - stride, side="right")) - 1
         self.group.set_cursor(float(x[min(max(index, 0), len(x) - 1)]))
 
-    def _cursor_changed(self) -> None:
+    def _on_cursor_changed(self) -> None:
         cursor = self.group.cursor
         self._view.annotations.show_cursor(cursor)
         self._write_values()
-        self.touch()
+        self.schedule_redraw()
 
-    def _set_span(self, spans: list[tuple[float, float]]) -> None:
+    def _fit_vertical_range(self, spans: list[tuple[float, float]]) -> None:
         """Fit the vertical range to the drawn values, unless the current range fits them well enough.
 
         `spans` contains the minimum and maximum of each line.
         """
-        low, high = (None, None) if self._log else self._edges
+        low, high = (None, None) if self._log else self._fixed_limits
         if low is None or high is None:
             if not spans:
                 return
             lowest = min(span[0] for span in spans) if low is None else low
             highest = max(span[1] for span in spans) if high is None else high
-            if self._span is None or not _fits(self._span, lowest, highest):
-                self._span = _with_room(lowest, highest)
+            if self._fitted_range is None or not _fits(self._fitted_range, lowest, highest):
+                self._fitted_range = _with_room(lowest, highest)
         else:
-            self._span = _with_room(low, high)
-        self._view.box.set_y_range(*self._span)
+            self._fitted_range = _with_room(low, high)
+        self._view.box.set_y_range(*self._fitted_range)
 
     @property
-    def _x_text(self) -> str:
+    def _cursor_text(self) -> str:
         """Description of the crosshair's position, including the mark at it if this plot shows the mark's label."""
         cursor = self.group.cursor
         if cursor is None:
@@ -374,7 +376,7 @@ class LinePlot(QWidget):
     def _write_values(self) -> None:
         if self._dense:
             return
-        self._readout.show_values(self._visible_lines, self.group.cursor, self._x_text)
+        self._readout.show_values(self._visible_lines, self.group.cursor, self._cursor_text)
 
 
 def _fits(span: tuple[float, float], lowest: float, highest: float) -> bool:
@@ -383,6 +385,6 @@ def _fits(span: tuple[float, float], lowest: float, highest: float) -> bool:
 
 
 def _with_room(lowest: float, highest: float) -> tuple[float, float]:
-    """Extend a range so that curves and labels don't touch the edges."""
+    """Extend a range so that curves and labels don't schedule_redraw the edges."""
     margin = 0.06 * (highest - lowest) or 0.05 * abs(highest) or 1.0
     return lowest - margin, highest + margin

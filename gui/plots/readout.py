@@ -38,9 +38,9 @@ class Readout(QWidget):
         self._scale = scale
         self._write = write
         self._unit = unit
-        self._longest: dict[str, int] = {}  # most characters of each line's value, so that texts don't jump
-        self._read: list[tuple[Line, float | None]] = []  # value of each line at the cursor, or the latest
-        self._x = ""  # text for the cursor's position
+        self._max_lengths: dict[str, int] = {}  # most characters of each line's value, so that texts don't jump
+        self._shown_values: list[tuple[Line, float | None]] = []  # value of each line at the cursor, or the latest
+        self._position_text = ""  # text for the cursor's position
         self._heading = heading_label(title)
         self._heading.setToolTip(meaning)
         units = muted_label(unit)
@@ -64,15 +64,15 @@ class Readout(QWidget):
 
     def show_values(self, lines: Iterable[Line], cursor: float | None, x: str) -> None:
         """Show the values of the lines at `cursor`, or the newest ones if it is None. `x` describes the position."""
-        self._read = [(line, line.latest if cursor is None else line.value_at(cursor)) for line in lines]
-        self._x = x
-        self._show()
+        self._shown_values = [(line, line.latest if cursor is None else line.value_at(cursor)) for line in lines]
+        self._position_text = x
+        self._update_text()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        self._show()
+        self._update_text()
 
-    def _show(self) -> None:
+    def _update_text(self) -> None:
         """Show the values. If they don't fit into one row, leave out their unit, which the title also has.
 
         In a small plot with many lines, only the tool tip has the names.
@@ -82,7 +82,7 @@ class Readout(QWidget):
             spans = self._spans(with_unit=False)
         has_names = self._width_of(spans) <= _MAX_ROWS * self._values.width() or self.width() > theme.scaled(_SMALL)
         self._values.show_spans(spans if has_names else self._spans(with_unit=False, with_names=False))
-        self._values.setToolTip("" if has_names else self._value_words(self._read))
+        self._values.setToolTip("" if has_names else self._value_words(self._shown_values))
 
     def _width_of(self, spans: Iterable[Span]) -> int:
         font = QFont(self._values.font())
@@ -90,10 +90,10 @@ class Readout(QWidget):
         return QFontMetrics(font).horizontalAdvance("".join(span.text for span in spans))
 
     def _spans(self, *, with_unit: bool = True, with_names: bool = True) -> list[Span]:
-        spans = [Span(self._x, bold=True)] if self._x else []
-        for line, value in self._read:
+        spans = [Span(self._position_text, bold=True)] if self._position_text else []
+        for line, value in self._shown_values:
             spans += [_GAP] if spans else []
-            spans += self._entry(line, value, with_unit, with_names)
+            spans += self._value_spans(line, value, with_unit, with_names)
         return spans
 
     def describe(self, lines: Iterable[Line], cursor: float | None, x: str) -> str:
@@ -118,17 +118,18 @@ class Readout(QWidget):
         write = line.style.write
         return write(value) if write is not None else self._write(value * self._scale)
 
-    def _entry(self, line: Line, value: float | None, with_unit: bool, with_name: bool) -> list[Span]:
+    def _value_spans(self, line: Line, value: float | None, with_unit: bool, with_name: bool) -> list[Span]:
         """Return the symbol of a line and its value, which stay together when the text wraps.
 
         The unit and the label of the line are only included if `with_unit` and `with_name` are True.
         """
         written = self.write(line, value)
         label = line.style.label
-        longest = self._longest[label] = max(self._longest.get(label, 0), len(written))
+        longest = self._max_lengths[label] = max(self._max_lengths.get(label, 0), len(written))
         if self._unit and not with_unit:
-            bare = written.removesuffix(self._unit).rstrip()
-            written, longest = bare, longest - len(written) + len(bare)
+            number = written.removesuffix(self._unit).rstrip()
+            longest -= len(written) - len(number)
+            written = number
         mark = "╍" if line.style.markers or line.style.dashed else "━"
         name = (label if len(label) > _BREAK_FROM else _unbroken(label)) + _NO_BREAK_SPACE if with_name else ""
         return [

@@ -107,7 +107,7 @@ class Curve:
     _span: tuple[float, float] | None = None
     _is_finite: bool = True
     _pieces: list[QPolygonF] = field(default_factory=list)
-    _mapped: _Mapping | None = None
+    _painted_mapping: _Mapping | None = None
 
     def set_color(self, color: QColor, style: Qt.PenStyle = Qt.PenStyle.SolidLine) -> None:
         self.pen = QPen(color, _DOT, style, Qt.PenCapStyle.RoundCap) if self.dots else QPen(color, 1, style)
@@ -118,17 +118,17 @@ class Curve:
         Returns the minimum and maximum of the finite `y`, or None if there are none.
         """
         self.x, self.y = x, y
-        self._mapped = None
-        span = _span(y)  # finite only if all values are; otherwise search for gaps
+        self._painted_mapping = None
+        span = _limits(y)  # finite only if all values are; otherwise search for gaps
         self._is_finite = span is None or all(map(isfinite, span))
-        self._span = span if self._is_finite else _span(y[np.isfinite(y)])
+        self._span = span if self._is_finite else _limits(y[np.isfinite(y)])
         return self._span
 
     def paint(self, painter: QPainter, mapping: _Mapping) -> None:
         """Draw the curve in pieces between gaps. Single points are drawn as dots."""
-        if mapping != self._mapped:
-            self._mapped = mapping
-            self._pieces = self._map(mapping)
+        if mapping != self._painted_mapping:
+            self._painted_mapping = mapping
+            self._pieces = self._to_pixels(mapping)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing, self.dots or len(self.x) <= _ANTIALIASED_UP_TO)
         lone = QPen(self.pen.color(), _LONE_DOT, Qt.PenStyle.SolidLine, Qt.PenCapStyle.RoundCap)
         for piece in self._pieces:
@@ -139,7 +139,7 @@ class Curve:
             else:
                 painter.drawPolyline(piece)
 
-    def _map(self, mapping: _Mapping) -> list[QPolygonF]:
+    def _to_pixels(self, mapping: _Mapping) -> list[QPolygonF]:
         """Return the points in pixels, split at gaps."""
         if self._span is None:
             return []
@@ -147,19 +147,18 @@ class Curve:
         x_scale, y_scale = width / (right - left), height / (high - low)
         x, y = (self.x - left) * x_scale, (high - self.y) * y_scale
         lowest, highest = self._span
-        # Qt can't draw coordinates that are too far away.
-        if (
-            not self._is_finite
-            or max(abs(x[0]), abs(x[-1]), abs(high - lowest) * y_scale, abs(high - highest) * y_scale) > _FAR
-        ):
+        farthest = max(abs(x[0]), abs(x[-1]), abs(high - lowest) * y_scale, abs(high - highest) * y_scale)
+        if not self._is_finite or farthest > _FAR:  # Qt can't draw coordinates that are too far away
             x, y = np.clip(x, -_FAR, _FAR), np.clip(y, -_FAR, _FAR)
         if self._is_finite:
             return [pg.functions.arrayToQPolygonF(x, y)]
+        # Each run of finite values starts and ends at a change of `isfinite`.
         edges = np.flatnonzero(np.diff(np.isfinite(y), prepend=False, append=False))
         return [pg.functions.arrayToQPolygonF(x[first:end], y[first:end]) for first, end in edges.reshape(-1, 2)]
 
 
-def _span(y: Floats) -> tuple[float, float] | None:
+def _limits(y: Floats) -> tuple[float, float] | None:
+    """Return the minimum and maximum, which are NaN if any value is, or None without values."""
     return (float(y.min()), float(y.max())) if len(y) else None
 
 

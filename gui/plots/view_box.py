@@ -109,8 +109,8 @@ class ViewBox(QGraphicsWidget):
 
 
 @lru_cache(maxsize=1024)
-def laid_out(text: str) -> QStaticText:
+def static_text(text: str) -> QStaticText:
     """Return `text` with a cached layout, because layout takes most of the time for drawing text."""
-    static_text = QStaticText(text)
-    static_text.setTextFormat(Qt.TextFormat.PlainText)
-    return static_text
+    result = QStaticText(text)
+    result.setTextFormat(Qt.TextFormat.PlainText)
+    return result

@@ -65,17 +65,19 @@ class RunActions(QObject):
 
     def set_runs(self, runs: Sequence[RunSummary]) -> None:
         """Enable the actions that apply to the selected `runs`."""
-        one = runs[0] if len(runs) == 1 else None
+        single_run = runs[0] if len(runs) == 1 else None
         for action in (self.show, self.rename, self.fork):
-            action.allow("" if one is not None else tr("Select one run"))
-        has_checkpoint = one is None or one.has_checkpoint
+            action.allow("" if single_run is not None else tr("Select one run"))
+        has_checkpoint = single_run is None or single_run.has_checkpoint
         self.resume.set_appearance(*resume_words(has_checkpoint=has_checkpoint))
-        self.resume.allow(_resume_disabled_reason(one))
-        completed = one is not None and one.state == "completed"
+        self.resume.allow(_resume_disabled_reason(single_run))
+        completed = single_run is not None and single_run.state == "completed"
         change = _FURTHER if completed else _CHANGE if has_checkpoint else _CHANGE_NEW
         self.change.set_appearance(change, _CHANGE_TIP)
-        self.change.allow("" if completed else _resume_disabled_reason(one))
-        self.pause.allow("" if one is not None and one.state == "running" else tr("Select one running run"))
+        self.change.allow("" if completed else _resume_disabled_reason(single_run))
+        self.pause.allow(
+            "" if single_run is not None and single_run.state == "running" else tr("Select one running run")
+        )
         self.compare.allow("" if len(runs) > 1 else tr("Select two or more runs (Ctrl or Shift with the arrow keys)"))
         self.favorite.allow("" if runs else tr("Select the runs to mark"))
         self.favorite.setChecked(bool(runs) and all(run.favorite for run in runs))
@@ -143,7 +145,7 @@ class DeletingBar(TrashBar):
             return
         self._runs = [run for run in runs if run.state not in ACTIVE_STATES]
         if self._runs:
-            self.say(
+            self.show_message(
                 tr("Move {runs} to the trash? Calculating its size…").format(runs=_title(self._runs)),
                 "warning",
                 "",
@@ -185,7 +187,7 @@ class DeletingBar(TrashBar):
         takes = tr("It takes") if len(self._runs) == 1 else tr("Together they take")
         checkpoints = f", including {size(usage.checkpoint_bytes)} of checkpoints" if usage.checkpoint_bytes else ""
         excluded = f" {counted(active, 'active run')} {'stays' if active == 1 else 'stay'}." if active else ""
-        self.say(
+        self.show_message(
             tr(
                 "Move {runs} to the trash?{excluded} {takes} {bytes}{checkpoints}; "
                 "emptying the trash frees {freed_bytes}."

@@ -182,16 +182,16 @@ class Details(QWidget):
         if self._run is None or self._run.run_id != fields.run_id or fields == self._fields:
             return
         self._fields = fields
-        scrolled, current = self.facts.verticalScrollBar().value(), self.facts.currentItem()
+        scroll_position, current = self.facts.verticalScrollBar().value(), self.facts.currentItem()
         selected = current.text(0) if current is not None else ""
         self.facts.clear()
         self._show_checkpoints(fields.checkpoints)
-        self._section(tr("Changed settings"), job_lines(fields))
-        self._section(tr("On disk"), disk_lines(fields))
+        self._add_section(tr("Changed settings"), job_lines(fields))
+        self._add_section(tr("On disk"), disk_lines(fields))
         self.facts.expandAll()
         for item in self.facts.findItems(selected, Qt.MatchFlag.MatchExactly | Qt.MatchFlag.MatchRecursive):
             self.facts.setCurrentItem(item)
-        self.facts.verticalScrollBar().setValue(scrolled)
+        self.facts.verticalScrollBar().setValue(scroll_position)
 
     def _show_checkpoints(self, checkpoints: Sequence[Checkpoint]) -> None:
         if not checkpoints:
@@ -199,7 +199,7 @@ class Details(QWidget):
         lines = [(each.name, each.words) for each in checkpoints[:_MAX_CHECKPOINTS]]
         remaining = len(checkpoints) - _MAX_CHECKPOINTS
         more = [("", f"{localized(remaining)} older ones are in the run's folder")] if remaining > 0 else []
-        items = self._section(tr("Checkpoints"), [*lines, *more])
+        items = self._add_section(tr("Checkpoints"), [*lines, *more])
         for item, checkpoint in zip(items, checkpoints[:_MAX_CHECKPOINTS], strict=False):
             item.setData(0, _PATH, checkpoint.path)
             item.setSizeHint(2, QSize(_BUTTON_WIDTH, _ROW_HEIGHT))
@@ -224,14 +224,14 @@ class Details(QWidget):
         if path is not None and self._run is not None:
             self.fork_requested.emit(self._run.run_id, path)
 
-    def _section(self, heading: str, lines: Lines) -> list[QTreeWidgetItem]:
+    def _add_section(self, heading: str, lines: Lines) -> list[QTreeWidgetItem]:
         """Append a heading with `lines` below it and return the items of the lines."""
-        top = QTreeWidgetItem(self.facts, [heading])
-        top.setFirstColumnSpanned(True)
-        font = top.font(0)
+        heading_item = QTreeWidgetItem(self.facts, [heading])
+        heading_item.setFirstColumnSpanned(True)
+        font = heading_item.font(0)
         font.setBold(True)
-        top.setFont(0, font)
-        items = [QTreeWidgetItem(top, [name, value]) for name, value in lines]
+        heading_item.setFont(0, font)
+        items = [QTreeWidgetItem(heading_item, [name, value]) for name, value in lines]
         for item, (_name, value) in zip(items, lines, strict=True):
             item.setToolTip(1, value)
         return items
@@ -241,7 +241,7 @@ class Details(QWidget):
             raise error
         self._fields = None
         self.facts.clear()
-        self._section(tr("On disk"), [(tr("The run's folder"), f"can't be read: {error.strerror}")])
+        self._add_section(tr("On disk"), [(tr("The run's folder"), f"can't be read: {error.strerror}")])
         self.facts.expandAll()
 
     def _on_typed(self) -> None:
@@ -259,17 +259,17 @@ def _state_text(run: RunSummary) -> str:
     """Describe the state and its cause, as in "Failed after 3:12 min · best Top-1 80.0% · started 2026-11-21"."""
     lasted = f"after {duration(run.seconds)}" if run.seconds is not None else ""
     if run.slurm and run.state in ACTIVE_STATES:
-        first = f"{run.state.capitalize()} in SLURM, {run.slurm}"
+        state_text = f"{run.state.capitalize()} in SLURM, {run.slurm}"
     elif run.state == "waiting":
-        first = tr("Waiting until its devices are free")
+        state_text = tr("Waiting until its devices are free")
     elif run.state in ACTIVE_STATES:
-        first = f"{run.state.capitalize()}: {doing(run)}"
+        state_text = f"{run.state.capitalize()}: {doing(run)}"
     elif run.state == "interrupted":
-        first = tr("Interrupted {lasted} while {run}").format(lasted=lasted, run=doing(run))
+        state_text = tr("Interrupted {lasted} while {run}").format(lasted=lasted, run=doing(run))
     else:
-        first = f"{run.state.capitalize()} {lasted}"
+        state_text = f"{run.state.capitalize()} {lasted}"
     best = f"best {best_words(run, localized)}" if run.best else ""
-    texts = [text for text in (first, best, f"started {moment(run.started)}") if text]
+    texts = [text for text in (state_text, best, f"started {moment(run.started)}") if text]
     return " · ".join(texts) + (f"\n{run.cause}" if run.cause else "")
 
 
@@ -312,8 +312,8 @@ def job_lines(details: DetailFields) -> Lines:
     """Return the labels and values of job fields that differ from their defaults, and of options that are set."""
     if details.changed is None:
         return [("job.toml", "can't be read")]
-    fields = [(FIELDS[name].label, _value(name, value)) for name, value in details.changed.items()]
-    return [*fields, *((label, _value("", value)) for label, value in details.options.items())]
+    fields = [(FIELDS[name].label, _value_text(name, value)) for name, value in details.changed.items()]
+    return [*fields, *((label, _value_text("", value)) for label, value in details.options.items())]
 
 
 def disk_lines(details: DetailFields) -> Lines:
@@ -330,7 +330,7 @@ _TITLES: dict[str, Callable[[Any], str]] = {
 }
 
 
-def _value(name: str, value: Any) -> str:
+def _value_text(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 
 from PySide6.QtCore import QSignalBlocker, QTimer, Signal
-from PySide6.QtWidgets import QComboBox, QLineEdit, QToolButton, QWidget
+from PySide6.QtWidgets import QComboBox, QLineEdit, QWidget
 
 from engine.runs.folder import RunSummary
 from gui.format import localized
@@ -57,9 +57,9 @@ class FilterBar(QWidget):
         for title, days in _PERIODS:
             self.period.addItem(title, days)
         self._combos = (self.state, self.model, self.strategy, self.tag, self.period)
-        self.favorites = _button(tr("Favorites"), tr("Shows only favorites"))
+        self.favorites = tool_button(text=tr("Favorites"), tip=tr("Shows only favorites"))
         self.favorites.setCheckable(True)
-        self.clear = _button(tr("Show all"), tr("Clears the search and all filters"))
+        self.clear = tool_button(text=tr("Show all"), tip=tr("Clears the search and all filters"))
         self._typing = QTimer(self, interval=_TYPING_MS, singleShot=True)
         self._applied = RunFilter()  # filter that was emitted last
         self._tag_row = labeled(tr("Tag"), self.tag)
@@ -89,9 +89,9 @@ class FilterBar(QWidget):
         """Offer the values that occur in `runs`, with their counts. The current choices don't change."""
         states = Counter(run.state for run in runs).most_common()
         _set_choices(self.state, [(f"{state.capitalize()} ({localized(count)})", state) for state, count in states])
-        _set_choices(self.model, _counted((run.model for run in runs), model_title))
-        _set_choices(self.strategy, _counted((run.strategy for run in runs), strategy_title))
-        _set_choices(self.tag, _counted((tag for run in runs for tag in run.tags), str))
+        _set_choices(self.model, _choices_with_counts((run.model for run in runs), model_title))
+        _set_choices(self.strategy, _choices_with_counts((run.strategy for run in runs), strategy_title))
+        _set_choices(self.tag, _choices_with_counts((tag for run in runs for tag in run.tags), str))
         self._tag_row.setVisible(self.tag.count() > 1)
 
     def show_interrupted(self) -> None:
@@ -125,6 +125,7 @@ class FilterBar(QWidget):
         self._tag_row.hide()
 
     def _apply(self) -> None:
+        """Emit the current filter if it differs from the one that was emitted last."""
         self._typing.stop()
         run_filter = self.run_filter()
         self.clear.setVisible(run_filter != RunFilter())
@@ -133,11 +134,8 @@ class FilterBar(QWidget):
             self.changed.emit(run_filter)
 
 
-def _button(text: str, tip: str) -> QToolButton:
-    return tool_button(text=text, tip=tip)
-
-
 def _combo(criterion: str) -> QComboBox:
+    """Create a filter with the single choice "Any", whose value is ""."""
     combo = styled(ComboBox(), name=tr("Runs by {criterion}").format(criterion=criterion))
     combo.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
     combo.setMinimumContentsLength(_MIN_CHARACTERS)
@@ -145,7 +143,7 @@ def _combo(criterion: str) -> QComboBox:
     return combo
 
 
-def _counted(values: Iterable[str], title: Callable[[str], str]) -> list[tuple[str, str]]:
+def _choices_with_counts(values: Iterable[str], title: Callable[[str], str]) -> list[tuple[str, str]]:
     """Return each of `values` once, sorted, with a title such as "ResNet-18 (3)"."""
     return sorted((f"{title(value)} ({localized(count)})", value) for value, count in Counter(values).items())
 

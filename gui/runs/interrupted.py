@@ -65,17 +65,17 @@ class InterruptedRuns(QWidget):
         for banner in self._banners:
             self._layout.removeWidget(banner)
             banner.deleteLater()
-        self._banners = [self._banner(run) for run in self._runs[:_MAX_INTERRUPTED]]
+        self._banners = [self._make_banner(run) for run in self._runs[:_MAX_INTERRUPTED]]
         for index, (banner, run) in enumerate(zip(self._banners, self._runs, strict=False)):
             self._layout.insertWidget(index, banner)
             interrupted_at = moment(run.started + (run.seconds or 0.0))
-            banner.say(f"{_title(run)}: interrupted {interrupted_at} while {doing(run)}.")
+            banner.show_message(f"{_title(run)}: interrupted {interrupted_at} while {doing(run)}.")
         remaining = len(self._runs) - _MAX_INTERRUPTED
         self._more.setText(f"{localized(remaining)} more interrupted – show all")
         self._more.setVisible(remaining > 0)
         self.setVisible(bool(self._runs))
 
-    def _banner(self, run: RunSummary) -> Banner:
+    def _make_banner(self, run: RunSummary) -> Banner:
         """Create a banner that offers to resume, delete or dismiss a run."""
         text, tip = resume_words(has_checkpoint=run.has_checkpoint)
         resume = QPushButton(text.replace("&", ""))

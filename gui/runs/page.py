@@ -159,10 +159,10 @@ class RunsPage(QWidget):
         self.table.selectionModel().selectionChanged.connect(self._on_selection_changed)
         self.table.opened.connect(self._show_run)
         self.table.customContextMenuRequested.connect(self._open_menu)
-        self.model.renamed.connect(lambda run_id, name: self._note([run_id], name=name))
+        self.model.renamed.connect(lambda run_id, name: self._change_notes([run_id], name=name))
         self.interrupted.resume.connect(self._resume)
         self.interrupted.delete.connect(lambda run_id: self._ask_to_delete([run_id]))
-        self.interrupted.dismissed.connect(lambda run_id: self._note([run_id], set_aside=True))
+        self.interrupted.dismissed.connect(lambda run_id: self._change_notes([run_id], set_aside=True))
         self.interrupted.show_all.connect(self.filters.show_interrupted)
         self.queue.message.connect(self.message)
         self.queue.changed.connect(self.refresh)
@@ -183,7 +183,7 @@ class RunsPage(QWidget):
         self.find_action.changed.connect(self._update_search_tip)
         self._update_search_tip()
         acts.undo.on_trigger(self.deleting.undo)
-        acts.tag_changed.connect(self._tag)
+        acts.tag_changed.connect(self._change_tags)
         acts.show.on_trigger(lambda: self._show_run(self.table.currentIndex()))
         acts.folder.on_trigger(self._open_folder)
         acts.resume.on_trigger(lambda: self._resume(self.selected()[0].run_id))
@@ -196,6 +196,7 @@ class RunsPage(QWidget):
         acts.delete.on_trigger(lambda: self._ask_to_delete([run.run_id for run in self.selected()]))
 
     def _on_found(self, runs: list[RunSummary]) -> None:
+        """Add new runs to the list and update changed ones, without moving the visible rows."""
         with self.table.holding_position():
             self.model.merge(runs)
         self._update()
@@ -214,7 +215,7 @@ class RunsPage(QWidget):
         if not self._was_read and not self.isVisible():
             self._report_interrupted()
         self._was_read = True
-        self.unread.say(unread_words(read.unread))
+        self.unread.show_message(unread_words(read.unread))
         if self.isVisible():
             self.queue.refresh()
 
@@ -240,7 +241,7 @@ class RunsPage(QWidget):
     def _on_failed(self, reason: str) -> None:
         """Report that the runs folder can't be read. Known runs remain in the list."""
         text = tr("The list of runs can't be read: {reason}.").format(reason=reason)
-        self.unread.say(text)
+        self.unread.show_message(text)
         self._empty.setText(tr("{text}\n\nFix this, or set FOOTPLATE_HOME to another folder.").format(text=text))
         self._update()
 
@@ -302,6 +303,7 @@ class RunsPage(QWidget):
         self._prefill(run_id, lambda run: prefill_to_fork(run, checkpoint))
 
     def _prefill(self, run_id: str, prepare: Callable[[RunSummary], Prefill]) -> None:
+        """Call `prepare` with a run on a worker thread, and request the form with the result."""
         run = self.model.find(run_id)
         if run is not None:
             in_background(lambda: prepare(run), self, self.prefill_requested.emit, self._on_prefill_failed)
@@ -314,7 +316,8 @@ class RunsPage(QWidget):
     def _ask_to_delete(self, run_ids: list[str]) -> None:
         self.deleting.ask([run for run_id in run_ids if (run := self.model.find(run_id)) is not None])
 
-    def _note(self, run_ids: list[str], **changes: object) -> None:
+    def _change_notes(self, run_ids: list[str], **changes: object) -> None:
+        """Store changes to fields of the runs' `RunNotes` on a worker thread."""
         for run_id in run_ids:
             run = self.model.find(run_id)
             if run is not None:
@@ -322,13 +325,14 @@ class RunsPage(QWidget):
 
     def _set_favorite(self) -> None:
         favorite = self.acts.favorite.isChecked()
-        self._note([run.run_id for run in self.selected() if run.favorite != favorite], favorite=favorite)
+        self._change_notes([run.run_id for run in self.selected() if run.favorite != favorite], favorite=favorite)
 
-    def _tag(self, text: str, is_added: bool) -> None:
+    def _change_tags(self, text: str, is_added: bool) -> None:
+        """Add the tags in `text`, separated by commas, to the selected runs, or remove them."""
         changed = tags_of(text)
         for run in self.selected():
             others = tuple(tag for tag in run.tags if tag not in changed)
-            self._note([run.run_id], tags=(*others, *changed) if is_added else others)
+            self._change_notes([run.run_id], tags=(*others, *changed) if is_added else others)
 
     def _open_menu(self, position: QPoint) -> None:
         known_tags = sorted({tag for run in self.model.runs for tag in run.tags})

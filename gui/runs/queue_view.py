@@ -185,6 +185,7 @@ class QueueView(QWidget):
         self._update_visibility()
 
     def _on_unread(self, error: Exception) -> None:
+        """Report that the queue can't be read, but only once for the same error."""
         if not isinstance(error, CannotQueue | OSError):
             raise error
         if str(error) != self._error:
@@ -234,6 +235,7 @@ class QueueView(QWidget):
         self.refresh()
 
     def _remove(self) -> None:
+        """Remove the selected run from the queue on a worker thread, then offer to put it back."""
         position = self._removed = self.current()
         if position is not None:
             self.removal.show_note(tr("Removing “{name}” from the queue…").format(name=position.name))
@@ -242,9 +244,9 @@ class QueueView(QWidget):
             in_background(lambda: take_out(position.folder), self, removed, self._on_removal_failed)
 
     def _on_removed(self, position: QueuePosition, _result: object) -> None:
-        if self._removed == position:
+        if self._removed == position:  # the user hasn't closed the bar or removed another run
             text = f"“{position.name}” was removed from the queue. It stays in the list of runs."
-            self.removal.say(text, "ok", tr("Put back"), tr("Close"))
+            self.removal.show_message(text, "ok", tr("Put back"), tr("Close"))
             self._update_visibility()
         self._on_changed(None)
 

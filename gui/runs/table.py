@@ -253,12 +253,15 @@ class RunsTable(RowTable):
             return
         header, last = self.horizontalHeader(), self._model.columnCount() - 1
         widths = [min(self.content_width(column), theme.scaled(_MAX_COLUMN_WIDTH)) for column in range(last)]
+        # If the table is too narrow, shrink the text columns in proportion to what they have above their minimum.
         missing = sum(widths) + header.sectionSizeHint(last) - self.viewport().width()
-        spare = [max(0, width - theme.scaled(_MIN_WIDTHS.get(column, width))) for column, width in enumerate(widths)]
-        fraction = min(1.0, max(0, missing) / max(1, sum(spare)))
+        shrinkable = [
+            max(0, width - theme.scaled(_MIN_WIDTHS.get(column, width))) for column, width in enumerate(widths)
+        ]
+        fraction = min(1.0, max(0, missing) / max(1, sum(shrinkable)))
         self._is_fitting = True
         for column, width in enumerate(widths):
-            self.setColumnWidth(column, width - ceil(fraction * spare[column]))
+            self.setColumnWidth(column, width - ceil(fraction * shrinkable[column]))
         header.setStretchLastSection(False)  # otherwise it would keep the width that it had in a wider table
         header.resizeSection(last, header.sectionSizeHint(last))
         header.setStretchLastSection(True)
@@ -274,8 +277,8 @@ class RunsTable(RowTable):
         In a table with a single row, arrow keys couldn't select it.
         """
         super().focusInEvent(event)
-        by_tab = event.reason() in (Qt.FocusReason.TabFocusReason, Qt.FocusReason.BacktabFocusReason)
-        if by_tab and self.currentIndex().isValid() and not self.selectionModel().hasSelection():
+        is_by_tab = event.reason() in (Qt.FocusReason.TabFocusReason, Qt.FocusReason.BacktabFocusReason)
+        if is_by_tab and self.currentIndex().isValid() and not self.selectionModel().hasSelection():
             self.selectRow(self.currentIndex().row())
 
     def _on_section_resized(self, column: int, _before: int, _now: int) -> None:

@@ -153,7 +153,7 @@ class SearchPage(QWidget):
     def _on_lost(self, reason: str) -> None:
         """Show the list of searches, because the opened search can't be read."""
         self.show_list()
-        self.notice.say(reason)
+        self.notice.show_message(reason)
 
     def _show_page(self, page: int) -> None:
         self.stack.setCurrentIndex(page)
@@ -194,7 +194,7 @@ class SearchPage(QWidget):
             in_background(lambda: function(folder), self, lambda _result: self.source.refresh(), failed)
 
     def _on_failed(self, verb: str, error: Exception) -> None:
-        self.notice.say(
+        self.notice.show_message(
             tr("Couldn't {verb} the search: {error}.").format(verb=verb, error=describe_error(error)), "error"
         )
         if not isinstance(error, OSError):
@@ -205,7 +205,9 @@ class SearchPage(QWidget):
         if run.path.is_dir():
             self.run_chosen.emit(run)
         else:
-            self.notice.say(tr("The run {run_id} is gone: its folder was moved or deleted.").format(run_id=run_id))
+            self.notice.show_message(
+                tr("The run {run_id} is gone: its folder was moved or deleted.").format(run_id=run_id)
+            )
 
 
 _ICONS: dict[Status, tuple[str, str]] = {

@@ -178,7 +178,7 @@ class SearchView(QWidget):
         self.best.setVisible(best is not None)
         has_failed = data.status in ("failed", "interrupted")
         cause = state.cause or (tr("The search ended unexpectedly. Press Continue to resume it.") if has_failed else "")
-        self.notice.say(cause, "error" if data.status == "failed" else "warning" if has_failed else "info")
+        self.notice.show_message(cause, "error" if data.status == "failed" else "warning" if has_failed else "info")
 
     def _update_actions(self) -> None:
         """Allow the actions that fit the search's status and the selected trials. Others say why they are disabled."""
@@ -224,7 +224,7 @@ class SearchView(QWidget):
         question = tr("Train the settings of trial {number} for {epochs}?").format(
             number=self.data.best.number, epochs=counted(epochs, "epoch")
         )
-        self.question.say(question, "info", tr("Train"), tr("Cancel"))
+        self.question.show_message(question, "info", tr("Train"), tr("Cancel"))
         self.question.yes.setFocus()
 
     def _train(self) -> None:

@@ -52,7 +52,7 @@ class Banner(QFrame):
             row.addWidget(self._make_close_button(close))
         self.hide()
 
-    def say(self, text: str, severity: Severity = "warning", *titles: str) -> None:
+    def show_message(self, text: str, severity: Severity = "warning", *titles: str) -> None:
         """Show `text` and announce it to screen readers. Hide the banner if `text` is empty.
 
         `titles` are the texts of the buttons. Buttons with an empty text are hidden.
@@ -95,7 +95,7 @@ class QuestionBar(Banner):
 
     def show_note(self, text: str, severity: Severity = "info") -> None:
         """Show `text` without a question. `no` closes the bar, and `yes` is hidden."""
-        self.say(text, severity, "", tr("Close"))
+        self.show_message(text, severity, "", tr("Close"))
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() == Qt.Key.Key_Escape:

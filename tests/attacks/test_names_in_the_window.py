@@ -190,7 +190,7 @@ class Tour:
         self.window.header.show_page(TRAIN)
         for name in self.names:
             with self.stop("message"):
-                self.window.message.say(name)
+                self.window.message.show_message(name)
             with self.stop("problems"):
                 form.set_start_problems([Problem(field, name, name) for field in ("dataset", "model", "")])
             with self.stop("consent"):

@@ -121,9 +121,9 @@ class EndingBar(QuestionBar):
         self._poll_timer.stop()
         self._process, self._done = process, "nothing"
         if process.run is not None:
-            self.say(_stop_question(process), "warning", tr("Stop the run"), tr("Cancel"))
+            self.show_message(_stop_question(process), "warning", tr("Stop the run"), tr("Cancel"))
         else:
-            self.say(_end_question(process), "warning", tr("End process"), tr("Cancel"))
+            self.show_message(_end_question(process), "warning", tr("End process"), tr("Cancel"))
         self.no.setFocus()
 
     def dismiss(self) -> None:
@@ -179,7 +179,7 @@ class EndingBar(QuestionBar):
                 "warning",
             )
         else:
-            self.say(
+            self.show_message(
                 tr(
                     "{process} is still running after {waited}. It may be saving its work or ignoring the request. "
                     "Killing it loses all unsaved work."

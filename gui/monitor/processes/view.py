@@ -131,7 +131,7 @@ class ProcessesView(QWidget):
         for column in range(1, len(COLUMNS)):
             has_values = len(snapshots) > 1 if column == HOST else self.model.has_been_known(column)
             self.tree.setColumnHidden(column, not has_values)
-        self._warning.say(sharing(lines, self._intervals.intervals))
+        self._warning.show_message(sharing(lines, self._intervals.intervals))
         self._show_count(lines)
         self._show_buttons()
 

@@ -223,7 +223,7 @@ def test_plot_describes_latest_values(styled: QApplication, qtbot: QtBot) -> Non
     screen = PlotOnScreen(qtbot, unit="%", scale=100, write=lambda value: f"{value:.1f}%")
     assert screen.plot.accessibleName() == "Loss"
     screen.data(10, np.linspace(0.1, 0.934, 10))
-    screen.plot.touch()
+    screen.plot.schedule_redraw()
     qtbot.waitUntil(lambda: screen.plot.accessibleDescription() == "Latest: training 93.4%")
 
 

@@ -47,10 +47,10 @@ def test_banner_hides_without_text(styled: QApplication, qtbot: QtBot) -> None:
     banner = Banner(name="Message")
     qtbot.addWidget(banner)
     assert banner.isHidden()
-    banner.say("The disk is full.", "error")
+    banner.show_message("The disk is full.", "error")
     assert not banner.isHidden()
     assert (banner.accessibleName(), banner.label.accessibleName()) == ("Message", "")  # the text is its own name
-    banner.say("")
+    banner.show_message("")
     assert banner.isHidden()
 
 
@@ -58,16 +58,16 @@ def test_banner_wraps_and_shortens_text(styled: QApplication, qtbot: QtBot) -> N
     banner = Banner()
     qtbot.addWidget(banner)
     banner.resize(300, 40)
-    banner.say("word " * 60)
+    banner.show_message("word " * 60)
     assert banner.heightForWidth(300) > 3 * banner.fontMetrics().height()
-    banner.say("x" * 100_000)
+    banner.show_message("x" * 100_000)
     assert len(banner.text()) <= MAX_SHOWN_CHARS
 
 
 def test_banner_close_button(styled: QApplication, qtbot: QtBot) -> None:
     banner = Banner(close="Dismiss the message")
     qtbot.addWidget(banner)
-    banner.say("Done.", "ok")
+    banner.show_message("Done.", "ok")
     cross = banner.findChild(QToolButton)
     assert cross.accessibleName() == "Dismiss the message"
     with qtbot.waitSignal(banner.closed):
@@ -79,7 +79,7 @@ def test_banner_button_titles(styled: QApplication, qtbot: QtBot) -> None:
     first, second = QPushButton("First"), QPushButton("Second")
     banner = Banner(first, second)
     qtbot.addWidget(banner)
-    banner.say("Delete it?", "warning", "", "Cancel")
+    banner.show_message("Delete it?", "warning", "", "Cancel")
     assert first.isHidden()
     assert (second.text(), second.accessibleDescription()) == ("Cancel", "Delete it?")
 
@@ -87,7 +87,7 @@ def test_banner_button_titles(styled: QApplication, qtbot: QtBot) -> None:
 def test_question_bar_escape_presses_no(styled: QApplication, qtbot: QtBot) -> None:
     question = QuestionBar("Deleting runs")
     qtbot.addWidget(question)
-    question.say("Delete it?", "warning", "Delete", "Cancel")
+    question.show_message("Delete it?", "warning", "Delete", "Cancel")
     with qtbot.waitSignal(question.no.clicked):
         qtbot.keyClick(question, Qt.Key.Key_Escape)
 
