@@ -94,7 +94,7 @@ def main(path: str = "") -> int:
 
     request, instance = this_start(path), SingleInstance()
     try:
-        if instance.handed_over(request):
+        if instance.hand_over(request):
             return 0
     except OSError as error:  # includes TimeoutError
         print(f"footplate: opening another window, since {error}.", file=sys.stderr)

@@ -193,8 +193,8 @@ def lately(seconds: float) -> str:
 
 def about(seconds: float) -> str:
     """Format a duration approximately, as in "22 s", "12 min", "3.5 h" or "2.1 days"."""
-    for unit, length, digits in (("s", 1, 0), ("min", 60, 0), ("h", 3600, 1)):
-        if round(seconds / length, digits) < (90 if unit == "min" else 60 if unit == "s" else 48):
+    for unit, length, digits, limit in (("s", 1, 0, 60), ("min", 60, 0, 90), ("h", 3600, 1, 48)):
+        if round(seconds / length, digits) < limit:
             return f"{localized(max(1.0, seconds) / length, digits)} {unit}"
     return f"{localized(seconds / 86400, 1)} days"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from string import Template
 
 from markdown_it import MarkdownIt
-from PySide6.QtCore import QByteArray, Qt, QUrl
+from PySide6.QtCore import QByteArray, QSignalBlocker, Qt, QUrl
 from PySide6.QtGui import (
     QColor,
     QFontDatabase,
@@ -96,7 +96,7 @@ class HelpWindow(QDialog):
         self.found.hide()
         self.list = styled(QListWidget(), name=tr("Pages of help"))
         self.list.setSpacing(3)
-        self.list.currentItemChanged.connect(self._chosen)
+        self.list.currentItemChanged.connect(self._on_page_chosen)
         self.browser = Browser()
         self.browser.setAccessibleName(tr("Page of help"))
         self.browser.setSearchPaths([str(folder())])
@@ -118,7 +118,7 @@ class HelpWindow(QDialog):
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
-            self._step(-1 if event.modifiers() & Qt.KeyboardModifier.ShiftModifier else 1)
+            self._go_to_next_match(-1 if event.modifiers() & Qt.KeyboardModifier.ShiftModifier else 1)
         else:
             super().keyPressEvent(event)
 
@@ -143,29 +143,28 @@ class HelpWindow(QDialog):
 
     def _list_pages(self, counts: dict[str, int]) -> None:
         """List the pages that have matches, each with its number of matches."""
-        self.list.blockSignals(True)
-        self.list.clear()
-        for name, count in counts.items():
-            item = QListWidgetItem(f"{pages()[name]} ({count})" if count else pages()[name])
-            item.setData(_FILE, name)
-            self.list.addItem(item)
-        self._mark_page()
-        self.list.blockSignals(False)
+        with QSignalBlocker(self.list):
+            self.list.clear()
+            for name, count in counts.items():
+                item = QListWidgetItem(f"{pages()[name]} ({count})" if count else pages()[name])
+                item.setData(_FILE, name)
+                self.list.addItem(item)
+            self._select_page()
 
-    def _mark_page(self) -> None:
+    def _select_page(self) -> None:
+        """Select the current page in the list, or nothing if it isn't listed."""
         rows = [row for row in range(self.list.count()) if self.list.item(row).data(_FILE) == self.page]
         self.list.setCurrentRow(rows[0] if rows else -1)
 
-    def _chosen(self, item: QListWidgetItem | None) -> None:
+    def _on_page_chosen(self, item: QListWidgetItem | None) -> None:
         if item is not None:
             self.open_page(item.data(_FILE))
-            self._step(1)
+            self._go_to_next_match(1)
 
     def _on_page_loaded(self, url: QUrl) -> None:
         self.page = url.fileName()
-        self.list.blockSignals(True)
-        self._mark_page()
-        self.list.blockSignals(False)
+        with QSignalBlocker(self.list):
+            self._select_page()
         self._highlight()
 
     def recolor(self) -> None:
@@ -195,20 +194,20 @@ class HelpWindow(QDialog):
         if found:
             self._go_to(matches(self.browser.document(), text)[0])
 
-    def _step(self, by: int) -> None:
-        """Go to the next match (`by` 1) or the previous one (-1), which may be on another page."""
+    def _go_to_next_match(self, direction: int) -> None:
+        """Go to the next match (`direction` 1) or the previous one (-1), which may be on another page."""
         text = self.search.text().strip()
         names = [self.list.item(row).data(_FILE) for row in range(self.list.count())]
         if not text or not names:
             return
         cursor = self.browser.textCursor()
         match_cursors = matches(self.browser.document(), text)
-        following = [each for each in match_cursors if (each.position() - cursor.position()) * by > 0]
+        following = [each for each in match_cursors if (each.position() - cursor.position()) * direction > 0]
         if not following:
-            row = names.index(self.page) if self.page in names else -by
-            self.open_page(names[(row + by) % len(names)])
+            row = names.index(self.page) if self.page in names else -direction
+            self.open_page(names[(row + direction) % len(names)])
             following = matches(self.browser.document(), text)
-        self._go_to(following[0] if by > 0 else following[-1])
+        self._go_to(following[0] if direction > 0 else following[-1])
 
     def _go_to(self, match: QTextCursor) -> None:
         """Place the cursor after a match, and scroll to the match and some context."""
@@ -219,6 +218,7 @@ class HelpWindow(QDialog):
             bar.setValue(bar.value() + top - self.browser.viewport().height() // 3)
 
     def _highlight(self) -> None:
+        """Highlight all matches on the current page."""
         text = self.search.text().strip()
         marked = []
         for cursor in matches(self.browser.document(), text) if text else ():

@@ -33,7 +33,7 @@ from gui.widgets.banner import Banner
 from gui.widgets.buttons import styled
 from gui.widgets.drop_target import FileDropTarget
 from gui.widgets.layouts import PageScroll, vbox
-from gui.widgets.tab_order import tab
+from gui.widgets.tab_order import move_focus
 
 if TYPE_CHECKING:
     from engine.runs.folder import RunFolder
@@ -190,7 +190,7 @@ class MainWindow(QMainWindow):
 
     def focusNextPrevChild(self, forward: bool) -> bool:
         middle = self.train.areas if self.pages.currentWidget() is self.train else [self.pages]
-        return tab(self, (self.header, self.dock.panel, *middle, self.message, self.status), forward)
+        return move_focus(self, (self.header, self.dock.panel, *middle, self.message, self.status), forward)
 
     # After the first paint
 
@@ -243,9 +243,9 @@ class MainWindow(QMainWindow):
         for signal in (workspace.hosts.snapshot, workspace.hosts.error_changed, workspace.hosts.changed):
             signal.connect(self._on_hosts_changed)
         for source in (workspace.run, *workspace.pages):
-            for name, serve in (("message", self.message.show_message), ("run_chosen", self.show_run)):
+            for name, handler in (("message", self.message.show_message), ("run_chosen", self.show_run)):
                 if hasattr(source, name):  # not every page has both signals
-                    getattr(source, name).connect(serve)
+                    getattr(source, name).connect(handler)
         workspace.alerts.message.connect(self._show_problem)
         workspace.alerts.changed.connect(self._on_alerts_changed)
         self._show_problem(workspace.alerts.problem)
@@ -279,7 +279,7 @@ class MainWindow(QMainWindow):
 
     def _on_alerts_changed(self) -> None:
         if self.workspace is not None:
-            self.header.show_alerts(len(self.workspace.alerts.unseen))
+            self.header.show_alerts(len(self.workspace.alerts.unacknowledged))
             self.form.set_device_warnings(self.workspace.device_warnings())
 
     def _inspect(self, job: Job | None) -> None:

@@ -106,7 +106,7 @@ class RunControl(QObject):
         self._status.set_suffix(f"the list of runs can't be read: {reason}")
 
     def _show_first_run(self, read: RunsRead) -> None:
-        run = read.to_show(self._context.settings.text(LAST_RUN))
+        run = read.run_to_open(self._context.settings.text(LAST_RUN))
         is_free = not (self._context.train.is_job_chosen or self._workspace.has_run or self._launcher.busy)
         if run is not None and is_free:
             self._workspace.open_run(run)
@@ -136,18 +136,18 @@ class RunControl(QObject):
         return ids | {self._run_id} if self._session.active else ids
 
     def _start(self, job: Job) -> None:
-        launcher = self._free_launcher()
+        launcher = self._claim_launcher()
         if launcher is not None:
             self._starting_job = job
             launcher.start(job)
 
     def _resume(self, run: RunFolder, changes: Mapping[str, Any] = _NO_CHANGES) -> None:
-        launcher = self._free_launcher()
+        launcher = self._claim_launcher()
         if launcher is not None:
             launcher.resume(run, changes)
 
-    def _free_launcher(self) -> Launcher | None:
-        """Return the launcher, or None if it is already starting a run. If it is free, show that a run is starting."""
+    def _claim_launcher(self) -> Launcher | None:
+        """Show that a run is starting, and return the launcher. Do nothing and return None if it is starting another one."""
         if self._launcher.busy:
             return None
         self._panel.form.set_starting(True)

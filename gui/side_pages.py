@@ -32,7 +32,7 @@ class SidePages(QObject):
         # Index of the page that a side page was opened from, and the widget that gets the focus back.
         self._opened_from: tuple[int, QWidget | None] = (0, None)
         runs = workspace.runs
-        workspace.page_created.connect(self._serve)
+        workspace.page_created.connect(self._add_page)
         panel.cut_requested.connect(partial(self.show, "cut"))
         panel.finder_requested.connect(self.show)
         panel.gallery_requested.connect(partial(self.show, "dataset"))
@@ -55,7 +55,7 @@ class SidePages(QObject):
                 self._opened_from = self._stack.currentIndex(), opened_by
             self._context.actions.pages[entry.tab].trigger()
             self._stack.setCurrentWidget(page)
-        entry.show(page, self._job(), argument)
+        entry.show(page, self._job_in_form(), argument)
 
     def _show_tab(self, name: str) -> None:
         """Show the page of a tab, as it was left."""
@@ -65,18 +65,18 @@ class SidePages(QObject):
     def _form(self) -> JobForm:
         return self._panel.form
 
-    def _job(self) -> JobInForm:
+    def _job_in_form(self) -> JobInForm:
         form = self._form
         job = resolved(form.job) if form.job is not None else None
         names = form.device_names()
         return JobInForm(job, form.job, form.problems, form.devices, names, form.report, form.action)
 
     def _on_job_changed(self) -> None:
-        job = self._job()
+        job = self._job_in_form()
         for name, page in self._workspace.created.items():
             self._workspace.entries[name].follow(page, job)
 
-    def _serve(self, name: str, page: QWidget) -> None:
+    def _add_page(self, name: str, page: QWidget) -> None:
         """Add a page to the stack, pass the job to it, and connect its signals (see `PageEntry`)."""
         entry = self._workspace.entries[name]
         if _has_tab(entry):
@@ -87,8 +87,8 @@ class SidePages(QObject):
             placeholder.deleteLater()
         else:
             self._stack.addWidget(page)
-        entry.follow(page, self._job())
-        services = {
+        entry.follow(page, self._job_in_form())
+        handlers = {
             "closed": self._close,
             "used": self._set_fields,
             "choice_made": self._panel.apply,
@@ -100,9 +100,9 @@ class SidePages(QObject):
             "train_requested": self._panel.train_requested,
             "job_opened": self._panel.set_job,
         }
-        for signal, serve in services.items():
+        for signal, handler in handlers.items():
             if hasattr(page, signal):
-                getattr(page, signal).connect(serve)
+                getattr(page, signal).connect(handler)
 
     def _command(self, entry: PageEntry) -> Action:
         action = Action(self._context.window, f"{entry.name}_page", entry.title, entry.tip)

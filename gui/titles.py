@@ -102,8 +102,8 @@ _DOING = {
 def short_title(title: str) -> str:
     """Return the title of a metric for use within a sentence, as in "top-1". Abbreviations remain in upper case."""
     first = title.partition(" ")[0]
-    written = title[:1].lower() + title[1:] if first[1:].islower() else title
-    return written.replace(" accuracy", "")
+    lowered = title[:1].lower() + title[1:] if first[1:].islower() else title
+    return lowered.replace(" accuracy", "")
 
 
 def short_measure(task: str, name: str, value: float) -> str:
@@ -240,8 +240,8 @@ def unread_words(unread: Mapping[str, str]) -> str:
         tr("{run_id} can't be read: {why}.").format(run_id=run_id, why=reason)
         for run_id, reason in list(unread.items())[:MAX_UNREAD]
     ]
-    left = len(unread) - len(lines)
-    return "\n".join([*lines, *([f"{counted(left, 'run')} more can't be read."] if left else [])])
+    remaining = len(unread) - len(lines)
+    return "\n".join([*lines, *([f"{counted(remaining, 'run')} more can't be read."] if remaining else [])])
 
 
 def gpu_names(titles: Sequence[str]) -> str:

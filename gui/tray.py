@@ -101,7 +101,7 @@ class Tray(QObject):
         """Show the runs, progress and alerts if they have changed. With `force`, update the icon in any case."""
         if not force and not self.icon.isVisible():
             return
-        status, alerts = self._workspace.session.status, len(self._workspace.alerts.unseen)
+        status, alerts = self._workspace.session.status, len(self._workspace.alerts.unacknowledged)
         counts = ((self._running, "running"), (self._queued, "queued"))
         text = ", ".join(f"{count} {state}" for count, state in counts if count) or tr("Nothing is running")
         fraction = status.fraction if status.active else None

@@ -90,7 +90,7 @@ class Workspace(QObject):
         alerts, machine = self.alerts.device_warnings, self.hosts.latest.get("")
         if machine is None:
             return alerts
-        return device_warnings(alerts, machine, self.intervals.holding(), self.devices.selection())
+        return device_warnings(alerts, machine, self.intervals.run_names_by_gpu(), self.devices.selection())
 
     def open_run(self, run: RunFolder) -> None:
         """Show a run on the Train page."""
@@ -127,7 +127,7 @@ class Workspace(QObject):
 
     def _on_snapshot(self, host: str, snapshot: Snapshot) -> None:
         self.devices.update_snapshot(snapshot, host)
-        self.alerts.consider(host, snapshot, self.intervals.holding())
+        self.alerts.evaluate(host, snapshot, self.intervals.run_names_by_gpu())
 
     def _on_host_problem(self, host: str, text: str) -> None:
         self.devices.show_error(text, host)

@@ -50,7 +50,7 @@ class AdvicePage(FinderPage):
         self._should_remeasure = self._stopping = False
         self.repeat.setText(tr("Measure again"))
         self.repeat.clicked.disconnect()
-        self.repeat.clicked.connect(lambda: self._ask(should_remeasure=True))
+        self.repeat.clicked.connect(lambda: self._request_job(should_remeasure=True))
         self.options.ask.clicked.connect(self._ask_with_options)
         self.options.changed.connect(self._update_ask_button)
         self._stack.currentChanged.connect(lambda _index: self._update_ask_button())
@@ -134,9 +134,9 @@ class AdvicePage(FinderPage):
 
     # Trials
 
-    def _ask(self, *, should_remeasure: bool = False) -> None:
+    def _request_job(self, *, should_remeasure: bool = False) -> None:
         self._should_remeasure = should_remeasure
-        super()._ask()
+        super()._request_job()
 
     def _ask_with_options(self) -> None:
         """Request advice with the changed options.
@@ -144,7 +144,9 @@ class AdvicePage(FinderPage):
         Saved measurements are ignored only if the time limit has changed.
         """
         previous_seconds = self._order.seconds if self._order is not None else None
-        self._ask(should_remeasure=previous_seconds is not None and self.options.time.currentData() != previous_seconds)
+        self._request_job(
+            should_remeasure=previous_seconds is not None and self.options.time.currentData() != previous_seconds
+        )
 
     def _update_ask_button(self) -> None:
         idle = self._stack.currentIndex() == EMPTY and self._job is not None

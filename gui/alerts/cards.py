@@ -120,11 +120,11 @@ class AlertBanner(Banner):
         self._show_alerts()
 
     def _show_alerts(self) -> None:
-        unseen = [alert for alert in self._alerts.unseen if alert.kind != "not_answering"]
-        if not unseen:
+        unacknowledged = [alert for alert in self._alerts.unacknowledged if alert.kind != "not_answering"]
+        if not unacknowledged:
             self.show_message("")
             return
-        more = f" ({len(unseen) - 1} more)" if len(unseen) > 1 else ""
-        self.show_message(f"{unseen[0].sentence}{more}", unseen[0].severity)
-        self.label.setToolTip("\n".join(alert.sentence for alert in unseen))
+        more = f" ({len(unacknowledged) - 1} more)" if len(unacknowledged) > 1 else ""
+        self.show_message(f"{unacknowledged[0].sentence}{more}", unacknowledged[0].severity)
+        self.label.setToolTip("\n".join(alert.sentence for alert in unacknowledged))
         self.label.setAccessibleName(tr("Alert: {text}").format(text=self.text()))

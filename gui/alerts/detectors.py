@@ -38,7 +38,7 @@ def _lost_finding(gpu: Gpu) -> Finding:
     return Finding(tr("The driver can no longer reach it; the values shown are its last."))
 
 
-def find(rule: Rule, gpu: Gpu, run: str | None) -> Finding | None:
+def evaluate_rule(rule: Rule, gpu: Gpu, run: str | None) -> Finding | None:
     """Evaluate a rule on `gpu`. `run` is the name of the run that uses the GPU.
 
     Returns None if the condition isn't met or the value is unknown. The last values of a lost or sleeping GPU don't

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from PySide6.QtCore import QObject, Qt, Signal
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import (
     QBoxLayout,
@@ -31,9 +30,10 @@ from gui.style.icons import icon
 from gui.translation import tr
 from gui.widgets.banner import Banner
 from gui.widgets.buttons import push_button, styled
-from gui.widgets.column_model import NOTHING, ColumnModel, Index, apply_table_style
+from gui.widgets.column_model import apply_table_style
 from gui.widgets.labels import ElidedLabel, heading_label, muted_label
 from gui.widgets.layouts import hbox, scroll_panel, vbox
+from gui.widgets.row_model import Column, RowModel
 
 SIDE_BY_SIDE = 980
 """Minimum width for placing the rules next to the alerts, in pixels at a text size of 100%."""
@@ -80,9 +80,9 @@ class AlertsView(QWidget):
         direction = QBoxLayout.Direction.LeftToRight if is_side_by_side else QBoxLayout.Direction.TopToBottom
         if self._halves.direction() != direction:
             self._halves.setDirection(direction)
-            self._share_room()
+            self._set_stretch_factors()
 
-    def _share_room(self) -> None:
+    def _set_stretch_factors(self) -> None:
         """Divide the space between the two columns.
 
         Columns side by side are equally wide. If they are stacked, the history table gets the remaining height.
@@ -95,6 +95,7 @@ class AlertsView(QWidget):
             self._halves.setStretch(index, int(stretch))
 
     def _lay_out(self) -> None:
+        """Build the layout. Create the rows of the rules, in `rows`."""
         alerts = vbox(_heading(tr("Active"), self._count, self.acknowledge_all), AlertCards(self._alerts))
         alerts.addSpacing(6)
         alerts.addLayout(_heading(tr("History"), self._history_count))
@@ -127,22 +128,23 @@ class AlertsView(QWidget):
         self.setLayout(vbox(scroll))
 
     def recolor(self) -> None:
+        """Fit the names of the rules to the current text size, all with the same width."""
         widest = max(row.on.sizeHint().width() for row in self.rows.values())
         for row in self.rows.values():
             row.on.setFixedWidth(widest)
 
     def _show_alerts(self) -> None:
         """Show active alerts, history and the devices that rules can cover."""
-        now = self._alerts.active_alerts
-        self._count.setText(counted(len(now), "alert") if now else "")
-        self.acknowledge_all.setEnabled(bool(self._alerts.unseen))
+        active = self._alerts.active_alerts
+        self._count.setText(counted(len(active), "alert") if active else "")
+        self.acknowledge_all.setEnabled(bool(self._alerts.unacknowledged))
         past = self._alerts.history
         self._history_count.setText(
             counted(len(past), "alert") if past else tr("No alerts since this window was opened")
         )
         self.table.setVisible(bool(past))
-        self._share_room()
-        self.history.show_alerts(past)
+        self._set_stretch_factors()
+        self.history.set_rows(past)
         for row in self.rows.values():
             row.set_devices(self._alerts.devices)
 
@@ -163,13 +165,11 @@ def _heading(title: str, label_after: QLabel, *buttons: QPushButton) -> QHBoxLay
 
 
 @dataclass(frozen=True)
-class _Column:
-    title: str
-    text: Callable[[Alert], str]
-    widest: str
+class _Column(Column[Alert]):
+    """Column of the history."""
+
+    widest: str = ""
     """Longest text that must fit into the column."""
-    number: bool = False
-    help: str = ""
 
 
 def _lasted(alert: Alert) -> str:
@@ -183,54 +183,28 @@ def _lasted(alert: Alert) -> str:
 
 
 COLUMNS = (
-    _Column(tr("Began"), lambda alert: clock(alert.since), "21 Nov 14:02:31"),
-    _Column(tr("Lasted"), _lasted, "1:00:00 h"),
-    _Column(tr("Where"), lambda alert: alert.title, tr("This machine")),
-    _Column(tr("What"), lambda alert: f"{alert.what}: {alert.text}", ""),
+    _Column(tr("Began"), lambda alert: clock(alert.since), widest="21 Nov 14:02:31"),
+    _Column(tr("Lasted"), _lasted, widest="1:00:00 h"),
+    _Column(tr("Where"), lambda alert: alert.title, widest=tr("This machine")),
+    _Column(tr("What"), lambda alert: f"{alert.what}: {alert.text}"),
 )
 WHAT = 3
 
 
-class HistoryModel(ColumnModel):
+class HistoryModel(RowModel[Alert]):
     """Model with a row for each alert, newest first."""
 
     columns = COLUMNS
 
-    def __init__(self, parent: QObject | None = None) -> None:
-        super().__init__(parent)
-        self._alerts: tuple[Alert, ...] = ()
+    def key_of(self, row: Alert) -> int:
+        return row.number
 
-    def show_alerts(self, alerts: tuple[Alert, ...]) -> None:
-        """Show `alerts`, newest first. The selection doesn't change."""
-        numbers = {alert.number for alert in alerts}
-        for row in reversed(range(len(self._alerts))):
-            if self._alerts[row].number not in numbers:
-                self.beginRemoveRows(NOTHING, row, row)
-                self._alerts = self._alerts[:row] + self._alerts[row + 1 :]
-                self.endRemoveRows()
-        new = len(alerts) - len(self._alerts)
-        if new:
-            self.beginInsertRows(NOTHING, 0, new - 1)
-            self._alerts = alerts[:new] + self._alerts
-            self.endInsertRows()
-        changed = [row for row, (before, now) in enumerate(zip(self._alerts, alerts, strict=True)) if before != now]
-        self._alerts = alerts
-        for row in changed:
-            self.row_changed(row)
-
-    def count(self) -> int:
-        return len(self._alerts)
-
-    def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
-        if not index.isValid():
-            return None
-        alert = self._alerts[index.row()]
-        if role == Qt.ItemDataRole.DisplayRole:
-            return COLUMNS[index.column()].text(alert)
+    def cell_data(self, row: Alert, column: int, role: int) -> Any:
+        """Return the full sentence as tool tip, and the icon of the severity, which is muted after the alert's end."""
         if role == Qt.ItemDataRole.ToolTipRole:
-            return alert.sentence
-        if role == Qt.ItemDataRole.DecorationRole and index.column() == WHAT:
-            return icon(alert.severity, "muted" if alert.ended is not None else alert.severity)
+            return row.sentence
+        if role == Qt.ItemDataRole.DecorationRole and column == WHAT:
+            return icon(row.severity, "muted" if row.ended is not None else row.severity)
         return None
 
 

@@ -14,7 +14,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 
 from engine.contract.devices import Gpu, Snapshot, device_key, gpu_title, host_of
 from engine.contract.problems import Problem, Severity
-from gui.alerts.detectors import Event, EventTracker, Finding, find
+from gui.alerts.detectors import Event, EventTracker, Finding, evaluate_rule
 from gui.alerts.rules import KINDS, KindId, Rule, RuleStore
 from gui.translation import tr
 
@@ -79,12 +79,12 @@ class _Watch:
 
     Attributes:
         since: Time when the condition began, or None for events.
-        calm: Time when the condition ended, or None while it is present.
+        calm_since: Time when the condition ended, or None while it is present.
         alert: Number of the active alert, or None if there is none.
     """
 
     since: float | None = None
-    calm: float | None = None
+    calm_since: float | None = None
     alert: int | None = None
 
 
@@ -132,9 +132,9 @@ class Alerts(QObject):
         self._alerts: dict[int, Alert] = {}
         self._watches: dict[_Key, _Watch] = {}
         self._trackers: dict[str, EventTracker] = {}  # by device
-        self._last: dict[str, float] = {}  # time of the last snapshot, by host
-        self._answered: set[str] = set()  # hosts whose driver has responded
-        self._held: Mapping[str, str] = {}  # names of runs by GPU
+        self._snapshot_times: dict[str, float] = {}  # time of the last snapshot, by host
+        self._responsive_hosts: set[str] = set()  # hosts whose driver has responded
+        self._run_names: Mapping[str, str] = {}  # names of runs by GPU
         self._connection_errors: dict[str, str] = {}  # by host
         self._timer = QTimer(self, singleShot=True)
         self._timer.timeout.connect(self._evaluate_connections)
@@ -150,7 +150,7 @@ class Alerts(QObject):
         return tuple(sorted(now, key=lambda alert: (alert.severity != "error", -alert.since, -alert.number)))
 
     @property
-    def unseen(self) -> tuple[Alert, ...]:
+    def unacknowledged(self) -> tuple[Alert, ...]:
         """Active alerts that haven't been acknowledged."""
         return tuple(alert for alert in self.active_alerts if not alert.acknowledged)
 
@@ -162,7 +162,7 @@ class Alerts(QObject):
         """
         warnings: dict[str, tuple[Problem, ...]] = {}
         for alert in self.active_alerts:
-            if alert.kind in _CONCERN_RUNS and not (alert.kind == "memory" and alert.device in self._held):
+            if alert.kind in _CONCERN_RUNS and not (alert.kind == "memory" and alert.device in self._run_names):
                 problem = Problem("devices", alert.sentence, KINDS[alert.kind].remedy, "warning")
                 warnings[alert.device] = (*warnings.get(alert.device, ()), problem)
         return warnings
@@ -183,7 +183,7 @@ class Alerts(QObject):
             return
         self._rules[rule.kind] = rule
         if msgspec.structs.replace(previous_rule, notify=rule.notify) != rule:
-            self._forget(lambda key: key.kind == rule.kind)
+            self._remove_watches(lambda key: key.kind == rule.kind)
         self._set_problem(self._store.save(self._rules))
         self.rules_changed.emit()
         self._evaluate_connections()
@@ -196,48 +196,48 @@ class Alerts(QObject):
         self._alerts[number] = replace(alert, acknowledged=True)
         if KINDS[alert.kind].event:
             key = next(key for key, watch in self._watches.items() if watch.alert == number)
-            self._clear(key, max(alert.since, self._last.get(alert.host, alert.since)))
+            self._end_alert(key, max(alert.since, self._snapshot_times.get(alert.host, alert.since)))
         else:
             self.changed.emit()
 
     def acknowledge_all(self) -> None:
-        for alert in self.unseen:
+        for alert in self.unacknowledged:
             self.acknowledge(alert.number)
 
     # Snapshots and errors
 
-    def consider(self, host: str, snapshot: Snapshot, holding: Mapping[str, str]) -> None:
+    def evaluate(self, host: str, snapshot: Snapshot, run_names: Mapping[str, str]) -> None:
         """Evaluate a snapshot of `host` ("" for this machine).
 
-        `holding` contains the names of the runs on GPUs, by `device_key`.
+        `run_names` contains the names of the runs on GPUs, by `device_key`.
         """
-        now, self._held = snapshot.time, holding
+        now, self._run_names = snapshot.time, run_names
         self._connection_errors.pop(host, None)
-        self._notice_gap(host, now)
+        self._reset_after_gap(host, now)
         found: dict[_Key, tuple[_Subject, Finding]] = {}
         self._evaluate_nvml(host, snapshot, found)
         if snapshot.nvml.status == "ok":
             for gpu in snapshot.gpus:
-                self._evaluate_gpu(host, gpu, now, holding, found)
+                self._evaluate_gpu(host, gpu, now, run_names, found)
         for key in dict.fromkeys((*found, *(key for key in self._watches if key.host == host))):
             # While NVML is silent, its last values neither sustain nor end an alert.
             if key.source != "device" or snapshot.nvml.status == "ok":
-                self._step(key, found.get(key), now)
+                self._update_watch(key, found.get(key), now)
 
     def set_connection_error(self, host: str, message: str) -> None:
         """Set the error of the connection to `host`, or "" if it is solved."""
         if message:
             self._connection_errors[host] = message
         elif self._connection_errors.pop(host, None):
-            self._step(_key("not_answering", _connection(host)), None, self._clock())
+            self._update_watch(_key("not_answering", _connection(host)), None, self._clock())
         self._evaluate_connections()
 
     def forget_host(self, host: str) -> None:
         """Remove the alerts of a removed host."""
         self._connection_errors.pop(host, None)
-        self._last.pop(host, None)
-        self._answered.discard(host)
-        self._forget(lambda key: key.host == host)
+        self._snapshot_times.pop(host, None)
+        self._responsive_hosts.discard(host)
+        self._remove_watches(lambda key: key.host == host)
         if host:
             removed = [key for key in self.devices if host_of(key) == host]
             for key in removed:
@@ -245,7 +245,7 @@ class Alerts(QObject):
         self.changed.emit()
 
     def _evaluate_gpu(
-        self, host: str, gpu: Gpu, now: float, holding: Mapping[str, str], found: dict[_Key, tuple[_Subject, Finding]]
+        self, host: str, gpu: Gpu, now: float, run_names: Mapping[str, str], found: dict[_Key, tuple[_Subject, Finding]]
     ) -> None:
         """Evaluate all rules for a GPU: add findings to `found`, and raise alerts for new events."""
         device = device_key(host, gpu.uuid)
@@ -256,7 +256,7 @@ class Alerts(QObject):
             self.changed.emit()
         for rule in self._rules.values():
             if rule.covers(device):
-                finding = find(rule, gpu, holding.get(device))
+                finding = evaluate_rule(rule, gpu, run_names.get(device))
                 if finding is not None:
                     found[_key(rule.kind, subject)] = subject, finding
         tracker = self._trackers.setdefault(device, EventTracker())
@@ -272,8 +272,8 @@ class Alerts(QObject):
         """
         nvml = snapshot.nvml
         if nvml.status == "ok":
-            self._answered.add(host)
-        elif host in self._answered or nvml.status in ("not_answering", "error"):
+            self._responsive_hosts.add(host)
+        elif host in self._responsive_hosts or nvml.status in ("not_answering", "error"):
             subject = _Subject(host, "", _host_title(host), "nvml")
             if self._rules["not_answering"].on:
                 found[_key("not_answering", subject)] = subject, Finding(nvml.message)
@@ -286,7 +286,7 @@ class Alerts(QObject):
         now = self._clock()
         for host, message in self._connection_errors.items():
             subject = _connection(host)
-            self._step(_key("not_answering", subject), (subject, Finding(message)), now)
+            self._update_watch(_key("not_answering", subject), (subject, Finding(message)), now)
         waiting = [
             watch.since + rule.for_s - now
             for key, watch in self._watches.items()
@@ -300,19 +300,19 @@ class Alerts(QObject):
 
     # State of each rule
 
-    def _step(self, key: _Key, found: tuple[_Subject, Finding] | None, now: float) -> None:
+    def _update_watch(self, key: _Key, found: tuple[_Subject, Finding] | None, now: float) -> None:
         """Update the state of a rule for a subject: raise, update or clear its alert."""
         watch = self._watches.get(key)
         if watch is not None and watch.alert is not None:
             if KINDS[key.kind].event:
                 return
             if found is not None:
-                watch.calm = None
+                watch.calm_since = None
                 self._update_text(watch.alert, *found)
-            elif watch.calm is None:
-                watch.calm = now
-            elif now - watch.calm >= CALM_S:
-                self._clear(key, watch.calm)
+            elif watch.calm_since is None:
+                watch.calm_since = now
+            elif now - watch.calm_since >= CALM_S:
+                self._end_alert(key, watch.calm_since)
         elif found is not None and found[1].full:
             watch = self._watches.setdefault(key, _Watch(since=now))
             if watch.since is not None and now - watch.since >= self._rules[key.kind].for_s:
@@ -341,9 +341,9 @@ class Alerts(QObject):
         number = watch.alert = next(self._numbers)
         alert = Alert(number, kind, subject.host, subject.device, subject.title, event.text, event.severity, event.time)
         self._alerts[number] = alert
-        over = [number for number, old in self._alerts.items() if old.ended is not None]
-        for old in over[: max(0, len(self._alerts) - CAPACITY)]:
-            del self._alerts[old]
+        ended_numbers = [ended_number for ended_number, old in self._alerts.items() if old.ended is not None]
+        for ended_number in ended_numbers[: max(0, len(self._alerts) - CAPACITY)]:
+            del self._alerts[ended_number]
         self.raised.emit(alert)
         self.changed.emit()
 
@@ -354,7 +354,8 @@ class Alerts(QObject):
             self._alerts[number] = replace(alert, text=finding.text)
             self.changed.emit()
 
-    def _clear(self, key: _Key, end_time: float) -> None:
+    def _end_alert(self, key: _Key, end_time: float) -> None:
+        """Remove the state of a rule for a subject, and mark its alert, if there is one, as ended."""
         watch = self._watches.pop(key)
         if watch.alert is not None:
             ended = replace(self._alerts[watch.alert], ended=end_time)
@@ -362,20 +363,21 @@ class Alerts(QObject):
             self.cleared.emit(ended)
             self.changed.emit()
 
-    def _forget(self, concerned: Callable[[_Key], bool]) -> None:
-        for key in [key for key in self._watches if concerned(key)]:
-            self._clear(key, self._last.get(key.host, self._clock()))
+    def _remove_watches(self, matches: Callable[[_Key], bool]) -> None:
+        """Remove all states whose keys pass `matches`, and end their alerts."""
+        for key in [key for key in self._watches if matches(key)]:
+            self._end_alert(key, self._snapshot_times.get(key.host, self._clock()))
 
-    def _notice_gap(self, host: str, now: float) -> None:
+    def _reset_after_gap(self, host: str, now: float) -> None:
         """Let conditions of a host begin again if its snapshots were interrupted. Active alerts stay active."""
-        previous_time = self._last.get(host)
-        self._last[host] = now
+        previous_time = self._snapshot_times.get(host)
+        self._snapshot_times[host] = now
         if previous_time is None or 0 <= now - previous_time <= GAP_S:
             return
         for key, watch in list(self._watches.items()):
             if key.host != host:
                 continue
-            watch.calm = None
+            watch.calm_since = None
             if watch.alert is None:
                 del self._watches[key]
 

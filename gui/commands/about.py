@@ -40,9 +40,9 @@ class Package(NamedTuple):
 def packages(root: str = "footplate") -> list[Package]:
     """Return the package `root`, followed by its installed dependencies in alphabetical order."""
     found: dict[str, Package] = {}
-    waiting = [root]
-    while waiting:
-        name = waiting.pop()
+    pending = [root]
+    while pending:
+        name = pending.pop()
         key = re.sub(r"[-_.]+", "-", name).lower()
         if key in found:
             continue
@@ -51,8 +51,8 @@ def packages(root: str = "footplate") -> list[Package]:
         except PackageNotFoundError:
             continue
         found[key] = Package(dist.metadata["Name"], dist.version, license(dist))
-        needed = [line for line in dist.requires or () if "extra ==" not in line]
-        waiting += [match[0] for line in needed if (match := _NAME.match(line))]
+        requirements = [line for line in dist.requires or () if "extra ==" not in line]
+        pending += [match[0] for line in requirements if (match := _NAME.match(line))]
     first = re.sub(r"[-_.]+", "-", root).lower()
     return [found[key] for key in sorted(found, key=lambda key: (key != first, key))]
 

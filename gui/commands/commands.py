@@ -65,7 +65,7 @@ class Commands(QObject):
         """Enable the commands that need the pages, and add `page_commands`, which open pages without a tab."""
         self._workspace = workspace
         self.effects.complete(workspace)
-        self.menus.offer_runs(workspace.runs.acts)
+        self.menus.add_run_commands(workspace.runs.acts)
         self.menus.tools.insertActions(self._acts.hosts, [self._acts.pages[SEARCHES], *page_commands])
         workspace.run_list.complete.connect(self._on_runs_read)
         workspace.runs.add_button(self._acts.open_remote)
@@ -94,7 +94,7 @@ class Commands(QObject):
         acts.submit.on_trigger(self._submit)
         finders = {"strategy": acts.advise, "learning_rate": acts.find_rate, "batch_size": acts.find_batch}
         for field, finder in finders.items():
-            finder.on_trigger(partial(self._find, field))
+            finder.on_trigger(partial(self._click_find_button, field))
         acts.hosts.on_trigger(self._show_hosts)
         acts.open_remote.on_trigger(self.show_remote_runs)
         acts.alerts.on_trigger(self._context.show_alerts)
@@ -118,7 +118,7 @@ class Commands(QObject):
         from gui.commands.palette import Palette
 
         self._palette = self._palette or Palette(self._window)
-        self._palette.offer(self._entries())
+        self._palette.show_entries(self._entries())
 
     def show_preferences(self, key: str = "") -> None:
         """Open the settings dialog and, if `key` is given, scroll to that setting."""
@@ -171,13 +171,13 @@ class Commands(QObject):
         history = self._workspace.history if self._workspace is not None else None
         gpus = {} if history is None else {key: t for key, t in history.titles.items() if is_gpu(key)}
         return [
-            *palette.of_actions(self._acts.all(), self._window),
-            *palette.of_fields(self._panel.form.fields, self._show_field),
-            *palette.of_settings(self.show_preferences),
-            *palette.of_gpus(gpus, self._show_gpu),
-            *palette.of_datasets(datasets_of(self._runs, self.datasets.folders()), self._open_dataset),
-            *palette.of_runs(self._runs, self._context.show_run),
-            *palette.of_models(self._panel.environment.catalogue, self._choose_model),
+            *palette.action_entries(self._acts.all(), self._window),
+            *palette.field_entries(self._panel.form.fields, self._show_field),
+            *palette.setting_entries(self.show_preferences),
+            *palette.gpu_entries(gpus, self._show_gpu),
+            *palette.dataset_entries(datasets_of(self._runs, self.datasets.folders()), self._open_dataset),
+            *palette.run_entries(self._runs, self._context.show_run),
+            *palette.model_entries(self._panel.environment.catalogue, self._choose_model),
         ]
 
     def _submit(self) -> None:
@@ -222,7 +222,7 @@ class Commands(QObject):
         else:
             self._context.show_message(tr("No run waits for devices."), "info")
 
-    def _find(self, field: str) -> None:
+    def _click_find_button(self, field: str) -> None:
         self._context.show_form()
         self._panel.form.find_buttons[field].click()
 
@@ -272,19 +272,19 @@ class Commands(QObject):
     def _fill_datasets(self) -> None:
         titles = titles_of(self.datasets.folders())
         recent = [Recent(title, folder, partial(self._open_dataset, folder)) for folder, title in titles.items()]
-        fill(self.menus.datasets, recent, tr("No recent datasets"), self.datasets.forget)
+        fill_recent_menu(self.menus.datasets, recent, tr("No recent datasets"), self.datasets.forget)
 
     def _fill_runs(self) -> None:
         recent = [
             Recent(run_line(run), run.folder, partial(self._context.show_run, RunFolder(run.folder)))
             for run in self._runs[:MAX_DATASETS]
         ]
-        fill(self.menus.runs, recent, tr("No runs"))
+        fill_recent_menu(self.menus.runs, recent, tr("No runs"))
 
     # Appearance
 
-    def _resize_text(self, by: int) -> None:
-        size = self.preferences.number("text_percent") + by
+    def _resize_text(self, change: int) -> None:
+        size = self.preferences.number("text_percent") + change
         if not self.preferences.set("text_percent", size):
             self._context.show_message(tr("Text size: {size}%").format(size=significant(size)), "info")
 
@@ -326,7 +326,7 @@ class Menus:
         self.tools = self._menu("&Tools", acts.menu_groups("tools"))
         self._menu("&Help", acts.menu_groups("help"))
 
-    def offer_runs(self, acts: RunActions) -> None:
+    def add_run_commands(self, acts: RunActions) -> None:
         """Add the commands for the runs that are selected in the list of runs."""
         _add_groups(
             self.selected,
@@ -363,7 +363,9 @@ def _add_groups(menu: QMenu, groups: Sequence[Sequence[QAction]]) -> None:
         menu.addActions(list(group))
 
 
-def fill(menu: QMenu, recent: Iterable[Recent], empty: str, forget: Callable[[], object] | None = None) -> None:
+def fill_recent_menu(
+    menu: QMenu, recent: Iterable[Recent], empty: str, forget: Callable[[], object] | None = None
+) -> None:
     """Fill a menu with recent entries, or with the disabled text `empty` if there are none.
 
     If `forget` isn't None, a command that clears the list calls it.

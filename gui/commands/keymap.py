@@ -68,6 +68,7 @@ class Keymap(QObject):
         self._settings.forget(_KEY)
 
     def _set(self, action: Action, keys: tuple[str, ...]) -> None:
+        """Set the shortcuts of an action, and save them unless they are the default ones."""
         action.set_keys(keys)
         chosen_keys.pop(action.objectName(), None)
         if keys != action.standard_keys:

@@ -31,6 +31,8 @@ MAX_ENTRIES = 100
 KINDS = (tr("Command"), tr("Field"), tr("Setting"), "GPU", tr("Dataset"), tr("Run"), tr("Model"))
 """Kinds of entries. Equally good matches are listed in this order."""
 _ORDER = {kind: number for number, kind in enumerate(KINDS)}
+_DISABLED, _AT_WORD_START, _IN_TITLE, _ELSEWHERE = 8, 16, 32, 64
+"""Summands of an entry's rank: a disabled entry, and the position of each word unless it starts the title."""
 _KIND_WIDTH, _PADDING = 84, 10
 
 
@@ -44,15 +46,15 @@ class Entry:
     detail: str = ""
     key: str = ""
     why: str = ""
-    hay: str = field(init=False)
-    """Searched text in lower case. The title is preceded by a space and ends at index `head`."""
-    head: int = field(init=False)
+    searched_text: str = field(init=False)
+    """Searched text in lower case. The title is preceded by a space and ends at index `title_end`."""
+    title_end: int = field(init=False)
     order: int = field(init=False)
 
     def __post_init__(self) -> None:
         title = f" {self.title.lower()}"
-        self.hay, self.head = f"{title} {self.kind.lower()} {self.detail.lower()}", len(title)
-        self.order = _ORDER[self.kind] + (8 if self.why else 0)
+        self.searched_text, self.title_end = f"{title} {self.kind.lower()} {self.detail.lower()}", len(title)
+        self.order = _ORDER[self.kind] + (_DISABLED if self.why else 0)
 
 
 def find(entries: Sequence[Entry], text: str) -> list[Entry]:
@@ -67,20 +69,20 @@ def find(entries: Sequence[Entry], text: str) -> list[Entry]:
     found: list[tuple[int, int]] = []
     title = f" {text.lower().strip()}"
     for number, entry in enumerate(entries):
-        hay, head, rank = entry.hay, entry.head, entry.order
+        searched_text, title_end, rank = entry.searched_text, entry.title_end, entry.order
         for at_word_start, term in terms:
-            index = hay.find(at_word_start)
+            index = searched_text.find(at_word_start)
             if index == 0:
                 continue
-            if 0 < index < head:
-                rank += 16
+            if 0 < index < title_end:
+                rank += _AT_WORD_START
                 continue
-            within = hay.find(term)
-            if within < 0:
+            index_in_word = searched_text.find(term)
+            if index_in_word < 0:
                 break
-            rank += 32 if within < head else 64
+            rank += _IN_TITLE if index_in_word < title_end else _ELSEWHERE
         else:
-            found.append((-1 if entry.hay[: entry.head] == title else rank, number))
+            found.append((-1 if entry.searched_text[: entry.title_end] == title else rank, number))
     return [entries[number] for _rank, number in heapq.nsmallest(MAX_ENTRIES, found)]
 
 
@@ -92,7 +94,7 @@ class EntryModel(QAbstractListModel):
         self._all: Sequence[Entry] = ()
         self.matches: list[Entry] = []
 
-    def offer(self, entries: Sequence[Entry]) -> None:
+    def show_entries(self, entries: Sequence[Entry]) -> None:
         """Replace the entries to search."""
         self._all = entries
         self.search("")
@@ -132,10 +134,10 @@ class _Row(QStyledItemDelegate):
         model = index.model()
         assert isinstance(model, EntryModel)
         entry, colors, metrics = model.matches[index.row()], theme.colors(), option.fontMetrics
-        chosen = bool(option.state & option.state.State_Selected)
-        if chosen:
+        is_selected = bool(option.state & option.state.State_Selected)
+        if is_selected:
             painter.fillRect(option.rect, option.palette.color(QPalette.ColorRole.Highlight))
-        muted = colors.accent_text if chosen else colors.muted
+        muted = colors.accent_text if is_selected else colors.muted
         area = option.rect.adjusted(_PADDING, 5, -_PADDING, -5)
         line = metrics.height() + 1
         kind_width = max(_KIND_WIDTH, metrics.horizontalAdvance(tr("Command")) + _PADDING)
@@ -147,13 +149,13 @@ class _Row(QStyledItemDelegate):
         painter.drawText(
             QRect(area.right() - key_width, area.top(), key_width, line), Qt.AlignmentFlag.AlignRight, entry.key
         )
-        second = tr("Unavailable: {why}").format(why=entry.why) if entry.why else entry.detail
+        detail = tr("Unavailable: {why}").format(why=entry.why) if entry.why else entry.detail
         painter.drawText(
             below,
             Qt.AlignmentFlag.AlignLeft,
-            metrics.elidedText(" ".join(second.split()), Qt.TextElideMode.ElideMiddle, below.width()),
+            metrics.elidedText(" ".join(detail.split()), Qt.TextElideMode.ElideMiddle, below.width()),
         )
-        painter.setPen(muted if entry.why else colors.accent_text if chosen else colors.text)
+        painter.setPen(muted if entry.why else colors.accent_text if is_selected else colors.text)
         painter.drawText(
             top, Qt.AlignmentFlag.AlignLeft, metrics.elidedText(entry.title, Qt.TextElideMode.ElideMiddle, top.width())
         )
@@ -181,9 +183,9 @@ class Palette(QDialog):
         self.hint = muted_label()
         self.setLayout(vbox(self.field, self.list, self.hint, margins=(10, 10, 10, 8)))
 
-    def offer(self, entries: Sequence[Entry]) -> None:
+    def show_entries(self, entries: Sequence[Entry]) -> None:
         """Open the palette with `entries` and an empty search field."""
-        self.model.offer(entries)
+        self.model.show_entries(entries)
         self.field.clear()
         self._search("")
         window = self.parentWidget()
@@ -237,7 +239,7 @@ class Palette(QDialog):
         entry.act()
 
 
-def of_actions(actions: Iterable[Action], window: QWidget) -> Iterator[Entry]:
+def action_entries(actions: Iterable[Action], window: QWidget) -> Iterator[Entry]:
     """Yield entries for the commands of the window and of the visible page."""
     for action in actions:
         parent = action.parent()
@@ -253,7 +255,7 @@ def of_actions(actions: Iterable[Action], window: QWidget) -> Iterator[Entry]:
             )
 
 
-def of_fields(fields: JobFields, show: Callable[[str], object]) -> Iterator[Entry]:
+def field_entries(fields: JobFields, show: Callable[[str], object]) -> Iterator[Entry]:
     """Yield entries for the fields of the visible job that have an effect."""
     for name, row in fields.rows.items():
         if row.has_effect:
@@ -262,12 +264,12 @@ def of_fields(fields: JobFields, show: Callable[[str], object]) -> Iterator[Entr
             yield Entry(tr("Field"), row.field.label, partial(show, name), detail)
 
 
-def of_settings(show: Callable[[str], object]) -> Iterator[Entry]:
+def setting_entries(show: Callable[[str], object]) -> Iterator[Entry]:
     for setting in SETTINGS:
         yield Entry(tr("Setting"), setting.title, partial(show, setting.key), f"{setting.section}: {setting.help}")
 
 
-def of_models(catalogue: Catalogue, choose: Callable[[str, str], object]) -> Iterator[Entry]:
+def model_entries(catalogue: Catalogue, choose: Callable[[str, str], object]) -> Iterator[Entry]:
     """Yield an entry for each model, which calls `choose` with the task and the model."""
     tasks = {task.id: task.title for task in catalogue.tasks}
     for model in catalogue.models:
@@ -276,19 +278,19 @@ def of_models(catalogue: Catalogue, choose: Callable[[str, str], object]) -> Ite
         yield Entry(tr("Model"), model.title, partial(choose, model.task, model.id), detail)
 
 
-def of_runs(runs: Sequence[RunSummary], show: Callable[[RunFolder], object]) -> Iterator[Entry]:
+def run_entries(runs: Sequence[RunSummary], show: Callable[[RunFolder], object]) -> Iterator[Entry]:
     for run in runs:
         parts = (run.state, model_title(run.model), strategy_title(run.strategy), moment(run.started), *run.tags)
         detail = " · ".join((*parts, run.run_id))
         yield Entry(tr("Run"), run_title(run), partial(_show_run, run.folder, show), detail)
 
 
-def of_datasets(folders: Sequence[str], choose: Callable[[str], object]) -> Iterator[Entry]:
+def dataset_entries(folders: Sequence[str], choose: Callable[[str], object]) -> Iterator[Entry]:
     for folder, title in titles_of(folders).items():
         yield Entry(tr("Dataset"), title, partial(choose, folder), folder)
 
 
-def of_gpus(titles: dict[str, str], show: Callable[[str], object]) -> Iterator[Entry]:
+def gpu_entries(titles: dict[str, str], show: Callable[[str], object]) -> Iterator[Entry]:
     """Yield an entry for each GPU, which calls `show` with the GPU's key. `titles` maps keys to titles."""
     for key, title in titles.items():
         yield Entry("GPU", title, partial(show, key), tr("Shows it in the Monitor"))

@@ -71,12 +71,12 @@ class SlurmDialog(QDialog):
         self.discard = push_button(tr("Discard &edits"), self._discard)
         self.submit = push_button("&Submit", self._submit)
         self._lay_out()
-        self._fill()
+        self._restore_options()
         for edit in self.texts.values():
-            edit.textChanged.connect(self._write)
+            edit.textChanged.connect(self._update_script)
         for spin in self.numbers.values():
-            spin.valueChanged.connect(self._write)
-        self.setup.textChanged.connect(self._write)
+            spin.valueChanged.connect(self._update_script)
+        self.setup.textChanged.connect(self._update_script)
         self.script.textChanged.connect(self._validate)
 
     def options(self) -> SlurmOptions:
@@ -88,7 +88,7 @@ class SlurmDialog(QDialog):
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
-        self._write()  # the job may have changed
+        self._update_script()  # the job may have changed
 
     def close_work(self) -> None:
         """Wait until a submission that is in progress has finished."""
@@ -112,7 +112,8 @@ class SlurmDialog(QDialog):
         above = hbox((form, 2), (self.script, 3), spacing=10)
         self.setLayout(vbox((above, 1), buttons, spacing=10, margins=(14, 12, 14, 14)))
 
-    def _fill(self) -> None:
+    def _restore_options(self) -> None:
+        """Fill the fields with the options that were used last."""
         try:
             saved = msgspec.json.decode(self._settings.text(_KEY, "{}"), type=SlurmOptions)
         except NOT_DECODED:
@@ -123,7 +124,7 @@ class SlurmDialog(QDialog):
             spin.setValue(getattr(saved, name))
         self.setup.setPlainText("\n".join(saved.setup))
 
-    def _write(self) -> None:
+    def _update_script(self) -> None:
         """Show the script that results from the options, unless the user has edited the script."""
         job = self._job()
         if not self.script.document().isModified() and job is not None:
@@ -132,29 +133,33 @@ class SlurmDialog(QDialog):
 
     def _discard(self) -> None:
         self.script.document().setModified(False)
-        self._write()
+        self._update_script()
 
     def _validate(self) -> None:
+        """Show the problems with the options and the script, and enable the buttons that apply."""
         self.discard.setEnabled(self.script.document().isModified())
-        self._show([*self.options().problems(), *script_problems(self.script.toPlainText())])
+        self._show_problems([*self.options().problems(), *script_problems(self.script.toPlainText())])
 
-    def _show(self, problems: list[Problem]) -> None:
+    def _show_problems(self, problems: list[Problem]) -> None:
         self.problem.show_problems(tuple(problems))
         self.submit.setEnabled(not errors(problems) and self._submitting is None)
 
     def _submit(self) -> None:
+        """Save the options, and submit the job with the edited script on a worker thread."""
         job, options, script = self._job(), self.options(), self.script.toPlainText()
         if job is None:
-            self._show([Problem("", tr("The form has errors."), tr("Fix them first."))])
+            self._show_problems([Problem("", tr("The form has errors."), tr("Fix them first."))])
             return
         self._settings.set(_KEY, msgspec.json.encode(options).decode())
-        self._submitting = in_background(lambda: _submit_job(job, options, script), self, self._done, self._failed)
+        self._submitting = in_background(
+            lambda: _submit_job(job, options, script), self, self._on_submitted, self._on_failed
+        )
         self.submit.setEnabled(False)
 
-    def _done(self, outcome: RunFolder | list[Problem]) -> None:
+    def _on_submitted(self, outcome: RunFolder | list[Problem]) -> None:
         self._submitting = None
         if isinstance(outcome, list):
-            self._show(outcome)
+            self._show_problems(outcome)
             self.submit.setEnabled(True)
             return
         self.script.document().setModified(False)
@@ -162,16 +167,16 @@ class SlurmDialog(QDialog):
         self.close()
         self.submitted.emit(outcome)
 
-    def _failed(self, error: Exception) -> None:
-        self._done([Problem("", tr("The run couldn't be submitted."), tr("See the window's log for details."))])
+    def _on_failed(self, error: Exception) -> None:
+        self._on_submitted([Problem("", tr("The run couldn't be submitted."), tr("See the window's log for details."))])
         raise error
 
 
 def _submit_job(job: Job, options: SlurmOptions, script: str) -> RunFolder | list[Problem]:
     """Submit the job. Return the run, or the problems that prevent it."""
     slurm_job = options.job(resolved(job))
-    if wrong := errors(problems(slurm_job, load_catalogue())):
-        return wrong
+    if blockers := errors(problems(slurm_job, load_catalogue())):
+        return blockers
     try:
         return submit_new(slurm_job, script, options.host)
     except SlurmFailed as error:

@@ -55,7 +55,7 @@ class DevicesDock(QObject):
         self._next_focus = next_focus
         self._window, self._splitter, self._actions, self._settings = window, splitter, actions, settings
         self._keys = [f"show_devices_{page}" for page in pages]
-        self._is_chosen = [settings.flag(key, number == 0) for number, key in enumerate(self._keys)]
+        self._choices = [settings.flag(key, number == 0) for number, key in enumerate(self._keys)]
         self._is_narrow = False
         self.panel = styled(QWidget(), "panel")
         splitter.insertWidget(0, self.panel)
@@ -83,7 +83,7 @@ class DevicesDock(QObject):
 
     def save(self) -> None:
         """Save the choices for the next start."""
-        for key, is_visible in zip(self._keys, self._is_chosen, strict=True):
+        for key, is_visible in zip(self._keys, self._choices, strict=True):
             self._settings.set(key, is_visible)
 
     def fold_if_narrow(self) -> None:
@@ -104,12 +104,12 @@ class DevicesDock(QObject):
 
     def _restore(self, number: int) -> None:
         """Show or hide the panel as chosen for the page at this index, without changing the choice."""
-        chosen = list(self._is_chosen)
-        self._actions.devices_panel.setChecked(chosen[number] and not self._is_narrow)
-        self._is_chosen = chosen
+        choices = list(self._choices)  # `_on_switched` would change the choice
+        self._actions.devices_panel.setChecked(choices[number] and not self._is_narrow)
+        self._choices = choices
 
     def _on_switched(self, is_visible: bool) -> None:
-        self._is_chosen[self._actions.page] = is_visible
+        self._choices[self._actions.page] = is_visible
         focus = self._window.focusWidget()
         if not is_visible and focus is not None and self.panel.isAncestorOf(focus):
             self._next_focus.setFocus()  # Qt would focus the widget after the panel

@@ -37,17 +37,17 @@ class DevicesPanel(QWidget):
         """Create a panel whose small graphs show the readings in `history`."""
         super().__init__(parent)
         self.history = history or DeviceHistory()
-        self._chosen = self._all = False
+        self._has_choice = self._wants_all_gpus = False
         inside = QWidget()
         self._list = vbox(1, margins=(10, 10, 10, 10))
         inside.setLayout(self._list)
         self._machines: dict[str, MachineDevices] = {}
-        self._here = self._add("")
-        self._here.choose((CPU,))
+        self._local_machine = self._add_machine("")
+        self._local_machine.choose((CPU,))
         self._list.addStrut(260)
         self._scroll = scroll_panel(inside, min_content_width=_WIDEST)
         self.setLayout(vbox(self._scroll))
-        self._announced = self.selection()
+        self._reported_selection = self.selection()
 
     def set_hosts(self, names: Sequence[str]) -> None:
         """Set the other machines, in order. Devices of removed machines are unchecked."""
@@ -57,8 +57,8 @@ class DevicesPanel(QWidget):
             removed.deleteLater()
         for name in names:
             if name not in self._machines:
-                self._add(name)
-        self._announce()
+                self._add_machine(name)
+        self._report_selection()
 
     def selection(self) -> tuple[str, ...]:
         """Return the checked devices by machine: GPUs in row order, then "cpu" once per worker.
@@ -69,13 +69,13 @@ class DevicesPanel(QWidget):
 
     def set_selection(self, devices: tuple[str, ...]) -> None:
         """Check only `devices`. Unknown GPUs are checked when they appear."""
-        self._chosen, self._all = True, False
-        self._apply(devices)
+        self._has_choice, self._wants_all_gpus = True, False
+        self._check_devices(devices)
 
     def choose_all(self) -> None:
-        """Check all usable GPUs of this machine when they are known, or its CPU if there are none."""
-        self._all = True
-        if self._here.gpus:
+        """Check all usable GPUs of this machine, as soon as they are known. Without GPUs, nothing changes."""
+        self._wants_all_gpus = True
+        if self._local_machine.gpus:
             self._choose_all()
 
     def update_snapshot(self, snapshot: Snapshot, host: str = "") -> None:
@@ -83,40 +83,41 @@ class DevicesPanel(QWidget):
         if host in self._machines:
             self._machines[host].update_snapshot(snapshot)
         if not host and snapshot.nvml.status != "not_answering":
-            self._settle(sorted(snapshot.gpus, key=card_order))
-        self._announce()
+            self._choose_default(sorted(snapshot.gpus, key=card_order))
+        self._report_selection()
 
     def show_error(self, message: str, host: str = "") -> None:
         """Show the reason why a machine sends no snapshots. A `message` of "" means that they arrive again."""
         if host in self._machines:
             self._machines[host].show_error(message)
 
-    def _add(self, host: str) -> MachineDevices:
+    def _add_machine(self, host: str) -> MachineDevices:
         machine = MachineDevices(self.history, host)
-        machine.toggled.connect(self._chosen_by_user)
+        machine.toggled.connect(self._on_toggled_by_user)
         self._list.insertWidget(self._list.count() - 1, machine)
         self._machines[host] = machine
         return machine
 
-    def _settle(self, gpus: list[Gpu]) -> None:
+    def _choose_default(self, gpus: list[Gpu]) -> None:
         """Check the default devices when this machine's GPUs are known, unless the user has chosen."""
-        if self._all and gpus:
+        if self._wants_all_gpus and gpus:
             self._choose_all()
-        if not self._chosen and gpus:
-            self._apply((self._here.free() or self._here.usable())[:1])
-            self._chosen = True
+        if not self._has_choice and gpus:
+            self._check_devices((self._local_machine.free() or self._local_machine.usable())[:1])
+            self._has_choice = True
 
     def _choose_all(self) -> None:
-        self._all, self._chosen = False, True
-        self._apply(self._here.usable())
+        self._wants_all_gpus, self._has_choice = False, True
+        self._check_devices(self._local_machine.usable())
 
-    def _apply(self, devices: tuple[str, ...]) -> None:
+    def _check_devices(self, devices: tuple[str, ...]) -> None:
+        """Check only `devices`, report the selection if it has changed, and scroll to it."""
         for machine in self._machines.values():
             machine.choose(devices)
-        self._announce()
-        QTimer.singleShot(0, self, self._reveal)
+        self._report_selection()
+        QTimer.singleShot(0, self, self._scroll_to_checked)
 
-    def _reveal(self) -> None:
+    def _scroll_to_checked(self) -> None:
         """Scroll to the first checked device."""
         row = next(filter(None, (machine.first_checked() for machine in self._machines.values())), None)
         if row is not None:
@@ -124,16 +125,17 @@ class DevicesPanel(QWidget):
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
-        QTimer.singleShot(0, self, self._reveal)
+        QTimer.singleShot(0, self, self._scroll_to_checked)
 
-    def _chosen_by_user(self) -> None:
-        self._chosen = True
-        self._announce()
+    def _on_toggled_by_user(self) -> None:
+        self._has_choice = True
+        self._report_selection()
 
-    def _announce(self) -> None:
+    def _report_selection(self) -> None:
+        """Emit `selection_changed` if the selection differs from the one that was reported last."""
         selection = self.selection()
-        if selection != self._announced:
-            self._announced = selection
+        if selection != self._reported_selection:
+            self._reported_selection = selection
             self.selection_changed.emit()
 
 
@@ -220,7 +222,7 @@ class MachineDevices(QWidget):
         for uuid, row in self._rows.items():
             row.set_checked(uuid in local_devices)
         self._awaited = tuple(uuid for uuid in dict.fromkeys(local_devices) if is_gpu(uuid) and uuid not in self._rows)
-        self._allow()
+        self._update_check_boxes()
 
     def update_snapshot(self, snapshot: Snapshot) -> None:
         """Show a snapshot, which must already be in the history."""
@@ -240,7 +242,7 @@ class MachineDevices(QWidget):
         if are_gpus_known:
             self._awaited = ()
         self._error = ""
-        self._allow()
+        self._update_check_boxes()
 
     def show_error(self, message: str) -> None:
         """Show the reason why no snapshots arrive. A `message` of "" means that they arrive again."""
@@ -248,7 +250,7 @@ class MachineDevices(QWidget):
         if message:
             self._message.setText(message)
             self._message.show()
-        self._allow()
+        self._update_check_boxes()
 
     def _arrange(self, gpus: list[Gpu]) -> None:
         """Create and remove rows so that they match `gpus` in their order, above the CPU's row."""
@@ -280,14 +282,14 @@ class MachineDevices(QWidget):
         self._awaited = tuple(uuid for uuid in self._awaited if uuid not in self._rows)
 
     def _toggled(self) -> None:
-        self._allow()
+        self._update_check_boxes()
         self.toggled.emit()
 
-    def _allow(self) -> None:
+    def _update_check_boxes(self) -> None:
         """Enable the check boxes if the machine is reachable."""
-        away = bool(self.host and self._error)
+        is_unreachable = bool(self.host and self._error)
         for check in (self._cpu.check, *(row.check for row in self._rows.values())):
-            check.setEnabled(not away or check.isChecked())
+            check.setEnabled(not is_unreachable or check.isChecked())
         if self._cpu.check.isChecked():
             self._cpu.show()
         self._show_count()

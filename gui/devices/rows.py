@@ -86,7 +86,7 @@ class DeviceRow(QFrame):
         if has_graph:
             self.graph.set_highest(100.0)
             self.graph.set_data(history.x(key), history.values(key, "utilization_percent"))
-            self.graph.set_words(tr("{title} utilization").format(title=self._title), percent(load))
+            self.graph.set_description(tr("{title} utilization").format(title=self._title), percent(load))
 
     def _on_toggled(self, is_checked: bool) -> None:
         self.set_checked(is_checked)
@@ -114,19 +114,21 @@ class GpuRow(DeviceRow):
         if self.isVisible() and self.visibleRegion().isEmpty():
             return  # scrolled out of sight
         self.bar.set_share(gpu.memory_used_bytes, gpu.memory_total_bytes)
-        awake = not gpu.asleep and not gpu.lost
-        self.show_readings(gpu.utilization_percent if awake else None, gpu.temperature_c if awake else None, history)
+        is_awake = not gpu.asleep and not gpu.lost
+        self.show_readings(
+            gpu.utilization_percent if is_awake else None, gpu.temperature_c if is_awake else None, history
+        )
 
     def _show_note(self, gpu: Gpu, now: float) -> None:
         """Show the most important warning about the GPU. Without a warning, show its user, or else its memory use."""
         notable_states = tuple(state for state in states(gpu, now) if state.alarming or gpu.asleep)
-        used = "" if gpu.lost else device_format.busy(gpu.processes, device_format.current_user())
+        users = "" if gpu.lost else device_format.busy(gpu.processes, device_format.current_user())
         memory = size_of(gpu.memory_used_bytes, gpu.memory_total_bytes) if gpu.memory_used_bytes is not None else ""
         brief = device_format.busy_briefly(gpu.processes, device_format.current_user())
         self.note.setText(join_states(notable_states) or brief[:1].upper() + brief[1:] or memory)
-        theme.set_kind(self.note, "warning" if notable_states or used else "muted")
+        theme.set_kind(self.note, "warning" if notable_states or users else "muted")
         facts = (
-            gpu.name, memory, join_states(notable_states), used[:1].upper() + used[1:],
+            gpu.name, memory, join_states(notable_states), users[:1].upper() + users[1:],
             f"UUID {gpu.uuid}", device_format.gpu_number_origin(gpu), f"PCI {gpu.pci_bus_id or 'address unknown'}",
         )  # fmt: skip
         self.setToolTip("\n".join(filter(None, facts)))

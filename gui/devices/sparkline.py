@@ -46,7 +46,7 @@ class Sparkline(QWidget):
             self._values = values[first:].copy()
         self.update()
 
-    def set_words(self, name: str, latest: str) -> None:
+    def set_description(self, name: str, latest: str) -> None:
         """Update the text for screen readers: name, latest value and range."""
         self.setAccessibleName(name)
         finite = self._values[np.isfinite(self._values)]
@@ -64,23 +64,24 @@ class Sparkline(QWidget):
         color = QColor(self._color())
         if not self.isEnabled():
             color = QColor(scheme.muted)
-        for run in self._runs(width, height):
-            self._draw(painter, run, color, height)
+        for section in self._sections(width, height):
+            self._draw(painter, section, color, height)
         painter.setPen(QPen(QColor(scheme.border), 1))
         painter.setBrush(Qt.BrushStyle.NoBrush)
         painter.drawRect(0, 0, width - 1, height - 1)
 
     @staticmethod
-    def _draw(painter: QPainter, run: list[QPointF], color: QColor, height: int) -> None:
+    def _draw(painter: QPainter, section: list[QPointF], color: QColor, height: int) -> None:
+        """Draw a section of the line, and a light area below it."""
         fill = QColor(color)
         fill.setAlpha(60)
         painter.setPen(Qt.PenStyle.NoPen)
         painter.setBrush(fill)
-        painter.drawPolygon(QPolygonF([QPointF(run[0].x(), height), *run, QPointF(run[-1].x(), height)]))
+        painter.drawPolygon(QPolygonF([QPointF(section[0].x(), height), *section, QPointF(section[-1].x(), height)]))
         painter.setPen(QPen(color, 1))
-        painter.drawPolyline(QPolygonF(run))
+        painter.drawPolyline(QPolygonF(section))
 
-    def _runs(self, width: int, height: int) -> list[list[QPointF]]:
+    def _sections(self, width: int, height: int) -> list[list[QPointF]]:
         """Return the graph as lines in pixels, one for each section without gaps. A single point is one pixel wide."""
         finite = np.isfinite(self._values)
         if not finite.any():
@@ -88,9 +89,9 @@ class Sparkline(QWidget):
         highest = self._highest or max(1.0, 1.15 * float(np.max(self._values[finite])))
         x = (width - 1) * (1 - self._seconds_ago / self._span_s)
         y = 1 + (height - 3) * (1 - np.clip(self._values / highest, 0, 1))
-        runs: list[list[QPointF]] = []
-        for rows in np.split(np.arange(len(x)), np.flatnonzero(np.diff(finite)) + 1):
-            if finite[rows[0]]:
-                points = [QPointF(x[i], y[i]) for i in rows]
-                runs.append(points if len(points) > 1 else [points[0], points[0] + QPointF(1, 0)])
-        return runs
+        sections: list[list[QPointF]] = []
+        for indices in np.split(np.arange(len(x)), np.flatnonzero(np.diff(finite)) + 1):
+            if finite[indices[0]]:
+                points = [QPointF(x[i], y[i]) for i in indices]
+                sections.append(points if len(points) > 1 else [points[0], points[0] + QPointF(1, 0)])
+        return sections

@@ -20,19 +20,19 @@ Warnings = dict[str, tuple[Problem, ...]]
 
 
 def device_warnings(
-    alerts: Mapping[str, tuple[Problem, ...]], machine: Snapshot, held: Mapping[str, str], devices: Sequence[str]
+    alerts: Mapping[str, tuple[Problem, ...]], machine: Snapshot, run_names: Mapping[str, str], devices: Sequence[str]
 ) -> Warnings:
     """Return the warnings about each device.
 
     Args:
         alerts: Active alerts as problems, by device. They replace warnings about the current state of the device.
         machine: Last snapshot of this machine.
-        held: Names of the runs that use GPUs, by GPU. The next run waits for them, so their memory will be free.
+        run_names: Names of the runs that use GPUs, by GPU. The next run waits for them, so their memory will be free.
         devices: Devices of the job.
     """
     warnings: Warnings = dict(alerts)
     for gpu in machine.gpus:
-        problems = warnings.get(gpu.uuid) or _current_problems(gpu, machine.time, is_held=gpu.uuid in held)
+        problems = warnings.get(gpu.uuid) or _current_problems(gpu, machine.time, is_held=gpu.uuid in run_names)
         if problems and gpu.uuid in devices:
             choices = other_gpu(devices, gpu, machine)
             # The last problem offers to use another GPU.

@@ -93,11 +93,10 @@ class BatchPage(FinderPage):
     def show_choice(self) -> None:
         super().show_choice()
         job, size = self._tried, self.chosen()
-        self.rate.setText(
-            scaled_rate(job.optimizer.name, job.optimizer.learning_rate, job.training.batch_size, size)
-            if job and size
-            else ""
-        )
+        text = ""
+        if job and size:
+            text = scaled_rate(job.optimizer.name, job.optimizer.learning_rate, job.training.batch_size, size)
+        self.rate.setText(text)
 
     def _draw(self) -> None:
         """Plot the speed of the sizes that fit over a logarithmic axis. Fewer than two sizes hide the plot."""
@@ -114,9 +113,9 @@ class BatchPage(FinderPage):
             symbolPen=None,
         )
         powers = (2**power for power in range(21))
-        within = [size for size in powers if fitting and fitting[0].size <= size <= fitting[-1].size]
+        tick_sizes = [size for size in powers if fitting and fitting[0].size <= size <= fitting[-1].size]
         # Powers of two, because pyqtgraph's own ticks overlap here.
-        self.plot.getAxis("bottom").setTicks([[(math.log10(size), localized(size)) for size in within]])
+        self.plot.getAxis("bottom").setTicks([[(math.log10(size), localized(size)) for size in tick_sizes]])
         self.plot.setYRange(0, max((trial.images_per_second or 0 for trial in fitting), default=1), padding=0.05)
 
 
@@ -127,9 +126,9 @@ def scaled_rate(optimizer: str, rate: float, before: int, size: int) -> str:
     """
     if size == before:
         return ""
-    root = optimizer in ADAPTIVE
-    scaled = rate * (math.sqrt(size / before) if root else size / before)
-    rule = "with the square root of the batch size" if root else "linearly with the batch size"
+    scales_with_root = optimizer in ADAPTIVE
+    scaled = rate * (math.sqrt(size / before) if scales_with_root else size / before)
+    rule = "with the square root of the batch size" if scales_with_root else "linearly with the batch size"
     return tr(
         "The learning rate usually scales {how}: {rate} at batch size {before} would become {scaled}. It "
         "stays unchanged unless you change it."
@@ -137,6 +136,7 @@ def scaled_rate(optimizer: str, rate: float, before: int, size: int) -> str:
 
 
 def _cells(trial: BatchTrial, found: BatchFound) -> tuple[str, ...]:
+    """Return the texts of a row: batch size, memory, speed, and a note about the recommended or the largest size."""
     if not trial.fits:
         return localized(trial.size), "doesn't fit", "–", ""
     marks = [title for title, size in (("fast enough", found.knee), ("largest", found.largest)) if size == trial.size]

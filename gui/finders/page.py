@@ -106,21 +106,21 @@ class FinderPage(QWidget):
             problems: All problems with the job.
         """
         self.set_job(job)
-        wrong = [problem for problem in errors(problems) if problem.field not in self.varied]
-        wrong += here_only(job.parallel.devices) if job is not None else []
-        if job is None or wrong:
+        blockers = [problem for problem in errors(problems) if problem.field not in self.varied]
+        blockers += here_only(job.parallel.devices) if job is not None else []
+        if job is None or blockers:
             self.child.cancel()
-            self._show_failure(wrong or [Problem("", tr("The job is invalid."), tr("Correct the marked fields."))])
-        elif self.found is not None and not self._stale:
+            self._show_failure(blockers or [Problem("", tr("The job is invalid."), tr("Correct the marked fields."))])
+        elif self.found is not None and not self._is_stale:
             self._stack.setCurrentIndex(FOUND)
             self.use.setFocus()
-        elif not self.child.running or self._stale:
+        elif not self.child.running or self._is_stale:
             self._try(job)
 
     def set_job(self, job: Job | None) -> None:
         """Set the job in the form. If it has changed, mark the result as outdated."""
         self._job = job
-        self.notice.show_problems((self.stale,) if self.found is not None and self._stale else ())
+        self.notice.show_problems((self.stale,) if self.found is not None and self._is_stale else ())
 
     def order(self, job: Job) -> FinderOrder | AdviceOrder:
         """Return the order for the child process."""
@@ -173,8 +173,8 @@ class FinderPage(QWidget):
         self.leave.on_trigger(self._close)
         self.cancel.clicked.connect(self.end)
         for button in (self.retry, self.repeat):
-            button.clicked.connect(self._ask)
-        self.use.clicked.connect(self._use)
+            button.clicked.connect(self._request_job)
+        self.use.clicked.connect(self._apply_choice)
         self.child.progress.connect(self._on_progress)
         self.child.done.connect(self._on_done)
         self.child.refused.connect(self._show_failure)
@@ -183,7 +183,7 @@ class FinderPage(QWidget):
 
     # Trials
 
-    def _ask(self) -> None:
+    def _request_job(self) -> None:
         self.found = None
         self.job_requested.emit()
 
@@ -199,8 +199,8 @@ class FinderPage(QWidget):
         self.cancel.setFocus()
 
     def _on_progress(self, message: Progress) -> None:
-        left = f", {duration(message.seconds_left)} left" if message.seconds_left is not None else ""
-        self.activity.setText(f"{message.what}{left}" if left else f"{message.what}…")
+        remaining = f", {duration(message.seconds_left)} left" if message.seconds_left is not None else ""
+        self.activity.setText(f"{message.what}{remaining}" if remaining else f"{message.what}…")
         self.progress.setValue(round(100 * message.fraction))
 
     def _on_done(self, found: Any) -> None:
@@ -216,14 +216,11 @@ class FinderPage(QWidget):
     def show_choice(self) -> None:
         """Show the selected value on the Use button."""
         value = self.chosen()
-        self.use.setText(
-            NOTHING_CHOSEN
-            if value is None
-            else f"Use {significant(value, 2)}"
-            if value < 1
-            else f"Use {localized(value)}"
-        )
         self.use.setEnabled(value is not None)
+        if value is None:
+            self.use.setText(NOTHING_CHOSEN)
+        else:
+            self.use.setText(f"Use {significant(value, 2) if value < 1 else localized(value)}")
 
     def _on_failed(self, reason: str) -> None:
         self._show_failure([Problem("", reason, tr("Try again."))])
@@ -236,7 +233,7 @@ class FinderPage(QWidget):
         if self.cancel.hasFocus() or self.window().focusWidget() is None:
             self.retry.setFocus()
 
-    def _use(self) -> None:
+    def _apply_choice(self) -> None:
         self.used.emit(self.values())
         self.closed.emit()
 
@@ -252,7 +249,8 @@ class FinderPage(QWidget):
         self.closed.emit()
 
     @property
-    def _stale(self) -> bool:
+    def _is_stale(self) -> bool:
+        """True if the visible result isn't valid for the job in the form."""
         return self._job is None or not self.covers(self._job)
 
 

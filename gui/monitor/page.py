@@ -135,7 +135,7 @@ class MonitorPage(QWidget):
         latest = self._last_snapshots.fill(self._hosts.latest)
         unread = [unread_words(self._intervals.unread)] if self._intervals.unread else []
         self.errors.show_message("\n".join([*host_errors(latest, self._hosts.errors), *unread]))
-        found = watched_gpus(latest, self._hosts.errors, self._history.titles, self._intervals.holding())
+        found = watched_gpus(latest, self._hosts.errors, self._history.titles, self._intervals.run_names_by_gpu())
         gpus = [watched for watched in found if watched.key in self._history.titles]
         theme.register_devices(watched.key for watched in gpus)
         self._update_marks()

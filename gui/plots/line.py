@@ -12,7 +12,7 @@ from PySide6.QtGui import QColor
 
 from gui.plots.view import PlotView
 from gui.sources.columns import Column, Floats, peaks
-from gui.style import theme
+from gui.style import fills, theme
 
 _RAW_SHARE = 0.4
 """Fraction of a line's color in its unsmoothed curve. The rest is the color of the panel."""
@@ -109,7 +109,8 @@ class Line:
         if self._dots is not None:
             self._dots.set_color(color)
         if self._raw is not None:
-            self._raw.set_color(_faint(color))
+            # Drawing semitransparent lines would take far longer.
+            self._raw.set_color(fills.blend(self.style.color(), theme.colors().panel, _RAW_SHARE))
         self._curves.update()
 
     def set_data(self, x: Floats, y: Floats) -> None:
@@ -178,17 +179,6 @@ class Line:
         self._curves.update()
         drawn_spans = [span for span in spans if span is not None]
         return (min(low for low, _ in drawn_spans), max(high for _, high in drawn_spans)) if drawn_spans else None
-
-
-def _faint(color: QColor) -> QColor:
-    """Blend `color` with the panel's color. Drawing semitransparent lines would take far longer."""
-    background = QColor(theme.colors().panel)
-    pairs = zip(
-        (color.red(), color.green(), color.blue()),
-        (background.red(), background.green(), background.blue()),
-        strict=True,
-    )
-    return QColor(*(round(_RAW_SHARE * front + (1 - _RAW_SHARE) * back) for front, back in pairs))
 
 
 _LARGEST_EXPONENT = 200.0

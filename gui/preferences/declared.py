@@ -17,7 +17,7 @@ from gui.translation import tr
 
 Value = bool | float | str
 Kind = Literal["switch", "choice", "number", "whole", "text", "folder"]
-Place = Literal["window", "notices", "folders", "cache"]
+Storage = Literal["window", "notices", "folders", "cache"]
 """Storage of a setting: the window's `window.json`, or a file of the engine."""
 
 
@@ -35,7 +35,7 @@ class Setting:
     help: str
     kind: Kind
     default: Value | Callable[[], Value]
-    place: Place = "window"
+    storage: Storage = "window"
     choices: Mapping[str, str] | Callable[[], Mapping[str, str]] = dict
     minimum: float = 0
     maximum: float = 0
@@ -49,23 +49,21 @@ class Setting:
         """Default value."""
         return self.default() if callable(self.default) else self.default
 
-    def offered(self) -> Mapping[str, str]:
+    def titled_choices(self) -> Mapping[str, str]:
         """Return the choices with their titles."""
         return self.choices() if callable(self.choices) else self.choices
 
     def problem(self, value: Value) -> str:
         """Return the problem with `value` and its remedy, or "" if `value` is valid."""
         if self.kind in ("number", "whole"):
-            good = isinstance(value, int | float) and math.isfinite(value) and self.minimum <= value <= self.maximum
-            return (
-                ""
-                if good
-                else tr("Enter a number from {minimum} to {maximum}.").format(
-                    minimum=significant(self.minimum), maximum=significant(self.maximum)
-                )
+            is_valid = isinstance(value, int | float) and math.isfinite(value) and self.minimum <= value <= self.maximum
+            if is_valid:
+                return ""
+            return tr("Enter a number from {minimum} to {maximum}.").format(
+                minimum=significant(self.minimum), maximum=significant(self.maximum)
             )
         if self.kind == "choice":
-            return "" if value in self.offered() else tr("Choose an option from the list.")
+            return "" if value in self.titled_choices() else tr("Choose an option from the list.")
         return self.check(value) if self.check is not None and isinstance(value, str) else ""
 
     def overridden(self) -> str:

@@ -35,7 +35,7 @@ class PreferencesDialog(QDialog):
         resize_with_text(self, 700, 640)
         self.search = styled(QLineEdit(clearButtonEnabled=True), name=tr("Search settings"))
         self.search.setPlaceholderText(tr("Search settings…"))
-        self.search.textChanged.connect(self._search)
+        self.search.textChanged.connect(self._apply_search)
         self.rows = {setting.key: SettingRow(setting, preferences) for setting in SETTINGS}
         self._headings = {title: QLabel(title) for title in sections()}
         self._no_match = muted_label()
@@ -76,7 +76,7 @@ class PreferencesDialog(QDialog):
         top = vbox(self.search, margins=(14, 0, 14, 0))
         self.setLayout(vbox(top, (self._scroll, 1), margins=(0, 12, 0, 0)))
 
-    def _search(self, text: str) -> None:
+    def _apply_search(self, text: str) -> None:
         terms = text.lower().split()
         for row in self.rows.values():
             row.setVisible(row.matches(terms))
@@ -111,7 +111,9 @@ class SettingRow(LabeledField):
         self.reset = reset_button(self._reset, tr("Reset {title}").format(title=setting.title), "")
         self.reset.setIcon(icons.icon("reset", "accent"))
         self.reset.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
-        super().__init__(setting.title, self._line(), control=control, label_width=TITLE_WIDTH, indented=True)
+        super().__init__(
+            setting.title, self._editor_with_unit(), control=control, label_width=TITLE_WIDTH, indented=True
+        )
         self.add_button(self.reset)
         self.set_note(setting.help)
         self.show_value()
@@ -119,7 +121,7 @@ class SettingRow(LabeledField):
         self._check_timer.timeout.connect(lambda: self._check_folder(self._show_check))
         if isinstance(self.editor, TextEditor):
             self.editor.line.editingFinished.connect(self.commit)
-            self.editor.edited.connect(self._check)
+            self.editor.edited.connect(self._show_entered_problem)
             if isinstance(self.editor, PathEditor):
                 self.editor.edited.connect(self._on_path_edited)
         else:
@@ -127,9 +129,9 @@ class SettingRow(LabeledField):
 
     def matches(self, terms: list[str]) -> bool:
         """Return True if the row contains all of these words, which are in lower case."""
-        hay = f"{self.setting.section} {self.setting.title} {self.setting.help}".lower()
-        hay += " ".join(self.setting.offered().values()).lower()
-        return all(term in hay for term in terms)
+        searched_text = f"{self.setting.section} {self.setting.title} {self.setting.help}".lower()
+        searched_text += " ".join(self.setting.titled_choices().values()).lower()
+        return all(term in searched_text for term in terms)
 
     def show_value(self) -> None:
         """Show the current value."""
@@ -151,12 +153,12 @@ class SettingRow(LabeledField):
 
     def commit(self) -> None:
         """Save the value of the editor, or show its problem. A folder is checked in the background first."""
-        typed = self._typed()
-        if self.setting.kind == "folder" and typed:
+        entered = self._entered_value()
+        if self.setting.kind == "folder" and entered:
             self._check_timer.stop()
             self._check_folder(self._save)
         else:
-            self._save(typed, self.setting.problem(typed))
+            self._save(entered, self.setting.problem(entered))
 
     def _save(self, value: Value, problem: str) -> None:
         problem = problem or self._preferences.save(self.setting.key, value)
@@ -165,28 +167,28 @@ class SettingRow(LabeledField):
         else:
             self.show_value()
 
-    def _typed(self) -> Value:
+    def _entered_value(self) -> Value:
         value: Any = self.editor.value()
         if self.setting.kind == "whole" and isinstance(value, float) and value.is_integer():
             return int(value)
         return value
 
-    def _check(self) -> None:
+    def _show_entered_problem(self) -> None:
         """Show the problem with the typed value. Folders are checked in the background when typing pauses."""
         if self.setting.kind == "folder":
             self._check_timer.start()
         else:
-            self._show_problem(self.setting.problem(self._typed()), "error")
+            self._show_problem(self.setting.problem(self._entered_value()), "error")
 
     def _check_folder(self, done: Callable[[Value, str], None]) -> None:
         """Call `done` with the typed folder and its problem, unless the text has changed in the meantime."""
-        typed = self._typed()
+        entered = self._entered_value()
 
         def on_checked(problem: str) -> None:
-            if typed == self._typed() and not self.setting.overridden():
-                done(typed, problem)
+            if entered == self._entered_value() and not self.setting.overridden():
+                done(entered, problem)
 
-        in_background(partial(self.setting.problem, typed), self, on_checked, reraise)
+        in_background(partial(self.setting.problem, entered), self, on_checked, reraise)
 
     def _show_check(self, _folder: Value, problem: str) -> None:
         self._show_problem(problem, "error")
@@ -210,10 +212,10 @@ class SettingRow(LabeledField):
         if isinstance(value, bool):
             return "on" if value else "off"
         if isinstance(value, str):
-            return self.setting.offered().get(value, value) or "empty"
+            return self.setting.titled_choices().get(value, value) or "empty"
         return with_unit(significant(value), self.setting.unit)
 
-    def _line(self) -> QWidget:
+    def _editor_with_unit(self) -> QWidget:
         """Return the editor or, for a number, a row with the editor and its unit."""
         if self.setting.kind not in ("number", "whole"):
             return self.editor
@@ -229,7 +231,7 @@ def _editor(setting: Setting) -> Editor:
         case "switch":
             return BoolEditor()
         case "choice":
-            return ChoiceEditor([(value, title, "") for value, title in setting.offered().items()])
+            return ChoiceEditor([(value, title, "") for value, title in setting.titled_choices().items()])
         case "number" | "whole":
             return FloatEditor()
         case "folder":

@@ -34,14 +34,14 @@ class Preferences(QObject):
     def __init__(self, settings: Settings, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._settings = settings
-        self._limiting: float | None = None
+        self._pending_limit_gib: float | None = None
         """New cache limit in GiB while the engine applies it, otherwise None."""
 
     def value(self, key: str) -> Value:
         """Return the value of a setting, or its default if no valid value is stored."""
         setting = BY_KEY[key]
         value = self._stored(setting)
-        return setting.standard if setting.place == "window" and setting.problem(value) else value
+        return setting.standard if setting.storage == "window" and setting.problem(value) else value
 
     def text(self, key: str) -> str:
         return str(self.value(key))
@@ -70,7 +70,7 @@ class Preferences(QObject):
             self._save(setting, value)
         except OSError as error:
             return tr("Couldn't save this setting: {error}.").format(error=describe_error(error))
-        if setting.place != "cache":
+        if setting.storage != "cache":
             self.changed.emit(key)
         return ""
 
@@ -84,14 +84,14 @@ class Preferences(QObject):
         A cache limit that is still being applied counts as stored.
         """
         key, standard = setting.key, setting.standard
-        if setting.place == "notices":
+        if setting.storage == "notices":
             value: Value = getattr(load_notices()[0], key)
             return value
-        if setting.place == "folders":
+        if setting.storage == "folders":
             return paths.chosen_folders().get(_PURPOSES[key], "")
-        if setting.place == "cache":
+        if setting.storage == "cache":
             try:
-                return round(limit_bytes() / GIB, 1) if self._limiting is None else self._limiting
+                return round(limit_bytes() / GIB, 1) if self._pending_limit_gib is None else self._pending_limit_gib
             except ValueError:
                 return standard
         if isinstance(standard, bool):
@@ -100,11 +100,11 @@ class Preferences(QObject):
 
     def _save(self, setting: Setting, value: Value) -> None:
         """Save a value. Raises OSError."""
-        if setting.place == "notices":
+        if setting.storage == "notices":
             save_notices(msgspec.structs.replace(load_notices()[0], **{setting.key: value}))
-        elif setting.place == "folders":
+        elif setting.storage == "folders":
             paths.choose_folder(_PURPOSES[setting.key], str(value))
-        elif setting.place == "cache":
+        elif setting.storage == "cache":
             self._limit_cache(float(value))
         elif value == setting.standard:
             self._settings.forget(setting.key)
@@ -118,18 +118,18 @@ class Preferences(QObject):
         """
         command = [sys.executable, "-m", "footplate", "cache", "--limit", f"{gib:g}"]
 
-        def limit() -> str:
-            done = run_child(command, timeout_s=_CACHE_S, cwd=str(paths.PACKAGES))
-            return done.stderr.decode(errors="replace").strip() if done.returncode else ""
+        def run_command() -> str:
+            result = run_child(command, timeout_s=_CACHE_S, cwd=str(paths.PACKAGES))
+            return result.stderr.decode(errors="replace").strip() if result.returncode else ""
 
-        def limited(problem: str) -> None:
-            self._limiting = None
+        def on_done(problem: str) -> None:
+            self._pending_limit_gib = None
             if problem:
                 self.failed.emit(problem)
             self.changed.emit("cache_gib")
 
         def failed(error: Exception) -> None:
-            limited(tr("Couldn't limit the cache: {error}.").format(error=describe_error(error)))
+            on_done(tr("Couldn't limit the cache: {error}.").format(error=describe_error(error)))
 
-        self._limiting = gib
-        in_background(limit, self, limited, failed)
+        self._pending_limit_gib = gib
+        in_background(run_command, self, on_done, failed)

@@ -80,7 +80,7 @@ class RunIntervals(QObject):
             self.intervals, self.unread = intervals, unread
             self.changed.emit()
 
-    def holding(self) -> dict[str, str]:
+    def run_names_by_gpu(self) -> dict[str, str]:
         """Return the names of active runs by the GPUs that they use. Keys of remote GPUs are "HOST:UUID"."""
         return {
             device: interval.name

@@ -50,7 +50,7 @@ class RunsRead:
         waiting = states.count("waiting")
         return len(states) - waiting, waiting
 
-    def to_show(self, last: str) -> RunFolder | None:
+    def run_to_open(self, last: str) -> RunFolder | None:
         """Return the newest active run or, without one, the run in the folder `last`, or None if neither exists."""
         last_run = next((run for run in self.runs if run.folder == last), None)
         run = next((run for run in self.runs if run.state not in ENDED), last_run)

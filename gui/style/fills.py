@@ -92,6 +92,8 @@ def part_fill(part: Part) -> tuple[QColor, QBrush]:
 
 
 def _luminance(color: QColor) -> float:
+    """Return the relative luminance as defined in WCAG 2, from 0 to 1."""
+
     def linear(channel: float) -> float:
         return channel / 12.92 if channel <= 0.04045 else ((channel + 0.055) / 1.055) ** 2.4
 

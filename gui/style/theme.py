@@ -82,6 +82,7 @@ class Notifier(QObject):
 
 notifier = Notifier()
 _order: dict[str, int] = {}
+"""Positions of the devices in the sequence of colors, by key."""
 
 
 _USUAL_PIXELS = 12
@@ -167,8 +168,8 @@ def device_is_dashed(key: str) -> bool:
 
 def series_color(index: int) -> str:
     """Return the color of the series at `index`. Colors repeat from the ninth series on."""
-    wheel = _DEVICES_DARK if is_dark() else _DEVICES_LIGHT
-    return wheel[index % len(wheel)]
+    device_colors = _DEVICES_DARK if is_dark() else _DEVICES_LIGHT
+    return device_colors[index % len(device_colors)]
 
 
 def series_is_dashed(index: int) -> bool:

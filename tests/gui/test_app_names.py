@@ -116,15 +116,15 @@ def test_tab_scrolls_to_the_focus(open_window: OpenWindow, qtbot: QtBot) -> None
         section.set_open(True)
     qtbot.waitUntil(lambda: window.form.sections[-1].y() > 4 * window.height())
     window.header.tabs.setFocus()
-    unseen = []
+    unacknowledged = []
     rounds = 0
     while rounds < 2:  # in the second round, the form is scrolled to its end when Tab reaches its start
         window.focusNextChild()
         focused = window.focusWidget()
         rounds += focused is window.header.tabs
         if focused.visibleRegion().isEmpty():
-            unseen.append(spoken_name(focused))
-    assert unseen == []
+            unacknowledged.append(spoken_name(focused))
+    assert unacknowledged == []
 
 
 def test_page_names_differ_from_train(window: MainWindow) -> None:

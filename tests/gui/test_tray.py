@@ -81,8 +81,8 @@ def test_icon_shows_runs_and_alerts(
     monkeypatch.setattr(RunsRead, "count", lambda _read: (2, 1))
     workspace.run_list.complete.emit(RunsRead((), (), {}, {}, {}))
     assert tray.state.text() == "2 running, 1 queued"
-    workspace.alerts.consider("", snapshot(gpu(0)), {})
-    workspace.alerts.consider("", snapshot(gpu(0, lost=True)), {})
+    workspace.alerts.evaluate("", snapshot(gpu(0)), {})
+    workspace.alerts.evaluate("", snapshot(gpu(0, lost=True)), {})
     assert tray.alerts.text() == "1 alert"
     assert "1 alert" in tray.icon.toolTip()
     tray.close()

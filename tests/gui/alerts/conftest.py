@@ -48,7 +48,7 @@ class Watched(QObject):
         """
         for _ in range(seconds):
             self.now += 1
-            self.alerts.consider(
+            self.alerts.evaluate(
                 host, snapshot(*gpus, time=self.now, status=status, message=message), holding if holding else {}
             )
 

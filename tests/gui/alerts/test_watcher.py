@@ -266,7 +266,7 @@ def test_acknowledged_alert_stays_active(watched: Watched) -> None:
     watched.alerts.acknowledge_all()
     watched.feed(hot(), seconds=60)
     assert watched.kinds == ["temperature"]
-    assert watched.alerts.unseen == ()
+    assert watched.alerts.unacknowledged == ()
     assert len(watched.raised) == 1
 
 

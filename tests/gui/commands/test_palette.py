@@ -12,7 +12,7 @@ from pytestqt.modeltest import ModelTester
 from pytestqt.qtbot import QtBot
 
 from engine.runs.folder import RunSummary
-from gui.commands.palette import MAX_ENTRIES, Entry, EntryModel, Palette, find, of_runs
+from gui.commands.palette import MAX_ENTRIES, Entry, EntryModel, Palette, find, run_entries
 from gui.main_window import MainWindow
 from gui.preferences.dialog import PreferencesDialog
 from tests.support.widgets import ShowWidget
@@ -62,7 +62,7 @@ def test_palette_ranks_matches_in_any_order() -> None:
 def test_palette_responds_within_a_frame(show_widget: ShowWidget, qtbot: QtBot) -> None:
     window = show_widget(QWidget(), 1280, 800)
     palette = Palette(window)
-    palette.offer(list(of_runs(many_runs(), lambda _run: None)))
+    palette.show_entries(list(run_entries(many_runs(), lambda _run: None)))
     took = []  # CPU time, which doesn't depend on other work on this machine
     for letter in "night 12 failed":
         before = time.process_time()
@@ -71,7 +71,7 @@ def test_palette_responds_within_a_frame(show_widget: ShowWidget, qtbot: QtBot) 
         took.append(time.process_time() - before)
     print(f"median {1000 * sorted(took)[len(took) // 2]:.1f} ms, most {1000 * max(took):.1f} ms for a key")
     assert palette.model.matches
-    assert all("night" in each.hay and "12" in each.hay for each in palette.model.matches)
+    assert all("night" in each.searched_text and "12" in each.searched_text for each in palette.model.matches)
     assert sorted(took)[len(took) // 2] < KEY_S
     palette.close()
 
@@ -80,7 +80,7 @@ def test_palette_model_follows_qt_rules(qtbot: QtBot) -> None:
     model = EntryModel()
     tester = ModelTester(None)  # type: ignore[arg-type]
     tester.check(model)
-    model.offer([entry(f"Command {n}") for n in range(2 * MAX_ENTRIES)])
+    model.show_entries([entry(f"Command {n}") for n in range(2 * MAX_ENTRIES)])
     model.search("command 1")
     assert model.rowCount() == MAX_ENTRIES
     tester._cleanup()

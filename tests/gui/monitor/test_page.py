@@ -286,7 +286,7 @@ def test_page_saves_image(watching: Watching, tmp_path: Path, qtbot: QtBot) -> N
 def test_page_alert_banner_opens_alerts(watching: Watching) -> None:
     hot = full_gpu(0, temperature_c=95.0)
     for second in range(0, 100, 5):
-        watching.alerts.consider("", watching.see(hot, at=second), {})
+        watching.alerts.evaluate("", watching.see(hot, at=second), {})
     page = watching.page
     assert page.alert_banner.isVisible()
     next(button for button in page.alert_banner.findChildren(QPushButton) if button.text() == "Show").click()

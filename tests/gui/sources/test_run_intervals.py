@@ -53,19 +53,19 @@ def test_interval_of_ended_run(intervals: RunIntervals, qtbot: QtBot) -> None:
     assert interval.start == summary.started
     assert interval.end == pytest.approx(summary.started + summary.seconds)
     assert not interval.is_active
-    assert intervals.holding() == {}
+    assert intervals.run_names_by_gpu() == {}
     assert intervals.supervisors() == {}
 
 
 def test_interval_of_active_run_holds_gpus(intervals: RunIntervals, qtbot: QtBot) -> None:
     run = supervise_here(a_run(20, None, name="flowers", devices=(UUIDS[0], UUIDS[1], "cpu")))
     read(intervals, qtbot)
-    assert intervals.holding() == {UUIDS[0]: "flowers", UUIDS[1]: "flowers"}
+    assert intervals.run_names_by_gpu() == {UUIDS[0]: "flowers", UUIDS[1]: "flowers"}
     assert intervals.supervisors() == {os.getpid(): "flowers"}
     assert intervals.intervals[0].is_active
     append(run, RunFinished(time=time.time(), outcome="stopped"))
     read(intervals, qtbot)
-    assert intervals.holding() == {}
+    assert intervals.run_names_by_gpu() == {}
     assert intervals.supervisors() == {}
     assert (intervals.intervals[0].state, intervals.intervals[0].is_active) == ("stopped", False)
 
@@ -135,15 +135,15 @@ def test_intervals_of_every_execution(intervals: RunIntervals, qtbot: QtBot) -> 
 def test_interval_of_paused_run_holds_nothing(intervals: RunIntervals, qtbot: QtBot) -> None:
     run = a_run(20, "paused", name="flowers", devices=(UUIDS[0],))
     read(intervals, qtbot)
-    assert (intervals.intervals[0].state, intervals.holding()) == ("paused", {})
+    assert (intervals.intervals[0].state, intervals.run_names_by_gpu()) == ("paused", {})
     supervise_here(run, execution=2)
     assert run.state() == "starting"  # its log doesn't contain the second execution
     with qtbot.waitSignal(intervals.parent().complete):
         intervals.parent().refresh()
-    assert intervals.holding() == {}
+    assert intervals.run_names_by_gpu() == {}
     append(run, *story(job(devices=(UUIDS[1],)), 40, None, begun=time.time(), from_step=20, execution=2))
     read(intervals, qtbot)
-    assert intervals.holding() == {UUIDS[1]: "flowers"}
+    assert intervals.run_names_by_gpu() == {UUIDS[1]: "flowers"}
     assert [interval.state for interval in intervals.intervals] == ["paused", "running"]
 
 
@@ -159,9 +159,9 @@ def test_interval_of_queued_run_starts_with_devices(intervals: RunIntervals, qtb
     )
     read(intervals, qtbot)
     (waiting,) = intervals.intervals
-    assert (waiting.state, waiting.devices, intervals.holding()) == ("waiting", (), {})
+    assert (waiting.state, waiting.devices, intervals.run_names_by_gpu()) == ("waiting", (), {})
     assert intervals.supervisors() == {os.getpid(): "flowers"}
     append(run, PhaseChanged(time=now - 100, phase="starting"), *rest)
     read(intervals, qtbot)
     (running,) = intervals.intervals
-    assert (running.state, running.start, intervals.holding()) == ("running", now - 100, {UUIDS[0]: "flowers"})
+    assert (running.state, running.start, intervals.run_names_by_gpu()) == ("running", now - 100, {UUIDS[0]: "flowers"})

@@ -39,7 +39,7 @@ def test_run_list_reports_all_runs_then_changed_runs(runs: RunList, qtbot: QtBot
     assert {run.run_id for run in again.runs} == {first.run_id, second.run_id}
     assert found == [first.run_id, second.run_id]
     assert again.count() == (1, 0)
-    assert again.to_show(str(first.path)).run_id == second.run_id
+    assert again.run_to_open(str(first.path)).run_id == second.run_id
 
 
 def test_run_list_polls_once_started(runs: RunList, qtbot: QtBot) -> None:
