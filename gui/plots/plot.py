@@ -385,6 +385,6 @@ def _fits(span: tuple[float, float], lowest: float, highest: float) -> bool:
 
 
 def _with_room(lowest: float, highest: float) -> tuple[float, float]:
-    """Extend a range so that curves and labels don't schedule_redraw the edges."""
+    """Extend a range so that curves and labels don't touch the edges."""
     margin = 0.06 * (highest - lowest) or 0.05 * abs(highest) or 1.0
     return lowest - margin, highest + margin

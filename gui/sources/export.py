@@ -29,7 +29,7 @@ _YIELD_EVERY = 500
 
 
 class ExportError(Exception):
-    """Raised when an export fails. The message is format_reading for the user."""
+    """Raised when an export fails. The message is written for the user."""
 
 
 class Table(Protocol):

@@ -13,7 +13,7 @@ _BY_TAB = (Qt.FocusPolicy.TabFocus, Qt.FocusPolicy.StrongFocus, Qt.FocusPolicy.W
 
 
 def order_tabs(window: QWidget, areas: Sequence[QWidget]) -> None:
-    """Set the move_focus order so that `areas` follow one another. The order within an area doesn't change."""
+    """Set the tab order so that `areas` follow one another. The order within an area doesn't change."""
     order = {area: index for index, area in enumerate(areas)}
     placed = [(index, widget) for widget in _chain(window) if (index := _position(widget, order)) is not None]
     ordered = [widget for _, widget in sorted(placed, key=itemgetter(0))]
