@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +113,8 @@ class Details(QWidget):
             self._fields = None
         if previous_run != run:
             self._show(run)
-            in_background(lambda: read_details(Path(run.folder)), self, self._show_fields, self._on_unread)
+            failed = partial(self._on_unread, run.run_id)
+            in_background(lambda: read_details(Path(run.folder)), self, self._show_fields, failed)
 
     def set_orientation(self, orientation: Qt.Orientation) -> None:
         """Place the notes next to the facts or below them."""
@@ -236,9 +238,12 @@ class Details(QWidget):
             item.setToolTip(1, value)
         return items
 
-    def _on_unread(self, error: Exception) -> None:
+    def _on_unread(self, run_id: str, error: Exception) -> None:
+        """Show why the details of a run can't be read, unless another run is selected."""
         if not isinstance(error, OSError):
             raise error
+        if self._run is None or self._run.run_id != run_id:
+            return
         self._fields = None
         self.facts.clear()
         self._add_section(tr("On disk"), [(tr("The run's folder"), f"can't be read: {error.strerror}")])

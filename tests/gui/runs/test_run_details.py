@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import threading
 import time
@@ -123,8 +124,9 @@ def test_details_keep_typed_notes_on_refresh(page: RunsPage, refresh: Refresh) -
     assert page.selected()[0].favorite
 
 
+@pytest.mark.parametrize("is_readable", [True, False])
 def test_details_ignore_late_facts_of_another_run(
-    page: RunsPage, refresh: Refresh, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+    page: RunsPage, refresh: Refresh, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, is_readable: bool
 ) -> None:
     first, second = a_run(8, batch_size=2), a_run(8, batch_size=3)
     release, read = threading.Event(), details.read_details
@@ -132,6 +134,8 @@ def test_details_ignore_late_facts_of_another_run(
     def read_first_late(folder: Path) -> DetailFields:
         if folder == first.path:
             release.wait()
+            if not is_readable:
+                raise PermissionError(errno.EACCES, "Permission denied", str(folder))
         return read(folder)
 
     monkeypatch.setattr(details, "read_details", read_first_late)
