@@ -240,8 +240,8 @@ class QueueView(QWidget):
         if position is not None:
             self.removal.show_note(tr("Removing “{name}” from the queue…").format(name=position.name))
             self.removal.no.setFocus()
-            removed = partial(self._on_removed, position)
-            in_background(lambda: take_out(position.folder), self, removed, self._on_removal_failed)
+            removed, failed = partial(self._on_removed, position), partial(self._on_removal_failed, position)
+            in_background(lambda: take_out(position.folder), self, removed, failed)
 
     def _on_removed(self, position: QueuePosition, _result: object) -> None:
         if self._removed == position:  # the user hasn't closed the bar or removed another run
@@ -250,8 +250,9 @@ class QueueView(QWidget):
             self._update_visibility()
         self._on_changed(None)
 
-    def _on_removal_failed(self, error: Exception) -> None:
-        self._close_removal()
+    def _on_removal_failed(self, position: QueuePosition, error: Exception) -> None:
+        if self._removed == position:
+            self._close_removal()
         self._on_failed(error)
 
     def _put_back(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -14,6 +15,7 @@ from engine.contract.events import ENCODE, Waiting
 from engine.runs.folder import RunFolder, create_run
 from engine.runs.queue import QueueSlot, hold, holders, waiting
 from engine.system import paths
+from gui.runs import queue_view
 from gui.runs.page import RunsPage
 from gui.runs.queue_view import COLUMNS
 from gui.sources.run_queue import take_out
@@ -219,6 +221,26 @@ def test_queue_removes_run_and_puts_it_back(
     qtbot.waitUntil(lambda: names(page) == ["later", "forever"])
     assert not page.queue.removal.isVisible()
     qtbot.waitUntil(lambda: supervised.state() == "waiting")
+
+
+def test_queue_failed_removal_keeps_bar_of_another_run(
+    full: RunsPage, three: list[RunFolder], qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release = threading.Event()
+
+    def take_out(folder: str) -> None:
+        if folder == str(three[0].path):
+            release.wait()
+            raise TimeoutError("one has not ended")
+
+    monkeypatch.setattr(queue_view, "take_out", take_out)
+    for row in (0, 1):
+        choose(full, row)
+        full.queue.buttons["remove"].click()
+    qtbot.waitUntil(full.queue.removal.yes.isVisible)
+    with qtbot.waitSignal(full.queue.message):
+        release.set()
+    assert full.queue.removal.yes.isVisible()
 
 
 def test_queue_removal_closes_on_escape(page: RunsPage, supervised: RunFolder, qtbot: QtBot) -> None:
