@@ -84,9 +84,10 @@ class RemoteRunsDialog(QDialog):
         self.refresh()
 
     def _show_runs(self, name: str, runs: list[RunSummary]) -> None:
-        """List the runs of a host and select the first, unless another host has been chosen in the meantime."""
+        """List the runs of a host instead of earlier ones, unless another host has been chosen in the meantime."""
         if name != self.host.currentText():
             return
+        self.list.clear()  # an earlier request may have filled it
         for run in runs:
             item = QTreeWidgetItem([run_title(run), model_title(run.model), run.state, moment(run.started)])
             item.setData(0, Qt.ItemDataRole.UserRole, run.run_id)

@@ -11,6 +11,7 @@ from gui.runs import remote_dialog
 from gui.runs.remote_dialog import RemoteRunsDialog
 from gui.sources.background import Background
 from gui.sources.devices.hosts import Hosts
+from tests.gui.sources.written_runs import a_run
 from tests.support.widgets import ShowWidget
 
 
@@ -33,3 +34,15 @@ def test_hidden_dialog_queries_no_host(show_widget: ShowWidget, qtbot: QtBot, mo
     dialog.show()
     qtbot.waitUntil(lambda: queried == ["tower", "tower"])
     qtbot.waitUntil(lambda: not dialog.findChildren(Background))
+
+
+def test_repeated_requests_list_each_run_once(
+    show_widget: ShowWidget, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = a_run(8).summary()
+    monkeypatch.setattr(remote_dialog, "runs_of", lambda _name: [run])
+    put_host(Host(name="tower"))
+    dialog = show_widget(RemoteRunsDialog(Hosts()))
+    dialog.refresh()
+    qtbot.waitUntil(lambda: not dialog.findChildren(Background))
+    assert dialog.list.topLevelItemCount() == 1
