@@ -141,10 +141,11 @@ class ShortcutsDialog(QDialog):
             self._list()
 
     def _reset(self) -> None:
-        if self.chosen is not None:
-            other = self._keymap.reset(self.chosen)
-            self._list()
-            self.problem.show_problems(_conflict(other, ", ".join(self.chosen.standard_keys)))
+        action = self.chosen
+        if action is not None:
+            other = self._keymap.reset(action)
+            self._list()  # may hide the command, whose keys no longer match the search
+            self.problem.show_problems(_conflict(other, ", ".join(action.standard_keys)))
 
     def _reset_all(self) -> None:
         self._keymap.reset_all()

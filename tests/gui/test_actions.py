@@ -167,3 +167,12 @@ def test_shortcut_list_is_searchable(window: MainWindow, qtbot: QtBot) -> None:
     dialog = opened(window)
     qtbot.keyClicks(dialog.search, "ctrl+. stop")
     assert [dialog.table.item(row, 0).text() for row in range(dialog.table.rowCount())] == ["Stop"]
+
+
+def test_shortcut_reset_survives_search_for_old_keys(window: MainWindow) -> None:
+    dialog = opened(window)
+    window.commands.keymap.assign(window.acts.devices_panel, "Ctrl+Shift+J")
+    dialog.search.setText("ctrl+shift+j")
+    dialog.reset.click()
+    assert window.acts.devices_panel.keys == ("F7",)
+    assert dialog.table.rowCount() == 0
