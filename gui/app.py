@@ -58,6 +58,7 @@ def why_no_window() -> str | None:
 
 
 def _can_load(library: str) -> bool:
+    """Return True if the system has a shared library."""
     try:
         ctypes.CDLL(library)
     except OSError:

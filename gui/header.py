@@ -80,6 +80,7 @@ class Header(QWidget):
 
 
 def _flat(action: Action) -> QToolButton:
+    """Create a flat button for an action."""
     button = bind(QToolButton(), action)
     button.setObjectName("flat")
     button.setFocusPolicy(Qt.FocusPolicy.StrongFocus)

@@ -134,6 +134,7 @@ class HelpWindow(QDialog):
         self.setLayout(hbox(side, (text, 1), spacing=12, margins=(12, 12, 0, 0)))
 
     def _button(self, text: str, keys: QKeySequence) -> QToolButton:
+        """Create a disabled button with a shortcut, which its tool tip contains."""
         button = tool_button(text=text, tip=f"{text} ({keys.toString(QKeySequence.SequenceFormat.NativeText)})")
         button.setShortcut(keys)
         button.setEnabled(False)
@@ -162,6 +163,7 @@ class HelpWindow(QDialog):
             self._go_to_next_match(1)
 
     def _on_page_loaded(self, url: QUrl) -> None:
+        """Select the page that the browser shows in the list, and highlight its matches."""
         self.page = url.fileName()
         with QSignalBlocker(self.list):
             self._select_page()
@@ -294,6 +296,7 @@ class Browser(QTextBrowser):
         super().resizeEvent(event)
 
     def _style_sheet(self) -> str:
+        """Return the style sheet of pages in the colors of the theme."""
         colors, code = theme.colors(), QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont)
         return Template(_STYLE).substitute(
             border=colors.border, raised=colors.raised, code=code.family(), size=self.font().pointSizeF() * 0.9

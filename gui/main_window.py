@@ -237,6 +237,7 @@ class MainWindow(QMainWindow):
         self.completed.emit()
 
     def _connect_workspace(self, workspace: Workspace) -> None:
+        """Connect the pages and services of `workspace` with the form, the header and the message line."""
         workspace.devices.selection_changed.connect(self._on_devices_selected)
         self.job_panel.devices_requested.connect(workspace.devices.set_selection)
         workspace.hosts.local.snapshot.connect(self._on_snapshot)
@@ -261,6 +262,7 @@ class MainWindow(QMainWindow):
     # Events
 
     def _on_snapshot(self, snapshot: Snapshot) -> None:
+        """Pass the state of this machine to the pages and the form."""
         if self.workspace is not None:
             self.workspace.run.set_machine(snapshot)
             self.train.set_machine(snapshot)
@@ -283,6 +285,7 @@ class MainWindow(QMainWindow):
             self.form.set_device_warnings(self.workspace.device_warnings())
 
     def _inspect(self, job: Job | None) -> None:
+        """Inspect the dataset folder of a job, or stop inspecting if there is no job."""
         if job is not None and not self._is_closing:
             self.inspector.start(job)
         else:
@@ -293,6 +296,7 @@ class MainWindow(QMainWindow):
         self.form.set_report(None)
 
     def _show_alerts(self) -> None:
+        """Bring the window to the front, and show the alerts on the Monitor page."""
         if self.workspace is not None:
             from gui.monitor.toolbar import ALERTS
 
@@ -329,6 +333,7 @@ class MainWindow(QMainWindow):
         in_background(lambda: read_paths(paths), self, self._on_path_read, reraise)
 
     def _on_path_read(self, opened: Opened) -> None:
+        """Put a dataset folder or a job into the form, or show why it can't be opened."""
         self._show_problem(opened.problem)
         if not opened.problem:
             self.show_form()
@@ -376,6 +381,7 @@ class MainWindow(QMainWindow):
         self.closed.emit()
 
     def _close_work(self) -> None:
+        """End the background work of all parts, and close the dialogs."""
         self.train.close_work()
         self.inspector.close()
         self.job_panel.close_work()

@@ -91,6 +91,7 @@ class RunControl(QObject):
         return next((run_title(run) for run in self._runs if run.run_id == self._run_id), self._run_id)
 
     def _on_runs_read(self, read: RunsRead) -> None:
+        """Show the active runs in the header and the status bar, and pass all runs to the form."""
         self._runs, self._has_read_runs = read.runs, True
         self._jobs |= read.active_jobs
         self._status.show_others([run for run in read.runs if run.state not in ENDED and run.run_id != self._run_id])
@@ -106,6 +107,7 @@ class RunControl(QObject):
         self._status.set_suffix(f"the list of runs can't be read: {reason}")
 
     def _show_first_run(self, read: RunsRead) -> None:
+        """Open an active run or the last one at the start, unless the user has opened something else."""
         run = read.run_to_open(self._context.settings.text(LAST_RUN))
         is_free = not (self._context.train.is_job_chosen or self._workspace.has_run or self._launcher.busy)
         if run is not None and is_free:
@@ -136,6 +138,7 @@ class RunControl(QObject):
         return ids | {self._run_id} if self._session.active else ids
 
     def _start(self, job: Job) -> None:
+        """Create and start a run, unless another run is being started."""
         launcher = self._claim_launcher()
         if launcher is not None:
             self._starting_job = job
@@ -155,6 +158,7 @@ class RunControl(QObject):
         return self._launcher
 
     def _on_started(self, run: RunFolder) -> None:
+        """Show the run that has just been started, and refresh the list of runs."""
         job, self._starting_job = self._starting_job, None
         if job is not None:
             self._jobs[run.run_id] = job
@@ -164,12 +168,14 @@ class RunControl(QObject):
         self._session.mark_starting()
 
     def _on_start_failed(self, problems: list[Problem]) -> None:
+        """Show why a run couldn't be started: at the form's fields, or else as a message."""
         self._starting_job = None
         if not self._panel.on_start_failed(problems):
             self._context.show_message(" ".join(map(str, problems)))
         self.show_status()
 
     def _pause_or_resume(self) -> None:
+        """Resume the open run if it has ended early, otherwise pause it."""
         run = self._session.run
         if run is not None and self._session.status.resumable:
             self._resume(run)

@@ -66,6 +66,7 @@ class SidePages(QObject):
         return self._panel.form
 
     def _job_in_form(self) -> JobInForm:
+        """Return the job in the form with absolute paths, and what pages need to know about it."""
         form = self._form
         job = resolved(form.job) if form.job is not None else None
         names = form.device_names()
@@ -110,6 +111,7 @@ class SidePages(QObject):
         return action
 
     def _set_fields(self, values: Mapping[str, Any]) -> None:
+        """Put values by field into the form. Devices are checked in the devices panel."""
         for name, value in values.items():
             if name == "devices":
                 self._workspace.devices.set_selection(value)

@@ -126,6 +126,7 @@ class SingleInstance(QObject):
         return connection.waitForReadyRead(timeout_ms)
 
     def _on_connection(self) -> None:
+        """Read the requests of all starts that have connected."""
         assert self._server is not None
         while (connection := self._server.nextPendingConnection()) is not None:
             connection.readyRead.connect(lambda connection=connection: self._read(connection))

@@ -139,6 +139,7 @@ class StatusBar(QWidget):
         super().mouseReleaseEvent(event)
 
     def _show_other(self) -> None:
+        """Open the other active run, or the list of runs if there are several."""
         if len(self._others) == 1:
             self.run_requested.emit(self._others[0])
         else:
@@ -149,6 +150,7 @@ class StatusBar(QWidget):
         self.setCursor(Qt.CursorShape.PointingHandCursor if title else Qt.CursorShape.ArrowCursor)
 
     def _set_status(self, text: str) -> None:
+        """Show the text of the status, followed by the suffix."""
         self._text = text
         text = " · ".join(filter(None, (text, self._suffix)))
         if text != self.status.text():
@@ -168,6 +170,7 @@ class _Link(QToolButton):
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
 
     def show_text(self, text: str, tip: str) -> None:
+        """Show a text, shortened to fit, with a tool tip that contains it in full. Without a text, hide the button."""
         elided = self.fontMetrics().elidedText(text, Qt.TextElideMode.ElideMiddle, _NAME_WIDTH)
         if elided != self.text():
             self.setText(elided)

@@ -83,6 +83,7 @@ class Tray(QObject):
         self._set_visible(on)
 
     def _set_visible(self, visible: bool) -> None:
+        """Show or hide the icon. While it is visible, closing the last window doesn't quit."""
         # Otherwise, closing another window, such as the guide's, would quit Footplate while its window is hidden.
         QApplication.setQuitOnLastWindowClosed(not visible)
         if visible:

@@ -49,6 +49,7 @@ class AlertCard(QFrame):
         self.show_alert(alert)
 
     def show_alert(self, alert: Alert) -> None:
+        """Show the current state of the alert. An acknowledged alert has no button."""
         self._alert = alert
         self._title.setText(f"{alert.title} · {alert.what}")
         self._since.setText(f"since {clock(alert.since)}" + (" · acknowledged" if alert.acknowledged else ""))
@@ -120,6 +121,7 @@ class AlertBanner(Banner):
         self._show_alerts()
 
     def _show_alerts(self) -> None:
+        """Show the first unacknowledged alert, or hide the banner if there is none."""
         unacknowledged = [alert for alert in self._alerts.unacknowledged if alert.kind != "not_answering"]
         if not unacknowledged:
             self.show_message("")

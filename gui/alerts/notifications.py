@@ -82,6 +82,7 @@ class DesktopNotices(QObject):
             self._collect_timer.start(self._together_ms)
 
     def _send_waiting(self) -> None:
+        """Send the collected alerts as one notification, and start the pause after it."""
         alerts, self._waiting = list(self._waiting.values()), {}
         if alerts:
             self._pause_timer.start(self._pause_ms)

@@ -81,6 +81,7 @@ class RuleRow(QWidget):
             self._show()
 
     def _show(self) -> None:
+        """Show the rule in the check box, the summary and the editors, without emitting `edited`."""
         rule = self._rule
         with QSignalBlocker(self.on):
             self.on.setChecked(rule.on)
@@ -99,6 +100,7 @@ class RuleRow(QWidget):
                 self.editors.set_devices(self._devices)
 
     def _show_editors(self, opened: bool) -> None:
+        """Show or hide the editors, which are created when they are first shown."""
         if self.editors is None:
             self.editors = RuleEditors(self.kind, self._rule, self._devices)
             self.editors.edited.connect(self._change)
@@ -156,6 +158,7 @@ class RuleEditors(QWidget):
         self.show_rule(rule)
 
     def show_rule(self, rule: Rule) -> None:
+        """Show `rule` in all editors, and the problems with it."""
         self._rule = rule
         if self.threshold is not None:
             self.threshold.set_value(rule.threshold)
@@ -171,6 +174,7 @@ class RuleEditors(QWidget):
         self._show_devices()
 
     def _threshold_editor(self) -> FloatEditor | None:
+        """Add the editor of the limit. Return None if the kind has no limit."""
         threshold = self._kind.threshold
         if threshold is None:
             return None
@@ -180,6 +184,7 @@ class RuleEditors(QWidget):
         return editor
 
     def _duration_editor(self) -> FloatEditor | None:
+        """Add the editor of the duration. Return None for events, which have none."""
         if self._kind.event:
             return None
         editor = FloatEditor()

@@ -91,6 +91,7 @@ class RunNotifications(QWidget):
         return settings
 
     def _start_test(self) -> None:
+        """Send a test notification as the settings say, or report that nothing would be sent."""
         settings = self._load()
         if not settings.desktop and not settings.command.strip():
             self._show_result(tr("Nothing to test: turn on desktop notifications or set a command first."))

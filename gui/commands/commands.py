@@ -181,6 +181,7 @@ class Commands(QObject):
         ]
 
     def _submit(self) -> None:
+        """Open the dialog that submits the job in the form to SLURM."""
         from gui.commands.slurm import SlurmDialog
 
         if self.slurm is None:
@@ -199,6 +200,7 @@ class Commands(QObject):
         self._panel.set_dataset(folder)
 
     def _choose_model(self, task: str, model: str) -> None:
+        """Set the model in the form, and its task if it differs."""
         self._context.show_form()
         panel = self._panel
         if panel.form.field_value("task") != task:
@@ -216,6 +218,7 @@ class Commands(QObject):
             self._workspace.monitor.show_gpu(key)
 
     def _show_queue(self) -> None:
+        """Show the Runs page and focus the queue, or report that no run is queued."""
         self._context.header.show_page(RUNS)
         if self._workspace is not None and self._workspace.runs.queue.isVisible():
             self._workspace.runs.queue.table.setFocus()
@@ -275,6 +278,7 @@ class Commands(QObject):
         fill_recent_menu(self.menus.datasets, recent, tr("No recent datasets"), self.datasets.forget)
 
     def _fill_runs(self) -> None:
+        """Fill the menu of recent runs."""
         recent = [
             Recent(run_line(run), run.folder, partial(self._context.show_run, RunFolder(run.folder)))
             for run in self._runs[:MAX_DATASETS]
@@ -339,6 +343,7 @@ class Menus:
         self.selected.setEnabled(True)
 
     def _menu(self, title: str, groups: Sequence[Sequence[QAction]]) -> QMenu:
+        """Add a menu with groups of actions to the menu bar."""
         menu = self._window.menuBar().addMenu(title)
         menu.setToolTipsVisible(True)
         _add_groups(menu, groups)
@@ -357,6 +362,7 @@ class Menus:
 
 
 def _add_groups(menu: QMenu, groups: Sequence[Sequence[QAction]]) -> None:
+    """Add groups of actions to a menu, with separators between them."""
     for number, group in enumerate(groups):
         if number:
             menu.addSeparator()

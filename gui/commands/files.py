@@ -96,6 +96,7 @@ class JobFiles(QObject):
         in_background(partial(_is_run_folder, run), self, done, reraise)
 
     def _copy_lines(self, result: tuple[dict[str, str], list[Problem]]) -> None:
+        """Copy the torchrun commands, or report the problems that prevent them."""
         lines, problems = result
         if lines:
             QGuiApplication.clipboard().setText(torchrun_text(lines))
@@ -114,6 +115,7 @@ class JobFiles(QObject):
             self._context.show_message(text)
 
     def _on_job_read(self, result: tuple[Job | None, list[Problem]]) -> None:
+        """Show the job that was read in the form and select its devices, or report why it can't be used."""
         job, problems = result
         if job is None:
             self._context.show_message(tr("Couldn't open the job. ") + " ".join(map(str, problems)))
@@ -126,6 +128,7 @@ class JobFiles(QObject):
             self._context.show_message(" ".join(map(str, problems)))
 
     def _update_actions(self) -> None:
+        """Enable the actions that need a valid job."""
         acts, job = self._context.actions, self._panel.form.job
         for action in (acts.save_job, acts.copy_command, acts.submit):
             action.allow("" if job is not None else _ERRORS)
@@ -147,12 +150,14 @@ class RecentDatasets:
         self._settings = settings
 
     def folders(self) -> list[str]:
+        """Read the folders, or return none if their list is damaged."""
         try:
             return msgspec.json.decode(self._settings.text(_KEY, "[]"), type=list[str])[:MAX_DATASETS]
         except NOT_DECODED:
             return []
 
     def add(self, folder: str) -> None:
+        """Move a folder to the start of the list, and save the list."""
         folders = self.folders()
         if folder and folders[:1] != [folder]:
             folders = [folder, *(each for each in folders if each != folder)][:MAX_DATASETS]

@@ -62,6 +62,7 @@ class Keymap(QObject):
         return other
 
     def reset_all(self) -> None:
+        """Restore the default shortcuts of all commands, and delete the saved ones."""
         for action in self._acts.all():
             action.set_keys(action.standard_keys)
         chosen_keys.clear()

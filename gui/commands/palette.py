@@ -212,6 +212,7 @@ class Palette(QDialog):
         return True
 
     def _search(self, text: str) -> None:
+        """List the entries that match `text`, select the first one, and update the hint below the list."""
         self.model.search(text)
         self._choose(0)
         if not self.model.matches:
@@ -222,6 +223,7 @@ class Palette(QDialog):
             self.hint.setText("↑↓ Select · Enter Run · Esc Close")
 
     def _choose(self, row: int, *, wrap: bool = False) -> None:
+        """Select the entry at `row`. A row outside of the list wraps around, or is limited to the list."""
         count = len(self.model.matches)
         if count:
             row = row % count if wrap else min(max(0, row), count - 1)
@@ -279,6 +281,7 @@ def model_entries(catalogue: Catalogue, choose: Callable[[str, str], object]) ->
 
 
 def run_entries(runs: Sequence[RunSummary], show: Callable[[RunFolder], object]) -> Iterator[Entry]:
+    """Yield an entry for each run, which calls `show` with the run's folder."""
     for run in runs:
         parts = (run.state, model_title(run.model), strategy_title(run.strategy), moment(run.started), *run.tags)
         detail = " · ".join((*parts, run.run_id))

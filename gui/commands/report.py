@@ -77,6 +77,7 @@ class ReportDialog(QDialog):
             self._folder.cleanup()
 
     def _on_finished(self) -> None:
+        """Show the report that the command has written, or the command's last error line."""
         try:
             self._show_report(read_file(self._file, MAX_RESULT_BYTES))
         except (OSError, zipfile.BadZipFile):
@@ -88,6 +89,7 @@ class ReportDialog(QDialog):
             self._show_failure(self._process.errorString().rstrip("."))
 
     def _show_report(self, archive: bytes) -> None:
+        """List the files of the report for review, and allow to save it."""
         self._archive = archive
         with zipfile.ZipFile(io.BytesIO(archive)) as packed:
             self.texts = {name.partition("/")[2]: packed.read(name).decode() for name in packed.namelist()}

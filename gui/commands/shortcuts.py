@@ -141,6 +141,7 @@ class ShortcutsDialog(QDialog):
             self._list()
 
     def _reset(self) -> None:
+        """Restore the default keys of the selected command, or show which command has them."""
         action = self.chosen
         if action is not None:
             other = self._keymap.reset(action)
@@ -156,6 +157,7 @@ class _KeysEdit(QKeySequenceEdit):
     """Field that records any keys except Tab, which moves the focus, and Escape, which closes the dialog."""
 
     def event(self, event: QEvent) -> bool:
+        """Let Tab and Shift+Tab move the focus instead of recording them."""
         if isinstance(event, QKeyEvent) and event.type() == QEvent.Type.KeyPress:
             forward = event.key() == Qt.Key.Key_Tab
             if forward or event.key() == Qt.Key.Key_Backtab:

@@ -157,6 +157,7 @@ class SlurmDialog(QDialog):
         self.submit.setEnabled(False)
 
     def _on_submitted(self, outcome: RunFolder | list[Problem]) -> None:
+        """Close the dialog and emit the submitted run, or show the problems that prevented the submission."""
         self._submitting = None
         if isinstance(outcome, list):
             self._show_problems(outcome)

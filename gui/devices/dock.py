@@ -109,6 +109,7 @@ class DevicesDock(QObject):
         self._choices = choices
 
     def _on_switched(self, is_visible: bool) -> None:
+        """Show or hide the panel, and store this as the choice for the current page."""
         self._choices[self._actions.page] = is_visible
         focus = self._window.focusWidget()
         if not is_visible and focus is not None and self.panel.isAncestorOf(focus):

@@ -92,6 +92,7 @@ class DevicesPanel(QWidget):
             self._machines[host].show_error(message)
 
     def _add_machine(self, host: str) -> MachineDevices:
+        """Create the rows for a machine below those of the others."""
         machine = MachineDevices(self.history, host)
         machine.toggled.connect(self._on_toggled_by_user)
         self._list.insertWidget(self._list.count() - 1, machine)

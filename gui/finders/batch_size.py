@@ -91,6 +91,7 @@ class BatchPage(FinderPage):
         return self.found.trials[rows[0].row()].size if rows and self.found is not None else None
 
     def show_choice(self) -> None:
+        """Show the selected batch size on the Use button, and how the learning rate would scale with it."""
         super().show_choice()
         job, size = self._tried, self.chosen()
         text = ""

@@ -135,6 +135,7 @@ class RatePage(FinderPage):
         return page
 
     def show_found(self, found: RateFound) -> None:
+        """Plot the losses, and offer the suggested rates, or show why there are none."""
         self.plot.show_found(found)
         has_suggestion = found.suggestion is not None
         self.why.setText(found.why)

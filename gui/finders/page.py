@@ -226,6 +226,7 @@ class FinderPage(QWidget):
         self._show_failure([Problem("", reason, tr("Try again."))])
 
     def _show_failure(self, problems: Sequence[Problem]) -> None:
+        """Show why there is no result. The button that retries gets the focus that Cancel had."""
         self.found = None
         self.notice.show_problems(())
         self.failure.show_problems(tuple(problems))

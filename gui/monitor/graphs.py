@@ -172,6 +172,7 @@ def _core_thresholds(gpus: Sequence[Gpu]) -> list[Threshold]:
 
 
 def _memory_thresholds(gpus: Sequence[Gpu]) -> list[Threshold]:
+    """Return the threshold at the maximum temperature of the memory, if it is the same for all GPUs."""
     allowed = _common_limit(gpu.memory_max_c for gpu in gpus)
     if allowed is None:
         return []

@@ -100,6 +100,7 @@ class HostDialog(QDialog):
         return row_widget
 
     def _show_states(self) -> None:
+        """Show for each host if it is connected, or its error, while the dialog is visible."""
         if not self.isVisible():
             return
         for name, label in self._states.items():

@@ -191,6 +191,7 @@ class MonitorPage(QWidget):
             self.group.set_span(self.bar.span.currentData())
 
     def _show_view(self, view: int) -> None:
+        """Show a view, which is created first if necessary. Another request for the GPUs closes the details of one."""
         if view == GPUS and self._stack.currentIndex() == GPUS:
             self.gpus.close_detail()
         if view in self._view_factories:
@@ -231,6 +232,7 @@ class MonitorPage(QWidget):
         self.group.set_span(seconds)
 
     def _show_hosts(self) -> None:
+        """Open the dialog with the list of hosts, or bring it to the front."""
         if self._dialog is None:
             self._dialog = HostDialog(self._hosts, self)
         self._dialog.show()
@@ -239,6 +241,7 @@ class MonitorPage(QWidget):
         self._dialog.name.setFocus()
 
     def _save_csv(self) -> None:
+        """Ask for a file, and save the visible time range of the displayed devices."""
         low, high = (x + self._history.origin for x in self.group.range)
         if self._stack.currentIndex() == GRAPHS:
             self.saving.ask_csv(self._history.devices, low, high, self.graphs.chosen)
@@ -352,6 +355,7 @@ class Saving(QObject):
         )
 
     def save_png(self, path: Path, widget: QWidget) -> None:
+        """Write an image of `widget` to `path`, and show a message afterwards."""
         try:
             export_png(path, widget.grab())
         except ExportError as error:

@@ -294,6 +294,7 @@ class LeftAxis(Axis):
         return [localized(value, digits) for value in values]
 
     def _ticks(self, low: float, high: float) -> tuple[float, list[float]]:
+        """Return the distance between ticks and their positions: round numbers, or logarithms of them."""
         if self.log:
             return 1.0, log_ticks(low, high, self._length / theme.scaled(_PIXELS_PER_ROW))
         spacing, ticks = super()._ticks(low, high)

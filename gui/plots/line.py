@@ -122,6 +122,7 @@ class Line:
         self.smoothed = self._smoother.update(y) if self._smoother.weight else y
 
     def set_smoothing(self, weight: float) -> None:
+        """Set the weight of the moving average, and smooth all data again. Lines without smoothing ignore it."""
         if self.style.smooth and weight != self._smoother.weight:
             self._smoother = Smoother(weight)
             self.set_data(self.x, self.y)

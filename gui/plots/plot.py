@@ -130,6 +130,7 @@ class LinePlot(QWidget):
         self._readout.add_button(button)
 
     def remove_lines(self) -> None:
+        """Remove all lines and their data."""
         for line in self._lines.values():
             line.remove()
         self._lines.clear()
@@ -283,6 +284,7 @@ class LinePlot(QWidget):
             super().keyPressEvent(event)
 
     def _build_view(self) -> None:
+        """Create the view with the curves, and the text that covers it while there are no data."""
         view = self._view = PlotView(self.group, narrow=self._dense)
         view.setAccessibleName(f"{self.title} plot area")
         self._empty = styled(QLabel(self._empty_text, view), "muted")
@@ -340,6 +342,7 @@ class LinePlot(QWidget):
         self.group.set_cursor(float(x[min(max(index, 0), len(x) - 1)]))
 
     def _on_cursor_changed(self) -> None:
+        """Draw the crosshair at its new position, and show the values there."""
         cursor = self.group.cursor
         self._view.annotations.show_cursor(cursor)
         self._write_values()

@@ -90,6 +90,7 @@ class Readout(QWidget):
         return QFontMetrics(font).horizontalAdvance("".join(span.text for span in spans))
 
     def _spans(self, *, with_unit: bool = True, with_names: bool = True) -> list[Span]:
+        """Return the position of the crosshair, if there is one, and the name and value of each line."""
         spans = [Span(self._position_text, bold=True)] if self._position_text else []
         for line, value in self._shown_values:
             spans += [_GAP] if spans else []

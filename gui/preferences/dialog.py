@@ -77,6 +77,7 @@ class PreferencesDialog(QDialog):
         self.setLayout(vbox(top, (self._scroll, 1), margins=(0, 12, 0, 0)))
 
     def _apply_search(self, text: str) -> None:
+        """Show only the settings that contain all words of `text`, and the headings of their sections."""
         terms = text.lower().split()
         for row in self.rows.values():
             row.setVisible(row.matches(terms))
@@ -161,6 +162,7 @@ class SettingRow(LabeledField):
             self._save(entered, self.setting.problem(entered))
 
     def _save(self, value: Value, problem: str) -> None:
+        """Save a value that was checked, or show its problem or the error."""
         problem = problem or self._preferences.save(self.setting.key, value)
         if problem:
             self._show_problem(problem, "error")
@@ -168,6 +170,7 @@ class SettingRow(LabeledField):
             self.show_value()
 
     def _entered_value(self) -> Value:
+        """Return the value in the editor, as an integer where the setting is one."""
         value: Any = self.editor.value()
         if self.setting.kind == "whole" and isinstance(value, float) and value.is_integer():
             return int(value)
@@ -203,12 +206,14 @@ class SettingRow(LabeledField):
         self.editor.control.setFocus()
 
     def _show_problem(self, text: str, severity: str) -> None:
+        """Show a problem, whose first sentence is the message and whose rest is the remedy, or none if `text` is ""."""
         message, _, remedy = text.partition(". ")
         found = (Problem(self.setting.key, message.rstrip(".") + ".", remedy, severity),) if text else ()  # type: ignore[arg-type]
         self.show_problems(found)
         self.editor.show_severity(severity if text else "")
 
     def _value_text(self, value: Value) -> str:
+        """Format a value of the setting as its editor shows it."""
         if isinstance(value, bool):
             return "on" if value else "off"
         if isinstance(value, str):

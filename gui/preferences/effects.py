@@ -69,6 +69,7 @@ class Effects(QObject):
             effect()
 
     def _apply_theme(self) -> None:
+        """Apply the theme and the text size, and check the menu entry of the theme."""
         name = self._preferences.text("theme")
         theme.choose(name, round(self._preferences.number("text_percent")))
         for scheme in self._context.actions.schemes:

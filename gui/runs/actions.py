@@ -110,6 +110,7 @@ class RunActions(QObject):
         return menu
 
     def _ask_for_tag(self) -> None:
+        """Ask for a new tag in a dialog, and emit `tag_changed` with it."""
         dialog = QInputDialog(self._widget)
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.setWindowTitle(tr("New tag"))
@@ -122,6 +123,7 @@ class RunActions(QObject):
 
 
 def _resume_disabled_reason(run: RunSummary | None) -> str:
+    """Return the reason why a run can't be resumed, or "" if it can. `run` is None unless one is selected."""
     if run is None:
         return tr("Select one run that was paused, stopped or interrupted, failed, or could not be saved")
     if run.state in ACTIVE_STATES:

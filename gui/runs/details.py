@@ -165,6 +165,7 @@ class Details(QWidget):
         self.setLayout(vbox(self._stack))
 
     def _show(self, run: RunSummary) -> None:
+        """Show the title, state, notes and tags of a run, but keep notes and tags that are being edited."""
         self._heading.setText(run_title(run))
         self._heading.setToolTip(run_title(run))
         self.state.setText(_state_text(run))
@@ -196,6 +197,7 @@ class Details(QWidget):
         self.facts.verticalScrollBar().setValue(scroll_position)
 
     def _show_checkpoints(self, checkpoints: Sequence[Checkpoint]) -> None:
+        """Add the newest checkpoints, each with a button that forks the run from it."""
         if not checkpoints:
             return
         lines = [(each.name, each.words) for each in checkpoints[:_MAX_CHECKPOINTS]]
@@ -336,6 +338,7 @@ _TITLES: dict[str, Callable[[Any], str]] = {
 
 
 def _value_text(name: str, value: Any) -> str:
+    """Format the value of a job's field. An empty `name` stands for an option."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):

@@ -220,6 +220,7 @@ class RunsPage(QWidget):
             self.queue.refresh()
 
     def _report_interrupted(self) -> None:
+        """Emit a message about the interrupted runs, if there are any."""
         count = self.interrupted.count
         if count:
             was, it_was = ("was", "it was") if count == 1 else ("were", "they were")
@@ -264,6 +265,7 @@ class RunsPage(QWidget):
         self._on_selection_changed()
 
     def _on_selection_changed(self) -> None:
+        """Update the actions and the details for the selected runs."""
         selected = self.selected()
         self.acts.set_runs(selected)
         self.acts.folder.setToolTip(selected[0].folder if len(selected) == 1 else str(paths.runs_folder()))
@@ -283,6 +285,7 @@ class RunsPage(QWidget):
             self.resume_requested.emit(RunFolder(run.folder))
 
     def _pause(self, run_id: str) -> None:
+        """Ask the supervisor of a run to pause it, on a worker thread."""
         in_background(
             lambda: request_pause(run_id),
             self,

@@ -71,6 +71,7 @@ class QueueTable(RowTable):
         header.setSectionResizeMode(_RUN, QHeaderView.ResizeMode.Interactive)
 
     def fit(self) -> None:
+        """Fit the name column to its texts, and the height to at most a few rows."""
         self.setColumnWidth(_RUN, min(_MAX_NAME_WIDTH, self.sizeHintForColumn(_RUN) + 2 * PAD))
         rows = min(_VISIBLE_ROWS, max(1, self.model().rowCount()))
         self.setFixedHeight(
@@ -174,6 +175,7 @@ class QueueView(QWidget):
         self.removal.no.clicked.connect(self._close_removal)
 
     def _on_read(self, positions: list[QueuePosition]) -> None:
+        """Show the queue if it has changed, and select its first run if none is selected."""
         self._error = ""
         if positions != self.model.rows:
             self.model.set_rows(positions)
@@ -212,6 +214,7 @@ class QueueView(QWidget):
             button.setAccessibleName(f"{button.text()}: {position.name}" if position is not None else button.text())
 
     def _disabled_reason(self, name: str, position: QueuePosition | None) -> str:
+        """Return the reason why the action `name` doesn't apply to a run, or "" if it does."""
         if position is None:
             return tr("Select a run")
         if name in ("up", "first") and position.number == 1:
@@ -229,6 +232,7 @@ class QueueView(QWidget):
         self.changed.emit()
 
     def _on_failed(self, error: Exception) -> None:
+        """Report an error of a change to the queue, and read the queue. Unexpected errors are raised."""
         if not isinstance(error, CannotQueue | CannotReturn | OSError):
             raise error
         self.message.emit(tr("Couldn't change the queue: {error}").format(error=error))
@@ -244,6 +248,7 @@ class QueueView(QWidget):
             in_background(lambda: take_out(position.folder), self, removed, failed)
 
     def _on_removed(self, position: QueuePosition, _result: object) -> None:
+        """Offer to put the removed run back, and report the change of the queue."""
         if self._removed == position:  # the user hasn't closed the bar or removed another run
             text = f"“{position.name}” was removed from the queue. It stays in the list of runs."
             self.removal.show_message(text, "ok", tr("Put back"), tr("Close"))
@@ -256,12 +261,14 @@ class QueueView(QWidget):
         self._on_failed(error)
 
     def _put_back(self) -> None:
+        """Append the run that was removed last to the queue, on a worker thread."""
         position = self._removed
         self._close_removal()
         if position is not None:
             in_background(lambda: put_back(position.folder), self, self._on_changed, self._on_failed)
 
     def _close_removal(self) -> None:
+        """Hide the bar about the removed run, which can then no longer be put back."""
         self._removed = None
         self.removal.hide()
         self._update_visibility()

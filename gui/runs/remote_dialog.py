@@ -74,6 +74,7 @@ class RemoteRunsDialog(QDialog):
         resize_with_text(self, 640, 420)
 
     def _update_hosts(self) -> None:
+        """Offer the current hosts and request the runs of the selected one, while the dialog is visible."""
         if not self.isVisible():
             return  # showEvent updates them
         selected = self.host.currentText()
@@ -101,6 +102,7 @@ class RemoteRunsDialog(QDialog):
         self._show_state("" if runs else tr("There are no runs on {name}.").format(name=name))
 
     def _on_failed(self, name: str, error: Exception) -> None:
+        """Show why a host's runs can't be listed, unless another host has been chosen."""
         if not isinstance(error, QueryFailed):
             raise error
         if name == self.host.currentText():

@@ -124,6 +124,7 @@ class Background(QObject):
             self._deliver()
 
     def _work(self) -> None:
+        """Call the function, store its result or exception, and have it delivered on the GUI thread."""
         try:
             self._result = self._function()
         except Exception as error:

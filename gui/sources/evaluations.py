@@ -134,6 +134,7 @@ def comparable_evaluations(evaluation: Evaluation) -> list[ComparableEvaluation]
 
 
 def _title(run: RunFolder) -> str:
+    """Return the title of a run, or its id if its folder can't be read."""
     try:
         return title_of(run)
     except OSError:

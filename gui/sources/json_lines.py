@@ -147,12 +147,14 @@ class JsonLinesProcess(QObject):
         return self._answer
 
     def _end(self, process: QProcess) -> None:
+        """Terminate a process that cleans up, or kill it."""
         if self._cleans_up and sys.platform != "win32":
             process.terminate()
         else:
             process.kill()
 
     def _remove_exited(self) -> None:
+        """Delete the cancelled processes that have exited."""
         for process in list(self._cancelled):
             if process.state() == QProcess.ProcessState.NotRunning:
                 self._cancelled.remove(process)
@@ -177,6 +179,7 @@ class JsonLinesProcess(QObject):
             )
 
     def _on_error(self, error: QProcess.ProcessError) -> None:
+        """Emit `failed` if the process couldn't be started. A crash is handled by `_on_finished`."""
         if error == QProcess.ProcessError.FailedToStart:
             self.cancel()
             self.failed.emit(

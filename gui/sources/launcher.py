@@ -134,6 +134,7 @@ class Launcher(QObject):
         self.started.emit(run)
 
     def _on_failed(self, error: Exception) -> None:
+        """Report why a run couldn't be created. Unexpected errors are raised."""
         self._creation = None
         self.busy = False
         if isinstance(error, OSError | _CannotResume):

@@ -47,6 +47,7 @@ class NotesWriter(QObject):
             self._flight.finish()
 
     def _next_call(self) -> Callable[[], RunNotes] | None:
+        """Take the next change, and return a function that stores it, or None if there is none."""
         if not self._queue:
             return None
         run, changes = self._queue.popleft()

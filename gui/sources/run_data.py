@@ -390,6 +390,7 @@ def _restart_words(event: Restarting) -> str:
 
 
 def _waiting_words(event: Waiting) -> str:
+    """Describe a queue position for the log, as in "Waiting in the queue at position 2, behind RUN"."""
     if event.held:
         return tr("Waiting in the queue at position {position}, on hold").format(position=event.position)
     reasons = [f"behind {', '.join(event.behind)}"] if event.behind else []

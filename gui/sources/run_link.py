@@ -57,6 +57,7 @@ class LiveConnection(QObject):
         return self._connection.receive() if self._connection is not None else ()
 
     def close(self) -> None:
+        """Close the connection, if one is open, and stop waiting for messages."""
         if self._notifier is not None:
             self._notifier.setEnabled(False)
             self._notifier.deleteLater()
@@ -116,6 +117,7 @@ class RunCommands(QObject):
             self.message.emit(problem, "warning")
 
     def _on_not_sent(self, run: RunFolder, error: Exception) -> None:
+        """Report an error, unless the supervisor isn't running, and emit `failed`."""
         ignore_os_error(error)
         if not isinstance(error, NotRunning):  # an ended run has logged its end; a starting one gets the request again
             self.message.emit(str(error), "warning")

@@ -112,6 +112,7 @@ def start_now(folder: str) -> None:
 
 
 def _resume(run: RunFolder, changes: dict[str, str]) -> None:
+    """Save the run's job with `changes`, and start its supervisor. Raises CannotReturn, OSError."""
     job, problems = job_to_resume(run, changes)
     if job is None:
         raise CannotReturn(" ".join(map(str, problems)))
@@ -154,6 +155,7 @@ def queue_message(
 
 
 def _ordinal(position: int) -> str:
+    """Return "next" for the first position, otherwise a number such as "2nd"."""
     if position == 1:
         return "next"
     ending = "th" if position % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(position % 10, "th")
@@ -161,6 +163,7 @@ def _ordinal(position: int) -> str:
 
 
 def _devices(devices: Sequence[str], titles: Mapping[str, str]) -> str:
+    """Describe the devices that a run waits for, as in "GPU 0–3", "its 2 GPUs" or "the CPU"."""
     gpus = [device for device in dict.fromkeys(devices) if is_gpu(device)]
     if not gpus:
         return "the CPU"

@@ -139,12 +139,14 @@ class RunReader:
         return slurm, slurm is not None and supervised_elsewhere(self._run) is not None
 
     def _connect(self, last_n: int) -> RunConnection | None:
+        """Connect to the run's supervisor, which sends the events after `last_n`. Return None if it is unreachable."""
         try:
             return RunConnection(self._run, from_n=last_n + 1, timeout_s=0)
         except OSError:
             return None
 
     def _read_version(self) -> FolderVersion | None:
+        """Return a value that changes with the run's files, or None if there is no log."""
         try:
             log_bytes = self._run.events_file.stat().st_size
         except OSError:
@@ -153,6 +155,7 @@ class RunReader:
 
 
 def _modified_ns(file: Path) -> int:
+    """Return the time of a file's last change in nanoseconds, or 0 if it can't be read."""
     try:
         return file.stat().st_mtime_ns
     except OSError:
@@ -221,6 +224,7 @@ def _in_order(events: list[AnyEvent], after: int) -> list[AnyEvent]:
 
 
 def _decode_lines(lines: bytes) -> list[AnyEvent]:
+    """Decode all lines at once or, if one is damaged, each valid line."""
     try:
         return EVENT.decode_lines(lines)
     except NOT_DECODED:

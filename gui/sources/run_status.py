@@ -211,6 +211,7 @@ def _fetching_text(data: RunData) -> str:
 
 
 def _restarting_text(data: RunData) -> str:
+    """Return the status line of a restart, with the attempt and its cause."""
     event = data.restarting
     if event is None:
         return ""
@@ -259,7 +260,7 @@ def _devices_text(data: RunData) -> str:
 
 
 def _best_text(data: RunData) -> str:
-    """Return the best value of the first metric, as in " · best top-1 93.4%", or "" if there is none."""
+    """Return the best value of the first metric as the end of a status line, or "" if there is none."""
     best = data.finished.best if data.finished is not None else {}
     task = data.started.job.task if data.started is not None else ""
     first = next(iter(best), "")

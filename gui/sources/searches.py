@@ -176,6 +176,7 @@ def _choice_title(value: str) -> str:
 
 
 def _axis(name: str, dimension: Dimension) -> Axis:
+    """Return the axis for a field and the values that the search tries."""
     label = field_label(name)
     if isinstance(dimension, Choices):
         return Axis(name, label, 0.0, float(max(1, len(dimension.values) - 1)), choices=dimension.values)
@@ -331,6 +332,7 @@ def _state(folder: SearchFolder, previous: _CachedSearch | None) -> SearchState:
 
 
 def _line(folder: SearchFolder, known: _CachedSearch) -> SearchLine:
+    """Return the row of a search in the list of searches."""
     # `SearchFolder.status` would read the state a second time.
     status = known.state.ended if known.state.ended and folder.driver() is None else folder.status()
     changed = max((signature[0] for signature in known.signatures if signature), default=0) / 1e9
@@ -338,6 +340,7 @@ def _line(folder: SearchFolder, known: _CachedSearch) -> SearchLine:
 
 
 def _signature(file: Path) -> _Signature | None:
+    """Return a value that changes with the content of a file, or None if the file can't be read."""
     try:
         info = file.stat()
     except OSError:

@@ -47,6 +47,7 @@ class _Engine(QIconEngine):
         painter.drawPixmap(rect, self.pixmap(rect.size() * painter.device().devicePixelRatio(), mode, state))
 
     def pixmap(self, size: QSize, mode: QIcon.Mode, state: QIcon.State) -> QPixmap:
+        """Draw the icon for a state and a mode, as large as the shorter side of `size`."""
         color = "accent_text" if mode == QIcon.Mode.Selected else self._color
         name = self._on if state == QIcon.State.On else self._name
         image = pixmap(name, getattr(theme.colors(), color), min(size.width(), size.height()))

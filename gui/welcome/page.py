@@ -156,6 +156,7 @@ class WelcomePage(QWidget):
         return choices
 
     def _card(self) -> QFrame:
+        """Create the card that lists the findings about this machine."""
         card = QFrame()
         card.setObjectName("card")
         heading = QLabel(tr("This machine"))
@@ -219,6 +220,7 @@ class FindingRow(QWidget):
 
 
 def _icon(finding: Finding) -> IconLabel:
+    """Return the icon for the grade of a finding."""
     if finding.grade == "fine":
         return IconLabel("ok", "ok", tr("Fine"))
     if finding.grade == "limited":

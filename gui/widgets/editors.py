@@ -215,6 +215,7 @@ class ListEditor(TextEditor):
         self._kind = kind
 
     def value(self) -> Any:
+        """Return the entries as a tuple, or the raw text if one isn't an integer."""
         texts = [text.strip() for text in self.line.text().split(",") if text.strip()]
         try:
             return tuple(map(self._kind, texts))
@@ -300,6 +301,7 @@ class FloatEditor(TextEditor):
         self._optional = optional
 
     def value(self) -> Any:
+        """Return the number, None for an empty optional field, or the raw text if it isn't a number."""
         text = super().value()
         if self._optional and not text:
             return None
@@ -362,6 +364,7 @@ class ChoiceEditor(Editor):
         return str(self.box.currentData())
 
     def set_value(self, value: Any) -> None:
+        """Select a value. It is added to the choices if it isn't among them."""
         index = self.box.findData(value)
         if index < 0:
             self.box.addItem(str(value), value)

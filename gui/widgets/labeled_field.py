@@ -111,6 +111,7 @@ class LabeledField(QWidget):
         self._grid.addWidget(label, row, column, 1, 3 - column)
 
     def _fit_label(self) -> None:
+        """Give the label the same width as in other rows, and wrap it if it is longer."""
         if self._stacked:
             return
         width = theme.scaled(self._label_width)

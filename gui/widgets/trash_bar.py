@@ -100,6 +100,7 @@ class TrashBar(QuestionBar):
         self._report(messages, len(moved) == requested, tr("Undo") if moved else "")
 
     def _on_restored(self, outcome: _Outcome) -> None:
+        """Report which items were put back. Undo is no longer possible."""
         self._moved = []
         restored, problems = outcome
         messages = [tr("Put {title} back.").format(title=self._title), *problems] if restored else problems

@@ -124,6 +124,7 @@ class CompactModel(RowModel[WatchedGpu]):
 
 
 def _text_color(row: WatchedGpu, column: GpuColumn) -> str:
+    """Return the color of a cell's text: a warning for alarming states and shared use, gray for outdated values."""
     scheme = theme.colors()
     if column is COLUMNS[-1]:
         return scheme.warning if row.shared or any(state.alarming for state in row.states) else scheme.muted

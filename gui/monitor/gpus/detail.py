@@ -53,6 +53,7 @@ class TextTable(QTableWidget):
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
 
     def show_rows(self, rows: Sequence[Sequence[str]]) -> None:
+        """Replace the texts. If the number of rows changes, fit the height of the table to them."""
         if len(rows) != self.rowCount():
             self.setRowCount(len(rows))
             self._fit_height()
@@ -204,6 +205,7 @@ class GpuDetail(QWidget):
             self._show_figures()
 
     def _show_tables(self, watched: WatchedGpu, all_gpus: Sequence[WatchedGpu]) -> None:
+        """Fill the tables of a GPU, and hide those without rows."""
         gpu = watched.gpu
         instances = [instance for instance in all_gpus if _is_instance(instance, watched)]
         self.processes.show_rows([_process_row(process) for process in gpu.processes or ()])
@@ -245,6 +247,7 @@ class GpuDetail(QWidget):
 
 
 def _is_instance(instance: WatchedGpu, parent: WatchedGpu) -> bool:
+    """Return True if a GPU is a MIG instance of `parent`."""
     return (
         instance.host == parent.host
         and instance.gpu.mig is not None

@@ -311,6 +311,7 @@ def _link_rates(label: str, link: str, read: Read) -> LabeledValue | None:
 
 
 def _energy(used: Used | None) -> LabeledValue | None:
+    """Return the energy since the last reset of its counter, or None if the GPU reports none."""
     if used is None:
         return None
     since = clock(used.since)
@@ -339,6 +340,7 @@ def _bytes(name: str, label: str, value: int | None, meaning: str) -> LabeledVal
 def _count_of_maximum(
     name: str, label: str, value: int | None, highest: int | None, meaning: str
 ) -> LabeledValue | None:
+    """Return a number with its maximum, as in "4 of 5", or None if the number is unknown."""
     if value is None:
         return None
     return LabeledValue(name, label, f"{value} of {highest}" if highest is not None else f"{value}", meaning)
@@ -355,6 +357,7 @@ def _flag(
 
 
 def _reserved(gpu: Gpu) -> str:
+    """Return a sentence about the memory that the driver reserves, or "" if it is unknown."""
     if gpu.memory_reserved_bytes is None:
         return ""
     reserved = size(gpu.memory_reserved_bytes, "GiB")

@@ -77,6 +77,7 @@ class GpuPlot(LinePlot):
             self._draw_limits()
 
     def _update_limits(self, watched: WatchedGpu) -> None:
+        """Draw the temperature limits again if they have changed."""
         limits = (watched.gpu.slowdown_c, watched.gpu.shutdown_c)
         if limits != self._limits:
             self._limits = limits

@@ -183,6 +183,7 @@ class Tile(QFrame):
         self.plot.show_gpu(watched, history)
 
     def show_figures(self, watched: WatchedGpu, history: DeviceHistory) -> None:
+        """Show the values at the crosshair, or the current ones without a crosshair."""
         cursor = self._group.cursor
         read = now(watched.gpu) if cursor is None else at_time(history, self.key, cursor)
         self.figures.show_figures(tile_figures(watched, read, self._energy.used(watched)), watched.faded)
@@ -238,6 +239,7 @@ class Tile(QFrame):
             self.updateGeometry()
 
     def _show_names(self, watched: WatchedGpu) -> None:
+        """Show the title and the name of the GPU, and set the accessible names that contain them."""
         self.title.setText(watched.title)
         self.chip.setText(watched.gpu.name)
         self.chip.setToolTip(watched.gpu.name)

@@ -105,6 +105,7 @@ class ValueGrid(QWidget):
             self._arrange()
 
     def event(self, event: QEvent) -> bool:
+        """Show the meaning of the value below the pointer as a tool tip."""
         if isinstance(event, QHelpEvent) and event.type() == QEvent.Type.ToolTip:
             figure = self.figure_at(event.pos())
             if figure is not None and figure.meaning:

@@ -123,6 +123,7 @@ class LastSnapshots:
         return self._snapshots
 
     def _filled(self, host: str, snapshot: Snapshot) -> Snapshot:
+        """Return `snapshot`, with the GPUs of the previous one while NVML hasn't responded and lists none."""
         previous = self._snapshots.get(host)
         if snapshot.gpus or snapshot.nvml.status != "not_answering" or previous is None:
             return snapshot
@@ -137,6 +138,7 @@ class LoadOrder:
         self._sorted_at = -SORT_EVERY_S
 
     def sort(self, gpus: list[WatchedGpu], history: DeviceHistory) -> list[WatchedGpu]:
+        """Return `gpus` in the order of their load, which is updated every few seconds and when the GPUs change."""
         newest = max((watched.time for watched in gpus), default=0.0)
         if abs(newest - self._sorted_at) >= SORT_EVERY_S or {watched.key for watched in gpus} != set(self._ranks):
             self._sorted_at = newest

@@ -54,6 +54,7 @@ def _percent(value: float | None) -> str:
 
 
 def _running_time(seconds: int | None) -> str:
+    """Format a duration, as in "3:12 min", or with the number of days if it is a day or longer."""
     if seconds is None:
         return NOT_KNOWN
     days, rest = divmod(seconds, 86_400)
@@ -215,6 +216,7 @@ class ProcessModel(QAbstractItemModel):
             self._update_children(child, _key(child), rows_by_parent)
 
     def _insert(self, node: _Node, lines: list[ProcessRow]) -> None:
+        """Append rows to the children of `node`."""
         if not lines:
             return
         first = len(node.children)

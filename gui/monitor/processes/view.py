@@ -203,6 +203,7 @@ class ProcessesView(QWidget):
             self.refresh()
 
     def _apply_filter(self) -> None:
+        """Show only the processes that match the text, the owner and the GPU that are set in the filter."""
         self.rows.choose(
             text=self.filter.text(), only_mine=self.only_mine.isChecked(), device=self.gpus.currentData() or ""
         )
@@ -334,6 +335,7 @@ class ProcessesView(QWidget):
             QGuiApplication.clipboard().setText(line.command)
 
     def _open_menu(self, point: QPoint) -> None:
+        """Open the context menu of the selected processes at `point` of the table."""
         menu = QMenu(self)
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         menu.addActions([self.acts["copy"], self.acts["command"]])
@@ -383,6 +385,7 @@ def _all_rows(rows: ProcessRows, parent: QModelIndex) -> Iterator[QModelIndex]:
 
 
 def _name_of(pid: int) -> str | None:
+    """Return the name of a local process, or None if it has ended or can't be seen."""
     try:
         return encodable(psutil.Process(pid).name())
     except psutil.Error:

@@ -61,6 +61,7 @@ def site(gpus: Sequence[Gpu], topology: Topology) -> Site:
 
 
 def kind(pair: GpuPair | None) -> Kind:
+    """Return the kind of a connection, which is "unknown" for None."""
     if pair is None:
         return "unknown"
     if pair.nvlinks:

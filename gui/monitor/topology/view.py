@@ -101,6 +101,7 @@ class Matrix(QAbstractTableModel):
         return self._pair_data(gpu, self.site.gpus[column], role)
 
     def _pair_data(self, gpu: Gpu, other: Gpu, role: int) -> Any:
+        """Return the data of the cell for a pair of GPUs: code, color or description, depending on the role."""
         is_same_gpu, pair = gpu is other, self.site.pair(gpu, other)
         if role == Qt.ItemDataRole.DisplayRole:
             return "" if is_same_gpu else self._cell_text(pair)
@@ -115,6 +116,7 @@ class Matrix(QAbstractTableModel):
         return f"{code}\n{connections.short(pair)}" if self.roomy and pair is not None else code
 
     def _affinity_data(self, gpu: Gpu, column: str, role: int) -> str | None:
+        """Return the NUMA node or the nearest cores of a GPU for the columns after those of the GPUs."""
         affinity = self._affinities.get(gpu.nvml_index, GpuAffinity(index=gpu.nvml_index))
         node = "" if affinity.numa_node is None else str(affinity.numa_node)
         text = affinity.cores if column == "Cores" else node
@@ -324,6 +326,7 @@ def _physical_gpus(snapshot: Snapshot | None) -> list[Gpu]:
 
 
 def _describe_gpu(gpu: Gpu) -> str:
+    """Return the name, UUID and PCI address of a GPU for a tool tip."""
     return "\n".join(
         filter(
             None,

@@ -160,6 +160,7 @@ class Hosts(QObject):
         self.snapshot.emit(name, snapshot)
 
     def _on_error_changed(self, name: str, message: str) -> None:
+        """Store the error of a host, or remove it if `message` is "", and emit `error_changed`."""
         if message:
             self.errors[name] = message
         else:

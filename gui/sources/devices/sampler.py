@@ -222,12 +222,14 @@ class SamplerProcess(QObject):
             self._error_tail = tail[-_ERROR_TAIL_BYTES:]
 
     def _on_silence(self) -> None:
+        """Kill a process that has stopped sending snapshots. Its exit leads to a restart."""
         self._is_silent = True
         self._report(tr("{who} has stopped responding and is being restarted.").format(who=self._who))
         if self._process is not None:
             self._process.kill()
 
     def _on_start_failed(self, error: QProcess.ProcessError) -> None:
+        """Report that the program couldn't be started, and retry later. A crash is handled by `_on_exit`."""
         if error == QProcess.ProcessError.FailedToStart:
             self._schedule_restart(
                 tr("{who} can't be started: “{program}” was not found on this machine.").format(
