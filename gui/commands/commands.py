@@ -377,17 +377,13 @@ def fill_recent_menu(
     If `forget` isn't None, a command that clears the list calls it.
     """
     menu.clear()
-    entries: Sequence[Recent] = list(recent)
+    entries = list(recent)
     for entry in entries:
         action = menu.addAction(entry.title.replace("&", "&&"))
         action.setToolTip(entry.tip)
-        action.triggered.connect(partial(_choose, entry))
+        action.triggered.connect(lambda _checked=False, entry=entry: entry.choose())
     if not entries:
         menu.addAction(empty).setEnabled(False)
     elif forget is not None:
         menu.addSeparator()
         menu.addAction(tr("Clear the list")).triggered.connect(lambda _on=False: forget())
-
-
-def _choose(entry: Recent, _checked: bool = False) -> None:
-    entry.choose()

@@ -44,6 +44,7 @@ from engine.runs.metrics import find_measure
 from engine.system.format import duration
 from engine.system.plain_text import shorten_texts
 from gui.format import localized
+from gui.sources.run_intervals import QUEUE_EVENTS
 from gui.sources.run_series import DeviceColumns, Steps, ValidationDetails, Validations
 from gui.titles import attempt_words
 from gui.translation import tr
@@ -71,9 +72,6 @@ class Line:
 
 EndRequest = Literal["", "pause", "stop"]
 """Pending request to pause or stop a run."""
-
-_IN_LINE = (Waiting, LogLine, Warned, CommandReceived, EventsLost)
-"""Types of events that a queued run may log."""
 
 
 @dataclass(frozen=True)
@@ -207,7 +205,7 @@ class RunData:
     def _exclude_time_until(self, event: AnyEvent) -> None:
         """Exclude the time between the previous event and `event` from the run's time."""
         self._origin = self._origin + event.time - self.last_time if self.last_n else event.time
-        if not isinstance(event, _IN_LINE):
+        if not isinstance(event, QUEUE_EVENTS):
             self._is_clock_stopped = False
             self.waiting = None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import IO
 
@@ -12,7 +12,6 @@ from PySide6.QtCore import QObject, Signal
 
 from engine.contract.devices import is_gpu
 from engine.contract.events import (
-    EVENT,
     AnyEvent,
     CommandReceived,
     EventsLost,
@@ -24,9 +23,9 @@ from engine.contract.events import (
     Warned,
 )
 from engine.runs.folder import ENDED, RunFolder, RunSummary, State
-from engine.system.decode_errors import NOT_DECODED
 from engine.system.files import MAX_LINE_BYTES, complete_lines, open_file
 from gui.sources.background import describe_error
+from gui.sources.run_reader import valid_events
 from gui.titles import run_title
 
 RECENT_S = 86_400.0
@@ -175,7 +174,7 @@ def _is_too_old(run: RunFolder) -> bool:
 _BEGINNING = b'\n{"type":"run_started"'
 """Tag of the event that begins an execution. It can be found without decoding every line."""
 
-_IN_LINE = (LogLine, Warned, CommandReceived, EventsLost)
+QUEUE_EVENTS = (Waiting, LogLine, Warned, CommandReceived, EventsLost)
 """Types of events that a queued run may log."""
 
 
@@ -237,7 +236,7 @@ def _offsets(log: IO[bytes]) -> list[int]:
 def _execution(log: IO[bytes], offset: int) -> Execution | None:
     """Decode the execution that begins at `offset`. Return None if none begins there."""
     log.seek(offset)
-    events = _events(complete_lines(log))
+    events = valid_events(complete_lines(log))
     started = next(events, None)
     if not isinstance(started, RunStarted):
         return None
@@ -250,7 +249,7 @@ def _device_time(started: RunStarted, events: Iterator[AnyEvent]) -> float:
     for event in events:
         if isinstance(event, Waiting):
             start = None
-        elif not isinstance(event, _IN_LINE):
+        elif not isinstance(event, QUEUE_EVENTS):
             start = event.time if start is None else start
             if not (isinstance(event, PhaseChanged) and event.phase == "starting"):
                 break
@@ -270,13 +269,4 @@ def _last_before(log: IO[bytes], offset: int) -> AnyEvent | None:
     """Decode the event in the line that ends at `offset`. Return None if it is damaged."""
     log.seek(max(0, offset - _END_BYTES))
     line = log.read(min(offset, _END_BYTES)).rstrip(b"\n").rpartition(b"\n")[2]
-    return next(_events([line]), None)
-
-
-def _events(lines: Iterable[bytes]) -> Iterator[AnyEvent]:
-    """Yield the events in `lines`. Skip damaged lines."""
-    for line in lines:
-        try:
-            yield EVENT.decode(line)
-        except NOT_DECODED:
-            continue
+    return next(valid_events([line]), None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -228,11 +228,13 @@ def _decode_lines(lines: bytes) -> list[AnyEvent]:
     try:
         return EVENT.decode_lines(lines)
     except NOT_DECODED:
-        return [event for line in lines.split(b"\n") if (event := _decode_line(line)) is not None]
+        return list(valid_events(lines.split(b"\n")))
 
 
-def _decode_line(line: bytes) -> AnyEvent | None:
-    try:
-        return EVENT.decode(line)
-    except NOT_DECODED:
-        return None
+def valid_events(lines: Iterable[bytes]) -> Iterator[AnyEvent]:
+    """Yield the events in `lines`. Skip damaged lines."""
+    for line in lines:
+        try:
+            yield EVENT.decode(line)
+        except NOT_DECODED:
+            continue

@@ -167,12 +167,9 @@ def value_words(name: str, value: Any) -> str:
     if isinstance(value, float):
         return significant(value, 3)
     if isinstance(value, str):
-        return {"model": model_title, "strategy": strategy_title}.get(name, _choice_title)(value)
+        titles = {"model": model_title, "strategy": strategy_title}
+        return titles[name](value) if name in titles else CHOICES.get(value, value)
     return ", ".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
-
-
-def _choice_title(value: str) -> str:
-    return CHOICES.get(value, value)
 
 
 def _axis(name: str, dimension: Dimension) -> Axis:

@@ -95,7 +95,10 @@ def temperature_thresholds(
 
     They have no labels if `labeled` is False.
     """
-    named = (("slows down", slowdown_c, _warning), ("shuts down", shutdown_c, _error))
+    named = (
+        ("slows down", slowdown_c, lambda: theme.colors().warning),
+        ("shuts down", shutdown_c, lambda: theme.colors().error),
+    )
     known = [(action, limit, color) for action, limit, color in named if limit is not None]
     return [Threshold(limit, f"{action} {limit:.0f} °C" if labeled else "", color) for action, limit, color in known]
 
@@ -103,11 +106,3 @@ def temperature_thresholds(
 def _style(key: str, quantity: str, scale: float) -> LineStyle:
     color: Callable[[], str] = partial(line_color, key, quantity)
     return LineStyle(BY_ID[quantity].title, color, scale=scale, write=partial(measured, BY_ID[quantity]))
-
-
-def _warning() -> str:
-    return theme.colors().warning
-
-
-def _error() -> str:
-    return theme.colors().error

@@ -20,6 +20,7 @@ from gui.style.icons import icon
 from gui.titles import gpu_names
 from gui.translation import tr
 from gui.widgets.column_model import LEFT, RIGHT, header_data
+from gui.widgets.row_model import Column
 
 SORT_ROLE = Qt.ItemDataRole.UserRole
 """Item role of the sort key, a number or a text."""
@@ -32,21 +33,11 @@ _NOTHING = QModelIndex()
 
 
 @dataclass(frozen=True)
-class Column:
-    """Column of the process table.
+class ProcessColumn(Column[ProcessRow]):
+    """Column of the process table. The sort key of an unknown value is None or ""."""
 
-    Attributes:
-        key: Function that returns the sort key of a row, or None or "" if it is unknown.
-        widest: Longest text that must fit into the column.
-        help: Tool tip of the header.
-    """
-
-    title: str
-    text: Callable[[ProcessRow], str]
-    key: Callable[[ProcessRow], str | float | None]
-    number: bool = False
     widest: str = ""
-    help: str = ""
+    """Longest text that must fit into the column."""
 
 
 def _percent(value: float | None) -> str:
@@ -61,18 +52,18 @@ def _running_time(seconds: int | None) -> str:
     return f"{days} d {rest // 3600} h" if days else duration(seconds)
 
 
-def _number(title: str, attribute: str, text: Callable[[Any], str], widest: str, help_text: str = "") -> Column:
+def _number(title: str, attribute: str, text: Callable[[Any], str], widest: str, help_text: str = "") -> ProcessColumn:
     """Create a column for the numeric `attribute` of a row, which is None if it is unknown."""
     read = attrgetter(attribute)
-    return Column(title, lambda row: text(read(row)), read, number=True, widest=widest, help=help_text)
+    return ProcessColumn(title, lambda row: text(read(row)), read, number=True, widest=widest, help=help_text)
 
 
-COLUMNS: tuple[Column, ...] = (
-    Column(tr("Process"), lambda line: line.title, lambda line: line.title.lower()),
+COLUMNS: tuple[ProcessColumn, ...] = (
+    ProcessColumn(tr("Process"), lambda line: line.title, lambda line: line.title.lower()),
     _number("PID", "pid", lambda pid: NOT_KNOWN if pid is None else str(pid), "4194304"),
-    Column(tr("Host"), lambda line: line.host_title, lambda line: line.host_title.lower()),
-    Column(tr("User"), lambda line: line.user or NOT_KNOWN, lambda line: line.user),
-    Column("GPU", lambda line: gpu_names(line.gpus), lambda line: gpu_names(line.gpus)),
+    ProcessColumn(tr("Host"), lambda line: line.host_title, lambda line: line.host_title.lower()),
+    ProcessColumn(tr("User"), lambda line: line.user or NOT_KNOWN, lambda line: line.user),
+    ProcessColumn("GPU", lambda line: gpu_names(line.gpus), lambda line: gpu_names(line.gpus)),
     _number(tr("GPU memory"), "memory_used_bytes", size, "140.4 GiB", tr("GPU memory held by the process")),
     _number(
         "SM", "sm_percent", _percent, "100%",
@@ -84,8 +75,8 @@ COLUMNS: tuple[Column, ...] = (
         tr("Host memory held by the process, including shared memory"),
     ),
     _number(tr("Running"), "running_s", _running_time, "23:59:59 h", tr("Time since the process started")),
-    Column(tr("Type"), lambda line: KINDS[line.kind], lambda line: KINDS[line.kind]),
-    Column(tr("Command"), lambda line: line.command, lambda line: line.command.lower()),
+    ProcessColumn(tr("Type"), lambda line: KINDS[line.kind], lambda line: KINDS[line.kind]),
+    ProcessColumn(tr("Command"), lambda line: line.command, lambda line: line.command.lower()),
 )  # fmt: skip
 PROCESS, HOST, GPU, GPU_MEMORY = 0, 2, 4, 5
 COMMAND = len(COLUMNS) - 1
@@ -172,7 +163,9 @@ class ProcessModel(QAbstractItemModel):
         column = COLUMNS[index.column()]
         value: Any = None
         if role == Qt.ItemDataRole.DisplayRole:
-            value = column.text(line) + _title_suffix(line, index.column())
+            value = column.text(line)
+            if index.column() == PROCESS and line.note:
+                value += f" · {line.note}"
         elif role == SORT_ROLE:
             value = _sort_key(column, line)
         elif role == Qt.ItemDataRole.TextAlignmentRole:
@@ -285,7 +278,7 @@ def _search_text(model: ProcessModel, index: QModelIndex) -> str:
     return "\n".join(texts).lower()
 
 
-def _sort_key(column: Column, line: ProcessRow) -> str | float:
+def _sort_key(column: ProcessColumn, line: ProcessRow) -> str | float:
     """Return the sort key of a row, lowest for unknown values.
 
     Numbers become floats, because Qt can't compare small with large integers.
@@ -299,16 +292,8 @@ def _sort_key(column: Column, line: ProcessRow) -> str | float:
 def describe(line: ProcessRow) -> str:
     """Describe all values of a row, for a tool tip."""
     title = line.title if line.group or line.pid is None else f"{line.title}, pid {line.pid}"
-    return "\n".join(filter(None, (title, _note_line(line), line.command)))
-
-
-def _note_line(line: ProcessRow) -> str:
-    return f"⚠ {line.note[:1].upper()}{line.note[1:]}" if line.note else ""
-
-
-def _title_suffix(line: ProcessRow, column: int) -> str:
-    """Return the note that is appended to a row's title."""
-    return f" · {line.note}" if column == PROCESS and line.note else ""
+    note = f"⚠ {line.note[:1].upper()}{line.note[1:]}" if line.note else ""
+    return "\n".join(filter(None, (title, note, line.command)))
 
 
 def _key(node: _Node) -> Key:
