@@ -31,7 +31,6 @@ from PySide6.QtWidgets import (
     QTextBrowser,
     QTextEdit,
     QToolButton,
-    QVBoxLayout,
     QWidget,
 )
 
@@ -123,12 +122,9 @@ class HelpWindow(QDialog):
             super().keyPressEvent(event)
 
     def _lay_out(self) -> None:
-        side = QVBoxLayout()
-        side.setSpacing(8)
-        side.setContentsMargins(0, 0, 0, 12)
         for widget in (self.search, self.found, self.list):
             theme.scale_with_text(widget.setFixedWidth, 260)
-            side.addWidget(widget)
+        side = vbox(self.search, self.found, self.list, margins=(0, 0, 0, 12))
         row = hbox(self.back, self.forward, 1)
         text = vbox(row, (self.browser, 1))
         self.setLayout(hbox(side, (text, 1), spacing=12, margins=(12, 12, 0, 0)))

@@ -32,7 +32,7 @@ from gui.widgets.banner import Banner
 from gui.widgets.buttons import push_button, styled
 from gui.widgets.column_model import apply_table_style
 from gui.widgets.labels import ElidedLabel, heading_label, muted_label
-from gui.widgets.layouts import hbox, scroll_panel, vbox
+from gui.widgets.layouts import hbox, scroll_panel, vbox, with_layout
 from gui.widgets.row_model import Column, RowModel
 
 SIDE_BY_SIDE = 980
@@ -108,24 +108,19 @@ class AlertsView(QWidget):
             rules.addWidget(row)
         self.recolor()
         rules.addSpacing(10)
-        hint = muted_label()
-        hint.setText(tr("also while the window is closed"))
+        hint = muted_label(tr("also while the window is closed"))
         rules.addLayout(_heading(tr("Runs"), hint, self.runs.settings, self.runs.test))
         rules.addWidget(self.runs)
         rules.addStretch(1)
         for half in (alerts, rules):
-            widget = QWidget()
             half.setContentsMargins(0, 0, 0, 0)
-            widget.setLayout(half)
+            widget = with_layout(half)
             widget.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
             self._halves.addWidget(widget)
         self._halves.addStretch(0)
         self._halves.setSpacing(20)
         self._halves.setContentsMargins(14, 10, 14, 10)
-        inside = QWidget()
-        inside.setLayout(self._halves)
-        scroll = scroll_panel(inside)
-        self.setLayout(vbox(scroll))
+        self.setLayout(vbox(scroll_panel(with_layout(self._halves))))
 
     def recolor(self) -> None:
         """Fit the names of the rules to the current text size, all with the same width."""

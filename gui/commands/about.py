@@ -21,6 +21,7 @@ from engine.system.files import read_file
 from gui.translation import tr
 from gui.widgets.buttons import styled
 from gui.widgets.column_model import text_table
+from gui.widgets.labels import heading_label
 from gui.widgets.layouts import resize_with_text, vbox
 
 _NAME = re.compile(r"[\w.-]+")
@@ -93,8 +94,7 @@ class AboutDialog(QDialog):
         resize_with_text(self, 680, 560)
         self._packages = packages()
         version = next((each.version for each in self._packages if each.name == "footplate"), "not installed")
-        heading = QLabel(tr("Footplate {version}").format(version=version))
-        heading.setObjectName("heading")
+        heading = heading_label(tr("Footplate {version}").format(version=version))
         about = QLabel(
             tr("Monitors the GPUs of a workstation and trains vision models on them. Built with:"),
             wordWrap=True,

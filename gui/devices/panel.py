@@ -16,7 +16,7 @@ from gui.style import theme
 from gui.translation import tr
 from gui.widgets.buttons import tool_button
 from gui.widgets.labels import heading_label, muted_label
-from gui.widgets.layouts import FlowLayout, hbox, scroll_panel, vbox
+from gui.widgets.layouts import FlowLayout, hbox, scroll_panel, vbox, with_layout
 
 _WIDEST = 390
 """Maximum width in pixels that the rows may require."""
@@ -38,9 +38,8 @@ class DevicesPanel(QWidget):
         super().__init__(parent)
         self.history = history or DeviceHistory()
         self._has_choice = self._wants_all_gpus = False
-        inside = QWidget()
         self._list = vbox(1, margins=(10, 10, 10, 10))
-        inside.setLayout(self._list)
+        inside = with_layout(self._list)
         self._machines: dict[str, MachineDevices] = {}
         self._local_machine = self._add_machine("")
         self._local_machine.choose((CPU,))
@@ -179,8 +178,7 @@ class MachineDevices(QWidget):
             self._choice_button(tr("Free"), tr("Selects the GPUs that no program uses"), self.free),
             self._choice_button(tr("None"), tr("Selects no device"), tuple),
         ]
-        head, buttons = QWidget(), QWidget()
-        buttons.setLayout(hbox(*self._buttons, spacing=0))
+        head, buttons = QWidget(), with_layout(hbox(*self._buttons, spacing=0))
         flow = FlowLayout(head, spacing=0, line_spacing=0)
         for widget in (heading_label(host or tr("Devices")), self._count, buttons):
             flow.addWidget(widget)

@@ -18,7 +18,7 @@ from gui.style import theme
 from gui.translation import tr
 from gui.widgets.column_model import LEFT, RIGHT, text_table
 from gui.widgets.labels import ProblemLabel, muted_label
-from gui.widgets.layouts import vbox
+from gui.widgets.layouts import vbox, with_layout
 
 EMPTY = tr(
     "No batch size found yet.\n\n"
@@ -60,9 +60,7 @@ class BatchPage(FinderPage):
         self.plot.setLabel("left", "Images/s")
         self.plot.set_drawing(self._draw)
         self.rate = muted_label(word_wrap=True)
-        page = QWidget()
-        page.setLayout(vbox(self.why, self.none, self.table, (self.plot, 1), self.rate, spacing=6))
-        return page
+        return with_layout(vbox(self.why, self.none, self.table, (self.plot, 1), self.rate, spacing=6))
 
     def show_found(self, found: BatchFound) -> None:
         """Show the tested sizes, of which only those that fit can be chosen, and select the recommended one."""

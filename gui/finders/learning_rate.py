@@ -7,7 +7,7 @@ import math
 import pyqtgraph as pg
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QKeyEvent
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QWidget
+from PySide6.QtWidgets import QLabel, QPushButton, QWidget
 
 from engine.contract.advice import FinderOrder, RateFound
 from engine.contract.job import Job
@@ -18,7 +18,7 @@ from gui.plots.themed import ThemedPlot
 from gui.style import theme
 from gui.translation import tr
 from gui.widgets.labels import ProblemLabel, muted_label
-from gui.widgets.layouts import vbox
+from gui.widgets.layouts import hbox, vbox, with_layout
 
 EMPTY = tr(
     "No learning rate found yet.\n\n"
@@ -125,14 +125,10 @@ class RatePage(FinderPage):
             word_wrap=True,
         )
         self.marks = {name: QPushButton(title) for name, title in MARKS.items()}
-        row = QHBoxLayout()
         for name, button in self.marks.items():
             button.clicked.connect(lambda _checked=False, name=name: self._choose_mark(name))
-            row.addWidget(button)
-        row.addStretch(1)
-        page = QWidget()
-        page.setLayout(vbox(self.why, self.none, (self.plot, 1), self.legend, row, spacing=6))
-        return page
+        row = hbox(*self.marks.values(), 1)
+        return with_layout(vbox(self.why, self.none, (self.plot, 1), self.legend, row, spacing=6))
 
     def show_found(self, found: RateFound) -> None:
         """Plot the losses, and offer the suggested rates, or show why there are none."""

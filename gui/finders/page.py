@@ -22,7 +22,7 @@ from gui.titles import model_title, strategy_title
 from gui.translation import tr
 from gui.widgets.buttons import push_button, styled
 from gui.widgets.labels import EmptyState, ProblemLabel, heading_label, muted_label
-from gui.widgets.layouts import fault_page, hbox, lay_out_page, vbox, working_page
+from gui.widgets.layouts import fault_page, hbox, lay_out_page, vbox, with_layout, working_page
 
 WITHOUT_EFFECT = frozenset(
     {"epochs", "learning_rate", "schedule", "milestones", "final_rate", "patience", "name", "recipe"}
@@ -164,10 +164,7 @@ class FinderPage(QWidget):
         return ()
 
     def _result_page(self) -> QWidget:
-        page = QWidget()
-        buttons = hbox(1, self.repeat, self.use, spacing=6)
-        page.setLayout(vbox((self.results(), 1), buttons, spacing=6))
-        return page
+        return with_layout(vbox((self.results(), 1), hbox(1, self.repeat, self.use, spacing=6), spacing=6))
 
     def _connect(self) -> None:
         self.leave.on_trigger(self._close)

@@ -23,7 +23,7 @@ from gui.sources.devices.history import DeviceHistory
 from gui.sources.settings import Settings
 from gui.style import theme
 from gui.translation import tr
-from gui.widgets.layouts import FlowLayout, scroll_panel, vbox
+from gui.widgets.layouts import FlowLayout, scroll_panel, vbox, with_layout
 
 FIRST = ("utilization_percent", "sm_active_percent", "memory_used_bytes", "power_w", "temperature_c")
 """Quantities whose graphs are visible by default."""
@@ -60,11 +60,8 @@ class GraphsView(QWidget):
         self.checks: dict[str, QCheckBox] = {}
         self._row = QWidget()
         self._check_layout = FlowLayout(self._row, spacing=12, line_spacing=2)
-        inside = QWidget()
         self._list = vbox(spacing=6)
-        inside.setLayout(self._list)
-        scroll = scroll_panel(inside)
-        self.setLayout(vbox(self._row, (scroll, 1)))
+        self.setLayout(vbox(self._row, (scroll_panel(with_layout(self._list)), 1)))
 
     @property
     def chosen(self) -> tuple[str, ...]:

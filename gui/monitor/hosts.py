@@ -15,7 +15,7 @@ from gui.style import theme
 from gui.translation import tr
 from gui.widgets.buttons import push_button, styled
 from gui.widgets.labels import caption, heading_label, muted_label
-from gui.widgets.layouts import hbox, resize_with_text, scroll_panel, vbox
+from gui.widgets.layouts import hbox, resize_with_text, scroll_panel, vbox, with_layout
 
 _HINT = tr(
     "Footplate watches a host by running “footplate gpus --json --watch” on it over ssh, without a password. Enter "
@@ -44,10 +44,8 @@ class HostDialog(QDialog):
         label = QLabel("&Host")
         label.setBuddy(self.name)
         row = hbox(label, (self.name, 1), self.add, spacing=10)
-        inside = QWidget()
         self._rows = vbox(1, spacing=10)
-        inside.setLayout(self._rows)
-        scroll = scroll_panel(inside)
+        scroll = scroll_panel(with_layout(self._rows))
         self._states: dict[str, QLabel] = {}
         self._row_widgets: list[QWidget] = []
         self.setLayout(vbox(row, self.problem, hint, (scroll, 1), spacing=10, margins=(14, 12, 14, 14)))
@@ -95,9 +93,7 @@ class HostDialog(QDialog):
         remove.setAccessibleName(tr("Stop watching {name}").format(name=name))
         remove.clicked.connect(lambda: self._hosts.remove(name))
         texts = vbox(heading_label(name), state, spacing=2)
-        row_widget = QWidget()
-        row_widget.setLayout(hbox((texts, 1), (remove, 0, Qt.AlignmentFlag.AlignTop), spacing=6))
-        return row_widget
+        return with_layout(hbox((texts, 1), (remove, 0, Qt.AlignmentFlag.AlignTop), spacing=6))
 
     def _show_states(self) -> None:
         """Show for each host if it is connected, or its error, while the dialog is visible."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from PySide6.QtCore import QSignalBlocker, Qt, QTimer
 from PySide6.QtGui import QKeySequence, QShortcut, QShowEvent
-from PySide6.QtWidgets import QDialog, QLabel, QLineEdit, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QDialog, QLabel, QLineEdit, QWidget
 
 from engine.contract.problems import Problem
 from engine.system.format import with_unit
@@ -22,7 +22,7 @@ from gui.widgets.buttons import reset_button, styled
 from gui.widgets.editors import BoolEditor, ChoiceEditor, Editor, FloatEditor, PathEditor, TextEditor
 from gui.widgets.labeled_field import LabeledField
 from gui.widgets.labels import muted_label
-from gui.widgets.layouts import hbox, resize_with_text, scroll_panel, vbox
+from gui.widgets.layouts import hbox, resize_with_text, scroll_panel, vbox, with_layout
 
 
 class PreferencesDialog(QDialog):
@@ -59,10 +59,7 @@ class PreferencesDialog(QDialog):
         row.editor.control.setFocus()
 
     def _lay_out(self) -> None:
-        inside = QWidget()
-        column = QVBoxLayout(inside)
-        column.setContentsMargins(14, 4, 14, 14)
-        column.setSpacing(14)
+        column = vbox(spacing=14, margins=(14, 4, 14, 14))
         for title, heading in self._headings.items():
             heading.setObjectName("section")
             heading.setIndent(0)
@@ -72,7 +69,7 @@ class PreferencesDialog(QDialog):
                     column.addWidget(row)
         column.addWidget(self._no_match)
         column.addStretch(1)
-        self._scroll = scroll_panel(inside)
+        self._scroll = scroll_panel(with_layout(column))
         top = vbox(self.search, margins=(14, 0, 14, 0))
         self.setLayout(vbox(top, (self._scroll, 1), margins=(0, 12, 0, 0)))
 
@@ -225,9 +222,7 @@ class SettingRow(LabeledField):
         if self.setting.kind not in ("number", "whole"):
             return self.editor
         self.editor.setFixedWidth(theme.scaled(_NUMBER_WIDTH))
-        line = QWidget()
-        line.setLayout(hbox(self.editor, QLabel(self.setting.unit), 1, spacing=6))
-        return line
+        return with_layout(hbox(self.editor, QLabel(self.setting.unit), 1, spacing=6))
 
 
 def _editor(setting: Setting) -> Editor:

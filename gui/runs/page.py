@@ -7,7 +7,7 @@ from pathlib import Path
 
 from PySide6.QtCore import QModelIndex, QPoint, Qt, Signal
 from PySide6.QtGui import QResizeEvent, QShowEvent
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QSplitter, QStackedWidget, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QPushButton, QSplitter, QStackedWidget, QWidget
 
 from engine.runs.folder import RunFolder, RunSummary
 from engine.runs.notes import tags_of
@@ -30,7 +30,7 @@ from gui.translation import tr
 from gui.widgets.banner import Banner
 from gui.widgets.buttons import styled
 from gui.widgets.file_dialogs import reveal
-from gui.widgets.labels import EmptyState, muted_label
+from gui.widgets.labels import EmptyState, heading_label, muted_label
 from gui.widgets.layouts import hbox, vbox
 from gui.widgets.run_drag import RunDrop
 
@@ -126,9 +126,9 @@ class RunsPage(QWidget):
             self.details.set_orientation(vertical if is_wide else horizontal)
 
     def _lay_out(self) -> None:
-        heading = QLabel(tr("Runs"))
-        heading.setObjectName("heading")
-        self._top = hbox(heading, self._count, 1, self.filters.clear, self.filters.favorites, spacing=10)
+        self._top = hbox(
+            heading_label(tr("Runs")), self._count, 1, self.filters.clear, self.filters.favorites, spacing=10
+        )
         self._stack.addWidget(self._empty)
         self._stack.addWidget(self.table)
         self._halves.setChildrenCollapsible(False)
@@ -137,9 +137,8 @@ class RunsPage(QWidget):
         self._halves.addWidget(self.details)
         self._halves.setSizes(_SIZES)
         banners = (self.unread, self.interrupted, self.queue)
-        layout = vbox(self._top, self.filters, *banners, (self._halves, 1), self.deleting, self._bottom_row())
-        layout.setContentsMargins(14, 10, 14, 10)
-        self.setLayout(layout)
+        rows = (self._top, self.filters, *banners, (self._halves, 1), self.deleting, self._bottom_row())
+        self.setLayout(vbox(*rows, margins=(14, 10, 14, 10)))
 
     def _bottom_row(self) -> QHBoxLayout:
         compare = RunDrop(bind(QPushButton(), self.acts.compare))

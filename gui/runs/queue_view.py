@@ -8,7 +8,7 @@ from typing import Any
 
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QHideEvent, QShowEvent
-from PySide6.QtWidgets import QAbstractItemView, QFrame, QHeaderView, QLabel, QPushButton, QWidget
+from PySide6.QtWidgets import QAbstractItemView, QFrame, QHeaderView, QPushButton, QWidget
 
 from engine.runs import queue
 from engine.runs.folder import RunFolder
@@ -22,7 +22,7 @@ from gui.translation import tr
 from gui.widgets.banner import QuestionBar
 from gui.widgets.buttons import styled
 from gui.widgets.column_model import PAD
-from gui.widgets.labels import muted_label
+from gui.widgets.labels import heading_label, muted_label
 from gui.widgets.layouts import FlowLayout, vbox
 from gui.widgets.row_model import Column, RowModel, RowTable
 
@@ -147,14 +147,10 @@ class QueueView(QWidget):
         return Action(self.table, f"queue_{name}", text, tip, *keys, context=HERE)
 
     def _lay_out(self) -> None:
-        heading = QLabel(tr("Queue"))
-        heading.setObjectName("heading")
         top = FlowLayout(spacing=8, line_spacing=4)
-        for widget in (heading, self.count, *self.buttons.values()):
+        for widget in (heading_label(tr("Queue")), self.count, *self.buttons.values()):
             top.addWidget(widget)
-        inside = vbox(top, self.table, spacing=4)
-        inside.setContentsMargins(12, 6, 8, 6)
-        self._card.setLayout(inside)
+        self._card.setLayout(vbox(top, self.table, spacing=4, margins=(12, 6, 8, 6)))
         self.setLayout(vbox(self._card, self.removal, spacing=6))
 
     def _connect(self) -> None:

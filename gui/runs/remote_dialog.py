@@ -68,9 +68,7 @@ class RemoteRunsDialog(QDialog):
         label = QLabel("&Host")
         label.setBuddy(self.host)
         top, bottom = hbox(label, (self.host, 1), self.reload), hbox((self.state, 1), self.open_button)
-        layout = vbox(top, (self.list, 1), bottom, spacing=10)
-        layout.setContentsMargins(14, 12, 14, 14)
-        self.setLayout(layout)
+        self.setLayout(vbox(top, (self.list, 1), bottom, spacing=10, margins=(14, 12, 14, 14)))
         resize_with_text(self, 640, 420)
 
     def _update_hosts(self) -> None:

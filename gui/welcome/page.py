@@ -25,7 +25,7 @@ from gui.style import theme
 from gui.translation import tr
 from gui.widgets.buttons import push_button, styled
 from gui.widgets.labels import IconLabel, WrappingLabel, caption, heading_label, muted_label
-from gui.widgets.layouts import scroll_column, vbox
+from gui.widgets.layouts import scroll_column, vbox, with_layout
 
 _WIDTH = 720
 """Maximum width of a column. All sizes in this module are pixels at a text size of 100%."""
@@ -66,21 +66,18 @@ class WelcomePage(QWidget):
         self.sample.clicked.connect(lambda: self.sample_requested.emit(self.has_usable_gpu))
         self.open = push_button(tr("Open a folder…"), self.folder_requested)
         self.watch = push_button(tr("Monitor the devices"), self.monitor_requested)
-        start = QWidget()
         self._choices = QGridLayout()
         self._choice_rows = self._make_choices()  # each button with its description
         layout = vbox(title, description, spacing=6)
         layout.addSpacing(16)
         layout.addLayout(self._choices)
         layout.addStretch(1)
-        start.setLayout(layout)
-        self._column = QWidget()
         self._halves = QBoxLayout(QBoxLayout.Direction.TopToBottom)
         self._halves.setSpacing(28)
         self._halves.setContentsMargins(0, 0, 0, 0)
-        self._halves.addWidget(start, 1)
+        self._halves.addWidget(with_layout(layout), 1)
         self._halves.addWidget(self._card(), 1, Qt.AlignmentFlag.AlignTop)
-        self._column.setLayout(vbox(2, self._halves, 3, margins=(28, 24, 28, 24)))
+        self._column = with_layout(vbox(2, self._halves, 3, margins=(28, 24, 28, 24)))
         self.setLayout(vbox(scroll_column(self._column)))
         theme.notifier.changed.connect(self._arrange)
         self._arrange()
@@ -157,10 +154,8 @@ class WelcomePage(QWidget):
 
     def _card(self) -> QFrame:
         """Create the card that lists the findings about this machine."""
-        card = QFrame()
-        card.setObjectName("card")
-        heading = QLabel(tr("This machine"))
-        heading.setObjectName("heading")
+        card = styled(QFrame(), "card")
+        heading = heading_label(tr("This machine"))
         self._checking_label = muted_label(_CHECKING)
         self._list = vbox(heading, self._checking_label, spacing=9, margins=(16, 12, 16, 14))
         card.setLayout(self._list)

@@ -34,7 +34,7 @@ from PySide6.QtWidgets import (
 from engine.contract.problems import Problem
 from engine.system.plain_text import shortened
 from gui.style import icons, theme
-from gui.widgets.layouts import FlowLayout, hbox
+from gui.widgets.layouts import FlowLayout, hbox, with_layout
 
 
 def muted_label(text: str = "", *, word_wrap: bool = False) -> QLabel:
@@ -69,11 +69,9 @@ def labeled(text: str, control: QWidget, *after: QWidget, spacing: int = 6) -> Q
 
     The label's mnemonic key focuses `control`.
     """
-    together = QWidget()
     if not control.accessibleName():
         control.setAccessibleName(text.replace("&", ""))
-    together.setLayout(hbox(field_label(text, control), control, *after, spacing=spacing))
-    return together
+    return with_layout(hbox(field_label(text, control), control, *after, spacing=spacing))
 
 
 class ElidedLabel(QLabel):

@@ -50,12 +50,17 @@ def vbox(*items: Item, spacing: int = 8, margins: Margins = NO_MARGINS) -> QVBox
     return _add_items(QVBoxLayout(), items, spacing, margins)
 
 
+def with_layout(layout: QLayout) -> QWidget:
+    """Create a widget with `layout`."""
+    widget = QWidget()
+    widget.setLayout(layout)
+    return widget
+
+
 def scrolling(content: QVBoxLayout) -> QScrollArea:
     """Create a scroll area for `content`, with a small gap before the scroll bar."""
     content.setContentsMargins(0, 0, 4, 0)
-    inside = QWidget()
-    inside.setLayout(content)
-    return scroll_panel(inside)
+    return scroll_panel(with_layout(content))
 
 
 def tab_bar(name: str, titles: Sequence[str]) -> QTabBar:
@@ -125,11 +130,8 @@ def fault_page(failure: QWidget, retry: QPushButton) -> QWidget:
     page = _centered_page(retry)
     column = page.layout()
     assert isinstance(column, QVBoxLayout)
-    row = QHBoxLayout()  # with an alignment, long sentences would not get enough height
-    row.addStretch(1)
-    row.addWidget(failure, 100)
-    row.addStretch(1)
-    column.insertLayout(1, row)
+    # With an alignment, long sentences would not get enough height.
+    column.insertLayout(1, hbox(1, (failure, 100), 1))
     return scroll_panel(page)
 
 
@@ -281,9 +283,7 @@ def scroll_panel(inside: QWidget, *, min_content_width: int = 0) -> QScrollArea:
 
 def scroll_column(inside: QWidget, *, centered: bool = True) -> QScrollArea:
     """Create a vertical scroll area with `inside` in the middle if `centered`, otherwise at the left."""
-    holder = QWidget()
-    holder.setLayout(hbox(*([1] if centered else []), (inside, 100), 1))
-    return scroll_panel(holder)
+    return scroll_panel(with_layout(hbox(*([1] if centered else []), (inside, 100), 1)))
 
 
 class PageScroll(QScrollArea):

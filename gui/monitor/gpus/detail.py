@@ -33,7 +33,7 @@ from gui.translation import tr
 from gui.widgets.buttons import push_button, styled
 from gui.widgets.column_model import apply_table_style
 from gui.widgets.labels import ElidedLabel, heading_label
-from gui.widgets.layouts import hbox, scroll_panel, vbox
+from gui.widgets.layouts import hbox, scroll_panel, vbox, with_layout
 
 
 class TextTable(QTableWidget):
@@ -228,18 +228,16 @@ class GpuDetail(QWidget):
     def _lay_out(self) -> None:
         """Build the layout. Collect the tables and their headings in `_sections`."""
         head = hbox(self.back, self._title, (self._gpu_name, 1), self.reset, spacing=10)
-        inside = QWidget()
         self._grid = QGridLayout()
         self._grid.setSpacing(8)
         body = vbox(self.plot, self._grid)
-        inside.setLayout(body)
         for table in (self.processes, self.instances, self.links, self.xids):
             heading = heading_label(table.accessibleName())
             self._sections.append((table, heading))
             body.addWidget(heading)
             body.addWidget(table)
         body.addStretch(1)
-        scroll = scroll_panel(inside)
+        scroll = scroll_panel(with_layout(body))
         scroll.setFocusPolicy(Qt.FocusPolicy.StrongFocus)  # lets the arrow keys scroll
         scroll.setAccessibleName(tr("Details of the GPU"))
         self.setLayout(vbox(head, self._state, self._users, (scroll, 1)))

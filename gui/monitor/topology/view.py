@@ -26,7 +26,7 @@ from gui.translation import tr
 from gui.widgets.buttons import styled
 from gui.widgets.editors import ComboBox, fill_combo_box
 from gui.widgets.labels import EmptyState, heading_label, muted_label
-from gui.widgets.layouts import hbox, scroll_panel, vbox
+from gui.widgets.layouts import hbox, scroll_panel, vbox, with_layout
 
 _Index = QModelIndex | QPersistentModelIndex
 _NOTHING = QModelIndex()
@@ -185,11 +185,8 @@ class TopologyView(QWidget):
     def _lay_out(self) -> None:
         heading = heading_label(tr("GPU interconnect"))
         top = hbox(heading, 1, self.host)
-        inside = QWidget()
-        inside.setLayout(vbox(self.advice, self.table, self._legend, 1, spacing=12))
-        scroll = scroll_panel(inside)
         self._stack.addWidget(self._empty)
-        self._stack.addWidget(scroll)
+        self._stack.addWidget(scroll_panel(with_layout(vbox(self.advice, self.table, self._legend, 1, spacing=12))))
         self.setLayout(vbox(top, (self._stack, 1), margins=(0, 10, 0, 4)))
 
     def _refresh_if_visible(self) -> None:
