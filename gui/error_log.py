@@ -61,7 +61,7 @@ def install(show: Callable[[str], None]) -> None:
         )
 
     sys.excepthook = on_exception
-    threading.excepthook = lambda given: on_exception(given.exc_type, given.exc_value, given.exc_traceback)
+    threading.excepthook = lambda args: on_exception(args.exc_type, args.exc_value, args.exc_traceback)
     qInstallMessageHandler(_on_qt_message)
 
 

@@ -169,7 +169,7 @@ class MainWindow(QMainWindow):
         self.status.page_requested.connect(self.header.show_page)
         self.job_panel.folder_chosen.connect(self._inspect)
         self.job_panel.train_requested.connect(self._save_job)
-        self.inspector.progress.connect(lambda at: self.form.card.show_progress(at.done, at.total))
+        self.inspector.progress.connect(lambda progress: self.form.card.show_progress(progress.done, progress.total))
         self.inspector.done.connect(self.job_panel.set_report)
         self.inspector.failed.connect(self._on_inspection_failed)
 

@@ -133,13 +133,11 @@ def devices_words(devices: tuple[str, ...], names: dict[str, str] | None = None)
     `names` contains the names of local GPUs by id. GPUs without a name, or with their id as name, are only counted, as
     in "2 GPUs".
     """
-    machines = group_by_host(devices)
-    return ", ".join(
-        f"{_devices_words(tuple(of_host), None)} on {host.replace(SLURM, 'node ')}"
-        if host
-        else _devices_words(tuple(of_host), names)
-        for host, of_host in machines.items()
-    )
+    texts = []
+    for host, host_devices in group_by_host(devices).items():
+        text = _devices_words(tuple(host_devices), None if host else names)
+        texts.append(f"{text} on {host.replace(SLURM, 'node ')}" if host else text)
+    return ", ".join(texts)
 
 
 def _devices_words(devices: tuple[str, ...], names: dict[str, str] | None) -> str:

@@ -63,11 +63,11 @@ class AdvicePage(FinderPage):
 
     def covers(self, job: Job) -> bool:
         """Return True if `job` is the job that was tried, with or without the changes of a candidate."""
-        if self._tried is None:
+        if self._tried_job is None:
             return False
         same = WITHOUT_EFFECT - {"epochs"}
-        advised = [changed(self._tried, each) for each in self.found.table] if self.found is not None else []
-        return any(are_equal(job, each, same) for each in (self._tried, *advised))
+        advised = [changed(self._tried_job, each) for each in self.found.table] if self.found is not None else []
+        return any(are_equal(job, each, same) for each in (self._tried_job, *advised))
 
     def above(self) -> tuple[QWidget, ...]:
         self.options = AdviceOptions()
@@ -116,10 +116,10 @@ class AdvicePage(FinderPage):
         selection.
         """
         row = self.chosen()
-        if row is None or self._tried is None:
+        if row is None or self._tried_job is None:
             return {}
         names = {name for each in self.found.table for name in each.changes}
-        job = changed(self._tried, row)
+        job = changed(self._tried_job, row)
         return {name: job.value(name) for name in FIELDS if name in names}
 
     def show_choice(self) -> None:

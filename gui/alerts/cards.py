@@ -68,9 +68,9 @@ class AlertCards(QWidget):
         super().__init__()
         self._alerts = alerts
         self._cards: dict[int, AlertCard] = {}
-        self._none = _label("muted")
-        self._none.setText(tr("No active alerts"))
-        self._layout = vbox(self._none, spacing=6)
+        self._no_alerts_label = _label("muted")
+        self._no_alerts_label.setText(tr("No active alerts"))
+        self._layout = vbox(self._no_alerts_label, spacing=6)
         self.setLayout(self._layout)
         alerts.changed.connect(self._show_alerts)
         self._show_alerts()
@@ -88,7 +88,7 @@ class AlertCards(QWidget):
                 card.show_alert(alert)
             if self._layout.indexOf(card) != index + 1:  # the label for no alerts is first
                 self._layout.insertWidget(index + 1, card)
-        self._none.setVisible(not alerts)
+        self._no_alerts_label.setVisible(not alerts)
 
 
 def _label(name: str) -> QLabel:

@@ -97,7 +97,7 @@ class EventTracker:
     def __init__(self) -> None:
         self._xids: tuple[Xid, ...] = ()
         self._uncorrected: int | None = None
-        self._failed = False
+        self._has_failed_remapping = False
 
     def xids(self, gpu: Gpu) -> list[Event]:
         """Return events for the Xid errors that the previous call didn't report."""
@@ -122,8 +122,8 @@ class EventTracker:
                     Event(tr("{count} new {noun} ECC could not correct.").format(count=count, noun=noun), time, "error")
                 )
             self._uncorrected = current
-        failed = gpu.retired.rows_failed is True
-        if failed and not self._failed:
+        has_failed = gpu.retired.rows_failed is True
+        if has_failed and not self._has_failed_remapping:
             events.append(Event(tr("A faulty memory row could not be remapped."), time, "error"))
-        self._failed = failed
+        self._has_failed_remapping = has_failed
         return events

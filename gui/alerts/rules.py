@@ -256,9 +256,9 @@ class RuleStore:
             )
         except NOT_DECODED as error:
             return rules, self._move_damaged(str(error))
-        wrong = [str(problem) for rule in saved for problem in problems(rule)]
-        if wrong:
-            return rules, self._move_damaged(wrong[0])
+        messages = [str(problem) for rule in saved for problem in problems(rule)]
+        if messages:
+            return rules, self._move_damaged(messages[0])
         rules |= {rule.kind: rule for rule in saved}
         return rules, ""
 

@@ -60,7 +60,7 @@ class AlertsView(QWidget):
         self._count = muted_label()
         self._history_count = muted_label()
         self._problem = Banner(parent=self)
-        self._tested = styled(ElidedLabel(), "muted")
+        self._test_result = styled(ElidedLabel(), "muted")
         self.acknowledge_all = push_button(tr("Acknowledge all"), alerts.acknowledge_all)
         self.test = QPushButton(tr("Test notification"))
         self.test.setToolTip(tr("Sends a notification to this desktop"))
@@ -101,7 +101,7 @@ class AlertsView(QWidget):
         alerts.addLayout(_heading(tr("History"), self._history_count))
         alerts.addWidget(self.table, 1)
         alerts.addStretch(0)
-        rules = vbox(_heading(tr("Rules"), self._tested, self.test), self._problem, spacing=3)
+        rules = vbox(_heading(tr("Rules"), self._test_result, self.test), self._problem, spacing=3)
         for kind in KINDS.values():
             row = self.rows[kind.id] = RuleRow(kind, self._alerts.rules[kind.id])
             row.edited.connect(self._alerts.set_rule)
@@ -148,8 +148,8 @@ class AlertsView(QWidget):
             row.show_rule(self._alerts.rules[id_])
 
     def _show_tested(self, text: str) -> None:
-        self._tested.setText(text)
-        self._tested.setToolTip(text)
+        self._test_result.setText(text)
+        self._test_result.setToolTip(text)
 
 
 def _heading(title: str, label_after: QLabel, *buttons: QPushButton) -> QHBoxLayout:

@@ -146,8 +146,8 @@ class Alerts(QObject):
     @property
     def active_alerts(self) -> tuple[Alert, ...]:
         """Active alerts: errors first, then the newest ones."""
-        now = [alert for alert in self._alerts.values() if alert.ended is None]
-        return tuple(sorted(now, key=lambda alert: (alert.severity != "error", -alert.since, -alert.number)))
+        active = [alert for alert in self._alerts.values() if alert.ended is None]
+        return tuple(sorted(active, key=lambda alert: (alert.severity != "error", -alert.since, -alert.number)))
 
     @property
     def unacknowledged(self) -> tuple[Alert, ...]:

@@ -169,7 +169,7 @@ class Commands(QObject):
         from gui.commands.files import datasets_of
 
         history = self._workspace.history if self._workspace is not None else None
-        gpus = {} if history is None else {key: t for key, t in history.titles.items() if is_gpu(key)}
+        gpus = {} if history is None else {key: title for key, title in history.titles.items() if is_gpu(key)}
         return [
             *palette.action_entries(self._acts.all(), self._window),
             *palette.field_entries(self._panel.form.fields, self._show_field),

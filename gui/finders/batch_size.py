@@ -91,7 +91,7 @@ class BatchPage(FinderPage):
     def show_choice(self) -> None:
         """Show the selected batch size on the Use button, and how the learning rate would scale with it."""
         super().show_choice()
-        job, size = self._tried, self.chosen()
+        job, size = self._tried_job, self.chosen()
         text = ""
         if job and size:
             text = scaled_rate(job.optimizer.name, job.optimizer.learning_rate, job.training.batch_size, size)

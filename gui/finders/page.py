@@ -77,7 +77,7 @@ class FinderPage(QWidget):
         self.found: Any = None
         """Visible result, or None if there is none."""
         self._job: Job | None = None
-        self._tried: Job | None = None  # job that the visible result was measured with
+        self._tried_job: Job | None = None  # job that the visible result was measured with
         self.leave = back_action(self, f"leave_{self.target}")
         self.back = bind(QPushButton(), self.leave, tr("Back from {title}").format(title=title.lower()))
         self.title = heading_label(title)
@@ -144,7 +144,7 @@ class FinderPage(QWidget):
 
     def covers(self, job: Job) -> bool:
         """Return True if the last trial is also valid for `job`."""
-        return self._tried is not None and are_equal(job, self._tried, WITHOUT_EFFECT | {self.target})
+        return self._tried_job is not None and are_equal(job, self._tried_job, WITHOUT_EFFECT | {self.target})
 
     # Layout
 
@@ -187,7 +187,7 @@ class FinderPage(QWidget):
     def _try(self, job: Job) -> None:
         """Forget the result, start a trial for `job`, and show its progress."""
         self.found = None
-        self._tried = job
+        self._tried_job = job
         self.notice.show_problems(())
         devices = f" on {len(job.parallel.devices)} devices" if len(job.parallel.devices) > 1 else ""
         self.subtitle.setText(f"{model_title(job.model.name)}, {strategy_title(job.resolved_strategy)}{devices}")

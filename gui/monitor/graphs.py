@@ -54,7 +54,7 @@ class GraphsView(QWidget):
         self._history = history
         self._group = group
         self._settings = settings
-        self._chosen = _saved_choice(settings)  # ids of the chosen quantities
+        self._chosen_ids = _saved_choice(settings)  # ids of the chosen quantities
         self._titles: tuple[tuple[str, str], ...] = ()  # keys and titles of the GPUs with lines
         self.plots: dict[str, LinePlot] = {}
         self.checks: dict[str, QCheckBox] = {}
@@ -66,7 +66,7 @@ class GraphsView(QWidget):
     @property
     def chosen(self) -> tuple[str, ...]:
         """Ids of the checked quantities."""
-        return tuple(quantity.id for quantity in QUANTITIES if quantity.id in self._chosen)
+        return tuple(quantity.id for quantity in QUANTITIES if quantity.id in self._chosen_ids)
 
     def refresh(self) -> None:
         """Show the readings in the history if the view is visible."""
@@ -90,7 +90,7 @@ class GraphsView(QWidget):
             if is_reported and quantity.id not in self.checks:
                 self._add_check(quantity)
         for quantity in QUANTITIES:
-            if quantity.id in self.checks and quantity.id in self._chosen and quantity.id not in self.plots:
+            if quantity.id in self.checks and quantity.id in self._chosen_ids and quantity.id not in self.plots:
                 self._add_plot(quantity)
 
     def _add_check(self, quantity: Quantity) -> None:
@@ -98,7 +98,7 @@ class GraphsView(QWidget):
         check = self.checks[quantity.id] = QCheckBox(quantity.title)
         check.setToolTip(quantity.meaning)
         check.setAccessibleDescription(quantity.meaning)
-        check.setChecked(quantity.id in self._chosen)
+        check.setChecked(quantity.id in self._chosen_ids)
         check.toggled.connect(partial(self._choose, quantity.id))
         boxes = _in_display_order(self.checks)
         for box in boxes:
@@ -139,7 +139,7 @@ class GraphsView(QWidget):
 
     def _choose(self, quantity: str, on: bool) -> None:
         """Show or hide the graph of a quantity, and save the choice."""
-        self._chosen = self._chosen | {quantity} if on else self._chosen - {quantity}
+        self._chosen_ids = self._chosen_ids | {quantity} if on else self._chosen_ids - {quantity}
         self._settings.set(_SETTING, ",".join(self.chosen) or _NONE)
         if quantity in self.plots:
             self.plots[quantity].setVisible(on)

@@ -194,7 +194,9 @@ class BottomAxis(Axis):
         elif min_step < 1 or self._group.axis == "epochs":
             step = round_step(min_step)
         else:
-            step = next((float(s) for s in _TIME_STEPS_S if s >= min_step), math.ceil(min_step / _MONTH_S) * _MONTH_S)
+            step = next(
+                (float(each) for each in _TIME_STEPS_S if each >= min_step), math.ceil(min_step / _MONTH_S) * _MONTH_S
+            )
         if self._group.axis != "clock":
             return step, 0.0
         return step, -(self._group.origin + time.localtime(self._group.origin + low).tm_gmtoff) % step
@@ -255,10 +257,10 @@ def _clock_label(moment: time.struct_time, spacing: float) -> str:
 def log_ticks(low: float, high: float, max_ticks: float) -> list[float]:
     """Return the logarithms of about `max_ticks` round numbers between 10^`low` and 10^`high`."""
     spacing = (high - low) / max(1.0, max_ticks)
-    factors = next((f for min_step, f in _LOG_FACTORS if spacing <= min_step), (1,))
+    factors = next((row for min_step, row in _LOG_FACTORS if spacing <= min_step), (1,))
     decades = max(1, math.ceil(spacing))
     powers = range(math.floor(low), math.ceil(high) + 1)
-    values = [power + math.log10(f) for power in powers if power % decades == 0 for f in factors]
+    values = [power + math.log10(factor) for power in powers if power % decades == 0 for factor in factors]
     return [value for value in values if low <= value <= high]
 
 

@@ -87,8 +87,8 @@ class PlotGroup(QObject):
         self.range = (0.0, span or 1.0)
         self._span = span
         self._plots: list[Drawable] = []
-        self._first = 0.0  # range of the data
-        self._last = 0.0
+        self._data_start = 0.0  # range of the data
+        self._data_end = 0.0
         self._changed: dict[Drawable, None] = {}  # plots to redraw, in order
         self._undescribed: dict[Drawable, None] = {}  # plots whose accessible description is outdated
         self._timer = QTimer(self, singleShot=True, interval=REDRAW_MS)
@@ -99,7 +99,7 @@ class PlotGroup(QObject):
     @property
     def extent(self) -> tuple[float, float]:
         """Positions of the first and last data."""
-        return self._first, self._last
+        return self._data_start, self._data_end
 
     def above(self, plot: Drawable) -> list[Drawable]:
         """Return the visible plots above `plot`. Only the topmost plot with a mark shows its label."""
@@ -132,7 +132,7 @@ class PlotGroup(QObject):
 
     def set_extent(self, first: float, last: float) -> None:
         """Set the positions of the first and last data."""
-        self._first, self._last = first, max(first, last)
+        self._data_start, self._data_end = first, max(first, last)
         if self.following:
             self._show_newest()
 
@@ -153,10 +153,10 @@ class PlotGroup(QObject):
 
     def show_range(self, low: float, high: float) -> None:
         """Show the range that the user has zoomed or panned to. The group stops following the newest data."""
-        length = max(self._last - self._first, 1e-9)
+        length = max(self._data_end - self._data_start, 1e-9)
         middle, half = (low + high) / 2, max((high - low) / 2, length * _MIN_ZOOM / 2)
         half = min(half, length)
-        middle = min(max(middle, self._first), self._last)
+        middle = min(max(middle, self._data_start), self._data_end)
         self._set_range((middle - half, middle + half))
         if self.following:
             self.following = False
@@ -186,13 +186,13 @@ class PlotGroup(QObject):
         """
         low, high = self.range
         if self._span is not None:
-            known_span = max(self._last - self._first, _MIN_KNOWN_FRACTION * self._span)
-            self._set_range((self._last - min(self._span, known_span), self._last))
+            known_span = max(self._data_end - self._data_start, _MIN_KNOWN_FRACTION * self._span)
+            self._set_range((self._data_end - min(self._span, known_span), self._data_end))
             return
-        length = max(self._last - self._first, 1e-9)
-        fits = low == self._first and self._last <= high <= self._first + length * (1 + 3 * _HEADROOM)
+        length = max(self._data_end - self._data_start, 1e-9)
+        fits = low == self._data_start and self._data_end <= high <= self._data_start + length * (1 + 3 * _HEADROOM)
         if exactly or not fits:
-            self._set_range((self._first, self._first + length * (1 + _HEADROOM)))
+            self._set_range((self._data_start, self._data_start + length * (1 + _HEADROOM)))
 
     def _set_range(self, new_range: tuple[float, float]) -> None:
         if new_range != self.range:

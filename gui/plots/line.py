@@ -79,7 +79,7 @@ class Line:
         self.y: Floats = np.empty(0)
         self.smoothed: Floats = self.y
         self._smoother = Smoother(0.0)
-        self._drawn: tuple[Frame, int, float] | None = None  # frame and data of the last drawing
+        self._drawn_state: tuple[Frame, int, float] | None = None  # frame and data of the last drawing
         self._span: tuple[float, float] | None = None  # lowest and highest visible value
         self._curves = view.curves
         self._raw = view.curves.add() if style.smooth else None
@@ -97,7 +97,7 @@ class Line:
         for curve in (self._raw, self._curve, self._dots):
             if curve is not None:
                 curve.set_data(np.empty(0), np.empty(0))
-        self._drawn = None
+        self._drawn_state = None
         self._curves.update()
 
     def recolor(self) -> None:
@@ -126,12 +126,12 @@ class Line:
         if self.style.smooth and weight != self._smoother.weight:
             self._smoother = Smoother(weight)
             self.set_data(self.x, self.y)
-            self._drawn = None
+            self._drawn_state = None
 
     def restart(self) -> None:
         """Remove the data, before the data of another series are set."""
         self._smoother = Smoother(self._smoother.weight)
-        self._drawn = None
+        self._drawn_state = None
         self.set_data(np.empty(0), np.empty(0))
 
     @property
@@ -159,8 +159,8 @@ class Line:
         was drawn.
         """
         state = (frame, len(self.x), float(self.x[-1]) if len(self.x) else 0.0)
-        if state != self._drawn:
-            self._drawn = state
+        if state != self._drawn_state:
+            self._drawn_state = state
             self._span = self._draw(frame)
         return self._span
 

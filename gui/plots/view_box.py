@@ -98,13 +98,14 @@ class ViewBox(QGraphicsWidget):
     def mouseDragEvent(self, event: Any) -> None:
         """Pan the range. `event` is a `MouseDragEvent` from pyqtgraph's scene."""
         if event.button() & _PANS:
-            by = self.pixel_to_x(event.lastPos().x()) - self.pixel_to_x(event.pos().x())
-            self._move(lambda x: x + by)
+            distance = self.pixel_to_x(event.lastPos().x()) - self.pixel_to_x(event.pos().x())
+            self._move(lambda x: x + distance)
             event.accept()
 
-    def _move(self, to: Callable[[float], float]) -> None:
+    def _move(self, new_position: Callable[[float], float]) -> None:
+        """Move both limits of the horizontal range to where `new_position` puts them."""
         low, high = self.x_range
-        self.set_x_range(to(low), to(high))
+        self.set_x_range(new_position(low), new_position(high))
         self.moved_by_mouse.emit()
 
 

@@ -60,12 +60,12 @@ class FilterBar(QWidget):
         self.favorites = tool_button(text=tr("Favorites"), tip=tr("Shows only favorites"))
         self.favorites.setCheckable(True)
         self.clear = tool_button(text=tr("Show all"), tip=tr("Clears the search and all filters"))
-        self._typing = QTimer(self, interval=_TYPING_MS, singleShot=True)
+        self._typing_timer = QTimer(self, interval=_TYPING_MS, singleShot=True)
         self._applied = RunFilter()  # filter that was emitted last
         self._tag_row = labeled(tr("Tag"), self.tag)
         self._lay_out()
-        self._typing.timeout.connect(self._apply)
-        self.text.textChanged.connect(lambda _text: self._typing.start())
+        self._typing_timer.timeout.connect(self._apply)
+        self.text.textChanged.connect(lambda _text: self._typing_timer.start())
         self.text.returnPressed.connect(self._apply)
         for combo in self._combos:
             combo.currentIndexChanged.connect(self._apply)
@@ -126,7 +126,7 @@ class FilterBar(QWidget):
 
     def _apply(self) -> None:
         """Emit the current filter if it differs from the one that was emitted last."""
-        self._typing.stop()
+        self._typing_timer.stop()
         run_filter = self.run_filter()
         self.clear.setVisible(run_filter != RunFilter())
         if run_filter != self._applied:

@@ -72,23 +72,25 @@ class Estimator(QObject):
         """Request that `estimate` answers, or None for an incomplete job, or while its estimate is being computed."""
         self._newest_request: EstimateRequest | None = None
         self._runs: tuple[RunSummary, ...] = ()
-        self._known: dict[str, PastRun | None] = {}  # facts of past runs, cached between estimates
+        self._past_runs: dict[str, PastRun | None] = {}  # facts of past runs, cached between estimates
         self._flight = SingleFlight(self, self._next_estimation, self._on_estimated, ignore_os_error)
-        self._timer = QTimer(self, interval=_TYPING_MS, singleShot=True)
-        self._timer.timeout.connect(self._flight.request)
+        self._typing_timer = QTimer(self, interval=_TYPING_MS, singleShot=True)
+        self._typing_timer.timeout.connect(self._flight.request)
         self._computed: dict[tuple[Any, ...], int | None] = {}
         """Computed memory by the job fields that determine it."""
         self._process = MemoryProcess(self)
         self._process.done.connect(self._on_computed)
         for signal in (self._process.refused, self._process.failed):
             signal.connect(lambda _reason: self._on_computed(MemoryEstimate(None)))
-        self._pause = QTimer(self, interval=_PAUSE_MS, singleShot=True)  # delays the computation until edits pause
-        self._pause.timeout.connect(self._compute)
+        self._pause_timer = QTimer(
+            self, interval=_PAUSE_MS, singleShot=True
+        )  # delays the computation until edits pause
+        self._pause_timer.timeout.connect(self._compute)
 
     def close(self) -> None:
         """Stop the child process."""
-        self._timer.stop()
-        self._pause.stop()
+        self._typing_timer.stop()
+        self._pause_timer.stop()
         self._process.close()
 
     def by_model(self, image_sizes: Mapping[str, int]) -> Callable[[], dict[str, Estimate]]:
@@ -98,29 +100,29 @@ class Estimator(QObject):
         """
         if self._newest_request is None:
             return dict
-        return partial(estimates_by_model, self._newest_request, image_sizes, self._runs, self._known)
+        return partial(estimates_by_model, self._newest_request, image_sizes, self._runs, self._past_runs)
 
     def set_runs(self, runs: tuple[RunSummary, ...]) -> None:
         """Use these runs as the basis of estimates, newest first."""
         if [(run.run_id, run.state) for run in runs] != [(run.run_id, run.state) for run in self._runs]:
             self._runs = runs
-            self._timer.start()
+            self._typing_timer.start()
 
     def set_request(self, request: EstimateRequest | None) -> None:
         """Estimate another job, or remove the estimate if there is no job."""
         if request == self._newest_request:
             return
         self._newest_request = request
-        self._pause.stop()
+        self._pause_timer.stop()
         self._process.cancel()
         if request is None:
             self._on_estimated((None, None))
-        self._timer.start()
+        self._typing_timer.start()
 
     def _next_estimation(self) -> Callable[[], tuple[EstimateRequest | None, Estimate | None]] | None:
         if self._newest_request is None:
             return None
-        return partial(_estimate, self._newest_request, self._runs, self._known)
+        return partial(_estimate, self._newest_request, self._runs, self._past_runs)
 
     def _on_estimated(self, answer: tuple[EstimateRequest | None, Estimate | None]) -> None:
         """Show an estimate for the newest request. Add computed memory, or compute it if no past run is comparable."""
@@ -134,7 +136,7 @@ class Estimator(QObject):
                 estimate = estimate or Estimate(seconds=None)
                 self.estimate = msgspec.structs.replace(estimate, memory_bytes=memory_bytes, is_computed=True)
             elif _memory_key(request.job) not in self._computed:
-                self._pause.start()
+                self._pause_timer.start()
         self.changed.emit()
 
     def _compute(self) -> None:
@@ -146,7 +148,7 @@ class Estimator(QObject):
         """Store the memory that the child process computed, and estimate the current job again with it."""
         if self._newest_request is not None:
             self._computed[_memory_key(self._newest_request.job)] = answer.bytes
-            self._timer.start()
+            self._typing_timer.start()
 
 
 _MEMORY_FIELDS = ("dataset", "devices", "optimizer", "ema_decay", "accumulation", "precision", *fields_with("memory"))
@@ -160,7 +162,7 @@ def estimates_by_model(
     request: EstimateRequest,
     image_sizes: Mapping[str, int],
     runs: tuple[RunSummary, ...],
-    known: dict[str, PastRun | None],
+    cached_runs: dict[str, PastRun | None],
 ) -> dict[str, Estimate]:
     """Return estimates for the requested job with each other model that has past runs, by model id.
 
@@ -168,7 +170,7 @@ def estimates_by_model(
         request: Request for the current job.
         image_sizes: Default image sizes of the models, which apply if the job doesn't set one.
         runs: Past runs.
-        known: Cache of the durations and memory of runs by run id, which is extended.
+        cached_runs: Cache of the durations and memory of runs by run id, which is extended.
     """
     trained = {run.model for run in runs}
     found = {}
@@ -176,13 +178,13 @@ def estimates_by_model(
         if model in trained:
             job = request.job.with_fields(model=model)
             changed = replace(request, job=job, image_size=job.data.image_size or image_size)
-            found[model] = _estimate(changed, runs, known)[1]
+            found[model] = _estimate(changed, runs, cached_runs)[1]
     return {model: answer for model, answer in found.items() if answer is not None}
 
 
 def _estimate(
-    request: EstimateRequest, runs: tuple[RunSummary, ...], known: dict[str, PastRun | None]
+    request: EstimateRequest, runs: tuple[RunSummary, ...], cached_runs: dict[str, PastRun | None]
 ) -> tuple[EstimateRequest, Estimate | None]:
-    """Return `request`, and its estimate from past runs or None. Facts of runs are cached in `known`."""
-    past = past_runs(request.job, runs, known)
+    """Return `request`, and its estimate from past runs or None. Facts of runs are cached in `cached_runs`."""
+    past = past_runs(request.job, runs, cached_runs)
     return request, estimate(request.job, request.image_size, request.device_kinds, request.images, past)

@@ -48,17 +48,17 @@ class Launcher(QObject):
         self.busy = False
         self._preloader: Preloader | None = None
         self._notifier: QSocketNotifier | None = None
-        self._idle = QTimer(self)  # ends a preloaded process that isn't used
-        self._idle.setSingleShot(True)
-        self._idle.setInterval(IDLE_MS)
-        self._idle.timeout.connect(self._end_preloader)
+        self._idle_timer = QTimer(self)  # ends a preloaded process that isn't used
+        self._idle_timer.setSingleShot(True)
+        self._idle_timer.setInterval(IDLE_MS)
+        self._idle_timer.timeout.connect(self._end_preloader)
         self._closing = False
         self._creation: Background | None = None  # creation of a run in the background
-        self._waiting: RunFolder | None = None  # run that waits for the preloaded process
-        self._patience = QTimer(self)  # then the waiting run is started without it
-        self._patience.setSingleShot(True)
-        self._patience.setInterval(PATIENCE_MS)
-        self._patience.timeout.connect(self._start_waiting)
+        self._waiting_run: RunFolder | None = None  # run that waits for the preloaded process
+        self._patience_timer = QTimer(self)  # then the waiting run is started without it
+        self._patience_timer.setSingleShot(True)
+        self._patience_timer.setInterval(PATIENCE_MS)
+        self._patience_timer.timeout.connect(self._start_waiting)
 
     @property
     def ready(self) -> bool:
@@ -67,7 +67,7 @@ class Launcher(QObject):
 
     def preload(self) -> None:
         """Start the preloaded process because a run may follow soon. If it is already running, keep it for longer."""
-        self._idle.start()
+        self._idle_timer.start()
         if self._preloader is not None and self._preloader.alive:
             return
         self._close_preloader()
@@ -96,7 +96,7 @@ class Launcher(QObject):
         if self._creation is not None:
             self._creation.finish()
         self._start_waiting()
-        self._idle.stop()
+        self._idle_timer.stop()
         self._close_preloader()
 
     def _create(self, create: Callable[[], RunFolder]) -> None:
@@ -109,17 +109,17 @@ class Launcher(QObject):
         self._creation = None
         if not self._closing:
             self.preload()
-        self._waiting = run
+        self._waiting_run = run
         if self.ready or self._notifier is None:
             self._start_waiting()
         else:
             # The preloaded process has done part of its imports, so waiting for it is faster than a new supervisor.
-            self._patience.start()
+            self._patience_timer.start()
 
     def _start_waiting(self) -> None:
         """Start the created run with the preloaded process, or without it if it isn't available."""
-        self._patience.stop()
-        run, self._waiting = self._waiting, None
+        self._patience_timer.stop()
+        run, self._waiting_run = self._waiting_run, None
         if run is None:
             return
         self.busy = False

@@ -105,30 +105,30 @@ class IntervalReader:
     """Reader of executions, which caches those of an ended run until the run's summary changes."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[RunSummary, tuple[RunInterval, ...]]] = {}
+        self._cached_runs: dict[str, tuple[RunSummary, tuple[RunInterval, ...]]] = {}
 
     def read(self, runs: Collection[RunSummary], unread: dict[str, str]) -> tuple[RunInterval, ...]:
         """Return the active and recent executions of `runs`, oldest first.
 
         Runs whose executions can't be read are added to `unread`, and their last known executions are returned.
         """
-        known = {run_id: self._known[run_id] for run_id in unread if run_id in self._known}
+        intervals_by_run = {run_id: self._cached_runs[run_id] for run_id in unread if run_id in self._cached_runs}
         for run in runs:
-            cached = self._known.get(run.run_id)
+            cached = self._cached_runs.get(run.run_id)
             if cached is not None and cached[0] == run and run.state in ENDED:
-                known[run.run_id] = cached
+                intervals_by_run[run.run_id] = cached
                 continue
             try:
-                known[run.run_id] = run, _intervals_of(run)
+                intervals_by_run[run.run_id] = run, _intervals_of(run)
             except (FileNotFoundError, PermissionError):
                 continue  # deleted or not readable
             except Exception as error:  # a damaged run must not hide the others
                 unread[run.run_id] = describe_error(error)
                 if cached is not None:
-                    known[run.run_id] = cached
-        self._known = known
+                    intervals_by_run[run.run_id] = cached
+        self._cached_runs = intervals_by_run
         oldest = time.time() - RECENT_S
-        every = (interval for _run, intervals in known.values() for interval in intervals)
+        every = (interval for _run, intervals in intervals_by_run.values() for interval in intervals)
         recent = (interval for interval in every if interval.end is None or interval.end >= oldest)
         return tuple(sorted(recent, key=lambda interval: interval.start))
 
@@ -215,21 +215,21 @@ def executions(run: RunFolder) -> list[Execution]:
 def _has_several(run: RunFolder) -> bool:
     """Return True if the run has several executions, without reading a long log in full."""
     supervisor, last = run.supervisor(), run.last_event()
-    numbers = [supervisor.execution if supervisor is not None else 1]
-    return max(numbers + ([last.execution] if isinstance(last, RunFinished) else [])) > 1
+    has_resumed = supervisor is not None and supervisor.execution > 1
+    return has_resumed or (isinstance(last, RunFinished) and last.execution > 1)
 
 
 def _offsets(log: IO[bytes]) -> list[int]:
     """Return the byte offset of the first event of each execution."""
-    offsets, start, rest = [0], 0, b""
+    offsets, start, remainder = [0], 0, b""
     while b"\n" in (chunk := log.read(MAX_LINE_BYTES)):  # a chunk without a newline is the end, or damaged
-        text = rest + chunk
-        at = text.find(_BEGINNING)
-        while at >= 0:
-            offsets.append(start + at + 1)
-            at = text.find(_BEGINNING, at + 1)
-        rest = text[1 - len(_BEGINNING) :]
-        start += len(text) - len(rest)
+        text = remainder + chunk
+        position = text.find(_BEGINNING)
+        while position >= 0:
+            offsets.append(start + position + 1)
+            position = text.find(_BEGINNING, position + 1)
+        remainder = text[1 - len(_BEGINNING) :]
+        start += len(text) - len(remainder)
     return offsets
 
 

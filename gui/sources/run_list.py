@@ -129,7 +129,7 @@ class _Reader:
         self._found = found
         self._index = RunIndex()
         self._intervals = IntervalReader()
-        self._known: dict[str, RunSummary] = {}
+        self._previous_runs: dict[str, RunSummary] = {}
         self._jobs: dict[str, Job | None] = {}
 
     def read(self) -> RunsRead | None:
@@ -138,7 +138,7 @@ class _Reader:
         New and changed runs are emitted in batches, whose intervals double.
         """
         folder = paths.runs_folder()
-        if self._known and not folder.exists():
+        if self._previous_runs and not folder.exists():
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
         runs: dict[str, RunSummary] = {}
         unread: dict[str, str] = {}
@@ -148,14 +148,14 @@ class _Reader:
             if self.cancelled.is_set():
                 return None
             runs[run.run_id] = run
-            if run != self._known.get(run.run_id):
+            if run != self._previous_runs.get(run.run_id):
                 batch.append(run)
             if batch and time.monotonic() - emitted_at > delay_s:
                 if not emit_safely(self._found, batch):
                     return None
                 batch, emitted_at, delay_s = [], time.monotonic(), 2 * delay_s
         emit_safely(self._found, batch)
-        self._known = runs
+        self._previous_runs = runs
         intervals = self._intervals.read(runs.values(), unread)
         self._jobs = {
             run.run_id: self._jobs.get(run.run_id) or RunFolder(run.folder).job()

@@ -60,6 +60,7 @@ def queue_positions() -> list[QueuePosition]:
     users: dict[str, str] = {}
     folders = {ticket.run_id: Path(ticket.folder) for ticket in tickets}
     for run_id in {behind for ticket in tickets for behind in ticket.behind} | folders.keys():
+        # Runs that aren't queued are in the same runs folder.
         folder = folders.get(run_id) or next(iter(folders.values())).parent / run_id
         names[run_id] = title_of(RunFolder(folder))
         users[run_id] = device_user(names[run_id], has_ended=has_ended(RunFolder(folder)))

@@ -169,7 +169,7 @@ class LogReader:
         self._path = path
         self._file: IO[bytes] | None = None
         self._offset = 0
-        self._rest = b""
+        self._incomplete_line = b""
         self.last_n = 0
         """Number of the last event that has been read."""
 
@@ -180,7 +180,7 @@ class LogReader:
         skipped. A line that is too long ends the log.
         """
         try:
-            if len(self._rest) > MAX_DAMAGED_BYTES:
+            if len(self._incomplete_line) > MAX_DAMAGED_BYTES:
                 return None
             if self._file is None:
                 self._file = open_file(self._path)
@@ -193,9 +193,9 @@ class LogReader:
             return None
         end = chunk.rfind(b"\n") + 1
         if not end:
-            self._rest += chunk
+            self._incomplete_line += chunk
             return []
-        lines, self._rest = self._rest + chunk[:end], chunk[end:]
+        lines, self._incomplete_line = self._incomplete_line + chunk[:end], chunk[end:]
         events = _in_order(_decode_lines(lines), self.last_n)
         self.last_n = events[-1].n if events else self.last_n
         return events

@@ -55,7 +55,7 @@ class WelcomePage(QWidget):
 
     def __init__(self) -> None:
         super().__init__()
-        self._known: tuple[Any, ...] = ()  # driver and GPU facts that the findings on screen are based on
+        self._shown_facts: tuple[Any, ...] = ()  # driver and GPU facts that the findings on screen are based on
         self._machine: list[Finding] = []
         self._disk: list[Finding] | None = None
         self.rows: list[FindingRow] = []
@@ -90,9 +90,9 @@ class WelcomePage(QWidget):
     def set_machine(self, snapshot: Snapshot) -> None:
         """Receive a snapshot of the machine. Update the findings if its driver or GPUs have changed."""
         facts = (snapshot.nvml, [(gpu.uuid, gpu.lost, gpu.mig_enabled, gpu.compute_mode) for gpu in snapshot.gpus])
-        if facts == self._known or snapshot.nvml.status == "not_answering":
+        if facts == self._shown_facts or snapshot.nvml.status == "not_answering":
             return
-        self._known = facts
+        self._shown_facts = facts
         gpus = [*driver_findings(snapshot.nvml), *gpu_findings(snapshot)]
         self._machine = [
             *(
@@ -172,7 +172,10 @@ class WelcomePage(QWidget):
         found = [*self._machine, *(self._disk or ())]
         if any(finding.topic == "Training" and finding.grade == "cpu_only" for finding in found):
             # The driver works, but a green mark would suggest that training uses the GPU.
-            found = [msgspec.structs.replace(f, grade="limited") if f.topic == "Driver" else f for f in found]
+            found = [
+                msgspec.structs.replace(finding, grade="limited") if finding.topic == "Driver" else finding
+                for finding in found
+            ]
         found.sort(key=lambda finding: finding.grade not in ("broken", "cpu_only"))
         self.rows = [FindingRow(finding) for finding in found]
         for row in self.rows:

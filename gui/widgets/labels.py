@@ -291,14 +291,14 @@ class ProblemLabel(QWidget):
             line.deleteLater()
         self._lines = []
         for problem in self._problems:
-            mark = IconLabel(problem.severity, problem.severity, problem.severity.capitalize())
+            icon_label = IconLabel(problem.severity, problem.severity, problem.severity.capitalize())
             text = WrappingLabel(shortened(problem.message if problem.choices else str(problem)), problem.severity)
             text.setToolTip(str(problem) if problem.choices else "")
             text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)  # remedies may be commands
             row = len(self._lines)
-            self._grid.addWidget(mark, row, 0, Qt.AlignmentFlag.AlignTop)
+            self._grid.addWidget(icon_label, row, 0, Qt.AlignmentFlag.AlignTop)
             self._grid.addWidget(text, row, 1)
-            self._lines += [mark, text]
+            self._lines += [icon_label, text]
             if problem.choices:
                 self._lines.append(self._buttons(problem))
                 self._grid.addWidget(self._lines[-1], row + 1, 1)

@@ -30,7 +30,7 @@ class TrashBar(QuestionBar):
     def __init__(self, name: str, parent: QWidget | None = None) -> None:
         """Create a bar with an accessible name."""
         super().__init__(name, parent)
-        self._moved: list[Trashed] = []
+        self._trashed: list[Trashed] = []
         self._title = ""
         self._work: Background | None = None
         self.yes.clicked.connect(self.accept)
@@ -42,7 +42,7 @@ class TrashBar(QuestionBar):
 
     @property
     def can_undo(self) -> bool:
-        return bool(self._moved)
+        return bool(self._trashed)
 
     def start(self, title: str, trash: Callable[[Any], Trashed], items: Sequence[Any]) -> None:
         """Call `trash` for each of `items` on a worker thread. `title` describes them, as in "2 runs"."""
@@ -54,9 +54,9 @@ class TrashBar(QuestionBar):
 
     def undo(self) -> None:
         """Move back the items that were moved last, even if the bar has been closed."""
-        if not self.is_busy and self._moved:
+        if not self.is_busy and self._trashed:
             self.show_note(tr("Putting back…"))
-            self.work(partial(_attempt, put_back, self._moved), self._on_restored)
+            self.work(partial(_attempt, put_back, self._trashed), self._on_restored)
 
     def accept(self) -> None:
         """Perform the action of the left button."""
@@ -89,7 +89,7 @@ class TrashBar(QuestionBar):
         """Report how many of the `requested` folders were moved to the trash, and offer to undo it."""
         moved, messages = outcome
         if moved:
-            self._moved, self._title = moved, title if len(moved) == requested else f"{len(moved)} of {title}"
+            self._trashed, self._title = moved, title if len(moved) == requested else f"{len(moved)} of {title}"
             trash = "the desktop's trash" if moved[0].desktop else str(moved[0].location.parent)
             messages = [
                 tr("Moved {title} to {trash}. Emptying it frees the disk space.").format(
@@ -101,7 +101,7 @@ class TrashBar(QuestionBar):
 
     def _on_restored(self, outcome: _Outcome) -> None:
         """Report which items were put back. Undo is no longer possible."""
-        self._moved = []
+        self._trashed = []
         restored, problems = outcome
         messages = [tr("Put {title} back.").format(title=self._title), *problems] if restored else problems
         self._report(messages, not problems, "")

@@ -113,7 +113,7 @@ def opened(run: RunFolder, steps: int) -> tuple[Moment, Moment, float]:
 
     def poll() -> None:
         beats.append(time.perf_counter())
-        drawn_line = page.charts.loss._lines["train"]._drawn if page.charts is not None else None
+        drawn_line = page.charts.loss._lines["train"]._drawn_state if page.charts is not None else None
         if drawn_line is not None and drawn_line[1]:
             drawn.setdefault(drawn_line[1], now())
 

@@ -137,8 +137,8 @@ def groups(watched: WatchedGpu, read: Read, used: Used | None) -> list[Group]:
         _errors(gpu),
         _identity(watched),
     )
-    titled = zip(GROUPS, (tuple(figure for figure in figures if figure is not None) for figures in found), strict=True)
-    return [Group(title, figures) for title, figures in titled if figures]
+    reported = [tuple(figure for figure in figures if figure is not None) for figures in found]
+    return [Group(title, figures) for title, figures in zip(GROUPS, reported, strict=True) if figures]
 
 
 Figures = Iterable[LabeledValue | None]

@@ -14,8 +14,8 @@ from gui.monitor.gpus.gpu_fields import graph_quantities, line_color, line_scale
 from gui.monitor.gpus.watched_gpu import WatchedGpu
 from gui.plots.annotations import Threshold
 from gui.plots.group import Mark, PlotGroup
+from gui.plots.line import LineStyle
 from gui.plots.plot import LinePlot
-from gui.plots.quantity import LineStyle
 from gui.sources.devices.history import DeviceHistory
 from gui.style import theme
 from gui.translation import tr

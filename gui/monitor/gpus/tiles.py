@@ -262,12 +262,14 @@ class Tile(QFrame):
         self.who.setVisible(bool(watched.who))
         theme.set_kind(self.who, "warning" if watched.shared else "")
         for label in (self.state, self.who):
-            self._below.setStretchFactor(label, 1 + len(label.text()))
+            self._state_row.setStretchFactor(label, 1 + len(label.text()))
 
     def _lay_out(self) -> None:
         head = hbox(self.title, (self.chip, 1), self._more)
-        self._below = hbox(self.state, self.who)
-        self.setLayout(vbox(head, self._below, self.figures, (self.plot, 1), spacing=2, margins=(_STRIPE + 8, 5, 8, 4)))
+        self._state_row = hbox(self.state, self.who)
+        self.setLayout(
+            vbox(head, self._state_row, self.figures, (self.plot, 1), spacing=2, margins=(_STRIPE + 8, 5, 8, 4))
+        )
 
 
 class _Arrow(QAbstractButton):

@@ -155,8 +155,8 @@ class ValueGrid(QWidget):
         self._label_metrics = QFontMetrics(self._label_font)
 
     def _required_width(self, figure: LabeledValue) -> int:
-        mark = 0 if figure.color is None else _MARK + 4
-        label = mark + self._label_metrics.horizontalAdvance(figure.label)
+        mark_width = 0 if figure.color is None else _MARK + 4
+        label = mark_width + self._label_metrics.horizontalAdvance(figure.label)
         return max(label, self._value_metrics.horizontalAdvance(figure.text))
 
     def _widen(self) -> bool:
@@ -208,5 +208,5 @@ def columns_for(needed: Sequence[int], width: int) -> list[int]:
         columns = [max(needed[column::count]) for column in range(count)]
         if sum(columns) + GAP * (count - 1) <= width:
             break
-    spare = width - sum(columns) - GAP * (len(columns) - 1)
-    return [column + max(0, min(GAP, spare // len(columns))) for column in columns]
+    spare_width = width - sum(columns) - GAP * (len(columns) - 1)
+    return [column + max(0, min(GAP, spare_width // len(columns))) for column in columns]

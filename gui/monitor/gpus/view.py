@@ -29,10 +29,10 @@ class GpusView(QStackedWidget):
     def __init__(self, history: DeviceHistory, group: PlotGroup, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._history, self._group = history, group
-        self._order = LoadOrder()
+        self._load_order = LoadOrder()
         self._by_load = False
         self._compact = False
-        self._opened = ""  # key of the GPU with a detail page, or ""
+        self._detail_key = ""  # key of the GPU with a detail page, or ""
         self._visible_view: tuple[QWidget | None, bool] = (None, False)  # and its `shows_activity`
         self._gpus: list[WatchedGpu] = []
         self.energy = EnergyCounters()
@@ -57,7 +57,7 @@ class GpusView(QStackedWidget):
     @property
     def keys(self) -> tuple[str, ...]:
         """Keys of the visible GPUs."""
-        return (self._opened,) if self._opened else tuple(watched.key for watched in self._gpus)
+        return (self._detail_key,) if self._detail_key else tuple(watched.key for watched in self._gpus)
 
     @property
     def shows_activity(self) -> bool:
@@ -68,7 +68,7 @@ class GpusView(QStackedWidget):
 
     def show_gpus(self, gpus: Sequence[WatchedGpu], empty: str) -> None:
         """Show `gpus`, or the text `empty` if there are none."""
-        self._gpus = self._order.sort(list(gpus), self._history) if self._by_load else list(gpus)
+        self._gpus = self._load_order.sort(list(gpus), self._history) if self._by_load else list(gpus)
         self.empty.setText(empty)
         self._show()
 
@@ -79,17 +79,17 @@ class GpusView(QStackedWidget):
 
     def set_by_load(self, by_load: bool) -> None:
         self._by_load = by_load
-        self._order = LoadOrder()
+        self._load_order = LoadOrder()
 
     def open(self, key: str) -> None:
         """Show the details of one GPU."""
-        self._opened = key
+        self._detail_key = key
         self._show()
         self.detail.back.setFocus()
 
     def close_detail(self) -> None:
         """Return to the overview and focus the GPU whose details were visible."""
-        previous, self._opened = self._opened, ""
+        previous, self._detail_key = self._detail_key, ""
         if previous:
             self._show()
             if self._compact:
@@ -104,7 +104,7 @@ class GpusView(QStackedWidget):
 
     def _show(self) -> None:
         """Show the requested view and refresh it."""
-        opened = next((watched for watched in self._gpus if watched.key == self._opened), None)
+        opened = next((watched for watched in self._gpus if watched.key == self._detail_key), None)
         view: QWidget
         if not self._gpus:
             view = self.empty

@@ -170,7 +170,7 @@ class EnergyCounters:
     """Energy counters of the GPUs, which count from the first reading of a GPU or from `reset`."""
 
     def __init__(self) -> None:
-        self._starts: dict[str, tuple[float, float]] = {}
+        self._start_counters: dict[str, tuple[float, float]] = {}
 
     def used(self, watched: WatchedGpu) -> Used | None:
         """Return the energy that a GPU has used, or None if it reports none.
@@ -180,15 +180,15 @@ class EnergyCounters:
         counter = watched.gpu.energy_j
         if counter is None:
             return None
-        since, joules = self._starts.get(watched.key, (watched.time, counter))
+        since, joules = self._start_counters.get(watched.key, (watched.time, counter))
         if counter < joules:
             since, joules = watched.time, counter
-        self._starts[watched.key] = since, joules
+        self._start_counters[watched.key] = since, joules
         return Used(counter - joules, since)
 
     def reset(self, key: str | None = None) -> None:
         """Restart counting at the next reading, for the GPU with this key, or for all GPUs if `key` is None."""
         if key is None:
-            self._starts.clear()
+            self._start_counters.clear()
         else:
-            self._starts.pop(key, None)
+            self._start_counters.pop(key, None)

@@ -110,7 +110,7 @@ class EndingBar(QuestionBar):
         self.patience_s = 5.0
         self._process: ProcessRow | None = None
         self._done: _Action = "nothing"  # the last action on the process
-        self._since = QElapsedTimer()
+        self._elapsed = QElapsedTimer()
         self._poll_timer = QTimer(self, interval=_POLL_MS)
         self._poll_timer.timeout.connect(self._poll)
         self.yes.clicked.connect(self._act)
@@ -152,7 +152,7 @@ class EndingBar(QuestionBar):
             self._finish(str(problem), "info")
             return
         self._done = "killed" if kill else "asked"
-        self._since.start()
+        self._elapsed.start()
         self._poll_timer.start()
         self.show_note(f"{_name(process)} was {'killed' if kill else 'asked to end'}…")
         self.no.setFocus()
@@ -164,7 +164,7 @@ class EndingBar(QuestionBar):
             return
         if not _is_running(process.pid, process.started):
             self._finish(f"{_name(process)} has ended.", "ok")
-        elif self._since.hasExpired(round(1000 * self.patience_s)) and not self.yes.isVisible():
+        elif self._elapsed.hasExpired(round(1000 * self.patience_s)) and not self.yes.isVisible():
             self._report_running(process)
 
     def _report_running(self, process: ProcessRow) -> None:

@@ -55,7 +55,7 @@ class Matrix(QAbstractTableModel):
         self.site = Site((), {})
         self.roomy = True
         self._affinities: dict[int, GpuAffinity] = {}
-        self._extra: tuple[str, ...] = ()
+        self._extra_titles: tuple[str, ...] = ()
 
     def show_site(self, site: Site, affinities: dict[int, GpuAffinity]) -> None:
         """Show the connections of a site. `affinities` are by GPU index; columns for them are shown if any is known."""
@@ -65,7 +65,7 @@ class Matrix(QAbstractTableModel):
             "NUMA": any(affinity.numa_node is not None for affinity in affinities.values()),
             "Cores": any(affinity.cores for affinity in affinities.values()),
         }
-        self._extra = tuple(title for title, known in text.items() if known)
+        self._extra_titles = tuple(title for title, known in text.items() if known)
         self.endResetModel()
 
     def set_roomy(self, roomy: bool) -> None:
@@ -77,7 +77,7 @@ class Matrix(QAbstractTableModel):
         return 0 if parent.isValid() else len(self.site.gpus)
 
     def columnCount(self, parent: _Index = _NOTHING) -> int:
-        return 0 if parent.isValid() or not self.site.gpus else len(self.site.gpus) + len(self._extra)
+        return 0 if parent.isValid() or not self.site.gpus else len(self.site.gpus) + len(self._extra_titles)
 
     def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
         count = len(self.site.gpus)
@@ -87,7 +87,7 @@ class Matrix(QAbstractTableModel):
         if role == Qt.ItemDataRole.ToolTipRole and 0 <= section < count:
             return _describe_gpu(self.site.gpus[section])
         if orientation == Qt.Orientation.Horizontal and count <= section < self.columnCount():
-            return self._extra[section - count] if role == Qt.ItemDataRole.DisplayRole else None
+            return self._extra_titles[section - count] if role == Qt.ItemDataRole.DisplayRole else None
         return None
 
     def data(self, index: _Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
@@ -97,7 +97,7 @@ class Matrix(QAbstractTableModel):
             return Qt.AlignmentFlag.AlignCenter
         gpu, column = self.site.gpus[index.row()], index.column()
         if column >= len(self.site.gpus):
-            return self._affinity_data(gpu, self._extra[column - len(self.site.gpus)], role)
+            return self._affinity_data(gpu, self._extra_titles[column - len(self.site.gpus)], role)
         return self._pair_data(gpu, self.site.gpus[column], role)
 
     def _pair_data(self, gpu: Gpu, other: Gpu, role: int) -> Any:
@@ -134,7 +134,7 @@ class TopologyView(QWidget):
     def __init__(self, hosts: Hosts, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._hosts = hosts
-        self._state: object = None  # data that the visible matrix was made from
+        self._shown_state: object = None  # data that the visible matrix was made from
         self.model = Matrix(self)
         self.host = styled(ComboBox(), name=tr("Host"))
         self.advice = QLabel(wordWrap=True)
@@ -159,9 +159,9 @@ class TopologyView(QWidget):
         topology = snapshot.topology if snapshot is not None else None
         empty = self._why_empty(snapshot, gpus, left_out)
         state = (topology, [(gpu.uuid, gpu_title(gpu), gpu.name) for gpu in gpus], empty, left_out)
-        if state == self._state:
+        if state == self._shown_state:
             return
-        self._state = state
+        self._shown_state = state
         self._empty.setText(empty)
         self._stack.setCurrentIndex(0 if empty else 1)
         if topology is not None and not empty:

@@ -98,11 +98,10 @@ class Timeline:
             return
         # Fill gaps, also the one before the first row, with rows without values.
         x = np.append(x, self._x[self._start])
-        fills = [
-            (at + 1, np.linspace(x[at], x[at + 1], _GAP_ROWS + 2)[1:-1]) for at in np.flatnonzero(np.diff(x) > gap_s)
-        ]
-        gap_positions = np.repeat([at for at, _ in fills], _GAP_ROWS).astype(int)
-        older_times = np.insert(x, gap_positions, np.concatenate([fill for _, fill in fills]) if fills else [])[:-1]
+        before_gaps = np.flatnonzero(np.diff(x) > gap_s)
+        fills = [np.linspace(x[row], x[row + 1], _GAP_ROWS + 2)[1:-1] for row in before_gaps]
+        gap_positions = np.repeat(before_gaps + 1, _GAP_ROWS)
+        older_times = np.insert(x, gap_positions, np.concatenate(fills) if fills else [])[:-1]
         older_times = older_times[max(0, len(older_times) + len(self) - self._max_rows) :]
         if not len(older_times):
             return

@@ -231,9 +231,9 @@ def test_plot_hidden_draws_when_visible(screen: PlotOnScreen) -> None:
     screen.plot.hide()
     screen.data(500)
     line = screen.plot._lines["train"]
-    assert line._drawn is None or line._drawn[1] != 500
+    assert line._drawn_state is None or line._drawn_state[1] != 500
     screen.plot.show()
-    screen.qtbot.waitUntil(lambda: line._drawn is not None and line._drawn[1] == 500)
+    screen.qtbot.waitUntil(lambda: line._drawn_state is not None and line._drawn_state[1] == 500)
 
 
 @pytest.mark.parametrize("dark", [False, True])
