@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 
 import msgspec
@@ -53,7 +54,8 @@ class DesktopNotices(QObject):
         self._together_ms = together_ms
         self._pause_ms = at_most_every_ms
         self._waiting: dict[int, Alert] = {}
-        self._on_result: Callable[[str], None] = _ignore
+        self._notices: deque[tuple[Notice, Callable[[str], None]]] = deque()
+        """Notices with functions that get a problem or "". The first one is being sent."""
         self._sender = sender or NoticeSender(self)
         self._sender.done.connect(lambda sent: self._report(sent.desktop_problem))
         self._sender.failed.connect(self._report)
@@ -66,7 +68,7 @@ class DesktopNotices(QObject):
         alerts.test_requested.connect(self.send_test)
 
     def send_test(self, answer: Callable[[str], None]) -> None:
-        """Send a test notification immediately, and call `answer` with a message about its result."""
+        """Send a test notification without a pause, and call `answer` with a message about its result."""
         self._send("Footplate", tr("This is what an alert looks like."), lambda problem: answer(problem or SENT))
 
     def close_work(self) -> None:
@@ -86,19 +88,22 @@ class DesktopNotices(QObject):
         alerts, self._waiting = list(self._waiting.values()), {}
         if alerts:
             self._pause_timer.start(self._pause_ms)
-            self._send(*notice_words(alerts), _ignore)
+            self._send(*notice_words(alerts), lambda _problem: None)
 
     def _send(self, title: str, text: str, on_result: Callable[[str], None]) -> None:
-        self._on_result = on_result
+        """Send a notification after those that are being sent, and call `on_result` with a problem or ""."""
         folder = str(paths.home())
-        self._sender.start(Notice(title=title, text=text, folder=folder, desktop=True, command="", variables={}))
+        notice = Notice(title=title, text=text, folder=folder, desktop=True, command="", variables={})
+        self._notices.append((notice, on_result))
+        if len(self._notices) == 1:
+            self._sender.start(notice)
 
     def _report(self, problem: str) -> None:
-        self._on_result(problem)
-
-
-def _ignore(_problem: str) -> None:
-    """Ignore the result of sending a notification."""
+        """Pass on the result of a notification, and send the next one."""
+        _notice, on_result = self._notices.popleft()
+        on_result(problem)
+        if self._notices:
+            self._sender.start(self._notices[0][0])
 
 
 def notice_words(alerts: list[Alert]) -> tuple[str, str]:

@@ -166,7 +166,7 @@ class Launcher(QObject):
             preloader.close()
 
     def _detach_preloader(self) -> Preloader | None:
-        """Return the preloaded process, if there is one, and forget it."""
+        """Return the preloaded process, if there is one, and stop waiting for it."""
         preloader, self._preloader = self._preloader, None
         if self._notifier is not None:
             self._notifier.setEnabled(False)

@@ -1,4 +1,4 @@
-"""Readings of all devices on all hosts over the last 24 hours."""
+"""Readings of all devices on all hosts, by default over the last 24 hours."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ class Desktop(NoticeSender):
 
     sent = Signal(str, str)
     problem = ""
+    responds = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -28,7 +29,8 @@ class Desktop(NoticeSender):
         assert (notice.desktop, notice.command) == (True, "")
         self.notifications.append((notice.title, notice.text))
         self.sent.emit(notice.title, notice.text)
-        self.done.emit(NoticeSent(desktop_problem=self.problem))
+        if self.responds:
+            self.done.emit(NoticeSent(desktop_problem=self.problem))
 
 
 @pytest.fixture
@@ -97,3 +99,17 @@ def test_test_notification_reports_its_result(watched: Watched, desktop: Desktop
     watched.alerts.test_requested.emit(results.append)
     assert results == [problem or SENT]
     assert len(desktop.notifications) == 1
+
+
+def test_test_notification_waits_for_one_that_is_being_sent(watched: Watched, desktop: Desktop, qtbot: QtBot) -> None:
+    results: list[str] = []
+    desktop.responds = False
+    notices(watched, desktop)
+    with qtbot.waitSignal(desktop.sent):
+        watched.feed(gpu(0, xids=(Xid(START, 79),)))
+    watched.alerts.test_requested.emit(results.append)
+    assert [title for title, _text in desktop.notifications] == ["GPU 1: Xid error"]
+    desktop.done.emit(NoticeSent())
+    assert [title for title, _text in desktop.notifications] == ["GPU 1: Xid error", "Footplate"]
+    desktop.done.emit(NoticeSent())
+    assert results == [SENT]
