@@ -19,8 +19,7 @@ from gui.compare.curves import CompareCurves
 from gui.compare.legend import Legend
 from gui.compare.table_model import CompareModel, CurvesTable, RowsTable
 from gui.format import as_in_files, localized
-from gui.sources.background import in_background
-from gui.sources.export import ExportError, Table, export_png, write_csv
+from gui.sources.export import Table, save_image, save_in_background, write_csv
 from gui.titles import unread_words
 from gui.translation import tr
 from gui.widgets.buttons import styled
@@ -264,32 +263,22 @@ class ComparePage(QWidget):
         """Write all points of the visible curves to a CSV file."""
         checked = self.legend.checked
         table = CurvesTable(tuple(run for run in self._ordered() if run.series in checked))
-        self._write(path, table, tr("The curves were saved to"))
+        self._write(path, table, tr("The curves were saved to {path}."))
 
     def save_table(self, path: Path) -> None:
         """Write the displayed table to a CSV file, with unformatted numbers."""
         runs = self._ordered()
         with as_in_files():
             table = RowsTable(runs, tuple(rows(runs)))
-        self._write(path, table, tr("The table was saved to"))
+        self._write(path, table, tr("The table was saved to {path}."))
 
     def save_image(self, path: Path) -> None:
         """Write an image of all curves with the names of the runs, including curves that are scrolled out of view."""
-        try:
-            with self.curves.named():
-                export_png(path, self.curves.grab())
-        except ExportError as error:
-            self.message.emit(str(error), "warning")
-        else:
-            self.message.emit(tr("The image was saved to {path}.").format(path=path), "info")
+        with self.curves.named():
+            save_image(path, self.curves.grab(), self.message)
 
-    def _write(self, path: Path, table: Table, done: str) -> None:
-        in_background(
-            lambda: write_csv(path, table),
-            self,
-            lambda written: self.message.emit(f"{done} {written}.", "info"),
-            lambda error: self.message.emit(str(error), "warning"),
-        )
+    def _write(self, path: Path, table: Table, text: str) -> None:
+        save_in_background(lambda: write_csv(path, table), self.message, text, self)
 
     def _choose_file(self, name: str, save: Callable[[Path], None]) -> None:
         choose_target(self, tr("Save the comparison"), timestamped(name), save)

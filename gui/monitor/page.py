@@ -27,7 +27,7 @@ from gui.monitor.topology.view import TopologyView
 from gui.plots.group import Mark, PlotGroup
 from gui.sources.devices.history import DeviceHistory
 from gui.sources.devices.hosts import Hosts
-from gui.sources.export import ExportError, export_csv, export_png
+from gui.sources.export import excerpt, save_image, save_in_background, write_csv
 from gui.sources.run_intervals import RunInterval, RunIntervals
 from gui.sources.settings import Settings
 from gui.style import theme
@@ -333,35 +333,16 @@ class Saving(QObject):
 
     def ask_png(self, widget: QWidget) -> QFileDialog:
         """Ask for a file name and export an image of `widget`."""
-        return self._ask(tr("Save image"), "png", lambda path: self.save_png(path, widget))
+        return self._ask(tr("Save image"), "png", lambda path: save_image(path, widget.grab(), self.message))
 
     def save_csv(self, path: Path, keys: Sequence[str], quantities: Sequence[str], low: float, high: float) -> None:
         """Write the values between the times `low` and `high` to `path`, and show a message afterwards.
 
         Devices that have vanished are left out.
         """
-        export_csv(
-            path,
-            self._history,
-            [key for key in keys if key in self._history.titles],
-            quantities,
-            low=low,
-            high=high,
-            parent=self,
-            done=lambda written: self.message.emit(
-                tr("The displayed values were saved to {written}.").format(written=written), "info"
-            ),
-            failed=lambda why: self.message.emit(why, "warning"),
-        )
-
-    def save_png(self, path: Path, widget: QWidget) -> None:
-        """Write an image of `widget` to `path`, and show a message afterwards."""
-        try:
-            export_png(path, widget.grab())
-        except ExportError as error:
-            self.message.emit(str(error), "warning")
-        else:
-            self.message.emit(tr("The image was saved to {path}.").format(path=path), "info")
+        rows = excerpt(self._history, [key for key in keys if key in self._history.titles], quantities, low, high)
+        text = tr("The displayed values were saved to {path}.")
+        save_in_background(lambda: write_csv(path, rows), self.message, text, self)
 
     def _ask(self, title: str, suffix: str, chosen: Callable[[Path], None]) -> QFileDialog:
         name = f"footplate-{time.strftime('%Y-%m-%d-%H%M%S')}.{suffix}"

@@ -155,7 +155,9 @@ class DeletingBar(TrashBar):
             )
             folders = [Path(run.folder) for run in self._runs]
             active = len(runs) - len(self._runs)
-            self.work(lambda: sum(map(measure_folder, folders), FolderSize()), lambda usage: self._confirm(usage, active))
+            self.work(
+                lambda: sum(map(measure_folder, folders), FolderSize()), lambda usage: self._confirm(usage, active)
+            )
         else:
             it, them = ("it is", "it") if len(runs) == 1 else ("they are", "them")
             self.show_note(

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 import numpy as np
-from PySide6.QtCore import QBuffer, QIODevice, QObject
+from PySide6.QtCore import QBuffer, QIODevice, QObject, SignalInstance
 from PySide6.QtGui import QPixmap
 
 from engine.contract.devices import local_device
 from engine.system.plain_text import CsvWriter
-from gui.sources.background import Background, in_background
+from gui.sources.background import Background, describe_error, in_background
 from gui.sources.columns import Floats
 from gui.sources.devices.history import DeviceHistory
 from gui.sources.devices.timeline import Values
@@ -82,25 +82,31 @@ def excerpt(history: DeviceHistory, keys: Sequence[str], quantities: Sequence[st
     return Excerpt(reported, tuple(series))
 
 
-def export_csv(
-    path: Path,
-    history: DeviceHistory,
-    keys: Sequence[str],
-    quantities: Sequence[str],
-    *,
-    low: float,
-    high: float,
-    parent: QObject,
-    done: Callable[[Path], None],
-    failed: Callable[[str], None],
-) -> Background:
-    """Write readings to a CSV file (RFC 4180, UTF-8, with a header) on a worker thread.
+def save_in_background(write: Callable[[], Path], message: SignalInstance, text: str, parent: QObject) -> Background:
+    """Write a file on a worker thread and report the result, if `parent` still exists.
 
-    Arguments are as for `excerpt`. Afterwards, `done` is called with the path, or `failed` with a message, on the GUI
-    thread if `parent` still exists.
+    Args:
+        write: Writes the file and returns its path. May raise ExportError or OSError.
+        message: Signal that is emitted with a text and its severity, "info" or "warning".
+        text: Text for success, with "{path}" for the path.
+        parent: Owner of the signal.
     """
-    rows = excerpt(history, keys, quantities, low, high)
-    return in_background(lambda: write_csv(path, rows), parent, done, lambda error: failed(str(error)))
+    return in_background(
+        write,
+        parent,
+        lambda path: message.emit(text.format(path=path), "info"),
+        lambda error: message.emit(str(error) if isinstance(error, ExportError) else describe_error(error), "warning"),
+    )
+
+
+def save_image(path: Path, image: QPixmap, message: SignalInstance) -> None:
+    """Write an image of a widget to a PNG file, and emit `message` with the result and its severity."""
+    try:
+        export_png(path, image)
+    except ExportError as error:
+        message.emit(str(error), "warning")
+    else:
+        message.emit(tr("The image was saved to {path}.").format(path=path), "info")
 
 
 def write_csv(path: Path, rows: Table) -> Path:

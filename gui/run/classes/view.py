@@ -15,8 +15,7 @@ from gui.format import localized
 from gui.run.classes.confusion_matrix import ConfusionMatrix
 from gui.run.classes.table import ClassTable, ConfusionCsv, MetricsPerClassCsv
 from gui.run.validation_slider import ValidationSlider
-from gui.sources.background import in_background
-from gui.sources.export import Table, write_csv
+from gui.sources.export import Table, save_in_background, write_csv
 from gui.sources.run_data import RunData
 from gui.sources.run_series import ClassFigures
 from gui.style import theme
@@ -207,12 +206,7 @@ class ClassFiguresView(QWidget):
             self._write(path, ConfusionCsv(self._classes, self._figures))
 
     def _write(self, path: Path, table: Table) -> None:
-        in_background(
-            lambda: write_csv(path, table),
-            self,
-            lambda written: self.message.emit(tr("The table was saved to {written}.").format(written=written), "info"),
-            lambda error: self.message.emit(str(error), "warning"),
-        )
+        save_in_background(lambda: write_csv(path, table), self.message, tr("The table was saved to {path}."), self)
 
     def _choose_file(self, content: str, save: Callable[[Path], None]) -> None:
         choose_target(self, tr("Save as CSV"), timestamped(f"{content}.csv"), save)

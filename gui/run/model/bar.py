@@ -20,9 +20,8 @@ from gui.actions import Action, bind
 from gui.run.classes.table import class_names, format_number
 from gui.run.model.widgets import evaluation_title, format_classes, list_metrics
 from gui.run.model_choice import CheckpointEditor, DevicesEditor, FormGrid
-from gui.sources.background import describe_error, in_background
 from gui.sources.evaluations import OpenedEvaluation
-from gui.sources.export import ExportError, Table, write_csv
+from gui.sources.export import Table, save_in_background, write_csv
 from gui.style import theme
 from gui.translation import tr
 from gui.widgets.buttons import push_button
@@ -123,14 +122,7 @@ class EvaluationBar(QWidget):
             self._write(partial(_copy, self._opened.kept.folder / EVALUATION_FILE, path))
 
     def _write(self, write: Callable[[], Path]) -> None:
-        in_background(
-            write,
-            self,
-            lambda path: self.message.emit(tr("The evaluation was saved to {path}.").format(path=path), "info"),
-            lambda error: self.message.emit(
-                str(error) if isinstance(error, ExportError) else describe_error(error), "warning"
-            ),
-        )
+        save_in_background(write, self.message, tr("The evaluation was saved to {path}."), self)
 
     def _choose_file(self, name: str, save: Callable[[Path], None]) -> None:
         choose_target(self, tr("Save the evaluation"), timestamped(name), save)

@@ -274,12 +274,12 @@ def test_page_saves_image(watching: Watching, tmp_path: Path, qtbot: QtBot) -> N
     watching.see(full_gpu(0))
     page = watching.page
     with qtbot.waitSignal(page.message) as received:
-        page.saving.save_png(tmp_path / "page.png", page.gpus)
+        page.saving.ask_png(page.gpus).fileSelected.emit(str(tmp_path / "page.png"))
     assert received.args[1] == "info"
     image = QImage(str(tmp_path / "page.png"))
     assert (image.width(), image.height()) == (page.gpus.width(), page.gpus.height())
     with qtbot.waitSignal(page.message) as received:
-        page.saving.save_png(tmp_path / "nowhere" / "page.png", page.gpus)
+        page.saving.ask_png(page.gpus).fileSelected.emit(str(tmp_path / "nowhere" / "page.png"))
     assert received.args[1] == "warning"
 
 

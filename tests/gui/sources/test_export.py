@@ -9,14 +9,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PySide6.QtCore import QObject
+from PySide6.QtCore import QObject, Signal
 from PySide6.QtGui import QImage
 from PySide6.QtWidgets import QApplication, QLabel, QWidget
 from pytestqt.qtbot import QtBot
 
 from engine.contract.devices import CPU, device_key
 from gui.sources.devices.history import DeviceHistory
-from gui.sources.export import ExportError, excerpt, export_csv, export_png, format_reading, write_csv
+from gui.sources.export import ExportError, excerpt, export_png, format_reading, save_in_background, write_csv
 from tests.gui.sources.devices.snapshots import UUIDS, gpu, snapshot
 
 START = 1_700_000_000.0
@@ -77,37 +77,35 @@ def test_written_formats_numbers(value: float, text: str) -> None:
     assert format_reading(value) == text
 
 
+class Messages(QObject):
+    """Owner of a signal, with the messages that it has emitted."""
+
+    message = Signal(str, str)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.received: list[tuple[str, str]] = []
+        self.message.connect(lambda text, severity: self.received.append((text, severity)))
+
+
 def test_export_csv_does_not_block(history: DeviceHistory, tmp_path: Path, qtbot: QtBot) -> None:
-    parent, done, failed = QObject(), list[Path](), list[str]()
-    target = tmp_path / "b.csv"
-    work = export_csv(
-        target,
-        history,
-        [UUIDS[0]],
-        EXPECTED,
-        low=START,
-        high=START + 99,
-        parent=parent,
-        done=done.append,
-        failed=failed.append,
-    )
-    history.add(snapshot(gpu(0), time=START + 50))  # later than the visible range
-    qtbot.waitUntil(lambda: done == [target])
-    assert failed == []
+    messages, target = Messages(), tmp_path / "b.csv"
+    rows = excerpt(history, [UUIDS[0]], EXPECTED, START, START + 99)
+    save_in_background(lambda: write_csv(target, rows), messages.message, "Saved {path}.", messages)
+    history.add(snapshot(gpu(0), time=START + 50))  # after the copy
+    qtbot.waitUntil(lambda: messages.received == [(f"Saved {target}.", "info")])
     assert len(read(target)) == 10
-    work.finish()
 
 
-def test_export_csv_is_atomic(history: DeviceHistory, tmp_path: Path, qtbot: QtBot) -> None:
-    parent, done, failed = QObject(), list[Path](), list[str]()
-    target = tmp_path / "no such folder" / "c.csv"
-    export_csv(
-        target, history, [CPU], EXPECTED, low=0, high=2 * START, parent=parent, done=done.append, failed=failed.append
-    )
-    qtbot.waitUntil(lambda: len(failed) == 1)
-    assert done == []
-    assert "No such file or directory" in failed[0]
-    assert "Choose another folder" in failed[0]
+def test_export_csv_reports_error(history: DeviceHistory, tmp_path: Path, qtbot: QtBot) -> None:
+    messages, target = Messages(), tmp_path / "no such folder" / "c.csv"
+    rows = excerpt(history, [CPU], EXPECTED, 0, 2 * START)
+    save_in_background(lambda: write_csv(target, rows), messages.message, "Saved {path}.", messages)
+    qtbot.waitUntil(lambda: len(messages.received) == 1)
+    text, severity = messages.received[0]
+    assert severity == "warning"
+    assert "No such file or directory" in text
+    assert "Choose another folder" in text
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="needs /dev/full")

@@ -29,7 +29,7 @@ from gui.run.model.samples.review import (
 from gui.run.model.samples.wall import SampleWall
 from gui.sources.background import SingleFlight, describe_error, in_background, reraise
 from gui.sources.evaluations import NO_CLASS, OpenedEvaluation, SavedEvaluation
-from gui.sources.export import write_csv
+from gui.sources.export import save_in_background, write_csv
 from gui.translation import tr
 from gui.widgets.buttons import styled
 from gui.widgets.editors import ChoiceEditor
@@ -325,17 +325,9 @@ class MarkedButton(QPushButton):
         """Write the marked samples to a CSV file."""
         if self._opened is not None:
             table = MarkedCsv(marks_of(self._opened, self._rows, self._suggested, is_model_weak=self._is_model_weak))
-            in_background(
-                partial(write_csv, path, table),
-                self,
-                lambda written: self.message.emit(
-                    tr("{counted} saved to {written}.").format(
-                        counted=counted(len(table.marks), "marked sample"), written=written
-                    ),
-                    "info",
-                ),
-                lambda error: self.message.emit(str(error), "warning"),
-            )
+            samples = counted(len(table.marks), "marked sample")
+            text = tr("{samples} saved to {path}.").format(samples=samples, path="{path}")
+            save_in_background(partial(write_csv, path, table), self.message, text, self)
 
     def _choose_file(self) -> None:
         choose_target(self, tr("Save the marked samples"), timestamped("marked.csv"), self.save_list)
