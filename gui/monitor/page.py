@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
 
-from PySide6.QtCore import QObject, Signal
+from PySide6.QtCore import Signal
 from PySide6.QtGui import QHideEvent, QShowEvent
 from PySide6.QtWidgets import QFileDialog, QWidget
 
@@ -25,7 +25,6 @@ from gui.monitor.processes.view import ProcessesView
 from gui.monitor.toolbar import ALERTS, GPUS, GRAPHS, PROCESSES, SPANS, TOPOLOGY, Bar
 from gui.monitor.topology.view import TopologyView
 from gui.plots.group import Mark, PlotGroup
-from gui.sources.devices.history import DeviceHistory
 from gui.sources.devices.hosts import Hosts
 from gui.sources.export import excerpt, save_image, save_in_background, write_csv
 from gui.sources.run_intervals import RunInterval, RunIntervals
@@ -76,7 +75,6 @@ class MonitorPage(QWidget):
         self.errors = Banner(name=tr("Errors of the hosts"))
         self.gpus = GpusView(history, self.group)
         self.graphs = GraphsView(history, self.group, self._settings)
-        self.saving = Saving(history, self)
         # Views that may never be opened are built on demand.
         self._view_factories: dict[int, Callable[[], QWidget]] = {
             PROCESSES: self._make_processes,
@@ -167,14 +165,13 @@ class MonitorPage(QWidget):
         bar.load_toggled.connect(self._set_by_load)
         bar.acts["hosts"].on_trigger(self._show_hosts)
         bar.acts["csv"].on_trigger(self._save_csv)
-        bar.acts["png"].on_trigger(lambda: self.saving.ask_png(self._stack))
+        bar.acts["png"].on_trigger(lambda: self.ask_png(self._stack))
         bar.acts["energy"].on_trigger(self.gpus.reset_energy)
         bar.acts["newest"].on_trigger(self.group.follow)
         self.group.following_changed.connect(bar.show_following)
         for signal in (self.group.following_changed, self.group.range_changed):
             signal.connect(self._show_past)
         self.alert_banner.show_requested.connect(lambda: self.show_view(ALERTS))
-        self.saving.message.connect(self.message)
         self.gpus.view_changed.connect(self._send_request)
         self.graphs.chosen_changed.connect(self._send_request)
         for source in (self._hosts.snapshot, self._hosts.error_changed, self._hosts.changed, self._intervals.changed):
@@ -244,9 +241,35 @@ class MonitorPage(QWidget):
         """Ask for a file, and save the visible time range of the displayed devices."""
         low, high = (x + self._history.origin for x in self.group.range)
         if self._stack.currentIndex() == GRAPHS:
-            self.saving.ask_csv(self._history.devices, low, high, self.graphs.chosen)
+            self.ask_csv(self._history.devices, low, high, self.graphs.chosen)
         else:
-            self.saving.ask_csv(self.gpus.keys, low, high)
+            self.ask_csv(self.gpus.keys, low, high)
+
+    def ask_csv(
+        self, keys: Sequence[str], low: float, high: float, quantities: Sequence[str] | None = None
+    ) -> QFileDialog:
+        """Ask for a file name and export the readings of devices. Devices that have vanished are left out.
+
+        Args:
+            keys: Devices, by their keys in the history.
+            low: Start of the time range, in seconds since the epoch.
+            high: End of the time range, in seconds since the epoch.
+            quantities: Ids of the quantities, or None for all.
+        """
+        chosen = [quantity.id for quantity in QUANTITIES] if quantities is None else quantities
+
+        def save(path: Path) -> None:
+            rows = excerpt(self._history, [key for key in keys if key in self._history.titles], chosen, low, high)
+            text = tr("The displayed values were saved to {path}.")
+            save_in_background(lambda: write_csv(path, rows), self.message, text, self)
+
+        return choose_target(self, tr("Save numbers"), _file_name("csv"), save)
+
+    def ask_png(self, widget: QWidget) -> QFileDialog:
+        """Ask for a file name and export an image of `widget`."""
+        return choose_target(
+            self, tr("Save image"), _file_name("png"), lambda path: save_image(path, widget.grab(), self.message)
+        )
 
     def _update_marks(self) -> None:
         self.group.origin = self._history.origin
@@ -271,6 +294,11 @@ class MonitorPage(QWidget):
 
     def _send_request(self) -> None:
         self._hosts.set_request(self.request)
+
+
+def _file_name(suffix: str) -> str:
+    """Return a name for an exported file, with the current time."""
+    return f"footplate-{time.strftime('%Y-%m-%d-%H%M%S')}.{suffix}"
 
 
 def _marks_of(run: RunInterval, origin: float) -> list[Mark]:
@@ -301,49 +329,3 @@ def _accent() -> str:
 
 def _muted() -> str:
     return theme.colors().muted
-
-
-class Saving(QObject):
-    """Export of readings and images, with dialogs and messages.
-
-    Signals:
-        message(str, str): the result of an export, with the severity "info" or "warning".
-    """
-
-    message = Signal(str, str)
-
-    def __init__(self, history: DeviceHistory, page: QWidget) -> None:
-        super().__init__(page)
-        self._history = history
-        self._page = page
-
-    def ask_csv(
-        self, keys: Sequence[str], low: float, high: float, quantities: Sequence[str] | None = None
-    ) -> QFileDialog:
-        """Ask for a file name and export the readings of the devices `keys`.
-
-        Args:
-            keys: Devices, by their keys in the history.
-            low: Start of the time range, in seconds since the epoch.
-            high: End of the time range, in seconds since the epoch.
-            quantities: Ids of the quantities, or None for all.
-        """
-        chosen = [quantity.id for quantity in QUANTITIES] if quantities is None else list(quantities)
-        return self._ask(tr("Save numbers"), "csv", lambda path: self.save_csv(path, keys, chosen, low, high))
-
-    def ask_png(self, widget: QWidget) -> QFileDialog:
-        """Ask for a file name and export an image of `widget`."""
-        return self._ask(tr("Save image"), "png", lambda path: save_image(path, widget.grab(), self.message))
-
-    def save_csv(self, path: Path, keys: Sequence[str], quantities: Sequence[str], low: float, high: float) -> None:
-        """Write the values between the times `low` and `high` to `path`, and show a message afterwards.
-
-        Devices that have vanished are left out.
-        """
-        rows = excerpt(self._history, [key for key in keys if key in self._history.titles], quantities, low, high)
-        text = tr("The displayed values were saved to {path}.")
-        save_in_background(lambda: write_csv(path, rows), self.message, text, self)
-
-    def _ask(self, title: str, suffix: str, chosen: Callable[[Path], None]) -> QFileDialog:
-        name = f"footplate-{time.strftime('%Y-%m-%d-%H%M%S')}.{suffix}"
-        return choose_target(self._page, title, name, chosen)

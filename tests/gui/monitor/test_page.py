@@ -246,7 +246,7 @@ def test_page_saves_csv(watching: Watching, tmp_path: Path, qtbot: QtBot) -> Non
     page = watching.page
     page.show_gpu(full_gpu(1).uuid)
     file = tmp_path / "numbers.csv"
-    dialog = page.saving.ask_csv(page.gpus.keys, START + 390, START + 990)
+    dialog = page.ask_csv(page.gpus.keys, START + 390, START + 990)
     with qtbot.waitSignal(page.message) as received:
         dialog.fileSelected.emit(str(file))
     dialog.close()
@@ -262,7 +262,7 @@ def test_page_menu_asks_for_csv_file(watching: Watching, qtbot: QtBot) -> None:
     watching.see(full_gpu(0))
     page = watching.page
     requests: list[tuple[object, ...]] = []
-    page.saving.ask_csv = lambda *args: requests.append(args)  # type: ignore[assignment,misc,return-value]
+    page.ask_csv = lambda *args: requests.append(args)  # type: ignore[assignment,misc,return-value]
     page.bar.acts["csv"].trigger()
     page.show_view(GRAPHS)
     page.bar.acts["csv"].trigger()
@@ -274,12 +274,12 @@ def test_page_saves_image(watching: Watching, tmp_path: Path, qtbot: QtBot) -> N
     watching.see(full_gpu(0))
     page = watching.page
     with qtbot.waitSignal(page.message) as received:
-        page.saving.ask_png(page.gpus).fileSelected.emit(str(tmp_path / "page.png"))
+        page.ask_png(page.gpus).fileSelected.emit(str(tmp_path / "page.png"))
     assert received.args[1] == "info"
     image = QImage(str(tmp_path / "page.png"))
     assert (image.width(), image.height()) == (page.gpus.width(), page.gpus.height())
     with qtbot.waitSignal(page.message) as received:
-        page.saving.ask_png(page.gpus).fileSelected.emit(str(tmp_path / "nowhere" / "page.png"))
+        page.ask_png(page.gpus).fileSelected.emit(str(tmp_path / "nowhere" / "page.png"))
     assert received.args[1] == "warning"
 
 
