@@ -132,7 +132,8 @@ class JobFiles(QObject):
         acts, job = self._context.actions, self._panel.form.job
         for action in (acts.save_job, acts.copy_command, acts.submit):
             action.allow("" if job is not None else _ERRORS)
-        acts.copy_torchrun.allow(str((single_process(job) if job is not None else _ERRORS) or ""))
+        problem = single_process(job) if job is not None else _ERRORS
+        acts.copy_torchrun.allow(str(problem or ""))
 
 
 def _is_run_folder(run: RunFolder) -> bool:

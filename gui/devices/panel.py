@@ -49,7 +49,7 @@ class DevicesPanel(QWidget):
         self._reported_selection = self.selection()
 
     def set_hosts(self, names: Sequence[str]) -> None:
-        """Set the other machines, in order. Devices of removed machines are unchecked."""
+        """Set the other machines. New ones are added at the end, and devices of removed ones are unchecked."""
         for name in [name for name in self._machines if name and name not in names]:
             removed = self._machines.pop(name)
             self._list.removeWidget(removed)

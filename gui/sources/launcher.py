@@ -91,7 +91,7 @@ class Launcher(QObject):
         self._create(partial(_save_job, run, changes))
 
     def close(self) -> None:
-        """End the preloaded process. Runs continue."""
+        """Start the run that is being created, if there is one, and end the preloaded process. Runs continue."""
         self._closing = True
         if self._creation is not None:
             self._creation.finish()

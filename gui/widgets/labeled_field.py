@@ -90,11 +90,12 @@ class LabeledField(QWidget):
         return muted_label(word_wrap=True)
 
     def show_problems(self, problems: tuple[Problem, ...]) -> None:
+        """Show the problems of the field. The label is created with the first ones."""
         if problems or "problem_label" in vars(self):
             self.problem_label.show_problems(problems)
 
     def set_note(self, text: str) -> None:
-        """Show a note below the editor, or hide it if `text` is ""."""
+        """Show a note below the editor, or hide it if `text` is "". Its label is created with the first note."""
         if (text or "note" in vars(self)) and text != self.note.text():
             self.note.setText(text)
             if isinstance(self.note, ElidedLabel):

@@ -167,7 +167,7 @@ def process_key(host: str, process: GpuProcess) -> Key:
 def _process_row(host: str, snapshot: Snapshot, uses: Sequence[_Use], family: _Family) -> ProcessRow:
     """Merge a process's uses of GPUs into one row. The load is averaged over the GPUs."""
     process = uses[0].process
-    loads = [use.process.sm_percent for use in uses if use.process.sm_percent is not None]
+    known_loads = [use.process.sm_percent for use in uses if use.process.sm_percent is not None]
     return ProcessRow(
         key=process_key(host, process),
         host=host,
@@ -181,7 +181,7 @@ def _process_row(host: str, snapshot: Snapshot, uses: Sequence[_Use], family: _F
         devices=tuple(device_key(host, use.gpu.uuid) for use in uses),
         kind=_kind(use.process.kind for use in uses),
         memory_used_bytes=_sum(use.process.memory_used_bytes for use in uses),
-        sm_percent=sum(loads) / len(uses) if loads else None,
+        sm_percent=sum(known_loads) / len(uses) if known_loads else None,
         cpu_percent=process.cpu_percent,
         host_memory_bytes=process.host_memory_bytes,
         started=process.started,
@@ -223,7 +223,7 @@ def _group_row(key: Key, members: Sequence[ProcessRow], run: RunInterval | None,
     gpu_titles = {
         device: title for member in members for device, title in zip(member.devices, member.gpus, strict=True)
     }
-    loads = [member.sm_percent * len(member.devices) for member in members if member.sm_percent is not None]
+    known_loads = [member.sm_percent * len(member.devices) for member in members if member.sm_percent is not None]
     pid = run.supervisor if run is not None else int(key[2])  # see `_Family.parent`
     return ProcessRow(
         key=key,
@@ -238,7 +238,7 @@ def _group_row(key: Key, members: Sequence[ProcessRow], run: RunInterval | None,
         devices=tuple(gpu_titles),
         kind=_kind(member.kind for member in members),
         memory_used_bytes=_sum(member.memory_used_bytes for member in members),
-        sm_percent=sum(loads) / len(gpu_titles) if loads else None,
+        sm_percent=sum(known_loads) / len(gpu_titles) if known_loads else None,
         cpu_percent=_sum(member.cpu_percent for member in members),
         host_memory_bytes=_sum(member.host_memory_bytes for member in members),
         running_s=max((member.running_s for member in members if member.running_s is not None), default=None),
