@@ -39,9 +39,8 @@ _PARTS = {
 
 def blend(front: str, back: str, share: float) -> QColor:
     """Mix two colors. `share` is the fraction of `front`."""
-    a, b = QColor(front), QColor(back)
-    channels = ((a.red(), b.red()), (a.green(), b.green()), (a.blue(), b.blue()))
-    return QColor(*(round(share * over + (1 - share) * under) for over, under in channels))
+    pairs = zip(QColor(front).getRgb()[:3], QColor(back).getRgb()[:3], strict=True)
+    return QColor(*(round(share * front_value + (1 - share) * back_value) for front_value, back_value in pairs))
 
 
 def light(color: str) -> QColor:

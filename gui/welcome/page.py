@@ -94,6 +94,7 @@ class WelcomePage(QWidget):
             return
         self._shown_facts = facts
         gpus = [*driver_findings(snapshot.nvml), *gpu_findings(snapshot)]
+        # The devices panel, next to this page, shows the message of NVML in full.
         self._machine = [
             *(
                 msgspec.structs.replace(each, text=_NOT_AVAILABLE) if each.text == snapshot.nvml.message else each
