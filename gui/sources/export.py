@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from PySide6.QtCore import QBuffer, QIODevice, QObject, SignalInstance
@@ -144,7 +144,7 @@ def _format_time(moment: float) -> str:
 
 
 @contextmanager
-def _replacement(path: Path, mode: str, **options: Any) -> Iterator[IO[Any]]:
+def _replacement(path: Path, mode: str, **options: Any) -> Iterator[Any]:
     """Open a temporary file that replaces `path` when the context ends without an error. Raises ExportError.
 
     `mode` and `options` are arguments of `open`.

@@ -39,8 +39,9 @@ _PARTS = {
 
 def blend(front: str, back: str, share: float) -> QColor:
     """Mix two colors. `share` is the fraction of `front`."""
-    pairs = zip(QColor(front).getRgb()[:3], QColor(back).getRgb()[:3], strict=True)
-    return QColor(*(round(share * front_value + (1 - share) * back_value) for front_value, back_value in pairs))
+    over, under = QColor(front), QColor(back)
+    pairs = ((over.red(), under.red()), (over.green(), under.green()), (over.blue(), under.blue()))
+    return QColor(*(round(share * over_value + (1 - share) * under_value) for over_value, under_value in pairs))
 
 
 def light(color: str) -> QColor:
