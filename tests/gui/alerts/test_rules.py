@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gui.alerts.rules import DEFAULTS, KINDS, KindId, Rule, RuleStore, length, problems, summary
+from gui.alerts.rules import DEFAULTS, KINDS, KindId, Rule, RuleStore, duration_words, problems, summary
 
 
 def test_default_rules_are_valid() -> None:
@@ -57,7 +57,13 @@ def test_summary_of_rule(rule: Rule, expected: str) -> None:
 
 
 def test_length_units() -> None:
-    assert [length(seconds) for seconds in (0.5, 10, 60, 90, 600)] == ["0.5 s", "10 s", "1 min", "90 s", "10 min"]
+    assert [duration_words(seconds) for seconds in (0.5, 10, 60, 90, 600)] == [
+        "0.5 s",
+        "10 s",
+        "1 min",
+        "90 s",
+        "10 min",
+    ]
 
 
 def test_rule_store_round_trip(tmp_path: Path) -> None:
