@@ -51,7 +51,7 @@ def test_page_tabs_open_views(watching: Watching, qtbot: QtBot) -> None:
 def test_page_requests_visible_readings(watching: Watching, monkeypatch: pytest.MonkeyPatch) -> None:
     page = watching.page
     requests: list[SnapshotRequest] = []
-    monkeypatch.setattr(watching.hosts.local, "show", requests.append)
+    monkeypatch.setattr(watching.hosts.local, "set_request", requests.append)
     watching.see(full_gpu())
     page.set_panel_visible(False)
     assert requests[-1] == SnapshotRequest(processes=True, activity=True, details=True)
