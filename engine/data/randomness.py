@@ -77,9 +77,9 @@ class RandomStreams:
         several uses for one purpose. The numbers are hashes computed with SplitMix64 (Steele, Lea, Flood: Fast
         Splittable Pseudorandom Number Generators, 2014).
         """
-        base = self.number(purpose, epoch=epoch, batch=part)
-        starts = np.array([mix(base ^ column) for column in range(count)], np.uint64)
-        bits = _mix_all(samples.astype(np.uint64) ^ starts[:, None])
+        stream_seed = self.number(purpose, epoch=epoch, batch=part)
+        column_seeds = np.array([mix(stream_seed ^ column) for column in range(count)], np.uint64)
+        bits = _mix_all(samples.astype(np.uint64) ^ column_seeds[:, None])
         return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 

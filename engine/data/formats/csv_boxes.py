@@ -93,7 +93,7 @@ def _detect(tree: Tree) -> list[Detection]:
     """Detect tables of boxes. Returns one detection for each possible order of the four numbers."""
     found: list[_BoxTable] = []
     images = TableImages(tree)
-    best_share = 0.0  # largest fraction of a table's images that exist
+    best_fraction = 0.0  # of a table's images that exist
     for folder, name in find_tables(tree, ENDINGS):
         table = open_table(tree.path(folder, name), head=True)
         columns = None if table is None else box_columns(table)
@@ -101,9 +101,9 @@ def _detect(tree: Tree) -> list[Detection]:
             continue
         file = TableFile(folder, split_of_table(folder, name), table)
         rows = list(itertools.islice(table.rows(), _PEEKED_ROWS))
-        share = images.share_found(file, {row[columns.file] for row in rows[:: max(len(rows) // 20, 1)]})
-        if share and any(numbers(table, columns, row) for row in rows):
-            best_share = max(best_share, share)
+        found_fraction = images.fraction_found(file, {row[columns.file] for row in rows[:: max(len(rows) // 20, 1)]})
+        if found_fraction and any(numbers(table, columns, row) for row in rows):
+            best_fraction = max(best_fraction, found_fraction)
             found.append(_BoxTable(file, columns))
     if not found:
         return []
@@ -112,8 +112,8 @@ def _detect(tree: Tree) -> list[Detection]:
     unused = tuple(each.file.table.path for each in found if each not in used)
     files = tuple(each.file for each in used)
     evidence = (f"{' and '.join(describe(each.table, tree) for each in files[:3])} with boxes",)
-    against = () if best_share >= 0.5 else ("most of the images are not in the folder",)
-    confidence = Confidence.CERTAIN if best_share >= 0.5 else Confidence.WEAK
+    against = () if best_fraction >= 0.5 else ("most of the images are not in the folder",)
+    confidence = Confidence.CERTAIN if best_fraction >= 0.5 else Confidence.WEAK
     forms = _forms(used, images)
     return [
         Detection(
@@ -138,16 +138,10 @@ def box_columns(table: Table) -> Columns | None:
     classes = tuple(names.index(name) for name in LABEL_COLUMNS if name in names and names.index(name) != file)
     if not classes and "name" in names and names.index("name") != file:
         classes = (names.index("name"),)
-    sizes = (_column(names, _WIDTHS, box), _column(names, _HEIGHTS, box))
-    return Columns(
-        file,
-        box,
-        form,
-        classes,
-        size=None if None in sizes else (sizes[0] or 0, sizes[1] or 0),
-        ignored=_column(names, _IGNORED, box),
-        split=split_column_named(names, file),
-    )
+    width, height = _column(names, _WIDTHS, box), _column(names, _HEIGHTS, box)
+    size = None if width is None or height is None else (width, height)
+    ignored = _column(names, _IGNORED, box)
+    return Columns(file, box, form, classes, size, ignored, split_column_named(names, file))
 
 
 def _find_box_columns(names: Sequence[str]) -> tuple[tuple[int, ...], str]:
@@ -155,18 +149,19 @@ def _find_box_columns(names: Sequence[str]) -> tuple[tuple[int, ...], str]:
 
     A box is in four columns, or in a single column with all four numbers.
     """
-    for form, known in (("xyxy", _CORNERS), ("centers", _CENTERS), ("xywh", _SIZES)):
-        for columns in known:
+    for form, quadruples in (("xyxy", _CORNERS), ("centers", _CENTERS), ("xywh", _SIZES)):
+        for columns in quadruples:
             if set(columns) <= set(names):
                 return tuple(map(names.index, columns)), form
-    for form, alone in (("xyxy", _STRINGS), ("list", _LISTS)):
-        for name in alone:
+    for form, single_names in (("xyxy", _STRINGS), ("list", _LISTS)):
+        for name in single_names:
             if name in names:
                 return (names.index(name),), form
     return (), ""
 
 
 def _column(names: Sequence[str], candidates: Sequence[str], taken: Sequence[int]) -> int | None:
+    """Return the index of the first of the `candidates` in `names`, or None if all are missing or `taken`."""
     return next((names.index(name) for name in candidates if name in names and names.index(name) not in taken), None)
 
 
@@ -175,15 +170,13 @@ def _without_head(table: Table) -> Columns | None:
 
     In this format, a row has the path of the image, left, top, right and bottom, and the class.
     """
-    rows = table.sample()
-    fitting = (
-        [row for row in rows if not any(row[1:]) or (all(finite(cell) is not None for cell in row[1:5]) and row[5])]
-        if len(table.head) == 6
-        else []
-    )
-    if len(fitting) <= len(rows) / 2:
+    if len(table.head) != 6:
         return None
-    return Columns(0, (1, 2, 3, 4), "xyxy", (5,))
+    rows = table.sample()
+    fitting = [
+        row for row in rows if not any(row[1:]) or (all(finite(cell) is not None for cell in row[1:5]) and row[5])
+    ]
+    return Columns(0, (1, 2, 3, 4), "xyxy", (5,)) if len(fitting) > len(rows) / 2 else None
 
 
 def _forms(used: Sequence[_BoxTable], images: TableImages) -> list[str]:
@@ -191,20 +184,19 @@ def _forms(used: Sequence[_BoxTable], images: TableImages) -> list[str]:
 
     If the columns don't determine the order, it must fit the boxes in the first rows and the sizes of their images.
     """
-    columns = used[0].columns
-    if columns.form != "list":
-        return [columns.form]
-    measured: dict[str, tuple[int, int] | None] = {}
-    pairs: list[tuple[Sequence[float], tuple[int, int] | None]] = []
-    for file, each in used:
+    if used[0].columns.form != "list":
+        return [used[0].columns.form]
+    measured_sizes: dict[str, tuple[int, int] | None] = {}  # by the name of the image
+    boxes: list[tuple[Sequence[float], tuple[int, int] | None]] = []
+    for file, columns in used:
         for row in itertools.islice(file.table.rows(), _PEEKED_ROWS):
-            size = _size(row, each)
-            name = row[each.file]
-            if size is None and len(measured) < _MEASURED:
+            size = _size(row, columns)
+            name = row[columns.file]
+            if size is None and len(measured_sizes) < _MEASURED:
                 path = images.find(file, name)
-                measured.setdefault(name, upright_size(path) if path else None)
-            pairs += [(box, size or measured.get(name)) for box in numbers(file.table, each, row) or ()]
-    return fitting_forms(pairs)
+                measured_sizes.setdefault(name, upright_size(path) if path else None)
+            boxes += [(box, size or measured_sizes.get(name)) for box in numbers(file.table, columns, row) or ()]
+    return fitting_forms(boxes)
 
 
 def fitting_forms(boxes: Iterable[tuple[Sequence[float], tuple[int, int] | None]]) -> list[str]:
@@ -213,13 +205,14 @@ def fitting_forms(boxes: Iterable[tuple[Sequence[float], tuple[int, int] | None]
     With such an order, all boxes have a positive size and are inside their images. `boxes` holds the numbers of each
     box, and the height and width of its image, or None if unknown. If neither order fits, both are returned.
     """
-    corners = sizes = True
-    for (one, two, three, four), size in boxes:
-        corners &= three > one and four > two
+    are_corners = are_sizes = True
+    for (left, top, third, fourth), size in boxes:
+        are_corners &= third > left and fourth > top
         if size is not None:
-            corners &= three <= size[1] + 1 and four <= size[0] + 1
-            sizes &= one + three <= size[1] + 1 and two + four <= size[0] + 1
-    fitting = [form for form, fits in (("xywh", sizes), ("xyxy", corners)) if fits]
+            height, width = size
+            are_corners &= third <= width + 1 and fourth <= height + 1
+            are_sizes &= left + third <= width + 1 and top + fourth <= height + 1
+    fitting = [form for form, fits in (("xywh", are_sizes), ("xyxy", are_corners)) if fits]
     return fitting or ["xywh", "xyxy"]
 
 
@@ -235,17 +228,15 @@ def numbers(table: Table, columns: Columns, row: Sequence[str]) -> list[tuple[fl
     if len(cells) == 1:
         if not re.search(r"\d", cells[0]):
             return [] if cells[0] in ("", "[]", "no_box") else None
-        text = cells[0].replace(";", " ")
-        cells = re.sub(r"[\[\](),]", " ", text).split()
+        cells = re.sub(r"[\[\](),;]", " ", cells[0]).split()
     elif not any(cells):
         return []
-    if table.delimiter == ";":
+    if table.delimiter == ";":  # then commas are decimal separators
         cells = [cell.replace(",", ".") for cell in cells]
-    found = [finite(cell) for cell in cells]
-    values = [value for value in found if value is not None]
-    if len(values) != len(found) or len(values) % 4:
+    values = [value for cell in cells if (value := finite(cell)) is not None]
+    if len(values) != len(cells) or len(values) % 4:
         return None
-    return list(zip(*[iter(values)] * 4, strict=True))
+    return [tuple(values[start : start + 4]) for start in range(0, len(values), 4)]
 
 
 def _size(row: Sequence[str], columns: Columns) -> tuple[int, int] | None:
@@ -295,13 +286,13 @@ def _read(tree: Tree, detection: Detection, kind: str) -> Content:
                 images.pop(last, None)  # some of its boxes may be missing
     splits = {split: list(images.values()) for split, images in reading.images.items()}
     problems += _problems(reading)
-    every = [image for images in splits.values() for image in images]
-    edges = [edge for image in every for shape in image.shapes for edge in shape.box]
-    if any(edge % 1 for edge in edges) and max(edges) <= 1.01:
-        for image in every:
+    all_images = [image for images in splits.values() for image in images]
+    edges = [edge for image in all_images for shape in image.shapes for edge in shape.box]
+    if any(edge % 1 for edge in edges) and max(edges) <= 1.01:  # fractions of the image size, with some tolerance
+        for image in all_images:
             image.fractions = True
     folders = list(dict.fromkeys([*(file.folder for file in source.files), "", *tree.folders()]))
-    return convert("boxes", splits, problems, _name_classes(every, tree, folders))
+    return convert("boxes", splits, problems, _name_classes(all_images, tree, folders))
 
 
 def _read_table(file: TableFile, columns: Columns, form: str, reading: _Reading) -> str:
@@ -309,35 +300,35 @@ def _read_table(file: TableFile, columns: Columns, form: str, reading: _Reading)
 
     `form` is the order of the numbers if the table does not determine it.
     """
-    table, last = file.table, ""
+    table, path = file.table, ""
     form = form if columns.form == "list" else columns.form
     class_column = _class_column(table, columns)
     split_name = "" if columns.split is None else table.plain[columns.split]
-    for line, row in enumerate(table.rows(), 1 if table.headless else 2):
-        of_row = "" if columns.split is None else split_in_cell(split_name, row[columns.split])
-        last = reading.search.find(file, row[columns.file], of_row) or ""
-        if not last:
+    for row_number, row in enumerate(table.rows(), 1 if table.headless else 2):
+        row_split = "" if columns.split is None else split_in_cell(split_name, row[columns.split])
+        path = reading.search.find(file, row[columns.file], row_split) or ""
+        if not path:
             continue
-        image = reading.images.setdefault(of_row or file.split, {}).setdefault(last, ShapedImage(last))
+        image = reading.images.setdefault(row_split or file.split, {}).setdefault(path, ShapedImage(path))
         image.size = image.size or _size(row, columns)
         boxes = numbers(table, columns, row)
         label = _NAMELESS if class_column is None else without_fraction(row[class_column])
         if boxes is None or (boxes and not label):
-            reading.faults.append(f"{os.path.basename(table.path)}, row {line}")
+            reading.faults.append(f"{os.path.basename(table.path)}, row {row_number}")
             continue
         is_ignored = columns.ignored is not None and without_fraction(row[columns.ignored].lower()) in YES
         image.shapes += [Shape(label, edges_of(box, form), ignored=is_ignored) for box in boxes]
-    return last
+    return path
 
 
 def edges_of(box: Sequence[float], form: str) -> tuple[float, float, float, float]:
     """Convert four numbers in the order `form` (see `Columns`) to left, top, right and bottom."""
-    one, two, three, four = box
+    x, y, third, fourth = box
     if form == "xywh":
-        return one, two, one + three, two + four
+        return x, y, x + third, y + fourth
     if form == "centers":
-        return one - three / 2, two - four / 2, one + three / 2, two + four / 2
-    return one, two, three, four
+        return x - third / 2, y - fourth / 2, x + third / 2, y + fourth / 2
+    return x, y, third, fourth
 
 
 def _class_column(table: Table, columns: Columns) -> int | None:
@@ -346,22 +337,22 @@ def _class_column(table: Table, columns: Columns) -> int | None:
     A column of names is preferred to a column of numbers.
     """
     rows = table.sample()
-    worded = [c for c in columns.classes if not all(re.fullmatch(r"-?[\d.]*", row[c]) for row in rows)]
-    return next(iter([*worded, *columns.classes]), None)
+    with_names = [c for c in columns.classes if not all(re.fullmatch(r"-?[\d.]*", row[c]) for row in rows)]
+    return next(iter([*with_names, *columns.classes]), None)
 
 
 def _name_classes(images: Sequence[ShapedImage], tree: Tree, folders: Sequence[str]) -> list[str]:
     """Rename the classes of all boxes, and return the class names in their order.
 
-    If a table in `folders` lists names or numbers for the classes, these are used.
+    If a table in `folders` lists names or numbers for the classes, these are used. Numbers only give the order.
     """
     names = list(dict.fromkeys(shape.name for image in images for shape in image.shapes))
     titles = name_numbers(tree, folders, names)
     if titles is None:
-        known = _listed_names(tree, folders, names)
-        if known and all(re.fullmatch(r"\d+", value) for value in known.values()):
-            return sorted(names, key=lambda name: int(known[name]))
-        titles = {name: known[name] for name in sorted(known, key=known.__getitem__) if name in names}
+        listed = _listed_names(tree, folders, names)
+        if listed and all(re.fullmatch(r"\d+", value) for value in listed.values()):
+            return sorted(names, key=lambda name: int(listed[name]))
+        titles = {name: listed[name] for name in sorted(listed, key=listed.__getitem__) if name in names}
     rename_classes(images, titles)
     return list(titles.values())
 
@@ -373,9 +364,9 @@ def _listed_names(tree: Tree, folders: Sequence[str], names: Sequence[str]) -> M
     numbers. Returns {} if there is no such table.
     """
     for folder in folders:
-        for file in tree.files(folder, ".csv"):
-            path = tree.path(folder, file)
-            if "class" not in file.lower() or os.stat(path).st_size > MAX_NAMES_BYTES:
+        for file_name in tree.files(folder, ".csv"):
+            path = tree.path(folder, file_name)
+            if "class" not in file_name.lower() or os.stat(path).st_size > MAX_NAMES_BYTES:
                 continue
             table = open_table(path)
             if table is not None and len(table.head) == 2:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from typing import Any
 
 from engine.contract.problems import Problem
@@ -80,16 +80,14 @@ def _detect(tree: Tree) -> list[Detection]:
         evidence = (f"{printable(paths[0])} and {len(paths) - 1:,} more Parquet files",)
         remedy = f"Reading Parquet files takes the package pyarrow. Install it: {install_command('huggingface')}"
         return [Detection((), Confidence.LIKELY, evidence, remedy=remedy)]
-    found = [*_boxes_of_metadata(tree, readable), *detect_in(tree, readable)]
-    by_folder: dict[str, list[str]] = {}
+    detections = [*_boxes_of_metadata(tree, readable), *detect_in(tree, readable)]
+    by_folder: dict[str, list[str]] = {}  # a folder for a split, such as train, belongs to its parent
     for path in shards:
-        folder = os.path.dirname(path)
-        by_folder.setdefault(
-            os.path.dirname(folder) if split_of_table(os.path.basename(folder), "") else folder, []
-        ).append(path)
+        parent, name = os.path.split(os.path.dirname(path))
+        by_folder.setdefault(parent if split_of_table(name, "") else os.path.dirname(path), []).append(path)
     for folder, paths in by_folder.items():
-        found += _of_shards(tree, paths, folder if len(by_folder) > 1 else "")
-    return found
+        detections += _of_shards(tree, paths, folder if len(by_folder) > 1 else "")
+    return detections
 
 
 def _files(tree: Tree) -> tuple[list[tuple[str, str]], list[str]]:
@@ -106,49 +104,53 @@ def _files(tree: Tree) -> tuple[list[tuple[str, str]], list[str]]:
 
 
 def _of_shards(tree: Tree, shards: Sequence[str], variant: str) -> Iterator[Detection]:
-    """Detect images in the Parquet files `shards`, with a column of boxes or a column of labels."""
+    """Detect images in the Parquet files `shards`, with a column of boxes or a column of labels.
+
+    Yields one detection for each order of the numbers in boxes and for each column of labels. Their variants begin with
+    `variant`. Yields none if the first file can't be read or does not have exactly one column of images.
+    """
     paths = tuple(map(tree.path, shards))
     try:
-        types, noted = parquet.features(paths[0])
+        types, features = parquet.features(paths[0])
     except (OSError, UnusableFile):
         return
-    images = [name for name, kind in types.items() if kind.startswith("struct<") and "bytes: " in kind]
-    images = images or [name for name, kind in types.items() if kind in ("binary", "large_binary")]
-    if len(images) != 1:
+    image_columns = [name for name, kind in types.items() if kind.startswith("struct<") and "bytes: " in kind]
+    image_columns = image_columns or [name for name, kind in types.items() if kind in ("binary", "large_binary")]
+    if len(image_columns) != 1:
         return
     evidence = f"{counted(len(paths), 'Parquet file')} with images, such as {printable(shards[0])}"
     boxes = next((name for name in _OBJECTS if name in types and "bbox" in types[name]), None)
     if boxes is not None:
-        forms = _forms(row.get(boxes) for row in _first_rows(parquet.rows(paths[0], [boxes])))
+        forms = _forms((row.get(boxes), None) for row in _first_rows(parquet.rows(paths[0], [boxes])))
         for form in forms:
-            source = _Shards(paths, images[0], boxes, form)
+            source = _Shards(paths, image_columns[0], boxes, form)
             name = "/".join(filter(None, (variant, form if len(forms) > 1 else "")))
-            yield Detection(
-                ("boxes",), Confidence.CERTAIN, (f"{evidence} and boxes in {boxes}",), variant=name, source=source
-            )
-    labels = _label_columns(types, noted, _readme_classes(tree))
+            words = f"{evidence} and boxes in {boxes}"
+            yield Detection(("boxes",), Confidence.CERTAIN, (words,), variant=name, source=source)
+    labels = _label_columns(types, features, _readme_classes(tree))
     for label in labels:
         kinds = ("labels",) if "list" in types[label] else ("classes", "labels")
         name = "/".join(filter(None, (variant, label if len(labels) > 1 else "")))
-        source = _Shards(paths, images[0], label)
-        yield Detection(
-            kinds, Confidence.CERTAIN, (f"{evidence}, and the column {printable(label)}",), variant=name, source=source
-        )
+        source = _Shards(paths, image_columns[0], label)
+        words = f"{evidence}, and the column {printable(label)}"
+        yield Detection(kinds, Confidence.CERTAIN, (words,), variant=name, source=source)
 
 
-def _label_columns(types: Mapping[str, str], noted: Mapping[str, Any], readme: Mapping[str, Any]) -> list[str]:
+def _label_columns(
+    types: Mapping[str, str], features: Mapping[str, Any], readme_classes: Mapping[str, Any]
+) -> list[str]:
     """Return the columns that may contain classes.
 
-    These are the columns of type ClassLabel, according to the file (`noted`) or the README, or else the column with the
-    most likely name.
+    These are the columns for which the file (`features`) or the README declares class names, or else the column with
+    the most likely name. `types` holds the type of each column.
     """
-    named_in_file = [name for name, feature in noted.items() if _class_names(feature) is not None]
-    simple = {name for name, kind in types.items() if not kind.startswith("struct") and "struct" not in kind}
-    found = [name for name in dict.fromkeys([*named_in_file, *readme]) if name in simple]
+    declared = [name for name, feature in features.items() if _class_names(feature) is not None]
+    without_struct = {name for name, kind in types.items() if "struct" not in kind}
+    found = [name for name in dict.fromkeys([*declared, *readme_classes]) if name in without_struct]
     if found:
         return found
-    named = [name for name in types if plain(name) in LABEL_COLUMNS and name in simple]
-    return sorted(named, key=lambda name: LABEL_COLUMNS.index(plain(name)))[:1]
+    with_likely_name = [name for name in types if plain(name) in LABEL_COLUMNS and name in without_struct]
+    return sorted(with_likely_name, key=lambda name: LABEL_COLUMNS.index(plain(name)))[:1]
 
 
 def _class_names(feature: Any) -> list[str] | None:
@@ -167,34 +169,38 @@ def _read_shards(tree: Tree, source: _Shards, kind: str) -> Content:
     """Unpack the images in Parquet files, and return them with their annotations."""
     names = _names(tree, source)
     splits: dict[str, list[ShapedImage]] = {}
-    without: list[str] = []
-    faults: list[str] = []
+    rows_without_image: list[str] = []
+    unusable_boxes: list[str] = []
     for path, images in zip(source.files, unpack_images(source.files, partial(_images, source)), strict=True):
         split = split_of_table(tree.within(os.path.dirname(path)), os.path.basename(path))
         rows = parquet.rows(path, [source.label])
         for number, ((image_path, _), row) in enumerate(zip(images, rows, strict=True), 1):
             if not image_path:
-                without.append(f"{os.path.basename(path)}, row {number}")
+                rows_without_image.append(f"{os.path.basename(path)}, row {number}")
                 continue
             image = ShapedImage(image_path)
             if kind == "boxes":
-                image.shapes = _shapes(row[source.label], names, source.form, f"{path}, row {number}", faults)
+                image.shapes = _shapes(row[source.label], names, source.form, f"{path}, row {number}", unusable_boxes)
             else:
                 image.tags = _tags(row[source.label], names)
             splits.setdefault(split, []).append(image)
-    return convert(kind, splits, _row_problems(without, faults), names or _numbers(tree, splits))
+    return convert(kind, splits, _row_problems(rows_without_image, unusable_boxes), names or _numbers(tree, splits))
 
 
-def _row_problems(without: Sequence[str], faults: Sequence[str]) -> list[Problem]:
-    problems = warn_about(without, "row", "without an image:", "Such rows are left out.")
-    problems += warn_about(
-        faults, "box", "without four numbers and a class, in", "Such boxes are left out; correct them."
-    )
-    return problems
+def _row_problems(rows_without_image: Sequence[str], unusable_boxes: Sequence[str]) -> list[Problem]:
+    """Return warnings about rows without an image and about unusable boxes, each given by the name of its file."""
+    remedy = "Such boxes are left out; correct them."
+    return [
+        *warn_about(rows_without_image, "row", "without an image:", "Such rows are left out."),
+        *warn_about(unusable_boxes, "box", "without four numbers and a class, in", remedy),
+    ]
 
 
 def _images(source: _Shards, path: str) -> Iterator[tuple[str, bytes, list[str]]]:
-    """Yield the name and the content of the image in each row of a Parquet file."""
+    """Yield the name of the image in each row of a Parquet file, its content, and [] for its labels.
+
+    The content is b"" if it is missing or too large.
+    """
     for row in parquet.rows(path, [source.image]):
         image = row[source.image]
         content, name = (image.get("bytes"), image.get("path") or "") if isinstance(image, dict) else (image, "")
@@ -221,14 +227,14 @@ def _readme_classes(tree: Tree) -> dict[str, list[str]]:
         return {}
     try:
         with refuse_unusable(tree.path(name)):
-            head = re.match(r"---\s*\n(.*?)\n---", read_text(tree.path(name)), re.DOTALL)
-            content = yaml.safe_load(head[1]) if head else None
+            header = re.match(r"---\s*\n(.*?)\n---", read_text(tree.path(name)), re.DOTALL)
+            content = yaml.safe_load(header[1]) if header else None
     except (OSError, UnusableFile, yaml.YAMLError):
         return {}
     info = content.get("dataset_info") if isinstance(content, dict) else None
     found: dict[str, list[str]] = {}
-    for each in info if isinstance(info, list) else [info]:
-        features = each.get("features") if isinstance(each, dict) else None
+    for part in info if isinstance(info, list) else [info]:
+        features = part.get("features") if isinstance(part, dict) else None
         for feature in features if isinstance(features, list) else ():
             if isinstance(feature, dict) and (names := _find_names(feature)):
                 found.setdefault(str(feature.get("name")), names)
@@ -267,8 +273,8 @@ def _name(value: Any, names: Sequence[str]) -> str:
 def _numbers(tree: Tree, splits: Mapping[str, Sequence[ShapedImage]]) -> list[str] | None:
     """Return the names of all classes, sorted by value, if all of them are numbers, otherwise None."""
     images = [image for split in splits.values() for image in split]
-    found = {name for image in images for name in (*image.tags, *(shape.name for shape in image.shapes))}
-    titles = name_numbers(tree, (), found)
+    names = {name for image in images for name in (*image.tags, *(shape.name for shape in image.shapes))}
+    titles = name_numbers(tree, (), names)
     return None if titles is None else list(titles)
 
 
@@ -277,36 +283,39 @@ def _numbers(tree: Tree, splits: Mapping[str, Sequence[ShapedImage]]) -> list[st
 
 def _boxes_of_metadata(tree: Tree, metadata: Sequence[tuple[str, str]]) -> Iterator[Detection]:
     """Detect metadata files with a column of objects that have boxes."""
-    fitting = [(folder, name) for folder, name in metadata if not name.endswith(".csv")]
-    some = [row for folder, name in fitting for row in _first_rows(_records(tree.path(folder, name)))]
-    column = next((key for row in some for key in _OBJECTS if _pairs(row.get(key)) is not None), None)
+    files = [(folder, name) for folder, name in metadata if not name.endswith(".csv")]
+    rows = [row for folder, name in files for row in _first_rows(_records(tree.path(folder, name)))]
+    column = next((key for row in rows for key in _OBJECTS if _pairs(row.get(key)) is not None), None)
     if column is None:
         return
     lookup = ImageLookup(tree)
-    sized = []
-    for row in some:
-        path = lookup.find(str(row.get("file_name", "")))
-        sized.append((row.get(column), upright_size(path) if path else None))
-    forms = fitting_forms((box, size) for objects, size in sized for box, _ in _pairs(objects) or () if _is_box(box))
+    paths = (lookup.find(str(row.get("file_name", ""))) for row in rows)
+    forms = _forms(
+        (row.get(column), upright_size(path) if path else None) for row, path in zip(rows, paths, strict=True)
+    )
     for form in forms:
-        evidence = (f"{' and '.join(printable(os.path.join(*file)) for file in fitting[:3])} with boxes in {column}",)
-        source = _Metadata(tuple(fitting), column, form)
+        evidence = (f"{' and '.join(printable(os.path.join(*file)) for file in files[:3])} with boxes in {column}",)
+        source = _Metadata(tuple(files), column, form)
         yield Detection(("boxes",), Confidence.CERTAIN, evidence, variant=form if len(forms) > 1 else "", source=source)
 
 
-def _forms(cells: Iterator[Any]) -> list[str]:
-    return fitting_forms((box, None) for objects in cells for box, _ in _pairs(objects) or () if _is_box(box))
+def _forms(cells: Iterable[tuple[Any, tuple[int, int] | None]]) -> list[str]:
+    """Return the possible orders of the numbers in the boxes of some cells (see `fitting_forms`).
+
+    Each cell comes with the height and width of its image, or None if unknown.
+    """
+    return fitting_forms((box, size) for objects, size in cells for box, _ in _pairs(objects) or () if _is_box(box))
 
 
 def _pairs(objects: Any) -> list[tuple[Any, Any]] | None:
-    """Return each box in a cell with its class, or None if the cell contains no boxes."""
+    """Return each box in a cell with its class, or None if the cell contains no boxes.
+
+    The cell holds a list of objects, or one object with a list of boxes and a list of classes.
+    """
     if isinstance(objects, list):
         found = [_pairs({key: [value] for key, value in each.items()}) for each in objects if isinstance(each, dict)]
-        return (
-            [pair for each in found if each is not None for pair in each]
-            if any(each is not None for each in found)
-            else None
-        )
+        with_box = [pairs for pairs in found if pairs is not None]
+        return [pair for pairs in with_box for pair in pairs] if with_box else None
     if not isinstance(objects, dict):
         return None
     boxes = next((objects[key] for key in _BOXES if isinstance(objects.get(key), list)), None)
@@ -374,7 +383,7 @@ def _records(path: str) -> Iterator[Mapping[str, Any]]:
 def _first_rows(rows: Iterator[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return the first of the rows of a file, or [] if the file can't be read."""
     try:
-        return list(islice(rows, _SAMPLED))
+        return list(itertools.islice(rows, _SAMPLED))
     except (OSError, UnusableFile):
         return []
 

@@ -152,7 +152,7 @@ def read_as(reading: Reading, kinds: Sequence[str], *, val_fraction: float, seed
             evidence=detection.evidence,
             certain=detection.obvious or detection.confidence is Confidence.CERTAIN,
         )
-        return _with_link_loops(found, folder)
+        return _with_link_loops(found, reading.tree)
     except (OSError, UnusableFile, MemoryError) as error:
         return unrecognized(explain_failure(error, folder))
 
@@ -174,10 +174,11 @@ def detect_kind(folder: str, format: str = "") -> str | None:
     With `format`, only the interpretations of this name are considered, even with weak evidence. If several kinds have
     equal evidence, the first one in `KINDS` is returned.
     """
-    found = [each for each in find_readings(folder, format) if each.kind and (format or each.detection.confidence > 1)]
-    best = [each for each in found if each.detection.confidence == found[0].detection.confidence]
-    order = [*KINDS, *(kind for each in best for kind in each.detection.kinds if kind not in KINDS)]
-    return min((each.kind for each in best), key=order.index, default=None)
+    least = Confidence.WEAK if format else Confidence.LIKELY
+    found = [each for each in find_readings(folder, format) if each.kind and each.detection.confidence >= least]
+    best = [each.kind for each in found if each.detection.confidence == found[0].detection.confidence]
+    order = [*KINDS, *(kind for kind in best if kind not in KINDS)]
+    return min(best, key=order.index, default=None)
 
 
 def explain_failure(error: OSError | UnusableFile | MemoryError, folder: str) -> Problem:
@@ -205,6 +206,10 @@ def explain_failure(error: OSError | UnusableFile | MemoryError, folder: str) ->
 
 
 def _readings(tree: Tree) -> list[Reading]:
+    """Return the interpretations of a folder by all formats, strongest evidence first.
+
+    Raises OSError, UnusableFile and MemoryError.
+    """
     tree.folders()  # raises for a folder that can't be read
     found = [Reading(FORMATS[name], each, tree) for name in list(FORMATS) for each in _detect(name, tree)]
     return sorted(found, key=lambda each: -each.detection.confidence)
@@ -222,6 +227,7 @@ def _detect(name: str, tree: Tree) -> Sequence[Detection]:
 
 
 def _named(found: list[Reading], format: str) -> list[Reading]:
+    """Return the interpretations called `format`, with or without their variant, or all of them if it is ""."""
     return [each for each in found if format in ("", each.name, each.format.id)]
 
 
@@ -230,10 +236,10 @@ def _choose(tree: Tree, kinds: Sequence[str], format: str) -> tuple[Reading, lis
 
     If there is none, or the user has to decide, returns a dataset that contains only an error or a question.
     """
-    everything = _readings(tree)
-    named = _named(everything, format)
+    readings = _readings(tree)
+    named = _named(readings, format)
     if not named and format:
-        return unrecognized(_format_not_found(tree, format, everything, kinds))
+        return unrecognized(_format_not_found(tree, format, readings, kinds))
     fitting = [each for each in named if set(kinds) & set(each.detection.kinds)]
     if not fitting:
         return _other_kind_found(tree, named, kinds)
@@ -297,13 +303,13 @@ def _other_kind_found(tree: Tree, found: Sequence[Reading], kinds: Sequence[str]
     `found` are all interpretations of the folder.
     """
     requested = KINDS.get(kinds[0], AnnotationKind(kinds[0], FORMATS[kinds[0]].layout if kinds[0] in FORMATS else ""))
-    supported = [each for each in found if each.kind != "files" and not each.detection.against]
+    undoubted = [each for each in found if each.kind != "files" and not each.detection.against]
     doubtful = [each for each in found if each.detection.against]
-    unread = [each for each in supported if not each.kind]
-    if unread and unread[0].detection.confidence >= supported[0].detection.confidence:
-        message = f"{printable(tree.root)} holds {unread[0].format.title}, which can't be trained on ({_describe_evidence(unread[0])})."
-        return unrecognized(dataset_error(message, unread[0].detection.remedy))
-    readable = [each for each in supported if each.kind]
+    unsupported = [each for each in undoubted if not each.kind]
+    if unsupported and unsupported[0].detection.confidence >= undoubted[0].detection.confidence:
+        message = f"{printable(tree.root)} holds {unsupported[0].format.title}, which can't be trained on ({_describe_evidence(unsupported[0])})."
+        return unrecognized(dataset_error(message, unsupported[0].detection.remedy))
+    readable = [each for each in undoubted if each.kind]
     if not readable:
         return unrecognized(_nothing_found(tree, requested, _choices(doubtful, kinds)))
     best = readable[0]
@@ -325,7 +331,7 @@ def _ask_about_doubt(
     against = reading.detection.against
     are = "is" if against[0].startswith(("the ", "a ")) else "are"
     message = f"{printable(tree.root)} does not look like {_title_of(reading.kind)}: there {are} {'; '.join(against)}."
-    message = f"{message} {describe_damage(tree)}".rstrip()
+    message = f"{message} {describe_damage(tree)}".rstrip()  # a damaged file may be the cause
     remedy = reading.detection.remedy or reading.format.layout
     return unrecognized(dataset_error(message, remedy, _choices(fitting, kinds)))
 
@@ -344,16 +350,17 @@ def _choices(found: Iterable[Reading], kinds: Sequence[str]) -> tuple[Choice, ..
     A choice sets the format. For a kind of annotations that is not in `kinds`, it also sets the task.
     """
     catalogue = load_catalogue()
-    result: dict[str, Choice] = {}
+    by_title: dict[str, Choice] = {}
     for each in found:
         for kind in each.detection.kinds:
-            task = None if kind in kinds else catalogue.task_of(kind)
-            if kind not in kinds and task is None:
+            if kind in kinds:
+                choice = Choice(f"Read as {each.title}", {"format": each.name})
+            elif task := catalogue.task_of(kind):
+                choice = Choice(f"{task.title} with {each.title}", {"format": each.name, "task": task.id})
+            else:
                 continue
-            title = f"{task.title} with {each.title}" if task is not None else f"Read as {each.title}"
-            values = {"format": each.name} | ({"task": task.id} if task is not None else {})
-            result.setdefault(title, Choice(title, values))
-    return tuple(result.values())
+            by_title.setdefault(choice.title, choice)
+    return tuple(by_title.values())
 
 
 def _nothing_found(tree: Tree, requested: AnnotationKind, choices: tuple[Choice, ...]) -> Problem:
@@ -384,13 +391,18 @@ def _describe_evidence(reading: Reading) -> str:
     return "; ".join(reading.detection.evidence) or reading.title
 
 
-def _with_link_loops(found: RecognizedDataset, folder: str) -> RecognizedDataset:
-    """Return a copy of a dataset with a warning about links that lead to themselves, if there are any."""
-    splits = {name for names in SPLIT_NAMES.values() for name in names}
-    roots = [folder, *(os.path.join(folder, name) for name in Tree(folder).folders() if name.lower() in splits)]
-    links = [os.path.relpath(link, folder) for root in roots for link in link_loops(root)]
+def _with_link_loops(found: RecognizedDataset, tree: Tree) -> RecognizedDataset:
+    """Return a copy of a dataset with a warning about links that lead to themselves, if there are any.
+
+    They are searched for in the dataset folder and in the folders of splits.
+    """
+    split_names = {name for names in SPLIT_NAMES.values() for name in names}
+    folders = ["", *(name for name in tree.folders() if name.lower() in split_names)]
+    links = [tree.within(link) for folder in folders for link in link_loops(tree.path(folder))]
     if not links:
         return found
-    are = f"{printable(links[0])} is a link" if len(links) == 1 else f"{', '.join(map(printable, links[:3]))} are links"
-    message = f"{are} leading back to {'itself' if len(links) == 1 else 'themselves'}."
+    if len(links) == 1:
+        message = f"{printable(links[0])} is a link leading back to itself."
+    else:
+        message = f"{', '.join(map(printable, links[:3]))} are links leading back to themselves."
     return replace(found, problems=(*found.problems, dataset_warning(message, "Remove such links.")))

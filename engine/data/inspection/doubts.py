@@ -80,11 +80,11 @@ def _sharing(splits: Sequence[Any]) -> Iterator[tuple[str, str]]:
     """Yield pairs of paths of images that share an annotation."""
     keys = [_keys(split) for split in splits]
     for pair in _repeated(chain.from_iterable(keys)):
-        (one, row), (other, other_row) = (locate(keys, index) for index in pair)
-        images = splits[one].files[row], splits[other].files[other_row]
-        if keys[one][row] != keys[other][other_row] or images[0] == images[1]:
+        (first, first_row), (second, second_row) = (locate(keys, index) for index in pair)
+        images = splits[first].files[first_row], splits[second].files[second_row]
+        if keys[first][first_row] != keys[second][second_row] or images[0] == images[1]:
             continue
-        annotations = {_annotation(splits[one], row), _annotation(splits[other], other_row)}
+        annotations = {_annotation(splits[first], first_row), _annotation(splits[second], second_row)}
         if len(annotations) == 1 or b"" in annotations:
             yield images
 
@@ -105,12 +105,12 @@ def _repeated(names: Iterable[str]) -> Iterator[tuple[int, int]]:
 
     Names are compared by their hashes only.
     """
-    keys = np.fromiter(map(hash, names), np.int64)
-    order = np.argsort(keys, kind="stable")
-    ordered = keys[order]
-    starts = np.maximum.accumulate(np.where(np.diff(ordered, prepend=ordered[:1] - 1) != 0, np.arange(len(keys)), 0))
-    for position in np.flatnonzero(starts != np.arange(len(keys))).tolist():
-        yield int(order[starts[position]]), int(order[position])
+    hashes = np.fromiter(map(hash, names), np.int64)
+    order = np.argsort(hashes, kind="stable")
+    ordered = hashes[order]
+    firsts = np.maximum.accumulate(np.where(np.diff(ordered, prepend=ordered[:1] - 1) != 0, np.arange(len(hashes)), 0))
+    for position in np.flatnonzero(firsts != np.arange(len(hashes))).tolist():
+        yield int(order[firsts[position]]), int(order[position])
 
 
 def _annotation(split: Any, index: int) -> bytes:
@@ -122,7 +122,7 @@ def _annotation(split: Any, index: int) -> bytes:
         return split.sources[index].state()
     if not isinstance(split, BoxSplit):
         return b""
-    rows = slice(*split.bounds[index : index + 2].tolist())
+    rows = split.rows_of(index)
     return split.boxes[rows].tobytes() + split.labels[rows].tobytes()
 
 
@@ -186,9 +186,10 @@ def _conflicts(found: RecognizedDataset, splits: Sequence[Any], folder: str, con
     groups = np.concatenate([_groups(split) for split in splits])
     listings = [split.files for split in splits]
     pairs = []
-    for same in contents.equal(listings, groups):
-        other = next(index for index in same if groups[index] != groups[same[0]])
-        pairs.append([listings[listing][row] for listing, row in (locate(listings, same[0]), locate(listings, other))])
+    for copies in contents.equal(listings, groups):
+        other = next(index for index in copies if groups[index] != groups[copies[0]])
+        places = [locate(listings, index) for index in (copies[0], other)]
+        pairs.append([listings[listing][row] for listing, row in places])
     if not pairs:
         return []
     names = [" and ".join(name_within(path, folder) for path in pair) for pair in pairs[:NAMED]]

@@ -24,7 +24,7 @@ from engine.data.decoding.tiff import open_to_show
 from engine.data.decoding.transparency import opaque
 from engine.data.drawing import draw_boxes, encode_png, overlay_mask
 from engine.data.formats.shared.boxes import BoxSplit, size_upright, upright_size
-from engine.data.formats.shared.instances import MAX_INSTANCES, InstanceSplit, Outlines, paint, too_many
+from engine.data.formats.shared.instances import MAX_INSTANCES, InstanceSplit, Outlines, paint, warn_about_crowds
 from engine.data.inspection.base import (
     EXAMPLE_SIDE,
     EXAMPLES,
@@ -253,7 +253,7 @@ def _inspect(
         if name == "train":
             chosen = example_indices(measured.objects.images, list(usable))
             result.examples += draw_examples(chosen, partial(_draw, kind, found.classes, split))
-    result.problems += too_many(crowded)
+    result.problems += warn_about_crowds(crowded)
     return result
 
 
@@ -281,7 +281,7 @@ def _measure_boxes(split: BoxSplit, usable: dict[int, _ImageObjects | None]) -> 
 def _draw_boxes(split: BoxSplit, index: int) -> tuple[Bytes, list[int]]:
     """Return an image with frames around its boxes, and the class of each box."""
     image = read_shrunk(split.files[index], EXAMPLE_SIDE)
-    rows = split.of(index)
+    rows = split.rows_of(index)
     scale = max(image.shape[:2]) / max(int(split.sizes[index].max()), 1)
     labels = split.labels[rows].tolist()
     return draw_boxes(image, split.boxes[rows].astype(np.float64) * scale, labels), labels

@@ -61,7 +61,7 @@ def _labels(found: RecognizedDataset, split: LabelSplit, index: int) -> dict[str
 
 
 def _boxes(found: RecognizedDataset, split: BoxSplit, index: int) -> dict[str, Any]:
-    rows = split.of(index)
+    rows = split.rows_of(index)
     boxes = zip(split.boxes[rows].tolist(), split.labels[rows].tolist(), split.ignored[rows].tolist(), strict=True)
     return {"boxes": tuple(_box(found.classes[label], edges) for edges, label, ignored in boxes if not ignored)}
 

@@ -191,11 +191,11 @@ class Augmentation:
         """
         if self.framing is None:
             return 1.0
-        low, high = self.framing.numbers
+        smallest, largest = self.framing.numbers  # areas of a "resized_crop", or factors of a "scale"
         if self.framing.name == "resized_crop":
-            return min(MAX_OVERSAMPLING, 1 / math.sqrt(low))
-        # Stretching a 4:3 photo to a square reduces its longer side by this factor.
-        return min(MAX_OVERSAMPLING, max(1.0, high) / math.sqrt(RATIO[0]))
+            return min(MAX_OVERSAMPLING, 1 / math.sqrt(smallest))
+        # Stretching a 4:3 photo to a square reduces its longer side by the root of RATIO[0].
+        return min(MAX_OVERSAMPLING, max(1.0, largest) / math.sqrt(RATIO[0]))
 
     def partners(self, epoch: int, samples: Labels) -> Labels:
         """Return the indices of all images that a batch of `samples` [n] needs, as [n * tiles].
@@ -204,8 +204,8 @@ class Augmentation:
         """
         if self.tiles(epoch) == 1:
             return samples
-        drawn = self.streams.draw(Purpose.PARTNERS, epoch, samples, TILES - 1)
-        others = (drawn * self._images).astype(np.int64)
+        uniform = self.streams.draw(Purpose.PARTNERS, epoch, samples, TILES - 1)
+        others = (uniform * self._images).astype(np.int64)
         return np.concatenate([samples[None], others]).T.ravel()
 
     def draw(self, epoch: int, samples: Labels, aspects: npt.NDArray[np.floating[Any]] | None = None) -> Draws:
@@ -251,13 +251,13 @@ class _BatchDraws:
         numbers = np.zeros((self._count, self._tiles, settings.columns), np.float32)
         numbers[..., AFFINE] = _two_rows(np.linalg.inv(self._affine))
         numbers[..., FORWARD] = _two_rows(self._affine)
-        first = numbers[:, 0]
-        first[:, ERASED], first[:, BLURRED] = self._erased, self._sigma
+        first_tiles = numbers[:, 0]  # the tiles of a mosaic differ only in their maps
+        first_tiles[:, ERASED], first_tiles[:, BLURRED] = self._erased, self._sigma
         if settings.colors:
-            matrix = np.concatenate([self._matrix, self._offset[..., None]], 2)
-            first[:, COLOR : settings.policies_from] = matrix.reshape(first[:, COLOR : settings.policies_from].shape)
+            color_columns = first_tiles[:, COLOR : settings.policies_from]
+            color_columns[:] = np.concatenate([self._matrix, self._offset[..., None]], 2).reshape(color_columns.shape)
         if self._policies:
-            first[:, settings.policies_from :] = np.stack(self._policies, 1)
+            first_tiles[:, settings.policies_from :] = np.stack(self._policies, 1)
         blurred: list[int] = np.flatnonzero(self._sigma).tolist()
         flat = numbers.reshape(-1, settings.columns)
         return Draws(flat, self._tiles, blurred, tuple(self._rounds), tuple(self._chains))
@@ -291,13 +291,13 @@ class _BatchDraws:
         Otherwise, only the first image is shown. See Bochkovskiy et al. 2020, YOLOv4, figure 3. The range of the point
         is the same as in Ultralytics' Mosaic.
         """
-        drawn = self._uniform(3)
-        across, down = drawn[0] - 0.5, drawn[1] - 0.5
-        is_mosaic = drawn[2] < chance
-        for tile, (right, below) in enumerate(((0, 0), (1, 0), (0, 1), (1, 1))):
-            x, y = 2 * across + (2 * right - 1), 2 * down + (2 * below - 1)
-            hidden = 0.0 if tile == 0 else 1e4  # the other images are outside the output if there is no mosaic
-            self._affine[:, tile] = shift(np.where(is_mosaic, x, hidden), np.where(is_mosaic, y, 0.0))
+        uniform = self._uniform(3)
+        shift_right, shift_down = uniform[0] - 0.5, uniform[1] - 0.5
+        is_mosaic = uniform[2] < chance
+        for tile, (column, row) in enumerate(((0, 0), (1, 0), (0, 1), (1, 1))):
+            x, y = 2 * shift_right + (2 * column - 1), 2 * shift_down + (2 * row - 1)
+            single_x = 0.0 if tile == 0 else 1e4  # without a mosaic, the other images are outside the output
+            self._affine[:, tile] = shift(np.where(is_mosaic, x, single_x), np.where(is_mosaic, y, 0.0))
 
     def _resized_crop(self, smallest: float, largest: float) -> None:
         """Choose a random rectangle of the image and stretch it to the output, as torchvision's RandomResizedCrop does.
@@ -307,18 +307,18 @@ class _BatchDraws:
         with an aspect ratio within `RATIO` is used.
         """
         aspects = self._pop_aspects()
-        right, down, *attempts = self._uniform(2 + 2 * CROP_ATTEMPTS)
-        shares = smallest + np.array(attempts[::2]) * (largest - smallest)
-        ratios = np.exp(math.log(RATIO[0]) + np.array(attempts[1::2]) * math.log(RATIO[1] / RATIO[0]))
-        widths, heights = np.sqrt(shares * ratios / aspects), np.sqrt(shares / ratios * aspects)
-        fits = (widths <= 1) & (heights <= 1)
-        chosen = fits.argmax(0), np.arange(self._count)  # for each image, the first attempt that fits
-        ratio = np.clip(aspects, *RATIO)
-        found = fits.any(0)
-        width = np.where(found, widths[chosen], np.minimum(1, ratio / aspects))
-        height = np.where(found, heights[chosen], np.minimum(1, aspects / ratio))
-        x = np.where(found, (2 * right - 1) * (1 - width), 0)
-        y = np.where(found, (2 * down - 1) * (1 - height), 0)
+        uniform_x, uniform_y, *uniform = self._uniform(2 + 2 * CROP_ATTEMPTS)
+        areas = smallest + np.array(uniform[::2]) * (largest - smallest)
+        ratios = np.exp(math.log(RATIO[0]) + np.array(uniform[1::2]) * math.log(RATIO[1] / RATIO[0]))
+        widths, heights = np.sqrt(areas * ratios / aspects), np.sqrt(areas / ratios * aspects)
+        is_inside = (widths <= 1) & (heights <= 1)
+        first_inside = is_inside.argmax(0), np.arange(self._count)  # index of each image's first attempt that fits
+        centered_ratio = np.clip(aspects, *RATIO)
+        has_found = is_inside.any(0)
+        width = np.where(has_found, widths[first_inside], np.minimum(1, centered_ratio / aspects))
+        height = np.where(has_found, heights[first_inside], np.minimum(1, aspects / centered_ratio))
+        x = np.where(has_found, (2 * uniform_x - 1) * (1 - width), 0)
+        y = np.where(has_found, (2 * uniform_y - 1) * (1 - height), 0)
         self._compose(stretch(1 / width, 1 / height) @ shift(-x, -y))
 
     def _scale(self, smallest: float, largest: float) -> None:
@@ -327,11 +327,11 @@ class _BatchDraws:
         With factor 1, its shorter side fills the output. No more of the image is cut off, and no more of its
         surroundings is added, than necessary (as in torchvision's ScaleJitter with RandomCrop).
         """
-        size, right, down = self._uniform(3)
-        factor = np.exp(math.log(smallest) + size * math.log(largest / smallest))
+        uniform_size, uniform_x, uniform_y = self._uniform(3)
+        factor = np.exp(math.log(smallest) + uniform_size * math.log(largest / smallest))
         aspects = self._pop_aspects()
         x_scale, y_scale = factor * np.maximum(aspects, 1), factor * np.maximum(1 / aspects, 1)
-        x, y = (2 * right - 1) * np.abs(x_scale - 1), (2 * down - 1) * np.abs(y_scale - 1)
+        x, y = (2 * uniform_x - 1) * np.abs(x_scale - 1), (2 * uniform_y - 1) * np.abs(y_scale - 1)
         self._compose(shift(x, y) @ stretch(x_scale, y_scale))
 
     def _pop_aspects(self) -> Numbers:
@@ -343,21 +343,26 @@ class _BatchDraws:
         return aspects
 
     def _flip(self, chance: float) -> None:
+        """Mirror each image horizontally with probability `chance`."""
         self._compose(stretch(np.where(self._uniform(1)[0] < chance, -1.0, 1.0), np.ones(self._count)))
 
     def _vflip(self, chance: float) -> None:
+        """Mirror each image vertically with probability `chance`."""
         self._compose(stretch(np.ones(self._count), np.where(self._uniform(1)[0] < chance, -1.0, 1.0)))
 
     def _rotate(self, degrees: float) -> None:
+        """Rotate each image by a random angle of at most `degrees` in either direction."""
         self._compose(rotation(self._uniform_between(-degrees, degrees)))
 
     def _translate(self, fraction: float) -> None:
+        """Move each image horizontally and vertically by a random part of its side, at most `fraction`."""
         right, down = (2 * self._uniform(2) - 1) * 2 * fraction  # a side has the length 2
         self._compose(shift(right, down))
 
     def _shear(self, degrees: float) -> None:
-        right, down = np.tan(np.radians((2 * self._uniform(2) - 1) * degrees))
-        self._compose(shear(right, down))
+        """Shear each image horizontally and vertically by random angles of at most `degrees`."""
+        x_per_y, y_per_x = np.tan(np.radians((2 * self._uniform(2) - 1) * degrees))
+        self._compose(shear(x_per_y, y_per_x))
 
     # Color
 
@@ -390,6 +395,7 @@ class _BatchDraws:
         self._compose_colors(_FROM_YIQ @ rotation_matrix @ _TO_YIQ)
 
     def _gray(self, chance: float) -> None:
+        """Convert each image to gray with probability `chance`."""
         self._compose_colors(self._gray_mix((self._uniform(1)[0] < chance).astype(np.float64)))
 
     def _gray_mix(self, fraction: Numbers) -> Numbers:
@@ -406,31 +412,35 @@ class _BatchDraws:
         return mixed
 
     def _blur(self, chance: float) -> None:
-        happens, sigma = self._uniform(2)
-        self._sigma = np.where(happens < chance, SIGMA[0] + sigma * (SIGMA[1] - SIGMA[0]), 0)
+        """Draw the sigma of the blur of each image, which is blurred with probability `chance`."""
+        uniform, uniform_sigma = self._uniform(2)
+        self._sigma = np.where(uniform < chance, SIGMA[0] + uniform_sigma * (SIGMA[1] - SIGMA[0]), 0)
 
     def _erase(self, chance: float) -> None:
-        happens, area, form, right, down = self._uniform(5)
-        share = ERASED_AREA[0] + area * (ERASED_AREA[1] - ERASED_AREA[0])
-        ratio = np.exp(math.log(ERASED_RATIO[0]) + form * math.log(ERASED_RATIO[1] / ERASED_RATIO[0]))
-        ratio = np.clip(ratio, share, 1 / share)
-        height, width = np.sqrt(share * ratio), np.sqrt(share / ratio)
-        top, left = down * (1 - height), right * (1 - width)
-        window = np.stack([top, left, top + height, left + width], 1)
-        self._erased = np.where((happens < chance)[:, None], window, 0)
+        """Draw the rectangle to erase in each image. A rectangle is erased with probability `chance`."""
+        uniform, uniform_area, uniform_ratio, uniform_x, uniform_y = self._uniform(5)
+        area = ERASED_AREA[0] + uniform_area * (ERASED_AREA[1] - ERASED_AREA[0])
+        ratio = np.exp(math.log(ERASED_RATIO[0]) + uniform_ratio * math.log(ERASED_RATIO[1] / ERASED_RATIO[0]))
+        ratio = np.clip(ratio, area, 1 / area)  # neither side may be longer than that of the image
+        height, width = np.sqrt(area * ratio), np.sqrt(area / ratio)
+        top, left = uniform_y * (1 - height), uniform_x * (1 - width)
+        rectangle = np.stack([top, left, top + height, left + width], 1)
+        self._erased = np.where((uniform < chance)[:, None], rectangle, 0)
 
     # Policies
 
     def _trivial(self) -> None:
         """Select one operation and its magnitude at random for each sample (TrivialAugment)."""
-        chosen, magnitude, sign = self._uniform(3)
-        self._add_round(self._operations(chosen), TRIVIAL, np.floor(magnitude * BINS) / (BINS - 1), sign)
+        uniform, uniform_magnitude, sign = self._uniform(3)
+        fraction = np.floor(uniform_magnitude * BINS) / (BINS - 1)
+        self._add_round(_operation_indices(uniform), TRIVIAL, fraction, sign)
 
     def _randaugment(self, operations: float, magnitude: float) -> None:
+        """Select a number of `operations` at random for each sample, all with the same `magnitude` (RandAugment)."""
         drawn = self._uniform(2 * int(operations))
-        share = np.full(self._count, magnitude / (BINS - 1))
-        for chosen, sign in zip(drawn[::2], drawn[1::2], strict=True):
-            self._add_round(self._operations(chosen), RAND, share, sign)
+        fraction = np.full(self._count, magnitude / (BINS - 1))
+        for uniform, sign in zip(drawn[::2], drawn[1::2], strict=True):
+            self._add_round(_operation_indices(uniform), RAND, fraction, sign)
 
     def _augmix(self, severity: float) -> None:
         """Select the chains of operations for AugMix and their weights at random.
@@ -439,29 +449,26 @@ class _BatchDraws:
         computed from normalized exponential numbers and a uniform number.
         """
         # A number for the mixture, then for each chain: its weight, its depth, and three numbers for each operation.
-        each = 2 + 3 * MIX_DEPTH
-        drawn = self._uniform(1 + MIX_CHAINS * each)
-        weights = -np.log1p(-drawn[1::each])
+        per_chain = 2 + 3 * MIX_DEPTH
+        drawn = self._uniform(1 + MIX_CHAINS * per_chain)
+        weights = -np.log1p(-drawn[1::per_chain])
         weights *= drawn[0] / np.maximum(weights.sum(0), 1e-12)
         for number, weight in enumerate(weights):
-            depth, *rest = drawn[2 + number * each : 1 + (number + 1) * each]
+            depth, *of_operations = drawn[2 + number * per_chain : 1 + (number + 1) * per_chain]
             affine, rounds = np.tile(np.eye(3), (self._count, 1, 1)), []
             for step in range(MIX_DEPTH):
-                chosen, magnitude, sign = rest[3 * step : 3 * step + 3]
-                picked = 1 + (chosen * (len(OPERATIONS) - 1)).astype(np.int64)  # all but the identity
-                operations = np.where(step <= depth * MIX_DEPTH, picked, 0)
-                share = np.floor(magnitude * severity) / (MIX_BINS - 1)
-                magnitudes = self._magnitudes(operations, MIX, share, sign)
+                uniform, uniform_magnitude, sign = of_operations[3 * step : 3 * step + 3]
+                without_identity = 1 + (uniform * (len(OPERATIONS) - 1)).astype(np.int64)
+                operations = np.where(step <= depth * MIX_DEPTH, without_identity, 0)
+                fraction = np.floor(uniform_magnitude * severity) / (MIX_BINS - 1)
+                magnitudes = self._magnitudes(operations, MIX, fraction, sign)
                 affine = _affine_maps(operations, magnitudes) @ affine
                 rounds.append(Round(operations, self._column(magnitudes)))
             columns = [self._column(values) for values in (*_two_rows(np.linalg.inv(affine)).T, weight)]
             self._chains.append(Chain(columns[0], tuple(rounds)))
 
-    def _operations(self, chosen: Numbers) -> Labels:
-        return (chosen * len(OPERATIONS)).astype(np.int64)
-
-    def _magnitudes(self, operations: Labels, policy: _Policy, share: Numbers, sign: Numbers) -> Numbers:
-        """Return the magnitudes [n] of `operations` [n]: the largest magnitudes in `policy` times `share` [n].
+    def _magnitudes(self, operations: Labels, policy: _Policy, fraction: Numbers, sign: Numbers) -> Numbers:
+        """Return the magnitudes [n] of `operations` [n]: the largest magnitudes in `policy` times `fraction` [n].
 
         Operations that work in two directions get a negative magnitude if `sign` [n] is below 0.5.
         """
@@ -471,20 +478,25 @@ class _BatchDraws:
             "rotate": policy.rotate, "brightness": policy.enhance, "color": policy.enhance, "contrast": policy.enhance,
             "sharpness": policy.enhance,
         }  # fmt: skip
-        either = np.array([largest.get(name, 0.0) for name in OPERATIONS])[operations] * share
-        magnitudes = np.where(sign < 0.5, -either, either)
-        bits = np.round(policy.bits[0] - share * policy.bits[1])
+        unsigned = np.array([largest.get(name, 0.0) for name in OPERATIONS])[operations] * fraction
+        magnitudes = np.where(sign < 0.5, -unsigned, unsigned)
+        bits = np.round(policy.bits[0] - fraction * policy.bits[1])
         magnitudes = np.where(operations == OPERATIONS.index("posterize"), bits, magnitudes)
-        return np.where(operations == OPERATIONS.index("solarize"), 1 - share, magnitudes)
+        return np.where(operations == OPERATIONS.index("solarize"), 1 - fraction, magnitudes)
 
-    def _add_round(self, operations: Labels, policy: _Policy, share: Numbers, sign: Numbers) -> None:
-        """Add one operation for each sample.
+    def _add_round(self, operations: Labels, policy: _Policy, fraction: Numbers, sign: Numbers) -> None:
+        """Add one operation for each sample (see `_magnitudes` for the arguments).
 
         The affine map of a geometric operation is composed with the others. Other operations are added as a round.
         """
-        magnitudes = self._magnitudes(operations, policy, share, sign)
+        magnitudes = self._magnitudes(operations, policy, fraction, sign)
         self._compose(_affine_maps(operations, magnitudes))
         self._rounds.append(Round(operations, self._column(magnitudes)))
+
+
+def _operation_indices(uniform: Numbers) -> Labels:
+    """Convert uniform random numbers in [0, 1) to indices in `OPERATIONS`."""
+    return (uniform * len(OPERATIONS)).astype(np.int64)
 
 
 def _affine_maps(operations: Labels, magnitudes: Numbers) -> Numbers:
@@ -494,8 +506,8 @@ def _affine_maps(operations: Labels, magnitudes: Numbers) -> Numbers:
     """
     parameters = [np.where(operations == number, magnitudes, 0.0) for number in range(len(_GEOMETRIC))]
     _, shear_x, shear_y, right, down, degrees = parameters
-    moved: Numbers = shear(shear_x, shear_y) @ shift(2 * right, 2 * down) @ rotation(degrees)
-    return moved
+    maps: Numbers = shear(shear_x, shear_y) @ shift(2 * right, 2 * down) @ rotation(degrees)
+    return maps
 
 
 def _two_rows(maps: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.floating[Any]]:
@@ -560,7 +572,7 @@ def draw_crops(margin: int, streams: RandomStreams, epoch: int, samples: Labels,
 
     `margin` is the largest value of top and left, in pixels.
     """
-    drawn = streams.draw(Purpose.CROP, epoch, samples, 3).T
-    crops = (drawn * (margin + 1)).astype(np.int64)
-    crops[:, 2] = drawn[:, 2] < 0.5 if mirror else 0
+    uniform = streams.draw(Purpose.CROP, epoch, samples, 3).T
+    crops = (uniform * (margin + 1)).astype(np.int64)
+    crops[:, 2] = uniform[:, 2] < 0.5 if mirror else 0
     return crops

@@ -41,13 +41,13 @@ def crop(pixels: Tensor, crops: Tensor, size: int) -> Tensor:
 
 def gather_crops(pixels: Tensor, crops: Tensor, size: int) -> Tensor:
     """Crop images like `crop`, but with a single gather operation for all pixels."""
-    along = torch.arange(size, device=pixels.device)
+    offsets = torch.arange(size, device=pixels.device)
     top, left, mirrored = (crops[:, column, None] for column in range(3))
-    rows = top + along
-    columns = left + torch.where(mirrored.bool(), size - 1 - along, along)
-    images = torch.arange(len(pixels), device=pixels.device)[:, None, None, None]
-    bands = torch.arange(pixels.shape[1], device=pixels.device)[:, None, None]
-    return pixels[images, bands, rows[:, None, :, None], columns[:, None, None, :]]
+    rows = top + offsets
+    columns = left + torch.where(mirrored.bool(), size - 1 - offsets, offsets)
+    image_indices = torch.arange(len(pixels), device=pixels.device)[:, None, None, None]
+    channels = torch.arange(pixels.shape[1], device=pixels.device)[:, None, None]
+    return pixels[image_indices, channels, rows[:, None, :, None], columns[:, None, None, :]]
 
 
 class Normalization:
@@ -217,10 +217,10 @@ def _grid(affine: Tensor, size: int) -> Tensor:
 
     By adding rows and columns, it takes a third of the time of torch's `affine_grid`.
     """
-    along = (torch.arange(size, device=affine.device) * 2 + 1) / size - 1
+    centers = (torch.arange(size, device=affine.device) * 2 + 1) / size - 1  # of pixels, from -1 to 1
     maps = affine.view(-1, 2, 3)
-    across = along[:, None] * maps[:, None, :, 0] + maps[:, None, :, 2]
-    down = along[:, None] * maps[:, None, :, 1]
+    across = centers[:, None] * maps[:, None, :, 0] + maps[:, None, :, 2]
+    down = centers[:, None] * maps[:, None, :, 1]
     return across[:, None] + down[:, :, None]
 
 
@@ -229,23 +229,23 @@ def _window_mask(windows: Tensor, size: int) -> Tensor:
 
     The columns are top, left, bottom and right as fractions of the side.
     """
-    along = (torch.arange(size, device=windows.device) + 0.5) / size
+    centers = (torch.arange(size, device=windows.device) + 0.5) / size
     top, left, bottom, right = (windows[:, column, None] for column in range(4))
-    rows, columns = (along >= top) & (along < bottom), (along >= left) & (along < right)
+    rows, columns = (centers >= top) & (centers < bottom), (centers >= left) & (centers < right)
     return (rows[:, :, None] & columns[:, None])[:, None]
 
 
 def _blur(inputs: Tensor, sigmas: Tensor, rows: Sequence[int]) -> None:
     """Blur the images with the indices `rows` of [n, C, h, w] in place, with Gaussians of `sigmas` [n], in pixels."""
-    chosen = torch.stack([inputs[row] for row in rows])
+    images = torch.stack([inputs[row] for row in rows])
     sigma = torch.stack([sigmas[row] for row in rows])[:, None]
-    reach = math.ceil(3 * SIGMA[1])
-    weights = torch.exp(-((torch.arange(-reach, reach + 1, device=inputs.device) / sigma) ** 2) / 2)
+    radius = math.ceil(3 * SIGMA[1])
+    weights = torch.exp(-((torch.arange(-radius, radius + 1, device=inputs.device) / sigma) ** 2) / 2)
     weights = (weights / weights.sum(1, keepdim=True)).repeat_interleave(inputs.shape[1], 0)[:, None]
-    padded = functional.pad(chosen, (reach,) * 4, mode="replicate").flatten(0, 1)[None]
+    padded = functional.pad(images, (radius,) * 4, mode="replicate").flatten(0, 1)[None]
     blurred = functional.conv2d(padded, weights[:, :, None], groups=len(weights))
     blurred = functional.conv2d(blurred, weights[:, :, :, None], groups=len(weights))
-    for row, image in zip(rows, blurred.view_as(chosen), strict=True):
+    for row, image in zip(rows, blurred.view_as(images), strict=True):
         inputs[row] = image
 
 
@@ -254,17 +254,17 @@ def _apply_policies(pixels: Tensor, numbers: Tensor, draws: Draws) -> Tensor:
     images = pixels.round().to(torch.uint8)
     for each in draws.rounds:
         images = operate(images, each.operations, numbers[:, each.column])
-    if not draws.chains:
+    if not draws.chains:  # only AugMix mixes several versions of an image
         return images.float()
-    mixed, left = torch.zeros_like(pixels), torch.ones_like(numbers[:, 0, None, None, None])
+    mixed, weight_of_original = torch.zeros_like(pixels), torch.ones_like(numbers[:, 0, None, None, None])
     for chain in draws.chains:
         grid = _grid(numbers[:, chain.column : chain.column + 6], pixels.shape[-1])
         results = functional.grid_sample(images.float(), grid, align_corners=False).round().to(torch.uint8)
         for each in chain.rounds:
             results = operate(results, each.operations, numbers[:, each.column])
         weight = numbers[:, chain.column + 6, None, None, None]
-        mixed, left = mixed + weight * results, left - weight
-    return mixed + left * images
+        mixed, weight_of_original = mixed + weight * results, weight_of_original - weight
+    return mixed + weight_of_original * images
 
 
 def operate(pixels: Tensor, operations: Labels, magnitudes: Tensor) -> Tensor:
@@ -278,23 +278,23 @@ def operate(pixels: Tensor, operations: Labels, magnitudes: Tensor) -> Tensor:
     for number, name in enumerate(OPERATIONS):
         rows = np.flatnonzero(operations == number).tolist()
         if name in _PIXELWISE and rows:
-            chosen = torch.stack([pixels[row] for row in rows])
-            amounts = torch.stack([magnitudes[row] for row in rows]).view(-1, 1, 1, 1)
-            for row, image in zip(rows, _PIXELWISE[name](chosen, amounts), strict=True):
+            images = torch.stack([pixels[row] for row in rows])
+            image_magnitudes = torch.stack([magnitudes[row] for row in rows]).view(-1, 1, 1, 1)
+            for row, image in zip(rows, _PIXELWISE[name](images, image_magnitudes), strict=True):
                 results[row] = image
     return torch.stack(results) if results else pixels
 
 
-def _blend_with(towards: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
+def _blend_with(remove_property: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
     """Return an operation that enhances or weakens a property of images, like Pillow's ImageEnhance.
 
-    `towards` converts images to images without the property, such as gray images. Positive magnitudes enhance the
-    property, and negative magnitudes weaken it.
+    `remove_property` converts images to images without the property, such as gray images. Positive magnitudes enhance
+    the property, and negative magnitudes weaken it.
     """
 
     def enhance(pixels: Tensor, magnitudes: Tensor) -> Tensor:
-        without = towards(pixels).float()
-        return (without + (pixels - without) * (1 + magnitudes)).clamp_(0, 255).to(torch.uint8)
+        neutral = remove_property(pixels).float()
+        return (neutral + (pixels - neutral) * (1 + magnitudes)).clamp_(0, 255).to(torch.uint8)
 
     return enhance
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from engine.contract.problems import Problem
+from engine.data.decoding.orientation import QUARTER, TAG
 from engine.data.decoding.reading import MAX_PIXELS, check_size, silence_pillow
 from engine.data.decoding.tiff import open_to_show
 from engine.data.splits import Labels, warn_about
@@ -79,7 +80,7 @@ class BoxSplit:
     ignored: npt.NDArray[np.bool_]
     is_drawn: bool = False
 
-    def of(self, index: int) -> slice:
+    def rows_of(self, index: int) -> slice:
         """Return the slice of the three arrays that holds the boxes of the image with the given index."""
         return slice(int(self.bounds[index]), int(self.bounds[index + 1]))
 
@@ -117,22 +118,21 @@ def gather(images: Sequence[BoxedImage], classes: int, faults: BoxFaults) -> Box
     sides = np.tile(sizes[image_of_box][:, ::-1], 2).astype(np.float64)
     edges *= np.where(np.array([image.fractions for image in images], bool)[image_of_box, None], sides, 1)
     clipped = np.clip(edges, 0, sides)
-    # Written so that NaN fails, too.
-    is_valid = (clipped[:, 2:] - clipped[:, :2] > MIN_SIDE).all(1)
+    is_valid = (clipped[:, 2:] - clipped[:, :2] > MIN_SIDE).all(1)  # False for NaN, too
     is_outside = np.concatenate([-edges[:, :2], edges[:, 2:] - sides[:, 2:]], 1).max(1, initial=0) > TOLERANCE
-    # The inspection reports unreadable images.
-    readable = sides.all(1)
-    faults.empty += [paths[image] for image in image_of_box[~is_valid & readable].tolist()]
+    has_readable_image = sides.all(1)  # the inspection reports the other images
+    faults.empty += [paths[image] for image in image_of_box[~is_valid & has_readable_image].tolist()]
     faults.outside += [paths[image] for image in image_of_box[is_valid & is_outside].tolist()]
-    chosen = np.repeat(np.flatnonzero(is_valid), np.where(labels[is_valid] == ANY_CLASS, classes, 1))
-    firsts = np.flatnonzero(np.diff(chosen, prepend=-1))
-    indices = np.arange(len(chosen)) - np.repeat(firsts, np.diff(firsts, append=len(chosen)))
-    labels = np.where(labels[chosen] == ANY_CLASS, indices, labels[chosen])
-    image_of_box, clipped, ignored = image_of_box[chosen], clipped[chosen], ignored[chosen]
-    used = _largest(image_of_box, clipped, paths, faults)
-    counts = np.bincount(image_of_box[used], minlength=len(paths))
+    # Repeat boxes of ANY_CLASS once for each class, and give the copies the classes 0, 1 and so on.
+    rows = np.repeat(np.flatnonzero(is_valid), np.where(labels[is_valid] == ANY_CLASS, classes, 1))
+    first_copies = np.flatnonzero(np.diff(rows, prepend=-1))
+    copy_numbers = np.arange(len(rows)) - np.repeat(first_copies, np.diff(first_copies, append=len(rows)))
+    labels = np.where(labels[rows] == ANY_CLASS, copy_numbers, labels[rows])
+    image_of_box, clipped, ignored = image_of_box[rows], clipped[rows], ignored[rows]
+    is_used = _largest(image_of_box, clipped, paths, faults)
+    counts = np.bincount(image_of_box[is_used], minlength=len(paths))
     bounds = np.concatenate([[0], np.cumsum(counts)])
-    return BoxSplit(paths, sizes, bounds, clipped[used].astype(np.float32), labels[used], ignored[used])
+    return BoxSplit(paths, sizes, bounds, clipped[is_used].astype(np.float32), labels[is_used], ignored[is_used])
 
 
 def _largest(
@@ -178,8 +178,8 @@ def image_sizes(images: Sequence[BoxedImage]) -> Sizes:
     """
     silence_pillow()
     annotated = [image.size or (0, 0) for image in images]
-    fit = [size if min(size) > 0 and max(size) <= MAX_PIXELS else (0, 0) for size in annotated]
-    sizes = np.array(fit, np.int64).reshape(-1, 2)
+    usable = [size if min(size) > 0 and max(size) <= MAX_PIXELS else (0, 0) for size in annotated]
+    sizes = np.array(usable, np.int64).reshape(-1, 2)
     without_size = np.flatnonzero((sizes == 0).any(1)).tolist()
     with ThreadPoolExecutor(THREADS, "sizes") as pool:
         read = pool.map(upright_size, [images[index].path for index in without_size])
@@ -203,5 +203,5 @@ def upright_size(path: str) -> tuple[int, int] | None:
 def size_upright(image: Image.Image) -> tuple[int, int]:
     """Return the height and width of an opened image after EXIF rotation. Raises Unfit if it is too large."""
     check_size(image)
-    turned = image.getexif().get(0x0112, 1) in (5, 6, 7, 8)
-    return image.size if turned else image.size[::-1]
+    is_turned = image.getexif().get(TAG, 1) in QUARTER  # by a quarter, which swaps width and height
+    return image.size if is_turned else image.size[::-1]

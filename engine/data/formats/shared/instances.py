@@ -207,15 +207,15 @@ class ClassedMask(_MaskFiles):
 
     def instances(self, height: int, width: int) -> list[Instance]:
         """Return the instances, each with the most frequent class among its pixels."""
-        numbers, classes = self._paths
-        plane = class_plane(_values(classes, (height, width)), self._code)
+        numbers_path, classes_path = self._paths
+        plane = class_plane(_values(classes_path, (height, width)), self._code)
         found = []
-        for window in numbered_windows(numbers, (height, width)):
-            held = np.bincount(plane[window.slices][window.pixels], minlength=NO_CLASS + 1)[:NO_CLASS]
+        for window in numbered_windows(numbers_path, (height, width)):
+            counts = np.bincount(plane[window.slices][window.pixels], minlength=NO_CLASS + 1)[:NO_CLASS]
             if self._background is not None:
-                held = np.delete(held, self._background)
-            if held.any():  # otherwise it is the border that VOC draws around objects, which has no class
-                found.append(Instance(window, int(held.argmax())))
+                counts = np.delete(counts, self._background)
+            if counts.any():  # otherwise it is the border that VOC draws around objects, which has no class
+                found.append(Instance(window, int(counts.argmax())))
         return found
 
     def labels(self) -> list[int]:
@@ -263,22 +263,22 @@ class NumberedLabels(_MaskFiles):
     def instances(self, height: int, width: int) -> list[Instance]:
         """Return the instances. Regions of objects that are not separated become ignored instances."""
         size = (height, width)
-        known, positions = np.unique(_values(self._paths[0], size).values, return_inverse=True)
-        labels = [self._numbering.split(value) for value in known.tolist()]
-        used = np.array([label in self._classes for label, _ in labels], bool)
-        windows = _windows(np.where(used, np.cumsum(used), 0)[positions].reshape(size))
-        labels = [label for label, is_used in zip(labels, used.tolist(), strict=True) if is_used]
+        values, positions = np.unique(_values(self._paths[0], size).values, return_inverse=True)
+        objects = [self._numbering.split(value) for value in values.tolist()]  # label, and True if not separated
+        is_used = np.array([label in self._classes for label, _ in objects], bool)
+        windows = _windows(np.where(is_used, np.cumsum(is_used), 0)[positions].reshape(size))
+        used_objects = [each for each, used in zip(objects, is_used.tolist(), strict=True) if used]
         return [
             Instance(window, self._classes[label], ignored)
-            for window, (label, ignored) in zip(windows.values(), labels, strict=True)
+            for window, (label, ignored) in zip(windows.values(), used_objects, strict=True)
         ]
 
     def labels(self) -> list[int]:
         try:
-            known = map(self._numbering.split, values_in(read_values(read_image(self._paths[0]))).tolist())
+            objects = map(self._numbering.split, values_in(read_values(read_image(self._paths[0]))).tolist())
         except Exception:
             return []  # a decoder may raise nearly anything; loading the image reports it
-        return [self._classes[label] for label, ignored in known if label in self._classes and not ignored]
+        return [self._classes[label] for label, ignored in objects if label in self._classes and not ignored]
 
 
 class PanopticImage(_MaskFiles):
@@ -301,8 +301,8 @@ class PanopticImage(_MaskFiles):
         if len(ids) > MAX_NUMBERS:
             name = printable(os.path.basename(self._paths[0]))
             raise Unfit(f"{name} holds {len(ids):,} segments, which is too many")
-        used = np.isin(ids, [id for id, _, _ in self._segments])
-        numbers = np.where(used, np.arange(1, len(ids) + 1, dtype=np.int32), 0)[positions].reshape(height, width)
+        is_used = np.isin(ids, [id for id, _, _ in self._segments])
+        numbers = np.where(is_used, np.arange(1, len(ids) + 1, dtype=np.int32), 0)[positions].reshape(height, width)
         windows = {int(ids[number - 1]): window for number, window in _windows(numbers).items()}
         return [Instance(windows[id], label, crowd) for id, label, crowd in self._segments if id in windows]
 
@@ -334,7 +334,7 @@ class InstanceSplit:
         return digest.hexdigest()
 
 
-def too_many(crowded: Sequence[str]) -> list[Problem]:
+def warn_about_crowds(crowded: Sequence[str]) -> list[Problem]:
     """Return a warning about images with more than `MAX_INSTANCES` instances, or [] if there are none.
 
     `crowded` are the paths of these images.
@@ -349,7 +349,7 @@ def numbered_windows(path: str, size: tuple[int, int]) -> list[Window]:
     Raises Unfit if the mask does not have the given size (height, width).
     """
     values = np.maximum(_values(path, size).values, 0)  # missing data has no object
-    if values.max(initial=0) > MAX_NUMBERS:  # like colors
+    if values.max(initial=0) > MAX_NUMBERS:  # such as colors, which are renumbered so that 0 remains 0
         values = np.unique(np.append(0, values), return_inverse=True)[1][1:].reshape(size)
         if (count := int(values.max(initial=0))) > MAX_NUMBERS:
             raise Unfit(
@@ -365,10 +365,10 @@ def _windows(numbers: Values) -> dict[int, Window]:
     """
     from scipy.ndimage import find_objects
 
-    found = {number: place for number, place in enumerate(find_objects(numbers), 1) if place is not None}
+    slices = {number: found for number, found in enumerate(find_objects(numbers), 1) if found is not None}
     height, width = numbers.shape
-    _check_painted(sum((y.stop - y.start) * (x.stop - x.start) for y, x in found.values()), (height, width))
-    return {number: Window(y.start, x.start, numbers[y, x] == number) for number, (y, x) in found.items()}
+    _check_painted(sum((y.stop - y.start) * (x.stop - x.start) for y, x in slices.values()), (height, width))
+    return {number: Window(y.start, x.start, numbers[y, x] == number) for number, (y, x) in slices.items()}
 
 
 def _within_limit(instances: Iterable[Instance], height: int, width: int) -> list[Instance]:

@@ -147,18 +147,18 @@ def file_column(table: Table) -> int | None:
     This is the only column with image files, or else a column with a suitable name.
     """
     sample = table.sample()
-    fitting = [
+    of_images = [
         column
         for column in range(len(table.head))
         if any(row[column] for row in sample) and all(is_image(row[column]) for row in sample if row[column])
     ]
-    by_name = [table.plain.index(name) for name in FILE_COLUMNS if name in table.plain]
-    if len(fitting) > 1:
-        # The same image given by its name and by its path, or a pair such as an image and its mask.
-        stems = [{row[column].replace("\\", "/").rsplit("/", 1)[-1] for row in sample} for column in fitting]
-        longest = max(fitting, key=lambda column: sum(len(row[column]) for row in sample))
-        return longest if all(names == stems[0] for names in stems) else None
-    return fitting[0] if fitting else next(iter(by_name), None)
+    if len(of_images) > 1:
+        # If all columns have the same file names, one of them has paths. Otherwise, one may hold images, another masks.
+        names = [{row[column].replace("\\", "/").rsplit("/", 1)[-1] for row in sample} for column in of_images]
+        with_paths = max(of_images, key=lambda column: sum(len(row[column]) for row in sample))
+        return with_paths if all(each == names[0] for each in names) else None
+    by_name = (table.plain.index(name) for name in FILE_COLUMNS if name in table.plain)
+    return of_images[0] if of_images else next(by_name, None)
 
 
 def label_columns(table: Table, profiles: Sequence[Profile]) -> list[Labeling]:
@@ -173,8 +173,8 @@ def label_columns(table: Table, profiles: Sequence[Profile]) -> list[Labeling]:
         for column in range(len(names))
         if column not in (file, split) and not _is_unrelated(names[column], profiles[column], table.headless)
     ]
-    named = sorted((c for c in others if names[c] in LABEL_COLUMNS), key=lambda c: LABEL_COLUMNS.index(names[c]))
-    named = [column for column in named if _may_be_labels(profiles[column])]
+    named = [column for column in others if names[column] in LABEL_COLUMNS and _may_be_labels(profiles[column])]
+    named.sort(key=lambda column: LABEL_COLUMNS.index(names[column]))
     flags = tuple(column for column in others if profiles[column].is_flags)
     are_unnamed = table.headless or all(names[column].isdigit() for column in others)
     if are_unnamed and len(others) > 1 and flags != tuple(others):
@@ -187,21 +187,16 @@ def label_columns(table: Table, profiles: Sequence[Profile]) -> list[Labeling]:
     others = [column for column in others if is_sole or names[column] not in OTHER_COLUMNS]
     flags = tuple(column for column in flags if column in others)
     if len(flags) > 1:
-        signed = not any(
-            profiles[c].blank or not NO.isdisjoint(map(without_fraction, profiles[c].cells)) for c in flags
-        )
-        return [Labeling(file, split, flags=flags, signed=signed)]
-    fitting = [column for column in others if _may_be_labels(profiles[column])]
-    is_only_candidate = len(others) == 1
-    fitting = [column for column in fitting if names[column] not in TEXT_COLUMNS]
+        of_flags = [profiles[column] for column in flags]
+        has_no = any(each.blank or not NO.isdisjoint(map(without_fraction, each.cells)) for each in of_flags)
+        return [Labeling(file, split, flags=flags, signed=not has_no)]
+    likely = [each for each in others if _may_be_labels(profiles[each]) and names[each] not in TEXT_COLUMNS]
     # A column of classes repeats its values, unlike a column of texts or numbers.
-    if len(fitting) > 1 or any(profiles[column].cells.total() >= _FEW_ROWS for column in fitting):
-        fitting = [column for column in fitting if profiles[column].cells.total() >= 2 * len(profiles[column].cells)]
+    if len(likely) > 1 or any(profiles[column].cells.total() >= _FEW_ROWS for column in likely):
+        likely = [column for column in likely if profiles[column].cells.total() >= 2 * len(profiles[column].cells)]
     return [
-        Labeling(
-            file, split, listed=column, mark=_mark(names[column], profiles[column]), is_unambiguous=is_only_candidate
-        )
-        for column in fitting
+        Labeling(file, split, listed=each, mark=_mark(names[each], profiles[each]), is_unambiguous=len(others) == 1)
+        for each in likely
     ]
 
 
@@ -247,37 +242,42 @@ def _is_unrelated(name: str, cells: Profile, headless: bool) -> bool:
 
 
 def _may_be_labels(cells: Profile) -> bool:
-    has_structure = any(cell.startswith(("{", "[{")) for cell in list(cells.cells)[:20])
-    is_of_labels = not has_structure and not cells.has_fractions and not _lists_values(cells)
-    return bool(cells.cells) and is_of_labels and len(cells.cells) < MAX_DISTINCT
+    """Return True unless a column is blank, or has too many distinct cells, fractions, objects, or lists of values."""
+    if not cells.cells or len(cells.cells) >= MAX_DISTINCT or cells.has_fractions:
+        return False
+    has_objects = any(cell.startswith(("{", "[{")) for cell in list(cells.cells)[:20])
+    return not has_objects and not _lists_values(cells)
 
 
 def _lists_values(cells: Profile) -> bool:
-    """Return True if the cells are lists of numbers that are probably boxes or scores, not labels.
+    """Return True if the cells are lists of numbers that are probably boxes, scores or flags, not labels.
 
     All lists must have the same length.
     """
-    cells_of_lists = list(cells.cells)[:_SAMPLED_LISTS]
-    if len(cells_of_lists) < 2 or not all(cell.startswith(UNIT) for cell in cells_of_lists):
+    sampled = list(cells.cells)[:_SAMPLED_LISTS]
+    if len(sampled) < 2 or not all(cell.startswith(UNIT) for cell in sampled):
         return False
-    lists = [[finite(number) for number in cell.split(UNIT)[1:]] for cell in cells_of_lists]
+    lists = [[finite(number) for number in cell.split(UNIT)[1:]] for cell in sampled]
     numbers = {number for each in lists for number in each}
     if None in numbers or len({len(each) for each in lists}) > 1:
         return False
-    if 2 * sum(len(set(each)) < len(each) for each in lists) > len(lists):  # such as 0 and 1 for each class
+    if 2 * sum(len(set(each)) < len(each) for each in lists) > len(lists):  # repeated numbers, such as flags 0 and 1
         return True
     are_integers = all(number is not None and number.is_integer() for number in numbers)
     return len(lists[0]) == 4 or not are_integers or (len(lists[0]) == 2 and len(numbers) > _FEW_NUMBERS)
 
 
 def _split_column(names: Sequence[str], profiles: Sequence[Profile], file: int) -> int | None:
-    for column, name in enumerate(names):
-        known = profiles[column]
-        if column == file or not known.cells:
+    """Return the index of the column with the splits, found by its name and its cells, or None.
+
+    `file` is the index of the column with the images.
+    """
+    for column, (name, cells) in enumerate(zip(names, profiles, strict=True)):
+        if column == file or not cells.cells:
             continue
-        if name in SPLIT_COLUMNS and all(map(split_named, known.cells)):
+        if name in SPLIT_COLUMNS and all(map(split_named, cells.cells)):
             return column
-        if name in (*VALIDATION_COLUMNS, *TRAINING_COLUMNS, *TESTING_COLUMNS) and known.is_flags:
+        if name in (*VALIDATION_COLUMNS, *TRAINING_COLUMNS, *TESTING_COLUMNS) and cells.is_flags:
             return column
     return None
 
@@ -288,8 +288,8 @@ def split_column_named(names: Sequence[str], file: int) -> int | None:
     `file` is the index of the column with the images.
     """
     flags = (*VALIDATION_COLUMNS, *TRAINING_COLUMNS, *TESTING_COLUMNS)
-    known = ("split", "set", "subset", "partition", "data_set", *flags)
-    return next((names.index(name) for name in known if name in names and names.index(name) != file), None)
+    possible_names = ("split", "set", "subset", "partition", "data_set", *flags)
+    return next((names.index(name) for name in possible_names if name in names and names.index(name) != file), None)
 
 
 def split_in_cell(name: str, cell: str) -> str:
@@ -305,17 +305,21 @@ def split_in_cell(name: str, cell: str) -> str:
 
 
 def _without_doubles(table: Table, columns: Sequence[int], profiles: Sequence[Profile]) -> list[int]:
-    """Leave out columns that repeat another column in different words, such as class numbers next to class names."""
+    """Leave out columns that repeat another column in different words, such as class numbers next to class names.
+
+    Of two such columns, the one with names remains.
+    """
+
+    def is_same(one: int, other: int) -> bool:
+        """Return True if each cell in a column always occurs together with the same cell in another column."""
+        cells = profiles[one].cells
+        if len(cells) != len(profiles[other].cells):
+            return False
+        return len({(row[one], row[other]) for row in table.rows()}) == len(cells) + bool(profiles[one].blank)
+
     different: list[int] = []
     for column in sorted(columns, key=lambda column: profiles[column].is_numbers):
-        same = [
-            each
-            for each in different
-            if len({(row[each], row[column]) for row in table.rows()})
-            == len(profiles[each].cells) + bool(profiles[each].blank)
-            and len(profiles[each].cells) == len(profiles[column].cells)
-        ]
-        if not same:
+        if not any(is_same(each, column) for each in different):
             different.append(column)
     return [column for column in columns if column in different]
 
@@ -325,15 +329,15 @@ def _mark(name: str, cells: Profile) -> str:
 
     The separator "[" means that the cells are lists in brackets.
     """
-    known = list(cells.cells)
+    texts = list(cells.cells)
     if cells.is_numbers:
         return ""
-    if any(UNIT in cell for cell in known):
+    if any(UNIT in text for text in texts):
         return UNIT
-    if all(cell.startswith("[") and cell.endswith("]") for cell in known):
+    if all(text.startswith("[") and text.endswith("]") for text in texts):
         return "["
     for mark in ("|", ";"):
-        if any(mark in cell for cell in known):
+        if any(mark in text for text in texts):
             return mark
     return next((mark for mark in (",", " ") if _separates(mark, name, cells)), "")
 
@@ -343,26 +347,26 @@ def _separates(mark: str, name: str, cells: Profile) -> bool:
 
     Labels are combined in more ways than there are labels, unlike the words in names such as "golden retriever".
     """
-    several = [cell.split(mark) for cell in cells.cells if mark in cell]
-    if not several or (mark == " " and not _may_list(name, several)):
+    divided_cells = [cell.split(mark) for cell in cells.cells if mark in cell]
+    if not divided_cells or (mark == " " and not _may_list(name, divided_cells)):
         return False
     labels = {label.strip() for cell in cells.cells for label in cell.split(mark)}
-    alone = any(label.strip() in cells.cells for cell in several for label in cell)
+    occurs_alone = any(label.strip() in cells.cells for cell in divided_cells for label in cell)
     if name == "tags" and mark == " ":  # a word in most cells is a separate tag, unlike the words in "golden retriever"
-        times = Counter(label for cell in several for label in set(cell))
-        if len(several) > 1 and 2 * max(times.values()) > len(cells.cells):
+        counts = Counter(label for cell in divided_cells for label in set(cell))
+        if len(divided_cells) > 1 and 2 * max(counts.values()) > len(cells.cells):
             return True
-    if len(labels) < len(cells.cells) or (len(labels) == len(cells.cells) and alone):
+    if len(labels) < len(cells.cells) or (len(labels) == len(cells.cells) and occurs_alone):
         return True
     return all(label.isdigit() for label in labels)
 
 
-def _may_list(name: str, several: Iterable[Sequence[str]]) -> bool:
-    """Return True if spaces may separate labels.
+def _may_list(name: str, cells: Iterable[Sequence[str]]) -> bool:
+    """Return True if spaces may separate labels in the column `name`.
 
-    They may separate numbers, and words if the name of the column is a plural. `several` holds the words of each cell.
+    They may separate numbers, and words if the name of the column is a plural. `cells` holds the words of each cell.
     """
-    return name in LIST_NAMES or all(label.isdigit() for labels in several for label in labels)
+    return name in LIST_NAMES or all(word.isdigit() for words in cells for word in words)
 
 
 def divide(cell: str, mark: str) -> tuple[str, ...]:

@@ -99,7 +99,7 @@ def detect_in(tree: Tree, files: Iterable[tuple[str, str]]) -> list[Detection]:
         if table is None or column is None or _lists_splits(table):
             continue
         file = TableFile(folder, split_of_table(folder, name), table)
-        share = images.share_found(file, [row[column] for row in table.sample(20) if row[column]])
+        share = images.fraction_found(file, [row[column] for row in table.sample(20) if row[column]])
         profiles = profile(table)
         if share and label_columns(table, profiles):
             opened.setdefault(table.plain, []).append((file, share))

@@ -15,7 +15,7 @@ from engine.data.decoding.reading import MAX_PIXELS, Unfit
 from engine.data.files import Files, files_of
 from engine.data.formats.format import Content
 from engine.data.formats.shared.boxes import Box, BoxedImage
-from engine.data.formats.shared.instances import MAX_INSTANCES, InstanceSplit, Outlines, too_many
+from engine.data.formats.shared.instances import MAX_INSTANCES, InstanceSplit, Outlines, warn_about_crowds
 from engine.data.splits import FileSplit, LabelSplit, printable, warn_about
 
 _MAX_COORDINATE = 1e9
@@ -184,7 +184,7 @@ def _instances(images: Sequence[ShapedImage], numbers: Mapping[str, int], proble
     remedy = "Such objects are left out; draw outlines, or choose the task Object detection."
     problems += warn_about(boxed, "object", "without an outline, in", remedy)
     crowded = [image.path for image in images if len(image.shapes) > MAX_INSTANCES]
-    problems += too_many(crowded)
+    problems += warn_about_crowds(crowded)
     sources = [
         Outlines(
             [(numbers[each.name], each.outline, each.ignored) for each in image.shapes if each.outline is not None],

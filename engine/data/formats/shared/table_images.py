@@ -46,11 +46,10 @@ class TableImages:
             self._missing[name] = None
         return path
 
-    def share_found(self, file: TableFile, names: Collection[str]) -> float:
+    def fraction_found(self, file: TableFile, names: Collection[str]) -> float:
         """Return the fraction of `names` that are names of images in the dataset folder."""
-        found = [name for name in names if self.find(file, name) is not None]
-        known = len(found) + sum(name in self._lookup.ambiguous for name in names)
-        return known / len(names) if names else 0.0
+        exist = [self.find(file, name) is not None or name in self._lookup.ambiguous for name in names]
+        return sum(exist) / len(names) if names else 0.0
 
     def problems(self, used: Collection[str], contested: Collection[str], remedy: str) -> Iterator[Problem]:
         """Yield warnings about names without an image or with several, and about images that no table names.
@@ -60,15 +59,16 @@ class TableImages:
             contested: Additional names that may mean several images.
             remedy: Advice for images that no table names.
         """
-        unclear = sorted({*self._lookup.ambiguous, *contested})
-        missing = [name for name in self._missing if name not in self._lookup.ambiguous]
-        advice = "Such names are left out; write the path from the table to each image into it."
-        yield from warn_about(unclear, "name", "in a table that may mean several images:", advice)
-        yield from warn_about(missing, "image", "that a table names can't be found:", "Such images are left out.")
-        alone = [] if unclear or not used else self._unnamed(used)
-        yield from warn_about(alone, "image", "that no table names:", remedy)
+        several = sorted({*self._lookup.ambiguous, *contested})
+        not_found = [name for name in self._missing if name not in self._lookup.ambiguous]
+        name_remedy = "Such names are left out; write the path from the table to each image into it."
+        yield from warn_about(several, "name", "in a table that may mean several images:", name_remedy)
+        yield from warn_about(not_found, "image", "that a table names can't be found:", "Such images are left out.")
+        unnamed = [] if several or not used else self._unnamed(used)
+        yield from warn_about(unnamed, "image", "that no table names:", remedy)
 
     def _unnamed(self, used: Collection[str]) -> list[str]:
+        """Return the full paths of all images in the dataset folder that are not in `used`."""
         total = sum(self._tree.suffixes(folder)[ending] for folder in self._tree.walk() for ending in EXTENSIONS)
         if total <= len(used):
             return []

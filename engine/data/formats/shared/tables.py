@@ -89,11 +89,11 @@ class Table:
         width = len(self.head)
         with refuse_unusable(self.path):
             lines = _lines(self.text, self.delimiter)
-            mark = "," if self.delimiter == "\t" else self.delimiter
+            separator = "," if self.delimiter == "\t" else self.delimiter
             for line in itertools.islice(lines, 0 if self.headless else 1, None):
                 cells = [cell.strip() for cell in line[:width]]
-                if len(line) > width and any(map(str.strip, line[width:])):  # a list without quotes
-                    cells[-1] = mark.join([cells[-1], *map(str.strip, line[width:])])
+                if len(line) > width and any(map(str.strip, line[width:])):  # a list without quotes in the last column
+                    cells[-1] = separator.join([cells[-1], *map(str.strip, line[width:])])
                 yield cells if len(cells) == width else cells + [""] * (width - len(cells))
 
     def sample(self, count: int = _SAMPLED) -> list[Sequence[str]]:
@@ -119,10 +119,10 @@ def find_tables(tree: Tree, endings: Sequence[str] = ENDINGS) -> Iterator[tuple[
     `endings` are the extensions of tables. If a folder has many files with the same extension, these are skipped, since
     each probably describes one image.
     """
-    inner = (folder for folder in tree.walk(depth=2) if folder.count(os.sep) == 1)
-    for folder in itertools.chain(tree.walk(depth=1), itertools.islice(inner, _MAX_INNER_FOLDERS)):
-        few = [ending for ending in endings if 0 < tree.suffixes(folder)[ending] <= _MAX_TABLES]
-        for name in tree.files(folder, few) if few else ():
+    second_level = (folder for folder in tree.walk(depth=2) if folder.count(os.sep) == 1)
+    for folder in itertools.chain(tree.walk(depth=1), itertools.islice(second_level, _MAX_INNER_FOLDERS)):
+        used_endings = [ending for ending in endings if 0 < tree.suffixes(folder)[ending] <= _MAX_TABLES]
+        for name in tree.files(folder, used_endings) if used_endings else ():
             if not any(word in name.lower() for word in SUBMISSIONS):
                 yield folder, name
 
@@ -182,13 +182,15 @@ def _head(path: str) -> str:
 
 
 def _lines(text: str, delimiter: str) -> Iterator[list[str]]:
+    """Yield the lines of a table, each divided into cells. Blank lines are skipped. Raises csv.Error."""
     lines = csv.reader(io.StringIO(text, newline=None), delimiter=delimiter, skipinitialspace=True)
     return (line for line in lines if any(map(str.strip, line)))
 
 
 def _of_lines(path: str, text: str) -> Table | None:
-    first = text.lstrip().partition("\n")[0]
-    delimiter = "\t" if suffix(path) == ".tsv" else max(",;\t|", key=first.count)
+    """Create a table from text like that of a CSV file, with or without column names. Returns None if it is blank."""
+    first_line = text.lstrip().partition("\n")[0]
+    delimiter = "\t" if suffix(path) == ".tsv" else max(",;\t|", key=first_line.count)
     head = [cell.strip() for cell in next(_lines(text, delimiter), [])]
     if not any(head):
         return None
@@ -212,12 +214,14 @@ def _invent_names(row: Sequence[str], text: str, delimiter: str) -> list[str]:
 
     `text` is the text of the table, and `delimiter` separates its cells.
     """
-    file = next(column for column, cell in enumerate(row) if is_image(cell))
-    if file == 0 and len(row) < _OF_BOX and _is_ragged(text, delimiter):
+    file_column = next(column for column, cell in enumerate(row) if is_image(cell))
+    if file_column == 0 and len(row) < _OF_BOX and _is_ragged(text, delimiter):
         return ["file", "labels"]
-    names = ["file" if column == file else "split" if split_named(cell) else "" for column, cell in enumerate(row)]
-    if names.count("split") > 1 or file == 0:  # tables from Google begin with the split
-        names = ["file" if column == file else "" for column in range(len(row))]
+    names = [
+        "file" if column == file_column else "split" if split_named(cell) else "" for column, cell in enumerate(row)
+    ]
+    if names.count("split") > 1 or file_column == 0:  # tables from Google begin with the split
+        names = ["file" if column == file_column else "" for column in range(len(row))]
     is_sole = names.count("") == 1
     return [name or ("labels" if is_sole else f"column {number}") for number, name in enumerate(names)]
 
@@ -235,14 +239,16 @@ def _without_cut_line(table: Table) -> Table:
     line = table.text[start:]
     cells = tuple(cell.strip() for cell in next(_lines(line, table.delimiter), []))
     shortened = replace(table, text=table.text[:start], cut=line)
-    if not start or len(cells) < len(table.head):
-        return shortened if start else table
-    words = Counter(row[-1] for row in shortened.rows())
+    if not start:
+        return table  # it has only one line
+    if len(cells) < len(table.head):
+        return shortened
+    words = Counter(row[-1] for row in shortened.rows())  # in the last column of all other lines
     is_category = len(words) <= max(_FEW_WORDS, words.total() / 2)
-    last = without_fraction(cells[-1])
-    begins_another = any(without_fraction(word) != last and word.startswith(cells[-1]) for word in words)
-    is_known = cells[-1] in words or last.lower() in YES | NO
-    if last and is_category and (begins_another or not is_known):
+    last_word = without_fraction(cells[-1])
+    begins_another = any(without_fraction(word) != last_word and word.startswith(cells[-1]) for word in words)
+    is_known = cells[-1] in words or last_word.lower() in YES | NO
+    if last_word and is_category and (begins_another or not is_known):
         return shortened
     return replace(table, open_end=cells)
 
@@ -252,15 +258,14 @@ def _of_listing(path: str, text: str) -> Table | None:
 
     Each line contains a path, followed by one class, several labels or several flags, or has cells as in a CSV file.
     """
-    first = text.lstrip().partition("\n")[0]
-    if any(mark in first for mark in ",;\t"):
+    lines = [line for line in text.splitlines() if line.strip()]
+    if any(separator in line for line in lines[:1] for separator in ",;\t"):
         return _of_lines(path, text)
-    rows = [_listed(line) for line in text.splitlines() if line.strip()]
+    rows = [_path_and_words(line) for line in lines]
+    names: list[str] = []
     if rows[:1] == [None]:  # CelebA: the number of rows, then the column names
-        names = text.splitlines()[1].split() if len(rows) > 2 and text.split(maxsplit=1)[0].isdigit() else []
+        names = lines[1].split() if len(rows) > 2 and lines[0].split()[0].isdigit() else []
         rows = rows[2:]
-    else:
-        names = []
     if not rows or None in rows[:_SAMPLED]:
         return None
     complete = [row for row in rows if row is not None]
@@ -274,7 +279,7 @@ def _of_listing(path: str, text: str) -> Table | None:
     return Table(path, ("file", *names), records=[[*row, *[""] * (width - len(row))] for row in complete])
 
 
-def _listed(line: str) -> list[str] | None:
+def _path_and_words(line: str) -> list[str] | None:
     """Return the path at the beginning of a line and the words after it.
 
     Returns None if the line does not begin with the name of an image.
@@ -324,6 +329,10 @@ def _of_json(path: str, text: str) -> Table | None:
 
 
 def _of_json_lines(path: str, text: str) -> Table | None:
+    """Create a table from the JSON objects in the lines of a text, or return None if its first line is not JSON.
+
+    Other invalid lines become rows of blank cells.
+    """
     records = []
     for line in text.splitlines():
         if line.strip():
@@ -341,14 +350,15 @@ def of_records(path: str, records: Iterable[Any]) -> Table | None:
 
     A nested object with flags becomes one column for each flag.
     """
-    rows = [_flat(record) for record in records if isinstance(record, dict)]
+    rows = [_cells_of(record) for record in records if isinstance(record, dict)]
     head = tuple(dict.fromkeys(key for row in rows for key in row))
     if not head:
         return None
     return Table(path, head, records=[[row.get(key, "") for key in head] for row in rows])
 
 
-def _flat(record: Mapping[str, Any]) -> dict[str, str]:
+def _cells_of(record: Mapping[str, Any]) -> dict[str, str]:
+    """Convert a JSON object to cells by column. An object in it that holds only numbers gives one cell per number."""
     found = {}
     for key, value in record.items():
         if isinstance(value, dict) and all(isinstance(each, bool | int | float) for each in value.values()):

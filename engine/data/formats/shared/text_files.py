@@ -80,12 +80,12 @@ class TextFiles:
         `folder` is relative to the dataset folder.
         """
         if folder not in self._searched:
-            self._searched[folder] = list(filter(self._in, self._folders_for(folder)))
+            self._searched[folder] = list(filter(self._text_names, self._folders_for(folder)))
         stem = os.path.splitext(name)[0]
-        for where in self._searched[folder]:
-            names = self._in(where)
-            if found := names.get(unicode_key(stem)) or names.get(unicode_key(name)):
-                return self._tree.path(where, found)
+        for text_folder in self._searched[folder]:
+            names = self._text_names(text_folder)
+            if found := names.get(unicode_key(stem)) or names.get(unicode_key(name)):  # a.txt or a.jpg.txt for a.jpg
+                return self._tree.path(text_folder, found)
         return None
 
     def pairs(self, folder: str) -> list[Pair]:
@@ -95,7 +95,7 @@ class TextFiles:
             self._pairs[folder] = [Pair(self._tree.path(folder, name), self.find(folder, name)) for name in names]
         return self._pairs[folder]
 
-    def _in(self, folder: str) -> dict[str, str]:
+    def _text_names(self, folder: str) -> dict[str, str]:
         """Return the names of the text files in `folder`, keyed by their names without extensions.
 
         Returns {} if the folder doesn't exist.
@@ -106,26 +106,31 @@ class TextFiles:
         return self._names[folder]
 
     def _folders_for(self, folder: str) -> list[str]:
-        """Return the folders that may contain the text files for images in `folder`, most likely first."""
-        parts = folder.split(os.sep) if folder else []
+        """Return the folders that may contain the text files for images in `folder`, most likely first.
+
+        For example, the images in images/train may have text files in labels/train, images/train, images/train/labels,
+        images/labels/train, labels/images/train or labels.
+        """
+        names = folder.split(os.sep) if folder else []
         mirrored: list[str] = []
         shared: list[str] = []
-        above: list[str] = []
-        for depth in reversed(range(len(parts))):
-            parent, inner = os.path.join("", *parts[:depth]), parts[depth + 1 :]
-            for name in self._label_folders(parent, tokens_without(parts[depth], IMAGE_WORDS)):
-                mirrored.append(os.path.join(parent, name, *inner))
+        beside: list[str] = []
+        for depth in reversed(range(len(names))):
+            parent, inner = os.path.join("", *names[:depth]), names[depth + 1 :]
+            for label_folder in self._label_folders(parent, tokens_without(names[depth], IMAGE_WORDS)):
+                mirrored.append(os.path.join(parent, label_folder, *inner))
                 for level in reversed(range(len(inner))):
-                    # These files belong to images in the same folder. Images in subfolders may have the same names.
-                    if self._tree.has_images(os.path.join(parent, parts[depth], *inner[:level])):
+                    # Text files next to images belong to these images, and those in subfolders may have the same names.
+                    if self._tree.has_images(os.path.join(parent, names[depth], *inner[:level])):
                         break
-                    shared.append(os.path.join(parent, name, *inner[:level]))
-        for depth in reversed(range(len(parts) + 1)):
-            parent = os.path.join("", *parts[:depth])
-            above += [os.path.join(parent, name, *parts[depth:]) for name in self._label_folders(parent, ())]
-        return list(dict.fromkeys([*mirrored, folder, *above, *shared]))
+                    shared.append(os.path.join(parent, label_folder, *inner[:level]))
+        for depth in reversed(range(len(names) + 1)):
+            parent = os.path.join("", *names[:depth])
+            beside += [os.path.join(parent, name, *names[depth:]) for name in self._label_folders(parent, ())]
+        return list(dict.fromkeys([*mirrored, folder, *beside, *shared]))
 
     def _label_folders(self, parent: str, tokens: tuple[str, ...]) -> list[str]:
+        """Return the folders in `parent` named for annotations whose other words are `tokens`, most likely first."""
         found = [
             name
             for name in self._tree.folders(parent)
@@ -151,8 +156,8 @@ def image_folders(tree: Tree, folder: str = "") -> Iterator[str]:
     """
     for current in tree.walk(folder):
         if tree.has_images(current):
-            below = current.removeprefix(folder).split(os.sep)
-            if not any(map(is_label_folder, below)) or tree.has(".txt", current):
+            inner_names = current.removeprefix(folder).split(os.sep)
+            if not any(map(is_label_folder, inner_names)) or tree.has(".txt", current):
                 yield current
 
 
@@ -191,11 +196,11 @@ def without_unannotated(splits: Mapping[str, list[Pair]]) -> tuple[dict[str, lis
 
 def annotated_only(splits: Mapping[str, list[Pair]]) -> tuple[dict[str, list[Pair]], list[Problem]]:
     """Return the splits with only those images that have a text file, and a warning about the others."""
-    alone = [pair.image for pairs in splits.values() for pair in pairs if pair.text is None]
+    unannotated = [pair.image for pairs in splits.values() for pair in pairs if pair.text is None]
     annotated = {split: [pair for pair in pairs if pair.text is not None] for split, pairs in splits.items()}
-    if not alone:
+    if not unannotated:
         return annotated, []
-    message = f"{count_sentence(alone, 'image')} without an annotation: {first_names(alone)}."
+    message = f"{count_sentence(unannotated, 'image')} without an annotation: {first_names(unannotated)}."
     return annotated, [
         dataset_warning(message, "Such images are left out; add the files of their annotations under the same names.")
     ]
@@ -223,10 +228,10 @@ def read_annotated(
     `lists` do not describe an image.
     """
     used = {pair.text for pairs in by_folder.values() for pair in pairs}
-    problems = [*check_pairs(tree, splits), *check_spare(tree, text_folders(tree, lists), used)]
-    annotated, alone = annotated_only(splits)
+    problems = [*check_pairs(tree, splits), *check_unused_files(tree, text_folders(tree, lists), used)]
+    annotated, unannotated = annotated_only(splits)
     parsed, unreadable = read_texts(annotated, parse)
-    return parsed, [*problems, *alone, *unreadable]
+    return parsed, [*problems, *unannotated, *unreadable]
 
 
 def check_pairs(tree: Tree, splits: Mapping[str, Sequence[Pair]]) -> list[Problem]:
@@ -243,13 +248,13 @@ def check_pairs(tree: Tree, splits: Mapping[str, Sequence[Pair]]) -> list[Proble
                 repeated.append(pair.image)
             elif pair.text is not None:
                 sharing.setdefault(pair.text, []).append(pair.image)
-    problems = [*_unused(tree, in_split)]
+    problems = [*_images_without_split(tree, in_split)]
     remedy = "Results on images that were trained on mean little; let each image be in one split only."
     problems += warn_about(repeated, "image", "in several splits:", remedy)
-    shared = {text: images for text, images in sharing.items() if len(set(images)) > 1}
+    shared = {text_file: images for text_file, images in sharing.items() if len(set(images)) > 1}
     if shared:
-        text, images = next(iter(shared.items()))
-        message = f"{count_sentence(list(shared), 'annotation file')} of several images, such as {first_names([text])} of {first_names(images)}."
+        text_file, images = next(iter(shared.items()))
+        message = f"{count_sentence(list(shared), 'annotation file')} of several images, such as {first_names([text_file])} of {first_names(images)}."
         problems.append(dataset_warning(message, "All of them get its objects; rename those that it is not about."))
     return problems
 
@@ -265,8 +270,8 @@ def text_folders(tree: Tree, lists: frozenset[str]) -> dict[str, list[str]]:
             continue
         names = [name for name in tree.files(folder, ".txt") if name.lower() not in lists]
         if not any(map(is_label_folder, folder.split(os.sep))):
-            images = {os.path.splitext(name)[0] for name in tree.images(folder)}
-            names = [name for name in names if os.path.splitext(name)[0] in images]
+            stems = {os.path.splitext(name)[0] for name in tree.images(folder)}
+            names = [name for name in names if os.path.splitext(name)[0] in stems]
         if names:
             found[folder] = names
     return found
@@ -326,10 +331,11 @@ def detect_texts(
     if not any(map(tree.has_images, tree.walk())):
         return []
     folders = text_folders(tree, lists)
-    share = good_share(sample([tree.path(folder, name) for folder, names in folders.items() for name in names], parse))
-    if share < 0.5:
+    paths = [tree.path(folder, name) for folder, names in folders.items() for name in names]
+    fraction = usable_fraction(sample(paths, parse))
+    if fraction < 0.5:
         return []
-    confidence = Confidence.CERTAIN if share >= 0.9 else Confidence.LIKELY
+    confidence = Confidence.CERTAIN if fraction >= 0.9 else Confidence.LIKELY
     return [Detection(kinds, confidence, (describe_folders(folders), lines))]
 
 
@@ -341,9 +347,10 @@ def sample(paths: Sequence[str], parse: Callable[[str], Parsed[T]]) -> list[tupl
     found: list[tuple[str, Parsed[T]]] = []
     unusable: UnusableFile | None = None
     opened = 0
+    # Files from the beginning, the middle and the end are opened first, since neighbors are often alike.
     chosen = spread_evenly(len(paths), MAX_CANDIDATES)
-    stride = max(len(chosen) // ENOUGH_FILES, 1)
-    for path in (paths[index] for start in range(stride) for index in chosen[start::stride]):
+    step = max(len(chosen) // ENOUGH_FILES, 1)
+    for path in (paths[index] for start in range(step) for index in chosen[start::step]):
         if len(found) >= ENOUGH_FILES or opened >= MAX_OPENED:
             break
         try:
@@ -363,7 +370,7 @@ def sample(paths: Sequence[str], parse: Callable[[str], Parsed[T]]) -> list[tupl
     return found
 
 
-def good_share(files: Sequence[tuple[str, Parsed[T]]]) -> float:
+def usable_fraction(files: Sequence[tuple[str, Parsed[T]]]) -> float:
     """Return the fraction of parsed files with at least as many usable as unusable lines.
 
     Returns 0 if there are no files.
@@ -404,22 +411,25 @@ def read_texts(
     return read, problems
 
 
-def check_spare(tree: Tree, folders: Mapping[str, Sequence[str]], used: Iterable[str | None]) -> list[Problem]:
+def check_unused_files(tree: Tree, folders: Mapping[str, Sequence[str]], used: Iterable[str | None]) -> list[Problem]:
     """Return a warning about text files that belong to no image, or [] if there are none.
 
     `folders` holds the names of all text files by folder, and `used` the full paths of those that belong to an image.
     """
-    known = set(used)
-    spare = [
-        path for folder, names in folders.items() for name in names if (path := tree.path(folder, name)) not in known
+    used_paths = set(used)
+    unused = [
+        path
+        for folder, names in folders.items()
+        for name in names
+        if (path := tree.path(folder, name)) not in used_paths
     ]
     remedy = "Such annotations are not used; give image and annotation the same name."
-    return warn_about(spare, "annotation", "without an image:", remedy)
+    return warn_about(unused, "annotation", "without an image:", remedy)
 
 
-def _unused(tree: Tree, used: Mapping[str, str]) -> Iterator[Problem]:
-    """Yield a warning about images in no split. The keys of `used` are the full paths of images in a split."""
-    images = [path for name in tree.find(tuple(EXTENSIONS)) if (path := tree.path(name)) not in used]
+def _images_without_split(tree: Tree, in_split: Mapping[str, str]) -> Iterator[Problem]:
+    """Yield a warning about images in no split. `in_split` maps the full paths of the other images to their splits."""
+    images = [path for name in tree.find(tuple(EXTENSIONS)) if (path := tree.path(name)) not in in_split]
     if images:
         folders = sorted({tree.within(os.path.dirname(path)) or "the dataset's folder" for path in images})
         message = f"{count_sentence(images, 'image')} in no split: {first_names(images)}, in {some_of(folders)}."

@@ -21,12 +21,12 @@ from engine.data.formats.shared.instances import InstanceSplit, Polygons
 from engine.data.formats.shared.text_files import (
     Parsed,
     check_pairs,
-    check_spare,
+    check_unused_files,
     describe_folders,
-    good_share,
     read_texts,
     sample,
     text_folders,
+    usable_fraction,
     without_unannotated,
 )
 from engine.data.formats.tree import Tree
@@ -72,7 +72,7 @@ def detect(tree: Tree) -> list[Detection]:
         source = Source(definition, Columns())
         empty = Detection(("boxes",), Confidence.LIKELY, evidence, against, source=source)
         return [empty] if definition.file else []
-    share = good_share(found)
+    share = usable_fraction(found)
     if share < 0.5:
         return [_refusal(evidence, found)] if definition.file or _has_boxes(paths) else []
     confidence = Confidence.CERTAIN if share >= 0.9 else Confidence.LIKELY
@@ -94,7 +94,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     alone = [pair.image for pairs in splits.values() for pair in pairs if pair.text is None]
     remedy = "Such images are kept as background; if they show objects, add their files."
     problems += warn_about(alone, "image", "without a text file:", remedy)
-    problems += [*unannotated, *check_spare(tree, folders, used), *of_names, *unreadable]
+    problems += [*unannotated, *check_unused_files(tree, folders, used), *of_names, *unreadable]
     highest = max((label for images in by_image.values() for _, shapes in images for label, _ in shapes), default=-1)
     if names is None:
         names = [f"class {number}" for number in range(highest + 1)]

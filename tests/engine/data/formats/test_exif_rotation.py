@@ -80,7 +80,7 @@ def are_on_their_colors(recognized: RecognizedDataset) -> bool:
             pixels = np.asarray(ImageOps.exif_transpose(image).convert("RGB")).astype(int)
         if split.sizes[index].tolist() != list(pixels.shape[:2]):
             return False
-        rows = split.of(index)
+        rows = split.rows_of(index)
         assert rows.stop - rows.start == 2
         for (left, top, right, bottom), label in zip(split.boxes[rows].astype(int), split.labels[rows], strict=True):
             part = pixels[top + 4 : bottom - 4, left + 4 : right - 4]

@@ -14,7 +14,7 @@ from engine.data.formats.shared.text_files import (
     Parsed,
     TextFiles,
     check_pairs,
-    good_share,
+    usable_fraction,
     pairs_by_folder,
     read_texts,
     sample,
@@ -122,8 +122,8 @@ def test_sample_raises_only_if_no_file_can_be_used(tmp_path: Path) -> None:
 
 def test_good_share_counts_files_and_not_lines() -> None:
     good, bad = Parsed(["a"]), Parsed(["a"], ["b"] * 5000)
-    assert good_share([("1", good), ("2", good), ("3", good), ("4", bad)]) == 0.75
-    assert good_share([]) == 0
+    assert usable_fraction([("1", good), ("2", good), ("3", good), ("4", bad)]) == 0.75
+    assert usable_fraction([]) == 0
 
 
 def test_read_texts_keeps_what_it_can(tmp_path: Path) -> None:
