@@ -12,6 +12,7 @@ from engine.cli.terminal import COMPLETED, fail, say, table
 from engine.contract.protocol import ENCODE
 from engine.data.cache import cache_space
 from engine.data.cache.cache_space import CachedSet, CacheRefused
+from engine.system.cache_limit import images_folder
 from engine.system.format import duration, size
 
 
@@ -43,7 +44,7 @@ def cache(options: argparse.Namespace) -> int:
             head = ("DATASET", "IMAGES", "OF", "ON DISK", "LAST USED")
             say(*table(head, [_row(cached) for cached in reversed(sets)]))
         used = size(sum(cached.used_bytes for cached in sets))
-        say(f"{used} of at most {size(limit)} in {cache_space.root()}.")
+        say(f"{used} of at most {size(limit)} in {images_folder()}.")
     return COMPLETED
 
 

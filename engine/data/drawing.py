@@ -13,24 +13,10 @@ from PIL.PngImagePlugin import PngInfo
 
 from engine.contract.images import CLOUD_TEXT, LegendEntry
 from engine.data.decoding.idx import Bytes
-from engine.data.decoding.mask_values import NO_CLASS
+from engine.data.decoding.mask_values import NO_CLASS, class_colors
 
 FRAME_RATIO, LABEL_RATIO = 200, 40
 """Ratios of the longer side of an image to the width of a frame, and to the height of the label of a frame."""
-
-
-def class_colors(count: int) -> Bytes:
-    """Return one color for each class, uint8 [count, 3].
-
-    The colors are those of PASCAL VOC. The bits of the class number become, in turn, the highest bits of red, green and
-    blue (`VOClabelcolormap` in the development kit).
-    """
-    numbers = np.arange(count)
-    colors = np.zeros((count, 3), np.uint8)
-    for bit in range(8):
-        for band in range(3):
-            colors[:, band] |= (((numbers >> (3 * bit + band)) & 1) << (7 - bit)).astype(np.uint8)
-    return colors
 
 
 def color_legend(names: Sequence[str], colors: Bytes) -> tuple[LegendEntry, ...]:

@@ -28,7 +28,12 @@ class Listing(NamedTuple):
 
     @classmethod
     def of(cls, folder: str, names: Sequence[str]) -> Self:
+        """Create a listing of the files called `names` in `folder`."""
         return cls(folder, os.fsencode("\0".join([*names, ""])), len(names))
+
+    def split_names(self) -> list[str]:
+        """Return the names as a list."""
+        return os.fsdecode(self.names[:-1]).split("\0") if self.length else []
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +59,7 @@ class Files(Sequence[str]):
 
     @classmethod
     def of(cls, listings: Iterable[Listing] = ()) -> Self:
+        """Create a sequence of all files in some listings."""
         nonempty = [listing for listing in listings if listing.length]
         folders = [os.fsencode(os.path.join(listing.folder, "")) for listing in nonempty]
         firsts = [0, *accumulate(listing.length for listing in nonempty)]

@@ -24,17 +24,18 @@ _STEP_BYTES = 64 << 20
 class _Limit:
     """Memory limit of this process in bytes, or None if it has none.
 
-    `earned` is the number of bytes by which the limit has to be raised in the operating system. They are collected to
+    `pending` is the number of bytes by which the limit has to be raised in the operating system. They are collected to
     save system calls.
     """
 
     bytes: int | None = None
-    earned: int = 0
+    pending: int = 0
 
     def set(self, limit: int) -> None:
+        """Set the limit for this process in the operating system, or the process's hard limit if that is lower."""
         import resource
 
-        self.bytes, self.earned = limit, 0
+        self.bytes, self.pending = limit, 0
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
         resource.setrlimit(resource.RLIMIT_DATA, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
 
@@ -67,6 +68,6 @@ def allow_for_text(path: str | os.PathLike[str]) -> None:
 def allow(count: int) -> None:
     """Raise the memory limit by `count` bytes, for example to read a larger dataset. Without a limit, do nothing."""
     if _LIMIT.bytes is not None:
-        _LIMIT.earned += count
-        if _LIMIT.earned >= _STEP_BYTES:  # a system call per file would be slow
-            _LIMIT.set(_LIMIT.bytes + _LIMIT.earned)
+        _LIMIT.pending += count
+        if _LIMIT.pending >= _STEP_BYTES:  # a system call per file would be slow
+            _LIMIT.set(_LIMIT.bytes + _LIMIT.pending)

@@ -16,9 +16,9 @@ import numpy.typing as npt
 from torch import Tensor
 
 from engine.data.decoding.idx import Bytes
-from engine.data.decoding.mask_values import NO_CLASS
+from engine.data.decoding.mask_values import NO_CLASS, class_colors
 from engine.data.decoding.outlines import Window
-from engine.data.drawing import class_colors, draw_boxes, overlay_mask
+from engine.data.drawing import draw_boxes, overlay_mask
 
 Floats = npt.NDArray[np.float32]
 Numbers = npt.NDArray[np.int64]

@@ -66,7 +66,7 @@ def boxes_in(content: Content) -> dict[str, ByImage]:
             Path(path).stem: [
                 (content.classes[label], tuple(round(edge, 3) for edge in box))
                 for label, box in zip(
-                    boxes.labels[boxes.of(row)].tolist(), boxes.boxes[boxes.of(row)].tolist(), strict=True
+                    boxes.labels[boxes.rows_of(row)].tolist(), boxes.boxes[boxes.rows_of(row)].tolist(), strict=True
                 )
             ]
             for row, path in enumerate(boxes.files)

@@ -55,17 +55,15 @@ class CachedSet(msgspec.Struct, frozen=True):
     used_at: float
 
 
-def root() -> Path:
-    """Return the folder that holds the cached sets."""
-    return images_folder()
-
-
 @contextmanager
 def folder_lock() -> Iterator[Path]:
-    """Create the cache folder if it is missing and hold its lock. Raises CacheRefused if that fails."""
+    """Create the cache folder if it is missing, and yield it while holding its lock.
+
+    Raises CacheRefused if that fails, and also in place of an OSError inside the context.
+    """
     if sys.platform == "win32":
         raise CacheRefused("this system lacks the file locks that it needs")
-    folder = root()
+    folder = images_folder()
     try:
         paths.private_folder(folder)
         descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -98,7 +96,7 @@ def range_lock(descriptor: int, start: int, length: int) -> Iterator[None]:
 def list_sets() -> list[CachedSet]:
     """Return all cached sets, least recently used first."""
     sets = []
-    for about in root().glob(f"*/{ABOUT}"):
+    for about in images_folder().glob(f"*/{ABOUT}"):
         try:
             index, pixels = (about.with_name(name).stat() for name in (INDEX, PIXELS))
             info = msgspec.json.decode(read_file(about), type=CacheInfo)
@@ -111,10 +109,10 @@ def list_sets() -> list[CachedSet]:
 
 def remove(folder: Path) -> bool:
     """Remove a set and return True, or return False if the set is in use. The caller holds the cache folder's lock."""
-    with _lock_unused(folder) as unused:
-        if unused and (folder / INDEX).exists():
+    with _lock_unused(folder) as is_unused:
+        if is_unused and (folder / INDEX).exists():
             shutil.rmtree(folder)
-    return unused
+    return is_unused
 
 
 def limit_bytes() -> int:
@@ -141,17 +139,17 @@ def make_room(needed: int) -> None:
     The caller holds the cache folder's lock. Raises CacheRefused, and evicts nothing, if evicting all unused sets would
     not free enough.
     """
-    known = list_sets()
+    sets = list_sets()
     limit = limit_bytes()
-    excess = needed + sum(each.reserved_bytes for each in known) - limit
-    disk = shutil.disk_usage(root())
+    excess = needed + sum(each.reserved_bytes for each in sets) - limit
+    disk = shutil.disk_usage(images_folder())
     disk_excess = needed + _reserve_bytes(disk.total) - disk.free if needed else 0
     evicted: list[Path] = []
-    for each in known:
+    for each in sets:
         if excess <= 0 and disk_excess <= 0:
             break
-        with _lock_unused(each.folder) as unused:
-            if not unused:
+        with _lock_unused(each.folder) as is_unused:
+            if not is_unused:
                 continue
         evicted.append(each.folder)
         excess -= each.reserved_bytes
@@ -190,10 +188,10 @@ def _lock_unused(folder: Path) -> Iterator[bool]:
     try:
         try:
             fcntl.flock(index, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            unused = True
+            is_unused = True
         except BlockingIOError:
-            unused = False
-        yield unused
+            is_unused = False
+        yield is_unused
     finally:
         os.close(index)
 

@@ -126,19 +126,23 @@ class CachedImages(Store):
         return False
 
     def put(self, sample: int, pixels: Bytes, aspect: float) -> bool:
-        """Store an image, uint8 [C, s, s], after `find` returned False for it. Return False if writing failed."""
+        """Store an image, uint8 [C, s, s], after `find` returned False for it.
+
+        Returns False if it could not be stored, or if another worker has stored an image from another version of the
+        file.
+        """
         state = self._states.pop(sample, None)
         if state is None or self._has_failed:
             return False
         row = int(self._rows[sample])
-        current = self._index[row]
+        existing = self._index[row]
         pixels = np.ascontiguousarray(pixels)
         checksum = self._checksum(sample, state, pixels, np.float32(aspect))
         record = np.array((self._paths[sample], *state, checksum, aspect), RECORD)
         try:
             with range_lock(self._pixels_file, row * self._row_bytes, self._row_bytes):
-                if current["file_bytes"]:  # another worker was faster, possibly with another version of the file
-                    return bool((current["file_bytes"], current["mtime_ns"]) == state)
+                if existing["file_bytes"]:  # another worker was faster
+                    return bool((existing["file_bytes"], existing["mtime_ns"]) == state)
                 _write(self._pixels_file, pixels.data.cast("B"), row * self._row_bytes)
                 _write(self._index_file, record.tobytes(), row * RECORD.itemsize)
         except OSError as error:
@@ -169,6 +173,7 @@ class CachedImages(Store):
         return info.st_size + second.st_size, info.st_mtime_ns ^ (second.st_mtime_ns << 1) & _POSITIVE
 
     def _is_valid(self, sample: int, state: tuple[int, int]) -> bool:
+        """Return True if the row of a sample holds its image, decoded from a file in the given state."""
         row = int(self._rows[sample])
         record = self._index[row]
         if (record["file_bytes"], record["mtime_ns"]) != state:
@@ -176,6 +181,7 @@ class CachedImages(Store):
         return bool(record["checksum"] == self._checksum(sample, state, self._pixels[row], record["aspect"]))
 
     def _checksum(self, sample: int, state: tuple[int, int], pixels: Bytes, aspect: np.float32) -> int:
+        """Return a checksum over the pixels of a sample and the other values in its record."""
         return zlib.crc32(pixels.data, zlib.crc32(b"%d %d %d %a" % (self._paths[sample], *state, float(aspect))))
 
     def _assign_another_row(self, sample: int) -> None:
@@ -188,13 +194,13 @@ class CachedImages(Store):
                 with folder_lock():
                     known = len(self._index)
                     rows = os.fstat(self._index_file).st_size // RECORD.itemsize
-                    later = _map_file(self._index_file, RECORD, (rows,))[known:]["path"]
-                    matching = np.flatnonzero(later == self._paths[sample])
+                    added_paths = _map_file(self._index_file, RECORD, (rows,))[known:]["path"]  # by other processes
+                    matching = np.flatnonzero(added_paths == self._paths[sample])
                     if len(matching):
                         row = known + int(matching[-1])
-                        self._map(known + len(later))
+                        self._map(rows)
                     else:
-                        row = known + len(later)
+                        row = rows
                         make_room(self._row_bytes + RECORD.itemsize)
                         self._extend(row, self._paths[sample : sample + 1])
             except CacheRefused as refused:
@@ -216,11 +222,13 @@ class CachedImages(Store):
         self._map(known + len(new))
 
     def _map(self, rows: int) -> None:
+        """Map the first `rows` rows of both files into memory."""
         # Map by descriptor: the folder may have been deleted and recreated meanwhile.
         self._index = _map_file(self._index_file, RECORD, (rows,))
         self._pixels = _map_file(self._pixels_file, np.dtype(np.uint8), (rows, *self._shape))
 
     def _fail(self, reason: str) -> None:
+        """Report the first failure to `on_failure`. After that, no more images are stored."""
         if not self._has_failed:
             self._has_failed = True
             self._on_failure(reason)
@@ -232,6 +240,7 @@ def filled_rows(folder: Path) -> int:
 
 
 def _hashes(files: Sequence[str], folder: str) -> npt.NDArray[np.uint64]:
+    """Return a hash of each path relative to `folder`, [n]."""
     digests = bytearray()
     for path in files:
         below = os.fsencode(path[len(folder) :].lstrip(os.sep))
@@ -267,16 +276,17 @@ def _assign(known: npt.NDArray[np.uint64], requested: npt.NDArray[np.uint64]) ->
     and the paths that were not found in `known`, which get new rows at the end in this order.
     """
     order = np.argsort(known, kind="stable")
-    position = np.searchsorted(known[order], requested, side="right") - 1
-    found = position >= 0
-    found[found] = known[order[position[found]]] == requested[found]
+    positions = np.searchsorted(known[order], requested, side="right") - 1
+    is_known = positions >= 0
+    is_known[is_known] = known[order[positions[is_known]]] == requested[is_known]
     rows = np.empty(len(requested), np.int64)
-    rows[found] = order[position[found]]
-    rows[~found] = len(known) + np.arange(np.count_nonzero(~found))
-    return rows, requested[~found]
+    rows[is_known] = order[positions[is_known]]
+    rows[~is_known] = len(known) + np.arange(np.count_nonzero(~is_known))
+    return rows, requested[~is_known]
 
 
 def _open(path: Path, undo: ExitStack) -> int:
+    """Open or create a private file for reading and writing, and add closing it to `undo`."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     undo.callback(os.close, descriptor)
     return descriptor

@@ -22,7 +22,7 @@ from engine.data.transforms.device_transforms import Placement
 
 PADDING = -1
 """Class number in the rows that pad targets to the same number of boxes for each image."""
-MIN_LEFT = 0.25
+MIN_VISIBLE = 0.25
 """Smallest fraction of a box's area that must remain visible after an augmentation. Other boxes are dropped.
 
 For comparison, Ultralytics (`box_candidates`) drops boxes only below a tenth, since its mosaics cut most boxes.
@@ -42,19 +42,21 @@ class BoxedImages(LetterboxedImages):
     def __init__(self, split: BoxSplit, folder: str) -> None:
         self.folder, self.files = folder, split.files
         self._sizes = split.sizes
-        self._counted = torch.from_numpy(split.labels[~split.ignored])
+        self._counted_labels = torch.from_numpy(split.labels[~split.ignored])
         self._rows, self._bounds = _rows(split), split.bounds
 
     def __len__(self) -> int:
         return len(self.files)
 
     def targets_of(self, samples: Labels) -> Tensor:
-        begins = self._bounds[samples]
-        counts = self._bounds[samples + 1] - begins
+        first_rows = self._bounds[samples]
+        counts = self._bounds[samples + 1] - first_rows
         padded = np.zeros((len(samples), int(counts.max(initial=0)), 6), np.float32)
         padded[..., 4] = PADDING
-        indices = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        padded[np.repeat(np.arange(len(samples)), counts), indices] = self._rows[np.repeat(begins, counts) + indices]
+        box_numbers = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        padded[np.repeat(np.arange(len(samples)), counts), box_numbers] = self._rows[
+            np.repeat(first_rows, counts) + box_numbers
+        ]
         return torch.from_numpy(padded)
 
     def _target_arrays(self) -> Iterable[npt.NDArray[Any]]:
@@ -64,7 +66,7 @@ class BoxedImages(LetterboxedImages):
         """Return the boxes after the augmentation, in pixels of the square input with side `size`.
 
         The result is float32 [n, tiles * m, 6] with the columns of `rows` (see the class). Boxes are clipped to the
-        input. A box becomes padding if too little of its area remains (MIN_LEFT).
+        input. A box becomes padding if too little of its area remains (MIN_VISIBLE).
         """
         if placement is None:
             rows[..., :4] *= size
@@ -72,18 +74,18 @@ class BoxedImages(LetterboxedImages):
         linear, offset = placement.maps()
         x1, y1, x2, y2 = rows[..., :4].unbind(-1)
         corners = torch.stack((torch.stack((x1, x2, x1, x2), -1), torch.stack((y1, y1, y2, y2), -1)), -1)
-        moved = (corners.unsqueeze(-2) * linear[:, None, None]).sum(-1) + offset[:, None, None]
-        edges = torch.cat((moved.amin(-2), moved.amax(-2)), -1)
-        within = edges.clamp(0, size)
-        rows[..., :4] = within
-        is_lost = (rows[..., 4] == PADDING) | (_areas(within) < MIN_LEFT * _areas(edges))
+        moved_corners = (corners.unsqueeze(-2) * linear[:, None, None]).sum(-1) + offset[:, None, None]
+        edges = torch.cat((moved_corners.amin(-2), moved_corners.amax(-2)), -1)
+        clipped = edges.clamp(0, size)
+        rows[..., :4] = clipped
+        is_lost = (rows[..., 4] == PADDING) | (_areas(clipped) < MIN_VISIBLE * _areas(edges))
         rows.masked_fill_(is_lost[..., None], 0)
         rows[..., 4].masked_fill_(is_lost, PADDING)
         return rows.unflatten(0, (-1, placement.tiles)).flatten(1, 2)
 
     def class_counts(self, classes: int) -> Sequence[float]:
         """Return the number of boxes of each class. Ignored boxes are not counted."""
-        return torch.bincount(self._counted, minlength=classes).tolist()
+        return torch.bincount(self._counted_labels, minlength=classes).tolist()
 
     def _add_planes(self, index: int, image: Bytes, sides: tuple[int, int]) -> Bytes:
         height, width = self._sizes[index].tolist()
@@ -112,17 +114,17 @@ class InstanceImages(LetterboxedImages):
         self._sources = split.sources
 
     def drop_remnants(self, planes: Tensor, before: Tensor, placement: Placement) -> Tensor:
-        """Remove objects that have too few pixels left after an augmentation.
+        """Return `planes` without the objects that have too few pixels left after an augmentation.
 
-        As for boxes, at least the fraction MIN_LEFT of an object must remain.
+        As for boxes, at least the fraction MIN_VISIBLE of an object must remain.
         """
-        grown = torch.linalg.det(placement.maps()[0]).abs() / before[0, 0].numel()
-        counts = [_pixels_of_each(numbers) for numbers in (before[:, 0], planes[:, 0])]
-        is_lost = counts[1] < MIN_LEFT * grown[:, None] * counts[0]
-        is_lost_pixel = is_lost.gather(1, planes[:, 0].flatten(1).long()).view_as(planes[:, 0]) & (planes[:, 0] > 0)
-        return torch.stack(
-            (planes[:, 0].masked_fill(is_lost_pixel, 0), planes[:, 1].masked_fill(is_lost_pixel, NO_CLASS)), 1
-        )
+        linear, _ = placement.maps()
+        magnification = torch.linalg.det(linear).abs() / before[0, 0].numel()  # of areas
+        numbers, classes = planes.unbind(1)
+        pixels_before, pixels_after = _pixels_of_each(before[:, 0]), _pixels_of_each(numbers)
+        is_lost = pixels_after < MIN_VISIBLE * magnification[:, None] * pixels_before
+        is_lost_pixel = is_lost.gather(1, numbers.flatten(1).long()).view_as(numbers) & (numbers > 0)
+        return torch.stack((numbers.masked_fill(is_lost_pixel, 0), classes.masked_fill(is_lost_pixel, NO_CLASS)), 1)
 
     def class_counts(self, classes: int) -> Sequence[float]:
         """Return the number of objects of each class. Ignored and unreadable objects are not counted."""

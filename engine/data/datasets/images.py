@@ -132,7 +132,10 @@ class ImageSet(ABC):
         return torch.from_numpy(self.targets.numpy()[samples])  # doesn't use torch's thread pool
 
     def identity(self) -> Iterator[bytes | memoryview]:
-        """Yield bytes for a hash that identifies this split by the names, order and targets of its images."""
+        """Yield bytes for a hash that identifies this split by the names, order and targets of its images.
+
+        Names are relative to the dataset folder, so that they are equal on every computer.
+        """
         yield f"{len(self)} {self.kind} {self.bands}".encode()
         for files in (self.files, self.companions):
             root = stable_root(files[0], self.folder) if len(files) else self.folder
@@ -263,9 +266,9 @@ class MaskedImages(LetterboxedImages):
 
     def with_code(self, code: MaskCode) -> Self:
         """Return a copy that has another mapping from mask values to classes."""
-        other = copy.copy(self)
-        other.kind, other._code = repr(code), code
-        return other
+        images = copy.copy(self)
+        images.kind, images._code = repr(code), code
+        return images
 
     def class_plane(self, index: int) -> Bytes:
         """Return the class of each pixel in the mask of an image, [h, w].

@@ -92,13 +92,17 @@ def open_recognized(found: RecognizedDataset, folder: str) -> Splits:
 
 
 def _with_bands(splits: Splits, folder: str) -> Splits:
-    """Make multi-band images load as 8-bit channels. Returns the splits unchanged if no image has multiple bands."""
+    """Make multi-band images load as 8-bit channels. Returns the splits unchanged if no image has multiple bands.
+
+    This changes the image sets in `splits`.
+    """
     if not isinstance(splits.train, ImageSet):
         return splits
     files = splits.train.files or getattr(splits.test or splits.val, "files", ())
-    bands = learn_bands(folder, files)
-    if bands is None:
+    learned = learn_bands(folder, files)
+    if learned is None:
         return splits
+    bands = learned.bands
 
     def set_bands(images: ImageSet) -> ImageSet:
         images.bands = bands
@@ -182,6 +186,7 @@ def with_fold(found: RecognizedDataset, folder: str, fold: str, seed: int) -> Re
 
 
 def _joined(train: Any, val: Any) -> Any:
+    """Return one split with the samples of two splits, which must have been drawn from the same split."""
     labels = np.concatenate([train.labels, val.labels])
     if isinstance(train, IdxSplit):
         assert train.rows is not None

@@ -7,7 +7,7 @@ import itertools
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +29,8 @@ _NAME_HEADS = ("name", "class_name", "classname", "class", "label_name", "label"
 _VALUE_HEADS = ("value", "pixel value", "pixel_value", "pixel", "id", "index", "class_id", "label_id", "code", "label",
                 "class", "number")  # fmt: skip
 _HEX_HEADS = ("color", "colour", "hex", "rgb")
+_OBJECT_VALUES = ("color", "colour", "rgb", "value", "id")
+"""Keys of the value or color of a class in a JSON object, the preferred one first."""
 _CVAT = re.compile(r"([^:]+):\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*(?::.*)?")
 _COLOR_FIRST = re.compile(r"(\d+)[\s,]+(\d+)[\s,]+(\d+)[\s,]+(\S.*)")
 _COLOR_LAST = re.compile(r"(\S.*?)[\s,:]+(\d+)[\s,]+(\d+)[\s,]+(\d+)")
@@ -89,33 +91,34 @@ def arcgis_classes(folder: str) -> tuple[tuple[int, ...], tuple[str, ...]] | Non
 
 
 def _of_definition(folder: str) -> ClassTable | None:
+    """Return the class table in ArcGIS's definition file, or None without one. Without value 0, background is added."""
     definition = arcgis_classes(folder)
     if definition is None:
         return None
     values, names = definition
-    rest = () if 0 in values else (0,)
     path = os.path.join(folder, _DEFINITION)
-    return ClassTable(path, (*("background" for _ in rest), *names), (*rest, *values))
+    return ClassTable(path, names, values) if 0 in values else ClassTable(path, ("background", *names), (0, *values))
 
 
 def _of_texts(path: str) -> ClassTable | None:
     """Read a text file with lines such as "name", "value name", "r g b name", "name r g b" or CVAT's "name:r,g,b:…"."""
     lines = _lines(path)
+    if len(lines) < 2:
+        return None
+    is_color_list = os.path.basename(path) in _COLOR_LISTS
     colors = [row for line in lines if (row := _color_line(line)) is not None]
-    if os.path.basename(path) in _COLOR_LISTS:
-        if len(colors) >= 2:
-            return _table(path, colors, colors=True)
-    elif len(colors) == len(lines) >= 2:
+    if len(colors) >= 2 and (is_color_list or len(colors) == len(lines)):
         return _table(path, colors, colors=True)
     numbered = [(match[2].strip(), int(match[1])) for line in lines if (match := _NUMBERED.fullmatch(line))]
-    if len(numbered) == len(lines) >= 2 and _are_unique(numbered):
+    if len(numbered) == len(lines) and _are_unique(numbered):
         return _table(path, numbered)
-    if len(lines) < 2 or os.path.basename(path) in _COLOR_LISTS:
+    if is_color_list:
         return None
     return ClassTable(path, _unique(lines), tuple(range(len(lines))), listed=True)
 
 
 def _color_line(line: str) -> Row | None:
+    """Return the name and the color in a line of a text file, or None if the line does not contain them."""
     if match := _CVAT.fullmatch(line) or _COLOR_LAST.fullmatch(line):
         name, *numbers = match.groups()
     elif match := _COLOR_FIRST.fullmatch(line):
@@ -135,14 +138,13 @@ def _of_sheet(path: str) -> ClassTable | None:
     with refuse_unusable(path):
         rows = [[cell.strip() for cell in row] for row in csv.reader(lines, delimiter=delimiter, skipinitialspace=True)]
     head = [cell.lower() for cell in rows[0]]
-    take = _by_head(head, rows[1] if len(rows) > 1 else [])
-    if take is not None:
-        rows = rows[1:]
-    elif os.path.basename(path) == "labels.csv":
+    read_below_head = _by_head(head, rows[1] if len(rows) > 1 else [])
+    if read_below_head is not None:
+        return _of_entries(path, [read_below_head(row) for row in rows[1:]])
+    if os.path.basename(path) == "labels.csv":
         return None  # a table without a header may list images
-    taken = [entry for row in rows if (entry := (take or _by_cells)(row)) is not None]
-    unread = len(rows) - len(taken) - (take is None)  # the first row may be an unknown header
-    return _of_entries(path, taken) if unread <= 0 else None
+    entries = [entry for row in rows if (entry := _by_cells(row)) is not None]
+    return _of_entries(path, entries) if len(entries) >= len(rows) - 1 else None  # one row may be an unknown header
 
 
 def _by_head(head: Sequence[str], row: Sequence[str]) -> Callable[[Sequence[str]], Entry | None] | None:
@@ -151,17 +153,21 @@ def _by_head(head: Sequence[str], row: Sequence[str]) -> Callable[[Sequence[str]
     `row` is the first row below it. A column in which this row has a number can't contain the names. The function
     returns None for an invalid row.
     """
-    bands = [next((head.index(name) for name in names if name in head), -1) for names in
-             (("r", "red"), ("g", "green"), ("b", "blue"))]  # fmt: skip
-    name_at = next(
-        (head.index(name) for name in _NAME_HEADS if name in head and not _is_number(row, head.index(name))), -1
-    )
-    hex_at = next((head.index(name) for name in _HEX_HEADS if name in head), -1)
-    value_at = next((head.index(name) for name in _VALUE_HEADS if name in head and head.index(name) != name_at), -1)
+
+    def find(names: Sequence[str], excluded: Collection[int]) -> int:
+        """Return the index of the first column called one of `names`, or -1. Columns in `excluded` are skipped."""
+        columns = (head.index(name) for name in names if name in head)
+        return next((column for column in columns if column not in excluded), -1)
+
+    numeric = [column for column, cell in enumerate(row) if cell.isdecimal()]
+    bands = [find(names, ()) for names in (("r", "red"), ("g", "green"), ("b", "blue"))]
+    name_at, hex_at = find(_NAME_HEADS, numeric), find(_HEX_HEADS, ())
+    value_at = find(_VALUE_HEADS, (name_at,))
     if name_at < 0 or (min(bands) < 0 and hex_at < 0 and value_at < 0):
         return None
 
-    def take(row: Sequence[str]) -> Entry | None:
+    def read_row(row: Sequence[str]) -> Entry | None:
+        """Return the class in a row, or None if the row is invalid."""
         try:
             if min(bands) >= 0:
                 color = _color([int(row[at]) for at in bands])
@@ -173,7 +179,7 @@ def _by_head(head: Sequence[str], row: Sequence[str]) -> Callable[[Sequence[str]
         except (ValueError, IndexError):
             return None
 
-    return take
+    return read_row
 
 
 def _by_cells(row: Sequence[str]) -> Entry | None:
@@ -190,10 +196,6 @@ def _by_cells(row: Sequence[str]) -> Entry | None:
         return names[0], numbers[0], False
     color = _color(numbers[-3:])
     return None if color is None else (names[0], color, True)
-
-
-def _is_number(row: Sequence[str], at: int) -> bool:
-    return at < len(row) and row[at].isdecimal()
 
 
 def _of_object(path: str) -> ClassTable | None:
@@ -214,28 +216,29 @@ def _of_object(path: str) -> ClassTable | None:
     if isinstance(content, dict):
         entries = [(key, value) for key, value in content.items()]
     elif isinstance(content, list) and all(isinstance(each, dict) for each in content):
-        entries = [(each.get("readable") or each.get("name"), _value_of(each)) for each in content]
+        values = [next((each[key] for key in _OBJECT_VALUES if key in each), None) for each in content]
+        entries = [
+            (each.get("readable") or each.get("name"), value) for each, value in zip(content, values, strict=True)
+        ]
     else:
         return None
-    taken = [entry for name, value in entries if (entry := _entry(name, value)) is not None]
-    return _of_entries(path, taken) if len(taken) == len(entries) else None
+    return _of_entries(path, [_entry(name, value) for name, value in entries])
 
 
-def _of_entries(path: str, entries: Sequence[Entry]) -> ClassTable | None:
+def _of_entries(path: str, entries: Sequence[Entry | None]) -> ClassTable | None:
     """Return a class table with the given entries, or None if they can't form a table.
 
-    There must be at least two entries with different values, which must be either all colors or all numbers.
+    There must be at least two entries with different values, which must be either all colors or all numbers. None
+    stands for an invalid entry.
     """
-    rows = [(name, value) for name, value, _ in entries]
-    kinds = {is_color for *_, is_color in entries}
-    return _table(path, rows, colors=kinds.pop()) if len(rows) >= 2 and len(kinds) == 1 and _are_unique(rows) else None
-
-
-def _value_of(entry: dict[str, Any]) -> Any:
-    return next((entry[key] for key in ("color", "colour", "rgb", "value", "id") if key in entry), None)
+    rows = [(each[0], each[1]) for each in entries if each is not None]
+    kinds = {each[2] for each in entries if each is not None}
+    is_table = len(rows) == len(entries) >= 2 and len(kinds) == 1 and _are_unique(rows)
+    return _table(path, rows, colors=kinds.pop()) if is_table else None
 
 
 def _entry(name: Any, value: Any) -> Entry | None:
+    """Convert a name and its value or color, or a number and its name, from JSON. Returns None if they are invalid."""
     if isinstance(value, str) and str(name).isdecimal() and not _HEX.fullmatch(value):
         return value, int(name), False
     if not isinstance(name, str):
@@ -260,10 +263,12 @@ def _color(value: Any) -> int | None:
 
 
 def _are_unique(rows: Sequence[Row]) -> bool:
+    """Return True if the values in all rows are different."""
     return len({value for _, value in rows}) == len(rows)
 
 
 def _table(path: str, rows: Sequence[Row], *, colors: bool = False) -> ClassTable:
+    """Create a class table from names and values. Of several names with one value, the first one is used."""
     by_value: dict[int, str] = {}
     for name, value in rows:
         by_value.setdefault(value, printable(name.strip()) or f"value {value}")
@@ -291,7 +296,10 @@ def _is_small(path: str) -> bool:
 
 
 def _lines(path: str) -> list[str]:
-    """Return the lines of a file without empty lines and comments, or an empty list if the file is missing."""
+    """Return the lines of a file without empty lines and comments, or an empty list if the file is missing.
+
+    Raises UnusableFile if the file has too many lines.
+    """
     try:
         text = read_text(path)
     except OSError:

@@ -6,6 +6,8 @@ These are PNG, PNM and JPEG 2000 files with more than 8 bits, and NumPy arrays.
 from __future__ import annotations
 
 import math
+import re
+import struct
 from io import BytesIO
 from typing import IO, Any, NamedTuple
 
@@ -23,6 +25,8 @@ _JP2 = (b"\0\0\0\x0cjP  \r\n\x87\n", b"\xff\x4f\xff\x51")
 _SIZE_OF_JP2 = b"\xff\x4f\xff\x51"
 """First bytes of a JPEG 2000 codestream: the markers SOC and SIZ (ITU-T T.800, annex A). The image size follows."""
 _PNM = (b"P2", b"P3", b"P5", b"P6")
+_PNM_HEADER = re.compile(rb"(?:\s|#[^\n]*(?:\n|\Z))*+(\d++)" * 3)
+"""Pattern for the three numbers of a PNM header, with whitespace and comments before them."""
 _PNG_BANDS = {0: 1, 2: 3, 4: 2, 6: 4}
 """Number of bands for each color type of PNG."""
 _PNG_ALPHAS = (4, 6)
@@ -99,14 +103,16 @@ def read_deep(content: bytes, facts: Facts) -> Values:
 
 
 def _jp2_facts(head: bytes) -> Facts | None:
-    at = head.find(_SIZE_OF_JP2)
-    if at < 0 or len(head) < at + 43:
-        return None
-    bits = (head[at + 42] & 0x7F) + 1
+    """Return the facts about a JPEG 2000 file with more than 8 bits, otherwise None.
+
+    They are in the segment SIZ of its codestream (ITU-T T.800, table A.9).
+    """
+    start = head.find(_SIZE_OF_JP2)
+    siz = head[start:] if start >= 0 else b""
+    bits = (siz[42] & 0x7F) + 1 if len(siz) > 42 else 0
     if not 8 < bits <= 16:
         return None
-    right, bottom, left, top = (int.from_bytes(head[at + 8 + 4 * index : at + 12 + 4 * index]) for index in range(4))
-    bands = int.from_bytes(head[at + 40 : at + 42])
+    right, bottom, left, top, bands = struct.unpack_from(">4I16xH", siz, 8)
     return Facts(bottom - top, right - left, bands, np.dtype(np.uint16), (1 << bits) - 1)
 
 
@@ -126,23 +132,8 @@ def pnm_header(head: bytes) -> tuple[list[int], int] | None:
 
     Returns None for a broken header.
     """
-    numbers: list[int] = []
-    at = 2
-    while len(numbers) < 3 and at < len(head):
-        if head[at : at + 1].isspace():
-            at += 1
-        elif head[at : at + 1] == b"#":
-            end = head.find(b"\n", at)
-            at = len(head) if end < 0 else end + 1
-        else:
-            end = at
-            while head[end : end + 1].isdigit():
-                end += 1
-            if end == at:
-                return None
-            numbers.append(int(head[at:end]))
-            at = end
-    return (numbers, at + 1) if len(numbers) == 3 else None
+    match = _PNM_HEADER.match(head, 2)
+    return (list(map(int, match.groups())), match.end() + 1) if match else None
 
 
 def _read_pnm(content: bytes, facts: Facts) -> Values:
@@ -275,22 +266,18 @@ def to_levels(values: Values, largest: int | None) -> npt.NDArray[np.uint8]:
     `largest` is the value for white (see `Facts`). Floating-point values must be in 0..1. Raises Unfit if the scale is
     unknown or the values use only a small part of it, since wrong levels would mislead the model.
     """
-    convert = "Convert it to 8 bits with the same range for all images."
+    remedy = "Convert it to 8 bits with the same range for all images."
+    kind = described(values.dtype)
     low, high = (float(values.min()), float(values.max())) if values.size else (0.0, 0.0)
     if values.dtype.kind == "f":
-        if not (low >= 0 and high <= 1 and high > 1 / 255):
-            raise Unfit(
-                f"its values are {described(values.dtype)} from {low:,.6g} to {high:,.6g}, of no known scale. {convert}"
-            )
+        if not (low >= 0 and 1 / 255 < high <= 1):
+            raise Unfit(f"its values are {kind} from {low:,.6g} to {high:,.6g}, of no known scale. {remedy}")
         return np.rint(values * 255.0).astype(np.uint8)
     if largest is None:
-        raise Unfit(
-            f"its values are {described(values.dtype)} from {low:,.0f} to {high:,.0f}, of no known scale. {convert}"
-        )
+        raise Unfit(f"its values are {kind} from {low:,.0f} to {high:,.0f}, of no known scale. {remedy}")
     if 0 < high <= largest / NARROW:
-        raise Unfit(
-            f"its values go only to {high:,.0f} of {largest:,}, so that 8 bits would show nearly nothing. {convert}"
-        )
+        message = f"its values go only to {high:,.0f} of {largest:,}, so that 8 bits would show nearly nothing"
+        raise Unfit(f"{message}. {remedy}")
     return np.rint(values * (255.0 / largest)).astype(np.uint8)
 
 

@@ -79,30 +79,30 @@ def _jpeg_pixels(head: bytes, descriptor: int) -> int:
 
     `head` are the first bytes. More are read from `descriptor` where metadata are long.
     """
-    at, start = 2, 0  # position in the file of the next segment, and of `head`
+    segment, start = 2, 0  # positions in the file of the next segment and of `head`
     for _ in range(MAX_SEGMENTS):
-        mark, marker = head[at - start], head[at - start + 1]
-        if mark != 0xFF:
+        first_byte, marker = head[segment - start], head[segment - start + 1]
+        if first_byte != 0xFF:  # not a segment
             break
         if marker in _JPEG_FRAMES:
-            height, width = struct.unpack_from(">HH", head, at - start + 5)
+            height, width = struct.unpack_from(">HH", head, segment - start + 5)
             return int(height * width)
-        at += 2 + int.from_bytes(head[at - start + 2 : at - start + 4])
-        if at + 9 > start + len(head):  # after metadata, which often contain a thumbnail
-            start = os.lseek(descriptor, at, os.SEEK_SET)
+        segment += 2 + int.from_bytes(head[segment - start + 2 : segment - start + 4])
+        if segment + 9 > start + len(head):  # after metadata, which often contain a thumbnail
+            start = os.lseek(descriptor, segment, os.SEEK_SET)
             head = os.read(descriptor, HEAD_BYTES)
     return 0
 
 
-def _pixels_at(layout: str, offset: int, after: bytes = b"") -> Callable[[bytes, int], int]:
+def _pixels_at(layout: str, offset: int, marker: bytes = b"") -> Callable[[bytes, int], int]:
     """Return a function that multiplies the two sides of an image in its first bytes.
 
-    `layout` is their format (see `struct`), and `offset` their position, counted from the bytes `after`.
+    `layout` is their format (see `struct`), and `offset` their position, counted from the bytes `marker`.
     """
 
     def pixels(head: bytes, _: int) -> int:
-        one, other = struct.unpack_from(layout, head, head.index(after) + offset)
-        return int(one * other)
+        width, height = struct.unpack_from(layout, head, head.index(marker) + offset)  # in either order
+        return int(width * height)
 
     return pixels
 
@@ -155,7 +155,7 @@ _KINDS = (
     _Kind(b"\xff\xd8\xff", b"\xff\xd9", _jpeg_pixels),
     _Kind(b"\x89PNG\r\n\x1a\n", b"\0\0\0\0IEND\xaeB`\x82", _pixels_at(">II", 16)),
     _Kind(b"GIF8", b";", _pixels_at("<HH", 6)),
-    _Kind(b"\0\0\0\x0cjP  \r\n\x87\n", b"\xff\xd9", _pixels_at(">II", 4, after=b"ihdr")),
+    _Kind(b"\0\0\0\x0cjP  \r\n\x87\n", b"\xff\xd9", _pixels_at(">II", 4, marker=b"ihdr")),
     _Kind(b"ftyp", b"", _bmff_pixels, offset=4),
     _Kind(b"P5", b"", _pnm_pixels),
     _Kind(b"P6", b"", _pnm_pixels),

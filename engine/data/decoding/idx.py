@@ -26,7 +26,7 @@ _NAME = re.compile(
 _PIECE_BYTES = 1 << 20
 MAX_UNZIPPED_BYTES = 1 << 29
 """Maximum size in bytes of an unzipped idx file. Files that are not gzipped are memory-mapped and have no limit."""
-_PLACES = ("", "raw", "MNIST/raw", "FashionMNIST/raw")
+_SUBFOLDERS = ("", "raw", "MNIST/raw", "FashionMNIST/raw")
 
 
 class IdxError(ValueError):
@@ -47,10 +47,10 @@ def find_idx(folder: str) -> IdxFiles | None:
 
     Test images ("t10k") are used for validation. If a file exists both plain and gzipped, the plain one is used.
     """
-    for parent in _PLACES:
+    for subfolder in _SUBFOLDERS:
         found: dict[str, str] = {}
         try:
-            names = sorted(os.listdir(os.path.join(folder, parent)), key=lambda name: not name.endswith(".gz"))
+            names = sorted(os.listdir(os.path.join(folder, subfolder)), key=lambda name: not name.endswith(".gz"))
         except OSError:
             continue
         for name in names:
@@ -58,7 +58,7 @@ def find_idx(folder: str) -> IdxFiles | None:
             # The name contains the number of dimensions: 3 for images and 1 for labels.
             if match and (match[2].lower() == "images") == (match[3] == "3"):
                 split = "train" if match[1].lower() == "train" else "val"
-                found[f"{split}_{match[2].lower()}"] = os.path.join(folder, parent, name)
+                found[f"{split}_{match[2].lower()}"] = os.path.join(folder, subfolder, name)
         if found:
             return IdxFiles(**found)
     return None

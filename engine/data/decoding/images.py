@@ -146,9 +146,9 @@ def _decode_jpeg(
     resized = resize(pixels, size)
     orientation = _orientation(content)
     if orientation > 1:
-        return np.array(
-            upright(resized, orientation), order="C"
-        ), height / width if orientation in QUARTER else width / height
+        aspect = height / width if orientation in QUARTER else width / height
+        return np.array(upright(resized, orientation), order="C"), aspect
+    # `pixels` may be in memory that the next image overwrites.
     return resized.copy() if np.may_share_memory(resized, pixels) else resized, width / height
 
 

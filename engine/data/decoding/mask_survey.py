@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from engine.data.decoding.mask_values import (
+    GRAY,
     JPEG_SPREAD,
     MaskValues,
     Mode,
@@ -101,14 +102,14 @@ class Survey:
 
         Returns None if too many masks have a palette that differs from the others.
         """
-        of_masks = [_used_colors(mask) for mask in self.of("palette")]
+        colors_by_mask = [_used_colors(mask) for mask in self.of("palette")]
         colors: dict[int, Counter[int]] = {}
-        for used in of_masks:
+        for used in colors_by_mask:
             for index, color in used.items():
                 colors.setdefault(index, Counter())[color] += 1
         found = {index: of_index.most_common(1)[0][0] for index, of_index in colors.items()}
-        odd = sum(any(found[index] != color for index, color in used.items()) for used in of_masks)
-        return found if odd <= _ODD_PALETTES * len(of_masks) else None
+        differing = sum(any(found[index] != color for index, color in used.items()) for used in colors_by_mask)
+        return found if differing <= _ODD_PALETTES * len(colors_by_mask) else None
 
     def levels(self) -> Levels:
         """Count the values of all masks as gray levels or palette indices.
@@ -135,12 +136,9 @@ class Survey:
 
         Every mask that contains such a level must declare it as missing data.
         """
-        declared = {mask.no_data for mask in self.masks if mask.no_data is not None}
-        return tuple(
-            sorted(
-                level for level in declared if all(mask.no_data == level for mask in self.masks if level in mask.values)
-            )
-        )
+        declared = sorted({mask.no_data for mask in self.masks if mask.no_data is not None})
+        masks_with = {level: [mask for mask in self.masks if level in mask.values] for level in declared}
+        return tuple(level for level in declared if all(mask.no_data == level for mask in masks_with[level]))
 
 
 def survey_masks(paths: Sequence[str]) -> Survey:
@@ -190,10 +188,11 @@ def _used_colors(mask: MaskSample) -> dict[int, int]:
 
 
 def _as_colors(mask: MaskSample) -> Values:
+    """Convert the values of a mask to colors 0xRRGGBB."""
     if mask.mode == "color":
         return mask.values
     if mask.mode == "gray":
-        return mask.values.astype(np.int64) * 0x010101
+        return mask.values.astype(np.int64) * GRAY
     assert mask.palette is not None
     known = np.minimum(mask.values, len(mask.palette) - 1)
     return mask.palette[known]

@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from engine.data.decoding.deep import array_header
+from engine.data.decoding.deep import NUMPY, array_header, is_array
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.reading import MAX_PIXELS, Unfit, decode_header, open_image
-from engine.data.decoding.tiff import is_tiff, read_levels
+from engine.data.decoding.tiff_pages import is_tiff, read_tiff
 from engine.data.splits import MaskCode
 from engine.system.regular_files import open_regular
 
@@ -28,7 +28,6 @@ NOT_A_NUMBER = -(1 << 31)
 """Value that replaces NaN, and numbers too large to be a class, in floating-point masks."""
 JPEG_SPREAD = 24
 """Maximum difference between the channels of a gray pixel in a JPEG, since JPEG compression changes colors slightly."""
-ARRAY_SIGN = b"\x93NUMPY"
 
 _AT_ONCE = 1 << 20
 """Number of pixels that are processed at once to limit memory, since each takes many bytes."""
@@ -63,7 +62,7 @@ def read_values(content: bytes) -> MaskValues:
 
     Raises Unfit, and any exception of Pillow, tifffile or NumPy.
     """
-    if content.startswith(ARRAY_SIGN):
+    if is_array(content):
         return _of_array(content)
     try:
         with decode_header(content) as image:
@@ -72,7 +71,7 @@ def read_values(content: bytes) -> MaskValues:
         raise
     except Exception:
         if is_tiff(content):  # Pillow supports neither 64-bit numbers nor some compressions
-            levels, no_data = read_levels(content)
+            levels, no_data = read_tiff(BytesIO(content))
             return _of_levels(levels, no_data)
         raise
 
@@ -80,8 +79,7 @@ def read_values(content: bytes) -> MaskValues:
 def mask_size(path: str) -> tuple[int, int]:
     """Return the width and height of a mask from its header. Raises the same exceptions as `open_image`."""
     with open_regular(path) as stream:
-        is_array = stream.read(len(ARRAY_SIGN)) == ARRAY_SIGN
-        if is_array:
+        if is_array(stream.read(len(NUMPY))):
             stream.seek(0)
             shape, kind = array_header(stream)
             height, width = _without_ones(np.broadcast_to(np.zeros((), kind), shape)).shape[:2]
@@ -95,12 +93,12 @@ def _of_image(image: Image.Image, content: bytes) -> MaskValues:
 
     Raises Unfit for unsuitable modes.
     """
-    lossy = image.format in _LOSSY_FORMATS or "jpeg" in str(image.info.get("compression", ""))
-    lossy |= image.format == "WEBP" and b"VP8L" not in content[:64]
+    is_lossy = image.format in _LOSSY_FORMATS or "jpeg" in str(image.info.get("compression", ""))
+    is_lossy |= image.format == "WEBP" and b"VP8L" not in content[:64]
     if image.mode in ("RGB", "RGBA", "RGBX"):
         pixels = np.asarray(image)
         transparent = image.mode == "RGBA" and bool((pixels[..., 3] < 255).any())
-        return MaskValues(colors_of(pixels), "color", lossy=lossy, transparent=transparent)
+        return MaskValues(colors_of(pixels), "color", lossy=is_lossy, transparent=transparent)
     if image.mode in ("P", "PA"):
         indices = np.asarray(image)
         colors = np.array(image.getpalette("RGB"), np.uint8).reshape(-1, 3)
@@ -113,10 +111,11 @@ def _of_image(image: Image.Image, content: bytes) -> MaskValues:
     no_data = None
     with suppress(AttributeError, ValueError, TypeError):
         no_data = float(str(image.tag_v2[_GDAL_NO_DATA]).strip("\0 ")) if _GDAL_NO_DATA in image.tag_v2 else None  # type: ignore[attr-defined]
-    return _of_levels(np.asarray(image), no_data, lossy=lossy)
+    return _of_levels(np.asarray(image), no_data, lossy=is_lossy)
 
 
 def _of_array(content: bytes) -> MaskValues:
+    """Return the values of a mask in the content of a NumPy file. Raises Unfit if the array is not a mask."""
     levels = _without_ones(np.load(BytesIO(content), allow_pickle=False))
     if levels.shape[0] * levels.shape[1] > MAX_PIXELS:
         raise Unfit(f"it is too large ({levels.shape[1]:,} x {levels.shape[0]:,} pixels)")
@@ -128,15 +127,15 @@ def _of_array(content: bytes) -> MaskValues:
 def _without_ones(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Remove leading and trailing dimensions of size 1 from the array of a mask.
 
-    Returns [h, w], or uint8 [h, w, 3] for colors. Raises Unfit for other shapes.
+    Returns [h, w], or uint8 [h, w, 3] for colors. Raises Unfit for other shapes and number types.
     """
-    found = array
-    while found.ndim > 2 and 1 in (found.shape[0], found.shape[-1]):
-        found = found[0] if found.shape[0] == 1 else found[..., 0]
-    is_color = found.ndim == 3 and found.shape[2] == 3 and found.dtype == np.uint8
-    if (found.ndim != 2 and not is_color) or array.dtype.kind not in "buif":
+    squeezed = array
+    while squeezed.ndim > 2 and 1 in (squeezed.shape[0], squeezed.shape[-1]):
+        squeezed = squeezed[0] if squeezed.shape[0] == 1 else squeezed[..., 0]
+    is_color = squeezed.ndim == 3 and squeezed.shape[2] == 3 and squeezed.dtype == np.uint8
+    if (squeezed.ndim != 2 and not is_color) or array.dtype.kind not in "buif":
         raise Unfit(f"a mask must be an array of height x width numbers, but this one is {array.shape} {array.dtype}")
-    return found
+    return squeezed
 
 
 def _of_levels(levels: npt.NDArray[Any], no_data: float | None = None, *, lossy: bool = False) -> MaskValues:
@@ -163,14 +162,14 @@ def _of_levels(levels: npt.NDArray[Any], no_data: float | None = None, *, lossy:
 
 def _to_integers(levels: npt.NDArray[np.floating[Any]]) -> Values:
     """Convert floating-point levels to integers, and NaN to `NOT_A_NUMBER`. Raises Unfit for fractional numbers."""
-    missing = ~(np.abs(levels) < -NOT_A_NUMBER)
-    known = np.where(missing, 0, levels)
-    fractions = known != np.rint(known)
-    if fractions.any():
-        value = float(known[fractions][0])
+    is_missing = ~(np.abs(levels) < -NOT_A_NUMBER)
+    levels_without_missing = np.where(is_missing, 0, levels)
+    is_fraction = levels_without_missing != np.rint(levels_without_missing)
+    if is_fraction.any():
+        value = float(levels_without_missing[is_fraction][0])
         raise Unfit(f"it has floating-point values such as {value:.6g}, but classes need whole numbers")
-    integers: Values = known.astype(np.int32)
-    integers[missing] = NOT_A_NUMBER
+    integers: Values = levels_without_missing.astype(np.int32)
+    integers[is_missing] = NOT_A_NUMBER
     return integers
 
 
@@ -180,6 +179,20 @@ def colors_of(pixels: npt.NDArray[Any]) -> Values:
     for band in (1, 2):
         colors <<= 8
         colors |= pixels[..., band]
+    return colors
+
+
+def class_colors(count: int) -> Bytes:
+    """Return one color for each class, uint8 [count, 3].
+
+    The colors are those of PASCAL VOC. The bits of the class number become, in turn, the highest bits of red, green and
+    blue (`VOClabelcolormap` in the development kit).
+    """
+    numbers = np.arange(count)
+    colors = np.zeros((count, 3), np.uint8)
+    for bit in range(8):
+        for channel in range(3):
+            colors[:, channel] |= (((numbers >> (3 * bit + channel)) & 1) << (7 - bit)).astype(np.uint8)
     return colors
 
 
@@ -211,6 +224,7 @@ def aligned(mask: MaskValues, code: MaskCode) -> Values:
 
 
 def _through_palette(mask: MaskValues) -> Values:
+    """Return the colors 0xRRGGBB of a mask with a palette. Raises Unfit if the palette lacks an index."""
     assert mask.palette is not None
     if int(mask.values.max(initial=0)) >= len(mask.palette):
         raise Unfit(f"its palette has no color for the index {int(mask.values.max())}")
@@ -218,13 +232,16 @@ def _through_palette(mask: MaskValues) -> Values:
 
 
 def _in_palette_of(mask: MaskValues, code: MaskCode) -> Values:
-    """Convert the indices of a mask, whose palette may have another order, to the palette in `code`."""
+    """Convert the indices of a mask, whose palette may have another order, to the palette in `code`.
+
+    Raises Unfit if the mask uses a color that the palette in `code` lacks.
+    """
     expected = {value: color for value, color in zip(code.values, code.palette, strict=True) if color >= 0}
     used = values_in(mask).tolist()
     assert mask.palette is not None
     palette = mask.palette.tolist()
     if not any(index < len(palette) and expected.get(index, palette[index]) != palette[index] for index in used):
-        return mask.values
+        return mask.values  # the palettes agree
     by_color = {color: index for index, color in expected.items()}
     colors = _through_palette(mask)
     indices = np.full(colors.shape, -1, np.int64)
@@ -251,12 +268,15 @@ def classes_of_values(values: Values, code: MaskCode) -> Bytes:
     """
     known = np.array([*code.values, *code.ignored], np.int64)
     if code.nearest:
-        values = _nearest(values, known)
+        levels = np.sort(known)
+        values = levels[np.searchsorted((levels[1:] + levels[:-1]) / 2, values)]
     order = np.argsort(known, kind="stable")
 
     def look_up(block: Values) -> tuple[Bytes, npt.NDArray[np.bool_]]:
-        found = order[np.minimum(np.searchsorted(known[order], block), len(known) - 1)]
-        return np.where(found < len(code.values), found, NO_CLASS).astype(np.uint8), known[found] != block
+        """Return the class of each value in an array, and True for each value that is not in `known`."""
+        positions = order[np.minimum(np.searchsorted(known[order], block), len(known) - 1)]
+        classes = np.where(positions < len(code.values), positions, NO_CLASS).astype(np.uint8)
+        return classes, known[positions] != block
 
     plane: Bytes
     if values.dtype in _SHORT:
@@ -273,13 +293,6 @@ def classes_of_values(values: Values, code: MaskCode) -> Bytes:
     return plane
 
 
-def _nearest(values: Values, known: Values) -> Values:
-    """Replace each value with the nearest of the `known` values."""
-    levels = np.sort(known)
-    middles = (levels[1:] + levels[:-1]) / 2
-    return levels[np.searchsorted(middles, values)]
-
-
 def values_in(mask: MaskValues) -> Values:
     """Return the distinct values in a mask, sorted."""
     return count_values(mask.values)[0]
@@ -289,10 +302,10 @@ def count_values(values: Values) -> tuple[Values, Values]:
     """Return the distinct values in [h, w], sorted, and the number of pixels with each value."""
     if values.dtype not in _SHORT:
         flat = values.ravel()  # masks have long runs of equal values, which are faster to sort than pixels
-        starts = np.flatnonzero(np.append(True, flat[1:] != flat[:-1])) if len(flat) else np.zeros(0, np.int64)
-        present, of_run = np.unique(flat[starts], return_inverse=True)
+        run_starts = np.flatnonzero(np.append(True, flat[1:] != flat[:-1])) if len(flat) else np.zeros(0, np.int64)
+        present, positions = np.unique(flat[run_starts], return_inverse=True)
         totals = np.zeros(len(present), np.int64)
-        np.add.at(totals, of_run, np.diff(np.append(starts, len(flat))))
+        np.add.at(totals, positions, np.diff(np.append(run_starts, len(flat))))
         return present, totals
     counts = np.zeros(np.iinfo(values.dtype).max + 1, np.int64)
     for rows in _blocks_of(values):
@@ -306,11 +319,11 @@ def merge_counts(counts: list[tuple[Values, Values]]) -> tuple[Values, Values, V
 
     Returns the distinct values, the number of pixels with each value, and the number of masks that contain it.
     """
-    present = np.concatenate([np.zeros(0, np.int64), *(values for values, _ in counts)])
-    pixels = np.concatenate([np.zeros(0, np.int64), *(of_each for _, of_each in counts)])
-    values, rows = np.unique(present, return_inverse=True)
+    mask_values = np.concatenate([np.zeros(0, np.int64), *(values for values, _ in counts)])
+    mask_pixels = np.concatenate([np.zeros(0, np.int64), *(of_each for _, of_each in counts)])
+    values, rows = np.unique(mask_values, return_inverse=True)
     totals = np.zeros(len(values), np.int64)
-    np.add.at(totals, rows, pixels)
+    np.add.at(totals, rows, mask_pixels)
     return values, totals, np.bincount(rows, minlength=len(values))
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from engine.contract.problems import Problem
 from engine.data.decoding.class_tables import ClassTable, find_tables
 from engine.data.decoding.mask_survey import Levels, Survey, survey_masks
-from engine.data.decoding.mask_values import GRAY, NO_CLASS, NOT_A_NUMBER, WHITE, are_gray
+from engine.data.decoding.mask_values import GRAY, NO_CLASS, NOT_A_NUMBER, WHITE, are_gray, class_colors, colors_of
 from engine.data.decoding.named_values import by_colors, by_numbers, fits_colors, too_many, void_values, with_two_names
 from engine.data.decoding.unnamed_values import MAX_CLASSES, Meaning, by_color, by_level
 from engine.data.splits import MaskCode, dataset_warning
@@ -82,9 +82,12 @@ class _Reader:
             )
             return self._in_colors((note,))
         others = {int(value) for mask in self._survey.masks if mask.mode != "palette" for value in mask.values}
-        if not others - {NO_CLASS} <= set(palette) or (others - set(palette) and not others - {0, NO_CLASS}):
+        are_indices = others - {NO_CLASS} <= set(palette)
+        are_black_and_white = bool(others - set(palette)) and others <= {0, NO_CLASS}
+        if not are_indices or are_black_and_white:
             return self._in_colors(())
-        if len(set(palette.values())) < len(palette) and self._has_fitting_colors():
+        has_equal_colors = len(set(palette.values())) < len(palette)
+        if has_equal_colors and self._has_fitting_colors():
             return self._in_colors(())
         return self._in_levels(palette)
 
@@ -107,10 +110,10 @@ class _Reader:
                 named = by_numbers(table, present, palette)
                 if named is not None:
                     return _extend(named, missing, notes, palette)
-        found = self._voc(present, palette) or unnamed
-        for value in missing:  # these classes may include numbers that do not occur in the masks
-            found = _drop_class(found, value)
-        return _extend(found, (), [*notes, *self._notes_on_tables()], palette)
+        meaning = self._voc(present, palette) or unnamed
+        for value in missing:  # classes also exist for numbers that do not occur in the masks
+            meaning = _drop_class(meaning, value)
+        return _extend(meaning, (), [*notes, *self._notes_on_tables()], palette)
 
     def _missing_data(self, levels: Levels) -> tuple[tuple[int, ...], list[Problem]]:
         """Return the levels that mean missing data, and a warning if the masks themselves declare some of them.
@@ -134,10 +137,11 @@ class _Reader:
         The palette or the folder name must be that of VOC, and both VOC's last class and 255 must occur.
         """
         numbers = VOC_CODE.values
-        in_folder = os.path.basename(os.path.dirname(self._masks[0])).lower() == "segmentationclass"
-        has_palette = bool(palette) and all(palette.get(number, color) == color for number, color in _voc_colors())
+        is_in_folder = os.path.basename(os.path.dirname(self._masks[0])).lower() == "segmentationclass"
+        colors = enumerate(colors_of(class_colors(len(numbers))).tolist())
+        has_palette = bool(palette) and all(palette.get(number, color) == color for number, color in colors)
         values = set(present.values.tolist())
-        if not (in_folder or has_palette) or not {numbers[-1], NO_CLASS} <= values <= {*numbers, NO_CLASS}:
+        if not (is_in_folder or has_palette) or not {numbers[-1], NO_CLASS} <= values <= {*numbers, NO_CLASS}:
             return None
         return Meaning(VOC_CLASSES, VOC_CODE)
 
@@ -183,6 +187,7 @@ class _Reader:
         return [dataset_warning(message, "Correct the table, or save the masks with its values.")]
 
     def _has_fitting_colors(self) -> bool:
+        """Return True if a class table has the colors of the masks."""
         return any(fits_colors(table, self._survey.as_colors()) for table in self._tables)
 
 
@@ -218,8 +223,8 @@ def _drop_class(meaning: Meaning, ignored: int | None) -> Meaning:
     retained = [index for index, value in enumerate(code.values) if value != ignored]
     values = tuple(code.values[index] for index in retained)
     palette = tuple(code.palette[index] for index in retained) if code.palette else ()
-    none = tuple(dict.fromkeys((*code.ignored, ignored)))
-    code = replace(code, values=values, ignored=none, palette=palette)
+    without_class = tuple(dict.fromkeys((*code.ignored, ignored)))
+    code = replace(code, values=values, ignored=without_class, palette=palette)
     return replace(meaning, classes=tuple(meaning.classes[index] for index in retained), code=code)
 
 
@@ -241,19 +246,4 @@ def _notes_on_files(survey: Survey) -> list[Problem]:
                 f"{count} transparent pixels; their colors count like any other.", "Remove the alpha channel."
             )
         )
-    return found
-
-
-def _voc_colors() -> list[tuple[int, int]]:
-    """Return the palette index and the color 0xRRGGBB of each class of PASCAL VOC.
-
-    The colors are computed in the same way as in `VOClabelcolormap` of its development kit.
-    """
-    found = []
-    for index in range(len(VOC_CLASSES)):
-        bands = [0, 0, 0]
-        for bit in range(8):
-            for band in range(3):
-                bands[band] |= (index >> (3 * bit + band) & 1) << (7 - bit)
-        found.append((index, bands[0] << 16 | bands[1] << 8 | bands[2]))
     return found

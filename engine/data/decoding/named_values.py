@@ -34,15 +34,15 @@ def by_numbers(table: ClassTable, present: Levels, palette: dict[int, int]) -> M
         return Meaning(table.names, MaskCode(tuple(255 * value for value in values)))
     void = void_values(values)
     unlisted = present.without(*values, *void)
-    one_more = unlisted.masks[unlisted.values == len(values)]  # number of masks with the value after the last class
-    fits = _cover((*values, *void), present)
-    if table.listed and (not fits or (one_more > 1).any()):
-        held = ", ".join(map(str, unlisted.values[:5].tolist()))
+    has_next_number = bool((unlisted.masks[unlisted.values == len(values)] > 1).any())  # in more than one mask
+    is_covered = _cover((*values, *void), present)
+    if table.listed and (not is_covered or has_next_number):  # then the names may be numbered from 1
+        others = ", ".join(map(str, unlisted.values[:5].tolist()))
         return Meaning(
             failure=f"{table.file} names {len(values)} classes, numbered from 0 to {len(values) - 1}, but masks also hold "
-            f"{held}. Write a table with the columns value and name instead, such as classes.csv."
+            f"{others}. Write a table with the columns value and name instead, such as classes.csv."
         )
-    if fits:
+    if is_covered:
         return Meaning(table.names, MaskCode(values, ignored=void))
     return _lacks_values(table, unlisted, "value ", "d") if _names_most((*values, NO_CLASS), present) else None
 
@@ -112,11 +112,11 @@ def _cover(values: Sequence[int], present: Levels) -> bool:
 
     At least one of `values` must occur, and most masks must contain no other values.
     """
-    rest = present.without(*values)
-    if len(rest.values) == len(present.values):
+    unlisted = present.without(*values)
+    if len(unlisted.values) == len(present.values):
         return False
-    held, stray = int(present.masks.max(initial=0)), int(rest.masks.max(initial=0))
-    return stray <= _STRAY_MASKS * held and len(rest.values) <= max(len(values), _FEW)
+    most_masks, most_stray_masks = int(present.masks.max(initial=0)), int(unlisted.masks.max(initial=0))
+    return most_stray_masks <= _STRAY_MASKS * most_masks and len(unlisted.values) <= max(len(values), _FEW)
 
 
 def _names_most(values: Sequence[int], present: Levels) -> bool:

@@ -39,8 +39,9 @@ def count_numbered_objects(masks: Sequence[str]) -> int:
     the number of values differs between masks. The values must also count from 1 without gaps, or exceed the largest
     class number. Lossy, unreadable and very large masks are left out.
     """
-    values, pieces, counts, gapless = 0, 0, [], 0
-    beyond = False
+    counts: list[int] = []  # of values in each mask
+    pieces = gapless = 0  # connected components, and masks without gaps between the values
+    exceeds_classes = False
     for index in spread_evenly(len(masks), SAMPLED_MASKS)[:SAMPLED_MASKS]:
         try:
             mask = read_values(read_image(masks[index]))
@@ -50,18 +51,15 @@ def count_numbered_objects(masks: Sequence[str]) -> int:
             continue
         found = values_in(mask)
         found = found[found > 0]
-        beyond |= bool(found.max(initial=0) >= MAX_CLASSES)
+        exceeds_classes |= bool(found.max(initial=0) >= MAX_CLASSES)
         gapless += len(found) >= NEARLY_ALL * found.max(initial=0)
         counts.append(len(found))
-        values += len(found)
         pieces += _count_pieces(mask.values, found)
-    numbered = (
-        max(counts, default=0) >= MANY
-        and values >= NEARLY_ALL * pieces
-        and len(set(counts)) > 1
-        and (beyond or gapless >= NEARLY_ALL * len(counts))
-    )
-    return max(counts) if numbered else 0
+    if max(counts, default=0) < MANY or len(set(counts)) == 1:
+        return 0
+    are_single_pieces = sum(counts) >= NEARLY_ALL * pieces
+    are_numbers = exceeds_classes or gapless >= NEARLY_ALL * len(counts)
+    return max(counts) if are_single_pieces and are_numbers else 0
 
 
 def _count_pieces(plane: Values, values: Values) -> int:
@@ -71,13 +69,20 @@ def _count_pieces(plane: Values, values: Values) -> int:
     """
     from scipy.ndimage import find_objects, label
 
-    order = np.searchsorted(values, plane) + 1
-    order[plane <= 0] = 0
-    found = find_objects(order)
-    box_area = sum((y.stop - y.start) * (x.stop - x.start) for index in found if index is not None for y, x in [index])
+    positions = np.searchsorted(values, plane) + 1
+    positions[plane <= 0] = 0
+    slices_of_values = find_objects(positions)
+    box_area = sum(
+        (y.stop - y.start) * (x.stop - x.start)
+        for slices in slices_of_values
+        if slices is not None
+        for y, x in [slices]
+    )
     if box_area > MAX_SCATTERED * plane.size:
         return MAX_SCATTERED * len(values)
     corners_join = np.ones((3, 3))
     return sum(
-        label(order[index] == number, corners_join)[1] for number, index in enumerate(found, 1) if index is not None
+        label(positions[slices] == number, corners_join)[1]
+        for number, slices in enumerate(slices_of_values, 1)
+        if slices is not None
     )

@@ -103,8 +103,8 @@ def rotations_of(paths: Sequence[str]) -> dict[int, Rotation]:
     with ThreadPoolExecutor(THREADS, "turns") as pool:
         found = dict(zip(sampled, pool.map(lambda index: read_rotation(paths[index]), sampled), strict=True))
         if any(rotation is not None for rotation in found.values()) and len(sampled) < len(paths):
-            rest = sorted(set(range(len(paths))) - set(sampled))
-            found |= dict(zip(rest, pool.map(lambda index: read_rotation(paths[index]), rest), strict=True))
+            others = sorted(set(range(len(paths))) - set(sampled))
+            found |= dict(zip(others, pool.map(lambda index: read_rotation(paths[index]), others), strict=True))
     return {index: rotation for index, rotation in sorted(found.items()) if rotation is not None}
 
 

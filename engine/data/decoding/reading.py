@@ -156,10 +156,10 @@ def _in_encoding_of_expat(content: bytes) -> bytes | str:
         if content.startswith(mark):
             return _XML_DECLARATION.sub("", content[len(mark) :].decode(encoding).strip(), count=1)
     content = content.strip() if content.lstrip()[:1] == b"<" and b"\0" not in content[:4] else content
-    declared = _XML_ENCODING.match(content)
-    if declared is None:
+    declaration = _XML_ENCODING.match(content)
+    if declaration is None:
         return content
-    name = declared[1].decode("ascii").lower()
+    name = declaration[1].decode("ascii").lower()
     if name.startswith(("utf-16", "utf16", "utf-32", "utf32", "ucs-", "unicode")):
         name = "utf-8"
     elif codecs.lookup(name).name not in _UNKNOWN_TO_EXPAT:
@@ -270,8 +270,8 @@ def describe_failure(error: BaseException) -> str:
             return words
     if any(sign in text.lower() for sign in _SIGNS_OF_DAMAGE):
         return "it is truncated or damaged"
-    first = text.splitlines()[0] if text else type(error).__name__
-    return f"it is damaged ({printable(first)[:200]})"
+    first_line = text.splitlines()[0] if text else type(error).__name__
+    return f"it is damaged ({printable(first_line)[:200]})"
 
 
 def folder_channels(*splits: Sequence[str]) -> int:

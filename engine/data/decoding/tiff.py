@@ -80,41 +80,33 @@ class LearnedBands:
     is_8_bits: bool
 
 
-def learn_bands(folder: str, files: Sequence[str]) -> Bands | None:
-    """Learn how to convert multi-band images to channels. Returns None if none of `files` has several bands.
-
-    The range of each band comes from ArcGIS's statistics in the dataset folder `folder`, or else from a sample of the
-    files.
-    """
-    learned = learn_from(folder, files)
-    return None if learned is None else learned.bands
-
-
-def learn_from(folder: str, files: Sequence[str]) -> LearnedBands | None:
+def learn_bands(folder: str, files: Sequence[str]) -> LearnedBands | None:
     """Learn how to convert multi-band images to 8-bit channels, with a description of the sample for messages.
 
-    See `learn_bands` for the arguments. Returns None if `files` contains no multi-band images, if the sampled ones
-    can't be read, or if all of them are 8-bit images with opacity, which need no conversion.
+    The range of each band comes from ArcGIS's statistics in the dataset folder `folder`, or else from a sample of the
+    files. Returns None if `files` contains no multi-band images, if the sampled ones can't be read, or if all of them
+    are 8-bit images with opacity, which need no conversion.
     """
     headers = [files[row] for row in spread_evenly(len(files), HEADERS)]
     counts = {path: count for path in headers if (count := _special_bands(path)) is not None}
     if not counts:
         return None
-    ((count, _),) = Counter(counts.values()).most_common(1)
-    common = [path for path in counts if counts[path] == count]
-    read = [values for row in spread_evenly(len(common), SAMPLED) if (values := _some_values(common[row])) is not None]
-    if not read:
+    ((count, _),) = Counter(counts.values()).most_common(1)  # the usual number of bands
+    usual = [path for path in counts if counts[path] == count]
+    pixels = [each for row in spread_evenly(len(usual), SAMPLED) if (each := _sample_pixels(usual[row])) is not None]
+    if not pixels:
         return None
-    is_8_bit = all(values.dtype == np.uint8 for values in read)
-    kind = described(read[0].dtype)
+    is_8_bits = all(each.dtype == np.uint8 for each in pixels)
+    kind = described(pixels[0].dtype)
     statistics = _read_statistics(folder, files[0])
     if statistics is not None and len(statistics) >= count:
-        return LearnedBands(_by_statistics(statistics[:count], read[0].dtype, is_8_bit), kind, len(read), is_8_bit)
-    if count in (2, 4) and all(map(is_opacity, read)):
+        bands = _by_statistics(statistics[:count], pixels[0].dtype, is_8_bits)
+        return LearnedBands(bands, kind, len(pixels), is_8_bits)
+    if count in (2, 4) and all(map(is_opacity, pixels)):
         count -= 1  # the last band is the opacity of the others
-        if is_8_bit:
+        if is_8_bits:
             return None  # an ordinary image
-    return LearnedBands(_by_values([values[:count] for values in read], is_8_bit), kind, len(read), is_8_bit)
+    return LearnedBands(_by_values([each[:count] for each in pixels], is_8_bits), kind, len(pixels), is_8_bits)
 
 
 def facts_in(stream: IO[bytes]) -> Facts | None:
@@ -147,10 +139,11 @@ def read_bands(content: bytes, bands: Bands) -> Bytes | None:
         return None
     values, no_data = read_values(content, facts)
     count = values.shape[2]
-    if count < bands.count or (count > bands.count and not (count == bands.count + 1 and count in (2, 4))):
+    has_opacity = count == bands.count + 1 and count in (2, 4)
+    if count != bands.count and not has_opacity:
         raise Unfit(f"it has {counted(count, 'band')}, most of the others have {bands.count}")
     levels = stretched(values[:, :, : bands.count], bands, no_data)
-    if count == bands.count:
+    if not has_opacity:
         return levels
     alpha = opacity(values[:, :, -1])
     return flattened(levels, alpha, background_of(levels, alpha))
@@ -173,14 +166,6 @@ def channels_with(bands: Bands, channels: int | None) -> int:
     return channels or 1 if bands.count == 1 else bands.count
 
 
-def read_levels(content: bytes) -> tuple[Values, float | None]:
-    """Return the values of a TIFF as stored, [h, w, bands], and the value for missing data.
-
-    The second value is None if the file does not declare one. Raises Unfit, and any exception of tifffile.
-    """
-    return read_tiff(BytesIO(content))
-
-
 def stretched(values: Values, bands: Bands, no_data: float | None = None) -> Bytes:
     """Convert `values` [h, w, bands] to uint8 by stretching the range of each band to 0..255.
 
@@ -190,8 +175,8 @@ def stretched(values: Values, bands: Bands, no_data: float | None = None) -> Byt
         return values if no_data is None else np.where(values == no_data, np.uint8(0), values)
     low, high = (np.array(each, np.float32) for each in (bands.low, bands.high))
     levels = (values.astype(np.float32) - low) * (255 / (high - low))
-    blank = ~np.isfinite(levels) if no_data is None else ~np.isfinite(levels) | (values == no_data)
-    levels[blank] = 0
+    is_missing = ~np.isfinite(levels) if no_data is None else ~np.isfinite(levels) | (values == no_data)
+    levels[is_missing] = 0
     return np.clip(np.rint(levels), 0, 255).astype(np.uint8)
 
 
@@ -231,7 +216,7 @@ class _DisplayedBands(ImageFile.ImageFile):
             self.fp.seek(0)
             values, no_data = read_values(self.fp.read(), self._facts)
             values = values[:, :, :3] if values.shape[2] >= 3 else values[:, :, :1]
-            display_range = _by_values([_without(_some(values), no_data)], values.dtype == np.uint8)
+            display_range = _by_values([_with_data(_spread_pixels(values), no_data)], values.dtype == np.uint8)
             displayed = np.broadcast_to(stretched(values, display_range, no_data), (*values.shape[:2], 3))
             self.im = Image.fromarray(np.ascontiguousarray(displayed)).im
             self._is_decoded = True
@@ -253,7 +238,7 @@ def is_special(facts: Facts) -> bool:
     return facts.is_deep or facts.bands not in (1, 3)
 
 
-def _some_values(path: str) -> Values | None:
+def _sample_pixels(path: str) -> Values | None:
     """Return sampled pixels of the image at `path`, [bands, n], excluding missing data, or None if it can't be read."""
     try:
         content = read_image(path)
@@ -262,17 +247,17 @@ def _some_values(path: str) -> Values | None:
         values, no_data = read_values(content, facts)
     except Exception:
         return None  # a decoder may raise nearly anything; loading the image reports it
-    return _without(_some(values), no_data)
+    return _with_data(_spread_pixels(values), no_data)
 
 
-def _some(values: Values) -> Values:
+def _spread_pixels(values: Values) -> Values:
     """Return about `PIXELS_OF_EACH` evenly spaced pixels of an image [h, w, bands], as [bands, n]."""
     flat = values.reshape(-1, values.shape[2]).T
     return flat[:, :: max(1, flat.shape[1] // PIXELS_OF_EACH)]
 
 
-def _without(values: Values, no_data: float | None) -> Values:
-    """Remove the pixels that are NaN, infinite or `no_data` in any band from `values` [bands, n]."""
+def _with_data(values: Values, no_data: float | None) -> Values:
+    """Return `values` [bands, n] without the pixels that are NaN, infinite or `no_data` in any band."""
     has_data = np.isfinite(values).all(0)
     return values[:, has_data if no_data is None else has_data & (values != no_data).all(0)]
 
@@ -283,49 +268,50 @@ def is_opacity(values: Values) -> bool:
     return bool(np.isin(values[-1], (0, maximum)).mean() > 0.5) if values.size else False
 
 
-def _by_values(read: Sequence[Values], is_8_bit: bool) -> Bands:
+def _by_values(pixels: Sequence[Values], is_8_bits: bool) -> Bands:
     """Compute the range of each band from sampled pixels, [bands, n] for each file.
 
-    8-bit bands (`is_8_bit`) keep their full range.
+    8-bit bands (`is_8_bits`) keep their full range.
     """
-    values = np.concatenate([each.astype(np.float64) for each in read], 1)
+    values = np.concatenate([each.astype(np.float64) for each in pixels], 1)
     if not values.shape[1]:
         values = np.zeros((len(values), 1))
     low, high = np.percentile(values, [CUT_PERCENT, 100 - CUT_PERCENT], axis=1)
-    low, high = _range(low, high, read[0].dtype, is_8_bit)
+    low, high = _limits(low, high, pixels[0].dtype, is_8_bits)
     channels = np.clip((values - low[:, None]) / (high - low)[:, None], 0, 1)
     return _bands(low, high, channels.mean(1), channels.std(1))
 
 
-def _by_statistics(statistics: npt.NDArray[np.float64], kind: np.dtype[Any], is_8_bit: bool) -> Bands:
+def _by_statistics(statistics: npt.NDArray[np.float64], kind: np.dtype[Any], is_8_bits: bool) -> Bands:
     """Compute the range of each band from `statistics` [bands, 4]: minimum, maximum, mean and standard deviation.
 
-    `kind` is the number type of the values. 8-bit bands (`is_8_bit`) keep their full range.
+    `kind` is the number type of the values. 8-bit bands (`is_8_bits`) keep their full range.
     """
     minimum, maximum, mean, std = statistics.T
     low, high = np.maximum(minimum, mean - DEVIATIONS * std), np.minimum(maximum, mean + DEVIATIONS * std)
-    low, high = _range(low, high, kind, is_8_bit)
+    low, high = _limits(low, high, kind, is_8_bits)
     return _bands(low, high, (mean - low) / (high - low), std / (high - low))
 
 
-def _range(
-    low: npt.NDArray[np.float64], high: npt.NDArray[np.float64], kind: np.dtype[Any], is_8_bit: bool
+def _limits(
+    low: npt.NDArray[np.float64], high: npt.NDArray[np.float64], kind: np.dtype[Any], is_8_bits: bool
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Return the lower and upper limits of each band, [bands], that are mapped to 0 and 255.
 
     8-bit bands keep their full range. For a constant band, the limits are those of the number type `kind`.
     """
-    if is_8_bit:
+    if is_8_bits:
         return np.zeros_like(low), np.full_like(high, 255)
-    flat = high <= low
+    is_constant = high <= low
     if kind.kind == "u":
-        return np.where(flat, 0, low), np.where(flat, np.iinfo(kind).max, high)
-    return low, np.where(flat, low + 1, high)
+        return np.where(is_constant, 0, low), np.where(is_constant, np.iinfo(kind).max, high)
+    return low, np.where(is_constant, low + 1, high)
 
 
-def _bands(*each: npt.NDArray[np.float64]) -> Bands:
-    low, high, mean, std = each
-    std = np.where(std > 1 / 255, std, 1.0)  # a constant band stays constant
+def _bands(*arrays: npt.NDArray[np.float64]) -> Bands:
+    """Convert the low, high, mean and std of `Bands`, each [bands], to `Bands`. The std of a constant band becomes 1."""
+    low, high, mean, std = arrays
+    std = np.where(std > 1 / 255, std, 1.0)
     return Bands(*(tuple(map(float, values)) for values in (low, high, mean, std)))
 
 
@@ -352,6 +338,7 @@ def _read_statistics(folder: str, file: str) -> npt.NDArray[np.float64] | None:
 
 
 def _statistics_of_definition(content: Any) -> npt.NDArray[np.float64]:
+    """Return the minimum, maximum, mean and deviation of each band, [bands, 4], from a model definition of ArcGIS."""
     rows = [[band[key] for key in ("Min", "Max", "Mean", "StdDev")] for band in content["AllTilesStats"]]
     return np.array(rows, np.float64)
 

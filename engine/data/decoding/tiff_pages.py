@@ -62,22 +62,23 @@ def tiff_facts(source: Any) -> Facts | None:
 
     silence_tifffile()
     with TiffFile(source) as file:
-        part, axes = image_in(file)
-        sizes = dict(zip(axes, part.shape, strict=True))
+        image, axes = image_in(file)
+        lengths = dict(zip(axes, image.shape, strict=True))
         page = file.pages.first
-        kind, pillows, alpha = part.dtype, page.photometric in _PILLOWS, alpha_of(page)
+        kind, needs_pillow, alpha = image.dtype, page.photometric in _PILLOWS, alpha_of(page)
     if kind is not None and kind.kind == "c":
         raise Unfit(OF_COMPLEX)
-    if kind is None or kind.kind not in "uifb" or pillows or sizes.get("S", 1) > MAX_BANDS:
+    bands = lengths.get("S", 1)
+    if kind is None or kind.kind not in "uifb" or needs_pillow or bands > MAX_BANDS:
         return None
     largest = int(np.iinfo(kind).max) if kind in (np.uint8, np.uint16) else None
-    return Facts(sizes["Y"], sizes["X"], sizes.get("S", 1), kind, largest, alpha is not None)
+    return Facts(lengths["Y"], lengths["X"], bands, kind, largest, alpha is not None)
 
 
 def alpha_of(page: TiffPage) -> int | None:
     """Return the TIFF code (see `_ALPHAS`) for the opacity in the last band of a page, or None if it has no opacity."""
-    extra = tuple(map(int, page.extrasamples or ()))
-    return extra[-1] if len(extra) == 1 and extra[0] in _ALPHAS and page.samplesperpixel in (2, 4) else None
+    codes = tuple(map(int, page.extrasamples or ()))
+    return codes[0] if len(codes) == 1 and codes[0] in _ALPHAS and page.samplesperpixel in (2, 4) else None
 
 
 def read_tiff(source: Any) -> tuple[Values, float | None]:
@@ -86,17 +87,16 @@ def read_tiff(source: Any) -> tuple[Values, float | None]:
 
     silence_tifffile()
     with TiffFile(source) as file:
-        part, axes, sizes = single_image_in(file)
-        if sizes["Y"] * sizes["X"] * sizes.get("S", 1) > MAX_VALUES:
-            bands = f" in {sizes['S']} bands" if "S" in sizes else ""
-            raise Unfit(f"it is too large ({sizes['X']:,} x {sizes['Y']:,} pixels{bands})")
-        if sizes["Y"] * sizes["X"] > MAX_PIXELS:
-            raise Unfit(f"it is too large ({sizes['X']:,} x {sizes['Y']:,} pixels)")
+        image, axes, lengths = single_image_in(file)
+        height, width, bands = lengths["Y"], lengths["X"], lengths.get("S", 1)
+        if height * width * bands > MAX_VALUES or height * width > MAX_PIXELS:
+            in_bands = f" in {bands} bands" if bands > 1 else ""
+            raise Unfit(f"it is too large ({width:,} x {height:,} pixels{in_bands})")
         page = file.pages.first
         if math.prod(page.chunked) > len(page.dataoffsets):
             raise Unfit("it is truncated")
         tag = page.tags.get("GDAL_NODATA")
-        values = part.asarray()
+        values = image.asarray()
     if values.dtype.kind not in "uifb":
         raise Unfit(OF_COMPLEX if values.dtype.kind == "c" else f"its data type is not supported ({values.dtype})")
     if "S" not in axes:

@@ -93,17 +93,18 @@ class TiffRows:
         silence_tifffile()
         self._bands, self._channels = bands, channels
         file = TiffFile(stream)
-        part, _, sizes = single_image_in(file)
-        self.sides = (sizes["Y"], sizes["X"])  # height and width
-        self._pages: Sequence[Any] = list(part.pages) if isinstance(part, TiffPageSeries) else [part]
+        image, _, lengths = single_image_in(file)
+        self.sides = (lengths["Y"], lengths["X"])  # height and width
+        self._pages: Sequence[Any] = list(image.pages) if isinstance(image, TiffPageSeries) else [image]
         page = file.pages.first
         self.no_data = as_number(page.tags.get("GDAL_NODATA"))
-        self._check(page, part.dtype)
-        self._inverted = bands is None and page.photometric == 0  # white-is-zero gray
-        self._alpha = alpha_of(page) if bands is None or bands.count == sizes.get("S", 1) - 1 else None
+        self._check(page, image.dtype)
+        self._is_inverted = bands is None and page.photometric == 0  # white-is-zero gray
+        # Code of the opacity in the last band (see `alpha_of`), or None if there is none or it counts as a band.
+        self._alpha = alpha_of(page) if bands is None or bands.count == lengths.get("S", 1) - 1 else None
         # Pages whose pixels are uncompressed and contiguous are mapped into memory.
         self._mapped = (
-            [np.memmap(stream, _order(file, each), "r", each.dataoffsets[0], each.shape) for each in self._pages]
+            [np.memmap(stream, _stored_type(file, each), "r", each.dataoffsets[0], each.shape) for each in self._pages]
             if all(each.is_contiguous and each.compression == 1 and each.planarconfig == 1 for each in self._pages)
             else None
         )
@@ -115,13 +116,10 @@ class TiffRows:
             levels = flattened(levels, alpha, self._background)
         if self._bands is not None:
             return levels if levels.shape[2] == self._channels else np.repeat(levels, self._channels, 2)
-        if self._channels == 1:
-            return (
-                levels[:, :, :1]
-                if levels.shape[2] < 3
-                else levels[:, :, :3].mean(2, keepdims=True).round().astype(np.uint8)
-            )
-        return levels[:, :, :3] if levels.shape[2] >= 3 else np.repeat(levels[:, :, :1], self._channels, 2)
+        is_color = levels.shape[2] >= 3
+        if self._channels != 1:
+            return levels[:, :, :3] if is_color else np.repeat(levels[:, :, :1], self._channels, 2)
+        return levels[:, :, :3].mean(2, keepdims=True).round().astype(np.uint8) if is_color else levels[:, :, :1]
 
     def _levels(self, first: int, last: int) -> tuple[Bytes, Bytes | None]:
         """Return the 8-bit levels of the rows from `first` to `last`, [rows, width, bands], and their opacity.
@@ -133,11 +131,11 @@ class TiffRows:
         if self._bands is not None:
             return stretched(values[:, :, : self._bands.count], self._bands, self.no_data), alpha
         if alpha is None:
-            return 255 - values if self._inverted else values, None
+            return 255 - values if self._is_inverted else values, None
         levels = values[:, :, :-1]
         if self._alpha == PREMULTIPLIED:
             levels = np.minimum(levels * np.uint16(255) // np.maximum(alpha, 1)[..., None], 255).astype(np.uint8)
-        return 255 - levels if self._inverted else levels, alpha
+        return 255 - levels if self._is_inverted else levels, alpha
 
     @cached_property
     def _background(self) -> int | None:
@@ -155,12 +153,13 @@ class TiffRows:
         All bands of such a pixel are NaN, infinite or the value for missing data.
         """
         values = self._values(first, last)
-        none = ~np.isfinite(values) if values.dtype.kind == "f" else np.zeros(values.shape, bool)
+        is_missing = ~np.isfinite(values) if values.dtype.kind == "f" else np.zeros(values.shape, bool)
         if self.no_data is not None:
-            none |= values == self.no_data
-        return np.asarray(none.all(2))
+            is_missing |= values == self.no_data
+        return np.asarray(is_missing.all(2))
 
     def _check(self, page: TiffPage, kind: Any) -> None:
+        """Raise Unfit if the file can't be read row by row, given its first page and the number type of its values."""
         if self._bands is None and (kind != np.uint8 or page.photometric not in (*_PLAIN, _YCBCR)):
             raise Unfit("it is of a kind that is only read whole")
         if kind is None or kind.kind not in "uifb":
@@ -171,13 +170,13 @@ class TiffRows:
             raise Unfit("it is too large, and not divided into tiles or strips")
 
     def _values(self, first: int, last: int) -> Values:
+        """Return the stored values of the rows from `first` to `last`, [rows, width, bands], in native byte order."""
         if self._mapped is not None:
-            parts = [np.asarray(mapped[first:last]) for mapped in self._mapped]
-            parts = [each.astype(each.dtype.newbyteorder("=")) for each in parts]
+            pages = [np.asarray(mapped[first:last]) for mapped in self._mapped]
+            pages = [each.astype(each.dtype.newbyteorder("=")) for each in pages]
         else:
-            parts = [_decoded(page, first, last) for page in self._pages]
-        parts = [each[:, :, None] if each.ndim == 2 else each for each in parts]
-        values = np.concatenate(parts, 2)
+            pages = [_decoded(page, first, last) for page in self._pages]
+        values = np.concatenate([each[:, :, None] if each.ndim == 2 else each for each in pages], 2)
         return values.astype(np.uint8) * np.uint8(255) if values.dtype == bool else values
 
 
@@ -191,21 +190,23 @@ def open_rows(path: str, channels: int, bands: Bands | None) -> Iterator[TiffRow
         yield TiffRows(stream, channels, bands)
 
 
-def _order(file: Any, page: Any) -> np.dtype[Any]:
+def _stored_type(file: Any, page: Any) -> np.dtype[Any]:
+    """Return the number type of a page, in the byte order of its file."""
     return np.dtype(page.dtype).newbyteorder(file.byteorder)
 
 
 def _decoded(page: Any, first: int, last: int) -> Values:
     """Decode the rows of a page from `first` to `last`, stored in tiles or strips, to [rows, width, samples]."""
     width, samples = page.imagewidth, page.samplesperpixel
-    tall, wide = (page.tilelength, page.tilewidth) if page.is_tiled else (page.rowsperstrip, width)
+    tile_height, tile_width = (page.tilelength, page.tilewidth) if page.is_tiled else (page.rowsperstrip, width)
     planes = samples if page.planarconfig == 2 and samples > 1 else 1
-    down, across = -(-page.imagelength // tall), -(-width // wide)
+    tile_rows, tile_columns = -(-page.imagelength // tile_height), -(-width // tile_width)
     out = np.zeros((last - first, width, samples), page.dtype)
     handle = page.parent.filehandle
     tables = {"jpegtables": page.jpegtables, "jpegheader": page.jpegheader} if page.compression in _JPEGS else {}
-    for plane, row, column in product(range(planes), range(first // tall, -(-last // tall)), range(across)):
-        index = (plane * down + row) * across + column
+    used_rows = range(first // tile_height, -(-last // tile_height))
+    for plane, row, column in product(range(planes), used_rows, range(tile_columns)):
+        index = (plane * tile_rows + row) * tile_columns + column
         count = page.databytecounts[index]
         if not count:
             continue  # the segment was never written
@@ -216,7 +217,7 @@ def _decoded(page: Any, first: int, last: int) -> Values:
         if segment is None:
             continue
         segment = segment[0]
-        top, left = row * tall, column * wide
+        top, left = row * tile_height, column * tile_width
         begin, end = max(first, top), min(last, top + segment.shape[0])
         right = min(width, left + segment.shape[1])
         values = segment[begin - top : end - top, : right - left]

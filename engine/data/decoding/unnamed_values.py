@@ -50,7 +50,7 @@ def by_level(present: Levels, survey: Survey) -> Meaning:
     to the largest one are missing, each value that occurs is a class instead.
     """
     values: list[int] = present.values.tolist()
-    if len(values) <= 2 and values[0] == 0 and values[-1] != 1:
+    if len(values) <= 2 and values[0] == 0 and values[-1] != 1:  # such as 0 and 255
         return Meaning(("background", "foreground"), MaskCode((0, values[-1] if len(values) == 2 else NO_CLASS)))
     ends = _two_levels(present, lossy=survey.lossy)
     if ends is not None:
@@ -64,15 +64,15 @@ def by_level(present: Levels, survey: Survey) -> Meaning:
         return Meaning(failure=f"JPEG has changed the masks' values: they have {len(values):,} different ones.")
     if survey.has_smooth_values():
         return Meaning(failure=f"These seem to be photos or depth images, not masks: {_extent(present)}.")
-    numbered = [value for value in values if value != NO_CLASS]
-    if len(numbered) > 1 or NO_CLASS not in values:
-        top = numbered[-1]
-        if top <= max(_FEW, _FILLED * len(numbered) - 1):
-            return _numbered(numbered, survey, has_void=NO_CLASS in values)
-    return _apart(values, present)
+    numbers = [value for value in values if value != NO_CLASS]
+    has_void = NO_CLASS in values
+    is_enough = len(numbers) > 1 or not has_void
+    if is_enough and numbers[-1] <= max(_FEW, _FILLED * len(numbers) - 1):
+        return _one_class_per_number(numbers, survey, has_void=has_void)
+    return _one_class_per_value(values, present)
 
 
-def _numbered(values: list[int], survey: Survey, *, has_void: bool) -> Meaning:
+def _one_class_per_number(values: list[int], survey: Survey, *, has_void: bool) -> Meaning:
     """Return one class for each number from 0 to the largest of the sorted `values`. 255 marks pixels without a class.
 
     `has_void` is True if 255 occurs. Returns a failure if the meaning of 255 is ambiguous.
@@ -91,11 +91,12 @@ def _numbered(values: list[int], survey: Survey, *, has_void: bool) -> Meaning:
 
 def _differ_in_white(survey: Survey) -> bool:
     """Return True if some masks use 1 for the foreground and others use 255, and no mask has both values."""
-    held = [({1, 255} & set(mask.values.tolist()), len(mask.values)) for mask in survey.masks if mask.mode != "color"]
-    return all(each != {1, 255} for each, _ in held) and ({255}, 2) in held and ({1}, 2) in held
+    masks = [mask.values.tolist() for mask in survey.masks if mask.mode != "color"]
+    has_both = any({1, 255} <= set(values) for values in masks)
+    return not has_both and all(any(len(values) == 2 and white in values for values in masks) for white in (1, 255))
 
 
-def _apart(values: list[int], present: Levels) -> Meaning:
+def _one_class_per_value(values: list[int], present: Levels) -> Meaning:
     """Return one class for each of the sorted `values`, or a failure if there are too many or too few of them."""
     if values[-1] > NO_CLASS and np.median(np.diff(values)) == 1:  # objects, or a class and an object in one number
         return Meaning(failure=f"The masks contain value {values[-1]:,}; class numbers go up to {MAX_CLASSES - 1}.")
@@ -129,21 +130,21 @@ def _two_levels(present: Levels, *, lossy: bool) -> tuple[int, int] | None:
     """
     if len(present.values) <= 2 or present.values[0] < 0 or present.values[-1] > 255:
         return None
-    pixels = np.bincount(present.values, present.pixels, 256)
-    low, high = int(pixels[:128].argmax()), 128 + int(pixels[128:].argmax())
-    total = pixels.sum()
+    counts = np.bincount(present.values, present.pixels, 256)
+    low, high = int(counts[:128].argmax()), 128 + int(counts[128:].argmax())
+    total = counts.sum()
     levels = np.arange(256)
-    near = (abs(levels - low) <= _NEAR) | (abs(levels - high) <= _NEAR)
+    is_near = (abs(levels - low) <= _NEAR) | (abs(levels - high) <= _NEAR)
     # The two levels must be frequent, and nearly all other values close to them.
-    if high - low < 2 * _NEAR or pixels[[low, high]].sum() < 0.6 * total or pixels[near].sum() < 0.9 * total:
+    if high - low < 2 * _NEAR or counts[[low, high]].sum() < 0.6 * total or counts[is_near].sum() < 0.9 * total:
         return None
     # No other value may be as frequent, and none between them may be frequent.
-    if set(np.argsort(-pixels, kind="stable")[:2].tolist()) != {low, high} or (pixels[~near] > 0.01 * total).any():
+    if set(np.argsort(-counts, kind="stable")[:2].tolist()) != {low, high} or (counts[~is_near] > 0.01 * total).any():
         return None
-    if 2 * pixels[high] < pixels[128:].sum():
+    if 2 * counts[high] < counts[128:].sum():
         return None
-    noisy = lossy or (len(present.values) >= 20 and int((pixels[~near] > 0).sum()) >= _MIDDLE)
-    return (low, high) if noisy else None
+    is_noisy = lossy or (len(present.values) >= 20 and int((counts[~is_near] > 0).sum()) >= _MIDDLE)
+    return (low, high) if is_noisy else None
 
 
 def by_color(present: Levels, survey: Survey) -> Meaning:

@@ -44,23 +44,24 @@ def _detect(tree: Tree) -> list[Detection]:
 
 
 def _classes(root: ElementTree.Element) -> list[str]:
+    """Return the classes that an XML file lists."""
     return [name for each in root.iterfind(".//object/name") if (name := (each.text or "").strip())]
 
 
 def _read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Return the images with the classes in their XML files. Names come from ArcGIS's list of classes, if any."""
-    known = arcgis_classes(tree.root)
-    titles = {} if known is None else dict(zip(map(str, known[0]), known[1], strict=True))
+    definition = arcgis_classes(tree.root)
+    titles = {} if definition is None else dict(zip(map(str, definition[0]), definition[1], strict=True))
     lookup = ImageLookup(tree)
     images: list[ShapedImage] = []
-    damaged: list[str] = []
+    unreadable: list[str] = []
     missing: list[str] = []
     reason = ""
     for name in tree.files("labels", ".xml"):
         try:
             classes = _classes(read_xml(tree.path("labels", name)))
         except (OSError, Unfit, UnusableFile) as error:
-            damaged.append(name)
+            unreadable.append(name)
             reason = reason or describe_failure(error)
             continue
         path = lookup.find(os.path.splitext(name)[0], "labels", ending=False)
@@ -70,8 +71,8 @@ def _read(tree: Tree, detection: Detection, kind: str) -> Content:
             tags = dict.fromkeys(titles.get(each, each) for each in classes)
             images.append(ShapedImage(path, tags=tuple(tags)))
     problems = []
-    if damaged:
-        message = f"{count_sentence(damaged, 'file')} of labels that can't be read: {first_names(damaged)} ({printable(reason)})."
+    if unreadable:
+        message = f"{count_sentence(unreadable, 'file')} of labels that can't be read: {first_names(unreadable)} ({printable(reason)})."
         problems.append(dataset_warning(message, "Images with such files are left out; export the files again."))
     remedy = "Such labels are left out; put the images into the folder images."
     problems += warn_about(missing, "file", "of labels without an image:", remedy)

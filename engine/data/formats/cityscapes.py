@@ -60,10 +60,10 @@ def detect(tree: Tree) -> list[Detection]:
             if _IMAGES in inner and name in inner
             for each in _detections(tree, name, _cityscapes(tree, base, name))
         ]
-        splits = {name: os.path.join(base, folder) for name, folder in tree.splits(base).items()}
-        splits = {name: at for name, at in splits.items() if {"image_2", "semantic"} <= set(tree.folders(at))}
-        if "train" in splits:
-            found += _detections(tree, "", _kitti(tree, splits))
+        kitti = {split: os.path.join(base, name) for split, name in tree.splits(base).items()}
+        kitti = {split: path for split, path in kitti.items() if {"image_2", "semantic"} <= set(tree.folders(path))}
+        if "train" in kitti:
+            found += _detections(tree, "", _kitti(tree, kitti))
     return found if len(found) > 1 else [replace(each, variant="") for each in found]
 
 
@@ -98,12 +98,14 @@ def _problems(splits: Mapping[str, Pairs]) -> list[Problem]:
 
 def _cityscapes(tree: Tree, base: str, name: str) -> _Files:
     """Return the images in leftImg8bit with their masks in the folder `name`, which is gtFine or gtCoarse."""
-    found = {kind: _by_split(tree, base, name, kind) for kind in ("labelTrainIds", "labelIds", "instanceIds")}
-    count = {kind: sum(len(each.matched) for each in splits.values()) for kind, splits in found.items()}
-    by_train_id = count["labelTrainIds"] and count["labelTrainIds"] >= count["labelIds"]
-    masks = found["labelTrainIds" if by_train_id else "labelIds"]
+    train_ids, labels, instances = (
+        _by_split(tree, base, name, kind) for kind in ("labelTrainIds", "labelIds", "instanceIds")
+    )
+    train_id_count, label_count = (len(Pairs.joined(each.values()).matched) for each in (train_ids, labels))
     numbering = Numbering(1000, bare_labels=True)
-    return _Files(masks, BY_TRAIN_ID if by_train_id else BY_LABEL, found["instanceIds"], numbering)
+    if train_id_count and train_id_count >= label_count:
+        return _Files(train_ids, BY_TRAIN_ID, instances, numbering)
+    return _Files(labels, BY_LABEL, instances, numbering)
 
 
 def _by_split(tree: Tree, base: str, name: str, kind: str) -> dict[str, Pairs]:
@@ -131,10 +133,10 @@ def _is_empty(pairs: Pairs, kind: str) -> bool:
     """
     sample = sample_masks(pairs.matched)
     factor = 1000 if kind == "instanceIds" else 1
-    values = {value // factor if value >= factor else value for each in sample.numbers for value in each}
+    labels = {value // factor if value >= factor else value for value in sample.values}
     classes = BY_TRAIN_ID.values if kind == "labelTrainIds" else BY_LABEL.values
-    has_zero = kind == "labelTrainIds" and sample.has_zero
-    return bool(sample.readable) and not has_zero and not values & set(classes)
+    has_class_0 = kind == "labelTrainIds" and sample.has_zero
+    return bool(sample.readable) and not has_class_0 and not labels & set(classes)
 
 
 def _kitti(tree: Tree, splits: Mapping[str, str]) -> _Files:

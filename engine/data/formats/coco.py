@@ -122,20 +122,20 @@ def detect(tree: Tree) -> list[Detection]:
     Usually, only the beginning of each file is read.
     """
     files: list[str] = []
-    entries: list[tuple[str, Any]] = []
+    annotations: list[tuple[str, Any]] = []  # names of files with annotations in them
     for names in json_files(tree).values():
         samples = {name: _sample(tree.path(name)) for name in names[:MAX_FILES]}
         fitting = [name for name, sample in samples.items() if sample is not None]
         files += names if len(fitting) == len(samples) else fitting
-        entries += [(name, entry) for name in fitting for entry in samples[name] or ()]
+        annotations += [(name, each) for name in fitting for each in samples[name] or ()]
     if not files:
         return []
-    if entries and not any(_has_place(entry) for _, entry in entries):
-        images = Counter((name, str(entry["image_id"])) for name, entry in entries)
-        kinds: tuple[str, ...] = ("labels",) if max(images.values()) > 1 else ("classes", "labels")
+    if annotations and not any(_has_shape(each) for _, each in annotations):
+        image_counts = Counter((name, str(each["image_id"])) for name, each in annotations)
+        kinds: tuple[str, ...] = ("labels",) if max(image_counts.values()) > 1 else ("classes", "labels")
     else:
-        windows = (text for name in files[:MAX_FILES] for text in text_windows(tree.path(name)))
-        kinds = ("instances", "boxes") if any(map(_OUTLINE.search, windows)) else ("boxes",)
+        texts = (text for name in files[:MAX_FILES] for text in text_windows(tree.path(name)))
+        kinds = ("instances", "boxes") if any(map(_OUTLINE.search, texts)) else ("boxes",)
     return [
         Detection(kinds, Confidence.CERTAIN, (f"annotations in COCO's format: {first_names(files)}",), source=files)
     ]
@@ -146,14 +146,18 @@ def _sample(path: str) -> list[Any] | None:
 
     If the end of an annotation is missing, as in a damaged file, the beginning of its text is returned instead.
     """
-    found = sample_lists(path, _LISTS, until="annotations")
-    entries = found.get("annotations")
-    if entries == []:
-        return [] if "categories" in found and "images" in found else None
-    return [entry for entry in entries or () if _is_annotation(entry)] or None
+    lists = sample_lists(path, _LISTS, until="annotations")
+    annotations = lists.get("annotations")
+    if annotations == []:
+        return [] if "categories" in lists and "images" in lists else None
+    return [each for each in annotations or () if _is_annotation(each)] or None
 
 
 def _is_annotation(entry: Any) -> bool:
+    """Return True for an annotation with an image and a category, given as an object or as the beginning of its text.
+
+    Annotations of other formats with segments or captions are excluded.
+    """
     if isinstance(entry, str):
         return '"image_id"' in entry and '"category_id"' in entry and '"segments_info"' not in entry
     if not isinstance(entry, dict) or "segments_info" in entry or "caption" in entry:
@@ -161,7 +165,7 @@ def _is_annotation(entry: Any) -> bool:
     return {"image_id", "category_id"} <= entry.keys()
 
 
-def _has_place(entry: Any) -> bool:
+def _has_shape(entry: Any) -> bool:
     """Return True if an annotation has a box, an outline or keypoints, or False if it describes the entire image."""
     return isinstance(entry, str) or any(key in entry for key in ("bbox", "segmentation", "keypoints"))
 
@@ -178,20 +182,19 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
             continue
         reader = _Reader(name, split, files, kind)
         reader.read(content)
-        has_new = files.add(split, reader.images, is_annotated=bool(content.annotations))
-        before = used.setdefault(split, set())
-        if reader.images and reader.used and not has_new and before.isdisjoint(reader.used):
+        has_new_images = files.add(split, reader.images, is_annotated=bool(content.annotations))
+        used_before = used.setdefault(split, set())
+        if reader.images and reader.used and not has_new_images and used_before.isdisjoint(reader.used):
             message = f"{printable(name)} annotates other classes ({first_names(sorted(reader.used))}) in images of another file."
             problems.append(dataset_error(message, "Merge the files, or keep only one of them in the folder."))
-        before |= reader.used
+        used_before |= reader.used
         categories += reader.categories
         problems += reader.problems()
     images = files.finish()
-    # Roboflow lists the supercategory as a category.
-    above = {str(each.supercategory) for each in categories if each.supercategory != each.name} - set().union(
-        *used.values()
-    )
-    order = dict.fromkeys(name for each in categories if (name := str(each.name)) not in above)
+    # Roboflow also lists supercategories as categories, which have no annotations.
+    supercategories = {str(each.supercategory) for each in categories if each.supercategory != each.name}
+    unused = supercategories - set().union(*used.values())
+    order = dict.fromkeys(name for each in categories if (name := str(each.name)) not in unused)
     check_units(images, problems, anchor="corner")
     return convert(kind, images, problems, list(order))
 
@@ -256,8 +259,8 @@ class _Reader:
         """
         by_id: dict[Key, ShapedImage | None] = {}
         by_path: dict[str, ShapedImage] = {}
-        listed: dict[Key, tuple[str, str]] = {}
-        shared: set[Key] = set()
+        first_entries: dict[Key, tuple[str, str]] = {}  # name and path in the file of the first image with each id
+        shared_ids: set[Key] = set()
         for place, each in self._faults.decode_each(_IMAGE, entries, "images"):
             name = each.coco_url if each.file_name in (None, "") else str(each.file_name)
             self._unexhaustive |= each.neg_category_ids is not None
@@ -265,11 +268,11 @@ class _Reader:
                 self._faults.add(UNUSABLE, f"{place}.file_name")
                 by_id[each.id] = None
                 continue
-            first_name, first_place = listed.setdefault(each.id, (name, place))
+            first_name, first_place = first_entries.setdefault(each.id, (name, place))
             if first_name != name:
-                for shared_place in (place,) if each.id in shared else (first_place, place):
+                for shared_place in (place,) if each.id in shared_ids else (first_place, place):
                     self._faults.add(_SHARED_ID, f"{shared_place}.id")
-                shared.add(each.id)
+                shared_ids.add(each.id)
                 by_id[each.id] = None
                 continue
             path = self.files.find(name, self.name, self.split)
@@ -279,32 +282,34 @@ class _Reader:
             if path in by_path:
                 self._faults.add(_LISTED_TWICE, place)
             by_id[each.id] = by_path.setdefault(path, ShapedImage(path, size=as_size(each.height, each.width)))
-        retained = {id(image) for image in by_id.values()}
-        self.images = [by_path[path] for path in sorted(by_path) if id(by_path[path]) in retained]
+        used = {id(image) for image in by_id.values()}
+        self.images = [by_path[path] for path in sorted(by_path) if id(by_path[path]) in used]
         return with_spellings(by_id)
 
-    def _shape(self, place: str, each: _Annotation, name: str, image: ShapedImage) -> Shape | None:
+    def _shape(self, place: str, annotation: _Annotation, name: str, image: ShapedImage) -> Shape | None:
         """Convert an annotation to a shape, or record a fault and return None if it can't be used.
 
-        `place` is the path of the annotation in the file, and `name` the name of its category.
+        `place` is the path of the annotation in the file, and `name` the name of its category. For the kind
+        "instances", the shape has an outline. For "boxes", the outline only helps if the box is missing or rotated.
         """
-        ignored = each.iscrowd not in (None, False, 0, "0", "", "false")
-        is_outlined = self.kind == "instances"
-        box, is_rotated = _read_box(each.bbox, each.attributes)
+        is_ignored = annotation.iscrowd not in (None, False, 0, "0", "", "false")
+        needs_outline = self.kind == "instances"
+        box, is_rotated = _read_box(annotation.bbox, annotation.attributes)
         outline = None
-        if is_outlined or is_rotated or box is None:
-            outline = _read_outline(each.segmentation, image.size)
+        if needs_outline or is_rotated or box is None:
+            outline = _read_outline(annotation.segmentation, image.size)
         if outline is not None and not isinstance(outline, Fault):
             content, edges = outline
-            return Shape(name, edges or box or read_outline(content).edges(), content if is_outlined else None, ignored)
-        if box is not None and not is_outlined:
+            edges = edges or box or read_outline(content).edges()
+            return Shape(name, edges, content if needs_outline else None, is_ignored)
+        if box is not None and not needs_outline:
             if is_rotated:
                 self._faults.add(_ROTATED_BOX, f"{place}.bbox")
-            return Shape(name, box, None, ignored)
+            return Shape(name, box, None, is_ignored)
         if outline is not None:
             self._faults.add(outline, f"{place}.segmentation")
-        elif is_outlined or _is_empty(each.bbox):
-            self._faults.add(_NO_OUTLINE if is_outlined else _NOTHING, place)
+        elif needs_outline or _is_empty(annotation.bbox):
+            self._faults.add(_NO_OUTLINE if needs_outline else _NOTHING, place)
         else:
             self._faults.add(_BAD_BOX, f"{place}.bbox")
         return None
@@ -343,27 +348,28 @@ def _read_outline(
     None if it is empty.
     """
     try:
-        if bytes(memoryview(content)[:1]) == b"{":
-            runs = read_outline(content)
-            return (content, None) if size in (None, runs.size) else _BAD_OUTLINE
+        if bytes(memoryview(content)[:1]) == b"{":  # run lengths
+            outline = read_outline(content)
+            return (content, None) if size in (None, outline.size) else _BAD_OUTLINE
         try:
             rings = _RINGS.decode(content)
-        except msgspec.ValidationError:
+        except msgspec.ValidationError:  # a single ring without the list around it
             rings = [_RING.decode(content)]
             content = msgspec.Raw(msgspec.json.encode(rings))
     except (msgspec.DecodeError, OutlineError, RecursionError):
         return _BAD_OUTLINE
     if not rings or not any(rings):
         return None
-    areas = [ring for ring in rings if len(ring) >= _MIN_VALUES]
-    if not areas:
+    with_area = [ring for ring in rings if len(ring) >= _MIN_VALUES]
+    if not with_area:
         return _FEW_POINTS
-    x, y = ([value for ring in areas for value in ring[start : len(ring) // 2 * 2 : 2]] for start in (0, 1))
+    x, y = ([value for ring in with_area for value in ring[start : len(ring) // 2 * 2 : 2]] for start in (0, 1))
     edges = min(x), min(y), max(x), max(y)
     return (content, edges) if all(map(math.isfinite, edges)) else _BAD_OUTLINE
 
 
 def _is_empty(content: msgspec.Raw) -> bool:
+    """Return True if JSON is null or an empty list, which may contain empty lists."""
     return bytes(content) == b"null" or not bytes(content).strip(b"[] \t\r\n")
 
 

@@ -106,6 +106,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 
 def _with_numbers(pairs: Sequence[_Pair], numbers: Mapping[str, int]) -> InstanceSplit:
+    """Convert pairs of images and PNGs to a split. `numbers` are the class numbers by name."""
     sources: list[Source] = [
         PanopticImage(pair.mask, [(key, numbers[name], crowd) for key, name, crowd in pair.segments]) for pair in pairs
     ]
@@ -129,7 +130,7 @@ class _Reader:
 
     def __post_init__(self) -> None:
         self._faults = EntryFaults(self.name)
-        self._maskless: list[str] = []
+        self._without_mask: list[str] = []
 
     def read(self, content: _File) -> None:
         """Read the images, masks, segments and categories of one JSON file.
@@ -140,23 +141,22 @@ class _Reader:
         decoded = self._faults.decode_each(_IMAGE, content.images, "images")
         images = with_spellings({image.id: image.file_name for _, image in decoded})
         folders = self._mask_folders()
-        for place, each in self._faults.decode_each(_ANNOTATION, content.annotations, "annotations"):
-            name = images.get(each.image_id) if each.image_id is not None else None
-            path = self.files.find(name or os.path.splitext(each.file_name)[0], self.name, self.split)
-            base = os.path.basename(each.file_name)
-            mask = next(filter(os.path.isfile, (self.files.tree.path(one, base) for one in folders)), None)
-            if path is not None and mask is None:
-                self._maskless.append(each.file_name)
-            elif path is not None and mask is not None:
-                segments = [
-                    (segment.id, str(category.name), segment.iscrowd not in (None, False, 0))
-                    for number, segment in enumerate(each.segments_info)
-                    if (
-                        category := categories.find(segment.category_id, f"{place}.segments_info[{number}].category_id")
-                    )
-                    and _is_thing(category)
-                ]
-                self.images.append(_Pair(path, mask, segments))
+        for place, annotation in self._faults.decode_each(_ANNOTATION, content.annotations, "annotations"):
+            name = images.get(annotation.image_id) if annotation.image_id is not None else None
+            path = self.files.find(name or os.path.splitext(annotation.file_name)[0], self.name, self.split)
+            mask_name = os.path.basename(annotation.file_name)
+            mask = next(filter(os.path.isfile, (self.files.tree.path(folder, mask_name) for folder in folders)), None)
+            if path is None:
+                continue
+            if mask is None:
+                self._without_mask.append(annotation.file_name)
+                continue
+            things = []
+            for number, segment in enumerate(annotation.segments_info):
+                category = categories.find(segment.category_id, f"{place}.segments_info[{number}].category_id")
+                if category is not None and _is_thing(category):
+                    things.append((segment.id, str(category.name), segment.iscrowd not in (None, False, 0)))
+            self.images.append(_Pair(path, mask, things))
         self.images.sort()
         self.categories = categories.in_order()
 
@@ -164,8 +164,8 @@ class _Reader:
         """Return the problems found in the file."""
         stem = os.path.splitext(os.path.basename(self.name))[0]
         remedy = f"Such images are left out; put the PNGs into a folder named {printable(stem)}."
-        without = warn_about(self._maskless, "image", "without the PNG of its segments:", remedy)
-        return [*self._faults.problems(), *without]
+        without_mask = warn_about(self._without_mask, "image", "without the PNG of its segments:", remedy)
+        return [*self._faults.problems(), *without_mask]
 
     def _mask_folders(self) -> list[str]:
         """Return the folders that may contain the PNGs of segments, most likely first."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from pathlib import PurePath
 from typing import NamedTuple
 
 from engine.data.decoding.reading import read_text_lines
@@ -57,15 +57,15 @@ class _Layout(NamedTuple):
 
 def detect(tree: Tree) -> list[Detection]:
     """Detect PNGs in folders with one of the names in COCO-Stuff."""
-    maps: list[str] = []
-    pixels: list[str] = []
+    stuffthingmaps: list[str] = []
+    pixelmaps: list[str] = []
     for folder in tree.walk(depth=3):
         words = folder.lower().split(os.sep)
         if tree.has(".png", folder):
             if any(word.startswith("stuffthingmaps") for word in words):
-                maps.append(folder)
+                stuffthingmaps.append(folder)
             elif re.fullmatch(r"stuff_\w+_pixelmaps", words[-1]):
-                pixels.append(folder)
+                pixelmaps.append(folder)
     return [
         Detection(
             ("masks",),
@@ -75,7 +75,10 @@ def detect(tree: Tree) -> list[Detection]:
             source=_Layout(tuple(folders), offset),
         )
         # In the maps of stuff and things, the value 0 is class 1.
-        for folders, offset, variant in ((maps, 1, ""), (pixels, 0, "stuff only" if maps else ""))
+        for folders, offset, variant in (
+            (stuffthingmaps, 1, ""),
+            (pixelmaps, 0, "stuff only" if stuffthingmaps else ""),
+        )
         if folders
     ]
 
@@ -109,7 +112,8 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 def _names(tree: Tree, layout: _Layout) -> dict[int, str]:
     """Return the class names, keyed by class number and sorted by it."""
-    for folder in dict.fromkeys(above for each in layout.folders for above in _and_above(each)):
+    parents = (os.fspath(parent) for each in layout.folders for parent in (each, *PurePath(each).parents))
+    for folder in dict.fromkeys("" if parent == "." else parent for parent in parents):
         if "labels.txt" in tree.files(folder, ".txt"):
             lines = map(_LINE.match, read_text_lines(tree.path(folder, "labels.txt")))
             found = {int(line[1]): line[2] for line in lines if line}
@@ -120,14 +124,6 @@ def _names(tree: Tree, layout: _Layout) -> dict[int, str]:
     if layout.offset:
         return numbered
     return {number: name for number, name in numbered.items() if number > len(_THINGS)} | {_OTHER: "other"}
-
-
-def _and_above(folder: str) -> Iterator[str]:
-    """Yield a folder and its parents up to the dataset folder."""
-    yield folder
-    while folder:
-        folder = os.path.dirname(folder)
-        yield folder
 
 
 FORMAT = Format(

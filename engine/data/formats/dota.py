@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from engine.data.decoding.reading import Unfit, finite, read_number
@@ -40,14 +41,16 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     splits = pairs_by_folder(tree, TextFiles(tree))
     parsed, problems = read_annotated(tree, splits, splits, parse, NOT_ANNOTATIONS)
     images = {
-        split: [ShapedImage(image, [shape for row in rows if (shape := _shape(row))]) for image, rows in found]
-        for split, found in parsed.items()
+        split: [ShapedImage(image, _shapes(rows)) for image, rows in rows_by_image]
+        for split, rows_by_image in parsed.items()
     }
     return convert(kind, images, problems)
 
 
-def _shape(row: Row) -> Shape | None:
-    return polygon_shape(row.name, row.corners, ignored=row.difficult)
+def _shapes(rows: Iterable[Row]) -> list[Shape]:
+    """Convert quadrilaterals to shapes. Those that have no area are left out."""
+    shapes = (polygon_shape(row.name, row.corners, ignored=row.difficult) for row in rows)
+    return [shape for shape in shapes if shape is not None]
 
 
 def parse(path: str) -> Parsed[Row]:
@@ -56,6 +59,7 @@ def parse(path: str) -> Parsed[Row]:
 
 
 def _parse_line(line: str, number: int) -> Row | None:
+    """Return the object in line `number` of a file, or None if there is none. Raises Unfit for an unusable line."""
     tokens = line.split()
     if not tokens or line.lower().startswith(HEADERS):
         return None

@@ -40,17 +40,14 @@ def _parents(tree: Tree) -> list[str]:
 
 
 def _holds_images(tree: Tree, parent: str) -> bool:
+    """Return True if most folders in `parent` hold one image and masks, and some of them hold several masks."""
     names = tree.folders(parent)
     if len(names) < _MIN_IMAGES:
         return False
-    chosen = [os.path.join(parent, names[index]) for index in spread_evenly(len(names), _SAMPLE)]
-    like = [folder for folder in chosen if {"images", "masks"} <= set(tree.folders(folder)) and _is_one(tree, folder)]
-    several = any(len(_masks(tree, folder)) > 1 for folder in like)
-    return 2 * len(like) > len(chosen) and several
-
-
-def _is_one(tree: Tree, folder: str) -> bool:
-    return len(tree.images(os.path.join(folder, "images"))) == 1
+    sampled = [os.path.join(parent, names[index]) for index in spread_evenly(len(names), _SAMPLE)]
+    fitting = [folder for folder in sampled if "masks" in tree.folders(folder) and _image(tree, folder)]
+    has_several_masks = any(len(_masks(tree, folder)) > 1 for folder in fitting)
+    return 2 * len(fitting) > len(sampled) and has_several_masks
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
@@ -73,14 +70,18 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 
 def _image(tree: Tree, folder: str) -> str | None:
-    inner = os.path.join(folder, "images")
-    names = tree.images(inner) if tree.exists(inner) else []
-    return tree.path(inner, names[0]) if len(names) == 1 else None
+    """Return the full path of the only image in the folder of an image, or None if not exactly one is in it."""
+    paths = _images_in(tree, os.path.join(folder, "images"))
+    return paths[0] if len(paths) == 1 else None
 
 
 def _masks(tree: Tree, folder: str) -> list[str]:
-    inner = os.path.join(folder, "masks")
-    return [tree.path(inner, name) for name in tree.images(inner)] if tree.exists(inner) else []
+    """Return the full paths of the masks in the folder of an image."""
+    return _images_in(tree, os.path.join(folder, "masks"))
+
+
+def _images_in(tree: Tree, folder: str) -> list[str]:
+    return [tree.path(folder, name) for name in tree.images(folder)] if tree.exists(folder) else []
 
 
 FORMAT = Format("dsb2018", "Data Science Bowl 2018", ("instances",), LAYOUT, detect, read)

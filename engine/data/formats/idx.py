@@ -76,12 +76,12 @@ def _missing(files: IdxFiles) -> list[Problem]:
         ("training", "train", files.train_images, files.train_labels),
         ("validation", "t10k", files.val_images, files.val_labels),
     ):
-        for what, path, other in (("images", images, labels), ("labels", labels, images)):
-            if path is None and (other is not None or split == "training"):
-                name = f"{prefix}-{what}-idx{3 if what == 'images' else 1}-ubyte"
-                message = f"The idx file with the {split} {what} is missing."
-                others = "" if split == "training" else ", or remove its other half"
-                problems.append(dataset_error(message, f"Add {name} (or its .gz){others}."))
+        for content, path, counterpart in (("images", images, labels), ("labels", labels, images)):
+            if path is None and (counterpart is not None or split == "training"):
+                name = f"{prefix}-{content}-idx{3 if content == 'images' else 1}-ubyte"
+                message = f"The idx file with the {split} {content} is missing."
+                alternative = "" if split == "training" else ", or remove its other half"
+                problems.append(dataset_error(message, f"Add {name} (or its .gz){alternative}."))
     return problems
 
 
@@ -144,10 +144,9 @@ def open_idx_images(split: IdxSplit, problems: list[Problem]) -> Bytes | None:
     pixels = _read_or_explain(split.images, 3, problems)
     if pixels is None:
         return None
-    needed = len(split.labels) if split.rows is None else None
-    if needed is not None and len(pixels) != needed:
+    if split.rows is None and len(pixels) != len(split.labels):
         name = printable(os.path.basename(split.images))
-        message = f"{name} holds {len(pixels):,} images, but there are {needed:,} labels."
+        message = f"{name} holds {len(pixels):,} images, but there are {len(split.labels):,} labels."
         problems.append(dataset_error(message, "Use image and label files that belong together."))
         return None
     return pixels

@@ -22,14 +22,13 @@ from engine.data.formats.tree import Tree, split_named
 from engine.data.splits import (
     LAYOUT,
     FileSplit,
-    count_sentence,
     dataset_error,
     dataset_warning,
-    first_names,
     printable,
     some_of,
     warn_about,
 )
+from engine.system.format import counted
 
 _NESTED = 6
 """Maximum depth of nested folders, each with only one folder in it, that are searched to give advice."""
@@ -57,19 +56,24 @@ def detect(tree: Tree) -> list[Detection]:
     with_images = [name for name in names if any(_has_images(tree, os.path.join(root, name)) for root in roots)]
     if not with_images:
         return []
-    against = list(dict.fromkeys(evidence_against(tree, roots, with_images)))
-    plural = "folder" if len(with_images) == 1 else "folders"
-    evidence = [f"{len(with_images):,} {plural} of images ({some_of(with_images, 4)})"]
+    against = tuple(dict.fromkeys(evidence_against(tree, roots, with_images)))
+    evidence = [f"{counted(len(with_images), 'folder')} of images ({some_of(with_images, 4)})"]
     if splits:
         evidence.append(f"split folders ({some_of(list(splits.values()), 4)})")
-    confidence = Confidence.WEAK if against else Confidence.LIKELY
-    obvious = not against and len(with_images) > 1
-    is_single = (
-        bool(against) and not splits and len(with_images) == 1 and not annotation_folder(tree, [""], with_images)
-    )
-    inner = _inner_with_classes(tree, with_images[0]) if is_single else ""
-    remedy = f"Choose {inner}." if inner else ""
-    return [Detection(("classes",), confidence, tuple(evidence), tuple(against), remedy=remedy, obvious=obvious)]
+    is_only_folder = not splits and len(with_images) == 1
+    inner = ""
+    if against and is_only_folder and not annotation_folder(tree, [""], with_images):
+        inner = _inner_with_classes(tree, with_images[0])
+    return [
+        Detection(
+            ("classes",),
+            Confidence.WEAK if against else Confidence.LIKELY,
+            tuple(evidence),
+            against,
+            remedy=f"Choose {inner}." if inner else "",
+            obvious=not against and len(with_images) > 1,
+        )
+    ]
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
@@ -127,23 +131,15 @@ def _inner_with_classes(tree: Tree, folder: str) -> str:
 
 def _unused(tree: Tree, roots: Sequence[str]) -> list[Problem]:
     """Return warnings about images outside the class folders. `roots` are the folders that contain class folders."""
-    problems = []
+    problems: list[Problem] = []
     for root in roots:
-        alone = tree.images(root)
-        if alone:
-            where = printable(root or tree.root)
-            message = (
-                f"{count_sentence(alone, 'image')} in {where} itself, in no folder of a class: {first_names(alone)}."
-            )
-            problems.append(
-                dataset_warning(message, "Such images are not used; move them into the folders of their classes.")
-            )
+        remedy = "Such images are not used; move them into the folders of their classes."
+        text = f"in {printable(root or tree.root)} itself, in no folder of a class:"
+        problems += warn_about(tree.images(root), "image", text, remedy)
     if "" not in roots:
         used = {root.split(os.sep)[0] for root in roots}
-        others = [
-            name for name in tree.folders() if name not in used and not (split_named(name) and tree.folders(name))
-        ]
-        others = [name for name in others if _has_images(tree, name)]
+        unused = [name for name in tree.folders() if name not in used and _has_images(tree, name)]
+        others = [name for name in unused if not (split_named(name) and tree.folders(name))]
         remedy = "Such folders are not used; training, validation and test have folders of classes."
         problems += warn_about(others, "folder", "of images next to the splits:", remedy)
     return problems
@@ -161,7 +157,7 @@ def _class_splits(tree: Tree, problems: list[Problem] | None = None) -> dict[str
         if not split or not tree.folders(name):
             continue
         if split not in found:
-            found[split] = _within_itself(tree, name)
+            found[split] = _innermost(tree, name)
         elif problems is not None:
             problems.append(
                 dataset_warning(
@@ -171,7 +167,7 @@ def _class_splits(tree: Tree, problems: list[Problem] | None = None) -> dict[str
     return found
 
 
-def _within_itself(tree: Tree, folder: str) -> str:
+def _innermost(tree: Tree, folder: str) -> str:
     """Return the innermost folder if the folder of a split is nested in itself, such as train/train in an archive."""
     inner = tree.folders(folder)
     while len(inner) == 1 and split_named(inner[0]) == split_named(os.path.basename(folder)):
@@ -183,6 +179,7 @@ def _within_itself(tree: Tree, folder: str) -> str:
 
 
 def _has_images(tree: Tree, folder: str) -> bool:
+    """Return True if `folder` exists and it or a folder inside it contains images."""
     return tree.exists(folder) and any(map(tree.has_images, tree.walk(folder)))
 
 
@@ -191,7 +188,7 @@ def _list_class(tree: Tree, folder: str) -> _Class:
     found = _Class([], [])
     for parent in tree.walk(folder):
         listing = tree.listing(parent)
-        if all(is_image(f"x{ending}") for ending in tree.suffixes(parent)):
+        if all(is_image(f"x{ending}") for ending in tree.suffixes(parent)):  # avoids handling each name
             found.images.append(listing)
             continue
         images: list[str] = []
@@ -204,7 +201,8 @@ def _list_class(tree: Tree, folder: str) -> _Class:
 
 
 def _split_of(listed: Mapping[str, _Class], numbers: Mapping[str, int]) -> FileSplit:
-    classes = sorted((name for name in listed), key=numbers.__getitem__)
+    """Convert the files of some classes to a split. `numbers` maps the name of each class to its number."""
+    classes = sorted(listed, key=numbers.__getitem__)
     labels = np.repeat(
         np.array([numbers[name] for name in classes], np.int64), [listed[name].total for name in classes]
     )

@@ -67,17 +67,17 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     problems: list[Problem] = []
     splits = _listed(tree, by_folder, problems)
     parsed, more = read_annotated(tree, by_folder, splits, parse, NOT_ANNOTATIONS)
-    names = {row.name for images in parsed.values() for _, rows in images for row in rows} - {DO_NOT_CARE}
-    classes, numbers = number_classes(tree.root, names)
+    class_names = {row.name for images in parsed.values() for _, rows in images for row in rows} - {DO_NOT_CARE}
+    classes, numbers = number_classes(tree.root, class_names)
     numbers[DO_NOT_CARE] = ANY_CLASS
-    marked = {
+    boxed = {
         split: [
             BoxedImage(image, [Box(*row.edges, numbers[row.name], row.name == DO_NOT_CARE) for row in rows])
             for image, rows in images
         ]
         for split, images in parsed.items()
     }
-    return Content(classes, marked, [*problems, *more])
+    return Content(classes, boxed, [*problems, *more])
 
 
 def _listed(tree: Tree, splits: dict[str, list[Pair]], problems: list[Problem]) -> Mapping[str, list[Pair]]:
@@ -111,6 +111,7 @@ def parse(path: str) -> Parsed[Row]:
 
 
 def _parse_line(line: str, number: int) -> Row | None:
+    """Return the object in line `number` of a file, or None if the line is blank. Raises Unfit for any other line."""
     tokens = line.split()
     if not tokens:
         return None

@@ -69,7 +69,7 @@ class _Task:
 
 
 @dataclass
-class _Read:
+class _TaskContent:
     """Content of a task: the size of its image, its shapes, and its choices (`tags`)."""
 
     size: tuple[int, int] | None = None
@@ -78,14 +78,15 @@ class _Read:
 
 
 def detect(tree: Tree) -> list[Detection]:
-    paths = _files(tree, files_sampled=True)
+    """Detect exports of Label Studio. The kinds of annotations depend on the first tasks, or on words in the files."""
+    paths = _files(tree, is_sample_enough=True)
     if not paths:
         return []
     kinds = _kinds([item for path in paths for item in first_items(tree.path(path), _TASKS_SAMPLED)])
-    if not kinds:
-        quoted = {f'"{word}"'.encode(): word for word in (*_LABELS, "choices")}
-        words = {quoted[word] for path in paths for word in find_words(tree.path(path), quoted)}
-        kinds = _kinds([{"data": {}, "annotations": [{"result": [{"value": {word: ["any"]}} for word in words]}]}])
+    if not kinds:  # no task at the beginning of the files is annotated
+        by_pattern = {f'"{word}"'.encode(): word for word in (*_LABELS, "choices")}
+        found = {by_pattern[pattern] for path in paths for pattern in find_words(tree.path(path), by_pattern)}
+        kinds = _kinds([{"data": {}, "annotations": [{"result": [{"value": {word: ["any"]}} for word in found]}]}])
     evidence = f"{counted(len(paths), 'JSON export')} of Label Studio"
     return [Detection(tuple(kinds or ["boxes"]), Confidence.CERTAIN if kinds else Confidence.WEAK, (evidence,))]
 
@@ -93,7 +94,7 @@ def detect(tree: Tree) -> list[Detection]:
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Return the images with their regions as boxes or outlined objects, or with their choices as classes or labels."""
     found = ShapeCollection(tree)
-    several: list[str] = []
+    with_further: list[str] = []
     for path in _files(tree):
         try:
             content = read_json(tree.path(path))
@@ -102,10 +103,10 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
             continue
         for task in _tasks(content if isinstance(content, list) else [content]):
             if task.further:
-                several.append(task.image)
+                with_further.append(task.image)
             _add(found, path, task, kind)
     remedy = "The first that is not canceled is used; remove the others."
-    found.problems += warn_about(several, "image", "with several annotations:", remedy)
+    found.problems += warn_about(with_further, "image", "with several annotations:", remedy)
     return found.content(kind)
 
 
@@ -119,26 +120,26 @@ FORMAT = Format(
 )
 
 
-def _files(tree: Tree, *, files_sampled: bool = False) -> list[str]:
+def _files(tree: Tree, *, is_sample_enough: bool = False) -> list[str]:
     """Return the JSON files whose first entries are tasks in an export.
 
-    If `files_sampled` is True, only a sample of the JSON files is examined.
+    If `is_sample_enough` is True, only a sample of the JSON files is examined.
     """
     paths = list(tree.find(".json"))
-    return [path for path in (likely_first(paths) if files_sampled else paths) if _is_export(tree.path(path))]
+    return [path for path in (likely_first(paths) if is_sample_enough else paths) if _is_export(tree.path(path))]
 
 
 def _kinds(items: list[Any]) -> list[str]:
     """Return the kinds of annotations in the tasks of an export, the most detailed first."""
-    words: set[str] = set()
+    shapes: set[str] = set()
     max_tags = 0
     for task in _tasks(items):
-        values = [each["value"] for each in task.results or () if isinstance(each, dict) and "value" in each]
+        values = [each.get("value") for each in task.results or () if isinstance(each, dict)]
         values = [value for value in values if isinstance(value, dict)]
-        words.update(word for value in values for word in _LABELS if isinstance(value.get(word), list))
+        shapes.update(name for value in values for name in _LABELS if isinstance(value.get(name), list))
         choices = [value["choices"] for value in values if _is_of_choices(value)]
         max_tags = max(max_tags, sum(map(len, choices)))
-    return detected_kinds(has_outlines=bool(words.intersection(_OUTLINES)), has_boxes=bool(words), max_tags=max_tags)
+    return detected_kinds(has_outlines=bool(shapes.intersection(_OUTLINES)), has_boxes=bool(shapes), max_tags=max_tags)
 
 
 def _is_of_choices(value: dict[str, Any]) -> bool:
@@ -147,6 +148,7 @@ def _is_of_choices(value: dict[str, Any]) -> bool:
 
 
 def _is_export(path: str) -> bool:
+    """Return True if most of the first entries in a JSON file are tasks of Label Studio."""
     try:
         items = first_items(path)
     except (OSError, ValueError):
@@ -215,6 +217,7 @@ def _image_of(data: dict[str, Any]) -> str:
 
 
 def _is_of_image(value: str) -> bool:
+    """Return True if a text is the path or URL of an image."""
     try:
         return is_image(value) or is_image(urlsplit(value).path)
     except ValueError:
@@ -267,13 +270,13 @@ def _find(task: _Task, near: str, split: str, found: ShapeCollection) -> str | N
     return None
 
 
-def _read_results(results: list[Any], image: str, kind: str, found: ShapeCollection) -> _Read:
+def _read_results(results: list[Any], image: str, kind: str, found: ShapeCollection) -> _TaskContent:
     """Convert the results of an annotation to shapes and choices.
 
     `image` is the path of the image. Unusable results are recorded in `found`. Shapes are only read if `kind` is about
     objects.
     """
-    content = _Read()
+    content = _TaskContent()
     # A region has one result with its geometry and another one, with the same id, with its label.
     labeled = {str(each.get("id")) for each in results if isinstance(each, dict) and _labels(each)}
     for each in results:
@@ -296,16 +299,14 @@ def _read_results(results: list[Any], image: str, kind: str, found: ShapeCollect
 
 
 def _labels(entry: dict[str, Any]) -> list[str]:
-    """Return the labels of a region."""
+    """Return the labels of a region, or [] if it has none."""
     value = entry.get("value")
-    for key in (*_LABELS, *_OTHERS):
-        labels = value.get(key) if isinstance(value, dict) else None
-        if isinstance(labels, list):
-            return [label for label in labels if isinstance(label, str) and label.strip()]
-    return []
+    lists = (value.get(key) for key in (*_LABELS, *_OTHERS)) if isinstance(value, dict) else ()
+    labels = next((each for each in lists if isinstance(each, list)), [])
+    return [label for label in labels if isinstance(label, str) and label.strip()]
 
 
-def _read_region(entry: dict[str, Any], image: str, content: _Read, found: ShapeCollection) -> None:
+def _read_region(entry: dict[str, Any], image: str, content: _TaskContent, found: ShapeCollection) -> None:
     """Add the shape in a region of an image to `content`. An unusable region is recorded in `found`."""
     labels = _labels(entry)
     if len(labels) > 1:
@@ -323,6 +324,7 @@ def _read_region(entry: dict[str, Any], image: str, content: _Read, found: Shape
 
 
 def _has_geometry(value: dict[str, Any]) -> bool:
+    """Return True if the value of a result describes a region of the image."""
     return not value.keys().isdisjoint({"x", "points", "rle"})
 
 
@@ -348,6 +350,7 @@ def _shape(label: str, value: dict[str, Any], size: tuple[int, int]) -> Shape:
 
 
 def _pixels(value: dict[str, Any], key: str, side: int) -> float:
+    """Convert the percentage `value[key]` of a side of the image to pixels. Raises Unfit if it is not a number."""
     number = as_number(value.get(key))
     if number is None:
         raise Unfit(f"{key} is {printable(str(value.get(key, 'missing')))[:40]}")

@@ -10,7 +10,6 @@ import os
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.contract.problems import Problem
 from engine.data.decoding.reading import Unfit, read_json
 from engine.data.formats.format import Content, Detection, Format
 from engine.data.formats.shared.bitmaps import decode_png, patch_shape
@@ -65,7 +64,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Return the images with their shapes as boxes or outlined objects, or with their flags as classes or labels."""
     found = ShapeCollection(tree)
     flags: set[str] = set()
-    embedded: list[str] = []
+    without_image: list[str] = []
     paths = list(tree.find(".json"))
     images = {path: _image_of_name(path, found) for path in paths}
     for path in sorted(paths, key=lambda path: images[path] is None):  # in the order that `find_named` requires
@@ -78,11 +77,13 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
             if same_name_image is not None:  # other JSON files in the folder may have any content
                 found.skip_file(path, error, same_name_image)
             continue
-        name = content.get("imagePath")
-        image = found.find_named(path, same_name_image, name if isinstance(name, str) else "", *_where(path))
+        image_name = content.get("imagePath")
+        image = found.find_named(
+            path, same_name_image, image_name if isinstance(image_name, str) else "", *_where(path)
+        )
         if image is None:
             if content.get("imageData"):
-                embedded.append(path)
+                without_image.append(path)
             else:
                 found.note_missing(path)
             continue
@@ -91,9 +92,15 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
         shapes = _shapes(content, path, size or upright_size(image), found) if kind in ("boxes", "instances") else []
         split = split_of_path(path) or split_of_path(tree.within(image))
         found.add(ShapedImage(image, shapes, size, _tags(content)), split)
-    if embedded:
-        message = f"{count_sentence(embedded, 'image')} only embedded in JSON files: {first_names(embedded)}."
-        found.problems.append(_without_images(message, found))
+    if without_image:
+        message = f"{count_sentence(without_image, 'image')} only embedded in JSON files: {first_names(without_image)}."
+        remedy = "Save the images as files next to the JSON files (labelme_export_json)."
+        has_others = any(found.splits.values())
+        found.problems.append(
+            dataset_warning(message, f"Such images are left out. {remedy}")
+            if has_others
+            else dataset_error(message, remedy)
+        )
     return found.content(kind, sorted(flags))
 
 
@@ -107,20 +114,8 @@ FORMAT = Format(
 )
 
 
-def _without_images(message: str, found: ShapeCollection) -> Problem:
-    """Return a problem about images that exist only inside JSON files.
-
-    It is an error if no other image in the dataset is annotated, otherwise a warning.
-    """
-    remedy = "Save the images as files next to the JSON files (labelme_export_json)."
-    return (
-        dataset_warning(message, f"Such images are left out. {remedy}")
-        if any(found.splits.values())
-        else dataset_error(message, remedy)
-    )
-
-
 def _is_labelme(content: Any) -> bool:
+    """Return True if the content of a JSON file has the entries that labelme writes."""
     return isinstance(content, dict) and isinstance(content.get("shapes"), list) and "imagePath" in content
 
 
@@ -136,6 +131,7 @@ def _image_of_name(path: str, found: ShapeCollection) -> str | None:
 
 
 def _flags(content: dict[str, Any]) -> list[str]:
+    """Return the names of all flags of the image, set or not."""
     flags = content.get("flags")
     return [name for name in flags if name.strip()] if isinstance(flags, dict) else []
 
@@ -169,24 +165,26 @@ def _shapes(content: dict[str, Any], path: str, size: tuple[int, int] | None, fo
         label = shape.get("label") if isinstance(shape, dict) else None
         if kind not in _SHAPES:
             found.skip_object(path, f"drawn as {kind}" if kind in _WITHOUT_AREA else "of an unknown shape")
-        elif not isinstance(label, str) or not label.strip():
+            continue
+        if not isinstance(label, str) or not label.strip():
             found.skip_object(path, "without a label")
-        elif label == _IGNORE:
+            continue
+        if label == _IGNORE:
             found.skip_object(path, f"labeled {_IGNORE}")
+            continue
+        try:
+            converted = _convert(kind, label.strip(), shape, size)
+        except Unfit as error:
+            found.skip_object(path, "that can't be used", str(error))
+            continue
+        group = shape.get("group_id")
+        if isinstance(converted, Shape):
+            shapes.append(converted)
+        elif group is None:
+            shapes.append(polygon_shape(label.strip(), converted, ignored=_is_difficult(shape)))
         else:
-            try:
-                drawn = _drawn(kind, label.strip(), shape, size)
-            except Unfit as error:
-                found.skip_object(path, "that can't be used", str(error))
-                continue
-            group = shape.get("group_id")
-            if isinstance(drawn, Shape):
-                shapes.append(drawn)
-            elif group is None:
-                shapes.append(polygon_shape(label.strip(), drawn, ignored=_is_difficult(shape)))
-            else:
-                key = (label.strip(), str(group))
-                groups.setdefault(key, _Group(*key, _is_difficult(shape))).rings.append(drawn)
+            key = (label.strip(), str(group))
+            groups.setdefault(key, _Group(*key, _is_difficult(shape))).rings.append(converted)
     for each in groups.values():
         shapes.append(polygon_shape(each.name, *each.rings, ignored=each.ignored))
     return [shape for shape in shapes if shape is not None]
@@ -197,7 +195,7 @@ def _is_difficult(shape: dict[str, Any]) -> bool:
     return shape.get("difficult") is True
 
 
-def _drawn(kind: str, name: str, shape: dict[str, Any], size: tuple[int, int] | None) -> Shape | list[Point]:
+def _convert(kind: str, name: str, shape: dict[str, Any], size: tuple[int, int] | None) -> Shape | list[Point]:
     """Convert a shape with the type `kind` and the label `name`. A polygon is returned as a list of points.
 
     Raises Unfit if the shape is invalid.

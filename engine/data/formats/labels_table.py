@@ -137,15 +137,15 @@ def _report_unknown(group: Group, labeling: Labeling, reading: Reading) -> None:
     uncertain = Counter(
         {
             head[column]: sum(
-                count for cell, count in group.profiles[column].cells.items() if without_fraction(cell) == UNCERTAIN
+                times for cell, times in group.profiles[column].cells.items() if without_fraction(cell) == UNCERTAIN
             )
             for column in labeling.flags
         }
     )
-    count = uncertain.total()
-    if count and not labeling.signed:
-        where = first_names([name for name, number in uncertain.items() if number])
-        message = f"{counted(count, 'value')} of -1 (uncertain), in the columns {where}."
+    total = uncertain.total()
+    if total and not labeling.signed:
+        where = first_names([name for name, count in uncertain.items() if count])
+        message = f"{counted(total, 'value')} of -1 (uncertain), in the columns {where}."
         reading.problems.append(dataset_warning(message, "Such values count as 0; write 1 or 0 if you know better."))
     blank = sum(group.profiles[column].blank for column in labeling.flags)
     if blank and cells_meaning(group, labeling.flags, NO):
@@ -154,27 +154,30 @@ def _report_unknown(group: Group, labeling: Labeling, reading: Reading) -> None:
 
 
 def _read_listed(group: Group, labeling: Labeling, reading: Reading, kind: str) -> None:
-    """Read tables that have one column with the label, or a list of labels, of each image into `reading`."""
+    """Read tables that have one column with the label, or a list of labels, of each image into `reading`.
+
+    Rows without a label are skipped for the kind "classes", and so are those with the number -1.
+    """
     assert labeling.listed is not None
-    cells = group.profiles[labeling.listed]
-    column = group.files[0].table.head[labeling.listed]
+    profile = group.profiles[labeling.listed]
+    label_column = group.files[0].table.head[labeling.listed]
     yes = cells_meaning(group, [labeling.listed], YES)
-    is_flag = kind == "labels" and cells.is_flags and not labeling.mark and not group.files[0].table.headless
-    numbers = cells.is_numbers
+    is_flag = kind == "labels" and profile.is_flags and not labeling.mark and not group.files[0].table.headless
+    are_numbers = profile.is_numbers
     counts = group.profiles[labeling.file].cells
-    known: dict[str, tuple[str, ...]] = {"": ()}
-    for cell in cells.cells:
+    labels_of_cell: dict[str, tuple[str, ...]] = {"": ()}
+    for cell in profile.cells:
         if is_flag:  # a single label that is present or absent
-            known[cell] = (column,) if cell in yes else ()
+            labels_of_cell[cell] = (label_column,) if cell in yes else ()
         else:
-            known[cell] = divide(without_fraction(cell) if numbers else cell, labeling.mark)
+            labels_of_cell[cell] = divide(without_fraction(cell) if are_numbers else cell, labeling.mark)
     if is_flag:
-        reading.names[column] = None
+        reading.names[label_column] = None
     table = group.files[0].table
     confidence = table.plain.index(CONFIDENCE) if CONFIDENCE in table.plain else None
     if confidence is not None and not group.profiles[confidence].is_flags:
         confidence = None
-    left_out = {cell for cell in cells.cells if numbers and without_fraction(cell) == UNCERTAIN}
+    left_out = {cell for cell in profile.cells if are_numbers and without_fraction(cell) == UNCERTAIN}
     for file in group.files:
         split_name = "" if labeling.split is None else file.table.plain[labeling.split]
         for row in file.table.rows():
@@ -183,8 +186,8 @@ def _read_listed(group: Group, labeling: Labeling, reading: Reading, kind: str) 
                 reading.skip(file, name)
                 continue
             split = file.split if labeling.split is None else split_in_cell(split_name, row[labeling.split])
-            lacks_it = confidence is not None and without_fraction(row[confidence].lower()) in NO
-            labels = () if lacks_it else known[cell]
+            is_absent = confidence is not None and without_fraction(row[confidence].lower()) in NO
+            labels = () if is_absent else labels_of_cell[cell]
             reading.add(file, name, split or file.split, labels, repeated=counts[name] > 1)
 
 
@@ -202,29 +205,28 @@ def make_content(tree: Tree, kind: str, reading: Reading, folders: Sequence[str]
     for images in reading.labeled.values():
         for path in reading.contested.keys() & images.keys():
             del images[path]
-    found = {label for images in reading.labeled.values() for labels in set(images.values()) for label in labels}
-    order = list(dict.fromkeys([*reading.names, *_sorted(found)]))
+    used_labels = {
+        label for images in reading.labeled.values() for several in set(images.values()) for label in several
+    }
+    labels = list(dict.fromkeys([*reading.names, *_sorted(used_labels)]))
     problems += _differences(reading, kind, is_long=is_long)
-    problems += _spellings(order, reading)
     used = reading.skipped.union(*reading.labeled.values())
     contested = list(map(os.path.basename, reading.contested))
     problems += reading.images.problems(used, contested, "Such images are not used; add their labels.")
     largest = max(map(len, reading.labeled.values()), default=0)
-    if kind == "labels" and largest * len(order) > MAX_CELLS:
-        message = (
-            f"The tables in {printable(tree.root)} name {len(order):,} labels for {largest:,} images; that is too many."
-        )
+    if kind == "labels" and largest * len(labels) > MAX_CELLS:
+        message = f"The tables in {printable(tree.root)} name {len(labels):,} labels for {largest:,} images; that is too many."
         return Content((), {}, [*problems, dataset_error(message, "Merge labels that few images have.")])
-    if not order or not largest:
+    if not labels or not largest:
         if not errors(problems):
             message = f"The tables in {printable(tree.root)} name no images with labels that are in the folder."
             problems.append(dataset_error(message, LAYOUT))
         return Content((), {}, problems)
-    rows = {name: number for number, name in enumerate(order)}
+    numbers = {name: number for number, name in enumerate(labels)}
     make = _file_split if kind == "classes" else _label_split
-    splits = {split: make(images, rows) for split, images in reading.labeled.items()}
-    titles = name_numbers(tree, folders, order) or {}
-    return Content(tuple(printable(titles.get(name, name)) for name in order), splits, problems)
+    splits = {split: make(images, numbers) for split, images in reading.labeled.items()}
+    titles = name_numbers(tree, folders, labels) or {}
+    return Content(tuple(printable(titles.get(name, name)) for name in labels), splits, problems)
 
 
 def _sorted(names: Iterable[str]) -> list[str]:
@@ -250,8 +252,9 @@ def _label_split(images: Mapping[str, tuple[str, ...]], rows: Mapping[str, int])
 def _differences(reading: Reading, kind: str, *, is_long: bool) -> Iterator[Problem]:
     """Yield problems with images that have no label, or different labels in several rows."""
     if kind == "classes":
-        several = [path for images in reading.labeled.values() for path, has in images.items() if len(has) > 1]
-        none = [path for images in reading.labeled.values() for path, has in images.items() if not has]
+        labeled = [item for images in reading.labeled.values() for item in images.items()]
+        several = [path for path, labels in labeled if len(labels) > 1]
+        none = [path for path, labels in labeled if not labels]
         remedy = "Such images are left out; keep one row of each, or choose the task Multi-label classification."
         yield from warn_about(several, "image", "with several classes:", remedy)
         reading.unlabeled += none
@@ -263,28 +266,6 @@ def _differences(reading: Reading, kind: str, *, is_long: bool) -> Iterator[Prob
         yield dataset_warning(message, "All of these labels are used; keep one row of each image.")
     remedy = "Such images are left out; fill in their classes (-1 and blank mean none)."
     yield from warn_about(reading.unlabeled, "image", "without a class:", remedy)
-
-
-def _spellings(names: Sequence[str], reading: Reading) -> Iterator[Problem]:
-    """Yield warnings about labels that differ only in case, whitespace, dashes or underscores.
-
-    Each spelling is reported with an example image.
-    """
-    alike: dict[str, list[str]] = {}
-    for name in names:
-        alike.setdefault(re.sub(r"[\s_-]+", " ", name).strip().casefold(), []).append(name)
-    several = [group for group in alike.values() if len(group) > 1]
-    if not several:
-        return
-    examples = {label: path for images in reading.labeled.values() for path, has in images.items() for label in has}
-    for group in several[:3]:
-        spelled = " and ".join(
-            f"{printable(name)} (such as {printable(os.path.basename(examples[name]))})"
-            if name in examples
-            else printable(name)
-            for name in group
-        )
-        yield dataset_warning(f"{spelled} are different classes.", "If they are one, spell it in one way in the table.")
 
 
 FORMAT = Format("table", "Table of labels", ("classes", "labels"), LAYOUT, _detect, read)

@@ -116,12 +116,12 @@ def detect(tree: Tree) -> list[Detection]:
     detections = [
         replace(each, variant=candidate.variant if len(found) > 1 else "")
         for candidate, sample in found
-        for each in _detections(candidate, sample, variants, classes)
+        for each in _interpretations(candidate, sample, variants, classes)
     ]
     return sorted(detections, key=lambda each: -each.confidence)
 
 
-def _detections(
+def _interpretations(
     candidate: Candidate, sample: MaskSample, variants: Sequence[str], classes: Sequence[str]
 ) -> tuple[Detection, Detection]:
     """Return two detections for one candidate: as masks of classes, and as masks that number objects.
@@ -145,24 +145,18 @@ def _detections(
     masks = Detection(("masks",), confidence, evidence, against, source=_Source(candidate, sample, class_name))
     if len(classes) > 1:
         confidence = min(confidence, Confidence.LIKELY)
-    is_known = candidate.variant in _NUMBERED or (
-        len(classes) == 1 and sample.max_numbers > 1 and not sample.are_classes
-    )
-    if sample.number_objects or is_known:
-        objects = replace(masks, kinds=("instances",), confidence=confidence)
-        if is_known:  # otherwise the inspection warns
-            against = (*against, "values that number the objects of each mask")
-        lower = Confidence.WEAK if against else _below(confidence)
-        return objects, replace(masks, confidence=lower, against=against)
-    if sample.are_classes:
+    has_one_class = len(classes) == 1 and sample.max_numbers > 1 and not sample.are_classes
+    are_known_numbers = candidate.variant in _NUMBERED or has_one_class
+    number_objects = sample.number_objects or are_known_numbers
+    if are_known_numbers:  # otherwise the inspection warns
+        against = (*against, "values that number the objects of each mask")
+    elif sample.are_classes and not number_objects:
         against = (*against, "values that repeat from mask to mask like those of classes")
-    lower = Confidence.WEAK if against else _below(confidence)
+    lower = Confidence.LIKELY if confidence is Confidence.CERTAIN and not against else Confidence.WEAK
+    if number_objects:
+        objects = replace(masks, kinds=("instances",), confidence=confidence)
+        return objects, replace(masks, confidence=lower, against=against)
     return masks, replace(masks, kinds=("instances",), confidence=lower, against=against)
-
-
-def _below(confidence: Confidence) -> Confidence:
-    """Return the next lower confidence, for the less likely interpretation of the same masks."""
-    return Confidence.LIKELY if confidence is Confidence.CERTAIN else Confidence.WEAK
 
 
 def _doubts(candidate: Candidate, sample: MaskSample, variants: Sequence[str]) -> tuple[str, ...]:
@@ -170,34 +164,36 @@ def _doubts(candidate: Candidate, sample: MaskSample, variants: Sequence[str]) -
 
     `variants` are the names of all candidates.
     """
-    preferred = [each for each in variants if _PREFERRED.match(each)]
-    plain = [each for each in variants if not _COLORED.search(each)]
+    of_first_annotator = [each for each in variants if _PREFERRED.match(each)]
+    uncolored = [each for each in variants if not _COLORED.search(each)]
     against = []
     if not candidate.is_named:
         against.append(f"masks in {printable(candidate.variant)}, an unusual name for a folder of masks")
     if not sample.readable:
         against.append(f"masks that can't be opened ({sample.failure})")
+    elif not sample.are_labels and 2 * sample.lossy > sample.readable:
+        against.append("noise in the masks, as if they had been saved as JPEG")
     elif not sample.are_labels:
-        lossy = 2 * sample.lossy > sample.readable
-        noise = "noise in the masks, as if they had been saved as JPEG"
-        against.append(
-            noise if lossy else f"files in {printable(candidate.variant)} that look like photos or depth, not masks"
-        )
+        against.append(f"files in {printable(candidate.variant)} that look like photos or depth, not masks")
     elif not sample.fit:
         against.append("masks of other sizes than their images")
     if 2 * len(candidate.pairs.matched) < candidate.pairs.file_count:
         against.append(f"{len(candidate.pairs.unmatched_files):,} masks without an image")
-    if preferred and candidate.variant not in preferred and _SECOND.match(candidate.variant):
-        against.append(f"masks of the first annotator in {printable(preferred[0])}")
-    if plain and _COLORED.search(candidate.variant):
-        against.append(f"masks that are not for viewing in {printable(plain[0])}")
+    is_alternative = candidate.variant not in of_first_annotator and _SECOND.match(candidate.variant)
+    if of_first_annotator and is_alternative:
+        against.append(f"masks of the first annotator in {printable(of_first_annotator[0])}")
+    if uncolored and _COLORED.search(candidate.variant):
+        against.append(f"masks that are not for viewing in {printable(uncolored[0])}")
     return tuple(against)
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Return the images with their masks, or with the objects that their masks number."""
     candidate, sample, class_name = detection.source
-    problems = candidate.pairs.problems("a mask", "masks") + _unused(tree, candidate)
+    problems = candidate.pairs.problems("a mask", "masks")
+    if candidate.without:
+        message = f"The images in {some_of(candidate.without)} have no masks."
+        problems.append(dataset_warning(message, "They are left out; add their masks to use them."))
     splits = used_splits(candidate.splits, problems)
     if kind == "instances":
         return Content(
@@ -221,9 +217,9 @@ def used_splits(splits: Mapping[str, Pairs], problems: list[Problem]) -> dict[st
     """
     if "train" not in splits or "" not in splits:
         return dict(splits)
-    number = len(splits[""].matched)
-    if number:
-        message = f"{counted(number, 'image')} in folders that belong to no split."
+    count = len(splits[""].matched)
+    if count:
+        message = f"{counted(count, 'image')} in folders that belong to no split."
         problems.append(
             dataset_warning(message, "Such images are left out; move them to the train, val or test folder.")
         )
@@ -238,13 +234,6 @@ def doubts_of_numbers(sample: MaskSample) -> list[Problem]:
     if sample.are_classes:
         return [dataset_warning("The values of the masks have gaps and repeat, like those of classes.", remedy)]
     return []
-
-
-def _unused(tree: Tree, candidate: Candidate) -> list[Problem]:
-    if not candidate.without:
-        return []
-    message = f"The images in {some_of(candidate.without)} have no masks."
-    return [dataset_warning(message, "They are left out; add their masks to use them.")]
 
 
 FORMAT = Format("masks", "Images with masks", ("masks", "instances"), LAYOUT, detect, read)

@@ -64,27 +64,27 @@ def _is_video(tree: Tree, folder: str) -> bool:
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Return the frames of all videos with their boxes. Every video belongs to the split that its folder names."""
     problems: list[Problem] = []
-    rows_of: dict[str, dict[int, list[Row]]] = {}  # by video and frame number
+    rows_by_video: dict[str, dict[int, list[Row]]] = {}  # by video and frame number
     faults: list[str] = []
     for video in detection.source:
         path = os.path.join(video, "gt", "gt.txt")
-        rows, bad = _read(tree.path(path))
-        faults += [f"{printable(path)}, {fault}" for fault in bad]
+        rows, video_faults = _read(tree.path(path))
+        faults += [f"{printable(path)}, {fault}" for fault in video_faults]
         for row in rows:
-            rows_of.setdefault(video, {}).setdefault(row.frame, []).append(row)
+            rows_by_video.setdefault(video, {}).setdefault(row.frame, []).append(row)
     if faults:
         problems.append(
             dataset_warning(
                 f"{count_sentence(faults, 'line')} that can't be read: {faults[0]}.", "Such lines are left out."
             )
         )
-    used = {row.label for frames in rows_of.values() for rows in frames.values() for row in rows if row.counts}
+    used = {row.label for frames in rows_by_video.values() for rows in frames.values() for row in rows if row.counts}
     labels = {label: number for number, label in enumerate(sorted(used))}
     names = _names(tree, detection.source, problems)
     splits: dict[str, list[BoxedImage]] = {}
     for video in detection.source:
         splits.setdefault(split_of_folder(video), []).extend(
-            _frames(tree, video, rows_of.get(video, {}), labels, problems)
+            _frames(tree, video, rows_by_video.get(video, {}), labels, problems)
         )
     return Content(tuple(printable(names.get(label, f"class {label}")) for label in labels), splits, problems)
 
@@ -97,21 +97,21 @@ def _frames(
     `rows` are the boxes of each frame, and `labels` maps the classes in the file to class numbers.
     """
     folder = os.path.join(video, "img1")
-    marked: list[BoxedImage] = []
+    images: list[BoxedImage] = []
     numbers: set[int] = set()
     for name in tree.images(folder):
         digits = re.findall(r"\d+", os.path.splitext(name)[0])
-        frame = int(digits[-1][-12:]) if digits else -1
+        frame = int(digits[-1][-12:]) if digits else -1  # the last number in the name, which may be very long
         numbers.add(frame)
         boxes = [
             Box(*row.edges, labels[row.label] if row.counts else ANY_CLASS, not row.counts)
             for row in rows.get(frame, ())
         ]
-        marked.append(BoxedImage(tree.path(folder, name), boxes))
+        images.append(BoxedImage(tree.path(folder, name), boxes))
     missing = [str(frame) for frame in sorted(rows.keys() - numbers)]
     remedy = "Such frames are left out; add the images to img1."
     problems += warn_about(missing, "frame", f"of {printable(video) or 'the video'} with boxes but no image:", remedy)
-    return marked
+    return images
 
 
 def _names(tree: Tree, videos: list[str], problems: list[Problem]) -> dict[int, str]:
@@ -148,12 +148,12 @@ def _read(path: str) -> tuple[list[Row], list[str]]:
             try:
                 if len(tokens) < 7:
                     raise Unfit(f"line {number} has {len(tokens)} fields; a box needs 9")
-                frame, _, left, top, width, height, counts, *more = (read_number(token, number) for token in tokens)
+                frame, _, left, top, width, height, counts, *others = (read_number(token, number) for token in tokens)
             except Unfit as error:
                 faults.append(str(error))
                 continue
             # The first challenges have three world coordinates, which are -1, instead of class and visibility.
-            label = int(more[0]) if len(more) == 2 else 0
+            label = int(others[0]) if len(others) == 2 else 0
             rows.append(Row(int(frame), (left, top, left + width, top + height), max(label, 0), counts > 0))
     return rows, faults
 

@@ -124,7 +124,7 @@ class Tree:
 
     def folders(self, folder: str = "") -> tuple[str, ...]:
         """Return the sorted names of the folders in `folder`."""
-        return self._of(folder).folders
+        return self._read(folder).folders
 
     def files(self, folder: str = "", endings: str | Sequence[str] = "") -> list[str]:
         """Return the sorted names of the files in `folder` that have one of the extensions, such as ".json".
@@ -132,9 +132,9 @@ class Tree:
         If `endings` is "", all files are returned.
         """
         requested = {endings} if isinstance(endings, str) else set(endings)
-        if "" not in requested and not requested & self.suffixes(folder).keys():
+        if "" not in requested and requested.isdisjoint(self.suffixes(folder)):
             return []
-        names = os.fsdecode(self._of(folder).files.names[:-1]).split("\0") if self._of(folder).files.length else []
+        names = self.listing(folder).split_names()
         return names if "" in requested else [name for name in names if suffix(name) in requested]
 
     def images(self, folder: str = "") -> list[str]:
@@ -151,7 +151,7 @@ class Tree:
 
     def listing(self, folder: str = "") -> Listing:
         """Return the files in `folder` in a compact form."""
-        return self._of(folder).files
+        return self._read(folder).files
 
     def suffixes(self, folder: str = "") -> Counter[str]:
         """Count the files in `folder` by extension.
@@ -159,13 +159,12 @@ class Tree:
         The extensions are in lower case and begin with a dot. Files without an extension are counted under "".
         """
         if folder not in self._suffixes:
-            listing = self._of(folder).files
-            names = os.fsdecode(listing.names[:-1]).split("\0") if listing.length else []
+            names = self.listing(folder).split_names()
             parts = Counter(map(_AFTER_DOT, map(_AT_LAST_DOT, names)))  # fast: there may be a million files
-            found: Counter[str] = Counter()
-            for (dot, ending), times in parts.items():
-                found[f".{ending.lower()}" if dot else ""] += times
-            self._suffixes[folder] = found
+            counts: Counter[str] = Counter()
+            for (dot, ending), count in parts.items():
+                counts[f".{ending.lower()}" if dot else ""] += count
+            self._suffixes[folder] = counts
         return self._suffixes[folder]
 
     def has(self, ending: str | Iterable[str], folder: str = "") -> bool:
@@ -208,7 +207,7 @@ class Tree:
         pending = [(folder, 0)]
         while pending:
             current, level = pending.pop()
-            entries = self._of(current)
+            entries = self._read(current)
             if entries.identity in visited:
                 continue
             visited.add(entries.identity)
@@ -216,19 +215,19 @@ class Tree:
             if depth is None or level < depth:
                 pending += [(os.path.join(current, name), level + 1) for name in reversed(entries.folders)]
 
-    def _of(self, folder: str) -> _Entries:
+    def _read(self, folder: str) -> _Entries:
         """Return the visible files and folders in `folder`. They are read once. Raises OSError."""
         if folder not in self._entries:
             folders: list[str] = []
             files: list[str] = []
-            where = self.path(folder)
-            with os.scandir(where) as entries:
+            path = self.path(folder)
+            with os.scandir(path) as entries:
                 for entry in entries:
                     if _is_visible(entry.name):
                         (folders if _is_folder(entry) else files).append(entry.name)
-            info = os.stat(where)
+            info = os.stat(path)
             allow(BYTES_PER_FILE * len(files))
-            listing = Listing.of(where, sorted(files))
+            listing = Listing.of(path, sorted(files))
             self._entries[folder] = _Entries(tuple(sorted(folders)), listing, (info.st_dev, info.st_ino))
         return self._entries[folder]
 

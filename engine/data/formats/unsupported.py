@@ -34,15 +34,15 @@ class _Kind:
         title: Name in messages.
         endings: Extensions of the files with dots, including compound ones such as ".nii.gz".
         remedy: Advice on the conversion.
-        is_one: Function that checks if a file, given by its full path, has this format, or None if no other format uses
-            the same extensions.
+        has_format: Function that checks if a file, given by its full path, has this format, or None if no other format
+            uses the same extensions.
     """
 
     variant: str
     title: str
     endings: tuple[str, ...]
     remedy: str
-    is_one: Callable[[str], bool] | None = None
+    has_format: Callable[[str], bool] | None = None
 
 
 def _starts_with(*starts: bytes) -> Callable[[str], bool]:
@@ -160,13 +160,13 @@ def _detect(tree: Tree) -> list[Detection]:
         images += sum(suffixes[ending] for ending in EXTENSIONS)
         endings = {_SHARD.sub("", suffix) for suffix in suffixes}
         for kind in _KINDS:
-            if any("." + ending.rsplit(".", 1)[1] in endings for ending in kind.endings):
+            if any("." + ending.rsplit(".", 1)[1] in endings for ending in kind.endings):  # ".gz" for ".nii.gz"
                 names = [name for name in tree.files(folder) if _SHARD.sub("", name.lower()).endswith(kind.endings)]
                 files.setdefault(kind.variant, []).extend(os.path.join(folder, name) for name in names)
     found: list[Detection] = []
     for kind in _KINDS:
         paths = files.get(kind.variant, [])
-        if paths and (kind.is_one is None or any(kind.is_one(tree.path(path)) for path in paths[:5])):
+        if paths and (kind.has_format is None or any(kind.has_format(tree.path(path)) for path in paths[:5])):
             found.append(_refused(kind, paths, images))
     found += _without_ending(tree, folders) if not images and not found else []
     found += [*detect_videos(tree), *_run_lengths(tree), *_datumaro(tree), *_packed(tree, images)]
@@ -244,7 +244,8 @@ def _run_lengths(tree: Tree) -> Iterator[Detection]:
             continue
         column = table.plain.index(columns[0])
         cells = [row[column] for row in table.sample(50) if row[column] not in ("", "-1")]
-        if cells and all(len(cell.split()) > 1 and cell.replace(" ", "").isdigit() for cell in cells):
+        are_runs = all(len(cell.split()) > 1 and cell.replace(" ", "").isdigit() for cell in cells)
+        if cells and are_runs:
             remedy = "Draw the run lengths into masks, PNG files with 0 and the class in a folder masks next to the folder images."
             evidence = (
                 f"{printable(tree.within(table.path))} with masks as run lengths in {printable(table.head[column])}",
@@ -277,12 +278,12 @@ def _packed(tree: Tree, images: int) -> Iterator[Detection]:
     archives = find_archives(tree)
     for path in archives[:3]:
         try:
-            found = list(samples(tree.path(path), at_most=_PEEKED))
+            peeked = list(samples(tree.path(path), at_most=_PEEKED))
         except (OSError, UnusableFile):
             continue
-        if any(sample.labels and sample.name for sample in found):
+        if any(sample.labels and sample.name for sample in peeked):
             return
-        if not images or any(sample.name for sample in found):
+        if not images or any(sample.name for sample in peeked):
             yield _refused(_TAR, archives, images)
             return
 

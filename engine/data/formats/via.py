@@ -109,26 +109,26 @@ def detect(tree: Tree) -> list[Detection]:
     heads = {name: head(tree.path(name)) for name in names}
     files = [name for name, text in heads.items() if _is_via(text, suffix(name))]
     if not files:
-        later = [name for name, text in heads.items() if all(f'"{key}"' in text for key in _VERSION_3)]
-        evidence = f"project of VIA 3: {first_names(later)}"
-        return [Detection((), Confidence.CERTAIN, (evidence,), remedy=_REMEDY_3)] if later else []
+        version_3 = [name for name, text in heads.items() if all(f'"{key}"' in text for key in _VERSION_3)]
+        evidence = f"project of VIA 3: {first_names(version_3)}"
+        return [Detection((), Confidence.CERTAIN, (evidence,), remedy=_REMEDY_3)] if version_3 else []
     regions = [
         region
         for name in files[:_SAMPLED]
         for entry in _entries(tree, name, EntryFaults(name), [])
         for region in entry.regions
     ]
-    outlined = any(region.shape.get("name") in _OUTLINED for region in regions)
-    kinds = ("instances", "boxes") if outlined else ("boxes",)
+    has_outlines = any(region.shape.get("name") in _OUTLINED for region in regions)
+    kinds = ("instances", "boxes") if has_outlines else ("boxes",)
     evidence = f"regions of the VGG Image Annotator: {first_names(files)}"
-    attributes = _candidates(regions)
+    attributes = _class_attributes(regions)
     is_usual = bool(attributes) and attributes[0].lower() in _USUAL
     best = Confidence.CERTAIN if is_usual or len(attributes) <= 1 else Confidence.LIKELY
     return [
         Detection(
             kinds,
             best if number == 0 or not is_usual else Confidence.WEAK,
-            (evidence, *([f"classes by the attribute {printable(attribute)}"] if attribute else [])),
+            (evidence, f"classes by the attribute {printable(attribute)}") if attribute else (evidence,),
             variant=attribute if len(attributes) > 1 else "",
             source=_Source(tuple(files), attribute),
         )
@@ -137,13 +137,14 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def _is_via(text: str, ending: str) -> bool:
+    """Return True if a JSON or CSV file, given by its beginning and its extension, is from VIA 1 or 2."""
     if ending == ".csv":
         line = text.partition("\n")[0].lower()
         return all(column in line for column in _COLUMNS)
     return f'"{_IMAGES}"' in text or ('"regions"' in text and '"shape_attributes"' in text and '"filename"' in text)
 
 
-def _candidates(regions: Sequence[_Region]) -> list[str]:
+def _class_attributes(regions: Sequence[_Region]) -> list[str]:
     """Return the names of attributes that may contain the class: usual names first, then the most frequent ones."""
     counts = Counter(
         name for region in regions for name, value in region.attributes.items() if value not in ("", None, {})
@@ -173,6 +174,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 
 def _add_shapes(image: ShapedImage, regions: Sequence[_Region], attribute: str, faults: EntryFaults) -> None:
+    """Add the shapes of regions to an image. Their classes are in `attribute`. Unusable regions become `faults`."""
     for region in regions:
         names = _names(region.attributes.get(attribute)) if attribute else [ONLY_CLASS]
         if len(names) != 1:
@@ -207,18 +209,12 @@ def _entries(tree: Tree, name: str, faults: EntryFaults, problems: list[Problem]
         regions = entry.get("regions") or []
         # VIA 1 numbers regions in an object.
         numbered = regions.items() if isinstance(regions, dict) else enumerate(regions)
-        yield _Entry(
-            entry["filename"],
-            [
-                _Region(
-                    f"{entry['filename']} regions[{number}]",
-                    _object(region.get("shape_attributes")),
-                    _object(region.get("region_attributes")),
-                )
-                for number, region in numbered
-                if isinstance(region, dict)
-            ],
-        )
+        found = []
+        for number, region in numbered:
+            if isinstance(region, dict):
+                shape, attributes = (_object(region.get(f"{key}_attributes")) for key in ("shape", "region"))
+                found.append(_Region(f"{entry['filename']} regions[{number}]", shape, attributes))
+        yield _Entry(entry["filename"], found)
 
 
 def _of_csv(path: str, name: str, faults: EntryFaults, problems: list[Problem]) -> Iterator[_Entry]:

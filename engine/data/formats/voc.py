@@ -63,16 +63,17 @@ class _File:
 
 
 def detect(tree: Tree) -> list[Detection]:
+    """Detect XML files in VOC's format, in a sample, or in a larger one if the first one contains no objects."""
     paths = _candidates(tree)
     valid, others, boxes, objects = _survey(tree, sample(paths))
     if valid and not objects and len(paths) > valid + others:
         valid, others, boxes, objects = _survey(tree, sample(paths, MAX_FILES_SAMPLED))
     if not valid or (objects and not boxes):
         return []
-    likely = Confidence.CERTAIN if valid >= others and boxes else Confidence.LIKELY
+    confidence = Confidence.CERTAIN if valid >= others and boxes else Confidence.LIKELY
     evidence = (f"{counted(len(paths), 'XML file')} in VOC's format",)
     against = (f"{others} of {valid + others} XML files of another format",) if others > valid else ()
-    return [Detection(("boxes",), likely, evidence, against)]
+    return [Detection(("boxes",), confidence, evidence, against)]
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
@@ -144,12 +145,12 @@ def _survey(tree: Tree, paths: Iterable[str]) -> tuple[int, int, int, int]:
 
 def _file(path: str) -> _File:
     """Create the entry for the annotation file at `path`, as far as its path describes it."""
-    folders = os.path.dirname(path).split(os.sep) if os.path.dirname(path) else []
-    places = [index for index, name in enumerate(folders) if name.lower() in ANNOTATION_FOLDERS]
+    folders = os.path.dirname(path).split(os.sep)
+    depths = [depth for depth, name in enumerate(folders) if name.lower() in ANNOTATION_FOLDERS]
     stem = os.path.splitext(os.path.basename(path))[0]
-    if not places:
-        return _File(path, os.path.join("", *folders), stem)
-    return _File(path, os.path.join("", *folders[: places[-1]]), os.path.join("", *folders[places[-1] + 1 :], stem))
+    if not depths:
+        return _File(path, os.path.dirname(path), stem)
+    return _File(path, os.path.join("", *folders[: depths[-1]]), os.path.join("", *folders[depths[-1] + 1 :], stem))
 
 
 def _assign_splits(tree: Tree, files: Sequence[_File], found: ShapeCollection) -> None:
@@ -164,12 +165,12 @@ def _assign_splits(tree: Tree, files: Sequence[_File], found: ShapeCollection) -
     missing: list[str] = []
     unlisted: list[str] = []
     for base, of_base in by_base.items():
-        listed = _listed(tree, base, _by_name(of_base))
-        if not listed:
+        lists = _read_lists(tree, base, _by_name(of_base))
+        if not lists:
             for file in of_base:
                 file.splits.append(split_of_path(file.path))
             continue
-        for split, names in listed.items():
+        for split, names in lists.items():
             for name, matches in names:
                 if not matches:
                     missing.append(name)
@@ -183,18 +184,18 @@ def _assign_splits(tree: Tree, files: Sequence[_File], found: ShapeCollection) -
     found.problems += warn_about(unlisted, "annotation", "in no list of a split:", remedy)
 
 
-def _listed(tree: Tree, base: str, known: dict[str, list[_File]]) -> dict[str, list[tuple[str, list[_File]]]]:
+def _read_lists(tree: Tree, base: str, by_image: dict[str, list[_File]]) -> dict[str, list[tuple[str, list[_File]]]]:
     """Return the lines of the list of each split, each with the annotation files that it refers to.
 
-    `known` holds the annotation files, keyed by image. The lists are those of the first folder in `base` that has any.
-    Outside of ImageSets, half of the lines must refer to files, since a train.txt may have another purpose. If train.txt
-    is missing, trainval.txt without the lines of val.txt is used for training.
+    `by_image` holds the annotation files, keyed by image. The lists are those of the first folder in `base` that has
+    any. Outside of ImageSets, half of the lines must refer to files, since a train.txt may have another purpose. If
+    train.txt is missing, trainval.txt without the lines of val.txt is used for training.
     """
     for folder in _LIST_FOLDERS:
-        where = os.path.join(base, folder)
-        if not tree.exists(where):
+        list_folder = os.path.join(base, folder)
+        if not tree.exists(list_folder):
             continue
-        names = {name.lower(): name for name in tree.files(where, ".txt")}
+        names = {name.lower(): name for name in tree.files(list_folder, ".txt")}
         combines_splits = "train.txt" not in names and "trainval.txt" in names
         if combines_splits:
             names["train.txt"] = names["trainval.txt"]
@@ -203,8 +204,8 @@ def _listed(tree: Tree, base: str, known: dict[str, list[_File]]) -> dict[str, l
             if f"{split}.txt" not in names:
                 continue
             lines = [
-                (line, _listed_files(line, known))
-                for line in read_text_lines(tree.path(where, names[f"{split}.txt"]), MAX_TABLE_BYTES)
+                (line, _listed_files(line, by_image))
+                for line in read_text_lines(tree.path(list_folder, names[f"{split}.txt"]), MAX_TABLE_BYTES)
             ]
             if folder or 2 * sum(bool(files) for _, files in lines) > len(lines):
                 found[split] = lines
@@ -218,26 +219,27 @@ def _listed(tree: Tree, base: str, known: dict[str, list[_File]]) -> dict[str, l
 
 def _by_name(files: Iterable[_File]) -> dict[str, list[_File]]:
     """Return the annotation files, keyed by both the paths and the names of their images."""
-    known: dict[str, list[_File]] = {}
+    by_name: dict[str, list[_File]] = {}
     for file in files:
         for name in {file.name.replace(os.sep, "/"), os.path.basename(file.name)}:
-            known.setdefault(name, []).append(file)
-    return known
+            by_name.setdefault(name, []).append(file)
+    return by_name
 
 
-def _listed_files(line: str, known: dict[str, list[_File]]) -> list[_File]:
+def _listed_files(line: str, by_image: dict[str, list[_File]]) -> list[_File]:
     """Return the annotation files that a line in a list refers to, or [] if there are none.
 
     The line may contain a name with spaces, a path, or a name followed by other words.
     """
-    marked = _LISTED.fullmatch(line)
-    for name in dict.fromkeys((line, marked[1] if marked else line, line.split(maxsplit=1)[0])):
+    match = _LISTED.fullmatch(line)
+    for name in dict.fromkeys((line, match[1] if match else line, line.split(maxsplit=1)[0])):
         parts = [part for part in name.replace("\\", "/").split("/") if part not in ("", ".")]
         for skipped in range(len(parts)):
             path = "/".join(parts[skipped:])
-            for each in (path, os.path.splitext(path)[0] if is_image(path) or path.lower().endswith(".xml") else path):
-                if each in known:
-                    return known[each]
+            has_extension = is_image(path) or path.lower().endswith(".xml")
+            for key in (path, os.path.splitext(path)[0] if has_extension else path):
+                if key in by_image:
+                    return by_image[key]
     return []
 
 
@@ -245,14 +247,15 @@ def _image_of(tree: Tree, file: _File, found: ShapeCollection) -> str | None:
     """Return the full path of the image with the same name as an annotation file, or None if there is none."""
     near = os.path.dirname(file.path)
     split = split_of_path(file.path)
-    for where in dict.fromkeys((near, file.base)):
-        path = found.find(file.name, where, split=split, ending=False)
+    for folder in dict.fromkeys((near, file.base)):
+        path = found.find(file.name, folder, split=split, ending=False)
         if path is not None and not _is_of_masks(tree, path):
             return path
     return None
 
 
 def _is_of_masks(tree: Tree, path: str) -> bool:
+    """Return True if the image at the full path `path` is in a folder of masks."""
     return not _MASK_FOLDERS.isdisjoint(tree.within(path).lower().split(os.sep)[:-1])
 
 
@@ -294,6 +297,7 @@ def _size(root: ElementTree.Element) -> tuple[int, int] | None:
 
 
 def _text(element: ElementTree.Element, path: str) -> str:
+    """Return the text of the element at `path` inside `element` in lower case, or "" if it is missing."""
     return (element.findtext(path) or "").strip().lower()
 
 
@@ -329,11 +333,11 @@ def _name_classes(tree: Tree, found: ShapeCollection) -> tuple[str, ...]:
 
     Returns () if there is no definition file that lists all classes. Nothing is renamed then.
     """
-    known = arcgis_classes(tree.root)
+    definition = arcgis_classes(tree.root)
     images = [image for split in found.splits.values() for image in split]
-    if known is None:
+    if definition is None:
         return ()
-    values, titles = known
+    values, titles = definition
     by_value = dict(zip(map(str, values), titles, strict=True))
     if {shape.name for image in images for shape in image.shapes} - {*titles, *by_value}:
         return ()

@@ -49,8 +49,8 @@ class _Source:
 def detect(tree: Tree) -> list[Detection]:
     """Detect folders that contain JPEGImages and masks. Each of them is a separate detection."""
     bases = [base for base in tree.walk(depth=2) if "JPEGImages" in tree.folders(base)]
-    found = [(base, _detection(tree, base, base if len(bases) > 1 else "")) for base in bases]
-    return [each for _, each in found if each is not None]
+    found = [_detection(tree, base, base if len(bases) > 1 else "") for base in bases]
+    return [each for each in found if each is not None]
 
 
 def _detection(tree: Tree, base: str, variant: str) -> Detection | None:
@@ -59,11 +59,10 @@ def _detection(tree: Tree, base: str, variant: str) -> Detection | None:
     sample = sample_masks(masks.matched)
     if not masks.matched or (sample.readable and not sample.are_labels):
         return None
-    named = sum(bool(_VOC_NAME.fullmatch(stem(image))) for image in masks.images)
-    is_voc = (
-        2 * named > len(masks.matched) and not sample.colored and sample.values <= {*VOC_CODE.values, *VOC_CODE.ignored}
-    )
-    is_voc = is_voc and not _TABLES & set(tree.files(base))
+    named_as_in_voc = sum(bool(_VOC_NAME.fullmatch(stem(image))) for image in masks.images)
+    has_voc_values = not sample.colored and sample.values <= {*VOC_CODE.values, *VOC_CODE.ignored}
+    has_table = not _TABLES.isdisjoint(tree.files(base))
+    is_voc = 2 * named_as_in_voc > len(masks.matched) and has_voc_values and not has_table
     evidence = [f"{len(masks.matched):,} images in JPEGImages with masks in SegmentationClass"]
     if objects.matched:
         evidence.append(f"{len(objects.matched):,} with numbered objects in SegmentationObject")
@@ -88,26 +87,28 @@ def _first_pairs(tree: Tree, base: str, names: tuple[str, ...]) -> Pairs:
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Return the listed images with their masks, or with the objects that their masks number."""
     source: _Source = detection.source
-    pairs = source.masks
     if kind == "instances":
-        objects = dict(source.objects.matched)
-        without = [image for image, _ in pairs.matched if image not in objects]
-        both = [pair for pair in pairs.matched if pair[0] in objects]
-        pairs = Pairs(both, sorted([*pairs.unmatched_images, *without]), source.objects.unmatched_files)
-    splits, problems = _by_lists(tree, source.base, pairs)
-    if kind == "masks":
-        masks = mask_splits(splits)
-        if source.is_voc:
-            return Content(VOC_CLASSES, masks, problems.problems("a mask", "masks"), VOC_CODE)
-        folders = dict.fromkeys(map(os.path.dirname, pairs.files))
-        tables = (tree.path(source.base), *folders)
-        return Content((), masks, problems.problems("a mask", "masks"), table_folders=tables)
-    found = problems.problems("a mask of objects", "masks")
+        return _read_instances(tree, source)
+    splits, left_out = _by_lists(tree, source.base, source.masks)
+    masks, problems = mask_splits(splits), left_out.problems("a mask", "masks")
+    if source.is_voc:
+        return Content(VOC_CLASSES, masks, problems, VOC_CODE)
+    folders = dict.fromkeys(map(os.path.dirname, source.masks.files))
+    return Content((), masks, problems, table_folders=(tree.path(source.base), *folders))
+
+
+def _read_instances(tree: Tree, source: _Source) -> Content:
+    """Return the listed images that have a mask of classes and a mask of objects, with their objects."""
+    masks, objects = source.masks, dict(source.objects.matched)
+    without = [image for image in masks.images if image not in objects]
+    both = [pair for pair in masks.matched if pair[0] in objects]
+    pairs = Pairs(both, sorted([*masks.unmatched_images, *without]), source.objects.unmatched_files)
+    splits, left_out = _by_lists(tree, source.base, pairs)
+    problems = left_out.problems("a mask of objects", "masks")
     classes, code, reason = _meaning(tree, source)
     if code is None:
-        return Content(
-            (), {}, [*found, dataset_error(reason, "Save masks as PNG with a number, or a color, for each class.")]
-        )
+        problems.append(dataset_error(reason, "Save masks as PNG with a number, or a color, for each class."))
+        return Content((), {}, problems)
     background = next((number for number, name in enumerate(classes) if "background" in name.lower()), None)
     if background is None and code.values[0] == 0:
         background = 0
@@ -118,10 +119,11 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
         for split, each in splits.items()
     }
     names = tuple(name for number, name in enumerate(classes) if number != background)
-    return Content(names, instances, found)
+    return Content(names, instances, problems)
 
 
 def _meaning(tree: Tree, source: _Source) -> tuple[tuple[str, ...], MaskCode | None, str]:
+    """Return the classes in masks and their values, or None and the reason if these can't be determined."""
     if source.is_voc:
         return VOC_CLASSES, VOC_CODE, ""
     meaning = learn_meaning(tree.path(source.base), source.masks.files, [])
@@ -139,14 +141,14 @@ def _by_lists(tree: Tree, base: str, pairs: Pairs) -> tuple[Mapping[str, Pairs],
         return {"": pairs}, pairs
     images = tree.path(base, "JPEGImages")
     by_name = {os.path.splitext(os.path.relpath(image, images))[0]: (image, mask) for image, mask in pairs.matched}
-    alone = {os.path.splitext(os.path.relpath(image, images))[0]: image for image in pairs.unmatched_images}
+    unmatched = {os.path.splitext(os.path.relpath(image, images))[0]: image for image in pairs.unmatched_images}
     splits: dict[str, Pairs] = {}
-    rest = Pairs(several=pairs.several)
+    left_out = Pairs(several=pairs.several)
     for split, names in lists.items():
         splits[split] = Pairs([by_name[name] for name in names if name in by_name])
-        rest.unmatched_images += [alone[name] for name in names if name in alone]
-        rest.missing += [printable(name) for name in names if name not in by_name and name not in alone]
-    return splits, rest
+        left_out.unmatched_images += [unmatched[name] for name in names if name in unmatched]
+        left_out.missing += [printable(name) for name in names if name not in by_name and name not in unmatched]
+    return splits, left_out
 
 
 def _read_lists(tree: Tree, folder: str) -> dict[str, list[str]]:
@@ -164,6 +166,7 @@ def _read_lists(tree: Tree, folder: str) -> dict[str, list[str]]:
 
 
 def _read_list(path: str) -> list[str]:
+    """Return the distinct names in a list of images, relative to JPEGImages and without extensions."""
     names = (
         re.sub(r"\.(jpe?g|png|tif|bmp)$", "", line, flags=re.IGNORECASE)
         for line in read_text_lines(path, MAX_TABLE_BYTES)

@@ -22,14 +22,15 @@ _UNSEEN = 0
 
 
 def _detect(tree: Tree) -> list[Detection]:
+    """Detect files with VoTT's names if the beginning of one of the first files has the usual keys."""
     files = _files(tree)
-    opened = [decode_text(read_head(tree.path(name))) for name in files[:_SAMPLED]]
-    fitting = [text for text in opened if '"regions"' in text and ('"assets"' in text or '"asset"' in text)]
+    beginnings = [decode_text(read_head(tree.path(name))) for name in files[:_SAMPLED]]
+    fitting = [text for text in beginnings if '"regions"' in text and ('"assets"' in text or '"asset"' in text)]
     if not fitting:
         return []
-    outlined = any('"POLYGON"' in text for text in fitting)
+    has_outlines = any('"POLYGON"' in text for text in fitting)
     evidence = (f"{len(files):,} JSON files of VoTT, such as {printable(files[0])}",)
-    kinds = ("instances", "boxes") if outlined else ("boxes",)
+    kinds = ("instances", "boxes") if has_outlines else ("boxes",)
     return [Detection(kinds, Confidence.CERTAIN, evidence, source=files)]
 
 

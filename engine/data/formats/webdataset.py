@@ -64,7 +64,7 @@ def samples(path: str, *, at_most: int | None = None) -> Iterator[Sample]:
         OSError: The file can't be read.
     """
     current = Sample("")
-    with _opened(path) as archive:
+    with _open_tar(path) as archive:
         for number, member in enumerate(archive):
             archive.members = []  # type: ignore[attr-defined]  # else all headers stay in memory
             if at_most is not None and number >= at_most:
@@ -94,6 +94,7 @@ def _add(sample: Sample, archive: tarfile.TarFile, member: tarfile.TarInfo, endi
 
 
 def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    """Return the content of a member of a tar file, or b"" if it is not a regular file."""
     stream = archive.extractfile(member)
     return b"" if stream is None else stream.read()
 
@@ -115,7 +116,8 @@ def _labels_of_json(text: str) -> list[str]:
 
 
 @contextmanager
-def _opened(path: str) -> Iterator[tarfile.TarFile]:
+def _open_tar(path: str) -> Iterator[tarfile.TarFile]:
+    """Open a tar file, compressed or not, to read it once from beginning to end. Raises UnusableFile or OSError."""
     with refuse_unusable(path):
         try:
             with open_regular(path) as stream, tarfile.open(fileobj=stream, mode="r|*") as archive:
@@ -135,12 +137,13 @@ def _detect(tree: Tree) -> list[Detection]:
             found += samples(tree.path(shard), at_most=_PEEKED)
         except (OSError, UnusableFile):
             continue
-    labeled = [sample for sample in found if sample.name and sample.labels]
-    if not labeled or len(labeled) < len([sample for sample in found if sample.name]) / 2:
+    with_image = [sample for sample in found if sample.name]
+    labeled = [sample for sample in with_image if sample.labels]
+    if not labeled or len(labeled) < len(with_image) / 2:
         return []
-    several = any(len(sample.labels) > 1 for sample in labeled)
+    has_several_labels = any(len(sample.labels) > 1 for sample in labeled)
     evidence = (f"{counted(len(shards), 'tar file')} with images and classes, such as {printable(shards[0])}",)
-    kinds = ("labels",) if several else ("classes", "labels")
+    kinds = ("labels",) if has_several_labels else ("classes", "labels")
     return [Detection(kinds, Confidence.CERTAIN, evidence, source=tuple(shards))]
 
 
@@ -148,23 +151,23 @@ def _read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Unpack the images from all tar files into the cache, and return them with their classes or labels."""
     shards: Sequence[str] = detection.source
 
-    def read(path: str) -> Iterator[tuple[str, bytes, list[str]]]:
+    def read_tar(path: str) -> Iterator[tuple[str, bytes, list[str]]]:
         return ((sample.name, sample.content, sample.labels) for sample in samples(path))
 
     splits: dict[str, list[ShapedImage]] = {}
-    without: list[str] = []
-    for shard, images in zip(shards, unpack_images(list(map(tree.path, shards)), read), strict=True):
+    without_image: list[str] = []
+    for shard, images in zip(shards, unpack_images(list(map(tree.path, shards)), read_tar), strict=True):
         for path, labels in images:
             if path:
                 image = ShapedImage(path, tags=tuple(dict.fromkeys(labels)))
                 splits.setdefault(split_of_table(*os.path.split(shard)), []).append(image)
             else:
-                without.append(shard)
-    problems = warn_about(without, "sample", "without an image, in", "Such samples are left out.")
-    every = [image for images_of_split in splits.values() for image in images_of_split]
-    titles = name_numbers(tree, [""], {tag for image in every for tag in image.tags})
+                without_image.append(shard)
+    problems = warn_about(without_image, "sample", "without an image, in", "Such samples are left out.")
+    all_images = [image for images_of_split in splits.values() for image in images_of_split]
+    titles = name_numbers(tree, [""], {tag for image in all_images for tag in image.tags})
     if titles is not None:
-        rename_classes(every, titles)
+        rename_classes(all_images, titles)
     return convert(kind, splits, problems, None if titles is None else list(titles.values()))
 
 

@@ -40,15 +40,19 @@ def _is_list(path: str) -> bool:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
+    """Return the images with the boxes of their faces from all lists."""
     files: AnnotationReader[ShapedImage] = AnnotationReader(tree, detection.source)
     for split, file in files.files():
-        above = os.path.dirname(os.path.dirname(file))
-        folder = next((name for name in tree.folders(above) if split and split_in(name) == split), "")
+        list_folder = os.path.dirname(file)
+        siblings = tree.folders(os.path.dirname(list_folder))
+        image_folder = next((name for name in siblings if split and split_in(name) == split), "")
         faults: list[tuple[str, str]] = []
-        near = os.path.dirname(file)
-        listed = _read_list(tree.path(file), faults)
-        found = ((files.find(os.path.join(folder, "images", name), near, split), shapes) for name, shapes in listed)
-        files.add(split, [ShapedImage(image, shapes) for image, shapes in found if image is not None])
+        images = []
+        for name, shapes in _read_list(tree.path(file), faults):
+            path = files.find(os.path.join(image_folder, "images", name), list_folder, split)
+            if path is not None:
+                images.append(ShapedImage(path, shapes))
+        files.add(split, images)
         files.problems += warn_unreadable(faults, "line", "Such lines are left out; correct the file.")
     return convert(kind, files.finish(), files.problems, [CLASS])
 

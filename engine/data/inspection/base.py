@@ -62,32 +62,40 @@ class MemoryGate:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._busy = 0  # number of threads that are working
-        self._alone = False  # True while a thread repeats a call, and no other thread may work
+        self._working = 0  # number of threads that are working
+        self._is_exclusive = False  # True while a thread repeats a call, and no other thread may work
 
     def run(self, check: Callable[[Argument], Result], argument: Argument) -> Result:
         """Return `check(argument)`. After a MemoryError, wait until no other thread is working and call it again."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._alone)
-            self._busy += 1
+            self._changed.wait_for(lambda: not self._is_exclusive)
+            self._working += 1
         try:
             return check(argument)
         except MemoryError:
             pass  # the memory is released with the traceback
         finally:
             with self._changed:
-                self._busy -= 1
+                self._working -= 1
                 self._changed.notify_all()
         with self._changed:
-            self._changed.wait_for(lambda: not self._alone)
-            self._alone = True
-            self._changed.wait_for(lambda: not self._busy)
+            self._changed.wait_for(lambda: not self._is_exclusive)
+            self._is_exclusive = True
+            self._changed.wait_for(lambda: not self._working)
         try:
             return check(argument)
         finally:
             with self._changed:
-                self._alone = False
+                self._is_exclusive = False
                 self._changed.notify_all()
+
+    def failure(self, check: Callable[[Argument], object], argument: Argument) -> str | None:
+        """Return the reason why `check(argument)` raises an exception, for users, or None if it raises none."""
+        try:
+            self.run(check, argument)
+        except Exception as error:  # a broken file may raise nearly anything in a decoder
+            return describe_failure(error)
+        return None
 
 
 class FileChecker:
@@ -120,18 +128,15 @@ class FileChecker:
 
         They are keyed by index. `check` raises an exception for an unusable file, which is then reported.
         """
-        found: dict[int, Result] = {}
+        results: dict[int, Result] = {}
         gate = MemoryGate()
 
-        def reason(index: int) -> str | None:
-            try:
-                found[index] = gate.run(check, index)
-            except Exception as error:  # a broken file may raise nearly anything in a decoder
-                return describe_failure(error)
-            return None
+        def check_one(index: int) -> None:
+            results[index] = check(index)
 
         with ThreadPoolExecutor(threads, "inspect") as pool:
-            return {index: found[index] for index in self.usable_indices(files, pool.map(reason, range(len(files))))}
+            reasons = pool.map(lambda index: gate.failure(check_one, index), range(len(files)))
+            return {index: results[index] for index in self.usable_indices(files, reasons)}
 
 
 def start_inspection(
@@ -152,11 +157,11 @@ def draw_examples(indices: Iterable[int], draw: Callable[[int], Example]) -> lis
 
     `draw` creates an example. If it fails because the sample has become unreadable, the sample is left out.
     """
-    found = []
+    examples = []
     for index in indices:
         with suppress(Exception):  # a broken file may raise nearly anything in a decoder
-            found.append(draw(index))
-    return found
+            examples.append(draw(index))
+    return examples
 
 
 def spread_examples(usable: Sequence[int]) -> list[int]:
@@ -183,9 +188,11 @@ def shares_of_classes(
         classes: Names of the classes.
         counts: For each file, the number of objects or pixels of each class, or None if the file was not counted.
     """
-    known = np.array([each[: len(classes)] for each in counts if each is not None], np.int64).reshape(-1, len(classes))
-    shares = known.sum(0) / max(int(known.sum()), 1)
-    files = dict(zip(classes, (known > 0).sum(0).tolist(), strict=True))
+    counts_by_file = np.array([each[: len(classes)] for each in counts if each is not None], np.int64).reshape(
+        -1, len(classes)
+    )
+    shares = counts_by_file.sum(0) / max(int(counts_by_file.sum()), 1)
+    files = dict(zip(classes, (counts_by_file > 0).sum(0).tolist(), strict=True))
     return files, dict(zip(classes, shares.tolist(), strict=True))
 
 

@@ -44,18 +44,17 @@ class Contents:
             groups: Group of each file, int64 [n].
         """
         sizes = np.concatenate([np.zeros(0, np.int64), *map(self._sizes_of, listings)])
-        found = _sets(
-            {index: int(sizes[index]) for index in np.flatnonzero(_in_several(sizes, groups)).tolist()}, groups
-        )
-        for digest_of in (digest_of_ends, digest_of_all):
+        candidates = np.flatnonzero(_in_several(sizes, groups)).tolist()
+        equal = _sets({index: int(sizes[index]) for index in candidates}, groups)
+        for digest_of in (digest_of_ends, digest_of_all):  # reads all of a file only if its ends are equal
             digests: dict[int, Hashable] = {}
-            for index in sorted(index for same in found for index in same):
+            for index in sorted(index for indices in equal for index in indices):
                 listing, row = locate(listings, index)
                 digest = self._digest(digest_of, listings[listing][row])
                 if digest is not None:
                     digests[index] = digest
-            found = _sets(digests, groups)
-        return found
+            equal = _sets(digests, groups)
+        return equal
 
     def _sizes_of(self, listing: Sequence[str]) -> Labels:
         """Return the size in bytes of each file in a listing, int64 [n], from the cache if possible.
@@ -70,6 +69,7 @@ class Contents:
         return sizes
 
     def _digest(self, digest_of: Callable[[str], bytes], path: str) -> bytes | None:
+        """Return `digest_of(path)`, from the cache if possible, or None if the file can't be read."""
         if (digest_of, path) not in self._known:
             try:
                 self._known[digest_of, path] = digest_of(path)
@@ -80,12 +80,12 @@ class Contents:
 
 def _in_several(sizes: Labels, groups: Labels) -> npt.NDArray[np.bool_]:
     """Return a mask, bool [n], of the files that have the same size as a file in another group."""
-    values, number = np.unique(sizes, return_inverse=True)
+    values, positions = np.unique(sizes, return_inverse=True)
     lowest = np.full(len(values), np.iinfo(np.int64).max)
     highest = np.full(len(values), np.iinfo(np.int64).min)
-    np.minimum.at(lowest, number, groups)
-    np.maximum.at(highest, number, groups)
-    return (lowest < highest)[number] & (sizes > 0)
+    np.minimum.at(lowest, positions, groups)
+    np.maximum.at(highest, positions, groups)
+    return (lowest < highest)[positions] & (sizes > 0)
 
 
 def _sets(keys: Mapping[int, Hashable], groups: Labels) -> list[list[int]]:
@@ -93,10 +93,10 @@ def _sets(keys: Mapping[int, Hashable], groups: Labels) -> list[list[int]]:
 
     `keys` maps the index of a file to its key, and `groups` holds the group of each file.
     """
-    found: dict[Hashable, list[int]] = {}
+    by_key: dict[Hashable, list[int]] = {}
     for index, key in keys.items():
-        found.setdefault(key, []).append(index)
-    return [same for same in found.values() if len(np.unique(groups[same])) > 1]
+        by_key.setdefault(key, []).append(index)
+    return [indices for indices in by_key.values() if len(np.unique(groups[indices])) > 1]
 
 
 def locate(listings: Sequence[Sequence[str]], index: int) -> tuple[int, int]:

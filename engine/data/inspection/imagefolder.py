@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from io import BytesIO
-from typing import Self
 
 import numpy as np
 from PIL import Image
@@ -25,7 +24,6 @@ from engine.data.decoding.image_files import is_image
 from engine.data.decoding.reading import (
     check_size,
     decode_header,
-    describe_failure,
     is_gray,
     read_image,
 )
@@ -75,7 +73,7 @@ Files in the system's cache take a fifth of this time.
 def inspect_files(found: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int) -> Inspection:
     """Inspect all images in a dataset with one class per image."""
     splits, result, checker = start_inspection(found, FileSplit, progress, leave_out)
-    image_check = ImageCheck.at(checker.total)
+    image_check = ImageCheck(checker.total)
     for name, split in splits:
         readable = checker.usable_indices(split.files, image_check.check_files(split.files, threads))
         for path in split.strays:
@@ -90,25 +88,23 @@ def inspect_files(found: RecognizedDataset, progress: Progress, leave_out: Leave
 
 
 class ImageCheck:
-    """Check for unreadable images. Of the images that seem complete, one in `every` is decoded."""
+    """Check for unreadable images in a dataset of `total` images.
 
-    def __init__(self, every: int) -> None:
-        self.every = every
-        self._odd = 0
-        self.sampled = 0
-        self.damaged_within = 0
+    Possibly incomplete images are decoded, and so is a sample of the images that seem complete.
+    """
 
-    @classmethod
-    def at(cls, images: int) -> Self:
-        """Create a check for a dataset with the given number of images."""
-        return cls(every=max(-(-images // SAMPLE), 1))
+    def __init__(self, total: int) -> None:
+        self._sample_step = max(-(-total // SAMPLE), 1)  # one in so many complete images is decoded
+        self._odd_count = 0  # of possibly incomplete images
+        self._sampled_count = 0
+        self._damaged_count = 0  # of sampled images
 
     def problems(self) -> list[Problem]:
         """Return a warning if images in the sample turned out to be damaged, since other images may be damaged, too."""
-        if not self.damaged_within or self.every == 1:
+        if not self._damaged_count or self._sample_step == 1:
             return []
         message = (
-            f"Of {self.sampled:,} images decoded as a sample, {self.damaged_within:,} are damaged within, "
+            f"Of {self._sampled_count:,} images decoded as a sample, {self._damaged_count:,} are damaged within, "
             f"although their beginning and end are intact; more of the others may be."
         )
         return [dataset_warning(message, "Training skips such images and names them.")]
@@ -126,24 +122,24 @@ class ImageCheck:
     def _check_chunk(self, paths: list[str], start: int, pool: ThreadPoolExecutor) -> Iterator[str | None]:
         """Yield the reason why a file can't be read, or None, for each of the `paths`.
 
-        `start` is the index of the first one. Possibly incomplete images (`_odd`) are always decoded, up to a limit.
-        Only a sample of the others is decoded.
+        `start` is the index of the first one. Possibly incomplete images are always decoded, up to a limit. Only a
+        sample of the others is decoded.
         """
         complete = _check_headers(paths, pool)
         checks: dict[int, Callable[[str], None]] = {}
         for index, is_complete in enumerate(complete):
-            self._odd += not is_complete
+            self._odd_count += not is_complete
             if not is_complete:
-                checks[index] = _decode if self._odd <= ODD_DECODED else _read_header
-            elif (start + index) % self.every == 0:
+                checks[index] = _decode if self._odd_count <= ODD_DECODED else _read_header
+            elif (start + index) % self._sample_step == 0:
                 checks[index] = _decode
         gate = MemoryGate()
-        reasons = pool.map(lambda index: _failure(gate, checks[index], paths[index]), checks)
+        reasons = pool.map(lambda index: gate.failure(checks[index], paths[index]), checks)
         for index, is_complete in enumerate(complete):
             reason = next(reasons) if index in checks else None
             if is_complete and index in checks:
-                self.sampled += 1
-                self.damaged_within += reason is not None
+                self._sampled_count += 1
+                self._damaged_count += reason is not None
             yield reason
 
 
@@ -155,23 +151,14 @@ def _check_headers(paths: list[str], pool: ThreadPoolExecutor) -> list[bool]:
     first, *parts = (paths[at : at + HEADERS_TIMED] for at in range(0, len(paths), HEADERS_TIMED))
     started = time.perf_counter()
     complete = _seem_complete(first)
-    waits = time.perf_counter() - started > CACHED_S * len(first)
-    for each in pool.map(_seem_complete, parts) if waits else map(_seem_complete, parts):
+    waits_for_disk = time.perf_counter() - started > CACHED_S * len(first)
+    for each in pool.map(_seem_complete, parts) if waits_for_disk else map(_seem_complete, parts):
         complete += each
     return complete
 
 
 def _seem_complete(paths: list[str]) -> list[bool]:
     return [seems_complete(path) for path in paths]
-
-
-def _failure(gate: MemoryGate, check: Callable[[str], None], path: str) -> str | None:
-    """Return the reason why `check` raises an exception for a file, or None if it raises none."""
-    try:
-        gate.run(check, path)
-    except Exception as error:  # a broken file may raise nearly anything in a decoder
-        return describe_failure(error)
-    return None
 
 
 def _decode(path: str) -> None:
@@ -194,19 +181,20 @@ def _count(name: str, classes: tuple[str, ...], split: FileSplit, readable: list
 
     `name` is "train" or "val", and `readable` holds the indices of the readable images.
     """
-    present = np.bincount(split.labels, minlength=len(classes))
+    totals = np.bincount(split.labels, minlength=len(classes))
     counts = np.bincount(split.labels[readable], minlength=len(classes))
     by_class = dict(zip(classes, counts.tolist(), strict=True))
     result.splits.append(SplitReport(name, by_class, split.is_drawn))
-    if present.sum() and not counts.sum():
-        result.problems.append(_no_readable_image(name, int(present.sum())))
+    if totals.sum() and not counts.sum():
+        result.problems.append(_no_readable_image(name, int(totals.sum())))
         return
-    for class_name, total, readable_count in zip(classes, present, counts, strict=True):
-        if total and not readable_count and name == "train":
-            message = f"None of the {total:,} training images of class {class_name} can be read."
+    for class_name, total, count in zip(classes, totals, counts, strict=True):
+        if count or not total:
+            continue
+        message = f"None of the {total:,} {title_of(name)} images of class {class_name} can be read."
+        if name == "train":
             result.problems.append(dataset_error(message, "Replace them, or remove the class."))
-        elif total and not readable_count:
-            message = f"None of the {total:,} validation images of class {class_name} can be read."
+        else:
             result.problems.append(dataset_warning(message, "The class is never validated."))
 
 
@@ -217,7 +205,7 @@ def _class_example(classes: Sequence[str], split: FileSplit, index: int) -> Exam
 def inspect_labels(found: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int) -> Inspection:
     """Inspect all images in a dataset of images with labels."""
     splits, result, checker = start_inspection(found, LabelSplit, progress, leave_out)
-    image_check = ImageCheck.at(checker.total)
+    image_check = ImageCheck(checker.total)
     for name, split in splits:
         readable = checker.usable_indices(split.files, image_check.check_files(split.files, threads))
         counts = dict(zip(found.classes, split.labels[readable].sum(0).tolist(), strict=True))

@@ -15,7 +15,7 @@ from engine.contract.dataset import DatasetReport, Example, ImageSizes, Reading,
 from engine.contract.images import LegendEntry
 from engine.contract.problems import Problem, errors
 from engine.data.decoding.reading import silence_pillow
-from engine.data.decoding.tiff import channels_with, learn_from, open_to_show
+from engine.data.decoding.tiff import channels_with, learn_bands, open_to_show
 from engine.data.drawing import frame_legend, mask_legend
 from engine.data.formats import registry
 from engine.data.formats.format import resolve
@@ -78,6 +78,7 @@ class _LeftOut:
     unreadable_count: int = 0
 
     def leave_out(self, path: str, reason: str) -> None:
+        """Record that the file at the full path `path` is unusable."""
         self.unreadable_count += 1
         if len(self.unreadable) < MAX_UNREADABLE_LISTED:
             self.unreadable.append(Unreadable(name_within(path, self.folder), reason))
@@ -190,7 +191,7 @@ def _inspect_splits(
         result.problems = errors(result.problems)
     result.problems += [problem for split in result.splits[:1] for problem in check_imbalance(split)]
     files = getattr(found.train, "files", ()) if getattr(found.train, "holds_images", True) else ()
-    learned = learn_from(folder, files)
+    learned = learn_bands(folder, files)
     result.channels = result.channels if learned is None else channels_with(learned.bands, result.channels)
     result.problems += check_pixels(files, result.channels or 3, learned)
     if not errors(result.problems):
@@ -202,10 +203,12 @@ def _inspect_splits(
 
 
 def _inspector_of(found: RecognizedDataset) -> Callable[[RecognizedDataset, Progress, LeaveOut, int], Inspection]:
+    """Return the function that inspects a dataset: that of its format, or else the one for the type of its splits."""
     return resolve(FORMATS[found.format.partition(":")[0]].inspect) or INSPECTORS[type(found.train)]
 
 
 def _draw_examples(found: RecognizedDataset) -> tuple[Example, ...]:
+    """Inspect a small dataset without reporting progress, and return the examples."""
     return tuple(_inspector_of(found)(found, lambda _done, _total: None, lambda _path, _reason: None, 1).examples)
 
 
@@ -214,10 +217,10 @@ def _test_split(found: RecognizedDataset) -> list[SplitReport]:
     test = found.splits.get("test")
     if test is None:
         return []
-    numbers = getattr(test, "labels", None) if found.kind == "classes" else None
-    if numbers is None:
+    labels = getattr(test, "labels", None) if found.kind == "classes" else None
+    if labels is None:
         return [SplitReport("test", {}, total=sample_count(test))]
-    counts = np.bincount(numbers, minlength=len(found.classes)).tolist()
+    counts = np.bincount(labels, minlength=len(found.classes)).tolist()
     return [SplitReport("test", dict(zip(found.classes, counts, strict=True)))]
 
 
@@ -301,21 +304,23 @@ def candidate_readings(
     """
     catalogue = load_catalogue()
     candidates: list[Reading] = []
-    for each in registry.find_readings(folder):
-        task = catalogue.task_of(each.kind) if each.kind not in ("", "files") else None
+    for reading in registry.find_readings(folder):
+        task = catalogue.task_of(reading.kind) if reading.kind not in ("", "files") else None
         if task is None or len(candidates) == MAX_READINGS:
             continue
-        found = registry.read_as(each, task.annotations, val_fraction=val_fraction, seed=seed)
-        examples = () if errors(found.problems) else draw(_few(found))
-        detection = each.detection
+        found = registry.read_as(reading, task.annotations, val_fraction=val_fraction, seed=seed)
+        examples = () if errors(found.problems) else draw(_few_samples(found))
+        detection = reading.detection
         candidates.append(
-            Reading(each.name, task.id, each.title, detection.evidence, detection.against, examples[:READING_EXAMPLES])
+            Reading(
+                reading.name, task.id, reading.title, detection.evidence, detection.against, examples[:READING_EXAMPLES]
+            )
         )
     return tuple(candidates)
 
 
-def _few(found: RecognizedDataset) -> RecognizedDataset:
-    """Return a copy of a dataset with only a few training samples and no other splits."""
-    which = np.zeros(sample_count(found.train), bool)
-    which[spread_evenly(len(which), READING_EXAMPLES)] = True
-    return replace(found, train=select_samples(found.train, which), val=None, test=None)
+def _few_samples(found: RecognizedDataset) -> RecognizedDataset:
+    """Return a copy of a dataset with only a few evenly spaced training samples and no other splits."""
+    is_chosen = np.zeros(sample_count(found.train), bool)
+    is_chosen[spread_evenly(len(is_chosen), READING_EXAMPLES)] = True
+    return replace(found, train=select_samples(found.train, is_chosen), val=None, test=None)

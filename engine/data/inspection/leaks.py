@@ -63,12 +63,12 @@ def same_files(train: Sequence[str], val: Sequence[str], contents: Contents | No
     """Return the files in `val` that are identical to a file in `train`, each together with that file."""
     groups = np.repeat(np.array([0, 1]), [len(train), len(val)])
     pairs = [
-        (index - len(train), same[0])
-        for same in (contents or Contents()).equal([train, val], groups)
-        for index in same
+        (index - len(train), indices[0])
+        for indices in (contents or Contents()).equal([train, val], groups)
+        for index in indices
         if index >= len(train)
     ]
-    return [(val[one], train[other]) for one, other in sorted(pairs)]
+    return [(val[val_row], train[train_row]) for val_row, train_row in sorted(pairs)]
 
 
 def same_rows(train: IdxSplit, val: IdxSplit) -> list[Pair]:
@@ -93,5 +93,6 @@ def same_rows(train: IdxSplit, val: IdxSplit) -> list[Pair]:
 
 
 def _rows(split: IdxSplit, pixels: Bytes) -> Iterable[tuple[int, bytes]]:
+    """Yield the row of each image of a split in its idx file, and a digest of its pixels."""
     rows = range(len(pixels)) if split.rows is None else split.rows.tolist()
     return ((row, digest(pixels[row].tobytes())) for row in rows)

@@ -114,11 +114,11 @@ def _check(
     with open_to_show(split.files[index]) as image:
         height, width = size_upright(image)
         rotation = rotation_of(image)
-    wide, high = mask_size(split.masks[index])
+    mask_width, mask_height = mask_size(split.masks[index])
     if rotation is not None:
-        verdicts[index] = drawn_on([(high, wide)], rotation)
+        verdicts[index] = drawn_on([(mask_height, mask_width)], rotation)
     if verdicts.get(index) != "raw":
-        require_size("its mask has", (high, wide), (height, width))
+        require_size("its mask has", (mask_height, mask_width), (height, width))
     if index not in sampled:
         return None
     counts = count_values(aligned(read_values(read_image(split.masks[index])), code))
@@ -161,6 +161,7 @@ def _value_table(counts: list[Counts], classes: Sequence[str], code: MaskCode) -
 
 
 def _format_value(value: int, code: MaskCode) -> str:
+    """Format a value of a mask for users: as a color if `code` uses colors, otherwise as a number."""
     if code.colors:
         return f"#{value:06x}"
     return "not a number" if value == NOT_A_NUMBER else str(value)
@@ -176,20 +177,17 @@ def _check_classes(name: str, shares: Mapping[str, float], usable: bool) -> list
         return [
             dataset_error(f"None of the {title} images can be used.", "Choose a folder with readable images and masks.")
         ]
-    never = [class_name for class_name, share in shares.items() if not share]
+    missing = [class_name for class_name, share in shares.items() if not share]
     rare = [f"{class_name} ({100 * share:.2f}%)" for class_name, share in shares.items() if 0 < share < RARE]
-    found = []
-    if never:
-        message = f"{listed(never, most=5)} do not occur in the {title} masks, so they are {never_used(name)}."
-        found.append(dataset_warning(message))
+    problems = []
+    if missing:
+        message = f"{listed(missing, most=5)} do not occur in the {title} masks, so they are {never_used(name)}."
+        problems.append(dataset_warning(message))
     if rare and name == "train":
-        found.append(
-            dataset_warning(
-                f"{listed(rare, most=5)} cover less than {100 * RARE:.1f}% of the pixels.",
-                "Choose the loss Cross entropy and Dice, or Focal: both cope better with rare classes.",
-            )
-        )
-    return found
+        message = f"{listed(rare, most=5)} cover less than {100 * RARE:.1f}% of the pixels."
+        remedy = "Choose the loss Cross entropy and Dice, or Focal: both cope better with rare classes."
+        problems.append(dataset_warning(message, remedy))
+    return problems
 
 
 def _draw(split: MaskSplit, code: MaskCode, index: int) -> Example:

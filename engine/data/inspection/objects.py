@@ -62,19 +62,14 @@ class Objects:
     Attributes:
         labels: Class of each object, [n].
         sides: Square root of each object's area, in pixels.
-        shares: `sides` as fractions of the longer side of the image.
+        relative_sides: `sides` as fractions of the longer side of the image.
         images: Index of each object's image in the split.
     """
 
     labels: npt.NDArray[np.int64]
     sides: npt.NDArray[np.float64]
-    shares: npt.NDArray[np.float64]
+    relative_sides: npt.NDArray[np.float64]
     images: npt.NDArray[np.int64]
-
-
-def decoded_indices(count: int) -> set[int]:
-    """Return the indices of the images to decode, out of `count` images, even if they seem complete."""
-    return set(spread_evenly(count, DECODED))
 
 
 def check_image(path: str, annotated: Sequence[tuple[int, int]], noun: str, *, decode: bool) -> tuple[int, int]:
@@ -113,17 +108,16 @@ def needs_decoding(path: str, index: int, count: int, sampled: set[int]) -> bool
 
 def report(name: str, classes: Sequence[str], objects: Objects, usable: int, *, is_drawn: bool) -> SplitReport:
     """Return the report for the split `name`, which has `usable` usable images."""
-    number = len(classes)
-    counts = np.bincount(objects.labels, minlength=number)
-    pairs = np.unique(np.stack([objects.images, objects.labels]), axis=1)
-    images = np.bincount(pairs[1], minlength=number)
+    object_counts = np.bincount(objects.labels, minlength=len(classes))
+    _, labels_of_images = np.unique(np.stack([objects.images, objects.labels]), axis=1)  # each pair once
+    image_counts = np.bincount(labels_of_images, minlength=len(classes))
     sides = np.percentile(objects.sides, (5, 50, 95)).tolist() if len(objects.sides) else None
     return SplitReport(
         name,
-        dict(zip(classes, images.tolist(), strict=True)),
+        dict(zip(classes, image_counts.tolist(), strict=True)),
         is_drawn,
         total=usable,
-        objects=dict(zip(classes, counts.tolist(), strict=True)),
+        objects=dict(zip(classes, object_counts.tolist(), strict=True)),
         object_sides=None if sides is None else (sides[0], sides[1], sides[2]),
     )
 
@@ -152,14 +146,13 @@ def check_objects(name: str, split: SplitReport, objects: Objects, inspected: in
         found.append(dataset_warning(message))
     empty = inspected - len(np.unique(objects.images))
     if empty:
-        of = f"{empty:,} of the {inspected:,} {title} images" + (" inspected" if inspected < split.images else "")
-        message = f"{of} {'has' if empty == 1 else 'have'} no {noun}."
-        found.append(
-            dataset_warning(message, "Such images are kept as background. If they show objects, annotate them.")
-        )
-    if name == "train" and float(np.median(objects.shares)) < SMALL:
-        share = float(np.median(objects.shares))
-        message = f"Half of the {noun} are smaller than {100 * share:.1f}% of their image's longer side."
+        counted = f"{empty:,} of the {inspected:,} {title} images" + (" inspected" if inspected < split.images else "")
+        message = f"{counted} {'has' if empty == 1 else 'have'} no {noun}."
+        remedy = "Such images are kept as background. If they show objects, annotate them."
+        found.append(dataset_warning(message, remedy))
+    median_side = float(np.median(objects.relative_sides))
+    if name == "train" and median_side < SMALL:
+        message = f"Half of the {noun} are smaller than {100 * median_side:.1f}% of their image's longer side."
         found.append(dataset_warning(message, "Choose a larger image size, or cut the images into tiles."))
     return found
 
@@ -169,8 +162,8 @@ def example_indices(images: npt.NDArray[np.int64], usable: Sequence[int]) -> lis
 
     Images with objects are preferred. `images` holds the index of the image for each object.
     """
-    with_things = sorted(set(usable) & set(images.tolist()))
-    return spread_examples(with_things) or list(usable[:EXAMPLES])
+    with_objects = sorted(set(usable) & set(images.tolist()))
+    return spread_examples(with_objects) or list(usable[:EXAMPLES])
 
 
 def read_shrunk(path: str, side: int) -> Bytes:
@@ -243,13 +236,13 @@ def _inspect(
     splits, result, checker = start_inspection(found, kind.split, progress, leave_out)
     crowded: list[str] = []
     for name, split in splits:
-        sampled = decoded_indices(len(split.files))
+        sampled = set(spread_evenly(len(split.files), DECODED))
         usable = checker.check_each(split.files, partial(kind.check, split, sampled), threads)
         measured = kind.measure(split, usable)
         crowded += measured.crowded
-        of_split = report(name, found.classes, measured.objects, len(usable), is_drawn=split.is_drawn)
-        result.splits.append(of_split)
-        result.problems += check_objects(name, of_split, measured.objects, measured.inspected, kind.noun)
+        split_report = report(name, found.classes, measured.objects, len(usable), is_drawn=split.is_drawn)
+        result.splits.append(split_report)
+        result.problems += check_objects(name, split_report, measured.objects, measured.inspected, kind.noun)
         if name == "train":
             chosen = example_indices(measured.objects.images, list(usable))
             result.examples += draw_examples(chosen, partial(_draw, kind, found.classes, split))
@@ -264,18 +257,20 @@ def _draw(kind: _Kind, classes: Sequence[str], split: Any, index: int) -> Exampl
 
 
 def _check_boxes(split: BoxSplit, sampled: set[int], index: int) -> None:
+    """Check an image. Raises Unfit, or any exception of the decoder, if it is unusable."""
     path, (height, width) = split.files[index], split.sizes[index].tolist()
     decode = needs_decoding(path, index, len(split.files), sampled)
     check_image(path, [(height, width)], "boxes", decode=decode)
 
 
 def _measure_boxes(split: BoxSplit, usable: dict[int, _ImageObjects | None]) -> _Measured:
+    """Measure the boxes in the images whose indices are the keys of `usable`."""
     images = np.repeat(np.arange(len(split.files)), np.diff(split.bounds))
-    counted = np.isin(images, list(usable)) & ~split.ignored
-    images, boxes = images[counted], split.boxes[counted].astype(np.float64)
+    is_counted = np.isin(images, list(usable)) & ~split.ignored
+    images, boxes = images[is_counted], split.boxes[is_counted].astype(np.float64)
     sides = np.sqrt((boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1]))
-    shares = sides / split.sizes[images].max(1, initial=1)
-    return _Measured(Objects(split.labels[counted], sides, shares, images), len(usable))
+    relative_sides = sides / split.sizes[images].max(1, initial=1)
+    return _Measured(Objects(split.labels[is_counted], sides, relative_sides, images), len(usable))
 
 
 def _draw_boxes(split: BoxSplit, index: int) -> tuple[Bytes, list[int]]:

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from PIL import Image
 
 from engine.contract.problems import Problem
@@ -70,7 +69,7 @@ def check_pixels(files: Sequence[str], channels: int, learned: LearnedBands | No
     samples: list[_Sample] = []
     for path in names:
         try:
-            samples.append(_see(path, channels, learned.bands if learned else None))
+            samples.append(_sample(path, channels, learned.bands if learned else None))
         except Exception:
             continue  # a decoder may raise nearly anything; loading the image reports it
     found = [_of_depth(learned)] if learned is not None and not learned.is_8_bits else []
@@ -81,29 +80,31 @@ def check_pixels(files: Sequence[str], channels: int, learned: LearnedBands | No
     return found
 
 
-def _see(path: str, channels: int, bands: Bands | None) -> _Sample:
+def _sample(path: str, channels: int, bands: Bands | None) -> _Sample:
     """Read some pixels of an image as a model receives them. JPEGs are decoded at a reduced size."""
     content = read_image(path)
     if content.startswith(b"\xff\xd8"):
         with decode_header(content) as image:
             image.draft(image.mode, (SIDE, SIDE))
             pixels = np.asarray(image.convert("L" if channels == 1 else "RGB"))
-        return _Sample(path, _some(pixels), None)
+        return _Sample(path, _spread_pixels(pixels), None)
     background = None
     if bands is None:
         with decode_header(content) as image:
             background = _background(image)
-    return _Sample(path, _some(decode_pixels(content, channels, bands)), background)
+    return _Sample(path, _spread_pixels(decode_pixels(content, channels, bands)), background)
 
 
 def _background(image: Image.Image) -> int | None:
+    """Return the level that replaces the transparency of an image, or None if it is opaque."""
     if not image.has_transparency_data or image.mode.startswith("I"):
         return None
     pixels = np.asarray(image.convert("RGBA"))
     return background_of(pixels[..., :3], pixels[..., 3])
 
 
-def _some(pixels: Bytes) -> Bytes:
+def _spread_pixels(pixels: Bytes) -> Bytes:
+    """Return about `PIXELS_OF_EACH` evenly spaced pixels of an image [h, w] or [h, w, channels], as [n, channels]."""
     flat = pixels.reshape(pixels.shape[0] * pixels.shape[1], -1)
     return flat[:: max(1, len(flat) // PIXELS_OF_EACH)]
 
@@ -127,11 +128,13 @@ def _of_transparency(samples: Sequence[_Sample]) -> list[Problem]:
     transparent = [each for each in samples if each.background is not None]
     if not transparent:
         return []
-    black = sum(each.background == BLACK for each in transparent)
-    where = "white" if not black else "black" if black == len(transparent) else f"white, {black:,} of them on black"
-    reason = " since what is visible is nearly white" if black else ""
+    on_black = sum(each.background == BLACK for each in transparent)
+    background = "black" if on_black == len(transparent) else "white"
+    if 0 < on_black < len(transparent):
+        background = f"white, {on_black:,} of them on black"
+    reason = " since what is visible is nearly white" if on_black else ""
     have = "has" if len(transparent) == 1 else "have"
-    message = f"{len(transparent):,} of {len(samples):,} images inspected {have} transparent parts; the model sees them on {where}{reason}."
+    message = f"{len(transparent):,} of {len(samples):,} images inspected {have} transparent parts; the model sees them on {background}{reason}."
     return [dataset_warning(message, "To choose another background, save the images without transparency.")]
 
 
@@ -145,17 +148,11 @@ def _of_levels(samples: Sequence[_Sample]) -> list[Problem]:
         remedy = f"Multiply all of them by {255 // highest}, or save them with their full bit depth. If they are masks, choose the folder above."
         return [dataset_warning(message, remedy)]
     if float((high - low).max()) <= CONSTANT:
-        message = f"As the model sees them, the {len(samples):,} images inspected are nearly constant (levels {_span(low, high)} of 255)."
-        return [
-            dataset_warning(
-                message, "Check that the folder holds the images, and save them with a range that shows their content."
-            )
-        ]
+        levels = f"levels {low.min():.0f} to {high.max():.0f} of 255"
+        message = f"As the model sees them, the {len(samples):,} images inspected are nearly constant ({levels})."
+        remedy = "Check that the folder holds the images, and save them with a range that shows their content."
+        return [dataset_warning(message, remedy)]
     return []
-
-
-def _span(low: npt.NDArray[np.float64], high: npt.NDArray[np.float64]) -> str:
-    return f"{low.min():.0f} to {high.max():.0f}"
 
 
 def _of_blanks(samples: Sequence[_Sample]) -> list[Problem]:

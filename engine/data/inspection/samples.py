@@ -20,6 +20,10 @@ from engine.data.formats.shared.unpacking import name_within
 from engine.data.splits import FileSplit, IdxSplit, LabelSplit, MaskSplit, RecognizedDataset, printable, spread_evenly
 
 ListAnnotations = Callable[[RecognizedDataset, Any, int], dict[str, Any]]
+"""Function that lists the annotations of a sample, given the dataset, the split and the index of the sample.
+
+It returns the attributes of `Sample` that describe the annotations.
+"""
 
 
 def list_samples(found: RecognizedDataset, folder: str, limit: int) -> list[Sample]:
@@ -27,29 +31,29 @@ def list_samples(found: RecognizedDataset, folder: str, limit: int) -> list[Samp
 
     `folder` is the folder of the dataset. Returns [] if the annotations can't be listed.
     """
-    if _function_of(found) is None:
+    list_annotations = resolve(FORMATS[found.format.partition(":")[0]].list_annotations) or ANNOTATIONS.get(
+        type(found.train)
+    )
+    if list_annotations is None:
         return []
     rows = [(name, split, index) for name, split in found.splits.items() for index in range(sample_count(split))]
     chosen = [rows[index] for index in spread_evenly(len(rows), limit)] if limit < len(rows) else rows
-    return [_sample(found, folder, name, split, index) for name, split, index in chosen]
+    samples = []
+    for split_name, split, index in chosen:
+        try:
+            annotations = list_annotations(found, split, index)
+        except Exception as error:  # a broken file may raise nearly anything in a decoder
+            annotations = {"problem": describe_failure(error)}
+        samples.append(Sample(_name(split, index, folder), split_name, **annotations))
+    return samples
 
 
-def _function_of(found: RecognizedDataset) -> ListAnnotations | None:
-    """Return the function that lists the annotations of a sample in a dataset, or None if they can't be listed."""
-    return resolve(FORMATS[found.format.partition(":")[0]].list_annotations) or ANNOTATIONS.get(type(found.train))
-
-
-def _sample(found: RecognizedDataset, folder: str, name: str, split: Any, index: int) -> Sample:
-    list_annotations = _function_of(found)
-    assert list_annotations is not None
-    try:
-        annotations = list_annotations(found, split, index)
-    except Exception as error:  # a broken file may raise nearly anything in a decoder
-        annotations = {"problem": describe_failure(error)}
+def _name(split: Any, index: int, folder: str) -> str:
+    """Return the path of a sample relative to the dataset folder, followed by its row if its file has many samples."""
     if isinstance(split, IdxSplit):
         row = index if split.rows is None else int(split.rows[index])
-        return Sample(f"{printable(os.path.relpath(split.images, folder))}:{row}", name, **annotations)
-    return Sample(name_within(split.files[index], folder), name, **annotations)
+        return f"{printable(os.path.relpath(split.images, folder))}:{row}"
+    return name_within(split.files[index], folder)
 
 
 def _class(found: RecognizedDataset, split: FileSplit | IdxSplit, index: int) -> dict[str, Any]:
@@ -108,7 +112,4 @@ ANNOTATIONS: Mapping[type, ListAnnotations] = {
     InstanceSplit: _instances,
     MaskSplit: _mask,
 }
-"""Functions that list the annotations of a sample, keyed by the type of its split.
-
-They take the dataset, the split and the index of the sample.
-"""
+"""Functions that list the annotations of a sample, keyed by the type of its split."""

@@ -65,16 +65,21 @@ def _difference(samples: ImageSet | SampleSet, split: str, all_gather_objects: G
 
     `split` names the split in the description. All ranks must call this together, and all get the same text.
     """
-    names = _names(samples)
-    labels = _label_hashes(samples)
-    hashes = [_hash(name.encode(errors="backslashreplace")) ^ label for name, label in zip(names, labels, strict=True)]
-    columns = zip(*all_gather_objects(hashes), strict=False)
-    shortest = min(all_gather_objects(len(names)))
+    sample_names = _names(samples)
+    label_hashes = _label_hashes(samples)
+    sample_hashes = [
+        _hash(name.encode(errors="backslashreplace")) ^ label
+        for name, label in zip(sample_names, label_hashes, strict=True)
+    ]
+    columns = zip(*all_gather_objects(sample_hashes), strict=False)
+    shortest = min(all_gather_objects(len(sample_names)))
     first = next((index for index, column in enumerate(columns) if len(set(column)) > 1), shortest)
-    name, label = (names[first], labels[first]) if first < len(names) else ("", 0)
-    views = all_gather_objects(_RankView(len(names), label, name.encode(errors="backslashreplace").decode()))
-    other = next((rank for rank, view in enumerate(views) if view != views[0]), None)
-    return "" if other is None else _describe_difference(views[0], views[other], other, split)
+    name, label = (sample_names[first], label_hashes[first]) if first < len(sample_names) else ("", 0)
+    views = all_gather_objects(_RankView(len(sample_names), label, name.encode(errors="backslashreplace").decode()))
+    differing_rank = next((rank for rank, view in enumerate(views) if view != views[0]), None)
+    return (
+        "" if differing_rank is None else _describe_difference(views[0], views[differing_rank], differing_rank, split)
+    )
 
 
 def _names(samples: ImageSet | SampleSet) -> list[str]:

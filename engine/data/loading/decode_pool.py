@@ -17,8 +17,8 @@ from engine.data.decoding.idx import Bytes
 from engine.data.decoding.reading import lacks_memory
 from engine.data.splits import Labels, dataset_error
 
-_UNKNOWN, _READABLE, _CACHED, _UNREADABLE = 0, 1, 2, 3
-"""States of an image: not decoded before, decoded but not cached, cached, and unreadable."""
+_READABLE, _CACHED, _UNREADABLE = 1, 2, 3
+"""States of an image: decoded but not cached, cached, and unreadable. 0 means that it was not decoded before."""
 
 
 class DecodePool:
@@ -31,7 +31,8 @@ class DecodePool:
     def run(self, work: Callable[[int], None], samples: Sequence[int], threads: int) -> None:
         """Call `work` with each sample in `threads` threads, and wait until all calls have returned.
 
-        If `threads` is at most 1, the caller's thread makes the calls.
+        If `threads` is at most 1, the caller's thread makes the calls. An exception of `work` is raised without waiting
+        for the other threads.
         """
         if threads != self._threads:
             if self._pool is not None:
@@ -51,6 +52,7 @@ class DecodePool:
             list(self._pool.map(work_through, range(min(threads, len(samples)))))
 
     def close(self) -> None:
+        """Stop the threads after their current calls."""
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
 
@@ -101,8 +103,8 @@ class ImageSource:
         self._on_chosen = on_chosen
         self._stretched = stretched
         self._aspects = np.ones(len(images), np.float32)
-        self._state = np.zeros(len(images), np.uint8)
-        self._settled = 0  # number of images that are cached or unreadable
+        self._states = np.zeros(len(images), np.uint8)
+        self._settled_count = 0  # number of images that are cached or unreadable
         self._lock = threading.Lock()
         self._is_open = False
         self._lacks_memory = False
@@ -114,7 +116,7 @@ class ImageSource:
     @property
     def is_decoded(self) -> bool:
         """True if no image remains to be decoded, because each is cached or unreadable."""
-        return self._settled == len(self._state)
+        return self._settled_count == len(self._states)
 
     @property
     def has_cache(self) -> bool:
@@ -132,8 +134,8 @@ class ImageSource:
                 self._images, self._shape[1], self._channels, self._cache, self._on_chosen, stretched=self._stretched
             )
             if self._store is not None and self._store.complete:
-                self._state[:] = _CACHED
-                self._settled = len(self._state)
+                self._states[:] = _CACHED
+                self._settled_count = len(self._states)
 
     def set_threads(self, threads: int) -> None:
         """Change the number of decoding threads for the following blocks. With 0 or 1, the caller's thread decodes."""
@@ -157,7 +159,7 @@ class ImageSource:
             MemoryError: No image is readable because memory is exhausted.
         """
         self._decode_missing(samples)
-        is_unreadable = self._state[samples] == _UNREADABLE
+        is_unreadable = self._states[samples] == _UNREADABLE
         if not is_unreadable.any():
             return samples
         if not replace:
@@ -174,11 +176,12 @@ class ImageSource:
     def gather(self, samples: Labels, out: Bytes | None = None) -> Bytes:
         """Return images as uint8 [n, C, size, size], stored in `out` if it is given.
 
-        `samples` [n] must be the indices that the last call to `decode` returned.
+        `samples` [n] must be the indices that the last call to `decode` returned. This forgets the images that are not
+        cached.
         """
         if out is None:
             out = np.empty((len(samples), *self._shape), np.uint8)
-        if not self._block:
+        if not self._block:  # all images are cached
             if self._store is not None and len(samples):
                 self._store.gather(samples, out)
             return out
@@ -195,7 +198,7 @@ class ImageSource:
         self.open()
         if self.is_decoded:
             return
-        unsettled = samples[self._state[samples] < _CACHED].tolist()
+        unsettled = samples[self._states[samples] < _CACHED].tolist()
         missing = [sample for sample in dict.fromkeys(unsettled) if sample not in self._block]
         if missing and not self._load_many(missing):
             self._pool.run(self._load, missing, self._threads)
@@ -224,7 +227,7 @@ class ImageSource:
             else:
                 loaded = self._images.load(sample, self._shape[1], self._channels)
         except UnreadableImage as problem:
-            if self._state[sample] != _UNREADABLE:
+            if self._states[sample] != _UNREADABLE:
                 self._set_state(sample, _UNREADABLE)
                 self._lacks_memory = lacks_memory(problem.__cause__)
                 self._on_unreadable(problem.path, problem.reason)
@@ -241,10 +244,11 @@ class ImageSource:
             self._set_state(sample, _READABLE)
 
     def _set_state(self, sample: int, state: int) -> None:
-        self._state[sample] = state
+        """Record the state of an image that was neither cached nor unreadable before."""
+        self._states[sample] = state
         if state != _READABLE:
             with self._lock:
-                self._settled += 1
+                self._settled_count += 1
 
     def _count(self, images: int, started: float) -> None:
         """Add a number of images and the seconds since `started` to the counters `decoded` and `decode_seconds`."""
@@ -257,13 +261,12 @@ class ImageSource:
 
         Raises DatasetError or MemoryError if no image is readable (see `decode`).
         """
-        count = len(self._state)
-        for step in range(count):
-            index = (sample + step) % count
-            if self._state[index] != _UNREADABLE:
+        count = len(self._states)
+        for index in ((sample + step) % count for step in range(count)):
+            if self._states[index] != _UNREADABLE:
                 self._decode_missing(np.array([index], np.int64))
-                if self._state[index] != _UNREADABLE:
-                    return index
+            if self._states[index] != _UNREADABLE:
+                return index
         if self._lacks_memory:
             raise MemoryError("not even one image of the training set can be decoded")
         raise DatasetError(

@@ -106,9 +106,10 @@ class BatchLoader(Loader[Slot]):
         self._on_chosen = on_chosen
         self._channels = channels
         self._mirror = images.mirror if mirror is None else mirror
-        stretched = images.can_stretch and augmentation == "light"
-        transforms = LIGHT if stretched else transforms
-        self._has_light_crops = augmentation == "light" and not stretched
+        # The light augmentation stretches images if possible, and otherwise crops them.
+        uses_light_transforms = images.can_stretch and augmentation == "light"
+        transforms = LIGHT if uses_light_transforms else transforms
+        self._has_light_crops = augmentation == "light" and not uses_light_transforms
         self._side = side
         self._augmentation: Augmentation | None = None
         if transforms:
@@ -126,8 +127,8 @@ class BatchLoader(Loader[Slot]):
             )
         # Images are loaded with a margin, which is cropped off on the device.
         is_framed = self._augmentation is not None and self._augmentation.framing is not None
-        self._stretched = is_framed and images.can_stretch
-        if self._augmentation is not None and self._stretched:
+        self._are_stretched = is_framed and images.can_stretch
+        if self._augmentation is not None and self._are_stretched:
             self._margin = round(size * self._augmentation.oversampling) - size
         else:
             self._margin = crop_margin(size) if self._has_light_crops or is_framed else (resized or size) - size
@@ -140,7 +141,7 @@ class BatchLoader(Loader[Slot]):
             on_unreadable,
             cache=cache,
             on_chosen=on_chosen,
-            stretched=self._stretched,
+            stretched=self._are_stretched,
         )
         self._normalize = Normalization(torch.tensor(mean), torch.tensor(std), device)
         tiles = self._augmentation.max_tiles if self._augmentation is not None else 1
@@ -197,13 +198,13 @@ class BatchLoader(Loader[Slot]):
             return
         self._has_tried_upload = True
         count = len(self.images)
-        needed = count * math.prod(self._shape)
-        if 0 < needed <= upload_budget_bytes(self._device):
+        needed_bytes = count * math.prod(self._shape)
+        if 0 < needed_bytes <= upload_budget_bytes(self._device):
             slot = self._slots.acquire()
-            assert slot is not None
+            assert slot is not None  # it is None only if the wait is cancelled
             self._split_on_device = upload_images(self._source, count, slot, self._device)
             self._slots.release(slot)
-            self._on_chosen("device", f"All of them fit on the GPU: {format_bytes(needed)}.")
+            self._on_chosen("device", f"All of them fit on the GPU: {format_bytes(needed_bytes)}.")
 
     def _make_slot(self) -> Slot:
         columns = self._augmentation.columns if self._augmentation is not None else 0
@@ -219,7 +220,7 @@ class BatchLoader(Loader[Slot]):
         samples = loaded = self._source.decode(batch.indices, replace=self.sampler.shuffle)
         draws = None
         if self._augmentation is not None:
-            aspects = self._source.aspects(samples) if self._stretched else None
+            aspects = self._source.aspects(samples) if self._are_stretched else None
             draws = self._augmentation.draw(epoch, samples, aspects)
             loaded = self._source.decode(self._augmentation.partners(epoch, samples), replace=True)
         count, on_device = len(loaded), self._split_on_device is not None

@@ -83,14 +83,14 @@ class SampleLoader(Loader["_SampleSlot"]):
         return _SampleSlot(self._stream)
 
     def _fill(self, slot: _SampleSlot, batch: RankSamples, epoch: int) -> StagedBatch[_SampleSlot]:
-        numbers, samples = self._load_readable(batch.indices.tolist(), epoch)
+        indices, samples = self._load_readable(batch.indices.tolist(), epoch)
         if samples:
-            inputs = self._stack([given for given, _ in samples], numbers, "inputs")
-            targets = self._stack([target for _, target in samples], numbers, "targets")
+            inputs = self._stack([sample_input for sample_input, _ in samples], indices, "inputs")
+            targets = self._stack([target for _, target in samples], indices, "targets")
         else:
             inputs, targets = self._make_empty_batch(epoch)
         slot.send(inputs, targets)
-        return StagedBatch(slot, len(samples), batch.global_size, np.array(numbers, np.int64))
+        return StagedBatch(slot, len(samples), batch.global_size, np.array(indices, np.int64))
 
     def _finish(self, staged: StagedBatch[_SampleSlot], wait_s: float, epoch: int, batch_index: int) -> Batch:
         self._mark("data")
@@ -117,14 +117,13 @@ class SampleLoader(Loader["_SampleSlot"]):
             loaded[index] = self._load(index, epoch)
 
         self._pool.run(load, list(dict.fromkeys(indices)), self.threads)
-        numbers = []
+        readable = []
         for index in indices:
             if loaded[index] is not None:
-                numbers.append(index)
+                readable.append(index)
             elif self.sampler.shuffle:
-                numbers.append(self._find_replacement(index, epoch, loaded))
-        samples = [loaded[number] for number in numbers]
-        return numbers, [sample for sample in samples if sample is not None]
+                readable.append(self._find_replacement(index, epoch, loaded))
+        return readable, [sample for index in readable if (sample := loaded[index]) is not None]
 
     def _load(self, index: int, epoch: int) -> Sample | None:
         """Load a sample, or report it and return None if it is unreadable."""
@@ -150,6 +149,7 @@ class SampleLoader(Loader["_SampleSlot"]):
         """Return the index of the next readable sample after `index` in the split.
 
         `loaded` maps indices to samples, or to None for unreadable ones. The samples that are tried are added to it.
+        Raises DatasetError if no sample is readable.
         """
         count = len(self.samples)
         for candidate in ((index + step) % count for step in range(1, count)):
@@ -161,17 +161,17 @@ class SampleLoader(Loader["_SampleSlot"]):
             [dataset_error("No sample of the training set can be read.", "Choose a folder with readable samples.")]
         )
 
-    def _stack(self, tensors: list[Tensor], numbers: list[int], name: str) -> Tensor:
+    def _stack(self, tensors: list[Tensor], indices: list[int], name: str) -> Tensor:
         """Stack the tensors of several samples to [n, ...] and convert floating-point values to float32.
 
-        `numbers` are the indices of the samples, and `name` names the tensors in errors. Raises DatasetError if the
+        `indices` are the indices of the samples, and `name` names the tensors in errors. Raises DatasetError if the
         shapes differ.
         """
-        for tensor, number in zip(tensors, numbers, strict=True):
+        for tensor, index in zip(tensors, indices, strict=True):
             if tensor.shape != tensors[0].shape:
                 message = (
-                    f"The {name} of {self.samples.path(number)} have the shape {list(tensor.shape)}, those of "
-                    f"{self.samples.path(numbers[0])} {list(tensors[0].shape)}."
+                    f"The {name} of {self.samples.path(index)} have the shape {list(tensor.shape)}, those of "
+                    f"{self.samples.path(indices[0])} {list(tensors[0].shape)}."
                 )
                 raise DatasetError(
                     [dataset_error(message, "Give all samples the same shape, so that they can form a batch.")]

@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from engine.contract.images import CLOUD_GRAY, CLOUD_TILT_DEG, LegendEntry
 from engine.data.decoding.idx import Bytes
-from engine.data.decoding.mask_values import NO_CLASS
-from engine.data.drawing import class_colors, mask_legend
+from engine.data.decoding.mask_values import NO_CLASS, class_colors
+from engine.data.drawing import mask_legend
 from engine.data.splits import spread_evenly
 from engine.tasks.points.decoding.fields import Points
 

@@ -10,6 +10,7 @@ import pytest
 
 from engine.data.cache import cache_space
 from engine.data.cache.cached_images import CachedImages
+from engine.system.cache_limit import images_folder
 from tests.engine.cli.terminal import footplate_here
 
 
@@ -35,7 +36,7 @@ def test_cache_lists_its_contents(filled_cache: CachedImages, tmp_path: Path) ->
     _, row, last = answer.out.splitlines()
     assert row.split()[:2] == [str(tmp_path / "set"), "1"]
     assert "8 px, gray" in row
-    assert str(cache_space.root()) in last
+    assert str(images_folder()) in last
     [line] = footplate_here("cache", "--json").out.splitlines()
     values = json.loads(line)
     assert (values["dataset"], values["size"], values["pictures"]) == (str(tmp_path / "set"), 8, 1)

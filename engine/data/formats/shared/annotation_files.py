@@ -50,7 +50,7 @@ class AnnotationReader(Generic[ImageT]):
         self._files = self._by_split(names, preferred)
         self._images: dict[str, list[ImageT]] = {}
         self._paths: dict[str, set[str]] = {}  # all images by split
-        self._again: list[str] = []  # images that several files list
+        self._repeated: list[str] = []  # paths of images that several files list
         self._annotated: set[str] = set()  # splits with annotations
         self._missing: list[str] = []  # names of images
         self._ambiguous: list[str] = []
@@ -73,14 +73,14 @@ class AnnotationReader(Generic[ImageT]):
             split: Split of the file.
             other_name: Another name of the image, which is tried if there is no `image`.
         """
-        before = len(self._lookup.ambiguous)
+        ambiguous_before = len(self._lookup.ambiguous)
         names = [name for name in (image, other_name) if name]
         found = (self._lookup.find(name, os.path.dirname(file), split=split, ending=is_image(name)) for name in names)
         path = next(filter(None, found), None)
         if path is not None:
             self._are_found = True
         else:
-            (self._ambiguous if len(self._lookup.ambiguous) > before else self._missing).append(image)
+            (self._ambiguous if len(self._lookup.ambiguous) > ambiguous_before else self._missing).append(image)
         return path
 
     def add(self, split: str, images: Sequence[ImageT], *, is_annotated: bool = True) -> bool:
@@ -94,16 +94,19 @@ class AnnotationReader(Generic[ImageT]):
             images: Images that the file lists.
             is_annotated: False if the file has no annotations at all.
         """
-        taken = list(self._paths.values()) if split == "" else [self._paths.get(split, set())]
-        added = [image for image in images if not any(image.path in paths for paths in taken)]
-        if len(added) < len(images):
-            self._again += [image.path for image in images if any(image.path in paths for paths in taken)]
-        stored = "" if len(self._files) == 1 else split
-        self._images.setdefault(stored, []).extend(added)
+        compared = list(self._paths.values()) if split == "" else [self._paths.get(split, set())]
+        new: list[ImageT] = []
+        for image in images:
+            if any(image.path in paths for paths in compared):
+                self._repeated.append(image.path)
+            else:
+                new.append(image)
+        stored_split = "" if len(self._files) == 1 else split
+        self._images.setdefault(stored_split, []).extend(new)
         self._paths.setdefault(split, set()).update(image.path for image in images)
         if is_annotated:
-            self._annotated.add(stored)
-        return bool(added)
+            self._annotated.add(stored_split)
+        return bool(new)
 
     def finish(self) -> dict[str, list[ImageT]]:
         """Return the images by split, and add the problems that concern all files to `problems`.
@@ -111,8 +114,9 @@ class AnnotationReader(Generic[ImageT]):
         Splits without annotations, such as the test images of challenges, are left out if other splits have
         annotations.
         """
-        self.problems += self._of_images()
-        for split in set(self._images) - self._annotated if self._annotated else ():
+        self.problems += self._image_problems()
+        unannotated = [split for split in self._images if self._annotated and split not in self._annotated]
+        for split in unannotated:
             images = self._images.pop(split)
             message = f"No image of the {split} split has annotations ({len(images):,} images)."
             self.problems.append(dataset_warning(message, "The split is not used; annotate its images to use it."))
@@ -126,7 +130,7 @@ class AnnotationReader(Generic[ImageT]):
         used: dict[str, list[str]] = {}
         unused: list[str] = []
         for split in _ORDER:
-            for group in (group for (of_split, _), group in groups.items() if of_split == split):
+            for group in (group for (group_split, _), group in groups.items() if group_split == split):
                 best = [name for name in group if preferred in os.path.basename(name).lower()] or group
                 if split == "" and "train" in used:
                     best = []
@@ -136,12 +140,14 @@ class AnnotationReader(Generic[ImageT]):
         if unused:
             are = "is" if len(unused) == 1 else "are"
             message = f"{count_sentence(unused, 'annotation file')} that {are} not used: {first_names(unused)}."
-            of_all = first_names([name for group in used.values() for name in group])
-            remedy = f"Used are {of_all}. Put the word train, val or test into a file's name to use it for that split."
+            used_names = first_names([name for group in used.values() for name in group])
+            remedy = (
+                f"Used are {used_names}. Put the word train, val or test into a file's name to use it for that split."
+            )
             self.problems.append(dataset_warning(message, remedy))
         return used
 
-    def _of_images(self) -> Iterator[Problem]:
+    def _image_problems(self) -> Iterator[Problem]:
         """Yield problems with missing, ambiguous and repeated images. They are errors if no image was found."""
         report = dataset_warning if self._are_found else dataset_error
         if self._missing:
@@ -153,4 +159,4 @@ class AnnotationReader(Generic[ImageT]):
             remedy = "Such names are left out; put the images' folders into the names."
             yield report(f"{message}: {first_names(self._ambiguous)}.", remedy)
         remedy = "The annotations of the first file are used; merge the files to use all."
-        yield from warn_about(self._again, "image", "annotated in several files:", remedy)
+        yield from warn_about(self._repeated, "image", "annotated in several files:", remedy)

@@ -7,11 +7,12 @@ values.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from engine.contract.problems import Problem
+from engine.contract.problems import Problem, errors
 from engine.data.decoding.mask_values import NO_CLASS
 from engine.data.decoding.masks import learn_meaning
 from engine.data.decoding.unnamed_values import Meaning
@@ -50,13 +51,17 @@ def assemble(
     problems = list(content.problems)
     classes = content.classes
     problems += _unusable_classes(classes)
-    if problems and any(problem.severity == "error" for problem in problems):
+    if errors(problems):
         return RecognizedDataset(format.id, classes, problems=tuple(problems), kind=kind, title=format.title)
     if kind == "files":  # the user-written program creates the splits
         return RecognizedDataset(
             format.id, classes, content.splits[""], problems=tuple(problems), kind=kind, title=format.title
         )  # fmt: skip
-    splits = {name: split for name, split in content.splits.items() if _is_there(split)}
+    splits = {
+        name: split
+        for name, split in content.splits.items()
+        if (len(split) if isinstance(split, list) else sample_count(split))
+    }
     if kind in _PREPARE:
         classes, splits = _PREPARE[kind](classes, splits, problems, bool(val_fraction))
     present = " and ".join({"val": "validation", "test": "test"}[name] for name in ("val", "test") if name in splits)
@@ -80,11 +85,8 @@ def assemble(
     )  # fmt: skip
 
 
-def _is_there(split: Any) -> bool:
-    return bool(split) if isinstance(split, list) else sample_count(split) > 0
-
-
 def _unusable_classes(classes: Sequence[str]) -> list[Problem]:
+    """Return an error if there are too many classes, or if the name of one is too long."""
     if len(classes) > MAX_CLASSES:
         message = f"There are {len(classes):,} classes; at most {MAX_CLASSES:,} are supported."
         return [dataset_error(message, "Check that these are the names of classes, not of images.")]
@@ -132,7 +134,7 @@ def _classes_in_one_split(
     `counts` holds the number of images of each class by split. `trained` and `validated` are those of the splits that
     are used for training and for validation.
     """
-    with_images = {name.casefold(): name for number, name in reversed(list(enumerate(classes))) if trained[number]}
+    trained_names = {name.casefold(): name for number, name in reversed(list(enumerate(classes))) if trained[number]}
     for number, name in enumerate(classes):
         if trained[number]:
             if validated is not None and not validated[number]:
@@ -140,9 +142,11 @@ def _classes_in_one_split(
                 yield dataset_warning(message)
         elif "val" in counts and counts["val"][number]:
             message = f"Class {printable(name)} is in the validation split, but has no training images."
-            same = with_images.get(name.casefold())
-            other = "Add training images of it, or remove it."
-            yield dataset_error(message, f"Name it {printable(same)} as in training." if same else other)
+            same = trained_names.get(name.casefold())
+            remedy = (
+                f"Name it {printable(same)} as in training." if same else "Add training images of it, or remove it."
+            )
+            yield dataset_error(message, remedy)
         elif "test" in counts and counts["test"][number]:
             message = f"Class {printable(name)} is in the test split, but has no training images."
             yield dataset_warning(message, "Add some; until then its test images are not used.")
@@ -160,14 +164,8 @@ def _only(classes: tuple[str, ...], splits: dict[str, Any], used: np.ndarray) ->
     selected: dict[str, Any] = {}
     for name, split in splits.items():
         chosen: FileSplit | IdxSplit = select_samples(split, numbers[split.labels] >= 0)
-        selected[name] = _with_labels(chosen, numbers[chosen.labels])
+        selected[name] = replace(chosen, labels=numbers[chosen.labels])
     return tuple(classes[number] for number in used.tolist()), selected
-
-
-def _with_labels(split: FileSplit | IdxSplit, labels: np.ndarray) -> FileSplit | IdxSplit:
-    if isinstance(split, IdxSplit):
-        return IdxSplit(split.images, labels, split.rows, split.is_drawn)
-    return FileSplit(split.files, labels, split.strays, split.is_drawn)
 
 
 def _prepare_labels(
@@ -232,10 +230,10 @@ def _mask_values(divided: Divided, folder: str, folders: Sequence[str], problems
 def _missing_labels(divided: Divided, classes: Sequence[str]) -> list[Problem]:
     """Return warnings about labels that don't occur in the training or the validation split."""
     found = []
-    for split, title, what in ((divided.train, "training", "learned"), (divided.val, "validation", "validated")):
-        never = [name for name, number in zip(classes, split.labels.sum(0), strict=True) if not number]
-        if never and sample_count(split):
-            are = "is" if len(never) == 1 else "are"
-            message = f"No {title} image has the label {first_names(never)}, which {are} never {what}."
+    for split, title, verb in ((divided.train, "training", "learned"), (divided.val, "validation", "validated")):
+        missing = [name for name, count in zip(classes, split.labels.sum(0), strict=True) if not count]
+        if missing and sample_count(split):
+            are = "is" if len(missing) == 1 else "are"
+            message = f"No {title} image has the label {first_names(missing)}, which {are} never {verb}."
             found.append(dataset_warning(message, "Add some, or remove it."))
     return found

@@ -37,18 +37,15 @@ def patch_shape(name: str, inside: Mask, left: int, top: int, size: tuple[int, i
     rows, columns = np.flatnonzero(inside.any(1)), np.flatnonzero(inside.any(0))
     if not len(rows):
         raise Unfit("it is empty")
+    # COCO's run lengths: the pixels are numbered column by column, and runs outside and inside the object alternate.
     steps = np.diff(np.pad(inside.T, ((0, 0), (1, 1))).astype(np.int8), axis=1)
     starts, ends = ((left + column) * height + top + row for column, row in map(np.nonzero, (steps == 1, steps == -1)))
-    edges = np.stack([starts, ends], 1).reshape(-1)
-    counts = np.diff([0, *edges.tolist(), height * width]).tolist()
+    limits = np.stack([starts, ends], 1).reshape(-1)
+    counts = np.diff([0, *limits.tolist(), height * width]).tolist()
     outline = msgspec.Raw(msgspec.json.encode({"size": [height, width], "counts": counts}))
-    box = (
-        float(left + columns[0]),
-        float(top + rows[0]),
-        float(left + columns[-1] + 1),
-        float(top + rows[-1] + 1),
-    )
-    return Shape(name, box, outline, ignored)
+    edges = (left + columns[0], top + rows[0], left + columns[-1] + 1, top + rows[-1] + 1)
+    x1, y1, x2, y2 = map(float, edges)
+    return Shape(name, (x1, y1, x2, y2), outline, ignored)
 
 
 def decode_png(text: Any, size: tuple[int, int]) -> Mask:

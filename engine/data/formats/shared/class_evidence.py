@@ -6,7 +6,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
-from itertools import islice
+from itertools import combinations, islice
 
 import numpy as np
 import numpy.typing as npt
@@ -36,16 +36,17 @@ _PIECES = frozenset({
 })  # fmt: skip
 """Words for parts of a dataset in numbered names, such as "part_1" and "part_2"."""
 _SIZE = re.compile(r"\d{3,}x\d{3,}")
-_SIDE_TOKEN = re.compile(
+_MASK_OR_BAND_SUFFIX = re.compile(
     r"(?<=[-_. ])(masks?|gt|labels?|seg|segmentation|groundtruth|depth|disp|flow|B\d[0-9A]|band\d+)$", re.I
 )
 """Suffixes in file names that denote masks, measured values or spectral bands."""
-_MIN_SIDE_SHARE = 0.3
+_MIN_SUFFIXED = 0.3
+"""Minimum fraction of the images in a class folder that have such a suffix."""
 _SOURCES = frozenset({"cam", "camera", "view"})
 """Words for devices that record images."""
-_OF_ALL = frozenset({".xml", ".csv", ".mat", ".geojson", ".pts", ".pfm", ".exr", ".flo"})
+_NEVER_OF_CLASSES = frozenset({".xml", ".csv", ".mat", ".geojson", ".pts", ".pfm", ".exr", ".flo"})
 """Extensions of annotations or measured values. Such a file is evidence even if its name differs from all images."""
-_ANNOTATIONS = frozenset({".json", ".txt", *_OF_ALL})
+_ANNOTATIONS = frozenset({".json", ".txt", *_NEVER_OF_CLASSES})
 _SAMPLED = 40
 """Maximum number of class folders, and of files in each, that are examined."""
 _MASK_ENDING = re.compile(r"[-_ ]?(mask|masks|label|labels|gt|seg|segmentation|l)$")
@@ -62,8 +63,9 @@ _INNER_DEPTH = 3
 _VIEWS = 5
 """Maximum number of pairs of images that are compared by their pixels."""
 _MIN_VIEWS = 3
-_THUMBNAIL = 16
-_MIN_ALIKE = 0.5
+_THUMBNAIL_SIDE = 16
+_MIN_CORRELATION = 0.5
+"""Minimum mean correlation of the pixels of two images with the same name that show the same thing."""
 _MIN_MARGIN = 0.25
 """Minimum difference between the mean correlations of images with the same name and with different names."""
 
@@ -77,16 +79,16 @@ def evidence_against(tree: Tree, roots: Sequence[str], names: Sequence[str]) -> 
     sampled = [names[index] for index in spread_evenly(len(names), _SAMPLED)]
     yield from _role_names(tree, names)
     yield from _piece_names(names)
-    inner = {name: _inner_names(tree, roots, name) for name in sampled}
-    children = {child for name in sampled for root in roots for child in _children(tree, root, name)}
-    if inside := sorted(name for name in children if _plain(name) in _ROLES):
-        yield f"folders named by their role inside those of the classes ({some_of(inside, 4)})"
-    yield from _shared_folders(names, inner)
+    class_folders = [folder for name in sampled for root in roots if tree.exists(folder := os.path.join(root, name))]
+    children = {child for folder in class_folders for child in tree.folders(folder)}
+    if roles := sorted(name for name in children if _plain(name) in _ROLES):
+        yield f"folders named by their role inside those of the classes ({some_of(roles, 4)})"
+    yield from _shared_folders(names, {name: _inner_names(tree, roots, name) for name in sampled})
     stems = {name: found for name in sampled if (found := _stems(tree, roots, name))}
     yield from _adjacent_annotations(tree, roots, sampled, stems)
-    if where := annotation_folder(tree, roots, names, set().union(*stems.values())):
-        yield f"a folder of annotation files ({printable(where)})"
-    yield from _side_images(stems)
+    if folder := annotation_folder(tree, roots, names, set().union(*stems.values())):
+        yield f"a folder of annotation files ({printable(folder)})"
+    yield from _masks_or_bands(stems)
     counts = [len(found) for found in stems.values()]
     if len(names) >= _MIN_FOR_SINGLE and counts and float(np.median(counts)) <= 1:
         yield f"{len(names):,} folders with one image each, as if a folder were an image"
@@ -103,15 +105,12 @@ def _role_names(tree: Tree, names: Sequence[str]) -> Iterator[str]:
     roles = [name for name in names if _plain(name) in _ROLES]
     if roles:
         yield f"folders named by their role ({some_of(roles, 4)})"
-    # Names with additional words need the support of others.
-    words = [name for name in names if name not in roles and _words(name)[-1:] and _words(name)[-1] in _ROLES]
-    if len(words) > 1 or (words and 2 * len(words) >= len(names)):
-        yield f"folders named by their role ({some_of(words, 4)})"
-    leading = [
-        name
-        for name in names
-        if name not in (*roles, *words) and _words(name)[:1] and _words(name)[0] in _LEADING_ROLES
-    ]
+    # A name with additional words is only evidence together with other such names.
+    ending = [name for name in names if name not in roles and not _ROLES.isdisjoint(_words(name)[-1:])]
+    if len(ending) > 1 or (ending and 2 * len(ending) >= len(names)):
+        yield f"folders named by their role ({some_of(ending, 4)})"
+    others = [name for name in names if name not in (*roles, *ending)]
+    leading = [name for name in others if not _LEADING_ROLES.isdisjoint(_words(name)[:1])]
     if len(leading) > 1 and 2 * len(leading) >= len(names):
         yield f"folders named by their role ({some_of(leading, 4)})"
     if not paired:
@@ -152,8 +151,9 @@ def _piece_names(names: Sequence[str]) -> Iterator[str]:
         return
     if sum(bool(_SIZE.search(name)) for name in names) > 1:
         yield f"folders that seem to be copies in several sizes ({some_of(names, 4)})"
-    are_numbered = len({tuple(each) for each in words}) == 1 and words[0][-1] in _PIECES
-    if are_numbered or (len({each[0] for each in words}) == 1 and words[0][0] in _SOURCES):
+    are_numbered_parts = len({tuple(each) for each in words}) == 1 and words[0][-1] in _PIECES
+    are_cameras = len({each[0] for each in words}) == 1 and words[0][0] in _SOURCES
+    if are_numbered_parts or are_cameras:
         yield f"folders that seem to be parts of a dataset ({some_of(names, 4)})"
 
 
@@ -187,17 +187,12 @@ def _shared_folders(names: Sequence[str], inner: Mapping[str, set[str]]) -> Iter
     with_folders = [found for found in inner.values() if found]
     if len(with_folders) < 2 or 2 * len(with_folders) < len(inner):
         return
-    times = Counter(child for found in with_folders for child in found)
-    shared = sorted(child for child, count in times.items() if 2 * count > len(with_folders) and count > 1)
+    counts = Counter(child for found in with_folders for child in found)
+    shared = sorted(child for child, count in counts.items() if 2 * count > len(with_folders) and count > 1)
     are_numbered = len({re.sub(r"\d+", "", name) for name in names}) == 1
-    plain = shared if are_numbered else {re.sub(r"[\W\d_]+", "", child) for child in shared} - {""}
-    if len(plain) > 1:
+    different = shared if are_numbered else {re.sub(r"[\W\d_]+", "", child) for child in shared} - {""}
+    if len(different) > 1:
         yield f"folders of the same names inside those of the classes ({some_of(shared, 4)})"
-
-
-def _children(tree: Tree, root: str, name: str) -> Sequence[str]:
-    folder = os.path.join(root, name)
-    return tree.folders(folder) if tree.exists(folder) else ()
 
 
 def _adjacent_annotations(
@@ -207,42 +202,36 @@ def _adjacent_annotations(
 
     `stems` are the names of the sampled images, without extension, in each of the class folders `names`.
     """
-    found_next: list[str] = []
+    annotations: list[str] = []
     for name in names:
         for folder in _folders_of(tree, roots, name):
             for file in tree.files(folder, tuple(_ANNOTATIONS))[:_SAMPLED]:
-                if os.path.splitext(file)[0] in stems.get(name, ()) or suffix(file) in _OF_ALL:
-                    found_next.append(os.path.join(folder, file))
+                if os.path.splitext(file)[0] in stems.get(name, ()) or suffix(file) in _NEVER_OF_CLASSES:
+                    annotations.append(os.path.join(folder, file))
                     break
-    if found_next:
-        yield f"annotation files among the images ({some_of(found_next, 4)})"
+    if annotations:
+        yield f"annotation files among the images ({some_of(annotations, 4)})"
 
 
-def _side_images(stems: Mapping[str, set[str]]) -> Iterator[str]:
+def _masks_or_bands(stems: Mapping[str, set[str]]) -> Iterator[str]:
     """Yield evidence if a class folder contains masks, depth maps or spectral bands next to images.
 
     `stems` holds the names of the images in each class folder, without extensions.
     """
     for name, found in stems.items():
-        bases = Counter(_SIDE_TOKEN.sub("", stem) for stem in found)
-        sides = sorted(
-            stem for stem in found if (base := _SIDE_TOKEN.sub("", stem)) != stem and _has_sibling(base, found, bases)
+        bases = {stem: _MASK_OR_BAND_SUFFIX.sub("", stem) for stem in found}  # names without a suffix
+        counts = Counter(bases.values())
+        suffixed = sorted(
+            stem for stem, base in bases.items() if base != stem and (counts[base] > 1 or _has_image(base, found))
         )
-        if len(sides) > 1 and len(sides) >= _MIN_SIDE_SHARE * len(found):
-            yield f"images of one thing under several endings in {printable(name)} ({some_of(sides, 4)})"
+        if len(suffixed) > 1 and len(suffixed) >= _MIN_SUFFIXED * len(found):
+            yield f"images of one thing under several endings in {printable(name)} ({some_of(suffixed, 4)})"
             return
 
 
-def _has_sibling(base: str, found: Set[str], bases: Mapping[str, int]) -> bool:
-    """Return True if another image has the same name apart from its suffix, such as "a_B02" next to "a_B03".
-
-    `base` is the name without its suffix, `found` holds the names of all images, and `bases` counts the names without
-    their suffixes.
-    """
-    plain = base.rstrip("-_. ")
-    return (
-        bases[base] > 1 or plain in found or any(f"{base}{word}" in found for word in ("color", "rgb", "image", "img"))
-    )
+def _has_image(base: str, stems: Set[str]) -> bool:
+    """Return True if an image with the name `base`, or with a word for images after it, is in `stems`."""
+    return base.rstrip("-_. ") in stems or any(f"{base}{word}" in stems for word in ("color", "rgb", "image", "img"))
 
 
 def annotation_folder(tree: Tree, roots: Sequence[str], names: Sequence[str], stems: Set[str] = frozenset()) -> str:
@@ -256,14 +245,14 @@ def annotation_folder(tree: Tree, roots: Sequence[str], names: Sequence[str], st
         names: Names of the class folders.
         stems: Names of images without extensions.
     """
-    known = stems | set(names)
+    images_and_classes = stems | set(names)
     for root in roots:
         for name in tree.folders(root):
             if name in names:
                 continue
             for folder in islice(tree.walk(os.path.join(root, name), depth=1), _SAMPLED):
                 files = tree.files(folder, tuple(_ANNOTATIONS))[:_COMPARED]
-                fitting = [file for file in files if os.path.splitext(file)[0] in known]
+                fitting = [file for file in files if os.path.splitext(file)[0] in images_and_classes]
                 if len(fitting) > 1 or any(suffix(file) in (".xml", ".geojson") for file in files):
                     return folder
     return ""
@@ -276,25 +265,32 @@ def _same_stems(tree: Tree, roots: Sequence[str], stems: Mapping[str, set[str]])
     folder, without extensions.
     """
     names = list(stems)
-    plain = {name: {_MASK_ENDING.sub("", stem.lower()) for stem in found} for name, found in stems.items()}
-    for index, one in enumerate(names[:-1]):
-        for other in names[index + 1 :]:
-            shared = len(plain[one] & plain[other])
-            if shared < 0.9 * min(len(stems[one]), len(stems[other])) or shared < 2:
-                continue
-            paired = {_plain(one), _plain(other)} <= _PAIRED_ROLES | _ROLES
-            labels = [are_label_images(_sample_files(tree, roots, name)) for name in (one, other)]
-            differ = None not in labels and labels[0] != labels[1]
-            masks = f", and {printable(one if labels[0] else other)} looks like masks" if differ else ""
-            views = ""
-            if not (paired or masks) and one == names[0] and other == names[1]:  # several views would be in all folders
-                views = ", and they show the same" if _show_the_same(tree, roots, one, other) else ""
-            if paired or masks or views:
-                yield f"the same file names in {printable(one)} and {printable(other)}{masks or views}"
-                return
+    bases = {name: {_MASK_ENDING.sub("", stem.lower()) for stem in found} for name, found in stems.items()}
+    for one, other in combinations(names, 2):
+        shared = len(bases[one] & bases[other])
+        if shared < 0.9 * min(len(stems[one]), len(stems[other])) or shared < 2:
+            continue
+        reason = _reason_to_pair(tree, roots, one, other, compare_pixels=[one, other] == names[:2])
+        if reason is not None:
+            yield f"the same file names in {printable(one)} and {printable(other)}{reason}"
+            return
+
+
+def _reason_to_pair(tree: Tree, roots: Sequence[str], one: str, other: str, *, compare_pixels: bool) -> str | None:
+    """Return additional evidence that two folders with the same file names belong together, or None without any.
+
+    It is "" if the names of the folders suffice. If `compare_pixels` is True, the folders may also show the same things.
+    """
+    are_masks = [are_label_images(_sample_files(tree, roots, name)) for name in (one, other)]
+    if None not in are_masks and are_masks[0] != are_masks[1]:
+        return f", and {printable(one if are_masks[0] else other)} looks like masks"
+    if {_plain(one), _plain(other)} <= _PAIRED_ROLES | _ROLES:
+        return ""
+    return ", and they show the same" if compare_pixels and _show_the_same(tree, roots, one, other) else None
 
 
 def _folders_of(tree: Tree, roots: Sequence[str], name: str) -> Iterator[str]:
+    """Yield the class folder `name` in each of the `roots` that contains it, and all folders inside it."""
     for root in roots:
         if tree.exists(os.path.join(root, name)):
             yield from tree.walk(os.path.join(root, name))
@@ -312,6 +308,7 @@ def _stems(tree: Tree, roots: Sequence[str], name: str) -> set[str]:
 
 
 def _sample_files(tree: Tree, roots: Sequence[str], name: str) -> list[str]:
+    """Return the full paths of up to four images in the class folder `name`, or [] if it has none."""
     for folder in _folders_of(tree, roots, name):
         if files := tree.images(folder):
             return [tree.path(folder, files[index]) for index in spread_evenly(len(files), 4)]
@@ -329,28 +326,29 @@ def _show_the_same(tree: Tree, roots: Sequence[str], one: str, other: str) -> bo
     ]
     common = sorted(found[0].keys() & found[1].keys())
     chosen = [common[index] for index in spread_evenly(len(common), _VIEWS)]
-    small = [[_thumbnail(files[stem]) for stem in chosen] for files in found]
-    rows = [(a, b) for a, b in zip(*small, strict=True) if a is not None and b is not None]
-    if len(rows) < _MIN_VIEWS or any(np.array_equal(a, b) for a, b in rows):
+    thumbnails = [[_thumbnail(files[stem]) for stem in chosen] for files in found]
+    pairs = [(a, b) for a, b in zip(*thumbnails, strict=True) if a is not None and b is not None]
+    if len(pairs) < _MIN_VIEWS or any(np.array_equal(a, b) for a, b in pairs):
         return False
-    alike = np.array([[float(np.mean(a * b)) for _, b in rows] for a, _ in rows])
-    of_same = np.diagonal(alike)
-    of_others = (alike.sum() - of_same.sum()) / (alike.size - len(rows))
-    is_highest = bool((alike.argmax(1) == np.arange(len(rows))).all())
-    return is_highest and of_same.mean() >= _MIN_ALIKE and of_same.mean() - of_others >= _MIN_MARGIN
+    correlations = np.array([[float(np.mean(a * b)) for _, b in pairs] for a, _ in pairs])
+    of_same = np.diagonal(correlations)
+    mean_of_others = (correlations.sum() - of_same.sum()) / (correlations.size - len(pairs))
+    is_highest = bool((correlations.argmax(1) == np.arange(len(pairs))).all())
+    return is_highest and of_same.mean() >= _MIN_CORRELATION and of_same.mean() - mean_of_others >= _MIN_MARGIN
 
 
 def _thumbnail(path: str) -> npt.NDArray[np.float64] | None:
     """Return a small gray version of an image with mean 0 and variance 1, or None if it can't be read."""
     try:
         with decode_header(read_image(path)) as image:
-            small = np.asarray(image.convert("L").resize((_THUMBNAIL, _THUMBNAIL)), np.float64)
+            levels = np.asarray(image.convert("L").resize((_THUMBNAIL_SIDE, _THUMBNAIL_SIDE)), np.float64)
     except Exception:  # a broken file may raise nearly anything in a decoder
         return None
-    return (small - small.mean()) / small.std() if small.std() else None
+    return (levels - levels.mean()) / levels.std() if levels.std() else None
 
 
 def _siblings(folder: str) -> Sequence[str]:
+    """Return the names of the folders next to the full path `folder` and its own name, or [] if they can't be read."""
     try:
         return Tree(os.path.dirname(os.path.normpath(folder)) or os.curdir).folders()
     except OSError:
@@ -358,6 +356,7 @@ def _siblings(folder: str) -> Sequence[str]:
 
 
 def _plain(name: str) -> str:
+    """Return a name in lower case with single spaces instead of other characters than letters and digits."""
     return re.sub(r"[^a-z0-9]+", " ", name.lower()).strip()
 
 

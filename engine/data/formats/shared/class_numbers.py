@@ -34,9 +34,9 @@ def find_names(tree: Tree, folders: Collection[str], numbers: Collection[int]) -
         numbers: Class numbers in the annotations.
     """
     for names in _candidates(tree, folders):
-        lined_up = _from_zero_or_one(names, numbers) if isinstance(names, list) else names
-        if lined_up and all(number in lined_up for number in numbers):
-            return lined_up
+        by_number = _from_zero_or_one(names, numbers) if isinstance(names, list) else names
+        if by_number and all(number in by_number for number in numbers):
+            return by_number
     return {}
 
 
@@ -66,12 +66,13 @@ def _from_zero_or_one(names: list[str], numbers: Collection[int]) -> dict[int, s
 
 
 def _candidates(tree: Tree, folders: Collection[str]) -> Iterator[list[str] | dict[int, str]]:
+    """Yield the class names in each file whose name suggests them (see `_read`), most likely first."""
     for folder in folders:
-        listed = {name.lower(): name for name in tree.files(folder, (".txt", ".names", ".csv", ".json"))}
-        order = [*(name for name in _LISTS if name in listed), *(name for name in listed if name.endswith(".names"))]
-        order += [name for name in listed if suffix(name) in (".csv", ".json") and _HINTS.search(name)]
+        files = {name.lower(): name for name in tree.files(folder, (".txt", ".names", ".csv", ".json"))}
+        order = [*(name for name in _LISTS if name in files), *(name for name in files if name.endswith(".names"))]
+        order += [name for name in files if suffix(name) in (".csv", ".json") and _HINTS.search(name)]
         for name in order:
-            path = tree.path(folder, listed[name])
+            path = tree.path(folder, files[name])
             with suppress(OSError, UnusableFile, ValueError):
                 if os.stat(path).st_size <= MAX_NAMES_BYTES and (names := _read(path)):
                     yield names
@@ -90,14 +91,17 @@ def _read(path: str) -> list[str] | dict[int, str]:
     lines = read_text_lines(path, MAX_NAMES_BYTES)
     if any(is_image(re.split(r"[\s,;]", line, maxsplit=1)[0]) for line in lines):
         return []  # labels of images
-    numbered = [re.fullmatch(r"(\d+)\s*[:,;\t ]\s*(.+)", line) for line in lines]
-    given = [found for found in numbered if found is not None]
-    if lines and len(given) == len(lines) and len({found[1] for found in given}) == len(lines):
-        return {int(found[1]): found[2].strip("\"' ") for found in given}
+    matches = [match for line in lines if (match := re.fullmatch(r"(\d+)\s*[:,;\t ]\s*(.+)", line))]
+    if lines and len({match[1] for match in matches}) == len(lines):  # each line begins with another number
+        return {int(match[1]): match[2].strip("\"' ") for match in matches}
     return lines
 
 
 def _of_mapping(content: object) -> list[str] | dict[int, str]:
+    """Return the class names in the content of a JSON file: a list of names, or a mapping between numbers and names.
+
+    Returns [] for other content.
+    """
     if isinstance(content, list) and all(isinstance(each, str) for each in content):
         return content
     if not isinstance(content, dict):
@@ -135,12 +139,12 @@ def number_classes(folder: str, names: Iterable[str]) -> tuple[tuple[str, ...], 
     definition file in the dataset folder `folder` lists all names, as values or as names, its order and its names are
     used. Otherwise, the classes are sorted.
     """
-    found_names = set(names)
-    defined = arcgis_classes(folder)
-    if defined is not None:
-        values, titles = defined
+    ordered = sorted(set(names))
+    definition = arcgis_classes(folder)
+    if definition is not None:
+        values, titles = definition
         numbers = {title: number for number, title in enumerate(titles)}
         numbers |= {str(value): number for number, value in enumerate(values)}
-        if found_names <= set(numbers):
+        if all(name in numbers for name in ordered):
             return titles, numbers
-    return tuple(map(printable, sorted(found_names))), {name: number for number, name in enumerate(sorted(found_names))}
+    return tuple(map(printable, ordered)), {name: number for number, name in enumerate(ordered)}

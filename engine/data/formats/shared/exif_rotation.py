@@ -42,22 +42,15 @@ class RotationReport:
 
         `noun` is the plural name of the annotations.
         """
-        found = []
+        text = f"with an EXIF orientation whose {noun} were drawn on the unturned image:"
         remedy = f"The {noun} are turned with the image; check them in the samples."
-        found += warn_about(
-            self.raw, "image", f"with an EXIF orientation whose {noun} were drawn on the unturned image:", remedy
-        )
+        found = warn_about(self.raw, "image", text, remedy)
+        text = f"with an EXIF orientation, of which nothing tells whether the {noun} were drawn on the turned image:"
         remedy = (
             f"The {noun} are used as drawn on the turned image. If the samples show them in wrong places, save the "
             f"images without the orientation."
         )
-        found += warn_about(
-            self.unknown,
-            "image",
-            f"with an EXIF orientation, of which nothing tells whether the {noun} were drawn on the turned image:",
-            remedy,
-        )
-        return found
+        return [*found, *warn_about(self.unknown, "image", text, remedy)]
 
     def note(self, verdicts: Mapping[int, Drawn], paths: Sequence[str]) -> None:
         """Record the images whose annotations were drawn on the stored pixels, and those for which this is unknown.
@@ -69,21 +62,21 @@ class RotationReport:
         if "upright" not in verdicts.values():
             self.unknown += [paths[index] for index in sorted(verdicts) if verdicts[index] == "unknown"]
 
-    def chosen(self, verdicts: Mapping[int, Drawn], paths: Sequence[str]) -> set[int]:
+    def select(self, verdicts: Mapping[int, Drawn], paths: Sequence[str]) -> set[int]:
         """Return the indices of the images whose annotations must be rotated, and record these images.
 
         `verdicts` is keyed by the index of an image in `paths`. Images with an unknown verdict follow the others if
         these agree, since an annotation tool treats all images in the same way.
         """
-        known = {verdict for verdict in verdicts.values() if verdict in ("raw", "upright")}
-        chosen = {index for index, verdict in verdicts.items() if verdict == "raw"}
+        known_verdicts = {verdict for verdict in verdicts.values() if verdict in ("raw", "upright")}
+        to_rotate = {index for index, verdict in verdicts.items() if verdict == "raw"}
         unknown = {index for index, verdict in verdicts.items() if verdict == "unknown"}
-        if known == {"raw"}:
-            chosen |= unknown
-        elif known != {"upright"}:
+        if known_verdicts == {"raw"}:
+            to_rotate |= unknown
+        elif known_verdicts != {"upright"}:
             self.unknown += [paths[index] for index in sorted(unknown)]
-        self.raw += [paths[index] for index in sorted(chosen)]
-        return chosen
+        self.raw += [paths[index] for index in sorted(to_rotate)]
+        return to_rotate
 
 
 def drawn_on(sizes: Sequence[tuple[int, int]], rotation: Rotation) -> Drawn:
@@ -105,20 +98,23 @@ def rotate_boxes(images: Sequence[BoxedImage], rotations: RotationReport) -> lis
 
     Images whose boxes had to be rotated are recorded in `rotations`.
     """
-    found = rotations_of([image.path for image in images])
-    verdicts = {index: _of_boxes(images[index], rotation) for index, rotation in found.items() if images[index].boxes}
-    chosen = rotations.chosen(verdicts, [image.path for image in images])
+    paths = [image.path for image in images]
+    by_index = rotations_of(paths)
+    with_boxes = {index: rotation for index, rotation in by_index.items() if images[index].boxes}
+    verdicts = {index: _verdict_on_boxes(images[index], rotation) for index, rotation in with_boxes.items()}
+    to_rotate = rotations.select(verdicts, paths)
     result = list(images)
-    for index, rotation in found.items():
+    for index, rotation in by_index.items():
         image = images[index]
-        if index in chosen:
+        if index in to_rotate:
             result[index] = replace(image, boxes=_rotated(image, rotation), size=rotation.size)
         elif verdicts.get(index) == "upright" or (not image.boxes and image.size in (rotation.raw, None)):
             result[index] = replace(image, size=rotation.size)
     return result
 
 
-def _of_boxes(image: BoxedImage, rotation: Rotation) -> Drawn:
+def _verdict_on_boxes(image: BoxedImage, rotation: Rotation) -> Drawn:
+    """Determine the image on which boxes were drawn, from their position and from the size in the annotations."""
     if not image.fractions:
         reach = np.array([box[2:4] for box in image.boxes], np.float64).max(0)
         in_raw, in_upright = (
@@ -130,6 +126,7 @@ def _of_boxes(image: BoxedImage, rotation: Rotation) -> Drawn:
 
 
 def _rotated(image: BoxedImage, rotation: Rotation) -> list[Box]:
+    """Return the boxes of an image, which were drawn on the stored pixels, in the upright image."""
     edges = np.array([box[:4] for box in image.boxes], np.float64)
     height, width = (1.0, 1.0) if image.fractions else rotation.raw
     moved = upright_edges(edges, rotation.orientation, height, width)
@@ -175,16 +172,16 @@ def rotate_instances(split: InstanceSplit, rotations: RotationReport) -> Instanc
 
     Images whose instances must be rotated are recorded in `rotations`.
     """
-    found = rotations_of(split.files)
-    verdicts = {index: _of_source(split.sources[index], rotation) for index, rotation in found.items()}
-    chosen = rotations.chosen(verdicts, split.files)
-    sources = [
-        RotatedSource(source, found[index]) if index in chosen else source for index, source in enumerate(split.sources)
-    ]
+    by_index = rotations_of(split.files)
+    verdicts = {index: _verdict_on_source(split.sources[index], rotation) for index, rotation in by_index.items()}
+    sources = list(split.sources)
+    for index in rotations.select(verdicts, split.files):
+        sources[index] = RotatedSource(sources[index], by_index[index])
     return replace(split, sources=sources)
 
 
-def _of_source(source: Source, rotation: Rotation) -> Drawn:
+def _verdict_on_source(source: Source, rotation: Rotation) -> Drawn:
+    """Determine the image on which instances were drawn, from the sizes in their annotations."""
     try:
         return drawn_on(source.sizes(), rotation)
     except Exception:  # a decoder of masks may raise nearly anything; loading the image reports it
@@ -192,6 +189,7 @@ def _of_source(source: Source, rotation: Rotation) -> Drawn:
 
 
 def _rotated_window(window: Window, rotation: Rotation) -> Window:
+    """Return the window of an object in the upright image, given its window in the stored image."""
     height, width = window.pixels.shape
     edges = np.array([[window.left, window.top, window.left + width, window.top + height]], np.float64)
     ((left, top, _, _),) = upright_edges(edges, rotation.orientation, *rotation.raw).astype(int).tolist()

@@ -33,14 +33,13 @@ def labels_without(classes: Sequence[str], code: MaskCode, value: int) -> Meanin
 
     `classes` are the names of the classes in `code`. Returns a problem if fewer than two classes remain.
     """
-    remaining = [parent for parent, known in enumerate(code.values) if known != value]
-    if len(remaining) < 2:
+    remaining_classes = [number for number, class_value in enumerate(code.values) if class_value != value]
+    if len(remaining_classes) < 2:
         return _nothing_left(f"Without the label {value}, there are no two classes left to distinguish.")
-    others = tuple(known for known in code.values if known == value)
-    values = tuple(code.values[parent] for parent in remaining)
-    return Meaning(
-        tuple(classes[parent] for parent in remaining), replace(code, values=values, ignored=(*code.ignored, *others))
-    )
+    values = tuple(code.values[number] for number in remaining_classes)
+    ignored = (*code.ignored, value) if value in code.values else code.ignored
+    names = tuple(classes[number] for number in remaining_classes)
+    return Meaning(names, replace(code, values=values, ignored=ignored))
 
 
 def without_class(found: RecognizedDataset, folder: str, value: int | None) -> RecognizedDataset:

@@ -45,9 +45,9 @@ class ImageLookup:
             return None
         key = unicode_key(parts[-1])
         for folder, names in self._folders(tuple(parts[:-1]), near, split):
-            found = names.get(key) or names.get(key.lower())
-            if found is not None and not (ending and unicode_key(found).lower() != key.lower()):
-                return folder + found
+            file_name = names.get(key) or names.get(key.lower())
+            if file_name is not None and (not ending or unicode_key(file_name).lower() == key.lower()):
+                return folder + file_name
         return self._by_name_alone(parts, split, ending=ending)
 
     def _folders(self, parents: tuple[str, ...], near: str, split: str) -> list[tuple[str, dict[str, str]]]:
@@ -56,9 +56,9 @@ class ImageLookup:
         `parents` are the folders in the image's name in the annotation file. Each result is the full path of a folder,
         ending with a separator, and the images in it (see `_listed`).
         """
-        known = self._known_folders.get((parents, near, split))
-        if known is not None:
-            return known
+        cached = self._known_folders.get((parents, near, split))
+        if cached is not None:
+            return cached
         folders: dict[str, None] = {}
         roots = self._roots(near, split)
         for skipped in range(len(parents) + 1):
@@ -80,20 +80,15 @@ class ImageLookup:
             return self._known_roots[near, split]
         roots: list[str] = []
         for base in dict.fromkeys((near, os.path.dirname(near), "")):
-            inner = [base, *(os.path.join(base, name) for name in self._tree.named(IMAGE_FOLDERS, base))]
+            near_base = [base, *(os.path.join(base, name) for name in self._tree.named(IMAGE_FOLDERS, base))]
             if split:
-                inner = [
-                    *(
-                        os.path.join(one, name)
-                        for one in inner
-                        for name in self._tree.folders(one)
-                        if _split(name) == split
-                    ),
-                    *inner,
-                ]
-            roots += inner
-        more = [os.path.join(root, name) for root in roots for name in self._tree.named(IMAGE_FOLDERS, root)]
-        self._known_roots[near, split] = list(dict.fromkeys([*roots, *more]))
+                for parent in near_base:
+                    roots += [
+                        os.path.join(parent, each) for each in self._tree.folders(parent) if _split(each) == split
+                    ]
+            roots += near_base
+        image_folders = [os.path.join(root, name) for root in roots for name in self._tree.named(IMAGE_FOLDERS, root)]
+        self._known_roots[near, split] = list(dict.fromkeys([*roots, *image_folders]))
         return self._known_roots[near, split]
 
     def _listed(self, folder: str) -> dict[str, str]:
@@ -102,13 +97,13 @@ class ImageLookup:
         They are keyed by their Unicode form, with and without extension.
         """
         if folder not in self._names:
-            found_names: dict[str, str] = {}
+            by_key: dict[str, str] = {}
             if folder == "" or (not folder.startswith("..") and self._tree.exists(folder)):
-                for each in self._tree.images(folder):
-                    found_names.setdefault(unicode_key(os.path.splitext(each)[0]), each)
-                    found_names.setdefault(unicode_key(each).lower(), each)
-                    found_names[unicode_key(each)] = each
-            self._names[folder] = found_names
+                for name in self._tree.images(folder):
+                    by_key.setdefault(unicode_key(os.path.splitext(name)[0]), name)
+                    by_key.setdefault(unicode_key(name).lower(), name)
+                    by_key[unicode_key(name)] = name
+            self._names[folder] = by_key
         return self._names[folder]
 
     def _by_name_alone(self, parts: list[str], split: str, *, ending: bool) -> str | None:
@@ -124,10 +119,11 @@ class ImageLookup:
                 name = os.path.basename(path)
                 for key in {unicode_key(name), unicode_key(os.path.splitext(name)[0])}:
                     self._anywhere.setdefault(key, []).append(path)
-        found = self._anywhere.get(unicode_key(parts[-1]), [])
+        key = unicode_key(parts[-1])
+        paths = self._anywhere.get(key, [])
         if ending:
-            found = [path for path in found if unicode_key(os.path.basename(path)) == unicode_key(parts[-1])]
-        fitting = [path for path in found if _agrees_on_split(os.path.dirname(path), [*parts[:-1], split])]
+            paths = [path for path in paths if unicode_key(os.path.basename(path)) == key]
+        fitting = [path for path in paths if _agrees_on_split(os.path.dirname(path), [*parts[:-1], split])]
         if len(fitting) > 1:
             self.ambiguous.append("/".join(parts))
         return self._tree.path(fitting[0]) if len(fitting) == 1 else None
@@ -151,9 +147,9 @@ def _parts(name: str) -> list[str]:
 
 def _agrees_on_split(folder: str, words: list[str]) -> bool:
     """Return False if the names in the path `folder` denote a split, and `words` denote another split."""
-    named_splits = {split for word in words if (split := _split(word))}
-    found_names = {split for word in folder.split(os.sep) if (split := _split(word))}
-    return not named_splits or not found_names or bool(named_splits & found_names)
+    requested_splits = {split for word in words if (split := _split(word))}
+    folder_splits = {split for word in folder.split(os.sep) if (split := _split(word))}
+    return not requested_splits or not folder_splits or bool(requested_splits & folder_splits)
 
 
 def _split(name: str) -> str:

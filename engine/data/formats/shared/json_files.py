@@ -44,7 +44,7 @@ _PATIENCE = 4
 """Number of chunks without any of the requested keys after which `sample_lists` stops."""
 _NOT_A_NUMBER = re.compile(rb'("(?:[^"\\]++|\\.)*+(?:"|\Z))|-?(?:NaN|Infinity)', re.DOTALL)
 _PATH = re.compile(r"`\$([^`]*)`")
-_LACKED = re.compile(r"required field `([^`]*)`")
+_MISSING_FIELD = re.compile(r"required field `([^`]*)`")
 _BYTE = re.compile(r"\(byte (\d+)\)")
 _ITEM = re.compile(r"[\s,]*(?=\S)")
 _DECODER = json.JSONDecoder()
@@ -108,7 +108,7 @@ def pieces(path: str) -> Iterator[str]:
 
 
 def head(path: str) -> str:
-    """Return the first chunk of a text file, or "" if it can't be read."""
+    """Return the first chunk of a text file, or "" if it can't be read. Raises UnusableFile if it is not a file."""
     try:
         return next(pieces(path), "")
     except OSError:
@@ -119,13 +119,14 @@ def sample_lists(path: str, keys: Sequence[str], until: str, count: int = 50) ->
     """Return the first entries, at most `count`, of each of the lists with the given keys in a JSON object.
 
     Reading stops after the first entries of the list `until`, unless it is empty or missing, or after several chunks
-    without any of the keys. Lists that were not found are left out. Returns {} for a file that is not a JSON object or
-    can't be read.
+    without any of the keys. Lists that were not found are left out. A list whose first entry does not end contains only
+    the beginning of that entry's text. Returns {} for a file that is not a JSON object or can't be read. Raises
+    UnusableFile if the path is not a file.
     """
     found = Sample()
     pattern = re.compile(rf'"({"|".join(keys)})"\s*:\s*\[')
-    buffer = ""
-    unfinished = None
+    buffer = ""  # text since the last list that is not complete
+    unfinished = None  # match of the key of that list
     try:
         for number, piece in enumerate(pieces(path)):
             if number == 0 and not piece.lstrip().startswith("{"):
@@ -151,15 +152,16 @@ def sample_lists(path: str, keys: Sequence[str], until: str, count: int = 50) ->
 
 
 def text_windows(path: str, count: int = 8, length: int = 1 << 18) -> Iterator[str]:
-    """Yield `count` evenly spaced sections of a text file, each `length` bytes long, or the full text of a short file.
+    """Yield text from `count` evenly spaced positions in a file, each `length` bytes long.
 
-    Ends early if reading fails.
+    The first sections are longer, so that they cover at least `count * length` bytes, and thus all of a short file.
+    Ends early if reading fails. Raises UnusableFile if the path is not a file.
     """
     try:
         with open_regular(path) as stream:
             size = os.fstat(stream.fileno()).st_size
             encoding, _ = _encoding(stream.read(4))
-            for start in dict.fromkeys(size * place // count // 4 * 4 for place in range(count)):
+            for start in dict.fromkeys(size * number // count // 4 * 4 for number in range(count)):
                 stream.seek(start)
                 yield stream.read(max(length, min(size, count * length) - start)).decode(encoding, "replace")
     except OSError:
@@ -252,21 +254,22 @@ def parse_file(path: str, decoder: msgspec.json.Decoder[T]) -> T:
         try:
             return decoder.decode(content)
         except msgspec.ValidationError as error:
-            raise Unfit(f"{_place(error) or 'its content'} is missing or of another type") from None
+            raise Unfit(f"{_path_in_file(error) or 'its content'} is missing or of another type") from None
         except msgspec.DecodeError as error:
             raise Unfit(_malformed(error, content) if content.strip() else "it is empty") from None
 
 
-def _place(error: msgspec.ValidationError) -> str:
+def _path_in_file(error: msgspec.ValidationError) -> str:
     """Return the path, inside a JSON file, of a missing or mistyped value, such as images[3].id.
 
     Returns "" if the entire content has another type.
     """
-    found = [each[1].lstrip(".") for pattern in (_PATH, _LACKED) if (each := pattern.search(str(error)))]
-    return ".".join(filter(None, found))
+    parts = [match[1].lstrip(".") for pattern in (_PATH, _MISSING_FIELD) if (match := pattern.search(str(error)))]
+    return ".".join(filter(None, parts))
 
 
 def _malformed(error: msgspec.DecodeError, content: bytes) -> str:
+    """Describe why the content of a JSON file is invalid, with the number of the line if msgspec reports it."""
     found = _BYTE.search(str(error))
     if found is None:
         return "it ends in the middle" if "truncated" in str(error) else "it is not valid JSON"
@@ -297,7 +300,7 @@ class EntryFaults:
             try:
                 yield place, decoder.decode(entry)
             except msgspec.ValidationError as error:
-                self.add(UNUSABLE, ".".join(filter(None, (place, _place(error)))))
+                self.add(UNUSABLE, ".".join(filter(None, (place, _path_in_file(error)))))
             except (msgspec.DecodeError, RecursionError):
                 self.add(UNUSABLE, place)
 
@@ -333,12 +336,11 @@ def find_words(path: str, words: Iterable[bytes]) -> set[bytes]:
         length = os.fstat(stream.fileno()).st_size
         if length > MAX_TABLE_BYTES:
             raise UnusableFile(path, f"has {length:,} bytes; the maximum is {MAX_TABLE_BYTES:,}", "Divide it.")
-        end = b""
+        end = b""  # of the previous chunk, since a word may be divided between two chunks
         while missing and (piece := stream.read(PIECE_BYTES)):
-            piece = end + piece.replace(b"\0", b"")
-            now = {word for word in missing if word in piece}
-            found |= now
-            missing -= now
+            piece = end + piece.replace(b"\0", b"")  # without zeros, UTF-16 is found, too
+            found |= {word for word in missing if word in piece}
+            missing -= found
             end = piece[-overlap:]
     return found
 
@@ -363,12 +365,12 @@ def first_items(path: str, count: int = SAMPLED) -> list[Any]:
     Returns [] for other JSON files. Raises UnusableFile or OSError.
     """
     with refuse_unusable(path):
-        rest = pieces(path)
-        text = next(rest, "").lstrip()
+        chunks = pieces(path)
+        text = next(chunks, "").lstrip()
         if not text.startswith("["):
             return []
-        for more in (4, 64):
-            text += "".join(islice(rest, more))
+        for more_chunks in (4, 64):  # until the first entry is complete
+            text += "".join(islice(chunks, more_chunks))
             if items := items_from(text, 1, count):
                 return items
     return []

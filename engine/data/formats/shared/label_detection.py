@@ -59,13 +59,13 @@ class Group:
         files: The tables.
         profiles: Statistics about each column over all tables.
         labelings: Possible ways to read labels, most likely first.
-        share: Fraction of images that exist in the folder, in a sample of those named in the tables.
+        found_fraction: Fraction of images that exist in the folder, in a sample of those named in the tables.
     """
 
     files: list[TableFile]
     profiles: list[Profile]
     labelings: list[Labeling]
-    share: float
+    found_fraction: float
 
     @property
     def has_splits(self) -> bool:
@@ -90,8 +90,8 @@ class Chosen:
 
 def detect_in(tree: Tree, files: Iterable[tuple[str, str]]) -> list[Detection]:
     """Detect tables of labels among `files`, each given by folder and name. The most likely detection comes first."""
-    opened: dict[tuple[str, ...], list[tuple[TableFile, float]]] = {}
-    measured: list[str] = []  # descriptions of tables with measured values instead of labels
+    by_columns: dict[tuple[str, ...], list[tuple[TableFile, float]]] = {}
+    with_measures: list[str] = []  # descriptions of tables with measured values instead of labels
     images = TableImages(tree)
     for folder, name in files:
         table = open_table(tree.path(folder, name), head=True)
@@ -99,26 +99,26 @@ def detect_in(tree: Tree, files: Iterable[tuple[str, str]]) -> list[Detection]:
         if table is None or column is None or _lists_splits(table):
             continue
         file = TableFile(folder, split_of_table(folder, name), table)
-        share = images.fraction_found(file, [row[column] for row in table.sample(20) if row[column]])
+        found_fraction = images.fraction_found(file, [row[column] for row in table.sample(20) if row[column]])
         profiles = profile(table)
-        if share and label_columns(table, profiles):
-            opened.setdefault(table.plain, []).append((file, share))
-        elif share and has_only_measures(table, profiles):
-            measured.append(describe(table, tree))
+        if found_fraction and label_columns(table, profiles):
+            by_columns.setdefault(table.plain, []).append((file, found_fraction))
+        elif found_fraction and has_only_measures(table, profiles):
+            with_measures.append(describe(table, tree))
     broken: list[UnusableFile] = []
     groups = [
         group
-        for found in opened.values()
-        for files_of_one in _apart(found)
-        if (group := _group(files_of_one, broken)) is not None
+        for found in by_columns.values()
+        for files_of_group in _alternatives(found)
+        if (group := _group(files_of_group, broken)) is not None
     ]
     if groups:
         return list(_detections(groups, tuple(broken), tree))
     if broken:
         evidence = tuple(f"{printable(tree.within(each.path))} with images and labels" for each in broken[:3])
         return [Detection(("classes", "labels"), Confidence.LIKELY, evidence, source=Chosen((), (), tuple(broken)))]
-    if measured:
-        evidence = (f"{measured[0]} gives images numbers with fractions",)
+    if with_measures:
+        evidence = (f"{with_measures[0]} gives images numbers with fractions",)
         remedy = (
             "Footplate learns classes, not measured values. Write classes, or 0 and 1 for each label, into the table."
         )
@@ -131,21 +131,22 @@ def _lists_splits(table: Table) -> bool:
     return table.head[1:] == ("labels",) and not _SPLIT_WORDS.isdisjoint(plain(os.path.basename(table.path)).split("_"))
 
 
-def _apart(files: list[tuple[TableFile, float]]) -> list[list[tuple[TableFile, float]]]:
+def _alternatives(files: list[tuple[TableFile, float]]) -> list[list[tuple[TableFile, float]]]:
     """Divide tables with the same columns into groups that can be read together.
 
     Each table comes with the fraction of its images that exist. Tables without a split that name the same images are
     kept apart, since they are alternatives.
     """
-    unsplit = [pair for pair in files if not pair[0].split]
-    names = [_first_names(file.table) for file, _ in unsplit]
-    if len(set().union(*names)) == sum(map(len, names)):
+    without_split = [pair for pair in files if not pair[0].split]
+    names = [_image_names(file.table) for file, _ in without_split]
+    if len(set().union(*names)) == sum(map(len, names)):  # no image is in two tables
         return [files]
-    of_splits = [pair for pair in files if pair[0].split]
-    return [*([of_splits] if of_splits else []), *([pair] for pair in unsplit)]
+    with_split = [pair for pair in files if pair[0].split]
+    return [*([with_split] if with_split else []), *([pair] for pair in without_split)]
 
 
-def _first_names(table: Table) -> set[str]:
+def _image_names(table: Table) -> set[str]:
+    """Return the image names in the first lines of a table, as far as they were read."""
     column = file_column(table)
     return set() if column is None else {row[column] for row in table.rows()}
 
@@ -155,7 +156,7 @@ def _group(files: Sequence[tuple[TableFile, float]], broken: list[UnusableFile])
 
     Unreadable tables are appended to `broken`.
     """
-    full = []
+    readable = []
     profiles: list[Profile] = []
     for file, _ in files:
         try:
@@ -164,15 +165,16 @@ def _group(files: Sequence[tuple[TableFile, float]], broken: list[UnusableFile])
         except UnusableFile as error:
             broken.append(error)
             continue
-        full.append(TableFile(file.folder, file.split, table))
-        profiles = [_added(*pair) for pair in zip(profiles, found, strict=True)] if profiles else found
-    if not full:
+        readable.append(TableFile(file.folder, file.split, table))
+        profiles = [_sum(*pair) for pair in zip(profiles, found, strict=True)] if profiles else found
+    if not readable:
         return None
-    labelings = label_columns(full[0].table, profiles)
-    return Group(full, profiles, labelings, max(share for _, share in files)) if labelings else None
+    labelings = label_columns(readable[0].table, profiles)
+    return Group(readable, profiles, labelings, max(share for _, share in files)) if labelings else None
 
 
-def _added(one: Profile, other: Profile) -> Profile:
+def _sum(one: Profile, other: Profile) -> Profile:
+    """Return the statistics about two columns together."""
     return Profile(one.cells + other.cells, one.blank + other.blank, one.rows + other.rows)
 
 
@@ -183,32 +185,34 @@ def _detections(groups: list[Group], broken: tuple[UnusableFile, ...], tree: Tre
     alternative detections.
     """
     groups.sort(key=_rank)
-    equal = [group for group in groups if _rank(group)[:-1] == _rank(groups[0])[:-1]]  # apart from the path
-    used, splits = [groups[0]], _splits(groups[0])
+    best = groups[0]
+    combined, splits = [best], _splits(best)
     for group in groups[1:]:
-        if groups[0].has_splits and _continues(group, groups[0]) and splits.isdisjoint(_splits(group)):
-            used.append(group)
+        if best.has_splits and _continues(group, best) and splits.isdisjoint(_splits(group)):
+            combined.append(group)
             splits |= _splits(group)
-    alternatives = [group for group in equal if group not in used]
-    for main, *others in [used, *([group] for group in alternatives)]:
+    equal = [group for group in groups if _rank(group)[:-1] == _rank(best)[:-1]]  # apart from the path
+    alternatives = [group for group in equal if group not in combined]
+    for groups_to_use in [combined, *([group] for group in alternatives)]:
+        main, *others = groups_to_use
         files = [file for file in main.files if file.split] or main.files
-        unused = [file for group in groups if group not in (main, *others) for file in group.files]
+        unused = [file for group in groups if group not in groups_to_use for file in group.files]
         unused += [file for file in main.files if file not in files]
-        first = replace(main, files=files)
+        main = replace(main, files=files)
         rest = [(group, group.labelings[0]) for group in others]
-        of_tables = _against(first, others, tree)
-        for labeling in first.labelings:
-            against = (*of_tables, *_measured(first, labeling))
-            names = [describe(files[0].table, tree)] if alternatives else []
-            if len(first.labelings) > 1:
-                names.append("" if labeling.listed is None else printable(files[0].table.head[labeling.listed]))
-            chosen = Chosen(((first, labeling), *rest), tuple(file.table.path for file in unused), broken)
+        against_tables = _against(main, others, tree)
+        for labeling in main.labelings:
+            against = (*against_tables, *_measured(main, labeling))
+            variant = [describe(files[0].table, tree)] if alternatives else []
+            if len(main.labelings) > 1 and labeling.listed is not None:
+                variant.append(printable(files[0].table.head[labeling.listed]))
+            chosen = Chosen(((main, labeling), *rest), tuple(file.table.path for file in unused), broken)
             yield Detection(
                 _kinds(chosen),
-                _confidence(first, labeling) if not against else Confidence.WEAK,
-                tuple(_evidence(tree, group, one) for group, one in chosen.groups),
+                _confidence(main, labeling) if not against else Confidence.WEAK,
+                tuple(_evidence(tree, group, each) for group, each in chosen.groups),
                 against,
-                variant="/".join(filter(None, names)),
+                variant="/".join(filter(None, variant)),
                 source=chosen,
                 obvious=labeling.is_unambiguous and not against,
             )
@@ -251,15 +255,15 @@ def _against(group: Group, others: Sequence[Group], tree: Tree) -> tuple[str, ..
 
     Most of their images may be missing from the folder, or many images in the folder may be missing from the tables.
     """
-    if group.share < 0.5:
+    if group.found_fraction < 0.5:
         return ("most of the images that a table names are not in the folder",)
     named = sum(each.profiles[0].rows for each in (group, *others))
-    present = sum(
-        tree.suffixes(folder)[ending]
+    without_test = (
+        folder
         for folder in tree.walk()
         if not any((split_named(part) or split_in(part)) == "test" for part in folder.split(os.sep))
-        for ending in EXTENSIONS
     )
+    present = sum(tree.suffixes(folder)[ending] for folder in without_test for ending in EXTENSIONS)
     if present > _UNNAMED_PER_NAMED * named:
         return (f"only {named:,} of {present:,} images named in {describe(group.files[0].table, tree)}",)
     return ()
@@ -270,11 +274,12 @@ def _measured(group: Group, labeling: Labeling) -> Iterator[str]:
     table = group.files[0].table
     columns = [] if labeling.listed is None else [labeling.listed]
     if labeling.listed is None or not labeling.is_unambiguous:
-        known = (*OTHER_COLUMNS, *INDEX_COLUMNS, *FILE_COLUMNS)
-        columns += [column for column, name in enumerate(table.plain) if name not in known]
+        other_names = (*OTHER_COLUMNS, *INDEX_COLUMNS, *FILE_COLUMNS)
+        columns += [column for column, name in enumerate(table.plain) if name not in other_names]
     for column in dict.fromkeys(columns):
-        is_of_image = column in (labeling.file, labeling.split)
-        if not is_of_image and may_be_measured(table.plain[column], group.profiles[column]):
+        if column in (labeling.file, labeling.split):
+            continue
+        if may_be_measured(table.plain[column], group.profiles[column]):
             yield f"numbers in the column {printable(table.head[column])}, which may be measured values rather than classes"
 
 
@@ -283,8 +288,8 @@ def _rank(group: Group) -> tuple[bool, bool, bool, bool, bool, str]:
     path = group.files[0].table.path
     labeling = group.labelings[0]
     is_unnamed = labeling.listed is not None and not _is_named(group, labeling)
-    named = any(LABELED in os.path.basename(file.table.path).lower() for file in group.files)
-    return not labeling.is_unambiguous, is_unnamed, group.share < 0.5, not group.has_splits, not named, path
+    has_word = any(LABELED in os.path.basename(file.table.path).lower() for file in group.files)
+    return not labeling.is_unambiguous, is_unnamed, group.found_fraction < 0.5, not group.has_splits, not has_word, path
 
 
 def _splits(group: Group) -> set[str]:
@@ -312,21 +317,17 @@ def _kinds(chosen: Chosen) -> tuple[str, ...]:
 
     If an image has several labels, only "labels" is possible.
     """
-    highest, lowest = 0, 1
+    counts: set[int] = set()  # of labels per image, in tables with a yes/no column for each label
     for group, labeling in chosen.groups:
         if labeling.mark or is_long(group, labeling):
             return ("labels",)
         if labeling.flags:
             yes = cells_meaning(group, labeling.flags, YES)
-            counts = {
-                sum(row[column] in yes for column in labeling.flags)
-                for file in group.files
-                for row in file.table.rows()
-            }
-            highest, lowest = max(highest, *counts, 0), min(lowest, *counts, 1)
-    if highest > 1:
+            rows = (row for file in group.files for row in file.table.rows())
+            counts.update(sum(row[column] in yes for column in labeling.flags) for row in rows)
+    if max(counts, default=0) > 1:
         return ("labels",)
-    return ("classes", "labels") if lowest else ("labels", "classes")
+    return ("labels", "classes") if 0 in counts else ("classes", "labels")
 
 
 def is_long(group: Group, labeling: Labeling) -> bool:
@@ -341,8 +342,8 @@ def is_long(group: Group, labeling: Labeling) -> bool:
             if names[row[labeling.file]] > 1:
                 by_name.setdefault(row[labeling.file], set()).add(row[listed])
     differing = sum(len(cells) > 1 for cells in by_name.values())
-    plural = group.files[0].table.plain[listed] in LIST_NAMES
-    return differing > _SEVERAL_LABELS * len(names) or (plural and differing > 0)
+    is_plural = group.files[0].table.plain[listed] in LIST_NAMES
+    return differing > _SEVERAL_LABELS * len(names) or (is_plural and differing > 0)
 
 
 def cells_meaning(group: Group, columns: Iterable[int], meaning: frozenset[str]) -> frozenset[str]:

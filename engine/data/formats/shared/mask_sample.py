@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from engine.data.decoding.mask_values import GRAY, NO_CLASS, MaskValues, Values, read_values
 from engine.data.decoding.numbered_masks import MANY, count_numbered_objects
@@ -135,13 +136,18 @@ def _levels(mask: MaskValues) -> Values:
 
 
 def _is_label_like(values: Values) -> bool:
+    """Return True if a mask has few distinct values or large areas of one value, as label images do."""
     values = values[: max(1, _MAX_PIXELS // max(values.shape[1], 1))]
     _, counts = np.unique(values, return_counts=True)
     if len(counts) <= _FEW_VALUES:
         return True
     frequent = np.sort(counts)[-_FREQUENT_VALUES:].sum() / values.size
-    flat = np.mean(values[:, 1:] == values[:, :-1]) if values.shape[1] > 1 else 0.0
-    return bool(max(frequent, flat) >= _MIN_SHARE)
+    return bool(max(frequent, _flatness(values)) >= _MIN_SHARE)
+
+
+def _flatness(values: npt.NDArray[Any]) -> float:
+    """Return the fraction of pixels in `values` [h, w] that have the value of their left neighbor."""
+    return float((values[:, 1:] == values[:, :-1]).mean()) if values.shape[1] > 1 else 0.0
 
 
 def _has_size(path: str, shape: tuple[int, ...]) -> bool:
@@ -177,5 +183,4 @@ def _is_label_image(path: str) -> bool | None:
         if (pixels == pixels[:1, :1]).all() and len(set(pixels[0, 0])) > 1:
             return None  # an image with a single color may be anything
         pixels = pixels.astype(np.int32) @ np.array([1 << 16, 1 << 8, 1], np.int32)
-    flat = float((pixels[:, 1:] == pixels[:, :-1]).mean()) if pixels.shape[1] > 1 else 0.0
-    return len(np.unique(pixels)) <= _FEW_VALUES and flat >= _MIN_FLAT
+    return len(np.unique(pixels)) <= _FEW_VALUES and _flatness(pixels) >= _MIN_FLAT

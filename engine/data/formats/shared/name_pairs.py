@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import product
 
 from engine.contract.problems import Problem
 from engine.data.decoding.image_files import is_image
@@ -152,27 +153,25 @@ def _pair(
     `files` are the names of these files, keyed by the results of `_keys`.
     """
     keys = _keys([stem(path) for path in paths])
-    matches = match_names(keys, list(files), suffixes)
+    file_keys = match_names(keys, list(files), suffixes)
     pairs = Pairs()
-    used: set[str] = set()
+    used_keys: set[str] = set()
     counts = Counter(keys)
-    more = _numbered_copies(files, set(matches.values()))
+    numbered_copies = _numbered_copies(files, set(file_keys.values()))
     for path, key in zip(paths, keys, strict=True):
-        found = matches.get(key)
-        if found is None:
+        file_key = file_keys.get(key)
+        if file_key is None:
             pairs.unmatched_images.append(tree.path(path))
         elif counts[key] > 1:
             pairs.same_name.append(tree.path(path))
-        elif found in more:
+        elif file_key in numbered_copies:
             pairs.several.append(tree.path(path))
         else:
-            pairs.matched.append((tree.path(path), tree.path(annotations, files[found])))
-        if found is not None:
-            used.add(found)
-    copies = {key for keys in more.values() for key in keys}
-    pairs.unmatched_files = [
-        tree.path(annotations, name) for key, name in files.items() if key not in used and key not in copies
-    ]
+            pairs.matched.append((tree.path(path), tree.path(annotations, files[file_key])))
+        if file_key is not None:
+            used_keys.add(file_key)
+    used_keys.update(key for keys_of_copies in numbered_copies.values() for key in keys_of_copies)
+    pairs.unmatched_files = [tree.path(annotations, name) for key, name in files.items() if key not in used_keys]
     return pairs
 
 
@@ -183,41 +182,39 @@ def match_names(images: Sequence[str], files: Sequence[str], suffixes: Sequence[
     `suffixes`. If few files match, words at the beginning and end that all images, or all files, have in common are
     removed, as in DRIVE's 21_training and 21_manual1. The remaining names must then be equal.
     """
-    known = set(files)
+    file_names = set(files)
     matches: dict[str, str] = {}
     for name in images:
-        found = next((name + each.lower() for each in suffixes if name + each.lower() in known), None)
-        if found is None:
-            found = next((name + each for each in suffixes if name + each in known), None)
-        if found is not None:
+        possible_names = [*(name + each.lower() for each in suffixes), *(name + each for each in suffixes)]
+        if found := next(filter(file_names.__contains__, possible_names), None):
             matches[name] = found
     enough = (min(len(images), len(files)) + 1) // 2
     if len(matches) >= enough or min(len(images), len(files)) < 2:
         return matches
-    learned = max(_by_common_words(images, files), key=len, default={})
-    return learned if len(learned) >= max(enough, len(matches) + 1) else matches
+    by_rest = max(_by_common_words(images, files), key=len, default={})
+    return by_rest if len(by_rest) >= max(enough, len(matches) + 1) else matches
 
 
 def _by_common_words(images: Sequence[str], files: Sequence[str]) -> Iterable[dict[str, str]]:
     """Yield the matches after removing common prefixes, common suffixes, both, or neither from all names."""
-    of_images, of_files = _common_affixes(images), _common_affixes(files)
-    splits = [{split_in(word) for word in affixes} - {""} for affixes in (of_images, of_files)]
-    if splits[0] and splits[1] and splits[0] != splits[1]:
+    image_affixes, file_affixes = _common_affixes(images), _common_affixes(files)
+    image_splits, file_splits = ({*map(split_in, affixes)} - {""} for affixes in (image_affixes, file_affixes))
+    if image_splits and file_splits and image_splits != file_splits:
         return  # for example, training images and masks for validation
-    for head in (False, True):
-        for tail in (False, True):
-            cores = [
-                {name[len(affixes[0]) * head : len(name) - len(affixes[1]) * tail]: name for name in names}
-                for names, affixes in ((images, of_images), (files, of_files))
-            ]
-            if len(cores[0]) == len(images) and len(cores[1]) == len(files) and "" not in {*cores[0], *cores[1]}:
-                yield {name: cores[1][core] for core, name in cores[0].items() if core in cores[1]}
+
+    for removes_prefix, removes_suffix in product((False, True), repeat=2):
+        image_rests, file_rests = (
+            {name[len(prefix) * removes_prefix : len(name) - len(suffix) * removes_suffix]: name for name in names}
+            for names, (prefix, suffix) in ((images, image_affixes), (files, file_affixes))
+        )
+        are_unique = len(image_rests) == len(images) and len(file_rests) == len(files)
+        if are_unique and "" not in image_rests and "" not in file_rests:
+            yield {name: file_rests[rest] for rest, name in image_rests.items() if rest in file_rests}
 
 
 def _common_affixes(names: Sequence[str]) -> tuple[str, str]:
     """Return the longest prefix and the longest suffix that all names share, in full words."""
-    end = _common_beginning([name[::-1] for name in names])[::-1]
-    return _common_beginning(names), end
+    return _common_beginning(names), _common_beginning([name[::-1] for name in names])[::-1]
 
 
 def _common_beginning(names: Sequence[str]) -> str:
@@ -225,9 +222,7 @@ def _common_beginning(names: Sequence[str]) -> str:
 
     It does not end with digits, since these number the files.
     """
-    low, high = min(names), max(names)
-    length = next((index for index, pair in enumerate(zip(low, high, strict=False)) if pair[0] != pair[1]), len(low))
-    beginning = low[:length].rstrip("0123456789")
+    beginning = os.path.commonprefix(names).rstrip("0123456789")  # noqa: RUF071 - the names are not paths
     if not beginning or beginning[-1] in _SEPARATORS:
         return beginning
     if all(name[len(beginning) : len(beginning) + 1].isdigit() for name in names):
@@ -268,4 +263,5 @@ def _without_number(stem: str) -> str:
 
 
 def _folders(paths: Sequence[str]) -> str:
+    """Return the names of the first folders that contain the files `paths`, for messages."""
     return first_names([os.path.dirname(path) for path in paths])

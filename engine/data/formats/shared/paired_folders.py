@@ -98,16 +98,16 @@ class _PathName(NamedTuple):
     name: str
 
 
-class _Place(NamedTuple):
-    """Folder that contains files, and the names of all folders on its path (`parts`)."""
+class _Folder(NamedTuple):
+    """Folder that contains files, given by its `path`, and the `names` of all folders on the path."""
 
-    folder: str
-    parts: tuple[_PathName, ...]
+    path: str
+    names: tuple[_PathName, ...]
 
     @property
     def role(self) -> str:
         """Role of the last folder on the path that has a role, or "" if none has."""
-        return next((part.role for part in reversed(self.parts) if part.role), "")
+        return next((name.role for name in reversed(self.names) if name.role), "")
 
     @property
     def key(self) -> Key:
@@ -115,7 +115,7 @@ class _Place(NamedTuple):
 
         Names that consist only of such a word are left out. Names of splits are written uniformly.
         """
-        return tuple(split_named(part.rest) or part.rest for part in self.parts if part.rest)
+        return tuple(split_named(name.rest) or name.rest for name in self.names if name.rest)
 
     @property
     def bare_key(self) -> Key:
@@ -124,29 +124,27 @@ class _Place(NamedTuple):
         Words for a split are not removed.
         """
         return tuple(
-            split_named(part.rest) or part.rest
-            for part in self.parts
-            if part.rest and (part.role != "annotations" or _split_of_words(part.rest))
+            split_named(name.rest) or name.rest
+            for name in self.names
+            if name.rest and (name.role != "annotations" or _split_of_words(name.rest))
         )
 
     @property
     def split(self) -> str:
-        for part in self.parts:
-            if split := split_named(part.rest) or (part.role and _split_of_words(part.rest)):
-                return split
-        return ""
+        """Split that the first such name on the path denotes, or "" if none does."""
+        splits = (split_named(name.rest) or (name.role and _split_of_words(name.rest)) for name in self.names)
+        return next(filter(None, splits), "")
 
-    def variant(self, *, bare: bool) -> str:
+    def variant(self, *, with_words: bool) -> str:
         """Return the name of the annotations in this folder, which is the same for all splits.
 
-        With `bare`, additional words in the name of the folder are a part of it.
+        With `with_words`, additional words in the name of the folder are a part of it.
         """
-        names = [
-            part.name if bare and not _split_of_words(part.rest) else part.word
-            for part in self.parts
-            if part.role == "annotations"
-        ]
-        return "/".join(names)
+        return "/".join(
+            name.name if with_words and not _split_of_words(name.rest) else name.word
+            for name in self.names
+            if name.role == "annotations"
+        )
 
 
 def find_candidates(tree: Tree, roles: Roles) -> list[Candidate]:
@@ -154,22 +152,22 @@ def find_candidates(tree: Tree, roles: Roles) -> list[Candidate]:
 
     Candidates with usual names come first, and of these, the ones with most pairs.
     """
-    places = list(_places(tree, roles))
-    images = [place for place in places if place.role == "images" and tree.has_images(place.folder)]
-    others = [place for place in places if place.role == "" and tree.has_images(place.folder)]
+    folders = list(_folders_with_files(tree, roles))
+    images = [folder for folder in folders if folder.role == "images" and tree.has_images(folder.path)]
+    others = [folder for folder in folders if folder.role == "" and tree.has_images(folder.path)]
     search = _Search(tree, roles)
     index = _Index(images, others)
-    for place in places:
-        if place.role == "annotations" and tree.has(roles.endings, place.folder):
-            search.join(place, index)
+    for folder in folders:
+        if folder.role == "annotations" and tree.has(roles.endings, folder.path):
+            search.join(folder, index)
     if roles.excluded_words is not None:
-        for place, partner in _siblings(images, others, roles.excluded_words):
-            search.add(_name_at(place, partner), place, [partner], named=False)
+        for folder, partner in _siblings(images, others, roles.excluded_words):
+            search.add(_differing_name(folder, partner), folder, [partner], is_named=False)
     candidates = [*search.found.values(), *_in_image_folders(tree, roles, [*images, *others])]
     for candidate in candidates:
         taken = search.used.get(candidate.variant, set())
         if taken:
-            candidate.without = [place.folder for place in images if place.folder not in taken]
+            candidate.without = [folder.path for folder in images if folder.path not in taken]
     return sorted(candidates, key=lambda each: (not each.is_named, -len(each.pairs.matched), each.variant))
 
 
@@ -179,37 +177,37 @@ class _Index:
     `images` are the folders with a name for images, and `others` the folders without a role that contain images.
     """
 
-    def __init__(self, images: Sequence[_Place], others: Sequence[_Place]) -> None:
-        self._named: dict[Key, list[_Place]] = {}  # folders of `images` by key
-        self._others: dict[Key, list[_Place]] = {}
-        self._below: dict[Key, list[_Place]] = {}  # folders by each beginning of their key
-        self._inside: dict[str, list[_Place]] = {}  # folders of `others` by parent folder
-        for place in images:
-            self._named.setdefault(place.key, []).append(place)
-            for length in range(len(place.key)):
-                self._below.setdefault(place.key[:length], []).append(place)
-        for place in others:
-            self._others.setdefault(place.key, []).append(place)
-            if place.key and split_named(place.key[-1]):
-                self._below.setdefault(place.key[:-1], []).append(place)
-            self._inside.setdefault(os.path.dirname(place.folder), []).append(place)
+    def __init__(self, images: Sequence[_Folder], others: Sequence[_Folder]) -> None:
+        self._named: dict[Key, list[_Folder]] = {}  # folders of `images` by key
+        self._others: dict[Key, list[_Folder]] = {}
+        self._below: dict[Key, list[_Folder]] = {}  # folders by each beginning of their key
+        self._inside: dict[str, list[_Folder]] = {}  # folders of `others` by parent folder
+        for folder in images:
+            self._named.setdefault(folder.key, []).append(folder)
+            for length in range(len(folder.key)):
+                self._below.setdefault(folder.key[:length], []).append(folder)
+        for folder in others:
+            self._others.setdefault(folder.key, []).append(folder)
+            if folder.key and split_named(folder.key[-1]):
+                self._below.setdefault(folder.key[:-1], []).append(folder)
+            self._inside.setdefault(os.path.dirname(folder.path), []).append(folder)
 
-    def partners(self, place: _Place) -> Iterator[tuple[list[_Place], bool]]:
+    def partners(self, folder: _Folder) -> Iterator[tuple[list[_Folder], bool]]:
         """Yield lists of folders that may contain the images for an annotation folder, most likely first.
 
         Each list comes with True if additional words in the name of the annotation folder belong to the name of the
         annotations, such as "Ped" in "PedMasks".
         """
         for by_key in (self._named, self._others):
-            for key in dict.fromkeys((place.key, place.bare_key)):
+            for key in dict.fromkeys((folder.key, folder.bare_key)):
                 if key in by_key:
-                    yield by_key[key], key != place.key
-        if below := self._below.get(place.key):
+                    yield by_key[key], key != folder.key
+        if below := self._below.get(folder.key):
             yield below, False
 
-    def siblings(self, place: _Place) -> Sequence[_Place]:
+    def siblings(self, folder: _Folder) -> Sequence[_Folder]:
         """Return image folders without a role that are in the same parent folder as an annotation folder."""
-        return self._inside.get(os.path.dirname(place.folder), ())[:MAX_SIBLINGS]
+        return self._inside.get(os.path.dirname(folder.path), ())[:MAX_SIBLINGS]
 
 
 class _Search:
@@ -221,104 +219,106 @@ class _Search:
         self._tree = tree
         self._roles = roles
 
-    def join(self, place: _Place, index: _Index) -> None:
+    def join(self, folder: _Folder, index: _Index) -> None:
         """Pair an annotation folder with image folders and add the result to the candidates.
 
         Of the folders that may contain the images, the first ones with matching files are used. If there are none, a
         candidate is added for every sibling folder with matching files.
         """
-        for partners, bare in index.partners(place):
-            if self.add(place.variant(bare=bare), place, partners, named=True):
+        for partners, with_words in index.partners(folder):
+            if self.add(folder.variant(with_words=with_words), folder, partners, is_named=True):
                 return
-        siblings = [each for each in index.siblings(place) if self._pair([each], place).matched]
+        siblings = [each for each in index.siblings(folder) if self._pair([each], folder).matched]
         for each in siblings:
-            variant = place.variant(bare=True)
-            name = os.path.basename(each.folder)
-            self.add(variant if len(siblings) == 1 else f"{variant} of {name}", place, [each], named=True)
+            variant = folder.variant(with_words=True)
+            name = os.path.basename(each.path)
+            self.add(variant if len(siblings) == 1 else f"{variant} of {name}", folder, [each], is_named=True)
 
-    def add(self, variant: str, place: _Place, partners: Sequence[_Place], *, named: bool) -> bool:
+    def add(self, variant: str, folder: _Folder, partners: Sequence[_Folder], *, is_named: bool) -> bool:
         """Add the pairs of an annotation folder and the image folders `partners` to the candidate `variant`.
 
-        Returns False if no file names match.
+        `is_named` is True if the annotation folder has a usual name. Returns False if no file names match.
         """
-        pairs = self._pair(partners, place)
+        pairs = self._pair(partners, folder)
         if not pairs.matched:
             return False
-        candidate = self.found.setdefault((variant, named), Candidate(variant, is_named=named))
-        splits = {self._tree.path(each.folder): each.split or place.split for each in partners}
-        for split in dict.fromkeys(splits.values()):
-            candidate.add(split, pairs.of({folder for folder, other in splits.items() if other == split}), place.folder)
-        candidate.splits[next(iter(splits.values()))].unmatched_files += pairs.unmatched_files
-        self.used.setdefault(variant, set()).update(each.folder for each in partners)
+        candidate = self.found.setdefault((variant, is_named), Candidate(variant, is_named=is_named))
+        by_split: dict[str, set[str]] = {}
+        for each in partners:
+            by_split.setdefault(each.split or folder.split, set()).add(self._tree.path(each.path))
+        for split, paths in by_split.items():
+            candidate.add(split, pairs.of(paths), folder.path)
+        candidate.splits[next(iter(by_split))].unmatched_files += pairs.unmatched_files
+        self.used.setdefault(variant, set()).update(each.path for each in partners)
         return True
 
-    def _pair(self, partners: Sequence[_Place], place: _Place) -> Pairs:
-        folders = [each.folder for each in partners]
-        return pair_folders(self._tree, folders, place.folder, self._roles.endings, self._roles.suffixes)
+    def _pair(self, partners: Sequence[_Folder], folder: _Folder) -> Pairs:
+        """Pair the images in the folders `partners` with the files in an annotation folder by name."""
+        folders = [each.path for each in partners]
+        return pair_folders(self._tree, folders, folder.path, self._roles.endings, self._roles.suffixes)
 
 
 def _siblings(
-    images: Sequence[_Place], others: Sequence[_Place], excluded_words: Sequence[str]
-) -> Iterator[tuple[_Place, _Place]]:
+    images: Sequence[_Folder], others: Sequence[_Folder], excluded_words: Sequence[str]
+) -> Iterator[tuple[_Folder, _Folder]]:
     """Yield each folder of `others` together with an image folder if their paths differ in a single name.
 
     That name must mean "images" in the path of the image folder, and must not be a split in the other path. Folders
     with one of the `excluded_words` in their path are left out.
     """
-    patterns: dict[tuple[Key, Key], _Place] = {}
-    for place in images:
-        for before, after in _without_one_name(place):
-            patterns.setdefault((before, after), place)
-    for place in others:
-        if any(excluded in place.folder.lower() for excluded in excluded_words):
+    patterns: dict[tuple[Key, Key], _Folder] = {}  # image folders by their paths without one name
+    for folder in images:
+        for pattern in _without_one_name(folder):
+            patterns.setdefault(pattern, folder)
+    for folder in others:
+        if any(excluded in folder.path.lower() for excluded in excluded_words):
             continue
-        for before, after in _without_one_name(place):
-            partner = patterns.get((before, after))
-            if (
-                partner is not None
-                and partner.parts[len(before)].role == "images"
-                and not split_named(place.parts[len(before)].name)
-            ):
-                yield place, partner
+        for position, pattern in enumerate(_without_one_name(folder)):
+            partner = patterns.get(pattern)
+            if partner is None or partner.names[position].role != "images":
+                continue
+            if not split_named(folder.names[position].name):
+                yield folder, partner
                 break
 
 
-def _without_one_name(place: _Place) -> Iterator[tuple[Key, Key]]:
+def _without_one_name(folder: _Folder) -> Iterator[tuple[Key, Key]]:
     """Yield, for each folder on the path, the names of the folders before it and of those after it."""
-    names = tuple(part.name for part in place.parts)
+    names = tuple(part.name for part in folder.names)
     return ((names[:position], names[position + 1 :]) for position in range(len(names)))
 
 
-def _name_at(place: _Place, partner: _Place) -> str:
-    """Return the first folder name on the path of `place` that differs from the path of its image folder `partner`."""
-    pairs = zip(place.parts, partner.parts, strict=True)
+def _differing_name(folder: _Folder, partner: _Folder) -> str:
+    """Return the first folder name on the path of `folder` that differs from the path of its image folder `partner`."""
+    pairs = zip(folder.names, partner.names, strict=True)
     return next(part.name for part, other in pairs if part.name != other.name)
 
 
-def _in_image_folders(tree: Tree, roles: Roles, places: Sequence[_Place]) -> Iterator[Candidate]:
+def _in_image_folders(tree: Tree, roles: Roles, folders: Sequence[_Folder]) -> Iterator[Candidate]:
     """Yield candidates for annotations in the same folders as the images, one for each suffix."""
     if not roles.image_folder_suffixes:
         return
     lower_suffixes = tuple(each.lower() for each in roles.image_folder_suffixes)
     found: dict[str, Candidate] = {}
-    for place in places:
+    for folder in folders:
         # All names are in one bytes object, since there may be a million. A suffix that always has a number behind it,
         # as in NAME_mask_1.png, is not found here.
-        names = tree.listing(place.folder).names.lower()
-        for chosen in (each for each in lower_suffixes if os.fsencode(f"{each}.") in names):
-            pairs = pair_in_one_folder(tree, place.folder, roles.endings, chosen, roles.image_folder_suffixes)
+        names = tree.listing(folder.path).names.lower()
+        for suffix in (each for each in lower_suffixes if os.fsencode(f"{each}.") in names):
+            pairs = pair_in_one_folder(tree, folder.path, roles.endings, suffix, roles.image_folder_suffixes)
             if pairs.matched:
-                candidate = found.setdefault(chosen, Candidate(chosen))
-                candidate.add(place.split, pairs, place.folder)
+                candidate = found.setdefault(suffix, Candidate(suffix))
+                candidate.add(folder.split, pairs, folder.path)
     yield from found.values()
 
 
-def _places(tree: Tree, roles: Roles) -> Iterator[_Place]:
+def _folders_with_files(tree: Tree, roles: Roles) -> Iterator[_Folder]:
+    """Yield the first `MAX_FOLDERS` folders of a dataset, leaving out those without images or annotation files."""
     for number, folder in enumerate(tree.walk()):
         if number == MAX_FOLDERS:
             return
         if tree.has_images(folder) or tree.has(roles.endings, folder):
-            yield _Place(folder, tuple(_parse_name(name, roles) for name in folder.split(os.sep) if name))
+            yield _Folder(folder, tuple(_parse_name(name, roles) for name in folder.split(os.sep) if name))
 
 
 def _parse_name(name: str, roles: Roles) -> _PathName:
@@ -331,7 +331,7 @@ def _parse_name(name: str, roles: Roles) -> _PathName:
     for role, words in (("annotations", roles.glued), ("images", _GLUED_IMAGE_WORDS)):
         for word in words:
             rest = _rest(plain, word)
-            if rest and (role == "annotations" or word != "data" or _split_of_words(rest)):
+            if rest and (word != "data" or _split_of_words(rest)):  # "data" alone does not mean images
                 return _PathName(role, word, rest, name)
     return _PathName("", "", plain, name)
 

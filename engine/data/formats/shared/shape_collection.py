@@ -12,7 +12,7 @@ from engine.data.decoding.reading import describe_failure
 from engine.data.formats.format import Confidence, Content, Detection
 from engine.data.formats.shared.image_lookup import ImageLookup
 from engine.data.formats.shared.json_files import MAX_FILES_SAMPLED, SAMPLED, sample, sample_json
-from engine.data.formats.shared.shapes import ShapedImage, convert
+from engine.data.formats.shared.shapes import ShapedImage, class_names, convert
 from engine.data.formats.tree import Tree
 from engine.data.splits import (
     count_sentence,
@@ -94,7 +94,7 @@ class ShapeCollection:
         self._lookup = ImageLookup(tree)
         self._used: set[str] = set()  # paths of annotated images
         self._missing: dict[str, None] = {}  # an ordered set
-        self._twice: list[str] = []
+        self._repeated: list[str] = []  # paths of images
         self._renamed: list[str] = []  # annotation files that name another image than the one they belong to
         self._unannotated: list[str] = []
         self._unreadable: list[tuple[str, str]] = []  # annotation files with reasons
@@ -136,7 +136,7 @@ class ShapeCollection:
     def add(self, image: ShapedImage, *splits: str) -> None:
         """Add an annotated image to `splits`. If it has been added before, record the repetition instead."""
         if image.path in self._used:
-            self._twice.append(image.path)
+            self._repeated.append(image.path)
             return
         self._used.add(image.path)
         for split in splits:
@@ -176,7 +176,7 @@ class ShapeCollection:
         """
         remedy = "Images with such annotations are left out; export the annotations again."
         unreadable = warn_unreadable(self._unreadable, "annotation", remedy)
-        problems = [*self.problems, *unreadable, *self._of_images(), *self._of_objects()]
+        problems = [*self.problems, *unreadable, *self._image_problems(), *self._object_problems()]
         if not self._used:
             return Content((), {}, problems)
         self._settle_splits(problems)
@@ -185,27 +185,23 @@ class ShapeCollection:
             for split in ("", "train", "val", "test")
             if self.splits.get(split)
         }
-        of_objects = kind in ("boxes", "instances")
-        images = [image for split in splits.values() for image in split]
-        names = {
-            name for image in images for name in ([shape.name for shape in image.shapes] if of_objects else image.tags)
-        }
+        names = class_names(kind, (image for split in splits.values() for image in split))
         return convert(kind, splits, problems, [name for name in dict.fromkeys(listed) if name in names])
 
     def _settle_splits(self, problems: list[Problem]) -> None:
         """Drop images without a split if there are training images. Otherwise, use them for training."""
-        rest = self.splits.get("")
-        if not rest or len(self.splits) == 1:
+        without_split = self.splits.get("")
+        if not without_split or len(self.splits) == 1:
             return
         if "train" not in self.splits:
             self.splits["train"] = self.splits.pop("")
             return
         del self.splits[""]
-        names = [image.path for image in rest]
-        message = f"{count_sentence(names, 'annotated image')} in no split: {first_names(names)}."
+        paths = [image.path for image in without_split]
+        message = f"{count_sentence(paths, 'annotated image')} in no split: {first_names(paths)}."
         problems.append(dataset_warning(message, "Such images are left out; assign them to train, val or test."))
 
-    def _of_images(self) -> Iterator[Problem]:
+    def _image_problems(self) -> Iterator[Problem]:
         """Yield the problems with missing, ambiguous, repeated and unannotated images."""
         missing = list(self._missing)
         if missing and not self._used:
@@ -219,22 +215,21 @@ class ShapeCollection:
             remedy = "Such names are left out; give each image a name of its own."
             yield dataset_warning(f"{message}{first_names(self._lookup.ambiguous)}.", remedy)
         remedy = "The first is used; remove the others."
-        yield from warn_about(self._twice, "annotation", "of an image that has one already:", remedy)
+        yield from warn_about(self._repeated, "annotation", "of an image that has one already:", remedy)
         remedy = "The images with the names of the annotation files are used; check that they fit."
         yield from warn_about(self._renamed, "annotation", "that names another image:", remedy)
-        alone = [*self._unannotated, *self._alone()]
-        yield from warn_about(
-            alone, "image", "without an annotation:", "Such images are left out; annotate them to use them."
-        )
+        unannotated = [*self._unannotated, *self._unlisted()]
+        remedy = "Such images are left out; annotate them to use them."
+        yield from warn_about(unannotated, "image", "without an annotation:", remedy)
 
-    def _alone(self) -> Iterator[str]:
+    def _unlisted(self) -> Iterator[str]:
         """Yield the paths of images without annotations in folders that contain annotated images."""
         known = self._used.union(self._unannotated, self._unreadable_images)
         for folder in sorted({os.path.dirname(path) for path in self._used}):
             paths = [os.path.join(folder, name) for name in self.tree.images(self.tree.within(folder))]
             yield from (path for path in paths if path not in known)
 
-    def _of_objects(self) -> Iterator[Problem]:
+    def _object_problems(self) -> Iterator[Problem]:
         """Yield a warning about unusable objects for each reason."""
         for reason, places in self._objects.items():
             paths = [path for path, _ in places]

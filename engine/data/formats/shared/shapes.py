@@ -142,9 +142,7 @@ def convert(
         problems: List to which problems with the conversion are appended.
         classes: Class names in the order of the format, or None to sort the names that occur.
     """
-    images = [image for split in splits.values() for image in split]
-    of_objects = kind in ("boxes", "instances")
-    names = {shape.name for image in images for shape in image.shapes} if of_objects else _tags(images)
+    names = class_names(kind, (image for split in splits.values() for image in split))
     order = list(dict.fromkeys([*(classes or ()), *sorted(names - set(classes or ()))]))
     numbers = {name: number for number, name in enumerate(order)}
     make = {"boxes": _boxes, "instances": _instances, "classes": _classes, "labels": _labels}[kind]
@@ -159,11 +157,15 @@ def rename_classes(images: Iterable[ShapedImage], titles: Mapping[str, str]) -> 
         image.tags = tuple(dict.fromkeys(titles.get(tag, tag) for tag in image.tags))
 
 
-def _tags(images: Iterable[ShapedImage]) -> set[str]:
+def class_names(kind: str, images: Iterable[ShapedImage]) -> set[str]:
+    """Return the names of the classes in images: those of objects for "boxes" and "instances", otherwise tags."""
+    if kind in ("boxes", "instances"):
+        return {shape.name for image in images for shape in image.shapes}
     return {tag for image in images for tag in image.tags}
 
 
 def _boxes(images: Sequence[ShapedImage], numbers: Mapping[str, int], problems: list[Problem]) -> list[BoxedImage]:
+    """Convert annotated images to images with boxes. `numbers` are the class numbers by name."""
     return [
         BoxedImage(
             image.path,
@@ -180,11 +182,10 @@ def _instances(images: Sequence[ShapedImage], numbers: Mapping[str, int], proble
 
     Objects without an outline are left out. They and images with too many objects are added to `problems`.
     """
-    boxed = [image.path for image in images for shape in image.shapes if shape.outline is None]
+    without_outline = [image.path for image in images for shape in image.shapes if shape.outline is None]
     remedy = "Such objects are left out; draw outlines, or choose the task Object detection."
-    problems += warn_about(boxed, "object", "without an outline, in", remedy)
-    crowded = [image.path for image in images if len(image.shapes) > MAX_INSTANCES]
-    problems += warn_about_crowds(crowded)
+    problems += warn_about(without_outline, "object", "without an outline, in", remedy)
+    problems += warn_about_crowds([image.path for image in images if len(image.shapes) > MAX_INSTANCES])
     sources = [
         Outlines(
             [(numbers[each.name], each.outline, each.ignored) for each in image.shapes if each.outline is not None],
@@ -196,21 +197,23 @@ def _instances(images: Sequence[ShapedImage], numbers: Mapping[str, int], proble
 
 
 def _classes(images: Sequence[ShapedImage], numbers: Mapping[str, int], problems: list[Problem]) -> FileSplit:
-    one = [image for image in images if len(image.tags) == 1]
+    """Convert the images with exactly one tag to a split of classes. The others are added to `problems`."""
+    with_class = [image for image in images if len(image.tags) == 1]
     none = [image.path for image in images if not image.tags]
     several = [image.path for image in images if len(image.tags) > 1]
     problems += warn_about(none, "image", "without a class:", "Such images are left out.")
     remedy = "Such images are left out; choose the task Multi-label classification to use them."
     problems += warn_about(several, "image", "with several classes:", remedy)
-    labels = np.array([numbers[image.tags[0]] for image in one], np.int64)
-    return FileSplit(files_of([image.path for image in one]), labels, Files.of())
+    labels = np.array([numbers[image.tags[0]] for image in with_class], np.int64)
+    return FileSplit(files_of([image.path for image in with_class]), labels, Files.of())
 
 
 def _labels(images: Sequence[ShapedImage], numbers: Mapping[str, int], problems: list[Problem]) -> LabelSplit:
-    truth = np.zeros((len(images), len(numbers)), np.bool_)
+    """Convert annotated images to a split of labels. `numbers` are the label numbers by tag."""
+    has_label = np.zeros((len(images), len(numbers)), np.bool_)
     for row, image in enumerate(images):
-        truth[row, [numbers[tag] for tag in image.tags]] = True
-    return LabelSplit([image.path for image in images], truth)
+        has_label[row, [numbers[tag] for tag in image.tags]] = True
+    return LabelSplit([image.path for image in images], has_label)
 
 
 def rotate_points(

@@ -113,11 +113,11 @@ def select_samples(split: Any, which: npt.NDArray[np.bool_], *, is_drawn: bool =
     """
     if hasattr(split, "select"):
         return split.select(which, is_drawn=is_drawn)
-    rows = np.flatnonzero(which).tolist()
-    every = {name: getattr(split, name) for name in getattr(split, "per_sample", ("files",))}
+    indices = np.flatnonzero(which).tolist()
+    per_sample = {name: getattr(split, name) for name in getattr(split, "per_sample", ("files",))}
     chosen = {
-        name: each[which] if isinstance(each, np.ndarray) else [each[row] for row in rows]
-        for name, each in every.items()
+        name: values[which] if isinstance(values, np.ndarray) else [values[row] for row in indices]
+        for name, values in per_sample.items()
     }
     return replace(split, **chosen, is_drawn=is_drawn)
 
@@ -127,6 +127,6 @@ def _rarest_labels(split: LabelSplit) -> Labels:
 
     For images without a label, it is the number of labels.
     """
+    has_label = np.column_stack([split.labels, ~split.labels.any(1)])  # with a column for "no label"
     counts = np.append(split.labels.sum(0), split.labels.size + 1)
-    present = np.column_stack([split.labels, ~split.labels.any(1)])
-    return np.where(present, counts, counts.max() + 1).argmin(1).astype(np.int64)
+    return np.where(has_label, counts, counts.max() + 1).argmin(1).astype(np.int64)

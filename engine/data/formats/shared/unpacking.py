@@ -77,10 +77,10 @@ def unpacked(archives: Sequence[str], unpack: Callable[[Path], None]) -> Path:
     is used. Raises UnusableFile if the disk is full, OSError, and exceptions of `unpack`.
     """
     digest = hashlib.blake2b(digest_size=12)
-    size = 0
+    total_bytes = 0
     for path in archives:
         info = os.stat(path)
-        size += info.st_size
+        total_bytes += info.st_size
         digest.update(
             f"{os.path.realpath(path)}\0{info.st_size}\0{info.st_mtime_ns}\0".encode("utf-8", "surrogateescape")
         )
@@ -88,15 +88,15 @@ def unpacked(archives: Sequence[str], unpack: Callable[[Path], None]) -> Path:
     folder = parent / digest.hexdigest()
     if (folder / _COMPLETE).exists():
         return folder
-    with _alone(parent / f"{folder.name}.lock") as is_alone:
+    with _try_lock(parent / f"{folder.name}.lock") as is_locked:
         if (folder / _COMPLETE).exists():  # another process was faster
             return folder
-        if is_alone:
-            for left in parent.glob(f"{_PARTIAL}{folder.name}-*"):  # left behind by a process that was killed
-                shutil.rmtree(left, ignore_errors=True)
+        if is_locked:
+            for partial in parent.glob(f"{_PARTIAL}{folder.name}-*"):  # left behind by a process that was killed
+                shutil.rmtree(partial, ignore_errors=True)
         free = shutil.disk_usage(parent).free
-        if free < size + _SPARE_BYTES:
-            reason = f"and the files like it need {size:,} bytes in {parent}, where {free:,} are free"
+        if free < total_bytes + _SPARE_BYTES:
+            reason = f"and the files like it need {total_bytes:,} bytes in {parent}, where {free:,} are free"
             remedy = "Free disk space, or choose another folder for the cache in the settings."
             raise UnusableFile(archives[0], reason, remedy)
         _write(folder, unpack)
@@ -104,18 +104,18 @@ def unpacked(archives: Sequence[str], unpack: Callable[[Path], None]) -> Path:
 
 
 @contextmanager
-def _alone(lock: Path) -> Iterator[bool]:
+def _try_lock(lock: Path) -> Iterator[bool]:
     """Wait for a lock and yield True while holding it, or yield False on a file system that doesn't support locks."""
-    with ExitStack() as held:
+    with ExitStack() as stack:
         try:
-            held.enter_context(locked(lock, _PATIENCE_S))
-            held.callback(lock.unlink, missing_ok=True)
-            is_alone = True
+            stack.enter_context(locked(lock, _PATIENCE_S))
+            stack.callback(lock.unlink, missing_ok=True)
+            is_locked = True
         except OSError as error:
             if error.errno not in LOCKS_UNSUPPORTED:
                 raise
-            is_alone = False
-        yield is_alone
+            is_locked = False
+        yield is_locked
 
 
 def _write(folder: Path, unpack: Callable[[Path], None]) -> None:

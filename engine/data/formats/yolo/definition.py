@@ -52,13 +52,13 @@ class Definition:
 
 def find_definition(tree: Tree) -> Definition:
     """Return the description of the dataset, or an empty one if there is none. Raises UnusableFile or OSError."""
-    broken: list[Problem] = []
-    found = _in_folder(tree, "", broken)
+    problems: list[Problem] = []
+    found = _in_folder(tree, "", problems)
     if not found:
         for folder in tree.walk(depth=MAX_LEVELS):
-            found += _in_folder(tree, folder, broken) if folder else []
+            found += _in_folder(tree, folder, problems) if folder else []
     if not found:
-        return Definition(problems=broken)
+        return Definition(problems=problems)
     chosen = next((each for each in found if each.splits), found[0])
     differing = [each.file for each in found if (each.names, each.splits) != (chosen.names, chosen.splits)]
     if differing:
@@ -67,8 +67,8 @@ def find_definition(tree: Tree) -> Definition:
     return chosen
 
 
-def _in_folder(tree: Tree, folder: str, broken: list[Problem]) -> list[Definition]:
-    """Return the descriptions in a folder, most likely first. Problems with invalid files are appended to `broken`."""
+def _in_folder(tree: Tree, folder: str, problems: list[Problem]) -> list[Definition]:
+    """Return the descriptions in a folder, most likely first. Errors about invalid files are appended to `problems`."""
     found: list[Definition] = []
     names = tree.files(folder, (".yaml", ".yml"))
     for name in sorted(names, key=lambda name: (not name.startswith("data"), name)):
@@ -77,7 +77,7 @@ def _in_folder(tree: Tree, folder: str, broken: list[Problem]) -> list[Definitio
             content = read_yaml(tree.path(path))
         except Unfit as error:
             remedy = "Correct it: tabs, missing quotes or missing spaces after colons are common mistakes."
-            broken.append(dataset_error(f"{printable(name)} can't be read: {error}.", remedy))
+            problems.append(dataset_error(f"{printable(name)} can't be read: {error}.", remedy))
             continue
         if content.keys() & {"names", "nc"}:
             found.append(_of_yaml(tree, content, path))
@@ -101,24 +101,21 @@ def resolve(tree: Tree, entry: str, near: str, base: str = "", split: str = "") 
         base: Path, as written in the file, that `entry` is relative to.
         split: Split that the path belongs to.
     """
-    parts, leading = _parts(entry), _parts(base)
+    entry_parts, base_parts = _parts(entry), _parts(base)
+    parts = [*base_parts, *entry_parts]
+    root_name = os.path.basename(os.path.abspath(tree.root))
     for start in dict.fromkeys((near, "")):
-        for skipped in range(len(leading) + len(parts) + 1):
-            rest = [*leading, *parts][skipped:]
-            dropped = parts[: max(skipped - len(leading), 0)]
-            if _loses_split(dropped, rest, split):
-                break
-            if not rest and parts and parts[-1] != os.path.basename(os.path.abspath(tree.root)):
+        for skipped in range(len(parts) + 1):
+            rest, dropped = parts[skipped:], parts[len(base_parts) : skipped]
+            drops_split = split and split in map(split_named, dropped) and not any(map(split_named, rest))
+            is_other_folder = not rest and entry_parts and entry_parts[-1] != root_name
+            if drops_split or is_other_folder:
                 break
             path = os.path.join(start, *rest)
             if os.path.exists(tree.path(path)):
                 return path
     outside = os.path.normpath(os.path.join(near, base, entry))
     return outside if os.path.exists(tree.path(outside)) else None
-
-
-def _loses_split(dropped: Iterable[str], rest: Iterable[str], split: str) -> bool:
-    return any(split_named(part) == split for part in dropped if split) and not any(map(split_named, rest))
 
 
 def _parts(path: str) -> list[str]:
@@ -135,12 +132,12 @@ def class_names(tree: Tree, definition: Definition, folders: Iterable[str]) -> t
         definition: Description of the dataset, which may contain the names.
         folders: Folders of text files, relative to the dataset folder, that may also contain a list of names.
     """
-    where = dict.fromkeys(["", *(os.path.dirname(folder) for folder in folders), *folders, *tree.named(("data",))])
-    found = {os.path.join(folder, name): name for folder in where for name in NAME_FILES if name in tree.files(folder)}
-    names_of = {path: names for path in found if (names := read_text_lines(tree.path(path)))}
+    searched = dict.fromkeys(["", *(os.path.dirname(folder) for folder in folders), *folders, *tree.named(("data",))])
+    files = [os.path.join(folder, name) for folder in searched for name in NAME_FILES if name in tree.files(folder)]
+    names_of = {path: names for path in files if (names := read_text_lines(tree.path(path)))}
     if not names_of:
         return definition.names, []
-    chosen = min(names_of, key=lambda path: NAME_FILES.index(found[path]))
+    chosen = min(names_of, key=lambda path: NAME_FILES.index(os.path.basename(path)))
     names = names_of[chosen]
     if definition.names is not None and names != definition.names:
         message = f"{printable(definition.file)} and {printable(chosen)} name different classes."
@@ -148,7 +145,8 @@ def class_names(tree: Tree, definition: Definition, folders: Iterable[str]) -> t
             dataset_warning(message, f"The names in {printable(definition.file)} are used; check them.")
         ]
     # Programs write such a list to each folder, with the classes in the order of their first use.
-    others = [path for path in names_of if found[path] == found[chosen] and names_of[path] != names]
+    same_name = [path for path in names_of if os.path.basename(path) == os.path.basename(chosen)]
+    others = [path for path in same_name if names_of[path] != names]
     if definition.names is None and others:
         message = f"{printable(chosen)} and {printable(others[0])} name different classes, or in another order."
         return names, [
@@ -222,10 +220,12 @@ def _names(names: Any, path: str) -> list[str] | None:
 
 
 def _text(value: Any) -> str:
+    """Return a text from YAML without surrounding spaces, or "" for a word like "null" and for anything but text."""
     return value.strip() if isinstance(value, str) and value.strip().lower() not in _NOTHING else ""
 
 
 def _number(value: Any) -> int | None:
+    """Convert a text from YAML to a non-negative integer, or return None if it isn't one."""
     return int(value) if isinstance(value, str) and re.fullmatch(r"\d{1,18}", value.strip(), re.ASCII) else None
 
 

@@ -65,19 +65,19 @@ def detect(tree: Tree) -> list[Detection]:
         return []
     definition = find_definition(tree)
     paths = [tree.path(folder, name) for folder, names in folders.items() for name in names]
-    found = sample(paths, _read_fractions)
+    parsed_files = sample(paths, _read_fractions)
     evidence = _evidence(definition, folders)
-    if not found:
+    if not parsed_files:
         against = ("no annotated objects in the text files that were opened",)
         source = Source(definition, Columns())
-        empty = Detection(("boxes",), Confidence.LIKELY, evidence, against, source=source)
-        return [empty] if definition.file else []
-    share = usable_fraction(found)
-    if share < 0.5:
-        return [_refusal(evidence, found)] if definition.file or _has_boxes(paths) else []
-    confidence = Confidence.CERTAIN if share >= 0.9 else Confidence.LIKELY
-    rows = [row for _, lines in found for row in lines.rows]
-    return _readings(definition, rows, evidence, confidence)
+        without_objects = Detection(("boxes",), Confidence.LIKELY, evidence, against, source=source)
+        return [without_objects] if definition.file else []
+    fraction = usable_fraction(parsed_files)
+    if fraction < 0.5:
+        return [_refusal(evidence, parsed_files)] if definition.file or _has_boxes(paths) else []
+    confidence = Confidence.CERTAIN if fraction >= 0.9 else Confidence.LIKELY
+    rows = [row for _, parsed in parsed_files for row in parsed.rows]
+    return _detections(definition, rows, evidence, confidence)
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
@@ -90,11 +90,11 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     splits, unannotated = without_unannotated(splits)
     folders = text_folders(tree, NOT_ANNOTATIONS)
     by_image, unreadable = read_texts(splits, lambda path: _read_shapes(path, columns))
-    names, of_names = class_names(tree, definition, folders)
-    alone = [pair.image for pairs in splits.values() for pair in pairs if pair.text is None]
+    names, name_problems = class_names(tree, definition, folders)
+    without_text = [pair.image for pairs in splits.values() for pair in pairs if pair.text is None]
     remedy = "Such images are kept as background; if they show objects, add their files."
-    problems += warn_about(alone, "image", "without a text file:", remedy)
-    problems += [*unannotated, *check_unused_files(tree, folders, used), *of_names, *unreadable]
+    problems += warn_about(without_text, "image", "without a text file:", remedy)
+    problems += [*unannotated, *check_unused_files(tree, folders, used), *name_problems, *unreadable]
     highest = max((label for images in by_image.values() for _, shapes in images for label, _ in shapes), default=-1)
     if names is None:
         names = [f"class {number}" for number in range(highest + 1)]
@@ -148,29 +148,32 @@ def _is_fraction(value: float) -> bool:
     return -MARGIN <= value <= 1 + MARGIN
 
 
-def _readings(
+def _detections(
     definition: Definition, rows: Sequence[Row], evidence: tuple[str, ...], confidence: Confidence
 ) -> list[Detection]:
     """Return one detection for each possible meaning of the columns, given lines from several files."""
-    columns = meanings(rows, definition.keypoint_shape)
+    possible_columns = meanings(rows, definition.keypoint_shape)
     against: list[str] = []
-    if definition.keypoint_shape is not None and not columns[0].keypoint_values:
+    if definition.keypoint_shape is not None and not possible_columns[0].keypoint_values:
         against.append(f"lines without the key points of kpt_shape in {printable(definition.file)}")
     if any(len(row.values) == BOX + 1 and not 0 <= row.values[BOX] <= 1 for row in rows):
         against.append("lines whose sixth number is not a confidence; boxes with an angle are not read")
-    if len(columns) > 1:
+    if len(possible_columns) > 1:
         confidence = Confidence.LIKELY
         against.append("lines that may be outlines or boxes with key points; kpt_shape in data.yaml tells which")
     detections = []
-    for each in columns:
-        kinds, words = _kinds(rows, each)
-        variant = "" if len(columns) == 1 else "key points" if each.keypoint_values else "outlines"
-        source = Source(definition, each)
-        detections.append(Detection(kinds, confidence, (*evidence, words), tuple(against), variant, source=source))
+    for columns in possible_columns:
+        kinds, description = _kinds(rows, columns)
+        variant = "" if len(possible_columns) == 1 else "key points" if columns.keypoint_values else "outlines"
+        source = Source(definition, columns)
+        detections.append(
+            Detection(kinds, confidence, (*evidence, description), tuple(against), variant, source=source)
+        )
     return detections
 
 
 def _evidence(definition: Definition, folders: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """Describe the description of the dataset, if there is one, and the folders of text files."""
     texts = describe_folders(folders)
     if not definition.file:
         return (texts,)
@@ -179,15 +182,15 @@ def _evidence(definition: Definition, folders: Mapping[str, Sequence[str]]) -> t
     return f"{printable(definition.file)}{classes}", texts
 
 
-def _refusal(evidence: tuple[str, ...], found: Sequence[tuple[str, Parsed[Row]]]) -> Detection:
-    path, lines = next((path, lines) for path, lines in found if lines.faults)
-    return Detection(
-        (),
-        Confidence.LIKELY,
-        (*evidence, f"{printable(os.path.basename(path))}: {lines.faults[0]}"),
-        remedy="Write each line as a class number, then the box's center, width and height divided by the width and "
-        "height of the image; or as a class number and the points of an outline.",
+def _refusal(evidence: tuple[str, ...], parsed_files: Sequence[tuple[str, Parsed[Row]]]) -> Detection:
+    """Return the detection of text files whose lines are mostly invalid. It shows the first invalid line."""
+    path, parsed = next((path, parsed) for path, parsed in parsed_files if parsed.faults)
+    remedy = (
+        "Write each line as a class number, then the box's center, width and height divided by the width and "
+        "height of the image; or as a class number and the points of an outline."
     )
+    fault = f"{printable(os.path.basename(path))}: {parsed.faults[0]}"
+    return Detection((), Confidence.LIKELY, (*evidence, fault), remedy=remedy)
 
 
 def _refusal_without_images(tree: Tree) -> list[Detection]:
@@ -207,15 +210,15 @@ def _refusal_without_images(tree: Tree) -> list[Detection]:
 def _kinds(rows: Sequence[Row], columns: Columns) -> tuple[tuple[str, ...], str]:
     """Return the kinds of annotations that can be read, most detailed first, and a description of the lines."""
     lengths = Counter(len(row.values) for row in rows)
-    long = sum(count for length, count in lengths.items() if length > 5)
+    long_lines = sum(count for length, count in lengths.items() if length > 5)
     if columns.keypoint_values:
         return ("boxes",), "boxes followed by key points, which are not read"
-    if not long:
+    if not long_lines:
         return ("boxes",), "lines of 5 numbers"
-    if lengths[QUAD] == long:
+    if lengths[QUAD] == long_lines:
         return ("boxes", "instances"), "lines of four corners"
     # A stray outline doesn't turn a dataset of boxes into a dataset of instances.
-    return (("instances", "boxes") if 2 * long > len(rows) else ("boxes", "instances")), "outlines"
+    return (("instances", "boxes") if 2 * long_lines > len(rows) else ("boxes", "instances")), "outlines"
 
 
 # Lines
@@ -262,6 +265,7 @@ def _boxes(splits: ByImage, problems: list[Problem]) -> dict[str, list[BoxedImag
 
 
 def _box(label: int, shape: tuple[float, float, float, float] | Points) -> Box:
+    """Return the box of an object, or the box around its outline, in fractions of the image size."""
     if isinstance(shape, np.ndarray):
         (left, top), (right, bottom) = shape.min(0).tolist(), shape.max(0).tolist()
         return Box(left, top, right, bottom, label)

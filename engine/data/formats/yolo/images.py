@@ -43,10 +43,10 @@ class ImageSearch:
                 found[split] = list(dict.fromkeys(pairs))
         taken = {pair.image for pairs in found.values() for pair in pairs}
         for split, pairs in self._by_folder.items():
-            rest = [pair for pair in pairs if pair.image not in taken]
+            remaining = [pair for pair in pairs if pair.image not in taken]
             name = split or ("train" if taken else "")
-            if rest and name not in found:
-                found[name] = rest
+            if remaining and name not in found:
+                found[name] = remaining
         return found
 
     def _lists(self) -> dict[str, list[str]]:
@@ -92,10 +92,12 @@ class ImageSearch:
         return pairs
 
     def _pair(self, image: str) -> Pair:
+        """Return the image at a full path, with its text file if there is one."""
         folder, name = os.path.split(image)
         return Pair(image, self._texts.find(self._tree.within(folder), name))
 
     def _missing(self, entry: str, split: str) -> Problem:
+        """Return a warning that the description names a path for a split that doesn't exist."""
         file = printable(self._definition.file)
         message = f"{file} names {printable(entry)} for {split}, which does not exist"
         if instead := self._by_folder.get(split):

@@ -84,6 +84,7 @@ class Columns(NamedTuple):
 
     @staticmethod
     def _within(row: Row, values: tuple[float, ...]) -> tuple[float, ...]:
+        """Return `values`. Raises Unfit if one of them is too far from 0..1 for a fraction of the image size."""
         for value in values:
             if not -1 <= value <= 2:
                 raise Unfit(f"line {row.number} contains {value:g}, which is not a fraction of the image")
@@ -96,6 +97,7 @@ def read_lines(path: str) -> Parsed[Row]:
 
 
 def _parse_line(line: str, number: int) -> Row | None:
+    """Return the object in line `number` of a file, or None if the line is blank. Raises Unfit for any other line."""
     tokens = split_line(line)
     if not tokens:
         return None
@@ -117,6 +119,7 @@ def split_line(line: str) -> list[str]:
 
 
 def _label(token: str, line: int) -> int:
+    """Convert the first word of line `line` to a class number. Raises Unfit if it isn't one."""
     try:
         number = read_number(token, line)
     except Unfit:
@@ -141,13 +144,14 @@ def meanings(rows: Sequence[Row], keypoint_shape: tuple[int, int] | None) -> lis
             return [Columns(keypoint_values=values)]
     if not counts:
         return [Columns()]
-    (count, _), scored = counts.most_common(1)[0], sum(number for length, number in counts.items() if length % 2)
-    outlines = Columns(scored=2 * scored > counts.total() and all(len(row.values) != BOX for row in rows))
+    odd = sum(number for length, number in counts.items() if length % 2)  # lines with an odd number of values
+    outlines = Columns(scored=2 * odd > counts.total() and all(len(row.values) != BOX for row in rows))
     if 2 * counts.total() < len(rows) and counts.total() < MIN_LINES:  # ignore a few stray lines
         return [outlines]
     if len(counts) > 1:  # each pose has the same number of keypoints
         return [outlines]
-    return _of_constant_length([row for row in rows if len(row.values) == count], count, outlines)
+    (length,) = counts
+    return _of_constant_length([row for row in rows if len(row.values) == length], length, outlines)
 
 
 def _of_constant_length(rows: Sequence[Row], count: int, outlines: Columns) -> list[Columns]:
@@ -187,14 +191,14 @@ def _is_pose(values: npt.NDArray[np.float64], per_point: int) -> npt.NDArray[np.
     """
     center, size = values[:, None, :2], values[:, None, 2:BOX]
     points = values[:, BOX:].reshape(len(values), -1, per_point)
-    hidden = np.all(points[..., :2] <= 0, axis=2)
-    inside = np.all(np.abs(points[..., :2] - center) <= size / 2 + size / 10 + 0.01, axis=2) | hidden
-    in_image = (size > 0) & (np.abs(center - 0.5) + size / 2 <= 0.5 + 0.01)
-    fits = np.all(in_image, axis=(1, 2)) & np.all(inside, axis=1)
+    is_hidden = np.all(points[..., :2] <= 0, axis=2)
+    is_in_box = np.all(np.abs(points[..., :2] - center) <= size / 2 + size / 10 + 0.01, axis=2)
+    box_in_image = (size > 0) & (np.abs(center - 0.5) + size / 2 <= 0.5 + 0.01)
+    is_pose = np.all(box_in_image, axis=(1, 2)) & np.all(is_in_box | is_hidden, axis=1)
     if per_point == 3:
         visibility = points[..., 2]
-        fits &= np.all((visibility >= 0) & (visibility <= 2), axis=1)
-    return np.asarray(fits)
+        is_pose &= np.all((visibility >= 0) & (visibility <= 2), axis=1)
+    return np.asarray(is_pose)
 
 
 def _is_outline(values: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:

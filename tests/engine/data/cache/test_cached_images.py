@@ -20,7 +20,7 @@ import pytest
 from engine.data.cache import cache_space
 from engine.data.cache.cache_space import CacheRefused
 from engine.data.cache.cached_images import RECORD, CachedImages
-from engine.system.cache_limit import LIMIT_VARIABLE
+from engine.system.cache_limit import LIMIT_VARIABLE, images_folder
 
 ROOT = Path(__file__).parents[4]
 SIZE, CHANNELS, COUNT = 8, 3, 12
@@ -142,7 +142,7 @@ def test_file_changed_during_decoding_is_not_current(dataset: Path, cached: Open
 def test_recreated_cache_is_not_mixed_with_deleted_one(dataset: Path, cached: Open) -> None:
     earlier = cached(dataset)
     use(earlier, dataset)
-    shutil.rmtree(cache_space.root())
+    shutil.rmtree(images_folder())
     (dataset / "a/0.jpg").unlink()  # changes the rows of the other images
     use(cached(dataset), dataset)
     write(dataset / "a/0.jpg", 99)
@@ -284,7 +284,7 @@ def test_environment_chooses_cache_folder(
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert str(cache_space.root()) == folder
+    assert str(images_folder()) == folder
 
 
 def test_link_to_dataset_shares_its_cache(dataset: Path, cached: Open, tmp_path: Path) -> None:

@@ -103,8 +103,9 @@ def test_arrays_are_read_in_every_layout(kind: Any, layout: str, tmp_path: Path)
     given = array.transpose(2, 0, 1) if layout == "chw" else array
     path = tmp_path / "a.npy"
     np.save(path, np.asfortranarray(given))
-    bands = learn_bands(str(tmp_path), [str(path)])
-    assert bands is not None
+    learned = learn_bands(str(tmp_path), [str(path)])
+    assert learned is not None
+    bands = learned.bands
     levels = decode_pixels(path.read_bytes(), bands.count, bands)
     low, high = np.array(bands.low), np.array(bands.high)
     expected = ((array.reshape(SIDE, SIDE, -1) - low) / (high - low) * 255).clip(0, 255)

@@ -35,9 +35,9 @@ def scene(seed: int, bands: int, kind: str = "uint16", top: float = 3000) -> np.
 
 
 def learnt(folder: Path, files: list[str]) -> Bands:
-    bands = learn_bands(str(folder), files)
-    assert bands is not None
-    return bands
+    learned = learn_bands(str(folder), files)
+    assert learned is not None
+    return learned.bands
 
 
 @pytest.mark.parametrize("kind", ["uint16", "int16", "float32", "float64"])

@@ -119,7 +119,8 @@ def test_rows_of_deep_bands_are_composed_as_all_of_it(tmp_path: Path) -> None:
     pixels[..., 3] = SHAPE.astype(np.uint16) * 257
     path = tmp_path / "a.tif"
     tifffile.imwrite(path, pixels, photometric="rgb", extrasamples=["unassalpha"], metadata=None)
-    bands = learn_bands(str(tmp_path), [str(path)])
-    assert bands is not None
+    learned = learn_bands(str(tmp_path), [str(path)])
+    assert learned is not None
+    bands = learned.bands
     with open_rows(str(path), 3, bands) as rows:
         np.testing.assert_array_equal(rows.rows(0, SIDE), decode_pixels(path.read_bytes(), 3, bands))

@@ -25,7 +25,7 @@ def rows(recognized: RecognizedDataset, split: object) -> Rows:
     found: Rows = {}
     for place, path in enumerate(split.files):
         assert Path(path).is_file()
-        of = split.of(place)
+        of = split.rows_of(place)
         found[Path(path).stem] = [
             (recognized.classes[label], tuple(round(edge, 3) for edge in box), ignored)
             for label, box, ignored in zip(

@@ -177,18 +177,6 @@ def test_table_takes_the_names_of_numbers_in_another_column(tmp_path: Path) -> N
     assert names_of(found) == {"train": {"a": "owl", "b": "tit"}, "val": {"c": "owl"}, "test": {"d": "tit"}}
 
 
-@pytest.mark.parametrize(
-    "names",
-    [("cat", "Cat", "dog"), ("sea lion", "sea_lion", "dog"), ("t-shirt", "T Shirt", "dog")],
-)
-def test_table_warns_of_two_spellings(tmp_path: Path, names: tuple[str, ...]) -> None:
-    rows = "".join(f"{name}.png,{names[number % 3]}\n" for number, name in enumerate(NAMES))
-    found = content_of(FORMAT, write(tmp_path, "labels.csv", "file,class\n" + rows), "classes")
-    assert len(found.classes) == 3
-    assert f"{names[0]} (such as " in messages(found)
-    assert "are different classes" in messages(found)
-
-
 def test_table_leaves_out_rows_that_disagree(tmp_path: Path) -> None:
     text = "file,class\n" + "".join(f"{name}.png,{'xy'[name in 'abc']}\n" for name in NAMES) + "a.png,x\nb.png,y\n"
     found = content_of(FORMAT, write(tmp_path, "labels.csv", text), "classes")

@@ -14,11 +14,11 @@ from engine.data.formats.shared.text_files import (
     Parsed,
     TextFiles,
     check_pairs,
-    usable_fraction,
     pairs_by_folder,
     read_texts,
     sample,
     text_folders,
+    usable_fraction,
 )
 from engine.data.formats.tree import Tree, split_of_folder
 from engine.system.regular_files import UnusableFile

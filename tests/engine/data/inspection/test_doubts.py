@@ -91,6 +91,7 @@ def test_images_of_one_name_with_separate_annotations_are_valid(tmp_path: Path) 
 SPELLINGS = {
     "case": ("cat", "Cat"),
     "blanks": ("traffic light", "traffic_light"),
+    "dashes": ("t-shirt", "T Shirt"),
     "accents": (unicodedata.normalize("NFC", "café"), unicodedata.normalize("NFD", "café")),
 }
 

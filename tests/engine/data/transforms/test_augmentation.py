@@ -18,7 +18,7 @@ from torchvision.transforms.v2 import functional as vision
 from engine.contract.augmentation import Transform, parse, transforms
 from engine.contract.job import Job
 from engine.data.cache.cache_space import format_bytes
-from engine.data.datasets.boxed_images import MIN_LEFT, PADDING, InstanceImages
+from engine.data.datasets.boxed_images import MIN_VISIBLE, PADDING, InstanceImages
 from engine.data.datasets.images import ImageSet
 from engine.data.datasets.open_splits import open_splits
 from engine.data.decoding.mask_values import NO_CLASS
@@ -383,7 +383,7 @@ def test_small_remnants_of_objects_are_dropped(tmp_path: Path) -> None:
     middle = (is_colored[:, 1].float().mean() + 0.5) / 48 - 1
     wide = (is_colored[:, 1].max() - is_colored[:, 1].min() + 1) / 48
     # Move the objects to the left until a third or a sixth remains.
-    right = torch.stack([-1 - middle + wide * (share - 0.5) for share in (MIN_LEFT + 0.1, MIN_LEFT - 0.1)])
+    right = torch.stack([-1 - middle + wide * (share - 0.5) for share in (MIN_VISIBLE + 0.1, MIN_VISIBLE - 0.1)])
     maps = shift(right.double().numpy(), np.zeros(2))
     affine = torch.from_numpy(maps[:, :2].reshape(2, 6)).float()
     rows = boxes.batch_targets(boxes.targets_of(np.zeros(2, np.int64)), None, Moved(affine, 96, 1), 96)

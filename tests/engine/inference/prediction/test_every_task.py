@@ -20,8 +20,7 @@ from pycocotools.coco import COCO
 
 from engine.contract.inference.prediction import PREDICTED, Predicted, PredictOrder
 from engine.contract.messages import Progress
-from engine.data.decoding.mask_values import read_values
-from engine.data.drawing import class_colors
+from engine.data.decoding.mask_values import class_colors, read_values
 from engine.data.formats.tree import Tree
 from engine.data.formats.yolo import FORMAT
 from engine.inference import Run
