@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from engine.contract.problems import Problem
-from engine.data.decoding.reading import MAX_IMAGE_BYTES, MAX_TABLE_BYTES, read_text, refuse_unusable
+from engine.data.decoding.reading import MAX_IMAGE_BYTES, MAX_TABLE_BYTES, Unfit, read_text, refuse_unusable
 from engine.data.formats.csv_boxes import edges_of, fitting_forms
 from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.labels_table import read
@@ -26,6 +26,7 @@ from engine.data.formats.shared.shapes import Shape, ShapedImage, box_shape, con
 from engine.data.formats.shared.tables import is_metadata, plain
 from engine.data.formats.shared.unpacking import unpack_images
 from engine.data.formats.tree import Tree, split_of_table, suffix
+from engine.data.formats.yolo.definition import parse_yaml
 from engine.data.splits import printable, warn_about
 from engine.system.format import counted
 from engine.system.plugins import install_command
@@ -209,29 +210,27 @@ def _images(source: _Shards, path: str) -> Iterator[tuple[str, bytes, list[str]]
 
 def _names(tree: Tree, source: _Shards) -> list[str]:
     """Return the class names, ordered by number, from the Parquet file or else from dataset_info in the README."""
-    _, noted = parquet.features(source.files[0])
-    feature = noted.get(source.label)
-    found = _class_names(feature)
-    if found is None and feature is not None:
-        inner = feature.get("feature", feature) if isinstance(feature, dict) else feature[0]
-        found = next((names for key in _BOX_CLASSES if (names := _class_names(inner.get(key))) is not None), None)
+    _, features = parquet.features(source.files[0])
+    feature = features.get(source.label)
+    objects = feature[0] if isinstance(feature, list) and feature else feature
+    objects = objects.get("feature", objects) if isinstance(objects, dict) else {}
+    columns = objects if isinstance(objects, dict) else {}
+    candidates = map(_class_names, (feature, *(columns.get(key) for key in _BOX_CLASSES)))
+    found = next((names for names in candidates if names is not None), None)
     return found if found is not None else _readme_classes(tree).get(source.label, [])
 
 
 def _readme_classes(tree: Tree) -> dict[str, list[str]]:
     """Return the class names for each column that dataset_info in the header of the README declares."""
-    import yaml  # few folders need it
-
     name = next((name for name in tree.files("", ".md") if name.lower() == "readme.md"), None)
     if name is None:
         return {}
     try:
-        with refuse_unusable(tree.path(name)):
-            header = re.match(r"---\s*\n(.*?)\n---", read_text(tree.path(name)), re.DOTALL)
-            content = yaml.safe_load(header[1]) if header else None
-    except (OSError, UnusableFile, yaml.YAMLError):
+        header = re.match(r"---[ \t\r]*\n(.*?)\n---", read_text(tree.path(name)), re.DOTALL)
+        content = parse_yaml(header[1], tree.path(name)) if header else {}
+    except (OSError, UnusableFile, Unfit):
         return {}
-    info = content.get("dataset_info") if isinstance(content, dict) else None
+    info = content.get("dataset_info")
     found: dict[str, list[str]] = {}
     for part in info if isinstance(info, list) else [info]:
         features = part.get("features") if isinstance(part, dict) else None
@@ -246,7 +245,8 @@ def _find_names(feature: Any) -> list[str]:
     if isinstance(feature, dict):
         names = feature.get("names")
         if isinstance(names, dict):
-            return [str(names[key]) for key in sorted(names, key=lambda key: int(key) if str(key).isdigit() else 0)]
+            is_number = {key: re.fullmatch(r"\d{1,18}", str(key)) is not None for key in names}
+            return [str(names[key]) for key in sorted(names, key=lambda key: int(key) if is_number[key] else 0)]
         if isinstance(names, list) and all(isinstance(each, str) for each in names):
             return names
         return next((found for each in feature.values() if (found := _find_names(each))), [])

@@ -62,11 +62,12 @@ def features(path: str) -> tuple[dict[str, str], dict[str, Any]]:
     """
     with open_parquet(path) as file:
         schema = file.schema_arrow
-        noted = (schema.metadata or {}).get(b"huggingface", b"{}")
+        text = (schema.metadata or {}).get(b"huggingface", b"{}")
         types = {field.name: str(field.type) for field in schema}
     try:
-        content = json.loads(noted)
-    except ValueError:
+        content = json.loads(text)
+    except (ValueError, RecursionError):
         return types, {}
-    found = content.get("info", {}).get("features", {}) if isinstance(content, dict) else {}
-    return types, found if isinstance(found, dict) else {}
+    for key in ("info", "features"):
+        content = content.get(key) if isinstance(content, dict) else None
+    return types, content if isinstance(content, dict) else {}

@@ -230,17 +230,24 @@ def _number(value: Any) -> int | None:
 
 
 def read_yaml(path: str) -> dict[str, Any]:
-    """Return the mapping in a YAML file. All values are read as text, so that a class may be called "no" or "007".
+    """Return the mapping in a YAML file (see `parse_yaml`), or an empty one for a broken link. Raises OSError, too."""
+    try:
+        return parse_yaml(read_text(path, MAX_YAML_BYTES), path)
+    except FileNotFoundError:
+        return {}
 
-    Returns an empty mapping for other content. Raises OSError, and Unfit for invalid YAML. Raises UnusableFile for
-    aliases of lists or mappings, since a few lines with such aliases can expand to a billion words.
+
+def parse_yaml(text: str, path: str) -> dict[str, Any]:
+    """Return the mapping in YAML text. All values are read as text, so that a class may be called "no" or "007".
+
+    Returns an empty mapping for other content. Raises Unfit for invalid YAML. Raises UnusableFile for text that is too
+    long, and for aliases of lists or mappings, since a few lines with such aliases can expand to a billion words. `path`
+    is the file that contains the text.
     """
     import yaml
 
-    try:
-        text = read_text(path, MAX_YAML_BYTES)
-    except FileNotFoundError:  # a broken link
-        return {}
+    if len(text) > MAX_YAML_BYTES:
+        raise UnusableFile(path, "contains too much YAML", "Shorten it.")
     with refuse_unusable(path):
         if max(accumulate(_BRACKETS.get(letter, 0) for letter in text), default=0) > MAX_NESTING:
             raise RecursionError  # for which PyYAML would need quadratic time

@@ -99,6 +99,39 @@ def test_huggingface_reports_rows_without_an_image(tmp_path: Path) -> None:
     assert "2 rows without an image" in found.problems[0].message
 
 
+def write_parquet(folder: Path, features: str = "{}") -> None:
+    """Write a Parquet file with an image of the class "sea", and the given JSON about its features."""
+    from pyarrow import Table, parquet
+
+    from tests.support.dataset_formats.archives import encoded
+
+    table = Table.from_pylist([{"image": {"bytes": encoded(TRUTH.images[0]), "path": None}, "label": "sea"}])
+    parquet.write_table(table.replace_schema_metadata({"huggingface": features}), folder / "train.parquet")
+
+
+@needs_pyarrow
+@pytest.mark.parametrize(
+    "features",
+    ["null", "[1]", '{"label": []}', '{"label": [5]}', '{"label": 5}', '{"label": {"feature": null}}', "[" * 100_000],
+)
+def test_huggingface_ignores_unusable_features(tmp_path: Path, features: str) -> None:
+    for number, text in enumerate((f'{{"info": {{"features": {features}}}}}', f'{{"info": {features}}}')):
+        (tmp_path / str(number)).mkdir()
+        write_parquet(tmp_path / str(number), text)
+        assert names_of(content_of(FORMAT, tmp_path / str(number), "classes")) == {"train": {"0000000": "sea"}}
+
+
+@needs_pyarrow
+@pytest.mark.parametrize(
+    "feature",
+    ["&a {name: label, dtype: [*a]}", "{name: label, dtype: {class_label: {names: {²: cat, '0': dog}}}}", "[" * 1000],
+)
+def test_huggingface_ignores_unusable_readme(tmp_path: Path, feature: str) -> None:
+    write_parquet(tmp_path)
+    (tmp_path / "README.md").write_text(f"---\ndataset_info:\n  features:\n  - {feature}\n---\n", encoding="utf-8")
+    assert names_of(content_of(FORMAT, tmp_path, "classes")) == {"train": {"0000000": "sea"}}
+
+
 @needs_pyarrow
 @pytest.mark.parametrize("text", [b"", b"PAR1 torn", b"{}"])
 def test_huggingface_leaves_torn_parquet_to_others(tmp_path: Path, text: bytes) -> None:
