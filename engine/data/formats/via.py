@@ -206,9 +206,9 @@ def _entries(tree: Tree, name: str, faults: EntryFaults, problems: list[Problem]
             if not key.startswith("_via"):
                 faults.add(_NO_FILE, key)
             continue
-        regions = entry.get("regions") or []
+        regions = entry.get("regions")
         # VIA 1 numbers regions in an object.
-        numbered = regions.items() if isinstance(regions, dict) else enumerate(regions)
+        numbered = _object(regions).items() or enumerate(regions if isinstance(regions, list) else ())
         found = []
         for number, region in numbered:
             if isinstance(region, dict):

@@ -28,6 +28,15 @@ def written(root: Path, *regions: tuple[Any, Any]) -> Path:
     return root
 
 
+@pytest.mark.parametrize("regions", [5, "text", True])
+def test_regions_of_a_wrong_type_are_no_regions(tmp_path: Path, regions: Any) -> None:
+    written(tmp_path, (RECT, {"class": "cat"}))
+    draw(tmp_path / "b.png", TWO)
+    content = json.loads((tmp_path / "via.json").read_text()) | {"b.png9": {"filename": "b.png", "regions": regions}}
+    (tmp_path / "via.json").write_text(json.dumps(content))
+    assert boxes(read(FORMAT, tmp_path)) == {"a": [("cat", *EDGES)], "b": []}
+
+
 @pytest.mark.parametrize(
     ("shape", "edges"),
     [
