@@ -80,7 +80,8 @@ class CachedImages(Store):
         self._on_failure = on_failure
         self._has_failed = False
         self._extending = threading.Lock()
-        self._states: dict[int, tuple[int, int]] = {}  # size and modification time of files, by the image's index
+        # Size and modification time of the files of images that `put` may store, by the image's index.
+        self._states: dict[int, tuple[int, int]] = {}
         self._paths = _hashes(files, folder)
         folder = os.path.realpath(folder)
         identity = b"%s\0%d %d %d%s" % (os.fsencode(folder), size, channels, version, kind.encode())
@@ -117,12 +118,14 @@ class CachedImages(Store):
             state = self._state_of(sample)
         except OSError:
             return False
-        self._states[sample] = state  # determined before the file is read, so that `find` detects a later change
         if self._is_valid(sample, state):
             return True
         if self._index[self._rows[sample]]["file_bytes"]:
-            self._assign_another_row(sample)
-            return self._is_valid(sample, state)
+            if not self._assign_another_row(sample):
+                return False
+            if self._is_valid(sample, state):
+                return True
+        self._states[sample] = state  # determined before the file is read, so that `find` detects a later change
         return False
 
     def put(self, sample: int, pixels: Bytes, aspect: float) -> bool:
@@ -184,8 +187,8 @@ class CachedImages(Store):
         """Return a checksum over the pixels of a sample and the other values in its record."""
         return zlib.crc32(pixels.data, zlib.crc32(b"%d %d %d %a" % (self._paths[sample], *state, float(aspect))))
 
-    def _assign_another_row(self, sample: int) -> None:
-        """Assign another row to a sample whose row is invalid.
+    def _assign_another_row(self, sample: int) -> bool:
+        """Assign another row to a sample whose row is invalid. Returns False if there is no space for it.
 
         This is a row that another process has added for the sample in the meantime, or else a new row.
         """
@@ -204,10 +207,10 @@ class CachedImages(Store):
                         make_room(self._row_bytes + RECORD.itemsize)
                         self._extend(row, self._paths[sample : sample + 1])
             except CacheRefused as refused:
-                self._states.pop(sample, None)
                 self._fail(str(refused))
-            else:
-                self._rows[sample] = row
+                return False
+            self._rows[sample] = row
+            return True
 
     def _extend(self, known: int, new: npt.NDArray[np.uint64]) -> None:
         """Append empty rows for `new`, the hashes of images' paths, to a set that has `known` rows.

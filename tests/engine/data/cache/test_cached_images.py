@@ -95,6 +95,13 @@ def test_image_is_decoded_once_for_all_caches(dataset: Path, cached: Open) -> No
     assert use(cached(dataset), dataset) == 0
 
 
+def test_found_images_take_no_memory_until_the_end(dataset: Path, cached: Open) -> None:
+    use(cached(dataset), dataset)
+    later = cached(dataset)
+    assert use(later, dataset) == 0
+    assert not later._states
+
+
 @pytest.mark.parametrize("other", [{"size": 9}, {"channels": 1}, {"version": 2}])
 def test_caches_of_other_settings_are_separate(dataset: Path, cached: Open, other: dict[str, int]) -> None:
     use(cached(dataset), dataset)
