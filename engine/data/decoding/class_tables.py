@@ -31,10 +31,12 @@ _VALUE_HEADS = ("value", "pixel value", "pixel_value", "pixel", "id", "index", "
 _HEX_HEADS = ("color", "colour", "hex", "rgb")
 _OBJECT_VALUES = ("color", "colour", "rgb", "value", "id")
 """Keys of the value or color of a class in a JSON object, the preferred one first."""
-_CVAT = re.compile(r"([^:]+):\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*(?::.*)?")
-_COLOR_FIRST = re.compile(r"(\d+)[\s,]+(\d+)[\s,]+(\d+)[\s,]+(\S.*)")
-_COLOR_LAST = re.compile(r"(\S.*?)[\s,:]+(\d+)[\s,]+(\d+)[\s,]+(\d+)")
-_NUMBERED = re.compile(r"(\d+)\s*[\s:,;=]\s*(\S.*)")
+_CVAT = re.compile(r"([^:]+):\s*(\d{1,3})\s*,\s*(\d{1,3})\s*,\s*(\d{1,3})\s*(?::.*)?")
+_COLOR_FIRST = re.compile(r"(\d{1,3})[\s,]+(\d{1,3})[\s,]+(\d{1,3})[\s,]+(\S.*)")
+_COLOR_LAST = re.compile(r"(\S.*?)[\s,:]+(\d{1,3})[\s,]+(\d{1,3})[\s,]+(\d{1,3})")
+_NUMBERED = re.compile(r"(\d{1,18})\s*[\s:,;=]\s*(\S.*)")
+_NUMBER = re.compile(r"\d{1,18}")
+"""Pattern for values. Longer numbers may not fit into 64 bits."""
 _HEX = re.compile(r"#?([0-9a-fA-F]{6})")
 
 Row = tuple[str, int]
@@ -173,8 +175,10 @@ def _by_head(head: Sequence[str], row: Sequence[str]) -> Callable[[Sequence[str]
                 color = _color([int(row[at]) for at in bands])
             elif hex_at >= 0:
                 color = _color(row[hex_at])
-            else:
+            elif _NUMBER.fullmatch(row[value_at].removeprefix("-")):
                 return row[name_at], int(row[value_at]), False
+            else:
+                return None
             return None if color is None else (row[name_at], color, True)
         except (ValueError, IndexError):
             return None
@@ -188,8 +192,8 @@ def _by_cells(row: Sequence[str]) -> Entry | None:
     A valid row contains one name, and either one value or three color channels. If there are four numbers, the first
     one is an id.
     """
-    names = [cell for cell in row if cell and not cell.isdecimal()]
-    numbers = [int(cell) for cell in row if cell.isdecimal()]
+    names = [cell for cell in row if cell and not _NUMBER.fullmatch(cell)]
+    numbers = [int(cell) for cell in row if _NUMBER.fullmatch(cell)]
     if len(names) != 1 or len(numbers) not in (1, 3, 4):
         return None
     if len(numbers) == 1:
@@ -239,12 +243,12 @@ def _of_entries(path: str, entries: Sequence[Entry | None]) -> ClassTable | None
 
 def _entry(name: Any, value: Any) -> Entry | None:
     """Convert a name and its value or color, or a number and its name, from JSON. Returns None if they are invalid."""
-    if isinstance(value, str) and str(name).isdecimal() and not _HEX.fullmatch(value):
+    if isinstance(value, str) and _NUMBER.fullmatch(str(name)) and not _HEX.fullmatch(value):
         return value, int(name), False
     if not isinstance(name, str):
         return None
     if isinstance(value, int) and not isinstance(value, bool):
-        return name, value, False
+        return (name, value, False) if abs(value) < 1 << 63 else None
     color = _color(value)
     return None if color is None else (name, color, True)
 

@@ -6,6 +6,7 @@ Source: README of CSAILVision/sceneparsing. Mask values 1 to 150 are the classes
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 
 from engine.data.decoding.reading import read_text
@@ -89,7 +90,7 @@ def _names(tree: Tree, base: str) -> Mapping[int, str]:
     named = {
         int(row[0]): printable(row[-1].partition(",")[0].strip())
         for row in rows
-        if len(row) >= 2 and row[0].strip().isdecimal() and row[-1].strip()
+        if len(row) >= 2 and re.fullmatch(r"\s*\d{1,18}\s*", row[0]) and row[-1].strip()
     }
     counts = list(named.values())
     return {

@@ -45,7 +45,7 @@ _STUFF = (
 _OTHER = 183
 """Class number of all things together in stuff_*_pixelmaps."""
 _UNLABELED = 255
-_LINE = re.compile(r"\s*(\d+)\s*[:\t ]\s*(\S.*?)\s*$")
+_LINE = re.compile(r"\s*(\d{1,18})\s*[:\t ]\s*(\S.*?)\s*$")
 
 
 class _Layout(NamedTuple):

@@ -350,7 +350,7 @@ def _name_classes(images: Sequence[ShapedImage], tree: Tree, folders: Sequence[s
     titles = name_numbers(tree, folders, names)
     if titles is None:
         listed = _listed_names(tree, folders, names)
-        if listed and all(re.fullmatch(r"\d+", value) for value in listed.values()):
+        if listed and all(re.fullmatch(r"\d{1,18}", value) for value in listed.values()):
             return sorted(names, key=lambda name: int(listed[name]))
         titles = {name: listed[name] for name in sorted(listed, key=listed.__getitem__) if name in names}
     rename_classes(images, titles)

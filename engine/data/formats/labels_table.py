@@ -230,9 +230,9 @@ def make_content(tree: Tree, kind: str, reading: Reading, folders: Sequence[str]
 
 
 def _sorted(names: Iterable[str]) -> list[str]:
-    """Return names sorted alphabetically, or by value if all of them are integers."""
+    """Return names sorted alphabetically, or by value if all of them are integers of at most 64 bits."""
     names = list(names)
-    return sorted(names, key=int) if all(re.fullmatch(r"[+-]?\d+", name) for name in names) else sorted(names)
+    return sorted(names, key=int) if all(re.fullmatch(r"[+-]?\d{1,18}", name) for name in names) else sorted(names)
 
 
 def _file_split(images: Mapping[str, tuple[str, ...]], rows: Mapping[str, int]) -> FileSplit:

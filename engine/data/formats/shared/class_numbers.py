@@ -46,7 +46,7 @@ def name_numbers(tree: Tree, folders: Collection[str], names: Collection[str]) -
     The titles are the names in a file in one of `folders`, or else the numbers. Returns None if a class is not a
     number.
     """
-    if not names or not all(name.isascii() and name.isdigit() for name in names):
+    if not names or not all(re.fullmatch(r"[0-9]{1,18}", name) for name in names):
         return None
     found = find_names(tree, folders, [int(name) for name in names])
     return {name: found.get(int(name), name) for name in sorted(names, key=int)}

@@ -52,6 +52,25 @@ def test_find_tables_reads_names_of_values(tmp_path: Path, name: str) -> None:
     assert (list(zip(table.names, table.values, strict=True)), table.colors) == (NUMBERED, False)
 
 
+LONG = "1" * 5000
+"""More digits than Python converts to a number."""
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("classes.txt", f"{LONG} cat\n2 dog\n"),
+        ("label_colors.txt", f"cat {LONG} 0 0\ndog 0 0 1\n"),
+        ("classes.csv", f"{LONG},cat\n2,dog\n3,owl\n"),
+        ("classes.json", json.dumps({LONG: "cat", "2": "dog"})),
+        ("labels.json", json.dumps({"cat": 10**30, "dog": 1})),
+    ],
+)
+def test_find_tables_reads_no_number_beyond_64_bits(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    assert all(abs(value) < 1 << 63 for table in find_tables(str(tmp_path)) for value in table.values)
+
+
 @pytest.mark.parametrize("mark", [(codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le")])
 @pytest.mark.parametrize("name", ["class_dict.csv", "labelmap.txt", "colormap.json"])
 def test_find_tables_decodes_byte_order_marks(tmp_path: Path, name: str, mark: tuple[bytes, str]) -> None:

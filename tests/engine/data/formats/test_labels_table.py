@@ -177,6 +177,13 @@ def test_table_takes_the_names_of_numbers_in_another_column(tmp_path: Path) -> N
     assert names_of(found) == {"train": {"a": "owl", "b": "tit"}, "val": {"c": "owl"}, "test": {"d": "tit"}}
 
 
+def test_table_sorts_very_long_numbers_as_names(tmp_path: Path) -> None:
+    labels = ("1" * 5000, "20", "3")
+    rows = "".join(f"{name}.png,{labels[number % 3]}\n" for number, name in enumerate(NAMES))
+    found = content_of(FORMAT, write(tmp_path, "labels.csv", "file,class\n" + rows), "classes")
+    assert found.classes == labels
+
+
 def test_table_leaves_out_rows_that_disagree(tmp_path: Path) -> None:
     text = "file,class\n" + "".join(f"{name}.png,{'xy'[name in 'abc']}\n" for name in NAMES) + "a.png,x\nb.png,y\n"
     found = content_of(FORMAT, write(tmp_path, "labels.csv", text), "classes")
