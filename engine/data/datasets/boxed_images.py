@@ -49,6 +49,7 @@ class BoxedImages(LetterboxedImages):
         return len(self.files)
 
     def targets_of(self, samples: Labels) -> Tensor:
+        """Return the boxes of the images `samples` [n] as float32 [n, m, 6] (see the class)."""
         first_rows = self._bounds[samples]
         counts = self._bounds[samples + 1] - first_rows
         padded = np.zeros((len(samples), int(counts.max(initial=0)), 6), np.float32)
@@ -88,6 +89,7 @@ class BoxedImages(LetterboxedImages):
         return torch.bincount(self._counted_labels, minlength=classes).tolist()
 
     def _add_planes(self, index: int, image: Bytes, sides: tuple[int, int]) -> Bytes:
+        """Return `image` unchanged. Raises Unfit if its original size is not the one that its boxes belong to."""
         height, width = self._sizes[index].tolist()
         if sides != (height, width):
             raise Unfit(
@@ -134,6 +136,7 @@ class InstanceImages(LetterboxedImages):
         return counts.tolist()
 
     def _add_planes(self, index: int, image: Bytes, sides: tuple[int, int]) -> Bytes:
+        """Return a letterboxed image followed by its planes of object numbers and classes."""
         numbers, classes = paint(self._sources[index].instances(*sides), *sides)
         size = image.shape[-1]
         return np.concatenate([image, box_plane(numbers, size, 0)[None], box_plane(classes, size, NO_CLASS)[None]])

@@ -289,6 +289,7 @@ class MaskedImages(LetterboxedImages):
         return counts[:classes].tolist()
 
     def _add_planes(self, index: int, image: Bytes, sides: tuple[int, int]) -> Bytes:
+        """Return a letterboxed image followed by its plane of classes. Raises Unfit if the mask has another size."""
         plane = rotated_with(self.class_plane(index), self.files[index], sides)
         height, width = plane.shape
         require_size("its mask has", (height, width), sides)
@@ -343,6 +344,7 @@ class IdxImages(ImageSet):
         return pixels
 
     def mapped_file(self, size: int, channels: int) -> tuple[Bytes, Labels | None] | None:
+        """Return the idx file with the row of each image, or None if its gray images have another size."""
         if channels != 1 or self._pixels.shape[1:] != (size, size):
             return None
         return self._pixels[:, None], self._rows

@@ -70,8 +70,8 @@ class Levels(NamedTuple):
     masks: Values
 
     def without(self, *dropped: int) -> Levels:
-        others = ~np.isin(self.values, dropped)
-        return Levels(self.values[others], self.pixels[others], self.masks[others])
+        is_left = ~np.isin(self.values, dropped)
+        return Levels(self.values[is_left], self.pixels[is_left], self.masks[is_left])
 
 
 @dataclass
@@ -156,6 +156,7 @@ def survey_masks(paths: Sequence[str]) -> Survey:
 
 
 def _sample(mask: MaskValues) -> MaskSample:
+    """Count the values in a mask. Of very many values, only the most frequent ones are returned."""
     values, pixels = count_values(mask.values)
     distinct = len(values)
     flat = distinct <= MANY or _flatness(mask.values) >= _SMOOTH

@@ -62,6 +62,7 @@ class ArrayImage(ImageFile.ImageFile):
     _is_decoded = False
 
     def _open(self) -> None:
+        """Read the header and set the mode and the size, as Pillow requires. Raises UnidentifiedImageError."""
         assert self.fp is not None
         self._is_tiff = is_tiff(self.fp.read(4))
         self.fp.seek(0)
@@ -72,6 +73,7 @@ class ArrayImage(ImageFile.ImageFile):
         self._mode, self._size = mode_of(facts), (facts.width, facts.height)
 
     def load(self) -> Any:
+        """Decode the pixels on the first call, and return Pillow's access to them."""
         if not self._is_decoded:
             assert self.fp is not None
             self.fp.seek(0)

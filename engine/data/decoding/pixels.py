@@ -44,6 +44,7 @@ def read_to_show(path: str) -> Image.Image:
 
 
 def _of_8_bits(image: Image.Image) -> Image.Image:
+    """Convert an opened image to 8 bits without transparency. Raises Unfit if the scale of its values is unknown."""
     if image.mode in ("I", "F") or image.mode.startswith("I;16"):
         levels = to_levels(np.asarray(image), 65535 if image.mode.startswith("I;16") else None)
         return Image.fromarray(levels)

@@ -204,6 +204,7 @@ class _DisplayedBands(ImageFile.ImageFile):
     _is_decoded = False
 
     def _open(self) -> None:
+        """Read the header and set the mode and the size, as Pillow requires."""
         assert self.fp is not None
         facts = facts_in(self.fp)
         assert facts is not None
@@ -211,6 +212,7 @@ class _DisplayedBands(ImageFile.ImageFile):
         self._mode, self._size = "RGB", (facts.width, facts.height)
 
     def load(self) -> Any:
+        """Decode the pixels on the first call, stretched for display, and return Pillow's access to them."""
         if not self._is_decoded:
             assert self.fp is not None
             self.fp.seek(0)

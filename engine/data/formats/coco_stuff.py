@@ -112,8 +112,8 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 def _names(tree: Tree, layout: _Layout) -> dict[int, str]:
     """Return the class names, keyed by class number and sorted by it."""
-    parents = (os.fspath(parent) for each in layout.folders for parent in (each, *PurePath(each).parents))
-    for folder in dict.fromkeys("" if parent == "." else parent for parent in parents):
+    parents = (parent for each in layout.folders for parent in (PurePath(each), *PurePath(each).parents))
+    for folder in dict.fromkeys("" if parent == PurePath() else str(parent) for parent in parents):
         if "labels.txt" in tree.files(folder, ".txt"):
             lines = map(_LINE.match, read_text_lines(tree.path(folder, "labels.txt")))
             found = {int(line[1]): line[2] for line in lines if line}

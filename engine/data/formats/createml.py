@@ -46,13 +46,14 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def _is_createml(path: str) -> bool:
+    """Return True if one of the first entries in a JSON list names an image and has an object with coordinates."""
     text = head(path).lstrip()
     if not text.startswith("["):
         return False
     entries = items_from(text, 1, 50)
     named = [entry for entry in entries if isinstance(entry, dict) and isinstance(_first(entry, _NAMES), str)]
-    lists = [found for entry in named if isinstance(found := _first(entry, _LISTS), list)]
-    objects = [each for found in lists for each in found if isinstance(each, dict)]
+    lists = [annotations for entry in named if isinstance(annotations := _first(entry, _LISTS), list)]
+    objects = [each for annotations in lists for each in annotations if isinstance(each, dict)]
     return any(isinstance(_first(each, _COORDINATES), dict) and _first(each, _LABELS) is not None for each in objects)
 
 

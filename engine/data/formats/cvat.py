@@ -238,6 +238,7 @@ def _ellipse(label: str, element: ElementTree.Element, size: Any) -> Shape:
 
 
 def _mask(label: str, element: ElementTree.Element, size: tuple[int, int] | None) -> Shape:
+    """Convert a mask, whose run lengths fill a rectangle in an image of the given size, to a shape. Raises Unfit."""
     left, top, width, height = map(int, _numbers(element, "left", "top", "width", "height"))
     if size is None:
         raise Unfit("the size of its image is unknown")

@@ -64,6 +64,7 @@ def _are_gray(paths: list[str]) -> bool:
 
 
 def _is_gray(path: str) -> bool:
+    """Return True if a file is an array or a readable gray image."""
     if suffix(path) in _ARRAYS:
         return True
     try:

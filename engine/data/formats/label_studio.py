@@ -134,8 +134,8 @@ def _kinds(items: list[Any]) -> list[str]:
     shapes: set[str] = set()
     max_tags = 0
     for task in _tasks(items):
-        values = [each.get("value") for each in task.results or () if isinstance(each, dict)]
-        values = [value for value in values if isinstance(value, dict)]
+        results = [each for each in task.results or () if isinstance(each, dict)]
+        values: list[dict[str, Any]] = [each["value"] for each in results if isinstance(each.get("value"), dict)]
         shapes.update(name for value in values for name in _LABELS if isinstance(value.get(name), list))
         choices = [value["choices"] for value in values if _is_of_choices(value)]
         max_tags = max(max_tags, sum(map(len, choices)))

@@ -54,6 +54,7 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def _versions(tree: Tree, base: str, name: str) -> list[_Version]:
+    """Return the version that the file `name` in the folder `base` configures, as a list, or [] if it doesn't."""
     match = re.fullmatch(r"config(?:_(v[\d.]+))?\.json", name)
     labels = _read_labels(tree.path(base, name)) if match else None
     if match is None or not labels:
@@ -101,6 +102,7 @@ def _detections(tree: Tree, version: _Version, *, several: bool) -> list[Detecti
 
 
 def _pairs(tree: Tree, version: _Version, kind: str) -> dict[str, Pairs]:
+    """Return the pairs of images and masks by split. `kind` is the name of the folders of masks."""
     found = {}
     for folder, split in _SPLITS.items():
         images = os.path.join(version.base, folder, "images")

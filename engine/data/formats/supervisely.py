@@ -194,6 +194,7 @@ def _rectangle(label: str, entry: dict[str, Any], size: Any) -> Shape:
 
 
 def _bitmap(label: str, entry: dict[str, Any], size: tuple[int, int] | None) -> Shape:
+    """Convert an object with an embedded PNG in an image of the given size to a shape. Raises Unfit."""
     bitmap = entry.get("bitmap")
     bitmap = bitmap if isinstance(bitmap, dict) else {}
     ((left, top),) = as_points([bitmap.get("origin")])

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from io import BytesIO
 from typing import TypeVar
 
 import numpy as np
@@ -16,6 +15,7 @@ from PIL import Image
 from engine.contract.dataset import Example, MaskValue, SplitReport
 from engine.contract.problems import Problem
 from engine.data.decoding.reading import describe_failure, folder_channels
+from engine.data.drawing import encode_png
 from engine.data.splits import Labels, RecognizedDataset, Split, spread_evenly
 
 EXAMPLES = 12
@@ -211,6 +211,4 @@ def spread_by_class(labels: np.ndarray, indices: np.ndarray) -> list[int]:
 def thumbnail(image: Image.Image) -> bytes:
     """Shrink an image in place to `EXAMPLE_SIDE` and return it as PNG."""
     image.thumbnail((EXAMPLE_SIDE, EXAMPLE_SIDE))
-    stream = BytesIO()
-    image.save(stream, "PNG")
-    return stream.getvalue()
+    return encode_png(np.asarray(image))

@@ -83,6 +83,7 @@ class SampleLoader(Loader["_SampleSlot"]):
         return _SampleSlot(self._stream)
 
     def _fill(self, slot: _SampleSlot, batch: RankSamples, epoch: int) -> StagedBatch[_SampleSlot]:
+        """Load the samples of `batch`, stack their inputs and targets, and start sending these to the device."""
         indices, samples = self._load_readable(batch.indices.tolist(), epoch)
         if samples:
             inputs = self._stack([sample_input for sample_input, _ in samples], indices, "inputs")
@@ -93,6 +94,7 @@ class SampleLoader(Loader["_SampleSlot"]):
         return StagedBatch(slot, len(samples), batch.global_size, np.array(indices, np.int64))
 
     def _finish(self, staged: StagedBatch[_SampleSlot], wait_s: float, epoch: int, batch_index: int) -> Batch:
+        """Return a batch that `_fill` has sent, after its last change, and release its slot."""
         self._mark("data")
         inputs, targets = staged.slot.receive()
         if self._stream is not None:

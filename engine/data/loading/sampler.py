@@ -86,6 +86,7 @@ class GlobalBatchSampler(DistributedSampler[Any]):
         return self._rank_samples(self._order(epoch), len(self)).indices
 
     def _rank_samples(self, order: npt.NDArray[np.int64], step: int) -> RankSamples:
+        """Return this rank's samples in the global batch with the index `step`, given the order of all samples."""
         batch = order[step * self.batch_size : (step + 1) * self.batch_size]
         sizes = divide(len(batch), self.shares)
         start = sum(sizes[: self.rank])
@@ -130,7 +131,7 @@ def divide(count: int, shares: Sequence[float]) -> list[int]:
     Equal shares give the same sizes as np.array_split.
     """
     exact = [count * share / sum(shares) for share in shares]
-    sizes = [int(part) for part in exact]
+    sizes = [int(value) for value in exact]
     by_remainder = sorted(range(len(shares)), key=lambda index: (sizes[index] - exact[index], index))
     for index in by_remainder[: count - sum(sizes)]:
         sizes[index] += 1

@@ -95,6 +95,7 @@ class DeviceSlot(Slot):
             self._copied_event.record(self._stream)
 
     def receive(self, pixels: int, numbers: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return the rows on the GPU. Kernels that are launched afterwards on the current stream wait for the copy."""
         current = torch.cuda.current_stream(self._stream.device)
         current.wait_event(self._copied_event)
         self._targets.record_stream(current)

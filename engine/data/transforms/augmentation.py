@@ -11,7 +11,7 @@ image.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -219,7 +219,7 @@ class Augmentation:
 
 
 class _BatchDraws:
-    """Builder for the random numbers of one batch. Each transform has a method that draws its numbers."""
+    """Builder for the random numbers of one batch. The method `_flip` draws those of the transform "flip", and so on."""
 
     def __init__(
         self,
@@ -247,7 +247,7 @@ class _BatchDraws:
         settings = self._augmentation
         for self._transform_index, transform in enumerate(settings.transforms):
             if transform.name != "mosaic" or self._tiles > 1:
-                _DRAW[transform.name](self, *transform.numbers)
+                getattr(self, f"_{transform.name}")(*transform.numbers)
         numbers = np.zeros((self._count, self._tiles, settings.columns), np.float32)
         numbers[..., AFFINE] = _two_rows(np.linalg.inv(self._affine))
         numbers[..., FORWARD] = _two_rows(self._affine)
@@ -520,15 +520,6 @@ def _policy_columns(transform: Transform) -> int:
     if transform.name == "randaugment":
         return int(transform.numbers[0])
     return {"trivial": 1, "augmix": MIX_CHAINS * (MIX_DEPTH + 7)}.get(transform.name, 0)
-
-
-_DRAW: dict[str, Callable[..., None]] = {
-    name: getattr(_BatchDraws, f"_{name}")
-    for name in (
-        "mosaic", "resized_crop", "scale", "flip", "vflip", "rotate", "translate", "shear", "color", "hue", "gray", "blur",
-        "erase", "trivial", "randaugment", "augmix",
-    )
-}  # fmt: skip
 
 
 def shift(right: Numbers, down: Numbers) -> Numbers:

@@ -100,6 +100,7 @@ class Cropped(NamedTuple):
     tiles: int = 1
 
     def maps(self) -> tuple[Tensor, Tensor]:
+        """Return the matrix and the offset from positions in the loaded images to pixels (see `Placement.maps`)."""
         top, left, mirrored = self.crops.unbind(1)
         is_mirrored = mirrored.bool()
         across = torch.where(is_mirrored, -self.loaded, self.loaded)
@@ -119,6 +120,7 @@ class Moved(NamedTuple):
     tiles: int
 
     def maps(self) -> tuple[Tensor, Tensor]:
+        """Return the matrix and the offset from positions in the loaded images to pixels (see `Placement.maps`)."""
         affine = self.affine.view(-1, 2, 3)
         linear, shift = affine[:, :, :2], affine[:, :, 2]
         return linear * self.size, (shift + 1 - linear.sum(2)) * (self.size / 2)

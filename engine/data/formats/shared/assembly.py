@@ -171,6 +171,7 @@ def _only(classes: tuple[str, ...], splits: dict[str, Any], used: np.ndarray) ->
 def _prepare_labels(
     classes: tuple[str, ...], splits: dict[str, Any], problems: list[Problem], training: bool
 ) -> Prepared:
+    """Return the classes and the splits unchanged. Too many labels, or none at all, are added to `problems`."""
     largest = max((sample_count(split) for split in splits.values()), default=0)
     if largest * len(classes) > MAX_LABELS:
         message = f"There are {len(classes):,} labels for {largest:,} images, which is too many."
@@ -198,6 +199,7 @@ def _prepare_boxes(
 def _prepare_instances(
     classes: tuple[str, ...], splits: dict[str, Any], problems: list[Problem], training: bool
 ) -> Prepared:
+    """Turn the objects of rotated images upright. Problems with classes and rotations are added to `problems`."""
     if len(classes) >= NO_CLASS:
         message = f"There are {len(classes):,} classes; instance segmentation supports at most {NO_CLASS - 1}."
         problems.append(dataset_error(message, "Merge classes that few objects have."))

@@ -161,9 +161,9 @@ class BoxFaults:
         self.crowded: list[str] = []
 
     def problems(self) -> list[Problem]:
-        found = []
+        """Return a warning about each kind of fault that has occurred."""
         remedy = "Such boxes are left out; redraw them, or remove them from the annotations."
-        found += warn_about(self.empty, "box", "without area, in", remedy)
+        found = warn_about(self.empty, "box", "without area, in", remedy)
         remedy = "Such boxes are clipped at the edges of the image; check that the annotations belong to these images."
         found += warn_about(self.outside, "box", "extending beyond the image, in", remedy)
         remedy = "The largest boxes are used; cut such images into tiles to learn from all."

@@ -102,13 +102,11 @@ class Outlines:
         self._size = size
 
     def instances(self, height: int, width: int) -> list[Instance]:
+        """Return the objects that have pixels in the image. Raises Unfit or OutlineError."""
         require_size("its outlines have", self._size or (height, width), (height, width))
-        windows = (
-            (read_outline(content).window(height, width), label, crowd) for label, content, crowd in self._outlines
-        )
-        return _within_limit(
-            (Instance(window, label, crowd) for window, label, crowd in windows if window is not None), height, width
-        )
+        windows = (read_outline(content).window(height, width) for _, content, _ in self._outlines)
+        objects = ((label, crowd) for label, _, crowd in self._outlines)
+        return _with_windows(windows, objects, height, width)
 
     def labels(self) -> list[int]:
         return [label for label, _, crowd in self._outlines if not crowd]
@@ -131,10 +129,9 @@ class Polygons:
         self._polygons = tuple(polygons)
 
     def instances(self, height: int, width: int) -> list[Instance]:
-        windows = ((fill(points * (width, height), height, width), label) for label, points in self._polygons)
-        return _within_limit(
-            (Instance(window, label) for window, label in windows if window is not None), height, width
-        )
+        """Return the objects that have pixels in the image. Raises Unfit or OutlineError."""
+        windows = (fill(points * (width, height), height, width) for _, points in self._polygons)
+        return _with_windows(windows, ((label, False) for label, _ in self._polygons), height, width)
 
     def labels(self) -> list[int]:
         return [label for label, _ in self._polygons]
@@ -187,7 +184,8 @@ class NumberedMasks(_MaskFiles):
         found = []
         for path, label in self._masks:
             with suppress(Exception):  # a decoder may raise nearly anything; loading the image reports it
-                found += [label] * len(object_numbers(read_values(read_image(path))))
+                values = values_in(read_values(read_image(path)))
+                found += [label] * int((values > 0).sum())
         return found
 
 
@@ -310,6 +308,7 @@ class PanopticImage(_MaskFiles):
         return [label for _, label, crowd in self._segments if not crowd]
 
     def _ids(self, size: tuple[int, int]) -> Values:
+        """Return the segment id at each pixel, [h, w]. Raises Unfit if the PNG has another size than `size`."""
         mask = _values(self._paths[0], size)
         if mask.mode != "color":
             return mask.values
@@ -371,17 +370,21 @@ def _windows(numbers: Values) -> dict[int, Window]:
     return {number: Window(y.start, x.start, numbers[y, x] == number) for number, (y, x) in slices.items()}
 
 
-def _within_limit(instances: Iterable[Instance], height: int, width: int) -> list[Instance]:
-    """Return the instances as a list, after checking the total area of their bounding rectangles.
+def _with_windows(
+    windows: Iterable[Window | None], objects: Iterable[tuple[int, bool]], height: int, width: int
+) -> list[Instance]:
+    """Return the instances in an image that have a window, after checking the total area of the windows.
 
-    `height` and `width` are those of the image. Raises Unfit if the area exceeds the limit.
+    `objects` are the class of each instance, and True if it is ignored. `height` and `width` are those of the image.
+    Raises Unfit if the area exceeds the limit.
     """
     found: list[Instance] = []
     painted = 0
-    for each in instances:
-        found.append(each)
-        painted += each.window.pixels.size
-        _check_painted(painted, (height, width))
+    for window, (label, ignored) in zip(windows, objects, strict=True):
+        if window is not None:
+            found.append(Instance(window, label, ignored))
+            painted += window.pixels.size
+            _check_painted(painted, (height, width))
     return found
 
 
@@ -400,12 +403,6 @@ def _values(path: str, size: tuple[int, int]) -> MaskValues:
     height, width = mask.values.shape
     require_size(f"its mask {printable(os.path.basename(path))} has", (height, width), size)
     return mask
-
-
-def object_numbers(mask: MaskValues) -> Values:
-    """Return the distinct object numbers in a mask, sorted. 0 is background."""
-    values = values_in(mask)
-    return values[values > 0]
 
 
 def paint(instances: Sequence[Instance], height: int, width: int) -> tuple[Bytes, Bytes]:

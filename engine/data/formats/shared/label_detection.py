@@ -137,11 +137,11 @@ def _alternatives(files: list[tuple[TableFile, float]]) -> list[list[tuple[Table
     Each table comes with the fraction of its images that exist. Tables without a split that name the same images are
     kept apart, since they are alternatives.
     """
-    without_split = [pair for pair in files if not pair[0].split]
+    without_split = [(file, fraction) for file, fraction in files if not file.split]
     names = [_image_names(file.table) for file, _ in without_split]
     if len(set().union(*names)) == sum(map(len, names)):  # no image is in two tables
         return [files]
-    with_split = [pair for pair in files if pair[0].split]
+    with_split = [(file, fraction) for file, fraction in files if file.split]
     return [*([with_split] if with_split else []), *([pair] for pair in without_split)]
 
 

@@ -132,10 +132,10 @@ def is_metadata(tree: Tree, folder: str, name: str) -> bool:
 
     A Parquet file is recognized by its name alone, because pyarrow, which reads it, may be missing.
     """
-    if name.lower() not in _METADATA:
-        return False
-    table = None if name.lower().endswith(".parquet") else open_table(tree.path(folder, name), head=True)
-    return name.lower().endswith(".parquet") or (table is not None and "file_name" in table.plain)
+    if name.lower() not in _METADATA or suffix(name) == ".parquet":
+        return name.lower() in _METADATA
+    table = open_table(tree.path(folder, name), head=True)
+    return table is not None and "file_name" in table.plain
 
 
 def open_table(path: str, *, head: bool = False) -> Table | None:
