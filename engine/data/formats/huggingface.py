@@ -22,7 +22,7 @@ from engine.data.formats.shared.class_numbers import name_numbers
 from engine.data.formats.shared.image_lookup import ImageLookup
 from engine.data.formats.shared.label_columns import LABEL_COLUMNS
 from engine.data.formats.shared.label_detection import detect_in
-from engine.data.formats.shared.shapes import Shape, ShapedImage, box_shape, convert
+from engine.data.formats.shared.shapes import Shape, ShapedImage, as_number, box_shape, convert
 from engine.data.formats.shared.tables import is_metadata, plain
 from engine.data.formats.shared.unpacking import unpack_images
 from engine.data.formats.tree import Tree, split_of_table, suffix
@@ -328,7 +328,10 @@ def _pairs(objects: Any) -> list[tuple[Any, Any]] | None:
 
 
 def _is_box(box: Any) -> bool:
-    return isinstance(box, list) and len(box) == 4 and all(isinstance(each, int | float) for each in box)
+    """Return True for a list of four numbers that can be coordinates."""
+    if not isinstance(box, list) or len(box) != 4:
+        return False
+    return all(isinstance(each, int | float) and as_number(each) is not None for each in box)
 
 
 def _shapes(objects: Any, names: Sequence[str], form: str, where: str, faults: list[str]) -> list[Shape]:

@@ -283,6 +283,6 @@ def read_shape(name: str, shape: Mapping[str, Any]) -> Shape | None:
                 x, y, across, down = (float(shape[key]) for key in ("cx", "cy", "rx", "ry"))
                 degrees = math.degrees(float(shape.get("theta", 0)))
                 return polygon_shape(name, rotate_points(ellipse_points(x, y, across, down), degrees, (x, y)))
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         return None
     return None

@@ -90,7 +90,7 @@ def _shapes(region: Any, file: str, faults: list[str]) -> list[Shape]:
         else:
             left, top, width, height = (float(box[key]) for key in ("left", "top", "width", "height"))
             found = [box_shape(tag, left, top, left + width, top + height) for tag in tags]
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError):
         found = []
     shapes = [shape for shape in found if shape is not None]
     if not shapes:

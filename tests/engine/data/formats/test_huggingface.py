@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from engine.data.datasets.open_splits import open_splits
 from engine.data.formats.huggingface import FORMAT
 from engine.data.formats.registry import recognize
+from engine.data.formats.shared.boxes import BoxSplit
 from engine.data.formats.tree import Tree
 from engine.data.splits import FileSplit
 from tests.support.dataset_formats import huggingface
@@ -97,6 +99,19 @@ def test_huggingface_reports_rows_without_an_image(tmp_path: Path) -> None:
     found = content_of(FORMAT, tmp_path, "classes")
     assert names_of(found) == {"train": {"0000000": "class 0"}}
     assert "2 rows without an image" in found.problems[0].message
+
+
+def test_huggingface_leaves_out_boxes_of_huge_numbers(tmp_path: Path) -> None:
+    huggingface.write(TRUTH, tmp_path, "boxes")
+    path = tmp_path / "train" / "metadata.jsonl"
+    row = json.loads(path.read_text().splitlines()[0])
+    row["objects"]["bbox"].append([10**400, 1, 2, 3])
+    row["objects"]["category"].append("sea")
+    path.write_text(json.dumps(row) + "\n")
+    found = recognize(str(tmp_path), val_fraction=0.2, seed=0, kinds=("boxes",))
+    assert isinstance(found.train, BoxSplit)
+    assert len(found.train.boxes) == len(row["objects"]["bbox"]) - 1
+    assert any("without four numbers" in problem.message for problem in found.problems)
 
 
 def write_parquet(folder: Path, features: str = "{}") -> None:

@@ -65,6 +65,7 @@ def test_shapes_have_their_edges(shape: dict[str, Any], edges: tuple[float, ...]
         {"name": "polygon", "all_points_x": [1, 2, 3], "all_points_y": [1, 2]},
         {"name": "polyline", "all_points_x": [1, 2], "all_points_y": [1, 2]},
         {"name": "circle", "cx": 1, "cy": 1, "r": "large"},
+        {"name": "circle", "cx": 10**400, "cy": 1, "r": 1},
     ],
 )
 def test_a_bad_shape_costs_one_region(tmp_path: Path, shape: dict[str, Any]) -> None:

@@ -25,7 +25,13 @@ def test_vott_outlines_are_read(tmp_path: Path) -> None:
     assert areas["img_1"] == [32 * 24]
 
 
-@pytest.mark.parametrize("region", [{"tags": []}, {"tags": ["x"], "boundingBox": {"left": 1}}, "torn"])
+HUGE = {"left": 10**400, "top": 1, "width": 1, "height": 1}
+
+
+@pytest.mark.parametrize(
+    "region",
+    [{"tags": []}, {"tags": ["x"], "boundingBox": {"left": 1}}, {"tags": ["x"], "boundingBox": HUGE}, "torn"],
+)
 def test_vott_leaves_out_what_it_cannot_use(tmp_path: Path, region: object) -> None:
     vott.write(TRUTH, tmp_path, "plain")
     path = tmp_path / "vott-json-export" / "fruit-export.json"
