@@ -33,11 +33,11 @@ from engine.contract.catalogue import (
 from engine.contract.job import Job
 from engine.contract.options import declared
 from engine.data.formats.registry import FORMATS, KINDS
-from engine.metrics.registry import METRICS, added_to
+from engine.metrics.registry import METRICS, plugin_metrics_of
 from engine.models import encoders, timm_models
 from engine.models.base import ModelInfo, TaskError
 from engine.models.blocks import blocks
-from engine.models.meta_device import lone_size, on_meta
+from engine.models.meta_device import build_on_meta, largest_single_value_size
 from engine.models.model_surgery import heads_of
 from engine.models.registry import MODELS
 from engine.models.tensor_detector import LoadableDetector
@@ -100,7 +100,7 @@ def supplement() -> Supplement:
     for task in TASKS.values():
         for_task = (each for each in FORMATS.added().values() if task.entry.id in each.tasks)
         annotations[task.entry.id] = tuple(kind for each in for_task for kind in each.kinds)
-        added = added_to(task.entry.id, task.entry.metrics)
+        added = plugin_metrics_of(task.entry.id, task.entry.metrics)
         metrics[task.entry.id] = tuple(metric.entry(name) for name, metric in added.items())
     strategies = tuple(strategy.entry for strategy in STRATEGIES.added().values())
     left_out = [each for registry in (TASKS, FORMATS, MODELS, METRICS, STRATEGIES) for each in registry.left_out]
@@ -167,7 +167,7 @@ def describe(task: Task, name: str) -> ModelEntry:
     model_info = task.model_info(name) if library_model is None else library_model.model_info(DESCRIBED_CLASSES)
     job = Job.from_fields(task=task.entry.id, model=name)
     build = partial(task.build_model, job, model_info.classes, model_info.channels)
-    model = on_meta(build) if library_model is None else build().to("meta")
+    model = build_on_meta(build) if library_model is None else build().to("meta")
     fields = (field for field in DROPOUT_FIELDS if field in task.entry.fields)
     dropout_fields = [field for field in fields if _accepts_field(task, job, model_info, field)]
     return _entry(task, name, model_info, model, dropout_fields=dropout_fields)
@@ -201,7 +201,9 @@ def _entry(
         tensor_parallel=bool(layer_pairs(model)),
         fields=tuple(field for field in MODEL_FIELDS if field in supported),
         batch_norm=any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules()),
-        lone_batch_norm=lone_size(model, model_info.channels, smallest=smallest, usual=model_info.image_size),
+        lone_batch_norm=largest_single_value_size(
+            model, model_info.channels, smallest=smallest, usual=model_info.image_size
+        ),
         encoder=model_info.encoder,
         weights=model_info.weights,
         extra=model_info.extra,
@@ -214,7 +216,7 @@ def _accepts_field(task: Task, job: Job, model_info: ModelInfo, field: str) -> b
     """Return True if the job's model can be built with a positive value in the dropout field `field`."""
     changed = job.with_fields(**{field: 0.5})
     try:
-        on_meta(lambda: task.build_model(changed, model_info.classes, model_info.channels))
+        build_on_meta(lambda: task.build_model(changed, model_info.classes, model_info.channels))
     except TaskError as refusal:
         if refusal.field == field:
             return False

@@ -19,7 +19,7 @@ from engine.inference.devices import OnProgress
 from engine.processes.orders import serve_order
 from engine.system import compile_cache
 
-_WORK: dict[type[Order], str] = {
+_FUNCTIONS: dict[type[Order], str] = {
     EvaluateOrder: "engine.inference.evaluation.evaluate:evaluate",
     PredictOrder: "engine.inference.prediction.predict:predict",
     ExplainOrder: "engine.inference.explanation.explain:explain",
@@ -35,10 +35,11 @@ It takes the order and an `OnProgress`, and returns the path of its result. It r
 
 
 def _carry_out(order: Order, on_progress: OnProgress) -> str:
+    """Call the function for the type of the order, and return the path of its result."""
     compile_cache.use_private_folders()  # before torch is imported
-    module, _, name = _WORK[type(order)].partition(":")
+    module, _, name = _FUNCTIONS[type(order)].partition(":")
     return str(getattr(importlib.import_module(module), name)(order, on_progress))
 
 
 if __name__ == "__main__":
-    serve_order("footplate-infer", reduce(or_, _WORK), _carry_out)
+    serve_order("footplate-infer", reduce(or_, _FUNCTIONS), _carry_out)

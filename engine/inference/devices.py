@@ -34,7 +34,9 @@ OnProgress = Callable[[Progress], object]
 """Callback that receives each progress message."""
 
 
-def on_devices(order: Order, folder: Path, function: str, on_progress: OnProgress, *, total: int, what: str) -> None:
+def run_on_devices(
+    order: Order, folder: Path, function: str, on_progress: OnProgress, *, total: int, what: str
+) -> None:
     """Run `function` (MODULE:NAME) in one worker on each device of the order.
 
     The order is written to `folder`, where the workers find it. Raises CannotLoad if the workers fail or there is no
@@ -55,10 +57,10 @@ def on_devices(order: Order, folder: Path, function: str, on_progress: OnProgres
         devices=order.devices, start="at_once" if order.at_once else "when_free", wait_for_others=False
     )
     paths.write_atomically(folder / ORDER_FILE, msgspec.json.encode(order))
-    count = len(order.devices)
+    worker_count = len(order.devices)
     slot = QueueSlot(run, job)
     try:
-        _wait(slot, on_progress)
+        _wait_in_queue(slot, on_progress)
         on_progress(Progress(fraction=0.0, what="Loading PyTorch"))
         if sys.platform == "linux":
             import_all(BASIC)
@@ -68,21 +70,21 @@ def on_devices(order: Order, folder: Path, function: str, on_progress: OnProgres
                 run_folder=str(folder),
                 job=job,
                 rank=rank,
-                world_size=count,
+                world_size=worker_count,
                 devices=order.devices,
                 rendezvous="",
-                threads=max(1, usable_cores() // count),
+                threads=max(1, usable_cores() // worker_count),
             )
-            for rank in range(count)
+            for rank in range(worker_count)
         ]
-        failed = run_workers(specs, function, _Progress(total, what, on_progress).on_event)
+        failure = run_workers(specs, function, _WorkersProgress(total, what, on_progress).on_event)
     finally:
         slot.close()
-    if failed is not None:
-        raise CannotLoad(Problem("batch_size" if failed.kind == "out_of_memory" else "", failed.cause))
+    if failure is not None:
+        raise CannotLoad(Problem("batch_size" if failure.kind == "out_of_memory" else "", failure.cause))
 
 
-def _wait(slot: QueueSlot, on_progress: OnProgress) -> None:
+def _wait_in_queue(slot: QueueSlot, on_progress: OnProgress) -> None:
     """Wait in the queue until the devices are free. Raises CannotLoad if the queue can't be used."""
     while True:
         try:
@@ -97,27 +99,31 @@ def _wait(slot: QueueSlot, on_progress: OnProgress) -> None:
         time.sleep(POLL_S)
 
 
-class _Progress:
+class _WorkersProgress:
     """Progress of an order, computed from the events of all workers."""
 
     def __init__(self, total: int, what: str, on_progress: OnProgress) -> None:
         self._total = total
         self._what = what
         self._on_progress = on_progress
-        self._done: dict[int, int] = {}
+        self._done_by_rank: dict[int, int] = {}
         self._started: float | None = None
 
     def on_event(self, event: AnyEvent) -> None:
+        """Pass on a warning of a worker, or update its number of completed samples and report the progress.
+
+        `Shard` sends this number as the `step` of `StepMetrics`, and its rank as the `epoch`.
+        """
         if isinstance(event, Warned):
             self._report((event.message,))
         elif isinstance(event, StepMetrics):
             self._started = self._started or time.monotonic()
-            self._done[event.epoch] = event.step
+            self._done_by_rank[event.epoch] = event.step
             self._report()
 
     def _report(self, warnings: tuple[str, ...] = ()) -> None:
         """Report the progress of all workers. Speed and remaining time are None until they are reliable."""
-        done = sum(self._done.values())
+        done = sum(self._done_by_rank.values())
         seconds = time.monotonic() - self._started if self._started is not None else 0.0
         rate = done / seconds if done and seconds >= _MIN_MEASURED_S else None
         self._on_progress(

@@ -21,7 +21,7 @@ from engine.contract.problems import Problem
 from engine.contract.worker import WorkerSpec
 from engine.data.decoding.idx import Bytes
 from engine.data.drawing import to_rgb
-from engine.inference.devices import OnProgress, on_devices
+from engine.inference.devices import OnProgress, run_on_devices
 from engine.inference.trained_model import CannotLoad, TrainedModel, checkpoint_path
 from engine.inference.video import NoVideo, frames, rate_of
 from engine.inference.worker import Shard, serve
@@ -31,7 +31,7 @@ from engine.system import paths
 WORKER = "engine.inference.live:worker"
 _SPEED_FRAMES = 30
 """Number of latest frames used to compute the speed."""
-_QUALITY = 85
+_JPEG_QUALITY = 85
 """JPEG quality of the saved frames."""
 
 
@@ -53,39 +53,43 @@ def live(order: LiveOrder, on_progress: OnProgress) -> Path:
     paths.make_folder(out)
     order = structs.replace(order, devices=order.devices[:1], out=str(out))
     with tempfile.TemporaryDirectory() as folder:
-        on_devices(order, Path(folder), WORKER, on_progress, total=0, what="Watching")
+        run_on_devices(order, Path(folder), WORKER, on_progress, total=0, what="Watching")
     return out / FRAME_FILE
 
 
 def worker(spec: WorkerSpec, channel: socket.socket) -> int:
     """Run this process as the worker for the order in its folder, and return the exit code."""
-    return serve(spec, channel, LiveOrder, _watch)
+    return serve(spec, channel, LiveOrder, _predict_stream)
 
 
-def _watch(order: LiveOrder, model: TrainedModel, shard: Shard) -> None:
-    """Predict the frames of a camera or file as they come. Each drawn frame replaces the file with the previous one."""
+def _predict_stream(order: LiveOrder, model: TrainedModel, shard: Shard) -> None:
+    """Predict the frames of a camera or video, and write each with its drawn prediction to the file `FRAME_FILE`.
+
+    Frames of a video file are predicted no faster than the video plays.
+    """
     interval_s = 0.0 if order.source.startswith(CAMERA) else 1 / rate_of(order.source)
     started = time.monotonic()
     times = deque([started], maxlen=_SPEED_FRAMES)
     for number, image in enumerate(frames(order.source, model.channels), 1):
-        drawn, text = _predict(model, image)
+        drawn, text = _predict_frame(model, image)
         times.append(time.monotonic())
         speed = (len(times) - 1) / (times[-1] - times[0])
-        frame = LiveFrame(number=number, jpeg=_jpeg(drawn), text=text, images_per_second=speed)
+        frame = LiveFrame(number=number, jpeg=_encode_jpeg(drawn), text=text, images_per_second=speed)
         paths.write_atomically(Path(order.out) / FRAME_FILE, msgspec.msgpack.encode(frame))
         shard.advance(1)
         time.sleep(max(0.0, started + number * interval_s - time.monotonic()))
 
 
-def _predict(model: TrainedModel, image: Bytes) -> tuple[Bytes, str]:
+def _predict_frame(model: TrainedModel, image: Bytes) -> tuple[Bytes, str]:
     """Return the model's input with the prediction drawn on it, uint8 [h, w, 3], and the text of the prediction."""
-    pixels = model.framed(image)
-    (output,) = model.outputs(model.normalized(torch.from_numpy(pixels[None]))).cpu()
+    pixels = model.frame_image(image)
+    (output,) = model.outputs(model.normalize(torch.from_numpy(pixels[None]))).cpu()
     drawn = model.objective.show_prediction(to_rgb(pixels.astype("float32") / 255), output)
     return drawn.image, drawn.words
 
 
-def _jpeg(image: Bytes) -> bytes:
+def _encode_jpeg(image: Bytes) -> bytes:
+    """Encode an image, uint8 [h, w, 3], as JPEG."""
     stream = io.BytesIO()
-    Image.fromarray(image).save(stream, "JPEG", quality=_QUALITY)
+    Image.fromarray(image).save(stream, "JPEG", quality=_JPEG_QUALITY)
     return stream.getvalue()

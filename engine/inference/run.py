@@ -6,9 +6,8 @@ from pathlib import Path
 
 import torch
 
-from engine.contract.job import Job
 from engine.contract.problems import Problem
-from engine.inference.trained_model import CannotLoad, TrainedModel, load
+from engine.inference.trained_model import CannotLoad, TrainedModel, load, read_plan
 from engine.runs.folder import RunFolder
 from engine.runs.index import find_run
 
@@ -22,18 +21,12 @@ class Run:
 
     def __init__(self, run: str | Path) -> None:
         path = Path(run).expanduser()
-        found = RunFolder(path.absolute()) if (path / "job.toml").is_file() else find_run(str(run))
-        if found is None:
+        folder = RunFolder(path.absolute()) if (path / "job.toml").is_file() else find_run(str(run))
+        if folder is None:
             raise CannotLoad(Problem("run", f"There is no run “{run}”.", "`footplate runs` lists all runs."))
-        job, planned = found.job(), found.planned()
-        if job is None:
-            raise CannotLoad(Problem("run", f"The job of {found.run_id} can't be read.", "Choose another run."))
-        if planned is None:
-            message = f"{found.run_id} has not begun to train."
-            raise CannotLoad(Problem("run", message, "Choose a run that has a checkpoint."))
-        self._run = found
-        self.job: Job = job
-        self.classes: tuple[str, ...] = planned.classes
+        self._run = folder
+        self.job, planned = read_plan(folder)
+        self.classes = planned.classes
 
     @property
     def folder(self) -> Path:

@@ -41,7 +41,7 @@ class Partition(NamedTuple):
 ALL_SAMPLES = Partition()
 
 
-def sweep(
+def predict_batches(
     model: TrainedModel,
     samples: ImageSet | SampleSet,
     *,
@@ -54,13 +54,15 @@ def sweep(
     Samples are preprocessed as in validation, and prefetched. Unreadable samples are skipped after calling
     `on_unreadable(path, reason)`. `batch_size` is the number of samples per device.
     """
-    for batch in batches(model, samples, batch_size=batch_size, partition=partition, on_unreadable=on_unreadable):
+    for batch in iterate_batches(
+        model, samples, batch_size=batch_size, partition=partition, on_unreadable=on_unreadable
+    ):
         assert batch.samples is not None
         if len(batch.samples):
             yield BatchOutput(batch.samples, batch.inputs, batch.targets, model.outputs(batch.inputs))
 
 
-def batches(
+def iterate_batches(
     model: TrainedModel,
     samples: ImageSet | SampleSet,
     *,
@@ -68,15 +70,15 @@ def batches(
     partition: Partition = ALL_SAMPLES,
     start: int = 0,
     on_unreadable: Callable[[str, str], None] = lambda path, reason: None,
-    only: Labels | None = None,
+    selected: Labels | None = None,
 ) -> Iterator[Batch]:
-    """Yield the same batches as `sweep`, but without running the model.
+    """Yield the same batches as `predict_batches`, but without running the model.
 
-    `start` is the number of the first batch. `only` contains the indices of the samples to use, in order, or is None
-    for all samples.
+    `start` is the number of the first batch. `selected` contains the indices of the samples to use, in order, or is
+    None for all samples.
     """
-    length = len(samples) if only is None else len(only)
-    sampler = _InOrder(
+    length = len(samples) if selected is None else len(selected)
+    sampler = _SelectedSampler(
         length,
         batch_size * partition.world,
         partition.rank,
@@ -84,22 +86,24 @@ def batches(
         RandomStreams(model.job.training.seed),
         shuffle=False,
     )
-    sampler.only = only
-    loader = _loader(model, samples, sampler, on_unreadable)
+    sampler.selected = selected
+    loader = _create_loader(model, samples, sampler, on_unreadable)
     try:
         yield from loader.epoch(1, start)
     finally:
         loader.close()
 
 
-class _InOrder(GlobalBatchSampler):
-    only: Labels | None = None
+class _SelectedSampler(GlobalBatchSampler):
+    """Sampler of the samples with the indices `selected`, in this order, or of all samples if it is None."""
+
+    selected: Labels | None = None
 
     def _order(self, epoch: int) -> Labels:
-        return super()._order(epoch) if self.only is None else self.only
+        return super()._order(epoch) if self.selected is None else self.selected
 
 
-def _loader(
+def _create_loader(
     model: TrainedModel,
     samples: ImageSet | SampleSet,
     sampler: GlobalBatchSampler,
@@ -116,7 +120,7 @@ def _loader(
         sampler,
         size=model.size,
         channels=model.channels,
-        resized=model.resized,
+        resized=model.resized_side,
         mean=model.preprocessing.mean,
         std=model.preprocessing.std,
         threads=job.data.loader_workers,

@@ -18,7 +18,7 @@ from torchvision.ops import batched_nms, box_area
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.outlines import Window
 from engine.data.decoding.view import View
-from engine.inference.placing import bands, objects
+from engine.inference.placing import project_in_bands, to_objects
 from engine.tasks.base import Objective
 from engine.tasks.predictions import LineScores, Objects, ObjectScores, PixelScores, Scores
 
@@ -49,7 +49,7 @@ class ImageModel(Protocol):
         """Run the model on inputs, and return the outputs on the model's device."""
 
 
-class Picture(Protocol):
+class RowReader(Protocol):
     """Interface for images that are read row by row."""
 
     @property
@@ -60,8 +60,8 @@ class Picture(Protocol):
         """Return the rows from `first` up to, but not including, `last`, uint8 [rows, width, channels]."""
 
 
-class InMemory:
-    """Image in memory, uint8 [h, w, c], that can be used as a `Picture`."""
+class ImageInMemory:
+    """Image in memory, uint8 [h, w, c], that can be used as a `RowReader`."""
 
     def __init__(self, pixels: Bytes) -> None:
         self._pixels = pixels
@@ -104,7 +104,7 @@ class Tiling(NamedTuple):
     batch_size: int = 8
 
 
-def corners(length: int, side: int, overlap: float) -> list[int]:
+def tile_starts(length: int, side: int, overlap: float) -> list[int]:
     """Return evenly spaced start positions of tiles along an axis of `length` pixels."""
     if length <= side:
         return [0]
@@ -113,56 +113,59 @@ def corners(length: int, side: int, overlap: float) -> list[int]:
     return [round(number * (length - side) / (count - 1)) for number in range(count)]
 
 
-def tiled_maps(model: ImageModel, picture: Picture, tiling: Tiling) -> Iterator[Tensor]:
+def tiled_maps(model: ImageModel, picture: RowReader, tiling: Tiling) -> Iterator[Tensor]:
     """Run a model for pixels or lines on a large image, and yield the probabilities in bands from top to bottom.
 
     Bands are float32 [k, rows, width]. Values are means over all tiles that contain a pixel, with weights that decrease
     smoothly from the center of a tile.
     """
     height, width = picture.sides
-    tops = corners(height, tiling.side, tiling.overlap)
+    tops = tile_starts(height, tiling.side, tiling.overlap)
     sums = weights = torch.empty(0)
-    for (top, following), tiles in zip(pairwise((*tops, height)), _rows_of_tiles(model, picture, tiling), strict=True):
+    tile_rows = _predict_tile_rows(model, picture, tiling)
+    for (top, next_top), tiles in zip(pairwise((*tops, height)), tile_rows, strict=True):
         for tile in tiles:
             assert isinstance(tile.scores, PixelScores | LineScores)
-            values = torch.cat(list(bands(tile.scores.probabilities, tile.view, *tile.sides)), 1)
-            tall, wide = tile.sides
+            values = torch.cat(list(project_in_bands(tile.scores.probabilities, tile.view, *tile.sides)), 1)
+            tile_height, tile_width = tile.sides
             if not len(sums):
-                sums, weights = values.new_zeros((len(values), tall, width)), values.new_zeros((tall, width))
-            weight = _window(tall)[:, None] * _window(wide)
-            sums[:, :, tile.left : tile.left + wide] += values * weight
-            weights[:, tile.left : tile.left + wide] += weight
-        done = following - top
-        yield sums[:, :done] / weights[:done]
-        rest = len(weights) - done
-        sums[:, :rest], weights[:rest] = sums[:, done:].clone(), weights[done:].clone()
-        sums[:, rest:], weights[rest:] = 0, 0
+                sums = values.new_zeros((len(values), tile_height, width))
+                weights = values.new_zeros((tile_height, width))
+            weight = _blending_weights(tile_height)[:, None] * _blending_weights(tile_width)
+            sums[:, :, tile.left : tile.left + tile_width] += values * weight
+            weights[:, tile.left : tile.left + tile_width] += weight
+        finished_rows = next_top - top
+        yield sums[:, :finished_rows] / weights[:finished_rows]
+        remaining_rows = len(weights) - finished_rows
+        for rows in (*sums, weights):
+            rows[:remaining_rows] = rows[finished_rows:].clone()
+            rows[remaining_rows:] = 0
 
 
-def tiled_objects(model: ImageModel, picture: Picture, tiling: Tiling, threshold: float) -> Objects:
+def tiled_objects(model: ImageModel, picture: RowReader, tiling: Tiling, threshold: float) -> Objects:
     """Run a detector on a large image, and return the objects from all tiles without duplicates.
 
     Of overlapping boxes with the same class, the one with the highest score is kept (non-maximum suppression). Boxes
     that a tile's edge clips are dropped if the complete object was found.
     """
     height, width = picture.sides
-    found: list[tuple[_Tile, Objects]] = []
-    for tiles in _rows_of_tiles(model, picture, tiling):
+    tile_objects: list[tuple[_Tile, Objects]] = []
+    for tiles in _predict_tile_rows(model, picture, tiling):
         for tile in tiles:
             assert isinstance(tile.scores, ObjectScores)
-            found.append((tile, objects(tile.scores, tile.view, tile.sides, model.classes, threshold)))
-    moved = [each.boxes + np.array([tile.left, tile.top] * 2, np.float32) for tile, each in found]
+            tile_objects.append((tile, to_objects(tile.scores, tile.view, tile.sides, model.classes, threshold)))
+    moved = [detected.boxes + np.array([tile.left, tile.top] * 2, np.float32) for tile, detected in tile_objects]
     boxes = np.concatenate(moved)
-    scores = np.concatenate([each.scores for _, each in found])
-    numbers = np.concatenate([each.numbers for _, each in found])
-    is_clipped = np.concatenate([_is_clipped(tile, each, height, width) for tile, each in found])
-    retained = _unique(*map(torch.from_numpy, (boxes, scores, numbers, is_clipped)))
+    scores = np.concatenate([detected.scores for _, detected in tile_objects])
+    numbers = np.concatenate([detected.numbers for _, detected in tile_objects])
+    is_clipped = np.concatenate([_is_clipped(tile, detected, height, width) for tile, detected in tile_objects])
+    retained = _indices_without_duplicates(*map(torch.from_numpy, (boxes, scores, numbers, is_clipped)))
     windows = None
-    if found[0][1].windows is not None:
+    if tile_objects[0][1].windows is not None:
         all_windows = [
             Window(window.top + tile.top, window.left + tile.left, window.pixels)
-            for tile, each in found
-            for window in each.windows or ()
+            for tile, detected in tile_objects
+            for window in detected.windows or ()
         ]
         windows = tuple(all_windows[index] for index in retained)
     return Objects(
@@ -175,53 +178,54 @@ def tiled_objects(model: ImageModel, picture: Picture, tiling: Tiling, threshold
     )
 
 
-def _rows_of_tiles(model: ImageModel, picture: Picture, tiling: Tiling) -> Iterator[Iterator[_Tile]]:
+def _predict_tile_rows(model: ImageModel, picture: RowReader, tiling: Tiling) -> Iterator[Iterator[_Tile]]:
     """Yield an iterator over the tiles of each row of tiles.
 
     While the tiles of a row are processed, the pixels of the next row are read.
     """
     height, width = picture.sides
-    tops = corners(height, tiling.side, tiling.overlap)
-    lefts = corners(width, tiling.side, tiling.overlap)
-    tall, wide = min(height, tiling.side), min(width, tiling.side)
-    view = model.view(tall, wide)
+    tops = tile_starts(height, tiling.side, tiling.overlap)
+    lefts = tile_starts(width, tiling.side, tiling.overlap)
+    tile_height, tile_width = min(height, tiling.side), min(width, tiling.side)
+    view = model.view(tile_height, tile_width)
 
     def predict(top: int, pixels: Bytes) -> Iterator[_Tile]:
+        """Run the model on the tiles of a row, given its pixels, and yield the tiles with their scores."""
         for first in range(0, len(lefts), tiling.batch_size):
             batch = lefts[first : first + tiling.batch_size]
-            outputs = model.outputs(model.inputs([pixels[:, left : left + wide] for left in batch])).cpu()
+            outputs = model.outputs(model.inputs([pixels[:, left : left + tile_width] for left in batch])).cpu()
             for left, output in zip(batch, outputs, strict=True):
-                yield _Tile(top, left, (tall, wide), view, model.objective.scores(output, model.size))
+                yield _Tile(top, left, (tile_height, tile_width), view, model.objective.scores(output, model.size))
 
     with ThreadPoolExecutor(1, "tiles") as reader:
-        prefetched = reader.submit(picture.rows, tops[0], tops[0] + tall)
-        for top, following in pairwise((*tops, None)):
+        prefetched = reader.submit(picture.rows, tops[0], tops[0] + tile_height)
+        for top, next_top in pairwise((*tops, None)):
             assert top is not None
             pixels = prefetched.result()
-            if following is not None:
-                prefetched = reader.submit(picture.rows, following, following + tall)
+            if next_top is not None:
+                prefetched = reader.submit(picture.rows, next_top, next_top + tile_height)
             yield predict(top, pixels)
 
 
-def _window(length: int) -> Tensor:
+def _blending_weights(length: int) -> Tensor:
     """Return blending weights along the side of a tile, [length]: a squared sine with a lower bound."""
     positions = (torch.arange(length) + 0.5) / length
     return torch.sin(torch.pi * positions).square().clamp(min=MIN_WEIGHT)
 
 
-def _is_clipped(tile: _Tile, found: Objects, height: int, width: int) -> np.ndarray:
+def _is_clipped(tile: _Tile, detected: Objects, height: int, width: int) -> np.ndarray:
     """Return a mask of the boxes that are clipped by an edge of their tile, bool [n].
 
     Edges at the border of the image, which has the given height and width, don't count.
     """
-    tall, wide = tile.sides
+    tile_height, tile_width = tile.sides
     low = np.where([tile.left > 0, tile.top > 0], EDGE_PX, -1.0)
-    inner = np.array([tile.left + wide < width, tile.top + tall < height])
-    high = np.where(inner, np.array([wide, tall]) - EDGE_PX, np.inf)
-    return np.asarray((found.boxes[:, :2] < low).any(1) | (found.boxes[:, 2:] > high).any(1))
+    is_inner_edge = np.array([tile.left + tile_width < width, tile.top + tile_height < height])
+    high = np.where(is_inner_edge, np.array([tile_width, tile_height]) - EDGE_PX, np.inf)
+    return np.asarray((detected.boxes[:, :2] < low).any(1) | (detected.boxes[:, 2:] > high).any(1))
 
 
-def _unique(boxes: Tensor, scores: Tensor, numbers: Tensor, is_clipped: Tensor) -> np.ndarray:
+def _indices_without_duplicates(boxes: Tensor, scores: Tensor, numbers: Tensor, is_clipped: Tensor) -> np.ndarray:
     """Return the indices of objects without duplicates, highest scores first.
 
     `is_clipped` is a mask of the boxes that are clipped by an edge of their tile.
@@ -230,11 +234,11 @@ def _unique(boxes: Tensor, scores: Tensor, numbers: Tensor, is_clipped: Tensor) 
     is_retained = torch.ones(len(retained), dtype=torch.bool)
     areas = box_area(boxes[retained])
     for index in torch.flatten(is_clipped[retained].nonzero()).tolist():
-        one = boxes[retained[index]]
-        others = boxes[retained]
-        sides = (torch.minimum(one[2:], others[:, 2:]) - torch.maximum(one[:2], others[:, :2])).clamp(min=0)
-        within = sides.prod(1) >= MIN_INSIDE * areas[index]
-        larger = (areas > areas[index]) & (numbers[retained] == numbers[retained[index]]) & is_retained
-        is_retained[index] = not bool((within & larger).any())
+        clipped_box = boxes[retained[index]]
+        kept_boxes = boxes[retained]
+        sides = torch.minimum(clipped_box[2:], kept_boxes[:, 2:]) - torch.maximum(clipped_box[:2], kept_boxes[:, :2])
+        is_inside = sides.clamp(min=0).prod(1) >= MIN_INSIDE * areas[index]
+        is_larger_same_class = (areas > areas[index]) & (numbers[retained] == numbers[retained[index]]) & is_retained
+        is_retained[index] = not bool((is_inside & is_larger_same_class).any())
     indices: np.ndarray = retained[is_retained].numpy()
     return indices

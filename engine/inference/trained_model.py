@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,10 +29,11 @@ from engine.data.decoding.pixels import decode_pixels
 from engine.data.decoding.reading import describe_failure, read_image
 from engine.data.decoding.tiff import Bands
 from engine.data.decoding.view import View
+from engine.data.drawing import to_rgb
 from engine.data.splits import printable
 from engine.data.transforms.device_transforms import Normalization
-from engine.inference.placing import of_bands, place
-from engine.inference.tiles import InMemory, Picture, Tiling, tiled_maps, tiled_objects
+from engine.inference.placing import prediction_of_bands, to_prediction
+from engine.inference.tiles import ImageInMemory, RowReader, Tiling, tiled_maps, tiled_objects
 from engine.models.base import TaskError
 from engine.processes.orders import OrderError
 from engine.runs.folder import OLDER_CHECKPOINT, RunFolder
@@ -49,7 +51,7 @@ class CannotLoad(OrderError):  # noqa: N818
 
 
 @dataclass(frozen=True)
-class Learned:
+class TrainingFacts:
     """Facts about the model of a run that are known without its weights.
 
     The fields have the same meaning as in `TrainedModel`.
@@ -66,7 +68,7 @@ class Learned:
         """Create the objective of the training, without class weights. Raises CannotLoad."""
         counts = [0.0] * len(self.classes)
         dataset_info = DatasetInfo(self.classes, self.channels, lambda: counts)
-        with reasons():
+        with errors_as_cannot_load():
             return with_added_metrics(self.task.objective(self.job.with_fields(class_weights="none"), dataset_info))
 
 
@@ -105,10 +107,10 @@ class TrainedModel:
     def __post_init__(self) -> None:
         mean, std = (torch.tensor(values) for values in (self.preprocessing.mean, self.preprocessing.std))
         self._normalize = Normalization(mean, std, self.device)
-        self._format = memory_format(self.job)
+        self._memory_format = memory_format(self.job)
 
     @property
-    def resized(self) -> int:
+    def resized_side(self) -> int:
         """Side length of the squares to which images are resized, before their center of `size` pixels is cropped."""
         return validation_side(self.job, self.task.entry, self.size)
 
@@ -153,36 +155,36 @@ class TrainedModel:
         if not self.preprocessing.framing:
             raise ValueError(f"A model of {self.task.entry.title} takes no images; give `outputs` its inputs.")
         remaining = iter([images] if isinstance(images, str | Path | np.ndarray) else images)
-        while some_images := list(islice(remaining, batch_size or self.job.training.batch_size)):
-            pixels = [self._pixels(image) for image in some_images]
-            large = [tile is not None and max(image.shape[:2]) > tile for image in pixels]
-            resized = iter(
-                self._predict_resized([image for image, each in zip(pixels, large, strict=True) if not each], threshold)
-            )
-            for image, each in zip(pixels, large, strict=True):
-                if each and tile is not None:
-                    yield self.in_tiles(
-                        InMemory(image), Tiling(tile, overlap, batch_size or self.job.training.batch_size), threshold
-                    )
+        batch_size = batch_size or self.job.training.batch_size
+        max_side = sys.maxsize if tile is None else tile
+        while batch := list(islice(remaining, batch_size)):
+            pixels = [self._read_pixels(image) for image in batch]
+            small = [image for image in pixels if max(image.shape[:2]) <= max_side]
+            small_predictions = iter(self._predict_resized(small, threshold))
+            for image in pixels:
+                if max(image.shape[:2]) <= max_side:
+                    yield next(small_predictions)
                 else:
-                    yield next(resized)
+                    yield self.predict_in_tiles(ImageInMemory(image), Tiling(max_side, overlap, batch_size), threshold)
 
-    def in_tiles(self, picture: Picture, tiling: Tiling, threshold: float = 0.5) -> Prediction:
+    def predict_in_tiles(self, picture: RowReader, tiling: Tiling, threshold: float = 0.5) -> Prediction:
         """Run the model on a large image in tiles. Raises ValueError unless the task predicts pixels or objects."""
         predicts = self.task.entry.predicts
         if predicts not in TILED:
             raise ValueError(f"{self.task.entry.title} does not look at images in tiles; leave out `tile`.")
         if predicts == "objects":
             return tiled_objects(self, picture, tiling, threshold)
-        parts = tiled_maps(self, picture, tiling)
-        return of_bands(parts, lines=predicts == "lines", classes=self.classes, threshold=threshold)
+        bands = tiled_maps(self, picture, tiling)
+        return prediction_of_bands(bands, is_lines=predicts == "lines", classes=self.classes, threshold=threshold)
 
-    def prediction(self, output: Tensor, given: Tensor, sides: tuple[int, int], threshold: float = 0.5) -> Prediction:
+    def prediction(
+        self, output: Tensor, model_input: Tensor, sides: tuple[int, int], threshold: float = 0.5
+    ) -> Prediction:
         """Convert the model's output for one sample to a prediction for its image.
 
         Args:
             output: Output for the sample, on the CPU.
-            given: Input for the sample.
+            model_input: Input for the sample.
             sides: Height and width of the image in pixels.
             threshold: Minimum score of detections, and minimum probability of labels and lines.
 
@@ -191,35 +193,36 @@ class TrainedModel:
         """
         scores = self.objective.scores(output, self.size)
         if isinstance(scores, RawScores):
-            drawn = self.objective.show_prediction(self.for_display(given), output)
+            drawn = self.objective.show_prediction(self.to_display(model_input), output)
             return Raw(classes=self.classes, output=output.numpy(), drawing=drawn.image, drawing_text=drawn.words)
-        return place(scores, self.view(*sides), sides, self.classes, threshold)
+        return to_prediction(scores, self.view(*sides), sides, self.classes, threshold)
 
-    def for_display(self, given: Tensor) -> npt.NDArray[Any]:
+    def to_display(self, model_input: Tensor) -> npt.NDArray[Any]:
         """Convert a model input to an image for display, uint8 [h, w, 3].
 
         If it has more than three channels, the first three are used. An input that is not an image is returned
         unchanged.
         """
         if not self.preprocessing.framing:
-            return given.cpu().numpy()
+            return model_input.cpu().numpy()
         mean, std = (
             torch.tensor(values)[:, None, None] for values in (self.preprocessing.mean, self.preprocessing.std)
         )
-        pixels = ((given.float().cpu() * std + mean) * 255).round().clamp(0, 255).byte().permute(1, 2, 0).numpy()
-        return np.ascontiguousarray(pixels[..., :3] if pixels.shape[2] >= 3 else pixels[..., :1].repeat(3, 2))
+        return to_rgb((model_input.float().cpu() * std + mean).numpy())
 
     def _predict_resized(self, images: list[Bytes], threshold: float) -> list[Prediction]:
+        """Run the model on a batch of images that are resized to its input, as in training."""
         if not images:
             return []
         inputs = self.inputs(images)
         outputs = self.outputs(inputs).cpu()
         return [
-            self.prediction(output, given, image.shape[:2], threshold)
-            for output, given, image in zip(outputs, inputs, images, strict=True)
+            self.prediction(output, model_input, image.shape[:2], threshold)
+            for output, model_input, image in zip(outputs, inputs, images, strict=True)
         ]
 
-    def _pixels(self, image: Bytes | str | Path) -> Bytes:
+    def _read_pixels(self, image: Bytes | str | Path) -> Bytes:
+        """Read an image file, or add the missing channel dimension to an array. Raises UnreadableImage."""
         if isinstance(image, str | Path):
             try:
                 return decode_pixels(read_image(str(image)), self.channels, self.bands)
@@ -234,18 +237,18 @@ class TrainedModel:
 
     def view(self, height: int, width: int) -> View:
         """Return the position of an image of the given size in the model's square input."""
-        return View.of(height, width, self.size, self.resized, self.preprocessing.framing)
+        return View.of(height, width, self.size, self.resized_side, self.preprocessing.framing)
 
     def inputs(self, images: Sequence[Bytes]) -> Tensor:
         """Convert images to model inputs, float32 [n, channels, size, size] on the device.
 
         `images` are uint8 [h, w, channels] or [h, w]. Raises ValueError for another type or number of channels.
         """
-        return self.normalized(torch.from_numpy(np.stack([self.framed(image) for image in images])))
+        return self.normalize(torch.from_numpy(np.stack([self.frame_image(image) for image in images])))
 
-    def normalized(self, pixels: Tensor) -> Tensor:
+    def normalize(self, pixels: Tensor) -> Tensor:
         """Normalize pixels, uint8 [n, channels, size, size], and return model inputs on the model's device."""
-        return self._normalize(pixels.to(self.device), self._format)
+        return self._normalize(pixels.to(self.device), self._memory_format)
 
     @torch.inference_mode()
     def outputs(self, inputs: Tensor) -> Tensor:
@@ -259,12 +262,13 @@ class TrainedModel:
         return outputs
 
     def _forward(self, inputs: Tensor) -> Tensor:
+        """Run the model on inputs that fit into memory, with autocast as in training. Returns float32."""
         precision = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.job.precision.name)
         with torch.autocast(self.device.type, precision, enabled=precision is not None):
             outputs: Tensor = self.module(inputs)
         return outputs.float()
 
-    def framed(self, image: Bytes) -> Bytes:
+    def frame_image(self, image: Bytes) -> Bytes:
         """Resize and crop an image to the model's input size, uint8 [channels, size, size].
 
         `image` is uint8 [h, w, channels] or [h, w]. Raises ValueError for another type or number of channels.
@@ -273,9 +277,9 @@ class TrainedModel:
         if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != self.channels:
             shape = " x ".join(map(str, image.shape))
             raise ValueError(f"The model takes uint8 [h, w, {self.channels}], not {image.dtype} of {shape}.")
-        margin = (self.resized - self.size) // 2
+        margin = (self.resized_side - self.size) // 2
         inside = slice(margin, margin + self.size)
-        return frame(image, self.resized, self.preprocessing.framing)[:, inside, inside]
+        return frame(image, self.resized_side, self.preprocessing.framing)[:, inside, inside]
 
 
 def load(run: RunFolder, checkpoint: str = "best", device: str = CPU) -> TrainedModel:
@@ -285,43 +289,43 @@ def load(run: RunFolder, checkpoint: str = "best", device: str = CPU) -> Trained
     torch.device. Nothing is unpickled, and a user's model file runs only if its content was approved.
     """
     path = checkpoint_path(run, checkpoint)
-    known = read_training(run)
-    job, task = known.job, known.task
-    state, sha256 = _state(path)
-    with reasons(), torch.random.fork_rng(devices=[]):
+    facts = read_training(run)
+    job, task = facts.job, facts.task
+    state, sha256 = _read_state(path)
+    with errors_as_cannot_load(), torch.random.fork_rng(devices=[]):
         plain = job.with_fields(pretrained=False, weights_file="", resume_from="")
-        module = task.build_model(plain, len(known.classes), known.channels)
-    _fill(module, state, path)
+        module = task.build_model(plain, len(facts.classes), facts.channels)
+    _load_state(module, state, path)
     torch_device = torch.device(device)
     return TrainedModel(
         run=run,
         job=job,
         task=task,
         module=module.eval().requires_grad_(False).to(torch_device).to(memory_format=memory_format(job)),
-        objective=known.objective(),
-        classes=known.classes,
-        channels=known.channels,
-        size=known.size,
-        preprocessing=known.preprocessing,
+        objective=facts.objective(),
+        classes=facts.classes,
+        channels=facts.channels,
+        size=facts.size,
+        preprocessing=facts.preprocessing,
         checkpoint=path.name,
         sha256=sha256,
         device=torch_device,
     )
 
 
-def read_training(run: RunFolder) -> Learned:
+def read_training(run: RunFolder) -> TrainingFacts:
     """Read the facts about the training of `run`, without weights. Raises CannotLoad."""
-    job, planned = _read_plan(run)
+    job, planned = read_plan(run)
     task = TASKS.get(job.task)
     if task is None:
         raise CannotLoad(Problem("task", f"The run's task “{job.task}” is not installed.", "Install its package."))
-    with reasons():
-        input_preprocessing = planned.preprocessing or _by_dataset(job, task)
-    return Learned(job, task, planned.classes, planned.channels, planned.image_size, input_preprocessing)
+    with errors_as_cannot_load():
+        input_preprocessing = planned.preprocessing or _preprocessing_of_dataset(job, task)
+    return TrainingFacts(job, task, planned.classes, planned.channels, planned.image_size, input_preprocessing)
 
 
 @contextmanager
-def reasons() -> Iterator[None]:
+def errors_as_cannot_load() -> Iterator[None]:
     """Convert errors of tasks and datasets inside the context to CannotLoad."""
     try:
         yield
@@ -334,16 +338,17 @@ def reasons() -> Iterator[None]:
 def checkpoint_path(run: RunFolder, checkpoint: str) -> Path:
     """Return the path of a checkpoint, which is named as in `load`. Raises CannotLoad if it does not exist."""
     files = {path.name: path for path in sorted(run.checkpoints.glob("*.pt"))}
-    named = {name.removesuffix(".pt"): path for name, path in files.items()}
-    of_epoch = {match["epoch"]: path for name, path in files.items() if (match := OLDER_CHECKPOINT.fullmatch(name))}
-    path = files.get(checkpoint) or named.get(checkpoint) or of_epoch.get(checkpoint)
+    by_stem = {name.removesuffix(".pt"): path for name, path in files.items()}
+    by_epoch = {match["epoch"]: path for name, path in files.items() if (match := OLDER_CHECKPOINT.fullmatch(name))}
+    path = files.get(checkpoint) or by_stem.get(checkpoint) or by_epoch.get(checkpoint)
     if path is None:
-        known = ", ".join((*(name for name in ("best", "last") if name in named), *of_epoch)) or "none"
-        raise CannotLoad(Problem("checkpoint", f"The run has no checkpoint “{checkpoint}”.", f"It has: {known}."))
+        choices = ", ".join((*(name for name in ("best", "last") if name in by_stem), *by_epoch)) or "none"
+        raise CannotLoad(Problem("checkpoint", f"The run has no checkpoint “{checkpoint}”.", f"It has: {choices}."))
     return path
 
 
-def _read_plan(run: RunFolder) -> tuple[Job, Planned]:
+def read_plan(run: RunFolder) -> tuple[Job, Planned]:
+    """Return the job and the plan of a run. Raises CannotLoad if the run has none."""
     job, planned = run.job(), run.planned()
     if job is None:
         raise CannotLoad(Problem("run", f"The job of {run.run_id} can't be read.", "Choose another run."))
@@ -354,12 +359,12 @@ def _read_plan(run: RunFolder) -> tuple[Job, Planned]:
     return job, planned
 
 
-def _by_dataset(job: Job, task: Task) -> Preprocessing:
+def _preprocessing_of_dataset(job: Job, task: Task) -> Preprocessing:
     """Determine the preprocessing by opening the dataset of a job."""
     return preprocessing(job, task, task.splits(job))
 
 
-def _state(path: Path) -> tuple[dict[str, Tensor], str]:
+def _read_state(path: Path) -> tuple[dict[str, Tensor], str]:
     """Return the model's state in a checkpoint and the checksum of the file. Raises CannotLoad."""
     try:
         content, sha256 = read_checkpoint(path)
@@ -375,10 +380,11 @@ def _state(path: Path) -> tuple[dict[str, Tensor], str]:
     return state, sha256
 
 
-def _fill(module: nn.Module, state: dict[str, Tensor], path: Path) -> None:
+def _load_state(module: nn.Module, state: dict[str, Tensor], path: Path) -> None:
+    """Load the state from the checkpoint at `path` into the model. Raises CannotLoad if they don't match."""
     try:
         module.load_state_dict(state)
     except RuntimeError as error:
-        why = str(error).splitlines()[-1].strip()
-        message = f"{path} is not a checkpoint of the run's model: {why}"
+        reason = str(error).splitlines()[-1].strip()
+        message = f"{path} is not a checkpoint of the run's model: {reason}"
         raise CannotLoad(Problem("checkpoint", message, "Choose a checkpoint of this run.")) from error

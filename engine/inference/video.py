@@ -15,8 +15,8 @@ from engine.contract.inference.prediction import CAMERA
 from engine.data.decoding.idx import Bytes
 from engine.system.plugins import install_command
 
-ENDINGS = frozenset({".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg", ".wmv", ".ts"})
-FORMATS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpeg,mpegts,mpegvideo,asf,ogg,flv,m4v"
+VIDEO_EXTENSIONS = frozenset({".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg", ".wmv", ".ts"})
+FFMPEG_FORMATS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpeg,mpegts,mpegvideo,asf,ogg,flv,m4v"
 """FFmpeg formats that may be read, regardless of the file name.
 
 Playlists are excluded, since they open other files and URLs.
@@ -31,7 +31,7 @@ class NoVideo(Exception):  # noqa: N818 - it describes the source
 
 def is_video(path: str) -> bool:
     """Return True if `path` has the extension of a video file or is the name of a camera."""
-    return path.startswith(CAMERA) or os.path.splitext(path)[1].lower() in ENDINGS
+    return path.startswith(CAMERA) or os.path.splitext(path)[1].lower() in VIDEO_EXTENSIONS
 
 
 def frames(source: str | Path, channels: int = 3) -> Iterator[Bytes]:
@@ -39,40 +39,40 @@ def frames(source: str | Path, channels: int = 3) -> Iterator[Bytes]:
 
     `channels` is 3 for RGB or 1 for gray. Raises NoVideo.
     """
-    for image, _ in _read(str(source)):
+    for image, _ in _read_frames(str(source)):
         yield image if channels == 3 else image.mean(2, keepdims=True).round().astype(np.uint8)
 
 
 def rate_of(source: str) -> float:
     """Return the frames per second of a video file or camera. Raises NoVideo."""
-    for _, rate in _read(source):
+    for _, rate in _read_frames(source):
         return rate
     return DEFAULT_RATE
 
 
-def _read(source: str) -> Iterator[tuple[Bytes, float]]:
+def _read_frames(source: str) -> Iterator[tuple[Bytes, float]]:
     """Yield each frame of a source in RGB, together with the frames per second of the source."""
-    cv2 = _opencv()
-    camera = source.startswith(CAMERA)
-    if camera and not source.removeprefix(CAMERA).isdecimal():
+    cv2 = _import_opencv()
+    is_camera = source.startswith(CAMERA)
+    if is_camera and not source.removeprefix(CAMERA).isdecimal():
         raise NoVideo(f"“{source}” is not a camera. Give its number, as in {CAMERA}0.")
-    if not camera:
-        _check(source)
-    video = cv2.VideoCapture(int(source.removeprefix(CAMERA))) if camera else _open_file(cv2, source)
+    if not is_camera:
+        _check_file(source)
+    video = cv2.VideoCapture(int(source.removeprefix(CAMERA))) if is_camera else _open_file(cv2, source)
     try:
         if not video.isOpened():
             raise NoVideo(
-                f"Camera {source.removeprefix(CAMERA)} can't be opened." if camera else "it is not a readable video"
+                f"Camera {source.removeprefix(CAMERA)} can't be opened." if is_camera else "it is not a readable video"
             )
         rate = video.get(cv2.CAP_PROP_FPS)
-        count = 0
+        frame_count = 0
         while True:
             has_frame, image = video.read()
             if not has_frame:
                 break
-            count += 1
+            frame_count += 1
             yield cv2.cvtColor(image, cv2.COLOR_BGR2RGB), rate if rate > 0 else DEFAULT_RATE
-        if not count:
+        if not frame_count:
             raise NoVideo("it has no frames")
     finally:
         video.release()
@@ -87,7 +87,7 @@ def _open_file(cv2: ModuleType, path: str) -> Any:
     return cv2.VideoCapture(path, cv2.CAP_FFMPEG if has_ffmpeg else cv2.CAP_ANY)
 
 
-def _check(path: str) -> None:
+def _check_file(path: str) -> None:
     """Raise NoVideo if a file is missing, empty or not a regular file."""
     try:
         info = os.stat(path)
@@ -116,7 +116,7 @@ class VideoWriter:
 
     def add(self, image: Bytes) -> None:
         """Add a frame, uint8 [h, w, 3]. Raises NoVideo."""
-        cv2 = _opencv()
+        cv2 = _import_opencv()
         if self._writer is None:
             height, width = image.shape[:2]
             self._writer = cv2.VideoWriter(
@@ -127,22 +127,24 @@ class VideoWriter:
         self._writer.write(cv2.cvtColor(image, cv2.COLOR_RGB2BGR))
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        """Move the video to its path, or delete it if the context ends with an error."""
         if self._writer is None:
             return
         self._writer.release()
-        if kind is None:
+        if error_type is None:
             os.replace(self._partial, self._path)
         else:
             with suppress(OSError):
                 self._partial.unlink()
 
 
-def _opencv() -> ModuleType:
+def _import_opencv() -> ModuleType:
+    """Import OpenCV without its log messages, and with a restriction to `FFMPEG_FORMATS`. Raises NoVideo."""
     os.environ.setdefault("OPENCV_LOG_LEVEL", "SILENT")  # broken files are reported by our own messages
     os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")
-    os.environ.setdefault("OPENCV_FFMPEG_CAPTURE_OPTIONS", f"format_whitelist;{FORMATS}")
+    os.environ.setdefault("OPENCV_FFMPEG_CAPTURE_OPTIONS", f"format_whitelist;{FFMPEG_FORMATS}")
     try:
         import cv2
     except ImportError as error:

@@ -24,7 +24,7 @@ from engine.training import worker
 from engine.training.report import Reporter
 
 ORDER_FILE = "order.json"
-_REPORT_S = 0.2
+_REPORT_INTERVAL_S = 0.2
 
 AnyOrder = TypeVar("AnyOrder", bound=Order)
 
@@ -43,15 +43,15 @@ class Shard:
         self.rank = spec.rank
         self.folder = Path(spec.run_folder)
         self._reporter = reporter
-        self._done = 0
+        self._completed = 0
         self._reported_at = 0.0
 
     def advance(self, count: int) -> None:
         """Count `count` more completed samples, and report the total from time to time."""
         now = time.monotonic()
-        self._done += count
+        self._completed += count
         self._reporter.set_activity("evaluate")
-        if now - self._reported_at >= _REPORT_S:
+        if now - self._reported_at >= _REPORT_INTERVAL_S:
             self._reported_at = now
             self._report()
 
@@ -68,7 +68,7 @@ class Shard:
         self._reporter.send(
             StepMetrics(
                 epoch=self.rank + 1,
-                step=self._done,
+                step=self._completed,
                 loss=0.0,
                 learning_rate=0.0,
                 images_per_second=0.0,
@@ -85,32 +85,33 @@ class Shard:
 def serve(
     spec: WorkerSpec,
     channel: socket.socket,
-    kind: type[AnyOrder],
+    order_type: type[AnyOrder],
     work: Callable[[AnyOrder, TrainedModel, Shard], None],
 ) -> int:
     """Load the model for the order in the worker's folder, call `work`, and return the exit code.
 
-    `kind` is the type of the order. See `engine.training.worker.run_reporting` for the handling of errors.
+    `order_type` is the type of the order. See `engine.training.worker.run_reporting` for the handling of errors.
     """
 
-    def do(reporter: Reporter) -> WorkerDone:
+    def run_order(reporter: Reporter) -> WorkerDone:
         """Load the order and its model, and do this worker's part of the work."""
         reporter.set_phase("preparing")
-        order = msgspec.json.decode(read_file(Path(spec.run_folder) / ORDER_FILE, MAX_RESULT_BYTES), type=kind)
+        order = msgspec.json.decode(read_file(Path(spec.run_folder) / ORDER_FILE, MAX_RESULT_BYTES), type=order_type)
         torch.set_num_threads(spec.threads)
         if CPU in spec.devices:
             linux.keep_freed_memory()
-        model = load(RunFolder(order.run), order.checkpoint, _device(spec))
+        model = load(RunFolder(order.run), order.checkpoint, _torch_device(spec))
         shard = Shard(spec, reporter)
         reporter.set_phase("validating")
         work(order, model, shard)
         shard.finish()
         return WorkerDone(stopped=False)
 
-    return worker.run_reporting(spec, channel, do)
+    return worker.run_reporting(spec, channel, run_order)
 
 
-def _device(spec: WorkerSpec) -> str:
+def _torch_device(spec: WorkerSpec) -> str:
     """Return torch's name for the device of the rank. GPUs are numbered among those visible to the process."""
     device = spec.devices[spec.rank]
-    return f"cuda:{[each for each in spec.devices if is_gpu(each)].index(device)}" if is_gpu(device) else CPU
+    gpus = [each for each in spec.devices if is_gpu(each)]
+    return f"cuda:{gpus.index(device)}" if is_gpu(device) else CPU

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from engine.data.decoding.mask_values import NO_CLASS
 from engine.metrics.base import Metric
-from engine.metrics.class_counts import Shares, shares
+from engine.metrics.class_counts import ClassValues, ratios
 
 DILATION = 0.02
 """Width of the strip along an outline, as a fraction of the image's diagonal.
@@ -30,8 +30,8 @@ def strip_width(height: int, width: int) -> int:
 def outline_strips(masks: Tensor, width: int) -> Tensor:
     """Return a bool tensor that is True for the pixels of masks [n, h, w] near their outline.
 
-    They are at most `width` steps away from a pixel outside the mask. Steps may be diagonal. Pixels beyond the border of
-    the image count as outside.
+    They are at most `width` steps away from a pixel outside the mask. Steps may be diagonal. Pixels beyond the border
+    of the image count as outside.
     """
     outside = functional.pad(~masks, (width, width, width, width), value=True).float()[:, None]
     side = 2 * width + 1
@@ -56,20 +56,21 @@ class BoundaryMetric(Metric):
         counters = self.counters.to(outputs.device)
         width = strip_width(*targets.shape[-2:])
         predicted = outputs.argmax(1).where(targets != NO_CLASS, NO_CLASS)
-        for found, true in zip(predicted, targets, strict=True):
-            present = torch.cat([found.unique(), true.unique()]).unique()
-            present = present[present != NO_CLASS]
-            if len(present):
-                one, other = (outline_strips(plane[None] == present[:, None, None], width) for plane in (found, true))
-                counters[0, present] += (one & other).sum((1, 2)).double()
-                counters[1, present] += (one | other).sum((1, 2)).double()
+        for predicted_plane, true_plane in zip(predicted, targets, strict=True):
+            occurring = torch.cat([predicted_plane.unique(), true_plane.unique()]).unique()
+            occurring = occurring[occurring != NO_CLASS]
+            if len(occurring):
+                planes = (predicted_plane, true_plane)
+                found, true = (outline_strips(plane[None] == occurring[:, None, None], width) for plane in planes)
+                counters[0, occurring] += (found & true).sum((1, 2)).double()
+                counters[1, occurring] += (found | true).sum((1, 2)).double()
         self.counters = counters
 
     def compute(self) -> dict[str, float]:
         """Return the mean over the classes that occur in the annotations or predictions."""
-        found = [share for share in self.per_class()["Boundary IoU"] if share is not None]
-        return {"boundary_iou": sum(found) / len(found)} if found else {}
+        values = [value for value in self.per_class()["Boundary IoU"] if value is not None]
+        return {"boundary_iou": sum(values) / len(values)} if values else {}
 
-    def per_class(self) -> dict[str, Shares]:
-        both, either = self.counters
-        return {"Boundary IoU": shares(both, either)}
+    def per_class(self) -> dict[str, ClassValues]:
+        intersections, unions = self.counters
+        return {"Boundary IoU": ratios(intersections, unions)}

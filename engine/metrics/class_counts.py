@@ -7,23 +7,25 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-MAX_CONFUSED = 64
+MAX_CONFUSION_CLASSES = 64
 """Maximum number of classes for counting a confusion matrix.
 
 With more classes, only the correct, true and predicted samples of each class are counted.
 """
 
-Shares = tuple[float | None, ...]
+ClassValues = tuple[float | None, ...]
+"""Value of a metric for each class, or None where it is undefined."""
 
 
-def pairs_of(true: Tensor, found: Tensor, classes: int) -> Tensor:
+def confusion_matrix(true: Tensor, predicted: Tensor, classes: int) -> Tensor:
     """Return the confusion matrix of predictions, float64 [classes, classes], with a row for each true class.
 
-    `true` and `found` are the true and the predicted classes, [n]. The result is on their device. `index_add_` counts
-    the samples, because torch.bincount would synchronize with the GPU.
+    `true` and `predicted` are the true and the predicted classes, [n]. The result is on their device. `index_add_`
+    counts the samples, because torch.bincount would synchronize with the GPU.
     """
     counts = torch.zeros(classes * classes, dtype=torch.float64, device=true.device)
-    return counts.index_add_(0, true * classes + found, torch.ones_like(true, dtype=torch.float64)).view(classes, -1)
+    ones = torch.ones_like(true, dtype=torch.float64)
+    return counts.index_add_(0, true * classes + predicted, ones).view(classes, -1)
 
 
 class ClassCounts:
@@ -34,23 +36,23 @@ class ClassCounts:
 
     def __init__(self, classes: int) -> None:
         self.classes = classes
-        self.has_confusion = classes <= MAX_CONFUSED
+        self.has_confusion = classes <= MAX_CONFUSION_CLASSES
 
     @property
     def length(self) -> int:
-        """Number of values that `of` returns."""
+        """Number of values that `count_batch` returns."""
         return self.classes**2 if self.has_confusion else 3 * self.classes
 
-    def of(self, true: Tensor, found: Tensor) -> Tensor:
+    def count_batch(self, true: Tensor, predicted: Tensor) -> Tensor:
         """Return the counts for a batch as float64 [length]. The counts of several batches can be added.
 
-        `true` and `found` are the true and the predicted classes, int64 [n].
+        `true` and `predicted` are the true and the predicted classes, int64 [n].
         """
         if self.has_confusion:
-            return pairs_of(true, found, self.classes).flatten()
+            return confusion_matrix(true, predicted, self.classes).flatten()
         counts = torch.zeros((3, self.classes), dtype=torch.float64, device=true.device)
         ones = torch.ones_like(true, dtype=torch.float64)
-        for row, (index, values) in enumerate(((true, (true == found).double()), (true, ones), (found, ones))):
+        for row, (index, values) in enumerate(((true, (true == predicted).double()), (true, ones), (predicted, ones))):
             counts[row].index_add_(0, index, values)
         return counts.flatten()
 
@@ -59,8 +61,8 @@ class ClassCounts:
         if self.has_confusion:
             matrix = counts.view(self.classes, self.classes)
             return matrix.diag(), matrix.sum(1), matrix.sum(0)
-        right, true, found = counts.view(3, self.classes)
-        return right, true, found
+        correct, true, predicted = counts.view(3, self.classes)
+        return correct, true, predicted
 
     def confusion(self, counts: Tensor) -> tuple[tuple[int, ...], ...]:
         if not self.has_confusion:
@@ -68,24 +70,24 @@ class ClassCounts:
         return tuple(tuple(int(each) for each in row) for row in counts.view(self.classes, -1).tolist())
 
 
-def shares(counts: Tensor, totals: Tensor) -> Shares:
+def ratios(counts: Tensor, totals: Tensor) -> ClassValues:
     """Return each count divided by its total. If the total is 0, return None."""
     return tuple(
         count / total if total else None for count, total in zip(counts.tolist(), totals.tolist(), strict=True)
     )
 
 
-def class_scores(right: Tensor, true: Tensor, found: Tensor) -> dict[str, Shares]:
+def class_scores(correct: Tensor, true: Tensor, predicted: Tensor) -> dict[str, ClassValues]:
     """Return the precision, recall and F1 of each class, by title.
 
-    `right`, `true` and `found` are the numbers of correct, true and predicted samples. A value is None if it is
+    `correct`, `true` and `predicted` are the numbers of correct, true and predicted samples. A value is None if it is
     undefined, such as F1 for a class that neither occurs nor is predicted. F1 weights precision and recall equally (van
     Rijsbergen 1979, chapter 7).
     """
     return {
-        "Precision": shares(right, found),
-        "Recall": shares(right, true),
-        "F1": shares(2 * right, true + found),
+        "Precision": ratios(correct, predicted),
+        "Recall": ratios(correct, true),
+        "F1": ratios(2 * correct, true + predicted),
     }
 
 

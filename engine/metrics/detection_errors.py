@@ -20,19 +20,19 @@ import numpy as np
 
 from engine.contract.inference.evaluation import ErrorKind
 from engine.metrics.average_precision import (
+    CORRECT,
     LEFT_OUT,
     MAX_DETECTIONS,
-    RIGHT,
     WRONG,
     Bools,
     Floats,
     Ints,
     assign,
     average_precisions,
-    outcomes_of,
+    outcomes_of_assignment,
 )
 
-FOREGROUND, BACKGROUND = 0.5, 0.1
+FOREGROUND_IOU, BACKGROUND_IOU = 0.5, 0.1
 KINDS: tuple[ErrorKind, ...] = ("classification", "localization", "both", "duplicate", "background")
 """Kinds of detection errors. Rows contain the index of the kind in this tuple, or -1 for no error."""
 NO_ERROR = -1
@@ -63,73 +63,81 @@ def find_errors(classes: Ints, scores: Floats, true_classes: Ints, ignored: Bool
         ignored: Ignored objects, bool [g].
         overlaps: Overlaps of the detections with the objects, [d, g].
     """
-    used = np.zeros(len(true_classes), bool)
+    is_matched = np.zeros(len(true_classes), bool)
     counted, outcomes = [np.empty(0, np.int64)], [np.empty(0)]
     for number in np.unique(classes):
-        found = np.flatnonzero(classes == number)
-        found = found[np.argsort(-scores[found], kind="stable")][:MAX_DETECTIONS]
-        true = np.flatnonzero(true_classes == number)
-        taken = assign(overlaps[np.ix_(found, true)], ignored[true], ignored[true])[:, :1]
-        counted.append(found)
-        outcomes.append(outcomes_of(taken, ignored[true])[:, 0])
-        used[true[taken[taken >= 0]]] = True
-    detections, outcome = np.concatenate(counted), np.concatenate(outcomes)
-    real = np.flatnonzero(~ignored)
-    kinds, objects = _kinds(
-        outcome, classes[detections], true_classes[real], used[real], overlaps[np.ix_(detections, real)]
+        candidates = np.flatnonzero(classes == number)
+        candidates = candidates[np.argsort(-scores[candidates], kind="stable")][:MAX_DETECTIONS]
+        objects = np.flatnonzero(true_classes == number)
+        assigned = assign(overlaps[np.ix_(candidates, objects)], ignored[objects], ignored[objects])[:, :1]
+        counted.append(candidates)
+        outcomes.append(outcomes_of_assignment(assigned, ignored[objects])[:, 0])
+        is_matched[objects[assigned[assigned >= 0]]] = True
+    detections, all_outcomes = np.concatenate(counted), np.concatenate(outcomes)
+    not_ignored = np.flatnonzero(~ignored)
+    kinds, nearly_matched = _classify_errors(
+        all_outcomes,
+        classes[detections],
+        true_classes[not_ignored],
+        is_matched[not_ignored],
+        overlaps[np.ix_(detections, not_ignored)],
     )
-    corrected = _correctable(objects, scores[detections], used[real])
-    becomes = np.where(corrected, true_classes[real][objects] if len(real) else -1, -1)
-    rows = np.column_stack([classes[detections], scores[detections], outcome, kinds, becomes])
-    nearly = np.zeros(len(real), bool)
-    nearly[objects[objects >= 0]] = True
-    return ImageErrors(rows.reshape(-1, COLUMNS), true_classes[real][~used[real] & ~nearly])
+    corrected = _would_become_correct(nearly_matched, scores[detections], is_matched[not_ignored])
+    corrected_classes = np.where(corrected, true_classes[not_ignored][nearly_matched] if len(not_ignored) else -1, -1)
+    rows = np.column_stack([classes[detections], scores[detections], all_outcomes, kinds, corrected_classes])
+    is_nearly_matched = np.zeros(len(not_ignored), bool)
+    is_nearly_matched[nearly_matched[nearly_matched >= 0]] = True
+    return ImageErrors(
+        rows.reshape(-1, COLUMNS), true_classes[not_ignored][~is_matched[not_ignored] & ~is_nearly_matched]
+    )
 
 
-def _kinds(outcome: Floats, classes: Ints, true_classes: Ints, used: Bools, overlaps: Floats) -> tuple[Ints, Ints]:
+def _classify_errors(
+    outcomes: Floats, classes: Ints, true_classes: Ints, is_matched: Bools, overlaps: Floats
+) -> tuple[Ints, Ints]:
     """Return the kind of error of each detection, and the index of the object that it nearly matches, or -1 for none.
 
-    `outcome` has the result of each detection at an IoU of 0.5, and `used` is True for matched objects.
+    `outcomes` has the result of each detection at an IoU of 0.5, and `is_matched` is True for matched objects.
     """
     if not len(true_classes):
-        background = np.where(outcome == WRONG, KINDS.index("background"), NO_ERROR)
-        return background, np.full(len(outcome), -1)
-    same = classes[:, None] == true_classes[None]
-    of_class, of_others = np.where(same, overlaps, 0), np.where(same, 0, overlaps)
-    near = of_class.max(1)
+        background = np.where(outcomes == WRONG, KINDS.index("background"), NO_ERROR)
+        return background, np.full(len(outcomes), -1)
+    has_same_class = classes[:, None] == true_classes[None]
+    class_overlaps, other_overlaps = np.where(has_same_class, overlaps, 0), np.where(has_same_class, 0, overlaps)
+    best_overlap = class_overlaps.max(1)
     conditions = [
-        outcome != WRONG,
-        (near >= BACKGROUND) & (near <= FOREGROUND),
-        of_others.max(1) >= FOREGROUND,
-        np.where(used[None], of_class, 0).max(1) >= FOREGROUND,
-        overlaps.max(1) <= BACKGROUND,
+        outcomes != WRONG,
+        (best_overlap >= BACKGROUND_IOU) & (best_overlap <= FOREGROUND_IOU),
+        other_overlaps.max(1) >= FOREGROUND_IOU,
+        np.where(is_matched[None], class_overlaps, 0).max(1) >= FOREGROUND_IOU,
+        overlaps.max(1) <= BACKGROUND_IOU,
     ]
     kinds = ["localization", "classification", "duplicate", "background"]
-    found = np.select(conditions, [NO_ERROR, *(KINDS.index(kind) for kind in kinds)], KINDS.index("both"))
+    errors = np.select(conditions, [NO_ERROR, *(KINDS.index(kind) for kind in kinds)], KINDS.index("both"))
     objects = np.select(
-        [found == KINDS.index("localization"), found == KINDS.index("classification")],
-        [of_class.argmax(1), of_others.argmax(1)],
+        [errors == KINDS.index("localization"), errors == KINDS.index("classification")],
+        [class_overlaps.argmax(1), other_overlaps.argmax(1)],
         -1,
     )
-    return found, objects
+    return errors, objects
 
 
-def _correctable(objects: Ints, scores: Floats, used: Bools) -> Bools:
+def _would_become_correct(objects: Ints, scores: Floats, is_matched: Bools) -> Bools:
     """Return a bool array that is True for detections that would become correct if their error were corrected.
 
     For each unmatched object, only the detection with the highest score would. `objects` are the indices of the objects
-    that the detections nearly match, and `used` is True for matched objects.
+    that the detections nearly match, and `is_matched` is True for matched objects.
     """
-    corrected = np.zeros(len(objects), bool)
-    taken = used.copy()
-    for number in np.argsort(-scores, kind="stable").tolist():
-        target = int(objects[number])
-        if target >= 0 and not taken[target]:
-            corrected[number] = taken[target] = True
-    return corrected
+    is_corrected = np.zeros(len(objects), bool)
+    is_taken = is_matched.copy()
+    for index in np.argsort(-scores, kind="stable").tolist():
+        target = int(objects[index])
+        if target >= 0 and not is_taken[target]:
+            is_corrected[index] = is_taken[target] = True
+    return is_corrected
 
 
-def costs(rows: Floats, counts: Floats, missed: Floats) -> dict[ErrorKind, tuple[int, float]]:
+def error_costs(rows: Floats, counts: Floats, missed: Floats) -> dict[ErrorKind, tuple[int, float]]:
     """Return the number of errors of each kind, and the gain in AP50 if all errors of this kind were corrected.
 
     Args:
@@ -138,19 +146,20 @@ def costs(rows: Floats, counts: Floats, missed: Floats) -> dict[ErrorKind, tuple
         missed: Number of missed objects of each class, [classes].
     """
     base = _ap50(rows, counts)
-    found: dict[ErrorKind, tuple[int, float]] = {}
+    cost_of_kind: dict[ErrorKind, tuple[int, float]] = {}
     for number, kind in enumerate(KINDS):
-        wrong = rows[:, 3] == number
+        is_wrong = rows[:, 3] == number
         corrected = rows.copy()
-        right = wrong & (rows[:, 4] >= 0)
-        corrected[right, 0], corrected[right, 2] = rows[right, 4], RIGHT
-        corrected[wrong & ~right, 2] = LEFT_OUT
-        found[kind] = int(wrong.sum()), _ap50(corrected, counts) - base
-    found["missed"] = int(missed.sum()), _ap50(rows, counts - missed) - base
-    return found
+        is_correctable = is_wrong & (rows[:, 4] >= 0)
+        corrected[is_correctable, 0], corrected[is_correctable, 2] = rows[is_correctable, 4], CORRECT
+        corrected[is_wrong & ~is_correctable, 2] = LEFT_OUT
+        cost_of_kind[kind] = int(is_wrong.sum()), _ap50(corrected, counts) - base
+    cost_of_kind["missed"] = int(missed.sum()), _ap50(rows, counts - missed) - base
+    return cost_of_kind
 
 
 def _ap50(rows: Floats, counts: Floats) -> float:
+    """Return the mean average precision at an IoU of 0.5 over the classes that have objects."""
     precisions = average_precisions(rows[:, :3], counts)[:, 0]
-    present = precisions[~np.isnan(precisions)]
-    return float(present.mean()) if len(present) else 0.0
+    of_present_classes = precisions[~np.isnan(precisions)]
+    return float(of_present_classes.mean()) if len(of_present_classes) else 0.0

@@ -20,12 +20,12 @@ MAX_POINTS = 200
 class Counts(NamedTuple):
     """Total weights of the samples whose score reaches each of the `thresholds` [t], in descending order.
 
-    `right` is the weight of positive samples, which have the class, and `wrong` that of all others.
+    `true_positives` is the weight of positive samples, which have the class, and `false_positives` that of all others.
     """
 
     thresholds: Floats
-    right: Floats
-    wrong: Floats
+    true_positives: Floats
+    false_positives: Floats
 
 
 class Curve(NamedTuple):
@@ -46,17 +46,19 @@ class RankedScores:
         self._order = np.argsort(-scores, kind="stable")
         ranked = scores[self._order].astype(np.float64)
         self._true = true[self._order]
-        self._ends = np.append(np.flatnonzero(np.diff(ranked)), len(ranked) - 1) if len(ranked) else np.empty(0, int)
-        self._thresholds = ranked[self._ends]
+        self._last_of_score = (
+            np.append(np.flatnonzero(np.diff(ranked)), len(ranked) - 1) if len(ranked) else np.empty(0, int)
+        )
+        self._thresholds = ranked[self._last_of_score]
 
     def counts(self, weights: npt.NDArray[np.integer] | None = None) -> Counts:
         """Return the counts at all thresholds.
 
         Samples with equal scores share a threshold. Without `weights`, all are 1.
         """
-        ranked = np.ones(len(self._order)) if weights is None else weights[self._order].astype(np.float64)
-        right = np.cumsum(np.where(self._true, ranked, 0))[self._ends]
-        return Counts(self._thresholds, right, np.cumsum(ranked)[self._ends] - right)
+        ranked_weights = np.ones(len(self._order)) if weights is None else weights[self._order].astype(np.float64)
+        true_positives = np.cumsum(np.where(self._true, ranked_weights, 0))[self._last_of_score]
+        return Counts(self._thresholds, true_positives, np.cumsum(ranked_weights)[self._last_of_score] - true_positives)
 
 
 def average_precision(counts: Counts) -> float | None:
@@ -65,11 +67,11 @@ def average_precision(counts: Counts) -> float | None:
     It equals scikit-learn's `average_precision_score`. In a bootstrap, it takes a fifteenth of the time, since scores
     are sorted only once. The function in torchmetrics does not support weights.
     """
-    right, all_found = counts.right, counts.right + counts.wrong
-    if not len(right) or not right[-1]:
+    correct, predicted = counts.true_positives, counts.true_positives + counts.false_positives
+    if not len(correct) or not correct[-1]:
         return None
-    precision = np.divide(right, all_found, out=np.zeros_like(right), where=all_found > 0)
-    return float((np.diff(right, prepend=0) * precision).sum() / right[-1])
+    precision = np.divide(correct, predicted, out=np.zeros_like(correct), where=predicted > 0)
+    return float((np.diff(correct, prepend=0) * precision).sum() / correct[-1])
 
 
 def roc_area(counts: Counts) -> float | None:
@@ -78,10 +80,10 @@ def roc_area(counts: Counts) -> float | None:
     Returns None if there are no positive or no other samples. The area is the probability that a positive sample has a
     higher score than another sample, where ties count half (Hanley and McNeil 1982).
     """
-    right, wrong = np.concatenate([[0], counts.right]), np.concatenate([[0], counts.wrong])
-    if not right[-1] or not wrong[-1]:
+    correct, wrong = (np.append(0, counts.true_positives), np.append(0, counts.false_positives))
+    if not correct[-1] or not wrong[-1]:
         return None
-    return float((np.diff(wrong) * (right[1:] + right[:-1])).sum() / (2 * right[-1] * wrong[-1]))
+    return float((np.diff(wrong) * (correct[1:] + correct[:-1])).sum() / (2 * correct[-1] * wrong[-1]))
 
 
 def precision_recall(counts: Counts, positives: float | None = None) -> Curve:
@@ -89,8 +91,9 @@ def precision_recall(counts: Counts, positives: float | None = None) -> Curve:
 
     `positives` is the number of samples that should be found, or None for all positive samples that have a score.
     """
-    positives = counts.right[-1] if positives is None else positives
-    return Curve(counts.right / positives, counts.right / (counts.right + counts.wrong), counts.thresholds)
+    correct = counts.true_positives
+    positives = correct[-1] if positives is None else positives
+    return Curve(correct / positives, correct / (correct + counts.false_positives), counts.thresholds)
 
 
 def roc(counts: Counts) -> Curve:
@@ -99,50 +102,51 @@ def roc(counts: Counts) -> Curve:
     It starts at (0, 0) with an infinite threshold.
     """
     return Curve(
-        np.append(0, counts.wrong / counts.wrong[-1]),
-        np.append(0, counts.right / counts.right[-1]),
+        np.append(0, counts.false_positives / counts.false_positives[-1]),
+        np.append(0, counts.true_positives / counts.true_positives[-1]),
         np.append(np.inf, counts.thresholds),
     )
 
 
 def best_f1(curve: Curve) -> tuple[float, float]:
     """Return the threshold with the highest F1 on a precision-recall curve, and this F1."""
-    both = 2 * curve.x * curve.y / np.maximum(curve.x + curve.y, 1e-12)
-    best = int(np.argmax(both))
-    return float(curve.thresholds[best]), float(both[best])
+    f1 = 2 * curve.x * curve.y / np.maximum(curve.x + curve.y, 1e-12)
+    best = int(np.argmax(f1))
+    return float(curve.thresholds[best]), float(f1[best])
 
 
-def thin(curve: Curve, max_points: int = MAX_POINTS) -> Curve:
+def reduce_points(curve: Curve, max_points: int = MAX_POINTS) -> Curve:
     """Reduce a curve to at most `max_points` points, including its ends. They are spaced evenly along the curve."""
     if len(curve.x) <= max_points:
         return curve
-    along = np.concatenate([[0], np.cumsum(np.hypot(np.diff(curve.x), np.diff(curve.y)))])
-    positions = np.linspace(0, along[-1], max_points - 1)
-    chosen = np.unique(np.append(np.searchsorted(along, positions).clip(max=len(along) - 1), len(along) - 1))
-    return Curve(curve.x[chosen], curve.y[chosen], curve.thresholds[chosen])
+    distances = np.concatenate([[0], np.cumsum(np.hypot(np.diff(curve.x), np.diff(curve.y)))])
+    positions = np.linspace(0, distances[-1], max_points - 1)
+    last = len(distances) - 1
+    indices = np.unique(np.append(np.searchsorted(distances, positions).clip(max=last), last))
+    return Curve(curve.x[indices], curve.y[indices], curve.thresholds[indices])
 
 
 def threshold_rows(
-    confidence: npt.NDArray[np.float64], right: npt.NDArray[np.bool_], positives: float
+    confidence: npt.NDArray[np.float64], is_correct: npt.NDArray[np.bool_], positives: float
 ) -> tuple[ThresholdRow, ...]:
     """Return a row for each of `THRESHOLDS`.
 
     Args:
         confidence: Confidence of each prediction, [n].
-        right: True for correct predictions, [n].
+        is_correct: True for correct predictions, [n].
         positives: Number of targets that predictions can find.
     """
     rows = []
     for threshold in THRESHOLDS:
         is_above = confidence >= threshold
-        found, count = float(right[is_above].sum()), float(is_above.sum())
+        correct_count, predicted_count = float(is_correct[is_above].sum()), float(is_above.sum())
         rows.append(
             ThresholdRow(
                 threshold=threshold,
-                share=count / max(len(confidence), 1),
-                precision=found / count if count else None,
-                recall=found / positives if positives else None,
-                f1=2 * found / (count + positives) if count + positives else None,
+                share=predicted_count / max(len(confidence), 1),
+                precision=correct_count / predicted_count if predicted_count else None,
+                recall=correct_count / positives if positives else None,
+                f1=2 * correct_count / (predicted_count + positives) if predicted_count + positives else None,
             )
         )
     return tuple(rows)
@@ -157,9 +161,9 @@ def class_curves(number: int, counts: Counts, positives: int, precision: Interva
         positives: Number of samples that have the class.
         precision: Average precision with its confidence interval, or None if it is undefined.
     """
-    full = precision_recall(counts, positives)
-    threshold, f1 = best_f1(full)
-    curve = thin(full)
+    full_curve = precision_recall(counts, positives)
+    threshold, f1 = best_f1(full_curve)
+    curve = reduce_points(full_curve)
     return ClassCurves(
         class_index=number,
         positives=positives,

@@ -30,31 +30,33 @@ class AddedMetric(NamedTuple):
     percent: bool = False
 
     def entry(self, name: str) -> Measure:
+        """Return the catalogue entry of the metric with this id."""
         return Measure(name, self.title, self.higher_is_better, self.percent)
 
 
-def _accept(name: str, loaded: object) -> AddedMetric:
+def _validate_plugin(name: str, loaded: object) -> AddedMetric:
+    """Return the metric that a plug-in provides. Raises Unusable if it is not an `AddedMetric`."""
     if not isinstance(loaded, AddedMetric):
         raise Unusable(f"it is a {type(loaded).__name__}, not an AddedMetric of engine.metrics.registry")
     return loaded
 
 
-METRICS: Registry[AddedMetric] = Registry("footplate.metrics", {}, _accept)
+METRICS: Registry[AddedMetric] = Registry("footplate.metrics", {}, _validate_plugin)
 
 
-def added_to(task: str, task_metrics: tuple[Measure, ...]) -> dict[str, AddedMetric]:
+def plugin_metrics_of(task: str, task_metrics: tuple[Measure, ...]) -> dict[str, AddedMetric]:
     """Return the metrics that plug-ins add to a task, by id.
 
     Metrics whose id is already used in `task_metrics` are left out.
     """
-    known = {measure.id for measure in task_metrics}
+    task_ids = {measure.id for measure in task_metrics}
     for name, metric in METRICS.added().items():
-        if task in metric.tasks and name in known:
+        if task in metric.tasks and name in task_ids:
             METRICS.leave_out(name, f"the task {task} already has a metric of that name")
     return {name: metric for name, metric in METRICS.added().items() if task in metric.tasks}
 
 
-class WithAdded(Metric):
+class MetricWithPlugins(Metric):
     """Metrics of a task, together with metrics that plug-ins have added.
 
     `counters` has the counters of the task, followed by the sums of each added metric.
@@ -101,9 +103,9 @@ class WithAdded(Metric):
         values = self.base.compute()
         if not values:
             return {}
-        parts = self._sums.cpu().split([metric.length for metric in self._added.values()])
-        added = zip(self._added.items(), parts, strict=True)
-        return values | {name: float(metric.value(sums)) for (name, metric), sums in added}
+        sums_of_metrics = self._sums.cpu().split([metric.length for metric in self._added.values()])
+        metrics_with_sums = zip(self._added.items(), sums_of_metrics, strict=True)
+        return values | {name: float(metric.value(sums)) for (name, metric), sums in metrics_with_sums}
 
     def per_class(self) -> dict[str, tuple[float | None, ...]]:
         return self.base.per_class()

@@ -38,8 +38,8 @@ def disable_sync(metric: nn.Module) -> None:
 
 def states_of(metric: nn.Module) -> list[State]:
     """Move a metric to the CPU, and return the state of each metric in `metrics_in(metric)`."""
-    parts = metrics_in(metric.cpu())
-    return [(module.update_count, {name: getattr(module, name) for name in module._reductions}) for module in parts]
+    modules = metrics_in(metric.cpu())
+    return [(module.update_count, {name: getattr(module, name) for name in module._reductions}) for module in modules]
 
 
 def load_merged(metric: nn.Module, by_rank: Sequence[list[State]]) -> None:
@@ -48,16 +48,17 @@ def load_merged(metric: nn.Module, by_rank: Sequence[list[State]]) -> None:
     `by_rank` has the result of `states_of` on each rank.
     """
     for module, states in zip(metrics_in(metric), zip(*by_rank, strict=True), strict=True):
-        used = [named for count, named in states if count]
-        if used:
+        states_with_data = [values for count, values in states if count]
+        if states_with_data:
             module._update_count = sum(count for count, _ in states)
             for name, reduction in module._reductions.items():
-                setattr(module, name, _reduced([named[name] for named in used], reduction))
+                setattr(module, name, _merge_values([values[name] for values in states_with_data], reduction))
 
 
-def _reduced(values: list[Any], reduction: Callable[[Tensor], Tensor] | None) -> Any:
+def _merge_values(values: list[Any], reduction: Callable[[Tensor], Tensor] | None) -> Any:
+    """Merge the values of a state on several ranks by the reduction that the metric declares."""
     if isinstance(values[0], list):  # lists of batches, which `compute` concatenates
-        return [each for value in values for each in value]
+        return [tensor for batches in values for tensor in batches]
     if len(values) == 1:
         return values[0]
     stacked = torch.stack(values)

@@ -25,6 +25,7 @@ class TaskError(Exception):
 
     @classmethod
     def of(cls, problem: Problem) -> Self:
+        """Create an error from a problem."""
         return cls(problem.field, problem.message, problem.remedy)
 
     @property
@@ -73,8 +74,7 @@ class Model(NamedTuple):
         statistics: Mean and standard deviation of each channel of the images that `weights` were trained with, or None
             for the task's defaults.
         weights: Source of pretrained weights, or None.
-        loss_per: Unit over which the loss is averaged in the global batch. With "object", a detector returns the sums
-            of its losses over the objects in its images.
+        own_loss: True if the model computes its own losses for segmentation.
         extra: Extra of Footplate that the model needs, or "".
         published: Accuracy of `weights` with its source, or "".
     """
@@ -93,5 +93,6 @@ class Model(NamedTuple):
     options: type[msgspec.Struct] | None = None
 
     def model_info(self, classes: int) -> ModelInfo:
+        """Return the entry for the catalogue. `classes` is the number of classes that it is valid for."""
         info = ModelInfo(self.title, self.family, self.image_size, self.min_image_size, classes, weights=self.weights)
         return info._replace(extra=self.extra, published=self.published, own_loss=self.own_loss)

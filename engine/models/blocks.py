@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-_ROWS = (nn.Sequential, nn.ModuleList)
+_CONTAINERS = (nn.Sequential, nn.ModuleList)
 """Container modules that hold an ordered list of modules."""
 
 
@@ -16,21 +16,22 @@ def blocks(model: nn.Module) -> list[tuple[str, nn.Module]]:
     outermost one counts.
     """
     found: list[tuple[str, nn.Module]] = []
-    _collect(model, "", found, set())
+    _collect_blocks(model, "", found, set())
     return found
 
 
-def _collect(module: nn.Module, path: str, found: list[tuple[str, nn.Module]], visited: set[nn.Module]) -> None:
-    in_row = isinstance(module, _ROWS)
+def _collect_blocks(module: nn.Module, path: str, found: list[tuple[str, nn.Module]], visited: set[nn.Module]) -> None:
+    """Append the blocks below `module`, whose path is `path`, to `found`. Modules in `visited` are skipped."""
+    is_container = isinstance(module, _CONTAINERS)
     for name, child in module.named_children():
         if child in visited:
             continue
         visited.add(child)
-        dotted = f"{path}.{name}" if path else name
-        if in_row and _has_layers(child) and not _is_row_of_blocks(child):
-            found.append((dotted, child))
+        child_path = f"{path}.{name}" if path else name
+        if is_container and _has_layers(child) and not _contains_blocks(child):
+            found.append((child_path, child))
         else:
-            _collect(child, dotted, found, visited)
+            _collect_blocks(child, child_path, found, visited)
 
 
 def _has_layers(module: nn.Module) -> bool:
@@ -38,5 +39,6 @@ def _has_layers(module: nn.Module) -> bool:
     return sum(any(True for _ in layer.parameters(recurse=False)) for layer in module.modules()) > 1
 
 
-def _is_row_of_blocks(module: nn.Module) -> bool:
-    return isinstance(module, _ROWS) and any(map(_has_layers, module.children()))
+def _contains_blocks(module: nn.Module) -> bool:
+    """Return True if a module is a container with an item that has several layers with weights."""
+    return isinstance(module, _CONTAINERS) and any(map(_has_layers, module.children()))

@@ -15,11 +15,11 @@ from engine.data.transforms.device_transforms import Statistics
 from engine.models import timm_models, torchvision_models, user_file, weights
 from engine.models.base import TaskError, validate_image_size
 from engine.models.mnist_cnn import MIN_SIZE, MnistCnn
-from engine.models.model_surgery import adapt_first_conv, find_head, reset_large_head, set_heads
-from engine.models.registry import MODELS, build_foreign, is_foreign
+from engine.models.model_surgery import adapt_first_conv, find_head, reset_large_head
+from engine.models.registry import MODELS, build_foreign, is_foreign, mark_heads
 
 MNIST_CNN = "mnist_cnn"
-FILE_IMAGE_SIZE = 224
+MODEL_FILE_IMAGE_SIZE = 224
 """Default image size for a model file, as for most of torchvision's models."""
 
 
@@ -37,7 +37,7 @@ def default_image_size(model: str) -> int:
     if model in MODELS:
         return MODELS[model].image_size
     if model not in torchvision_models.names():
-        return FILE_IMAGE_SIZE
+        return MODEL_FILE_IMAGE_SIZE
     return torchvision_models.image_size(model)
 
 
@@ -49,6 +49,7 @@ def min_image_size(model: str) -> int:
 
 
 def title_and_family(model: str) -> tuple[str, str]:
+    """Return the title and family of a model in the catalogue."""
     if timm_models.is_timm(model):
         return timm_models.title_and_family(model)
     if model in MODELS:
@@ -81,12 +82,9 @@ def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
             reset_large_head(model, head)
     _load_weights(job, model, head, channels, size)
     if is_foreign(job):
-        what = f"Make its last layer return {classes} values per image."
-        user_file.try_out(job.model.name, model, (channels, size, size), (classes,), what)
-    if job.model.freeze_epochs and head is None:
-        message = f"{job.model.name} has no layer with {classes} outputs that could be trained as the head."
-        raise TaskError("freeze_epochs", message, "Train all layers.")
-    set_heads(model, [head] if head is not None else [], freeze=bool(job.model.freeze_epochs))
+        remedy = f"Make its last layer return {classes} values per image."
+        user_file.try_out(job.model.name, model, torch.zeros(2, channels, size, size), (classes,), remedy)
+    mark_heads(job, model, [head] if head is not None else [], job.model.name, classes)
     return model
 
 
@@ -96,19 +94,20 @@ def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
         return build_foreign(job, classes, channels)
     is_timm = timm_models.is_timm(job.model.name)
     if not is_timm and job.model.name not in names():
-        known = list(names())
-        raise TaskError("model", f"There is no model “{job.model.name}”.", did_you_mean(job.model.name, known))
+        known_names = list(names())
+        raise TaskError("model", f"There is no model “{job.model.name}”.", did_you_mean(job.model.name, known_names))
+    title, _ = title_and_family(job.model.name)
     patch = torchvision_models.PATCH_SIZES.get(job.model.name, 1)
-    validate_image_size(title_and_family(job.model.name)[0], size, min_image_size(job.model.name), patch)
-    varying = varying_size_fields(job)
-    if varying and _has_one_size(job.model.name):
-        message = f"{title_and_family(job.model.name)[0]} is built for a fixed image size."
-        remedy = f"{FIELDS[varying[0]].back_to_default}, or choose a convolutional network."
-        raise TaskError(varying[0], message, remedy)
-    dropout_rates = {name: job.value(name) for name in _TITLES if job.value(name) is not None}
+    validate_image_size(title, size, min_image_size(job.model.name), patch)
+    varying_fields = varying_size_fields(job)
+    if varying_fields and _has_one_size(job.model.name):
+        message = f"{title} is built for a fixed image size."
+        remedy = f"{FIELDS[varying_fields[0]].back_to_default}, or choose a convolutional network."
+        raise TaskError(varying_fields[0], message, remedy)
+    dropout_rates = {name: job.value(name) for name in _RATE_TITLES if job.value(name) is not None}
     if job.model.name == MNIST_CNN:
         for name in dropout_rates:
-            raise _missing_rate(job.model.name, name)
+            raise _missing_rate_error(job.model.name, name)
         return MnistCnn(classes, channels)
     if is_timm:
         return _build_timm(job, classes, channels, size, dropout_rates)
@@ -117,7 +116,7 @@ def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     return model
 
 
-_TITLES = {"dropout": "dropout", "stochastic_depth": "stochastic depth"}
+_RATE_TITLES = {"dropout": "dropout", "stochastic_depth": "stochastic depth"}
 _TIMM_ARGUMENTS = {"dropout": "drop_rate", "stochastic_depth": "drop_path_rate"}
 """Argument of timm's builders for each dropout field of a job."""
 
@@ -133,15 +132,15 @@ def _build_timm(job: Job, classes: int, channels: int, size: int, dropout_rates:
     except TypeError as error:
         for name in dropout_rates:
             if _TIMM_ARGUMENTS[name] in str(error):
-                raise _missing_rate(job.model.name, name) from error
+                raise _missing_rate_error(job.model.name, name) from error
         raise
     for name, rate in dropout_rates.items():  # many builders ignore rates that their model doesn't use
-        if rate and not _drops(model, name, rate):
-            raise _missing_rate(job.model.name, name)
+        if rate and not _has_dropout_rate(model, name, rate):
+            raise _missing_rate_error(job.model.name, name)
     return model
 
 
-def _drops(model: nn.Module, name: str, rate: float) -> bool:
+def _has_dropout_rate(model: nn.Module, name: str, rate: float) -> bool:
     """Return True if a dropout rate has taken effect in `model`.
 
     `name` is the job field of the rate, "dropout" or "stochastic_depth". Stochastic depth increases from layer to
@@ -155,62 +154,65 @@ def _drops(model: nn.Module, name: str, rate: float) -> bool:
     return any(vars(module).get("drop_prob") for module in model.modules())
 
 
-def _build_torchvision(job: Job, classes: int, size: int, dropped: Mapping[str, float]) -> nn.Module:
-    """Build a model from torchvision with the dropout rates `dropped`.
+def _build_torchvision(job: Job, classes: int, size: int, dropout_rates: Mapping[str, float]) -> nn.Module:
+    """Build a model from torchvision with the dropout rates `dropout_rates`.
 
     Rates of stochastic depth are set afterwards, since not all builders accept them.
     """
     arguments = torchvision_models.arguments(job.model.name, classes, size)
-    if "dropout" in dropped:
-        arguments["dropout"] = dropped["dropout"]
+    if "dropout" in dropout_rates:
+        arguments["dropout"] = dropout_rates["dropout"]
     try:
         model = torchvision_models.construct(job.model.name, arguments)
     except TypeError as error:
         if "dropout" in str(error):
-            raise _missing_rate(job.model.name, "dropout") from error
+            raise _missing_rate_error(job.model.name, "dropout") from error
         raise
-    if dropped.get("dropout") and not _drops(model, "dropout", dropped["dropout"]):  # ConvNeXt's builder ignores it
-        raise _missing_rate(job.model.name, "dropout")
-    if "stochastic_depth" in dropped:
+    dropout = dropout_rates.get("dropout")
+    if dropout and not _has_dropout_rate(model, "dropout", dropout):  # ConvNeXt's builder ignores it
+        raise _missing_rate_error(job.model.name, "dropout")
+    if "stochastic_depth" in dropout_rates:
         layers = [module for module in model.modules() if isinstance(module, StochasticDepth)]
         highest = max((layer.p for layer in layers), default=0.0)
         if not highest:
-            raise _missing_rate(job.model.name, "stochastic_depth")
+            raise _missing_rate_error(job.model.name, "stochastic_depth")
         for layer in layers:
-            layer.p *= dropped["stochastic_depth"] / highest
+            layer.p *= dropout_rates["stochastic_depth"] / highest
     return model
 
 
-def _missing_rate(model: str, name: str) -> TaskError:
-    message = f"{title_and_family(model)[0]} has no {_TITLES[name]}."
+def _missing_rate_error(model: str, name: str) -> TaskError:
+    """Return the error for a job that sets a rate of dropout although the model has no such dropout."""
+    message = f"{title_and_family(model)[0]} has no {_RATE_TITLES[name]}."
     return TaskError(name, message, "Leave it empty, or choose a model that has it, such as EfficientNet-B0.")
 
 
 def _has_one_size(model: str) -> bool:
+    """Return True if the model is built for images of one size, and accepts no others."""
     if timm_models.is_timm(model):
         return timm_models.has_one_size(model)
     return model in {"maxvit_t", *torchvision_models.PATCH_SIZES}
 
 
 def _load_weights(job: Job, model: nn.Module, head: str | None, channels: int, size: int) -> None:
-    initial = weights.initial(job, job.model.name if job.model_is_file else title_and_family(job.model.name)[0])
+    """Load the weights that the job starts from into the model, if there are any. Raises TaskError."""
+    initial = weights.read_initial(job, job.model.name if job.model_is_file else title_and_family(job.model.name)[0])
     if initial is None:
         return
-    state = initial.state
     if timm_models.is_timm(job.model.name):
-        state = _to_timm(job, state, size)
+        state = _to_timm_names(job, initial.state, size)
     else:
-        state = weights.resize_positions(job.model.name, state, size)
-    weights.load(model, state, head=head, channels=channels, field=initial.field, source=initial.source)
+        state = weights.resize_positions(job.model.name, initial.state, size)
+    weights.load(model, initial._replace(state=state), head=head, channels=channels)
 
 
-def _to_timm(job: Job, state: weights.State, size: int) -> weights.State:
+def _to_timm_names(job: Job, state: weights.State, size: int) -> weights.State:
     """Convert timm's weights to the names and the image size of the installed timm's model.
 
     Weights with a different head, which can only come from a file, are returned unchanged.
     """
     name = job.model.name.removeprefix(TIMM)
     try:
-        return timm_models.to_current_names(name, state, **timm_models.sized(job.model.name, size))
+        return timm_models.to_current_names(name, state, **timm_models.size_arguments(job.model.name, size))
     except Exception:  # models fail in many ways; loading then reports the missing weights
         return state

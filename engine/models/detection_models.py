@@ -27,7 +27,7 @@ It is that of the published COCO models, without the background.
 """
 IMAGE_SIZE = 512
 """Default image size for a model file, in pixels."""
-HALVES: Statistics = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+HALF_STATISTICS: Statistics = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 SSD: Statistics = ((0.48235, 0.45882, 0.40784), (1 / 255, 1 / 255, 1 / 255))
 """Mean and standard deviation of colors in torchvision's `ssd300_vgg16`.
 
@@ -40,7 +40,9 @@ _HEADS = ("head.classification_head.cls_logits.",)
 _SSD_HEADS = ("head.classification_head.",)
 
 
-class _Known(NamedTuple):
+class _CatalogueDetector(NamedTuple):
+    """Detector of the catalogue."""
+
     title: str
     family: str
     image_size: int = 512
@@ -58,34 +60,37 @@ _PYRAMID_SIZE = 320
 """Default image size of the models on an encoder, in pixels."""
 
 
-def _on_encoder(title: str, head: tuple[str, ...]) -> _Known:
-    return _Known(title, title, _PYRAMID_SIZE, encoders.MIN_IMAGE_SIZE, head=head, encoder=True)
+def _encoder_detector(title: str, head: tuple[str, ...]) -> _CatalogueDetector:
+    """Describe a detector that is built on the job's encoder."""
+    return _CatalogueDetector(title, title, _PYRAMID_SIZE, encoders.MIN_IMAGE_SIZE, head=head, encoder=True)
 
 
 DETECTORS = {
-    "fasterrcnn": _on_encoder("Faster R-CNN", _REGION_HEADS),
-    "retinanet": _on_encoder("RetinaNet", _HEADS),
-    "fcos": _on_encoder("FCOS", _HEADS),
-    "fasterrcnn_mobilenet_v3_large_320_fpn": _Known(
+    "fasterrcnn": _encoder_detector("Faster R-CNN", _REGION_HEADS),
+    "retinanet": _encoder_detector("RetinaNet", _HEADS),
+    "fcos": _encoder_detector("FCOS", _HEADS),
+    "fasterrcnn_mobilenet_v3_large_320_fpn": _CatalogueDetector(
         "Faster R-CNN, MobileNetV3 Large, 320 px", "Faster R-CNN", 320, frozen_norms=True
     ),
-    "fasterrcnn_mobilenet_v3_large_fpn": _Known(
+    "fasterrcnn_mobilenet_v3_large_fpn": _CatalogueDetector(
         "Faster R-CNN, MobileNetV3 Large", "Faster R-CNN", frozen_norms=True
     ),
-    "fasterrcnn_resnet50_fpn": _Known("Faster R-CNN, ResNet-50", "Faster R-CNN", frozen_norms=True),
-    "fasterrcnn_resnet50_fpn_v2": _Known("Faster R-CNN v2, ResNet-50", "Faster R-CNN"),
-    "fcos_resnet50_fpn": _Known("FCOS, ResNet-50", "FCOS", head=_HEADS, frozen_norms=True),
-    "retinanet_resnet50_fpn": _Known("RetinaNet, ResNet-50", "RetinaNet", head=_HEADS, frozen_norms=True),
-    "retinanet_resnet50_fpn_v2": _Known("RetinaNet v2, ResNet-50", "RetinaNet", head=_HEADS),
-    "ssd300_vgg16": _Known("SSD300, VGG-16", "SSD", 300, 300, SSD, _SSD_HEADS),
-    "ssdlite320_mobilenet_v3_large": _Known(
-        "SSDlite, MobileNetV3 Large", "SSD", 320, 32, HALVES, _SSD_HEADS
+    "fasterrcnn_resnet50_fpn": _CatalogueDetector("Faster R-CNN, ResNet-50", "Faster R-CNN", frozen_norms=True),
+    "fasterrcnn_resnet50_fpn_v2": _CatalogueDetector("Faster R-CNN v2, ResNet-50", "Faster R-CNN"),
+    "fcos_resnet50_fpn": _CatalogueDetector("FCOS, ResNet-50", "FCOS", head=_HEADS, frozen_norms=True),
+    "retinanet_resnet50_fpn": _CatalogueDetector("RetinaNet, ResNet-50", "RetinaNet", head=_HEADS, frozen_norms=True),
+    "retinanet_resnet50_fpn_v2": _CatalogueDetector("RetinaNet v2, ResNet-50", "RetinaNet", head=_HEADS),
+    "ssd300_vgg16": _CatalogueDetector("SSD300, VGG-16", "SSD", 300, 300, SSD, _SSD_HEADS),
+    "ssdlite320_mobilenet_v3_large": _CatalogueDetector(
+        "SSDlite, MobileNetV3 Large", "SSD", 320, 32, HALF_STATISTICS, _SSD_HEADS
     ),
 }  # fmt: skip
 MASKERS = {
-    "maskrcnn": _on_encoder("Mask R-CNN", _MASK_HEADS),
-    "maskrcnn_resnet50_fpn": _Known("Mask R-CNN, ResNet-50", "Mask R-CNN", head=_MASK_HEADS, frozen_norms=True),
-    "maskrcnn_resnet50_fpn_v2": _Known("Mask R-CNN v2, ResNet-50", "Mask R-CNN", head=_MASK_HEADS),
+    "maskrcnn": _encoder_detector("Mask R-CNN", _MASK_HEADS),
+    "maskrcnn_resnet50_fpn": _CatalogueDetector(
+        "Mask R-CNN, ResNet-50", "Mask R-CNN", head=_MASK_HEADS, frozen_norms=True
+    ),
+    "maskrcnn_resnet50_fpn_v2": _CatalogueDetector("Mask R-CNN v2, ResNet-50", "Mask R-CNN", head=_MASK_HEADS),
 }
 _ALL = DETECTORS | MASKERS
 
@@ -96,12 +101,13 @@ def is_from_torchvision(name: str) -> bool:
 
 
 def model_info(name: str) -> ModelInfo:
-    known = _ALL[name]
-    info = ModelInfo(known.title, known.family, known.image_size, known.min_image_size, CLASSES, encoder=known.encoder)
-    if known.encoder:
+    """Describe a model for the catalogue, without building it."""
+    entry = _ALL[name]
+    info = ModelInfo(entry.title, entry.family, entry.image_size, entry.min_image_size, CLASSES, encoder=entry.encoder)
+    if entry.encoder:
         return info._replace(image_size_step=encoders.STRIDE)
     default = models.get_model_weights(name).DEFAULT
-    return info._replace(weights=weights.of_torchvision(default), published=weights.published(default))
+    return info._replace(weights=weights.torchvision_source(default), published=weights.published_accuracy(default))
 
 
 def image_size(job: Job) -> int:
@@ -112,24 +118,25 @@ def statistics(job: Job) -> Statistics:
     """Return the mean and standard deviation of colors that the weights of the job's model or encoder expect."""
     if job.model.name not in _ALL:
         return registry.statistics(job.model.name, encoders.IMAGENET)
-    known = _ALL[job.model.name]
-    return encoders.statistics(job.model.encoder) if known.encoder else known.statistics
+    entry = _ALL[job.model.name]
+    return encoders.statistics(job.model.encoder) if entry.encoder else entry.statistics
 
 
-def build(job: Job, classes: int, channels: int, size: int, known: dict[str, _Known]) -> nn.Module:
+def build(job: Job, classes: int, channels: int, size: int, entries: dict[str, _CatalogueDetector]) -> nn.Module:
     """Build the model of a job on the CPU, in training mode. Raises TaskError.
 
-    The model must be in `known`. `channels` and `size` describe the images. New weights depend only on the job's seed.
+    The model must be in `entries`. `channels` and `size` describe the images. New weights depend only on the job's
+    seed.
     """
-    model = build_seeded(job, known, lambda: _construct(job, classes, channels, size))
+    model = build_seeded(job, entries, lambda: _construct(job, classes, channels, size))
     if isinstance(model, LoadableDetector):
         return load_and_mark_heads(model, job)
     if is_foreign(job):
         return model.train()
-    entry = known[job.model.name]
-    initial = weights.initial(job, f"the encoder {job.model.encoder}" if entry.encoder else entry.title)
+    entry = entries[job.model.name]
+    initial = weights.read_initial(job, f"the encoder {job.model.encoder}" if entry.encoder else entry.title)
     if initial is not None:
-        _load(job, model, initial, channels)
+        _load_initial(job, model, initial, channels)
     heads = [*(name for name, _ in model.named_children() if name != "backbone"), "backbone.fpn"]
     set_heads(model, heads, freeze=bool(job.model.freeze_epochs))
     return model.train()
@@ -142,15 +149,18 @@ def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     entry = _ALL[job.model.name]
     validate_image_size(entry.title, size, entry.min_image_size)
     if entry.encoder:
-        plain = _on_pyramid(job, entry.title, classes + 1, channels, size)
+        plain = _construct_on_encoder(job, entry.title, classes + 1, channels, size)
     else:
-        more = {"box_batch_size_per_image": region_samples(size)} if "rcnn" in job.model.name else {}
-        plain = models.get_model(job.model.name, weights=None, weights_backbone=None, num_classes=classes + 1, **more)
+        options = {"box_batch_size_per_image": region_samples(size)} if "rcnn" in job.model.name else {}
+        plain = models.get_model(
+            job.model.name, weights=None, weights_backbone=None, num_classes=classes + 1, **options
+        )
         adapt_first_conv(plain, channels)
     return use_tensors(plain, _max_detections(plain))
 
 
-def _on_pyramid(job: Job, title: str, classes: int, channels: int, size: int) -> nn.Module:
+def _construct_on_encoder(job: Job, title: str, classes: int, channels: int, size: int) -> nn.Module:
+    """Build a detector on the job's encoder with random weights. Raises TaskError."""
     constructor = partial(pyramid_detectors.construct, job.model.name, job.model.encoder, classes, channels, size)
     return encoders.construct(job, title, size, constructor)
 
@@ -175,7 +185,7 @@ def _build_foreign(job: Job, classes: int, channels: int, size: int) -> nn.Modul
         raise TaskError("model", message, remedy) from error
 
 
-def _load(job: Job, model: nn.Module, initial: weights.Initial, channels: int) -> None:
+def _load_initial(job: Job, model: nn.Module, initial: weights.InitialWeights, channels: int) -> None:
     """Load the weights that a job starts from, which belong to the full model or to its encoder alone.
 
     The layers that depend on the classes are loaded only if all of them fit.
@@ -189,12 +199,12 @@ def _load(job: Job, model: nn.Module, initial: weights.Initial, channels: int) -
     heads = [name for name in current if name.startswith(entry.head)]
     if any(name not in state or state[name].shape != current[name].shape for name in heads):
         state |= {name: current[name] for name in heads}
-    weights.load(model, state, head=None, channels=channels, field=initial.field, source=initial.source)
+    weights.load(model, initial._replace(state=state), head=None, channels=channels)
     if entry.frozen_norms:
         _freeze_norms(model.get_submodule("backbone.body"))
 
 
-_RENAMED = (
+_RENAMED_PATTERNS = (
     (r"(backbone\.fpn\.(?:inner|layer)_blocks\.\d+)\.(weight|bias)", r"\1.0.\2"),
     (r"rpn\.head\.conv\.(weight|bias)", r"rpn.head.conv.0.0.\1"),
 )
@@ -207,14 +217,14 @@ def to_current_names(state: weights.State, *, retinanet: bool) -> weights.State:
     """
     renamed = {}
     for name, tensor in state.items():
-        for pattern, replacement in _RENAMED:
+        for pattern, replacement in _RENAMED_PATTERNS:
             name = re.sub(f"^{pattern}$", replacement, name)  # noqa: PLW2901
-        mask = re.fullmatch(r"roi_heads\.mask_head\.mask_fcn(\d+)\.(weight|bias)", name)
-        if mask:
-            name = f"roi_heads.mask_head.{int(mask[1]) - 1}.0.{mask[2]}"  # noqa: PLW2901
-        conv = re.fullmatch(r"(head\.\w+_head\.conv)\.(\d+)\.(weight|bias)", name) if retinanet else None
-        if conv:
-            name = f"{conv[1]}.{int(conv[2]) // 2}.0.{conv[3]}"  # noqa: PLW2901
+        mask_layer = re.fullmatch(r"roi_heads\.mask_head\.mask_fcn(\d+)\.(weight|bias)", name)
+        if mask_layer:
+            name = f"roi_heads.mask_head.{int(mask_layer[1]) - 1}.0.{mask_layer[2]}"  # noqa: PLW2901
+        head_layer = re.fullmatch(r"(head\.\w+_head\.conv)\.(\d+)\.(weight|bias)", name) if retinanet else None
+        if head_layer:
+            name = f"{head_layer[1]}.{int(head_layer[2]) // 2}.0.{head_layer[3]}"  # noqa: PLW2901
         renamed[name] = tensor
     return renamed
 

@@ -12,6 +12,7 @@ from engine.contract.weights import TIMM_ENCODER, Weights
 from engine.data.transforms.device_transforms import Statistics
 from engine.models import timm_models, weights
 from engine.models.base import TaskError, validate_image_size
+from engine.models.fetch import first_line
 
 IMAGENET: Statistics = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 STRIDE = 32
@@ -32,11 +33,13 @@ def imagenet_weights() -> dict[str, Weights]:
 
     segmentation_models_pytorch states no licenses for them.
     """
-    from segmentation_models_pytorch.encoders import encoders as described
+    from segmentation_models_pytorch.encoders import encoders as library_encoders
 
-    found = {name: described[name]["pretrained_settings"].get("imagenet") for name in names()}
+    settings = {name: library_encoders[name]["pretrained_settings"].get("imagenet") for name in names()}
     return {
-        name: Weights(repository=each["repo_id"], revision=each["revision"]) for name, each in found.items() if each
+        name: Weights(repository=source["repo_id"], revision=source["revision"])
+        for name, source in settings.items()
+        if source
     }
 
 
@@ -63,8 +66,7 @@ def construct(job: Job, title: str, size: int, constructor: Callable[[], nn.Modu
     try:
         return constructor()
     except (ValueError, KeyError, RuntimeError) as error:
-        line = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
-        message = f"{title} can't use the encoder {job.model.encoder} ({line})."
+        message = f"{title} can't use the encoder {job.model.encoder} ({first_line(error)})."
         raise TaskError("encoder", message, "Choose another, such as resnet34.") from error
 
 
@@ -79,26 +81,26 @@ def load_initial(job: Job, model: nn.Module, head: str | None, channels: int, *,
         title: Name of the model in error messages.
         has_encoder: True if the weights may also be those of the module "encoder" alone. Pretrained weights always are.
     """
-    initial = weights.initial(job, f"the encoder {job.model.encoder}" if has_encoder else title)
+    initial = weights.read_initial(job, f"the encoder {job.model.encoder}" if has_encoder else title)
     if initial is None:
         return
     if has_encoder and not any(name.startswith("encoder.") for name in initial.state):
         load_weights(model.get_submodule("encoder"), job.model.encoder, initial, channels)
     else:
-        weights.load(model, initial.state, head=head, channels=channels, field=initial.field, source=initial.source)
+        weights.load(model, initial, head=head, channels=channels)
 
 
-def load_weights(encoder: nn.Module, name: str, initial: weights.Initial, channels: int) -> None:
+def load_weights(encoder: nn.Module, name: str, initial: weights.InitialWeights, channels: int) -> None:
     """Load weights into an encoder.
 
     They may be those of the encoder alone or of a classification model. Raises TaskError. `name` is the name of the
     encoder.
     """
-    state = _by_encoder_names(name, initial.state)
-    weights.load(encoder, state, head=None, channels=channels, field=initial.field, source=initial.source)
+    initial = initial._replace(state=_to_encoder_names(name, initial.state))
+    weights.load(encoder, initial, head=None, channels=channels)
 
 
-def _by_encoder_names(encoder: str, state: weights.State) -> weights.State:
+def _to_encoder_names(encoder: str, state: weights.State) -> weights.State:
     """Rename the weights of a classification model to the names in the encoder `encoder`.
 
     Weights that don't fit are returned unchanged.
@@ -108,9 +110,10 @@ def _by_encoder_names(encoder: str, state: weights.State) -> weights.State:
     name = _timm_name(encoder)
     try:
         if name:
-            full = timm_models.to_current_names(name, state)  # with features_only, timm ignores missing weights
+            # First the entire model, since timm ignores missing weights with features_only.
+            full = timm_models.to_current_names(name, state)
             features = timm_models.to_current_names(name, full, features_only=True)
-            return {f"model.{each}": tensor for each, tensor in features.items()}
+            return {f"model.{key}": tensor for key, tensor in features.items()}
         plain: nn.Module = get_encoder(encoder, weights=None)
         plain.load_state_dict(dict(state))
         return plain.state_dict()

@@ -31,13 +31,13 @@ from engine.system.files import open_file
 
 PROGRESS_INTERVAL_S = 0.5
 """Seconds between two reports of the progress."""
-ANSWER_S = 30.0
+SERVER_TIMEOUT_S = 30.0
 """Maximum time in seconds without data from a server."""
-_CHUNK = 1 << 18
+_CHUNK_BYTES = 1 << 18
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _HASH_IN_NAME = re.compile(r"-([0-9a-f]{8,64})\.")
 """Pattern for the beginning of the hash in a file name, the same as in torch.hub."""
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 OnProgress = Callable[[int, int | None], object]
 """Callback that receives the number of downloaded bytes and the total number, which is None if it is unknown."""
@@ -73,7 +73,8 @@ def fetch(weights: Weights, on_progress: OnProgress) -> Path:
         )
         raise CannotFetch(message, ways_out(weights))
     try:
-        path = _from_hub(weights, on_progress) if weights.repository else _from_url(weights, on_progress)
+        download = _download_from_hub if weights.repository else _download_from_url
+        path = download(weights, on_progress)
     except OSError as error:
         raise _write_error(weights, error) from error
     if _is_damaged(path, weights):
@@ -86,62 +87,63 @@ def fetch(weights: Weights, on_progress: OnProgress) -> Path:
 def _write_error(weights: Weights, error: OSError) -> CannotFetch:
     """Return the error for a download that was interrupted or can't be stored."""
     title, variable = weights.title, _cache_variable(weights)
-    if error.errno in _FULL:
+    if error.errno in _DISK_FULL_ERRORS:
         message = f"There is no room for the pretrained weights {title}: {cached_path(weights).parent} is full."
         return CannotFetch(message, f"Free some space there, or set {variable} to another folder.")
     if isinstance(error, PermissionError) or error.errno == errno.EROFS:
-        message = f"The pretrained weights {title} can't be written ({_line(error)})."
+        message = f"The pretrained weights {title} can't be written ({first_line(error)})."
         return CannotFetch(message, f"Get write permission there, or set {variable} to another folder.")
-    message = f"The pretrained weights {title} could not be downloaded ({_line(error)})."
+    message = f"The pretrained weights {title} could not be downloaded ({first_line(error)})."
     return CannotFetch(message, f"Try again. {ways_out(weights)}")
 
 
 # Hugging Face Hub
 
 
-def _from_hub(weights: Weights, on_progress: OnProgress) -> Path:
+def _download_from_hub(weights: Weights, on_progress: OnProgress) -> Path:
     """Download weights from the Hugging Face Hub to its cache and return the file. Raises CannotFetch."""
     from huggingface_hub import errors, hf_hub_download
 
-    page, ways = weights.page, ways_out(weights)
-    bar = _progress_bar(on_progress)
+    page, alternatives = weights.page, ways_out(weights)
+    progress_bar = _progress_bar(on_progress)
     for file in weights.files:
         try:
-            path = hf_hub_download(weights.repository, file, revision=weights.revision, tqdm_class=bar)
+            path = hf_hub_download(weights.repository, file, revision=weights.revision, tqdm_class=progress_bar)
             return Path(path)
         except errors.GatedRepoError as error:
             message = f"{page} is gated: its owner must grant you access."
-            raise CannotFetch(message, f"Request access there and log in with `hf auth login`. {ways}") from error
+            raise CannotFetch(
+                message, f"Request access there and log in with `hf auth login`. {alternatives}"
+            ) from error
         except errors.RepositoryNotFoundError as error:
-            raise CannotFetch(f"You have no access to {page}: it is gone or private.", ways) from error
+            raise CannotFetch(f"You have no access to {page}: it is gone or private.", alternatives) from error
         except errors.RevisionNotFoundError as error:
-            raise CannotFetch(f"{page} has no revision {weights.revision}.", ways) from error
+            raise CannotFetch(f"{page} has no revision {weights.revision}.", alternatives) from error
         except errors.LocalEntryNotFoundError as error:
-            raise _unreachable(weights, error.__cause__ or error) from error
+            raise _unreachable_error(weights, error.__cause__ or error) from error
         except errors.EntryNotFoundError:
             continue
         except errors.HfHubHTTPError as error:
             raise CannotFetch(
-                f"{weights.host} refused to send {weights.title} ({_line(error)}).", f"Try again. {ways}"
+                f"{weights.host} refused to send {weights.title} ({first_line(error)}).", f"Try again. {alternatives}"
             ) from error
         except errors.HTTPError as error:
-            raise _unreachable(weights, error) from error
-    raise CannotFetch(f"{page} has none of the files {', '.join(weights.files)}.", ways)
+            raise _unreachable_error(weights, error) from error
+    raise CannotFetch(f"{page} has none of the files {', '.join(weights.files)}.", alternatives)
 
 
-def _unreachable(weights: Weights, cause: BaseException) -> CannotFetch:
+def _unreachable_error(weights: Weights, cause: BaseException) -> CannotFetch:
     """Return the error for a server that could not be reached or did not answer. `cause` is the original exception."""
     from huggingface_hub import errors
 
     if isinstance(cause, errors.FileMetadataError):
-        return _no_hub(weights)
-    message = (
-        f"The pretrained weights {weights.title} can't be downloaded: {weights.host} can't be reached ({_line(cause)})."
-    )
+        return _wrong_server_error(weights)
+    message = f"The pretrained weights {weights.title} can't be downloaded: {weights.host} can't be reached ({first_line(cause)})."
     return CannotFetch(message, ways_out(weights))
 
 
-def _no_hub(weights: Weights) -> CannotFetch:
+def _wrong_server_error(weights: Weights) -> CannotFetch:
+    """Return the error for an answer that does not come from the expected server."""
     message = f"Something else answers for {weights.host}, such as a proxy or a login page."
     return CannotFetch(message, f"Log in there, or set HTTPS_PROXY. {ways_out(weights)}")
 
@@ -170,30 +172,30 @@ def _progress_bar(on_progress: OnProgress) -> Any:
 # Plain URLs
 
 
-def _from_url(weights: Weights, on_progress: OnProgress) -> Path:
+def _download_from_url(weights: Weights, on_progress: OnProgress) -> Path:
     """Download weights from a URL to torch's cache and return the file. Raises CannotFetch."""
     path = cached_path(weights)
     path.parent.mkdir(parents=True, exist_ok=True)
-    ways = ways_out(weights)
+    alternatives = ways_out(weights)
     try:
-        with urlopen(weights.url, timeout=ANSWER_S) as answer, _open_partial(path) as stream:
-            if answer.headers.get_content_type() == "text/html":
-                raise _no_hub(weights)
-            length = answer.headers.get("Content-Length")
-            total, done = int(length) if length else None, 0
-            while chunk := answer.read(_CHUNK):
+        with urlopen(weights.url, timeout=SERVER_TIMEOUT_S) as response, _open_partial(path) as stream:
+            if response.headers.get_content_type() == "text/html":
+                raise _wrong_server_error(weights)
+            length = response.headers.get("Content-Length")
+            total, received = int(length) if length else None, 0
+            while chunk := response.read(_CHUNK_BYTES):
                 stream.write(chunk)
-                done += len(chunk)
-                on_progress(done, total)
-            if total is not None and done < total:
-                message = f"The connection to {weights.host} was lost after {done:,} of {total:,} bytes."
-                raise CannotFetch(message, f"Try again. {ways}")
+                received += len(chunk)
+                on_progress(received, total)
+            if total is not None and received < total:
+                message = f"The connection to {weights.host} was lost after {received:,} of {total:,} bytes."
+                raise CannotFetch(message, f"Try again. {alternatives}")
     except HTTPError as error:
         with error:
             message = f"{weights.url} can't be downloaded ({error.code} {error.reason})."
-        raise CannotFetch(message, ways) from error
+        raise CannotFetch(message, alternatives) from error
     except (URLError, HTTPException, TimeoutError, ConnectionError) as error:
-        raise _unreachable(weights, error) from error
+        raise _unreachable_error(weights, error) from error
     return path
 
 
@@ -230,11 +232,13 @@ def _is_damaged(path: Path, weights: Weights) -> bool:
 
 
 def _hash_in_name(path: Path) -> str:
-    found = _HASH_IN_NAME.search(path.name)
-    return found[1] if found else ""
+    """Return the beginning of the SHA-256 that a file name contains, or "" if it contains none."""
+    match = _HASH_IN_NAME.search(path.name)
+    return match[1] if match else ""
 
 
 def _differs_from(path: Path, sha256: str) -> bool:
+    """Return True if the hash of a file does not begin with `sha256`. Without a hash to compare, return False."""
     if not sha256:
         return False
     with open_file(path) as stream:
@@ -249,10 +253,12 @@ def _delete_cached(path: Path) -> None:
 
 
 def _cache_variable(weights: Weights) -> str:
+    """Return the name of the environment variable that sets the cache folder for the weights."""
     return "HF_HUB_CACHE" if weights.repository else "TORCH_HOME"
 
 
-def _line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error message, or the name of the error's type if there is no message."""
     text = str(getattr(error, "reason", "") or error).strip()
     return text.splitlines()[0][:200] if text else type(error).__name__
 
@@ -284,6 +290,7 @@ def main(argv: list[str]) -> int:
 
 
 def _emit(event: Fetching | Failed) -> None:
+    """Write an event as a line to the standard output."""
     sys.stdout.buffer.write(ENCODE.encode(event) + b"\n")
     sys.stdout.buffer.flush()
 

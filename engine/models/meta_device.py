@@ -13,14 +13,14 @@ from torch.overrides import TorchFunctionMode
 from engine.contract.catalogue import ANY_SIZE
 from engine.torch_compat import BatchNorm
 
-_CREATORS = (torch.empty, torch.zeros, torch.ones)
-_FILLERS = (Tensor.normal_, Tensor.uniform_)
+_CREATING_FUNCTIONS = (torch.empty, torch.zeros, torch.ones)
+_FILLING_FUNCTIONS = (Tensor.normal_, Tensor.uniform_)
 """Functions that fill a tensor with random numbers, which takes long even for a tensor without values."""
-_TRIES = 8
+_MAX_TRIED_SIZES = 8
 """Number of image sizes, from the estimated one down, that are tried."""
 
 
-class _NoMemory(TorchFunctionMode):
+class _CreateOnMeta(TorchFunctionMode):
     """Context manager that makes `torch.empty`, `torch.zeros` and `torch.ones` create tensors on the meta device.
 
     These tensors are not filled with random numbers.
@@ -37,20 +37,20 @@ class _NoMemory(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        if func in _FILLERS and args[0].is_meta:
+        if func in _FILLING_FUNCTIONS and args[0].is_meta:
             return args[0]
-        device = {"device": "meta"} if func in _CREATORS else {}
+        device = {"device": "meta"} if func in _CREATING_FUNCTIONS else {}
         return func(*args, **{**(kwargs or {}), **device})
 
 
-def on_meta(build: Callable[[], nn.Module]) -> nn.Module:
+def build_on_meta(build: Callable[[], nn.Module]) -> nn.Module:
     """Return the model that `build` creates, with all parameters and buffers on the meta device."""
-    with _NoMemory():
+    with _CreateOnMeta():
         model = build()
     return model.to("meta")
 
 
-def skeleton(build: Callable[[], nn.Module]) -> nn.Module | None:
+def build_skeleton(build: Callable[[], nn.Module]) -> nn.Module | None:
     """Return the model that `build` creates, on the meta device, or None if this isn't possible.
 
     The parameters and buffers of an equal model must be able to complete it. None is returned if the model can't be
@@ -58,29 +58,29 @@ def skeleton(build: Callable[[], nn.Module]) -> nn.Module | None:
     which would become several parameters.
     """
     try:
-        model = on_meta(build)
+        model = build_on_meta(build)
     except Exception:  # a model may fail in any way without values
         return None
     names = len(list(model.named_parameters(remove_duplicate=False)))
     is_tied = names != len(list(model.parameters()))
-    return None if is_tied or any(_has_meta(vars(module)) for module in model.modules()) else model
+    return None if is_tied or any(_has_meta_tensor(vars(module)) for module in model.modules()) else model
 
 
-def _has_meta(attributes: Mapping[str, Any]) -> bool:
+def _has_meta_tensor(attributes: Mapping[str, Any]) -> bool:
     """Return True if a module's `attributes`, except parameters and buffers, contain a tensor on the meta device."""
-    found = [value for name, value in attributes.items() if name not in ("_parameters", "_buffers", "_modules")]
-    while found:
-        value = found.pop()
+    pending = [value for name, value in attributes.items() if name not in ("_parameters", "_buffers", "_modules")]
+    while pending:
+        value = pending.pop()
         if isinstance(value, Tensor) and value.is_meta:
             return True
         if isinstance(value, Mapping):
-            found += value.values()
+            pending += value.values()
         elif isinstance(value, list | tuple | set):
-            found += value
+            pending += value
     return False
 
 
-def lone_size(model: nn.Module, channels: int, *, smallest: int, usual: int) -> int:
+def largest_single_value_size(model: nn.Module, channels: int, *, smallest: int, usual: int) -> int:
     """Return the largest size of square images that leaves some BatchNorm only one value per channel and image.
 
     The result is ANY_SIZE if this is the case for all sizes, as after global pooling, and 0 if it is not the case for
@@ -89,19 +89,19 @@ def lone_size(model: nn.Module, channels: int, *, smallest: int, usual: int) -> 
     """
     if not any(isinstance(layer, BatchNorm) for layer in model.modules()):
         return 0
-    single = {layer for layer, side in _map_sides(model, channels, smallest).items() if side == 1}
-    if not single:
+    single_value_layers = {layer for layer, side in _map_sides(model, channels, smallest).items() if side == 1}
+    if not single_value_layers:
         return 0
     sides = _map_sides(model, channels, usual)
-    pooled = {layer for layer in single if sides.get(layer, 1) == 1}
+    pooled = {layer for layer in single_value_layers if sides.get(layer, 1) == 1}
     if pooled:
-        larger = _map_sides(model, channels, 4 * usual)
-        return ANY_SIZE if any(larger.get(layer, 1) == 1 for layer in pooled) else usual
-    size = max(usual // sides[layer] for layer in single)
+        sides_of_large = _map_sides(model, channels, 4 * usual)
+        return ANY_SIZE if any(sides_of_large.get(layer, 1) == 1 for layer in pooled) else usual
+    size = max(usual // sides[layer] for layer in single_value_layers)
     if size % 32 == 0:  # the usual stride, which divides the image size
         return size
-    tried = range(size, max(smallest, size - _TRIES), -1)
-    return next((each for each in tried if 1 in _map_sides(model, channels, each).values()), smallest)
+    candidates = range(size, max(smallest, size - _MAX_TRIED_SIZES), -1)
+    return next((each for each in candidates if 1 in _map_sides(model, channels, each).values()), smallest)
 
 
 def _map_sides(model: nn.Module, channels: int, image_size: int) -> dict[int, int]:
@@ -109,11 +109,12 @@ def _map_sides(model: nn.Module, channels: int, image_size: int) -> dict[int, in
 
     The images have sides of `image_size` px.
     """
-    found: dict[int, int] = {}
+    side_of_layer: dict[int, int] = {}
 
     def record(layer: int, features: Tensor) -> Tensor:
+        """Record the side of a layer's input, and return the input in place of the output of BatchNorm."""
         side = max(features.shape[2:], default=1)
-        found[layer] = min(side, found.get(layer, side))
+        side_of_layer[layer] = min(side, side_of_layer.get(layer, side))
         return features
 
     layers = [layer for layer in model.modules() if isinstance(layer, BatchNorm)]
@@ -124,7 +125,7 @@ def _map_sides(model: nn.Module, channels: int, image_size: int) -> dict[int, in
         _runs(model.eval(), images)
     for layer in layers:
         del vars(layer)["forward"]
-    return found
+    return side_of_layer
 
 
 def _runs(model: nn.Module, images: Tensor) -> bool:

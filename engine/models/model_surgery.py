@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-LARGE = 1.5
+MAX_HEAD_DEVIATION = 1.5
 """Maximum standard deviation of a head's weights, as a multiple of torch's default.
 
 A head above it is reinitialized.
@@ -19,13 +19,13 @@ A head above it is reinitialized.
 
 def find_head(model: nn.Module, classes: int) -> str | None:
     """Return the name of the last Linear or Conv2d layer that has one output per class, or None if there is none."""
-    found = None
+    head = None
     for name, module in model.named_modules():
         outputs = getattr(module, "out_features", None) if isinstance(module, nn.Linear) else None
         outputs = module.out_channels if isinstance(module, nn.Conv2d) else outputs
         if outputs == classes:
-            found = name
-    return found
+            head = name
+    return head
 
 
 def reset_large_head(model: nn.Module, head: str) -> None:
@@ -36,8 +36,8 @@ def reset_large_head(model: nn.Module, head: str) -> None:
     instead of ln 2.
     """
     layer: Any = model.get_submodule(head)
-    usual = 1 / math.sqrt(3 * layer.weight[0].numel())  # the standard deviation of torch.nn.Linear's initial weights
-    if not layer.weight.is_meta and layer.weight.std() > LARGE * usual:
+    default_deviation = 1 / math.sqrt(3 * layer.weight[0].numel())  # as in torch.nn.Linear
+    if not layer.weight.is_meta and layer.weight.std() > MAX_HEAD_DEVIATION * default_deviation:
         layer.reset_parameters()
 
 
@@ -52,13 +52,13 @@ def match_channels(weight: Tensor, channels: int) -> Tensor:
     The output for a gray image stays the same. Channels after the third repeat red, green and blue, and channels of the
     same color share its weight.
     """
-    trained = weight.shape[1]
-    if trained == channels:
+    trained_channels = weight.shape[1]
+    if trained_channels == channels:
         return weight
-    if channels < trained:
+    if channels < trained_channels:
         return weight.sum(1, keepdim=True).expand(-1, channels, -1, -1) / channels
-    colors = torch.arange(channels) % trained
-    return weight[:, colors] / torch.bincount(colors, minlength=trained)[colors].view(1, -1, 1, 1)
+    colors = torch.arange(channels) % trained_channels
+    return weight[:, colors] / torch.bincount(colors, minlength=trained_channels)[colors].view(1, -1, 1, 1)
 
 
 def adapt_first_conv(model: nn.Module, channels: int) -> bool:
@@ -70,29 +70,29 @@ def adapt_first_conv(model: nn.Module, channels: int) -> bool:
     name = find_first_conv(model)
     if name is None:
         return False
-    old = model.get_submodule(name)
-    if not isinstance(old, nn.Conv2d) or old.groups != 1 or old.in_channels not in (1, 3):
+    previous = model.get_submodule(name)
+    if not isinstance(previous, nn.Conv2d) or previous.groups != 1 or previous.in_channels not in (1, 3):
         return False
-    if old.in_channels == channels:
+    if previous.in_channels == channels:
         return True
-    new = type(old)(
+    adapted = type(previous)(
         channels,
-        old.out_channels,
-        old.kernel_size,  # type: ignore[arg-type]
-        old.stride,  # type: ignore[arg-type]
-        old.padding,  # type: ignore[arg-type]
-        old.dilation,  # type: ignore[arg-type]
-        bias=old.bias is not None,
-        padding_mode=old.padding_mode,
-        device=old.weight.device,
-        dtype=old.weight.dtype,
+        previous.out_channels,
+        previous.kernel_size,  # type: ignore[arg-type]
+        previous.stride,  # type: ignore[arg-type]
+        previous.padding,  # type: ignore[arg-type]
+        previous.dilation,  # type: ignore[arg-type]
+        bias=previous.bias is not None,
+        padding_mode=previous.padding_mode,
+        device=previous.weight.device,
+        dtype=previous.weight.dtype,
     )
     with torch.no_grad():
-        new.weight.copy_(old.weight[:, torch.arange(channels) % old.in_channels])
-        if old.bias is not None and new.bias is not None:
-            new.bias.copy_(old.bias)
+        adapted.weight.copy_(previous.weight[:, torch.arange(channels) % previous.in_channels])
+        if previous.bias is not None and adapted.bias is not None:
+            adapted.bias.copy_(previous.bias)
     parent, _, leaf = name.rpartition(".")
-    setattr(model.get_submodule(parent), leaf, new)
+    setattr(model.get_submodule(parent), leaf, adapted)
     return True
 
 
@@ -104,9 +104,9 @@ def set_heads(model: nn.Module, heads: Sequence[str], *, freeze: bool = False) -
     model.heads_of_footplate = tuple(heads)  # type: ignore[assignment]
     if not freeze:
         return
-    inside = tuple(f"{head}." for head in heads)
+    head_prefixes = tuple(f"{head}." for head in heads)
     for name, parameter in model.named_parameters():
-        parameter.requires_grad_(name.startswith(inside))
+        parameter.requires_grad_(name.startswith(head_prefixes))
     freeze_norms(model, except_in=heads)
 
 
@@ -117,9 +117,9 @@ def heads_of(model: nn.Module) -> tuple[str, ...]:
 
 def freeze_norms(model: nn.Module, except_in: Sequence[str] = ()) -> None:
     """Freeze the statistics of BatchNorm, except in the modules named in `except_in`."""
-    inside = tuple(f"{name}." for name in except_in)
+    excepted_prefixes = tuple(f"{name}." for name in except_in)
     for name, module in model.named_modules():
-        if isinstance(module, nn.modules.batchnorm._BatchNorm) and not f"{name}.".startswith(inside):
+        if isinstance(module, nn.modules.batchnorm._BatchNorm) and not f"{name}.".startswith(excepted_prefixes):
             module.eval()
             # Set on the instance, since tracing and wrapping identify layers by class; bound, so that a deep copy
             # of the model binds it to the copy.
@@ -127,4 +127,5 @@ def freeze_norms(model: nn.Module, except_in: Sequence[str] = ()) -> None:
 
 
 def _ignore_train(module: nn.Module, mode: bool = True) -> Any:
+    """Keep the module in evaluation mode. It replaces the method `train` of frozen layers."""
     return nn.Module.train(module, False)

@@ -52,12 +52,12 @@ class EncoderWithFPN(nn.Module):
         super().__init__()
         self.body: nn.Module = get_encoder(encoder, in_channels=channels, weights=None)
         self.out_channels = CHANNELS
-        self._finest = finest_stride.bit_length() - 1  # features of stride 2**i are at position i
+        self._first_level = finest_stride.bit_length() - 1  # features of stride 2**i are at position i
         widths: Any = self.body.out_channels
-        self.fpn = FeaturePyramidNetwork(list(widths[self._finest :]), CHANNELS, extra_blocks)
+        self.fpn = FeaturePyramidNetwork(list(widths[self._first_level :]), CHANNELS, extra_blocks)
 
     def forward(self, images: Tensor) -> dict[str, Tensor]:
-        features = self.body(images)[self._finest :]
+        features = self.body(images)[self._first_level :]
         pyramid: dict[str, Tensor] = self.fpn({str(level): each for level, each in enumerate(features)})
         return pyramid
 
@@ -93,7 +93,7 @@ def region_samples(size: int) -> int:
 
 def _faster_rcnn(encoder: str, classes: int, channels: int, size: int, **transform: Any) -> nn.Module:
     backbone = EncoderWithFPN(encoder, channels, 8, LastLevelMaxPool())
-    return FasterRCNN(backbone, **_region_parts(8, 4, classes, size), **transform)
+    return FasterRCNN(backbone, **_region_arguments(8, 4, classes, size), **transform)
 
 
 def _mask_rcnn(encoder: str, classes: int, channels: int, size: int, **transform: Any) -> nn.Module:
@@ -101,18 +101,18 @@ def _mask_rcnn(encoder: str, classes: int, channels: int, size: int, **transform
     backbone = EncoderWithFPN(encoder, channels, 4, LastLevelMaxPool())
     return MaskRCNN(
         backbone,
-        **_region_parts(4, 5, classes, size),
+        **_region_arguments(4, 5, classes, size),
         mask_head=MaskRCNNHeads(CHANNELS, (CHANNELS, CHANNELS), 1),
         mask_predictor=MaskRCNNPredictor(CHANNELS, CHANNELS, classes),
         **transform,
     )
 
 
-def _region_parts(finest_stride: int, levels: int, classes: int, size: int) -> dict[str, Any]:
+def _region_arguments(finest_stride: int, levels: int, classes: int, size: int) -> dict[str, Any]:
     """Return the arguments of the constructor that Faster R-CNN and Mask R-CNN have in common."""
     poolers = [str(level) for level in range(levels - 1)]  # the last level is used only for proposals
     return {
-        "rpn_anchor_generator": _anchors(finest_stride, levels, size, HALF_OCTAVE),
+        "rpn_anchor_generator": _anchor_generator(finest_stride, levels, size, HALF_OCTAVE),
         "rpn_pre_nms_top_n_train": TRAINING_PROPOSALS,
         "rpn_post_nms_top_n_train": TRAINING_PROPOSALS,
         "rpn_post_nms_top_n_test": PROPOSALS,
@@ -125,14 +125,14 @@ def _region_parts(finest_stride: int, levels: int, classes: int, size: int) -> d
 
 def _retinanet(encoder: str, classes: int, channels: int, size: int, **transform: Any) -> nn.Module:
     backbone = EncoderWithFPN(encoder, channels, 8, LastLevelP6P7(CHANNELS, CHANNELS))
-    return RetinaNet(backbone, classes, anchor_generator=_anchors(8, 5, size, OCTAVE), **transform)
+    return RetinaNet(backbone, classes, anchor_generator=_anchor_generator(8, 5, size, OCTAVE), **transform)
 
 
 def _fcos(encoder: str, classes: int, channels: int, size: int, **transform: Any) -> nn.Module:
     return FCOS(EncoderWithFPN(encoder, channels, 8, LastLevelP6P7(CHANNELS, CHANNELS)), classes, **transform)
 
 
-def _anchors(finest_stride: int, levels: int, size: int, scales: tuple[float, ...]) -> AnchorGenerator:
+def _anchor_generator(finest_stride: int, levels: int, size: int, scales: tuple[float, ...]) -> AnchorGenerator:
     """Return a generator of anchors whose size is proportional to that of the images.
 
     An anchor's side is 4 times the stride of its pyramid level for images of 800 px, and 1.6 times for 320 px.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 import torch
@@ -15,11 +15,12 @@ from engine.data.transforms.device_transforms import Statistics
 from engine.models import user_file
 from engine.models.base import Model, TaskError
 from engine.models.hugging_face import variants as hugging_face
-from engine.models.model_surgery import adapt_first_conv
+from engine.models.model_surgery import adapt_first_conv, set_heads
 from engine.system.plugins import Registry, Unusable
 
 
-def _accept(name: str, loaded: object) -> Model:
+def _validate_plugin(name: str, loaded: object) -> Model:
+    """Return the model that a plug-in provides under an id. Raises Unusable if it is not a `Model` or misnamed."""
     if not isinstance(loaded, Model):
         raise Unusable(f"it is a {type(loaded).__name__}, not a Model of engine.models.registry")
     if name.startswith(TIMM) or name.endswith(".py"):
@@ -28,11 +29,12 @@ def _accept(name: str, loaded: object) -> Model:
     return loaded
 
 
-def _taken() -> set[str]:
+def _catalogue_ids() -> set[str]:
+    """Return the ids of the catalogue's models, which plug-ins can't use."""
     return {model.id for model in shipped_catalogue().models}
 
 
-MODELS: Registry[Model] = Registry("footplate.models", hugging_face.MODELS, _accept, _taken)
+MODELS: Registry[Model] = Registry("footplate.models", hugging_face.MODELS, _validate_plugin, _catalogue_ids)
 """Models of transformers and of plug-ins, by id. Both are described by `Model`."""
 
 
@@ -50,9 +52,9 @@ def build_seeded(job: Job, names: Iterable[str], constructor: Callable[[], nn.Mo
     `names` are the ids of the built-in models. Raises TaskError if the job's model is neither one of them nor from
     outside Footplate.
     """
-    known = list(names)
-    if not is_foreign(job) and job.model.name not in known:
-        raise TaskError("model", f"There is no model “{job.model.name}”.", did_you_mean(job.model.name, known))
+    known_names = list(names)
+    if not is_foreign(job) and job.model.name not in known_names:
+        raise TaskError("model", f"There is no model “{job.model.name}”.", did_you_mean(job.model.name, known_names))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(job.training.seed)
         return constructor()
@@ -71,22 +73,34 @@ def build_foreign(job: Job, classes: int, channels: int, *, images: bool = True)
     return model.cpu().train()
 
 
-def image_size(job: Job, usual: int) -> int:
+def mark_heads(job: Job, model: nn.Module, heads: Sequence[str], title: str, outputs: int) -> None:
+    """Mark the modules named in `heads` as the head of a model, and freeze all others if the job requests it.
+
+    Raises TaskError if the job freezes the backbone of the model with this title, but there is no head. Its message
+    says that no layer has this number of outputs.
+    """
+    if job.model.freeze_epochs and not heads:
+        message = f"{title} has no layer with {outputs} outputs that could be trained as the head."
+        raise TaskError("freeze_epochs", message, "Train all layers.")
+    set_heads(model, heads, freeze=bool(job.model.freeze_epochs))
+
+
+def image_size(job: Job, default: int) -> int:
     """Return the side length of a job's images in pixels.
 
-    `usual` is the default for the built-in models of its task.
+    `default` is the default for the built-in models of its task.
     """
     if job.data.image_size is not None:
         return job.data.image_size
-    return MODELS[job.model.name].image_size if job.model.name in MODELS else usual
+    return MODELS[job.model.name].image_size if job.model.name in MODELS else default
 
 
-def statistics(model: str, usual: Statistics) -> Statistics:
+def statistics(model: str, default: Statistics) -> Statistics:
     """Return the mean and standard deviation of colors that a model expects.
 
-    `usual` are those of the task's built-in models.
+    `default` are those of the task's built-in models.
     """
-    return (MODELS[model].statistics if model in MODELS else None) or usual
+    return (MODELS[model].statistics if model in MODELS else None) or default
 
 
 def has_own_loss(job: Job) -> bool:
@@ -96,25 +110,26 @@ def has_own_loss(job: Job) -> bool:
 
 def _build_plugin(job: Job, classes: int, channels: int) -> nn.Module:
     """Build a model that a package has registered. Raises TaskError if the package is missing or its code fails."""
-    known = MODELS[job.model.name]
-    where = f"The model {known.title} of the package {MODELS.packages.get(job.model.name, known.extra)}"
-    if missing := missing_extra(known.extra):
-        raise TaskError("model", f"{known.title} needs a package that is not installed.", f"Run: {missing}")
-    options = () if known.options is None else (_options(job, known.options),)
+    entry = MODELS[job.model.name]
+    subject = f"The model {entry.title} of the package {MODELS.packages.get(job.model.name, entry.extra)}"
+    if missing := missing_extra(entry.extra):
+        raise TaskError("model", f"{entry.title} needs a package that is not installed.", f"Run: {missing}")
+    options = () if entry.options is None else (_read_options(job, entry.options),)
     try:
-        model = known.build(classes, channels, *options)
+        model = entry.build(classes, channels, *options)
     except Exception as error:  # a plug-in's code may raise anything
-        message = f"{where} can't be built: {type(error).__name__}: {error}."
+        message = f"{subject} can't be built: {type(error).__name__}: {error}."
         raise TaskError("model", message, "Choose another model, or fix the package.") from error
     if not isinstance(model, nn.Module):
-        raise TaskError("model", f"{where} is a {type(model).__name__}, not a torch.nn.Module.", "Fix the package.")
+        raise TaskError("model", f"{subject} is a {type(model).__name__}, not a torch.nn.Module.", "Fix the package.")
     return model
 
 
-def _options(job: Job, kind: type[msgspec.Struct]) -> msgspec.Struct:
-    fields = declared(kind)
+def _read_options(job: Job, options_type: type[msgspec.Struct]) -> msgspec.Struct:
+    """Return the job's options for a plug-in's model. Raises TaskError if one of them is invalid."""
+    fields = declared(options_type)
     names = [field.name for field in fields]
-    wrong = option_problems({name: value for name, value in job.options.items() if name in names}, fields)
-    if wrong:
-        raise TaskError(wrong[0].field, wrong[0].message, wrong[0].remedy)
-    return options_of(job, kind)
+    problems = option_problems({name: value for name, value in job.options.items() if name in names}, fields)
+    if problems:
+        raise TaskError(problems[0].field, problems[0].message, problems[0].remedy)
+    return options_of(job, options_type)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import torch
 from torch import Tensor, nn
 from torchvision import models
 
 from engine.contract.job import Job
 from engine.models import encoders, user_file, weights
-from engine.models.base import ModelInfo, TaskError
-from engine.models.model_surgery import adapt_first_conv, find_head, set_heads
-from engine.models.registry import build_foreign, build_seeded, is_foreign
+from engine.models.base import ModelInfo
+from engine.models.model_surgery import adapt_first_conv, find_head
+from engine.models.registry import build_foreign, build_seeded, is_foreign, mark_heads
 from engine.models.tensor_detector import LoadableDetector, fit_sizes, load_and_mark_heads
 
 CLASSES = 21
@@ -56,13 +59,14 @@ def names() -> tuple[str, ...]:
 
 
 def model_info(name: str) -> ModelInfo:
+    """Describe a model for the catalogue, without building it."""
     title, family = (_DECODERS | _TORCHVISION)[name]
     if name in _DECODERS:
         info = ModelInfo(title, family, IMAGE_SIZE, encoders.MIN_IMAGE_SIZE, CLASSES, encoder=True)
         return info._replace(image_size_step=encoders.STRIDE)
     default = models.get_model_weights(name).DEFAULT
-    known, published = weights.of_torchvision(default), weights.published(default)
-    return ModelInfo(title, family, IMAGE_SIZE, encoders.STRIDE, CLASSES, weights=known, published=published)
+    source, published = weights.torchvision_source(default), weights.published_accuracy(default)
+    return ModelInfo(title, family, IMAGE_SIZE, encoders.STRIDE, CLASSES, weights=source, published=published)
 
 
 def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
@@ -73,16 +77,13 @@ def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     model = build_seeded(job, names(), lambda: _construct(job, classes, channels, size))
     if isinstance(model, LoadableDetector):
         return load_and_mark_heads(model, job)
-    of_decoder = job.model.name in _DECODERS
-    head = "segmentation_head" if of_decoder else find_head(model, classes)
+    has_decoder = job.model.name in _DECODERS
+    head = "segmentation_head" if has_decoder else find_head(model, classes)
     title = job.model.name if is_foreign(job) else _title(job)
-    encoders.load_initial(job, model, head, channels, title=title, has_encoder=of_decoder)
-    if job.model.freeze_epochs and head is None:
-        message = f"{job.model.name} has no layer with {classes} outputs that could be trained as the head."
-        raise TaskError("freeze_epochs", message, "Train all layers.")
+    encoders.load_initial(job, model, head, channels, title=title, has_encoder=has_decoder)
     # An encoder's weights come from elsewhere; a decoder's do not.
-    heads = [name for name, _ in model.named_children() if name != "encoder"] if of_decoder else [head] if head else []
-    set_heads(model, heads, freeze=bool(job.model.freeze_epochs))
+    heads = [name for name, _ in model.named_children() if name != "encoder"] if has_decoder else [head] if head else []
+    mark_heads(job, model, heads, job.model.name, classes)
     return model.train()
 
 
@@ -92,26 +93,28 @@ def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     Raises TaskError.
     """
     if job.model.name in _DECODERS:
-        return _decoder(job, classes, channels, size)
+        return _construct_decoder(job, classes, channels, size)
     if not is_foreign(job):
-        return _of_torchvision(job, classes, channels)
+        return _construct_torchvision(job, classes, channels)
     model = build_foreign(job, classes, channels)
     if isinstance(model, LoadableDetector):
         fit_sizes(model, job, size)
         return model
     remedy = f"Make it return {classes} values per pixel."
-    user_file.try_out(job.model.name, model, (channels, size, size), (classes, size, size), remedy)
+    user_file.try_out(job.model.name, model, torch.zeros(2, channels, size, size), (classes, size, size), remedy)
     return model
 
 
-def _decoder(job: Job, classes: int, channels: int, size: int) -> nn.Module:
+def _construct_decoder(job: Job, classes: int, channels: int, size: int) -> nn.Module:
+    """Build a decoder of segmentation_models_pytorch on the job's encoder. Raises TaskError."""
     from segmentation_models_pytorch import create_model
 
-    given = {"encoder_weights": None, "in_channels": channels, "classes": classes}
-    return encoders.construct(job, _title(job), size, lambda: create_model(job.model.name, job.model.encoder, **given))
+    arguments = {"encoder_weights": None, "in_channels": channels, "classes": classes}
+    constructor = partial(create_model, job.model.name, job.model.encoder, **arguments)
+    return encoders.construct(job, _title(job), size, constructor)
 
 
-def _of_torchvision(job: Job, classes: int, channels: int) -> nn.Module:
+def _construct_torchvision(job: Job, classes: int, channels: int) -> nn.Module:
     """Build a model of torchvision without its auxiliary head. The names of its parameters stay the same.
 
     In contrast to torchvision, it returns a single tensor.

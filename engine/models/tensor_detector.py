@@ -17,7 +17,7 @@ from engine.models import weights
 from engine.models.base import TaskError
 from engine.models.model_surgery import set_heads
 
-BOX = 6
+DETECTION_VALUES = 6
 """Number of values per detection: x1, y1, x2, y2 in pixels, score and class."""
 MASK_SIDE = 28
 """Side length in cells of the masks that detectors return.
@@ -26,7 +26,7 @@ A mask covers its detection's box (He et al. 2017, figure 4).
 """
 FINE_MASK_SIDE = 56
 """Side length in cells of the masks from models that predict masks at a quarter of the image's size."""
-NONE = -1
+NO_SCORE = -1
 """Class of padding in targets, and score of padding in detections."""
 
 Detections = list[dict[str, Tensor]]
@@ -117,7 +117,7 @@ class LoadableDetector(TensorDetector):
         return USUAL_LIMITS
 
     @abstractmethod
-    def load_initial(self, initial: weights.Initial) -> None:
+    def load_initial(self, initial: weights.InitialWeights) -> None:
         """Load weights.
 
         Those that depend on the classes are left out if the number of classes differs. Raises TaskError.
@@ -127,11 +127,11 @@ class LoadableDetector(TensorDetector):
 def fit_sizes(model: LoadableDetector, job: Job, size: int) -> None:
     """Prepare a model for images of `size` px, and check the other image sizes of the job. Raises TaskError."""
     model.fit_size(job.model.name, size)
-    limits, first = model.size_limits, job.data.progressive_from
+    limits, first_size = model.size_limits, job.data.progressive_from
     for name in varying_size_fields(job) if limits is None else ():
         message = f"{job.model.name} is built for a fixed image size."
         raise TaskError(name, message, f"{FIELDS[name].back_to_default}, or choose another model.")
-    if limits is not None and first is not None and first < limits.smallest:
+    if limits is not None and first_size is not None and first_size < limits.smallest:
         message = f"{job.model.name} needs images of at least {limits.smallest} px."
         raise TaskError("progressive_from", message, f"Set {limits.smallest} or more, or leave it empty.")
 
@@ -141,8 +141,8 @@ def load_and_mark_heads(model: LoadableDetector, job: Job) -> nn.Module:
 
     Raises TaskError.
     """
-    given = weights.initial(job, job.model.name)
-    if given is not None:
-        model.load_initial(given)
+    initial = weights.read_initial(job, job.model.name)
+    if initial is not None:
+        model.load_initial(initial)
     set_heads(model, model.heads, freeze=bool(job.model.freeze_epochs))
     return model.train()

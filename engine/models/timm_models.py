@@ -18,8 +18,9 @@ from engine.contract.job import TIMM
 from engine.contract.weights import INCLUDED_MODEL, Weights
 from engine.data.transforms.device_transforms import Statistics
 from engine.models.base import TaskError, validate_image_size
+from engine.models.fetch import first_line
 
-_LISTED = {
+_CATALOGUE_MODELS = {
     "beit_base_patch16_224": ("BEiT-B/16", "ViT"),
     "caformer_s18": ("CAFormer-S18", "MetaFormer"),
     "cait_xxs24_224": ("CaiT-XXS24", "ViT"),
@@ -95,7 +96,7 @@ MIN_SIZE = 32
 
 def names() -> tuple[str, ...]:
     """Return the ids of timm's models that are listed in the catalogue."""
-    return tuple(f"{TIMM}{name}" for name in _LISTED)
+    return tuple(f"{TIMM}{name}" for name in _CATALOGUE_MODELS)
 
 
 def is_timm(model: str) -> bool:
@@ -110,13 +111,14 @@ def is_known(name: str) -> bool:
 
 
 def title_and_family(model: str) -> tuple[str, str]:
+    """Return the title and family of a model. The title of a model that is not in the catalogue is its name."""
     name = model.removeprefix(TIMM)
-    return _LISTED.get(name, (name, "timm"))
+    return _CATALOGUE_MODELS.get(name, (name, "timm"))
 
 
 def image_size(model: str) -> int:
     """Return the image size that a model was made for, or timm's default for an unknown name, in pixels."""
-    return int(max(_config(model).get("input_size", (3, 224, 224))[1:]))
+    return int(max(_weights_config(model).get("input_size", (3, 224, 224))[1:]))
 
 
 def min_image_size(model: str) -> int:
@@ -127,7 +129,7 @@ def min_image_size(model: str) -> int:
 
 def statistics(model: str) -> Statistics | None:
     """Return the mean and standard deviation of the colors that the model was trained with, or None if unknown."""
-    config = _config(model)
+    config = _weights_config(model)
     return (tuple(config["mean"]), tuple(config["std"])) if config else None
 
 
@@ -138,13 +140,13 @@ def tags() -> dict[str, tuple[str, ...]]:
     """
     import timm
 
-    found: dict[str, tuple[str, ...]] = {}
+    tags_of_model: dict[str, tuple[str, ...]] = {}
     for name in timm.list_models():
         default = timm.get_pretrained_cfg(name)
         if default is not None and default.has_weights:
-            listed = (each.partition(".")[2] for each in timm.list_pretrained(name))
-            found[name] = tuple(dict.fromkeys((default.tag or "", *listed)))
-    return found
+            all_tags = (each.partition(".")[2] for each in timm.list_pretrained(name))
+            tags_of_model[name] = tuple(dict.fromkeys((default.tag or "", *all_tags)))
+    return tags_of_model
 
 
 def weights() -> dict[str, Weights]:
@@ -153,10 +155,11 @@ def weights() -> dict[str, Weights]:
 
     names = [f"{name}.{tag}" for name, all_tags in tags().items() for tag in all_tags]
     configs = {name: timm.get_pretrained_cfg(name.removesuffix(".")) for name in names}
-    return {name: _source(name, config) for name, config in configs.items() if config is not None}
+    return {name: _weights_source(name, config) for name, config in configs.items() if config is not None}
 
 
-def _source(name: str, config: Any) -> Weights:
+def _weights_source(name: str, config: Any) -> Weights:
+    """Return the source of the weights "NAME.TAG", given timm's description of them."""
     crop = min(1.0, config.crop_pct)  # a few are evaluated on a crop larger than the image
     license = "" if config.license in (None, "unknown") else config.license
     if name == f"{INCLUDED_MODEL}.in1k":
@@ -167,7 +170,7 @@ def _source(name: str, config: Any) -> Weights:
     return Weights(url=config.url, license=license, crop=crop)
 
 
-def included_by_timms_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def rename_included_weights(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Rename the weights that are included in the installation to timm's names.
 
     Their tensors are in the same order as those of timm's model.
@@ -192,7 +195,7 @@ def to_current_names(name: str, state: dict[str, Tensor], **arguments: Any) -> d
     """
     import timm
 
-    with _quietly():
+    with _silence_logging():
         model: nn.Module = timm.create_model(
             name, pretrained=True, pretrained_cfg_overlay={"state_dict": dict(state)}, **arguments
         )
@@ -200,7 +203,7 @@ def to_current_names(name: str, state: dict[str, Tensor], **arguments: Any) -> d
 
 
 @contextmanager
-def _quietly() -> Iterator[None]:
+def _silence_logging() -> Iterator[None]:
     """Context manager that silences timm's log messages about weights and sizes."""
     logger = logging.getLogger("timm")
     level = logger.level
@@ -211,33 +214,33 @@ def _quietly() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def sized(model: str, size: int) -> dict[str, Any]:
+def size_arguments(model: str, size: int) -> dict[str, Any]:
     """Return timm's arguments for a model for images of `size` px, or {} if the model accepts any size."""
     return {"img_size": size} if has_one_size(model) else {}
 
 
 def has_one_size(model: str) -> bool:
     """Return True if the model is built for images of one size, and accepts no others."""
-    return bool(_config(model).get("fixed_input_size"))
+    return bool(_weights_config(model).get("fixed_input_size"))
 
 
 @lru_cache(maxsize=256)
-def _config(model: str) -> dict[str, Any]:
+def _weights_config(model: str) -> dict[str, Any]:
     """Return timm's description of the model's default weights, or {} for an unknown name."""
     import timm
 
     name = model.removeprefix(TIMM)
     if not timm.is_model(name):
         return {}
-    found = timm.get_pretrained_cfg(name)
-    return found.to_dict() if found is not None else {}
+    config = timm.get_pretrained_cfg(name)
+    return config.to_dict() if config is not None else {}
 
 
-def construct(model: str, classes: int, channels: int, size: int, **dropped: Any) -> nn.Module:
+def construct(model: str, classes: int, channels: int, size: int, **rates: Any) -> nn.Module:
     """Construct a model with random weights.
 
-    `dropped` has the arguments for dropout rates. Raises TaskError, and TypeError for a rate that timm's builder does
-    not accept.
+    `rates` has the arguments for dropout rates. Raises TaskError, and TypeError for a rate that timm's builder
+    does not accept.
     """
     import timm
 
@@ -245,23 +248,18 @@ def construct(model: str, classes: int, channels: int, size: int, **dropped: Any
     if not timm.is_model(name):
         message = f"timm {timm.__version__} has no model “{name}”."
         raise TaskError("model", message, did_you_mean(name, timm.list_models()))
-    sizes: dict[str, Any] = sized(model, size)
+    sizes: dict[str, Any] = size_arguments(model, size)
     try:
-        with _quietly():
-            built: nn.Module = timm.create_model(name, num_classes=classes, in_chans=channels, **sizes, **dropped)
+        with _silence_logging():
+            module: nn.Module = timm.create_model(name, num_classes=classes, in_chans=channels, **sizes, **rates)
     except Exception as error:  # models reject sizes in many ways
-        if dropped and isinstance(error, TypeError):
+        if rates and isinstance(error, TypeError):
             raise
         field = "image_size" if sizes else "model"
-        message = f"{title_and_family(model)[0]} can't be built for images of {size} px ({_line(error)})."
+        message = f"{title_and_family(model)[0]} can't be built for images of {size} px ({first_line(error)})."
         raise TaskError(field, message, f"Set {image_size(model)}, or leave it empty.") from error
-    patches = getattr(getattr(built, "patch_embed", None), "patch_size", None) or ()
+    patches = getattr(getattr(module, "patch_embed", None), "patch_size", None) or ()
     patch = max(patches if isinstance(patches, tuple) else (patches,), default=1)
     if sizes:
         validate_image_size(title_and_family(model)[0], size, patch, patch)
-    return built
-
-
-def _line(error: BaseException) -> str:
-    text = str(error).strip()
-    return text.splitlines()[0][:200] if text else type(error).__name__
+    return module

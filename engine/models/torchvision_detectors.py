@@ -13,7 +13,7 @@ from torchvision.models.detection.ssd import SSD
 from torchvision.models.detection.transform import GeneralizedRCNNTransform
 
 from engine.data.decoding.mask_values import NO_CLASS
-from engine.models.tensor_detector import BOX, MASK_SIDE, NONE, Detections, TensorDetector
+from engine.models.tensor_detector import DETECTION_VALUES, MASK_SIDE, NO_SCORE, Detections, TensorDetector
 
 
 class Instances(NamedTuple):
@@ -39,10 +39,10 @@ def instances(planes: Tensor) -> Instances:
     class. An object without a class is ignored.
     """
     present = planes[0].unique()
-    return _instances(planes, present[present > 0])
+    return _objects_with_numbers(planes, present[present > 0])
 
 
-def _instances(planes: Tensor, objects: Tensor) -> Instances:
+def _objects_with_numbers(planes: Tensor, objects: Tensor) -> Instances:
     """Return the objects in planes [2, h, w] that have the numbers `objects` [k]."""
     numbers, classes = planes
     masks = numbers == objects[:, None, None]
@@ -72,7 +72,7 @@ def count_objects(targets: Tensor) -> Tensor:
 
     `targets` are boxes [n, m, 6] or planes [n, 2, h, w].
     """
-    return (has_instance(targets) if targets.dim() == 4 else _is_used(targets)).sum().float()
+    return (has_instance(targets) if targets.dim() == 4 else _is_trained_on(targets)).sum().float()
 
 
 def has_instance(planes: Tensor) -> Tensor:
@@ -80,9 +80,9 @@ def has_instance(planes: Tensor) -> Tensor:
 
     `planes` are int64 [n, 2, h, w].
     """
-    found = is_present(torch.where(planes[:, 1] == NO_CLASS, 0, planes[:, 0]))
-    found[:, 0] = False
-    return found
+    is_object = is_present(torch.where(planes[:, 1] == NO_CLASS, 0, planes[:, 0]))
+    is_object[:, 0] = False
+    return is_object
 
 
 def box_targets(targets: Tensor) -> Detections:
@@ -90,19 +90,22 @@ def box_targets(targets: Tensor) -> Detections:
 
     Ignored objects are left out, as in torchvision's training (references/detection).
     """
-    used = [target[chosen] for target, chosen in zip(targets, true_positions(_is_used(targets)), strict=True)]
-    return [{"boxes": boxes[:, :4], "labels": boxes[:, 4].long() + 1} for boxes in used]
+    rows = true_positions(_is_trained_on(targets))
+    boxes_of_images = [target[positions] for target, positions in zip(targets, rows, strict=True)]
+    return [{"boxes": boxes[:, :4], "labels": boxes[:, 4].long() + 1} for boxes in boxes_of_images]
 
 
-def _is_used(boxes: Tensor) -> Tensor:
+def _is_trained_on(boxes: Tensor) -> Tensor:
     """Return a bool tensor [...] that is True for the boxes [..., 6] that are neither padding, ignored nor empty."""
     return (boxes[..., 4] >= 0) & (boxes[..., 5] == 0) & (boxes[..., 2:4] > boxes[..., :2]).all(-1)
 
 
 def instance_targets(targets: Tensor) -> Detections:
     """Convert planes, int64 [n, 2, h, w], to torchvision's targets with masks. Ignored objects are left out."""
-    found = [_instances(*each) for each in zip(targets, true_positions(has_instance(targets)), strict=True)]
-    return [{"boxes": each.boxes, "labels": each.classes + 1, "masks": each.masks.byte()} for each in found]
+    objects = [
+        _objects_with_numbers(*each) for each in zip(targets, true_positions(has_instance(targets)), strict=True)
+    ]
+    return [{"boxes": each.boxes, "labels": each.classes + 1, "masks": each.masks.byte()} for each in objects]
 
 
 _LOSSES: dict[type[nn.Module], tuple[str, ...]] = {
@@ -116,7 +119,7 @@ _LOSSES: dict[type[nn.Module], tuple[str, ...]] = {
 
 Subclasses, which may have other losses, report only their sum.
 """
-_SUM = ("loss",)
+_SUM_ONLY = ("loss",)
 
 
 class _TorchvisionDetector(TensorDetector):
@@ -125,30 +128,31 @@ class _TorchvisionDetector(TensorDetector):
     def losses(self, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
         converted = instance_targets(targets) if targets.dim() == 4 else box_targets(targets)
         losses: dict[str, Tensor] = self.call_library(inputs, converted)
-        return {"loss": torch.stack(list(losses.values())).sum()} if self.loss_names == _SUM else losses
+        return {"loss": torch.stack(list(losses.values())).sum()} if self.loss_names == _SUM_ONLY else losses
 
     def predictions(self, inputs: Tensor) -> Tensor:
-        return _join(self.detections(inputs), self.max_detections, inputs)
+        return _join_detections(self.detections(inputs), self.max_detections, inputs)
 
     def detections(self, inputs: Tensor) -> Detections:
-        found: Detections = self.call_library(inputs)
-        return found
+        detections: Detections = self.call_library(inputs)
+        return detections
 
 
 @torch.no_grad()
-def _join(found: Detections, max_detections: int, inputs: Tensor) -> Tensor:
+def _join_detections(detections: Detections, max_detections: int, inputs: Tensor) -> Tensor:
     """Join the detections of all images to one tensor, [n, max_detections, 6 or 6 + s * s].
 
-    Images with fewer detections are padded with `NONE` as score. The tensor is on the device of `inputs`.
+    Images with fewer detections are padded with `NO_SCORE` as score. The tensor is on the device of `inputs`.
     """
-    width = BOX + (MASK_SIDE**2 if any("masks" in each for each in found) else 0)
-    joined = inputs.new_zeros((len(found), max_detections, width), dtype=torch.float32)
-    joined[..., 4] = NONE
-    for row, each in zip(joined, found, strict=True):
-        columns = [each["boxes"], each["scores"][:, None], each["labels"][:, None] - 1]  # 0 is the background
-        if "masks" in each:
-            columns.append(each["masks"].flatten(1))
-        row[: len(each["boxes"])] = torch.cat([column.float() for column in columns], 1)
+    width = DETECTION_VALUES + (MASK_SIDE**2 if any("masks" in found for found in detections) else 0)
+    joined = inputs.new_zeros((len(detections), max_detections, width), dtype=torch.float32)
+    joined[..., 4] = NO_SCORE
+    for row, found in zip(joined, detections, strict=True):
+        # Label 0 is the background.
+        columns = [found["boxes"], found["scores"][:, None], found["labels"][:, None] - 1]
+        if "masks" in found:
+            columns.append(found["masks"].flatten(1))
+        row[: len(found["boxes"])] = torch.cat([column.float() for column in columns], 1)
     return joined
 
 
@@ -174,7 +178,7 @@ def use_tensors(plain: nn.Module, max_detections: int) -> nn.Module:
     represent pixel positions above 256.
     """
     kind = type(plain)
-    attributes = {"max_detections": max_detections, "loss_names": _LOSSES.get(kind, _SUM)}
+    attributes = {"max_detections": max_detections, "loss_names": _LOSSES.get(kind, _SUM_ONLY)}
     plain.__class__ = type(kind.__name__, (_TorchvisionDetector, kind), attributes)
     plain.transform.__class__ = _PreparedImages
     for name in ("backbone", "head", "rpn.head", "roi_heads.box_predictor", "roi_heads.mask_predictor"):
@@ -187,6 +191,7 @@ def use_tensors(plain: nn.Module, max_detections: int) -> nn.Module:
 
 
 def _to_fp32(module: nn.Module, inputs: Any, output: Any) -> Any:
+    """Convert the tensors in a module's output to fp32. This is a forward hook, so `module` and `inputs` are unused."""
     if isinstance(output, Tensor):
         return output.float()
     if isinstance(output, dict):

@@ -50,7 +50,7 @@ INCEPTION_FAMILY = frozenset({"googlenet", "inception_v3"})
 They are built without these, so that they return plain logits in training, too.
 """
 
-_FEATURES_ONLY = frozenset({"IMAGENET1K_FEATURES"})
+_WITHOUT_CLASSIFIER = frozenset({"IMAGENET1K_FEATURES"})
 """Names of weights without a classifier, which are made for other tasks."""
 
 
@@ -65,11 +65,11 @@ def title_and_family(name: str) -> tuple[str, str]:
     for pattern, title, family in _TITLES:
         match = re.fullmatch(pattern, name)
         if match:
-            return title.format(name, *map(_capitals, match.groups())), family
+            return title.format(name, *map(_title_case, match.groups())), family
     return name, "Other"
 
 
-def _capitals(text: str) -> str:
+def _title_case(text: str) -> str:
     """Format a part of a model's name for its title.
 
     Words are capitalized. Single letters and sizes become upper case, except for the x in sizes such as "32x8d".
@@ -79,18 +79,18 @@ def _capitals(text: str) -> str:
     return text.capitalize() if text.isalpha() and len(text) > 2 else text.upper()
 
 
-def weights(name: str) -> tuple[WeightsEnum, ...]:
+def pretrained_weights(name: str) -> tuple[WeightsEnum, ...]:
     """Return the pretrained weights of a model in torchvision, the default first."""
-    known = models.get_model_weights(name)
-    default = known.DEFAULT if "DEFAULT" in known.__members__ else None
-    rest = [each for each in known if each is not default and each.name not in _FEATURES_ONLY]
-    return (default, *rest) if default is not None else tuple(rest)
+    pretrained = models.get_model_weights(name)
+    default = pretrained.DEFAULT if "DEFAULT" in pretrained.__members__ else None
+    others = [each for each in pretrained if each is not default and each.name not in _WITHOUT_CLASSIFIER]
+    return (default, *others) if default is not None else tuple(others)
 
 
 def image_size(name: str) -> int:
     """Return the image size in the evaluation of the model's default weights. It is 224 for a model without weights."""
-    known = weights(name)
-    return int(known[0].transforms.keywords["crop_size"]) if known else 224
+    pretrained = pretrained_weights(name)
+    return int(pretrained[0].transforms.keywords["crop_size"]) if pretrained else 224
 
 
 def min_image_size(name: str) -> int:
@@ -103,8 +103,8 @@ def min_image_size(name: str) -> int:
         return PATCH_SIZES[name]
     if name.startswith("swin_"):
         return 32
-    known = weights(name)
-    return max(known[0].meta["min_size"]) if known else 1
+    pretrained = pretrained_weights(name)
+    return max(pretrained[0].meta["min_size"]) if pretrained else 1
 
 
 def statistics(name: str) -> Statistics | None:
@@ -116,26 +116,26 @@ def statistics(name: str) -> Statistics | None:
         # torchvision normalizes with the statistics of ImageNet and converts the result to this in the model
         # (`transform_input`), but not if the model is built without pretrained weights.
         return (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
-    known = weights(name)
-    if not known:
+    pretrained = pretrained_weights(name)
+    if not pretrained:
         return None
-    transforms = known[0].transforms()
+    transforms = pretrained[0].transforms()
     return tuple(transforms.mean), tuple(transforms.std)
 
 
 def arguments(name: str, classes: int, size: int) -> dict[str, Any]:
     """Return the arguments of torchvision's builder for a model with these `classes` and images of `size` px."""
-    given: dict[str, Any] = {"num_classes": classes}
+    options: dict[str, Any] = {"num_classes": classes}
     if name in INCEPTION_FAMILY:
-        given["aux_logits"] = False
+        options["aux_logits"] = False
     if name in PATCH_SIZES:
-        given["image_size"] = size
-    return given
+        options["image_size"] = size
+    return options
 
 
-def construct(name: str, given: dict[str, Any]) -> nn.Module:
-    """Construct a model with random weights, with the arguments `given` for torchvision's builder."""
+def construct(name: str, options: dict[str, Any]) -> nn.Module:
+    """Construct a model with random weights, with the arguments `options` for torchvision's builder."""
     if name in INCEPTION_FAMILY:
-        given = {**given, "init_weights": True}
-    model: nn.Module = models.get_model(name, weights=None, **given)
+        options = {**options, "init_weights": True}
+    model: nn.Module = models.get_model(name, weights=None, **options)
     return model

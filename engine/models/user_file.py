@@ -60,37 +60,43 @@ def load_module(path: str, agreed_sha256: str) -> tuple[Path, types.ModuleType]:
         changed = " It has changed since you allowed it." if agreed_sha256 not in ("", sha256) else ""
         message = f"{file.name} contains code that you have not allowed to run yet.{changed}"
         raise TaskError("model", message, "Review the code, then allow it again.")
-    return file, _run(file, source)
+    return file, _run_file(file, source)
 
 
-def try_out(path: str, model: nn.Module, image: tuple[int, int, int], expected: tuple[int, ...], remedy: str) -> None:
-    """Run a model from a file on two empty images, to detect a wrong shape before the training. Raises TaskError.
+def try_out(path: str, model: nn.Module, example: Tensor, expected: tuple[int, ...], remedy: str) -> None:
+    """Run a model from a file on an example, to detect a wrong shape before the training. Raises TaskError.
 
     Args:
         path: Path of the file.
         model: Model to run.
-        image: Shape of an image, [channels, height, width].
-        expected: Expected shape of the result for one image.
+        example: Two images, [2, channels, size, size], or two samples of points, [2, channels, points].
+        expected: Expected shape of the result for one sample.
         remedy: Remedy in the error about another shape.
     """
-    channels, size = image[:2]
-    asked = f"images of {size} px with {counted(channels, 'channel')}"
+    if example.ndim == 4:
+        setting = "image size"
+        example_text = f"images of {example.shape[-1]} px with {counted(example.shape[1], 'channel')}"
+    else:
+        setting, example_text = "number of points", f"points {list(example.shape)}"
     model.eval()
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            outputs = model(torch.zeros(2, *image))
+            outputs = model(example)
     except Exception as error:
-        message = f"The model of {path} fails on {asked}: {type(error).__name__}: {error}."
-        raise TaskError("model", message, "Fix the file, or set another image size.") from error
+        message = f"The model of {path} fails on {example_text}: {type(error).__name__}: {error}."
+        raise TaskError("model", message, f"Fix the file, or set another {setting}.") from error
     finally:
         model.train()
     if not isinstance(outputs, Tensor) or tuple(outputs.shape) != (2, *expected):
-        got = f"a tensor of {list(outputs.shape)}" if isinstance(outputs, Tensor) else f"a {type(outputs).__name__}"
-        message = f"For two {asked}, the model of {path} returns {got}; expected a tensor of {[2, *expected]}."
+        returned = f"tensor of {list(outputs.shape)}" if isinstance(outputs, Tensor) else type(outputs).__name__
+        message = (
+            f"For {example_text}, the model of {path} returns a {returned}; expected a tensor of {[2, *expected]}."
+        )
         raise TaskError("model", message, remedy)
 
 
-def _run(file: Path, source: bytes) -> types.ModuleType:
+def _run_file(file: Path, source: bytes) -> types.ModuleType:
+    """Run the source of the user's file as the module `MODULE`. Raises TaskError if it fails."""
     module = types.ModuleType(MODULE)
     module.__file__ = str(file)
     sys.modules[MODULE] = module  # dataclasses and pickling look the module up by its name

@@ -18,7 +18,7 @@ from engine.contract.job import Job
 from engine.contract.weights import HUB_FILES, Weights, cached_path, find, ways_out
 from engine.models import timm_models, torchvision_models
 from engine.models.base import TaskError
-from engine.models.fetch import CannotFetch, fetch
+from engine.models.fetch import CannotFetch, fetch, first_line
 from engine.models.model_surgery import find_first_conv, match_channels
 from engine.system.archives import refuse_packed
 from engine.system.format import listed
@@ -26,17 +26,17 @@ from engine.system.regular_files import UnusableFile, open_regular
 
 State = dict[str, Tensor]
 
-SCRATCH = "Train from scratch (pretrained weights off; in a terminal, --no-pretrained), or set a weights file."
-SOURCE = "The file of pretrained weights"
+SCRATCH_REMEDY = "Train from scratch (pretrained weights off; in a terminal, --no-pretrained), or set a weights file."
+PRETRAINED_SOURCE = "The file of pretrained weights"
 _SWAG = "SWAG"
 """Part of the names of weights whose license is CC-BY-NC 4.0, according to torchvision's README."""
 _MEASURES = {"mask_map": " mask AP", "box_map": " AP", "miou": " mIoU", "acc@1": "% top-1"}
 """Measures of accuracy in torchvision's metadata that are shown to users, with their units."""
-_STATES = ("model", "state_dict_ema", "state_dict")
+_STATE_KEYS = ("model", "state_dict_ema", "state_dict")
 """Possible keys of the weights in a file with other content, such as checkpoints of Footplate and of timm's authors."""
 
 
-class Initial(NamedTuple):
+class InitialWeights(NamedTuple):
     """Initial weights of a model.
 
     `field` is the job field that requests them, and `source` is their name in messages.
@@ -47,39 +47,41 @@ class Initial(NamedTuple):
     source: str
 
 
-def initial(job: Job, title: str) -> Initial | None:
+def read_initial(job: Job, title: str) -> InitialWeights | None:
     """Read the weights that the job starts from. Return None if it starts from random weights. Raises TaskError.
 
     `title` is the name of the model, or of its encoder, in messages.
     """
     if job.model.weights_file:
-        return Initial(from_file(job.model.weights_file), "weights_file", job.model.weights_file)
-    return Initial(pretrained(job, title), "pretrained", SOURCE) if job.model.pretrained else None
+        return InitialWeights(read_file(job.model.weights_file), "weights_file", job.model.weights_file)
+    if job.model.pretrained:
+        return InitialWeights(read_pretrained(job, title), "pretrained", PRETRAINED_SOURCE)
+    return None
 
 
-def of_torchvision(known: WeightsEnum) -> Weights:
+def torchvision_source(weights: WeightsEnum) -> Weights:
     """Return the source of weights from torchvision.
 
     A license is stated only for SWAG weights. The license of the training data is not considered.
     """
-    license = "cc-by-nc-4.0" if _SWAG in str(known.meta.get("license", "")) else ""
-    measured = known.transforms()
+    license = "cc-by-nc-4.0" if _SWAG in str(weights.meta.get("license", "")) else ""
+    evaluation_transform = weights.transforms()
     crop = {}
-    if isinstance(measured, ImageClassification):
-        crop["crop"] = round(measured.crop_size[0] / measured.resize_size[0], 3)
-    return Weights(url=known.url, license=license, bytes=round(known.meta["_file_size"] * 2**20), **crop)
+    if isinstance(evaluation_transform, ImageClassification):
+        crop["crop"] = round(evaluation_transform.crop_size[0] / evaluation_transform.resize_size[0], 3)
+    return Weights(url=weights.url, license=license, bytes=round(weights.meta["_file_size"] * 2**20), **crop)
 
 
-def published(known: WeightsEnum) -> str:
+def published_accuracy(weights: WeightsEnum) -> str:
     """Return the accuracy of weights as stated by torchvision's documentation: "COCO 46.7 AP, torchvision"."""
-    for dataset, values in known.meta["_metrics"].items():
+    for dataset, values in weights.meta["_metrics"].items():
         for measure, unit in _MEASURES.items():
             if measure in values:
                 return f"{dataset.partition('-')[0]} {values[measure]:.1f}{unit}, torchvision"
     return ""
 
 
-def pretrained(job: Job, title: str) -> State:
+def read_pretrained(job: Job, title: str) -> State:
     """Return the pretrained weights for the job's model or its encoder, which `engine.models.fetch` has verified.
 
     `title` is the name of the model or encoder in messages.
@@ -87,38 +89,38 @@ def pretrained(job: Job, title: str) -> State:
     Raises:
         TaskError: The weights are missing, damaged or unreadable.
     """
-    known = weights_of(job, load_catalogue())
-    if known is None:
-        raise TaskError("pretrained", f"There are no pretrained weights for {title}.", SCRATCH)
-    if known.is_included:
-        return _included(known)
-    path = find(known).path
+    source = weights_of(job, load_catalogue())
+    if source is None:
+        raise TaskError("pretrained", f"There are no pretrained weights for {title}.", SCRATCH_REMEDY)
+    if source.is_included:
+        return _read_included(source)
+    path = find(source).path
     if not path:
-        message = f"The pretrained weights of {title} are not on this machine: {cached_path(known)} does not exist."
-        raise TaskError("pretrained", message, f"Put {known.title} there. {SCRATCH}")
+        message = f"The pretrained weights of {title} are not on this machine: {cached_path(source)} does not exist."
+        raise TaskError("pretrained", message, f"Put {source.title} there. {SCRATCH_REMEDY}")
     try:
-        return _read(Path(path))
+        return _read_state(Path(path))
     except OSError as error:
-        message = f"The pretrained weights in {path} can't be read ({_first_line(error)})."
-        raise TaskError("pretrained", message, f"Check the file's permissions. {SCRATCH}") from error
+        message = f"The pretrained weights in {path} can't be read ({_describe_error(error)})."
+        raise TaskError("pretrained", message, f"Check the file's permissions. {SCRATCH_REMEDY}") from error
     except Exception as error:  # torch.load raises many kinds of errors
-        message = f"The pretrained weights in {path} are damaged ({_first_line(error)})."
-        raise TaskError("pretrained", message, f"Remove that file. {SCRATCH}") from error
+        message = f"The pretrained weights in {path} are damaged ({_describe_error(error)})."
+        raise TaskError("pretrained", message, f"Remove that file. {SCRATCH_REMEDY}") from error
 
 
-def _included(known: Weights) -> State:
+def _read_included(source: Weights) -> State:
     """Return the weights that are included in the installation, with the names of timm's model."""
     try:
-        path = fetch(known, lambda *_: None)
-        return timm_models.included_by_timms_names(_read(path))
+        path = fetch(source, lambda *_: None)
+        return timm_models.rename_included_weights(_read_state(path))
     except CannotFetch as error:
         raise TaskError("pretrained", error.message, error.remedy) from error
     except Exception as error:  # torch.load documents no exceptions
-        message = f"The included weights {known.distribution} can't be read ({_first_line(error)})."
-        raise TaskError("pretrained", message, ways_out(known)) from error
+        message = f"The included weights {source.distribution} can't be read ({_describe_error(error)})."
+        raise TaskError("pretrained", message, ways_out(source)) from error
 
 
-def from_file(path: str) -> State:
+def read_file(path: str) -> State:
     """Return the weights in a local file. Raises TaskError.
 
     The file contains a plain state dict, or a checkpoint with a state dict under a key such as "model". `path` may also
@@ -126,7 +128,7 @@ def from_file(path: str) -> State:
     """
     file = Path(path).expanduser()
     try:
-        return _read(file / HUB_FILES[0] if file.is_dir() else file)
+        return _read_state(file / HUB_FILES[0] if file.is_dir() else file)
     except FileNotFoundError:
         raise TaskError("weights_file", f"There is no file {path}.", "Check the spelling, or browse for it.") from None
     except PermissionError:
@@ -146,7 +148,7 @@ def from_file(path: str) -> State:
         message = f"{path} is damaged or incomplete."
         raise TaskError("weights_file", message, "Copy or download it again.") from error
     except Exception as error:  # torch.load raises many kinds of errors for other files
-        message = f"{path} can't be read as weights ({_first_line(error)})."
+        message = f"{path} can't be read as weights ({_describe_error(error)})."
         remedy = (
             "Choose a file that torch.save made of a state dict, or a .safetensors file; files that "
             "contain code are not opened."
@@ -158,7 +160,7 @@ class NoWeightsError(ValueError):
     """Raised when a file can be read, but does not contain named tensors."""
 
 
-def _read(file: Path) -> State:
+def _read_state(file: Path) -> State:
     """Return the weights in a file without running code from it.
 
     Raises NoWeightsError, and any error of torch.load or safetensors.
@@ -172,7 +174,7 @@ def _read(file: Path) -> State:
             refuse_packed(stream)
         with torch.serialization.safe_globals([argparse.Namespace]):  # options in files from timm's authors
             content = torch.load(file, map_location="cpu", weights_only=True)
-    for key in _STATES:
+    for key in _STATE_KEYS:
         if isinstance(content, dict) and isinstance(content.get(key), dict):
             content = content[key]
     if not isinstance(content, dict) or not content or not all(isinstance(each, Tensor) for each in content.values()):
@@ -191,38 +193,32 @@ def _read_safetensors(file: Path) -> State:
         raise RuntimeError(str(error)) from error
 
 
-def load(model: nn.Module, state: State, *, head: str | None, channels: int, field: str, source: str) -> None:
-    """Load `state` into a model. Raises TaskError if a tensor is missing or has the wrong shape.
+def load(model: nn.Module, initial: InitialWeights, *, head: str | None, channels: int) -> None:
+    """Load weights into a model. Raises TaskError if a tensor is missing or has the wrong shape.
 
-    Args:
-        model: Model to load the weights into.
-        state: Weights by name.
-        head: Name of the layer that is loaded only if its shape fits, or None.
-        channels: Number of image channels, to which the first layer is adapted.
-        field: Job field that the error names.
-        source: Name of the weights in the error message.
+    The layer named `head` is loaded only if its shape fits. The first layer is adapted to `channels` image channels.
     """
-    state = dict(state)
-    first = find_first_conv(model)
-    if first is not None and f"{first}.weight" in state and state[f"{first}.weight"].ndim == 4:
-        state[f"{first}.weight"] = match_channels(state[f"{first}.weight"], channels)
+    state = dict(initial.state)
+    first_conv = find_first_conv(model)
+    if first_conv is not None and f"{first_conv}.weight" in state and state[f"{first_conv}.weight"].ndim == 4:
+        state[f"{first_conv}.weight"] = match_channels(state[f"{first_conv}.weight"], channels)
     expected = model.state_dict()
-    fitting = {
+    matching = {
         name: state[name] for name, tensor in expected.items() if name in state and state[name].shape == tensor.shape
     }
     head_names = {name for name in expected if head is not None and name.startswith(head + ".")}
-    if not head_names <= fitting.keys():
-        fitting = {name: tensor for name, tensor in fitting.items() if name not in head_names}
+    if not head_names <= matching.keys():
+        matching = {name: tensor for name, tensor in matching.items() if name not in head_names}
     # Early versions of torch didn't save batch counters, which are not needed.
-    lacking = [
+    missing = [
         name
         for name in expected
-        if name not in fitting | dict.fromkeys(head_names) and "num_batches_tracked" not in name
+        if name not in matching | dict.fromkeys(head_names) and "num_batches_tracked" not in name
     ]
-    if lacking:
-        message = f"{source} does not fit the model: {listed(lacking, most=3)} missing or of a different shape."
-        raise TaskError(field, message, "Choose weights of this model.")
-    model.load_state_dict(fitting, strict=False)
+    if missing:
+        message = f"{initial.source} does not fit the model: {listed(missing, most=3)} missing or of a different shape."
+        raise TaskError(initial.field, message, "Choose weights of this model.")
+    model.load_state_dict(matching, strict=False)
 
 
 def resize_positions(name: str, state: State, size: int) -> State:
@@ -239,10 +235,10 @@ def resize_positions(name: str, state: State, size: int) -> State:
     return resized
 
 
-def _first_line(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
+    """Return the first line of an error message, or a text in place of torch's message about other files."""
     if isinstance(
         error, (pickle.UnpicklingError, LookupError, EOFError)
-    ):  # the first message suggests weights_only=False
+    ):  # torch's message suggests weights_only=False
         return "it is not a torch file, or contains more than tensors and plain values"
-    text = str(error).strip()
-    return text.splitlines()[0][:200] if text else type(error).__name__
+    return first_line(error)

@@ -28,9 +28,9 @@ class Averages:
     @torch.no_grad()
     def update(self, step: int) -> None:
         """Update the averages with the current weights, after update number `step` of the weights."""
-        risen = 1.0 - math.exp(-step / self._ramp) if self._ramp else 1.0
+        warmup_factor = 1.0 - math.exp(-step / self._ramp) if self._ramp else 1.0
         if self.tensors:
-            lerp_all(self.tensors, self._weights, 1.0 - self._decay * risen)
+            lerp_all(self.tensors, self._weights, 1.0 - self._decay * warmup_factor)
 
     @torch.no_grad()
     def restart(self, averages: Iterable[Tensor | None]) -> None:
@@ -44,14 +44,15 @@ class Averages:
 
         They are swapped one tensor at a time to save memory.
         """
-        self._exchange()
+        self._swap()
         try:
             yield
         finally:
-            self._exchange()
+            self._swap()
 
     @torch.no_grad()
-    def _exchange(self) -> None:
+    def _swap(self) -> None:
+        """Swap the weights and their averages."""
         for weight, average in zip(self._weights, self.tensors, strict=True):
             saved = weight.clone()
             weight.copy_(average)

@@ -14,7 +14,7 @@ _ALIGNMENT = 64
 _State = TypeVar("_State")
 
 
-class _Space(NamedTuple):
+class _BlockPosition(NamedTuple):
     """Position of a tensor, given by the index of its block and its first byte in the block."""
 
     block: int
@@ -30,50 +30,53 @@ def copy_to_host(state: _State) -> _State:
     it. Each tensor has its own storage object, so that torch.save does not write the entire block.
     """
     copies: dict[int, Tensor] = {}
-    found = list(_tensors(state))
-    for device in {tensor.device for tensor in found if _can_pack(tensor)}:
-        local = [tensor for tensor in found if tensor.device == device and _can_pack(tensor)]
-        copies |= {id(tensor): copy for tensor, copy in zip(local, _packed_copies(local), strict=True)}
+    tensors = list(_iterate_tensors(state))
+    for device in {tensor.device for tensor in tensors if _is_packable(tensor)}:
+        on_device = [tensor for tensor in tensors if tensor.device == device and _is_packable(tensor)]
+        copies |= {id(tensor): copy for tensor, copy in zip(on_device, _start_copies(on_device), strict=True)}
 
-    def copied(value: Any) -> Any:
+    def copy_value(value: Any) -> Any:
+        """Return a copy of a value in which nested tensors are replaced by their copies."""
         if isinstance(value, dict):
-            return {name: copied(each) for name, each in value.items()}
+            return {name: copy_value(item) for name, item in value.items()}
         if not isinstance(value, Tensor):
             return value
         return copies[id(value)] if id(value) in copies else value.detach().to("cpu", copy=True)
 
-    result: _State = copied(state)
+    result: _State = copy_value(state)
     return result
 
 
-def _tensors(state: Any) -> Iterable[Tensor]:
+def _iterate_tensors(state: Any) -> Iterable[Tensor]:
+    """Yield the tensors in nested dicts."""
     if isinstance(state, dict):
         for value in state.values():
-            yield from _tensors(value)
+            yield from _iterate_tensors(value)
     elif isinstance(state, Tensor):
         yield state
 
 
-def _can_pack(tensor: Tensor) -> bool:
+def _is_packable(tensor: Tensor) -> bool:
+    """Return True for a strided tensor on a GPU that is not empty."""
     return tensor.is_cuda and tensor.layout == torch.strided and tensor.numel() > 0
 
 
-def _packed_copies(tensors: Sequence[Tensor]) -> list[Tensor]:
+def _start_copies(tensors: Sequence[Tensor]) -> list[Tensor]:
     """Start copying tensors from one GPU to the host, and return the copies, which have the same strides."""
-    blocks, spaces = pack([tensor.nbytes for tensor in tensors])
+    blocks, positions = assign_to_blocks([tensor.nbytes for tensor in tensors])
     memory = [torch.empty(size, dtype=torch.uint8, pin_memory=True) for size in blocks]
     copies = []
-    for tensor, (block, start) in zip(tensors, spaces, strict=True):
+    for tensor, (block, start) in zip(tensors, positions, strict=True):
         strides = torch.empty_like(tensor, device="meta").stride()
         # The target is a view of the block, so that PyTorch keeps the block until the device has finished copying.
-        part = memory[block][start : start + tensor.nbytes].view(tensor.dtype)
-        part.as_strided(tensor.shape, strides).copy_(tensor.detach(), non_blocking=True)
+        block_view = memory[block][start : start + tensor.nbytes].view(tensor.dtype)
+        block_view.as_strided(tensor.shape, strides).copy_(tensor.detach(), non_blocking=True)
         separate = torch.frombuffer(memory[block].numpy(), dtype=tensor.dtype, count=tensor.numel(), offset=start)
         copies.append(separate.as_strided(tensor.shape, strides))
     return copies
 
 
-def pack(sizes: Sequence[int]) -> tuple[list[int], list[_Space]]:
+def assign_to_blocks(sizes: Sequence[int]) -> tuple[list[int], list[_BlockPosition]]:
     """Assign tensors of these `sizes` in bytes to blocks.
 
     Return the sizes of the blocks and the positions of the tensors. The largest tensors are assigned first, each to the
@@ -81,17 +84,17 @@ def pack(sizes: Sequence[int]) -> tuple[list[int], list[_Space]]:
     remaining tensors, unless its first tensor needs more.
     """
     blocks: list[int] = []
-    used: list[int] = []
-    spaces = [_Space(0, 0)] * len(sizes)
-    aligned = [-(-size // _ALIGNMENT) * _ALIGNMENT for size in sizes]
-    left = sum(aligned)
-    for index in sorted(range(len(sizes)), key=lambda each: -aligned[each]):
-        size = aligned[index]
-        number = next((each for each, block in enumerate(blocks) if block - used[each] >= size), len(blocks))
-        if number == len(blocks):
-            blocks.append(max(1 << (size - 1).bit_length(), min(BLOCK_BYTES, 1 << (left.bit_length() - 1))))
-            used.append(0)
-        spaces[index] = _Space(number, used[number])
-        used[number] += size
-        left -= size
-    return blocks, spaces
+    used_bytes: list[int] = []
+    positions = [_BlockPosition(0, 0)] * len(sizes)
+    aligned_sizes = [-(-size // _ALIGNMENT) * _ALIGNMENT for size in sizes]
+    remaining_bytes = sum(aligned_sizes)
+    for index in sorted(range(len(sizes)), key=lambda each: -aligned_sizes[each]):
+        size = aligned_sizes[index]
+        block_index = next((each for each, block in enumerate(blocks) if block - used_bytes[each] >= size), len(blocks))
+        if block_index == len(blocks):
+            blocks.append(max(1 << (size - 1).bit_length(), min(BLOCK_BYTES, 1 << (remaining_bytes.bit_length() - 1))))
+            used_bytes.append(0)
+        positions[index] = _BlockPosition(block_index, used_bytes[block_index])
+        used_bytes[block_index] += size
+        remaining_bytes -= size
+    return blocks, positions

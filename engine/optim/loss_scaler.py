@@ -38,9 +38,9 @@ class AgreedScaler(GradScaler):
             for parameter in group["params"]:
                 if parameter.grad is not None:
                     gradients[parameter.grad.device, parameter.grad.dtype].append(parameter.grad)
-        for (device, _), held in gradients.items():
-            found = torch.zeros((), device=device)
-            unscale_all(held, found, inverse.to(device))
-            overflows += found.to(scale.device)
+        for (device, _), device_gradients in gradients.items():
+            overflow = torch.zeros((), device=device)
+            unscale_all(device_gradients, overflow, inverse.to(device))
+            overflows += overflow.to(scale.device)
         # 1 on overflow: GradScaler checks if it is above 0, and optimizers skip their step if it is 1.
         mark_unscaled(self, optimizer, self._sum_over_shards(overflows).clamp(max=1.0))

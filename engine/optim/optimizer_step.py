@@ -21,9 +21,9 @@ from engine.optim.loss_scaler import AgreedScaler
 from engine.optim.shards import is_sharded, local_shard, shard_of, slice_of
 from engine.torch_compat import suppress_schedule_warning
 
-STEP_FACTOR = 0.1
+STEP_DECAY_FACTOR = 0.1
 """Factor on the learning rate at each milestone of the schedule "step"."""
-POWER = 0.9
+POLYNOMIAL_EXPONENT = 0.9
 """Exponent of the polynomial schedule, as in DeepLab (Chen et al. 2017, section 4.1) and torchvision's references."""
 
 
@@ -91,7 +91,7 @@ class OptimizerStep:
         self._sum_over_shards = sum_over_shards
         self._all_reduce_max = all_reduce_max
         self._share_updates = broadcast_updates
-        self._skips = job.faults.on_not_finite == "skip"
+        self._skips_not_finite = job.faults.on_not_finite == "skip"
         self._clip_norm = job.training.clip_norm
         # The optimizer numbers parameters group by group. The group with the highest rate comes first, since
         # `learning_rate` divides by the rate of the first one.
@@ -113,8 +113,10 @@ class OptimizerStep:
         grouped = [
             (shard, groups.get(name, Group())) for name, shard in zip(self._parameters, self._updated, strict=True)
         ]
-        self.optimizer = _optimizer(job, grouped or [(torch.zeros(0, device=device, requires_grad=True), Group())])
-        self._schedule = _schedule(job, self.optimizer, steps_per_epoch)
+        self.optimizer = _create_optimizer(
+            job, grouped or [(torch.zeros(0, device=device, requires_grad=True), Group())]
+        )
+        self._schedule = _create_schedule(job, self.optimizer, steps_per_epoch)
         # Prevents torch's warning about a schedule that advances before the first update, as in resumed runs.
         suppress_schedule_warning(self.optimizer)
         # Use the parameters' device: with shards on the CPU, a fused optimizer would read the overflow flag from an
@@ -167,22 +169,23 @@ class OptimizerStep:
         `loss` is this rank's contribution to the step's loss, as a 0-dimensional tensor, or None if this rank does not
         know it.
         """
-        self._follow_shards()
+        self._refresh_shards()
         for parameter, shard in self._shards:
             shard.grad = None if parameter.grad is None else local_shard(parameter.grad)
         for shard in self._frozen:
             shard.grad = None
-        self.skipped = self._skips and not self._is_finite(loss)
+        self.skipped = self._skips_not_finite and not self._is_finite(loss)
         if not self.skipped:
             self._update()
         if self._schedule is not None:
             self._schedule.step()
 
     def _update(self) -> None:
+        """Clip the gradients, update the parameters and their averages, and share the updates with other ranks."""
         if self._scaler.is_enabled():
             self._scaler.unscale_(self.optimizer)
         if self._clip_norm is not None:
-            self._clip(self._clip_norm)
+            self._clip_gradients(self._clip_norm)
         self._scaler.step(self.optimizer)
         self.updates += 1
         self._scaler.update()
@@ -198,27 +201,27 @@ class OptimizerStep:
         """
         checked = [] if loss is None else [loss.to(self._device, torch.float64)]
         if not self._scaler.is_enabled():
-            checked.append(self._norm().double())
+            checked.append(self._gradient_norm().double())
         is_finite = not checked or bool(torch.stack(checked).isfinite().all())
         return not self._all_reduce_max([int(not is_finite)])[0]
 
-    def _norm(self) -> Tensor:
+    def _gradient_norm(self) -> Tensor:
         """Return the norm of this rank's gradients, without those of parameters that another rank counts."""
         return get_total_norm([shard.grad for shard in self._norm_shards if shard.grad is not None]).to(self._device)
 
     @torch.no_grad()
-    def _clip(self, limit: float) -> None:
+    def _clip_gradients(self, limit: float) -> None:
         """Clip the gradients by their norm over all ranks.
 
         The result equals that of torch.nn.utils.clip_grad_norm_ for the plain model. On a single rank, it is
         bit-identical.
         """
-        norm = self._norm()
+        norm = self._gradient_norm()
         # The square of an fp32 number is exact in fp64, and so is the root of this square.
         squares = self._sum_over_shards(norm.double().square())
         clip_grads_with_norm_(self._updated, limit, squares.sqrt().to(norm.dtype))
 
-    def _follow_shards(self) -> None:
+    def _refresh_shards(self) -> None:
         """Update the references to the local shards. FSDP may move these to padded or pinned memory at its start."""
         for parameter, shard in self._shards:
             current = local_shard(parameter)
@@ -234,7 +237,7 @@ class OptimizerStep:
         if self._averages is None:
             yield
             return
-        self._follow_shards()
+        self._refresh_shards()
         with self._averages.in_place():
             self._share_updates()
             yield
@@ -286,7 +289,7 @@ class OptimizerStep:
         Hyperparameters are not loaded, but are those of the job. Averages that are missing in `state` start with the
         current weights, so the model's state must be loaded first. Ranks with shards call it together.
         """
-        self._follow_shards()
+        self._refresh_shards()
         local_state = {
             number: {
                 key: shard_of(value, parameter) if isinstance(value, Tensor) else value
@@ -314,11 +317,13 @@ class OptimizerStep:
 def merge_states(states: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Merge the states of ranks that hold different parts of a model into the state for the full model."""
     return states[0] | {
-        part: {name: value for state in states for name, value in state[part].items()} for part in ("state", "ema")
+        section: {name: value for state in states for name, value in state[section].items()}
+        for section in ("state", "ema")
     }
 
 
-def _optimizer(job: Job, grouped: Sequence[tuple[Tensor, Group]]) -> Optimizer:
+def _create_optimizer(job: Job, grouped: Sequence[tuple[Tensor, Group]]) -> Optimizer:
+    """Create the optimizer of a job for tensors with their groups."""
     groups: list[dict[str, Any]] = [
         {
             "params": [tensor for tensor, tensor_group in grouped if tensor_group == group],
@@ -331,18 +336,18 @@ def _optimizer(job: Job, grouped: Sequence[tuple[Tensor, Group]]) -> Optimizer:
     rate, betas = job.optimizer.learning_rate, (job.optimizer.momentum, job.optimizer.beta2)
     foreach = {"foreach": job.optimizer.optimizer_kernel != "for_loop"}
     # The other optimizers have no fused version for all devices; foreach is closest to it.
-    fused: dict[str, Any] = {"fused": True} if job.optimizer.optimizer_kernel == "fused" else foreach
-    make: dict[str, Callable[[], Optimizer]] = {
-        "sgd": lambda: SGD(groups, rate, momentum=job.optimizer.momentum, nesterov=job.optimizer.nesterov, **fused),
-        "adam": lambda: Adam(groups, rate, betas, **fused),
-        "adamw": lambda: AdamW(groups, rate, betas, **fused),
+    kernel: dict[str, Any] = {"fused": True} if job.optimizer.optimizer_kernel == "fused" else foreach
+    create_by_name: dict[str, Callable[[], Optimizer]] = {
+        "sgd": lambda: SGD(groups, rate, momentum=job.optimizer.momentum, nesterov=job.optimizer.nesterov, **kernel),
+        "adam": lambda: Adam(groups, rate, betas, **kernel),
+        "adamw": lambda: AdamW(groups, rate, betas, **kernel),
         "nadam": lambda: NAdam(groups, rate, betas, decoupled_weight_decay=True, **foreach),
         "radam": lambda: RAdam(groups, rate, betas, decoupled_weight_decay=True, **foreach),
         "rmsprop": lambda: RMSprop(groups, rate, alpha=job.optimizer.beta2, momentum=job.optimizer.momentum, **foreach),
         "adagrad": lambda: Adagrad(groups, rate, **foreach),
         "lamb": lambda: _lamb(groups, rate, betas, **foreach),
     }
-    optimizer = make[job.optimizer.name]()
+    optimizer = create_by_name[job.optimizer.name]()
     if job.optimizer.name == "sgd" and job.optimizer.momentum and (job.precision.name == "fp16" or job.unfreezes):
         # torch's fused SGD (2.15) allocates the momentum in its first step. If an overflow skips that step, it later
         # reads uninitialized memory. It also fails if only some parameters have momentum, as after unfreezing a
@@ -353,13 +358,14 @@ def _optimizer(job: Job, grouped: Sequence[tuple[Tensor, Group]]) -> Optimizer:
 
 
 def _lamb(groups: list[dict[str, Any]], rate: float, betas: tuple[float, float], *, foreach: bool) -> Optimizer:
+    """Create the LAMB optimizer of timm."""
     from timm.optim import Lamb  # timm takes a while to import
 
     # The job's own limit already clips gradients.
     return Lamb(groups, rate, betas=betas, max_grad_norm=None, foreach=foreach)
 
 
-def _schedule(job: Job, optimizer: Optimizer, steps_per_epoch: int) -> LRScheduler | None:
+def _create_schedule(job: Job, optimizer: Optimizer, steps_per_epoch: int) -> LRScheduler | None:
     """Create the learning rate schedule, which advances with every step. Return None if the learning rate is constant.
 
     It computes the learning rate only from the number of steps, so that a resumed run may have more epochs than the run
@@ -377,9 +383,10 @@ def _schedule(job: Job, optimizer: Optimizer, steps_per_epoch: int) -> LRSchedul
         return None
 
     def factor(done: int) -> float:
+        """Return the factor on the learning rate after `done` steps."""
         if done < warmup:
             return job.schedule.warmup_start + (1 - job.schedule.warmup_start) * done / warmup
-        return _falling(job, (done - warmup) / max(1, steps - warmup), done // steps_per_epoch)
+        return _decay_factor(job, (done - warmup) / max(1, steps - warmup), done // steps_per_epoch)
 
     return LambdaLR(optimizer, factor)
 
@@ -389,24 +396,26 @@ def warmup_steps(job: Job, steps_per_epoch: int) -> int:
     return max(job.schedule.warmup_steps, round(job.schedule.warmup_epochs * steps_per_epoch))
 
 
-def _falling(job: Job, progress: float, epochs: int) -> float:
+def _decay_factor(job: Job, progress: float, epochs: int) -> float:
     """Return the factor on the learning rate after the warm-up.
 
     `progress` is the completed fraction of the steps after the warm-up, and `epochs` the number of completed epochs.
     """
     match job.schedule.name:
         case "step":
-            third = math.ceil(job.training.epochs / 3)
-            return STEP_FACTOR ** (
-                sum(epochs >= at for at in job.schedule.milestones) if job.schedule.milestones else epochs // third
+            step_epochs = math.ceil(job.training.epochs / 3)
+            return STEP_DECAY_FACTOR ** (
+                sum(epochs >= milestone for milestone in job.schedule.milestones)
+                if job.schedule.milestones
+                else epochs // step_epochs
             )
         case "cosine":
             # Loshchilov and Hutter 2017, SGDR, without restarts.
-            falling = 0.5 * (1 + math.cos(math.pi * progress))
+            decay = 0.5 * (1 + math.cos(math.pi * progress))
         case "linear":
-            falling = 1 - progress
+            decay = 1 - progress
         case "poly":
-            falling = max(0.0, 1 - progress) ** POWER
+            decay = max(0.0, 1 - progress) ** POLYNOMIAL_EXPONENT
         case _:
             return 1.0
-    return job.schedule.final_rate + (1 - job.schedule.final_rate) * falling
+    return job.schedule.final_rate + (1 - job.schedule.final_rate) * decay

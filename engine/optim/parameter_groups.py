@@ -11,7 +11,7 @@ from engine.models.blocks import blocks
 from engine.models.model_surgery import heads_of
 from engine.optim.optimizer_step import Group
 
-_TOKENS = ("cls_token", "class_token", "dist_token", "reg_token", "pos_embed", "pos_embedding", "_bias_table")
+_TOKEN_NAMES = ("cls_token", "class_token", "dist_token", "reg_token", "pos_embed", "pos_embedding", "_bias_table")
 """Ends of the names of tokens and position embeddings in timm and torchvision, which get no weight decay."""
 
 
@@ -22,19 +22,21 @@ def parameter_groups(model: nn.Module, job: Job) -> dict[str, Group]:
     two dimensions or the name of a token. The learning rate of each layer is `layer_decay` times that of the next layer
     (Clark et al. 2020, ELECTRA; Bao et al. 2022, BEiT). In the head, it is multiplied by `head_rate`.
     """
-    depths, head = _depths(model), tuple(f"{name}." for name in heads_of(model))
+    depths, head = _layer_depths(model), tuple(f"{name}." for name in heads_of(model))
     last = max((depth for name, depth in depths.items() if not name.startswith(head)), default=0) + bool(head)
     no_weight_decay: Any = getattr(model, "no_weight_decay", set)  # timm's models define this method
-    undecayed = set(no_weight_decay())
+    without_decay = set(no_weight_decay())
     groups = {}
     for name, parameter in model.named_parameters():
         rate = job.optimizer.head_rate if name.startswith(head) else job.optimizer.layer_decay ** (last - depths[name])
-        decays = job.optimizer.decay_norms or not (parameter.ndim < 2 or name in undecayed or name.endswith(_TOKENS))
+        decays = job.optimizer.decay_norms or not (
+            parameter.ndim < 2 or name in without_decay or name.endswith(_TOKEN_NAMES)
+        )
         groups[name] = Group(rate, decays)
     return groups
 
 
-def _depths(model: nn.Module) -> dict[str, int]:
+def _layer_depths(model: nn.Module) -> dict[str, int]:
     """Return the number of layers before each parameter, by the parameter's name.
 
     Layers are in the order of the model's definition. A layer is a block or, in models without blocks, a module with

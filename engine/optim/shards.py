@@ -32,6 +32,7 @@ def unpack_qkv(rows: Tensor, ranks: int) -> Tensor:
 
 
 def is_sharded(tensor: Tensor) -> bool:
+    """Return True if a tensor is a DTensor."""
     return hasattr(tensor, "device_mesh")
 
 
@@ -51,12 +52,12 @@ def gather_shards(shard: Tensor, like: Any) -> Tensor | None:
     temporarily hold the complete tensor on their device. A GPU may still be copying the result, so synchronize with it
     before reading.
     """
-    leads = dist.get_rank() == 0
+    is_first_rank = dist.get_rank() == 0
     if not is_sharded(like) or shard.shape != local_shard(like).shape:
-        return shard.detach().to("cpu", copy=True) if leads else None
+        return shard.detach().to("cpu", copy=True) if is_first_rank else None
     from torch.distributed.tensor import DTensor
 
-    placed = DTensor.from_local(
+    distributed = DTensor.from_local(
         shard.to(like.device_mesh.device_type),
         like.device_mesh,
         like.placements,
@@ -64,8 +65,8 @@ def gather_shards(shard: Tensor, like: Any) -> Tensor | None:
         shape=like.shape,
         stride=like.stride(),
     )
-    gathered: Tensor = placed.full_tensor()
-    if not leads:
+    gathered: Tensor = distributed.full_tensor()
+    if not is_first_rank:
         return None
     complete = gathered.to("cpu", copy=True)
     ranks = getattr(like, PACKED_FOR, None)
@@ -76,28 +77,28 @@ def gather_shards(shard: Tensor, like: Any) -> Tensor | None:
 def slice_of(tensor: Tensor, like: Any) -> Tensor:
     """Return the slice of the complete `tensor` that this rank's shard of the parameter `like` holds.
 
-    The slice is a view, so that only the slice is read from a memory-mapped file. Only packed rows are copied. DTensor's
-    `distribute_tensor` would copy every slice, and with tensor parallelism even the complete tensor.
+    The slice is a view, so that only the slice is read from a memory-mapped file. Only packed rows are copied.
+    DTensor's `distribute_tensor` would copy every slice, and with tensor parallelism even the complete tensor.
     """
     if not is_sharded(like) or tensor.shape != like.shape:
         return tensor
     ranks = getattr(like, PACKED_FOR, None)
     if ranks is None:
-        return _divide(tensor, like)
+        return _narrow_to_slice(tensor, like)
     rows = pack_qkv(torch.arange(len(tensor), device=tensor.device), ranks)
-    return tensor[_divide(rows, like)]
+    return tensor[_narrow_to_slice(rows, like)]
 
 
-def _divide(tensor: Tensor, like: Any) -> Tensor:
+def _narrow_to_slice(tensor: Tensor, like: Any) -> Tensor:
     """Return this rank's slice of `tensor`, which is divided along the same dimensions as the parameter `like`."""
     mesh = like.device_mesh
     # Tensor parallelism is the last dimension of the mesh. It divides first, and FSDP then divides its slices.
     for placement, ranks, rank in reversed([*zip(like.placements, mesh.shape, mesh.get_coordinate(), strict=True)]):
         if not placement.is_replicate():
             size = tensor.shape[placement.dim]
-            chunk = -(-size // ranks)
-            start = min(rank * chunk, size)
-            tensor = tensor.narrow(placement.dim, start, min(chunk, size - start))
+            chunk_size = -(-size // ranks)
+            start = min(rank * chunk_size, size)
+            tensor = tensor.narrow(placement.dim, start, min(chunk_size, size - start))
     return tensor
 
 

@@ -14,8 +14,8 @@ from torch import Tensor
 from engine.contract.catalogue import Measure
 from engine.contract.inference.evaluation import ClassCurves, Interval
 from engine.metrics.base import Metric
-from engine.metrics.class_counts import Shares
-from engine.metrics.registry import WithAdded
+from engine.metrics.class_counts import ClassValues
+from engine.metrics.registry import MetricWithPlugins
 
 TASK_METRIC = ""
 """Name of the task's own metric in `Measured.metrics`."""
@@ -27,7 +27,7 @@ class Values(NamedTuple):
     """Metric values keyed by metric id, and per-class values keyed by column title."""
 
     measures: Mapping[str, float]
-    per_class: Mapping[str, Shares]
+    per_class: Mapping[str, ClassValues]
 
 
 @dataclass
@@ -59,7 +59,7 @@ class Measured:
     def task_metric(self) -> Any:
         """Metric of the task, without the metrics that plug-ins add to it."""
         metric = self.metrics[TASK_METRIC]
-        return metric.base if isinstance(metric, WithAdded) else metric
+        return metric.base if isinstance(metric, MetricWithPlugins) else metric
 
 
 @dataclass
@@ -120,7 +120,7 @@ class Analysis:
     def values(self, measured: Measured) -> Values:
         """Compute the metrics. If several have the same id, the metric of the task takes precedence."""
         measures: dict[str, float] = {}
-        per_class: dict[str, Shares] = {}
+        per_class: dict[str, ClassValues] = {}
         for metric in measured.metrics.values():
             measures = metric.compute() | measures
             per_class = metric.per_class() | per_class

@@ -25,7 +25,7 @@ from engine.data.randomness import RandomStreams
 from engine.data.splits import Labels
 from engine.data.transforms.device_transforms import Statistics
 from engine.metrics.base import Metric
-from engine.metrics.registry import WithAdded, added_to
+from engine.metrics.registry import MetricWithPlugins, plugin_metrics_of
 from engine.models import encoders, registry
 from engine.models.base import ModelInfo
 from engine.tasks.analysis import Analysis
@@ -161,12 +161,12 @@ class Objective(ABC):
 
 def with_added_metrics(objective: Objective) -> Objective:
     """Add the metrics that plug-ins provide for the task to an objective, and return it."""
-    entry, new_metric = objective.entry, objective.metric
-    added = added_to(entry.id, entry.metrics)
-    if added:
-        more = tuple(metric.entry(name) for name, metric in added.items())
-        objective.entry = msgspec.structs.replace(entry, metrics=(*entry.metrics, *more))
-        objective.metric = lambda: WithAdded(new_metric(), added)  # type: ignore[method-assign]
+    entry, create_metric = objective.entry, objective.metric
+    plugin_metrics = plugin_metrics_of(entry.id, entry.metrics)
+    if plugin_metrics:
+        added_entries = tuple(metric.entry(name) for name, metric in plugin_metrics.items())
+        objective.entry = msgspec.structs.replace(entry, metrics=(*entry.metrics, *added_entries))
+        objective.metric = lambda: MetricWithPlugins(create_metric(), plugin_metrics)  # type: ignore[method-assign]
     return objective
 
 
@@ -206,7 +206,7 @@ class SampleFiles(ABC):
         """Return the extension of the file to which the predictions for `source` are written."""
 
     @abstractmethod
-    def write(self, source: str, target: Path, found: PointClasses, values: tuple[int, ...]) -> None:
+    def write(self, source: str, target: Path, predicted: PointClasses, values: tuple[int, ...]) -> None:
         """Copy `source` to `target` and add the predicted classes.
 
         `values` are the labels of the classes in the dataset's files. If it is empty, the class indices are written
@@ -275,13 +275,13 @@ class Task(ABC):
             format=job.data.format,
             fold=job.data.fold,
         )
-        return self.prepared(job, opened)
+        return self.prepare_splits(job, opened)
 
-    def finish(self, job: Job, streams: RandomStreams, rank: int) -> Finish | None:
+    def batch_transform(self, job: Job, streams: RandomStreams, rank: int) -> Finish | None:
         """Return the last transform that this rank's loader applies to training batches, or None if there is none."""
         return None
 
-    def prepared(self, job: Job, splits: Splits) -> Splits:
+    def prepare_splits(self, job: Job, splits: Splits) -> Splits:
         """Return the splits with additional targets that this task derives from the annotations."""
         return splits
 

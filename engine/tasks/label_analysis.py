@@ -12,20 +12,20 @@ from msgspec import structs
 from engine.contract.catalogue import Measure
 from engine.contract.inference.evaluation import Calibration, ClassCurves, Interval, ReliabilityBin
 from engine.metrics import calibration
-from engine.metrics.calibration import Fitted
-from engine.metrics.class_counts import Shares
+from engine.metrics.calibration import FittedTemperature
+from engine.metrics.class_counts import ClassValues
 from engine.metrics.label_curves import (
     RankedScores,
     average_precision,
     class_curves,
+    reduce_points,
     roc,
     roc_area,
-    thin,
     threshold_rows,
 )
 from engine.tasks.analysis import Analysis, Columns, Intervals, Measured, Values
 
-MAX_CELLS = 1 << 21
+MAX_RESAMPLED_CELLS = 1 << 21
 """Maximum number of samples times classes for which curves are resampled.
 
 Above this limit, the areas under the curves have no confidence intervals.
@@ -39,13 +39,13 @@ class Predictions(NamedTuple):
 
     Attributes:
         confidence: Confidence of each prediction, [n * per_sample].
-        right: 1 for each correct prediction, otherwise 0, [n * per_sample].
+        correct: 1 for each correct prediction, otherwise 0, [n * per_sample].
         per_sample: Number of predictions per sample.
         positives: Number of predictions that would be correct if all classes or labels were found.
     """
 
     confidence: Floats
-    right: Floats
+    correct: Floats
     per_sample: int
     positives: float
 
@@ -64,13 +64,14 @@ class LabelAnalysis(Analysis):
         """Convert the results of all samples to individual predictions."""
 
     @abstractmethod
-    def fit(self, columns: Columns) -> Fitted | None:
+    def fit(self, columns: Columns) -> FittedTemperature | None:
         """Fit the temperature that calibrates the probabilities, or return None if there are too few samples."""
 
     def prepare(self, columns: Columns) -> None:
+        """Rank the samples by the probability of each class, and fit the temperature. `values` and others use both."""
         assert columns.true is not None
         assert columns.probabilities is not None
-        truth = truth_of(columns.true, len(self.classes))
+        truth = true_class_mask(columns.true, len(self.classes))
         self._ranked = [RankedScores(columns.probabilities[:, c], truth[:, c]) for c in range(len(self.classes))]
         self._predictions = self.predictions(columns)
         self._fitted = self.fit(columns)
@@ -78,23 +79,26 @@ class LabelAnalysis(Analysis):
     def values(self, measured: Measured) -> Values:
         measures, per_class = super().values(measured)
         predictions, weights = self._predictions, measured.weights
-        binned = calibration.bins(predictions.confidence, predictions.right, weights.repeat(predictions.per_sample))
-        measures = {**measures, "ece": calibration.expected_error(binned)}
-        if (weights != 1).any() and weights.size * len(self.classes) > MAX_CELLS:
+        binned = calibration.sum_in_bins(
+            predictions.confidence, predictions.correct, weights.repeat(predictions.per_sample)
+        )
+        measures = {**measures, "ece": calibration.expected_calibration_error(binned)}
+        is_resampled = bool((weights != 1).any())
+        if is_resampled and weights.size * len(self.classes) > MAX_RESAMPLED_CELLS:
             return Values(measures, per_class)
         counts = [ranked.counts(weights) for ranked in self._ranked]
         precisions, areas = tuple(map(average_precision, counts)), tuple(map(roc_area, counts))
-        means = _mean("map", precisions) | _mean("auc", areas)
+        means = _mean_measure("map", precisions) | _mean_measure("auc", areas)
         return Values(means | measures, {"AP": precisions, "AUC": areas, **per_class})
 
     def details(self, measured: Measured, intervals: Intervals) -> dict[str, Any]:
         """Return the calibration, before and after fitting a temperature, and the table of thresholds."""
         predictions, fitted = self._predictions, self._fitted
-        binned = calibration.bins(predictions.confidence, predictions.right)
+        binned = calibration.sum_in_bins(predictions.confidence, predictions.correct)
         report = Calibration(
             ece=intervals.measures["ece"],
             bins=tuple(
-                _reliability(*each) for each in enumerate(zip(*(sums.tolist() for sums in binned), strict=True))
+                _reliability_bin(*each) for each in enumerate(zip(*(sums.tolist() for sums in binned), strict=True))
             ),
             temperature=fitted.temperature if fitted else None,
             ece_before=fitted.ece[0] if fitted else None,
@@ -102,17 +106,18 @@ class LabelAnalysis(Analysis):
             loss_before=fitted.loss[0] if fitted else None,
             loss_after=fitted.loss[1] if fitted else None,
         )
-        rows = threshold_rows(predictions.confidence, predictions.right > 0, predictions.positives)
+        rows = threshold_rows(predictions.confidence, predictions.correct > 0, predictions.positives)
         return {"calibration": report, "thresholds": rows}
 
     def curves(self, measured: Measured, intervals: Intervals) -> tuple[ClassCurves, ...]:
         precisions, areas = intervals.per_class["AP"], intervals.per_class["AUC"]
         return tuple(
-            _curves(number, *each) for number, each in enumerate(zip(self._ranked, precisions, areas, strict=True))
+            _class_curves(number, *each)
+            for number, each in enumerate(zip(self._ranked, precisions, areas, strict=True))
         )
 
 
-def truth_of(true: list[tuple[int, ...]], classes: int) -> npt.NDArray[np.bool_]:
+def true_class_mask(true: list[tuple[int, ...]], classes: int) -> npt.NDArray[np.bool_]:
     """Convert the true classes of each sample to a mask, [n, classes]."""
     truth = np.zeros((len(true), classes), bool)
     rows = np.repeat(np.arange(len(true)), [len(each) for each in true])
@@ -120,23 +125,28 @@ def truth_of(true: list[tuple[int, ...]], classes: int) -> npt.NDArray[np.bool_]
     return truth
 
 
-def _mean(name: str, values: Shares) -> dict[str, float]:
+def _mean_measure(name: str, values: ClassValues) -> dict[str, float]:
+    """Return the mean of the values that are not None under the key `name`, or {} if all are None."""
     present = [value for value in values if value is not None]
     return {name: float(np.mean(present))} if present else {}
 
 
-def _reliability(number: int, sums: tuple[float, float, float]) -> ReliabilityBin:
-    count, confidence, right = sums
+def _reliability_bin(number: int, sums: tuple[float, float, float]) -> ReliabilityBin:
+    """Create the report of the calibration bin with the index `number`.
+
+    `sums` are the number of predictions in it, the sum of their confidences, and the number of correct ones.
+    """
+    count, confidence, correct = sums
     return ReliabilityBin(
         low=number / calibration.BINS,
         high=(number + 1) / calibration.BINS,
         count=round(count),
         confidence=confidence / count if count else None,
-        accuracy=right / count if count else None,
+        accuracy=correct / count if count else None,
     )
 
 
-def _curves(number: int, ranked: RankedScores, precision: Interval | None, area: Interval | None) -> ClassCurves:
+def _class_curves(number: int, ranked: RankedScores, precision: Interval | None, area: Interval | None) -> ClassCurves:
     """Return the curves of a class. Without a `precision`, there are none because the class has no samples.
 
     `area` is the area under the ROC curve, or None if it is undefined.
@@ -144,12 +154,12 @@ def _curves(number: int, ranked: RankedScores, precision: Interval | None, area:
     counts = ranked.counts()
     if precision is None:
         return ClassCurves(class_index=number, positives=0)
-    found = class_curves(number, counts, round(float(counts.right[-1])), precision)
+    precision_recall = class_curves(number, counts, round(float(counts.true_positives[-1])), precision)
     if area is None:
-        return found
-    curve = thin(roc(counts))
+        return precision_recall
+    curve = reduce_points(roc(counts))
     return structs.replace(
-        found,
+        precision_recall,
         false_positive_rate=tuple(curve.x.tolist()),
         true_positive_rate=tuple(curve.y.tolist()),
         auc=area,

@@ -24,17 +24,19 @@ class Window(NamedTuple):
     right: int
 
 
-def mixes(job: Job) -> bool:
+def has_mixed_targets(job: Job) -> bool:
     """Return True if the targets of a job are class fractions, [n, C]."""
     return bool(job.augmentation.mixup or job.augmentation.cutmix)
 
 
-def mixing(job: Job, entry: TaskEntry, classes: int, streams: RandomStreams, *, training: bool) -> Finish | None:
+def mixing_transform(
+    job: Job, entry: TaskEntry, classes: int, streams: RandomStreams, *, training: bool
+) -> Finish | None:
     """Return the transform for batches if the job mixes images in this task, otherwise None.
 
     If `training` is False, images are not mixed, but their targets are converted to the same form.
     """
-    if not mixes(job) or not {"mixup", "cutmix"} & set(entry.fields):
+    if not has_mixed_targets(job) or not {"mixup", "cutmix"} & set(entry.fields):
         return None
     return Mixing(classes, job.augmentation.mixup, job.augmentation.cutmix, streams) if training else OneHot(classes)
 
@@ -49,9 +51,10 @@ class OneHot:
         self._classes = classes
 
     def __call__(self, inputs: Tensor, targets: Tensor, epoch: int, batch_index: int) -> tuple[Tensor, Tensor]:
-        return inputs, self._shares(targets)
+        return inputs, self._to_fractions(targets)
 
-    def _shares(self, targets: Tensor) -> Tensor:
+    def _to_fractions(self, targets: Tensor) -> Tensor:
+        """Convert class numbers [n] to one-hot class fractions [n, C]."""
         return targets if targets.is_floating_point() else functional.one_hot(targets, self._classes).float()
 
 
@@ -71,23 +74,23 @@ class Mixing(OneHot):
 
     def __call__(self, inputs: Tensor, targets: Tensor, epoch: int, batch_index: int) -> tuple[Tensor, Tensor]:
         """Mix a batch, and return it with its targets as class fractions, [n, C]. `inputs` are changed in place."""
-        mixed = self._shares(targets)
+        fractions = self._to_fractions(targets)
         if not len(inputs):
-            return inputs, mixed
+            return inputs, fractions
         random = self._streams.generator(Purpose.MIX, epoch=epoch, batch=batch_index)
-        cuts = bool(self._cutmix) and (not self._mixup or random.random() < 0.5)
-        alpha = self._cutmix if cuts else self._mixup
-        fraction = float(random.beta(alpha, alpha))
-        others = inputs.roll(1, 0)
-        if cuts:
+        is_cutmix = bool(self._cutmix) and (not self._mixup or random.random() < 0.5)
+        alpha = self._cutmix if is_cutmix else self._mixup
+        weight = float(random.beta(alpha, alpha))
+        previous = inputs.roll(1, 0)
+        if is_cutmix:
             sides = inputs.shape[-2:]
-            window = cut_window(sides[0], sides[1], fraction, random)
+            window = cut_window(sides[0], sides[1], weight, random)
             rows, columns = slice(window.top, window.bottom), slice(window.left, window.right)
-            inputs[..., rows, columns] = others[..., rows, columns]
-            fraction = 1 - (window.bottom - window.top) * (window.right - window.left) / (sides[0] * sides[1])
+            inputs[..., rows, columns] = previous[..., rows, columns]
+            weight = 1 - (window.bottom - window.top) * (window.right - window.left) / (sides[0] * sides[1])
         else:
-            torch.lerp(others, inputs, fraction, out=inputs)
-        return inputs, mixed.roll(1, 0).lerp(mixed, fraction)
+            torch.lerp(previous, inputs, weight, out=inputs)
+        return inputs, fractions.roll(1, 0).lerp(fractions, weight)
 
 
 def cut_window(height: int, width: int, fraction: float, random: np.random.Generator) -> Window:
@@ -96,8 +99,8 @@ def cut_window(height: int, width: int, fraction: float, random: np.random.Gener
     Its center may be anywhere in the image, and the area beyond the border is cut off (Yun et al. 2019, equation 2 and
     algorithm A1).
     """
-    side = np.sqrt(1 - fraction)
-    tall, wide = int(height * side), int(width * side)
+    scale = np.sqrt(1 - fraction)
+    window_height, window_width = int(height * scale), int(width * scale)
     row, column = int(random.integers(height)), int(random.integers(width))
-    top, left = row - tall // 2, column - wide // 2
-    return Window(max(top, 0), min(top + tall, height), max(left, 0), min(left + wide, width))
+    top, left = row - window_height // 2, column - window_width // 2
+    return Window(max(top, 0), min(top + window_height, height), max(left, 0), min(left + window_width, width))

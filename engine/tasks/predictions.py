@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -32,10 +32,10 @@ MASK_THRESHOLD = 0.5
 
 
 class LabelScores(NamedTuple):
-    """Probability of each class, [C]. `several` is True if an image may have several classes."""
+    """Probability of each class, [C]. `is_multilabel` is True if an image may have several classes."""
 
     probabilities: Tensor
-    several: bool = False
+    is_multilabel: bool = False
 
 
 class PixelScores(NamedTuple):
@@ -109,18 +109,18 @@ class Prediction(ABC):
 class Labels(Prediction):
     """Predicted class or labels of an image.
 
-    `probabilities` are float32 [C]. If `several` is True, all labels with a probability of at least `threshold` are
-    predicted, otherwise the most likely one.
+    `probabilities` are float32 [C]. If `is_multilabel` is True, all labels with a probability of at least `threshold`
+    are predicted, otherwise the most likely one.
     """
 
     probabilities: Floats
-    several: bool = False
+    is_multilabel: bool = False
     threshold: float = 0.5
 
     @property
     def ranked_classes(self) -> tuple[tuple[int, ...], tuple[float, ...]]:
-        order = np.argsort(-self.probabilities, kind="stable")
-        chosen = order[self.probabilities[order] >= self.threshold] if self.several else order[:1]
+        descending = np.argsort(-self.probabilities, kind="stable")
+        chosen = descending[self.probabilities[descending] >= self.threshold] if self.is_multilabel else descending[:1]
         return tuple(chosen.tolist()), tuple(self.probabilities[chosen].tolist())
 
     @property
@@ -140,7 +140,7 @@ class Mask(Prediction):
 
     @property
     def ranked_classes(self) -> tuple[tuple[int, ...], tuple[float, ...]]:
-        return shares(np.bincount(self.plane.ravel(), minlength=NO_CLASS + 1))
+        return class_fractions(np.bincount(self.plane.ravel(), minlength=NO_CLASS + 1))
 
     @property
     def words(self) -> str:
@@ -211,8 +211,7 @@ class Objects(Prediction):
 
     @property
     def words(self) -> str:
-        counts = sorted(Counter(self.numbers.tolist()).items())
-        return ", ".join(f"{count} {self.classes[number]}" for number, count in counts) or "nothing"
+        return counts_text(self.classes, self.numbers.tolist())
 
     def draw(self, image: Bytes) -> Bytes | None:
         if self.windows is not None:
@@ -221,10 +220,9 @@ class Objects(Prediction):
                 plane[window.slices][window.pixels] = 1 + number % (NO_CLASS - 1)
             image = overlay_mask(image, plane)
         labels: list[int] = self.numbers.tolist()
-        names = [
-            f"{self.classes[number]} {100 * score:.0f}%" for number, score in zip(*self.ranked_classes, strict=True)
-        ]
-        return draw_boxes(image, self.boxes.astype(np.float64), labels, names)
+        return draw_boxes(
+            image, self.boxes.astype(np.float64), labels, percent_labels(self.classes, *self.ranked_classes)
+        )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -239,7 +237,7 @@ class PointClasses(Prediction):
 
     @property
     def ranked_classes(self) -> tuple[tuple[int, ...], tuple[float, ...]]:
-        return shares(np.bincount(self.numbers, minlength=NO_CLASS + 1))
+        return class_fractions(np.bincount(self.numbers, minlength=NO_CLASS + 1))
 
     @property
     def words(self) -> str:
@@ -265,7 +263,7 @@ class Raw(Prediction):
         return self.drawing
 
 
-def shares(counts: npt.NDArray[np.int64]) -> tuple[tuple[int, ...], tuple[float, ...]]:
+def class_fractions(counts: npt.NDArray[np.int64]) -> tuple[tuple[int, ...], tuple[float, ...]]:
     """Return the numbers of the classes that occur, most frequent first, and their fractions.
 
     `counts` [256] hold the number of pixels or points of each class. The last entry is for those without a class.
@@ -278,14 +276,22 @@ def shares(counts: npt.NDArray[np.int64]) -> tuple[tuple[int, ...], tuple[float,
 
 def fractions_text(classes: Sequence[str], numbers: Sequence[int], fractions: Sequence[float]) -> str:
     """Format the fraction of each class as text, e.g. "road 60%, car 5%". `numbers` are the class numbers."""
-    return ", ".join(
-        f"{classes[number]} {100 * fraction:.0f}%" for number, fraction in zip(numbers, fractions, strict=True)
-    )
+    return ", ".join(percent_labels(classes, numbers, fractions))
 
 
-def line_text(share: float) -> str:
+def percent_labels(classes: Sequence[str], numbers: Sequence[int], values: Sequence[float]) -> list[str]:
+    """Return the name of each class in `numbers` with its value in percent, e.g. "car 95%"."""
+    return [f"{classes[number]} {100 * value:.0f}%" for number, value in zip(numbers, values, strict=True)]
+
+
+def counts_text(classes: Sequence[str], numbers: Iterable[int]) -> str:
+    """Format the number of objects of each class, e.g. "2 car, 1 dog", given the class number of each object."""
+    return ", ".join(f"{count} {classes[number]}" for number, count in sorted(Counter(numbers).items())) or "nothing"
+
+
+def line_text(fraction: float) -> str:
     """Format the fraction of an image that lines cover, e.g. "Lines on 4.2% of it"."""
-    return f"Lines on {100 * share:.1f}% of it"
+    return f"Lines on {100 * fraction:.1f}% of it"
 
 
 def palette(classes: int) -> Bytes:

@@ -9,7 +9,8 @@ from engine.system.plugins import Registry, Unusable
 from engine.tasks.base import Task
 
 
-def _accept(name: str, loaded: object) -> Task:
+def _create_plugin_task(name: str, loaded: object) -> Task:
+    """Create the task that a plug-in provides under an id. Raises Unusable if it is not a task with this id."""
     if not (isinstance(loaded, type) and issubclass(loaded, Task)):
         raise Unusable(f"it is a {type(loaded).__name__}, not a subclass of Task of engine.tasks.base")
     if loaded.entry.id != name:
@@ -20,5 +21,5 @@ def _accept(name: str, loaded: object) -> Task:
 TASKS: Registry[Task] = Registry(
     "footplate.tasks",
     {each.entry.id: pkgutil.resolve_name(each.implementation)() for each in task_declarations()},
-    _accept,
+    _create_plugin_task,
 )

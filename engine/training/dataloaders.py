@@ -31,7 +31,7 @@ from engine.data.transforms.device_transforms import Statistics
 from engine.models.tensor_detector import LoadableDetector
 from engine.strategies.base import Strategy, memory_format
 from engine.tasks.base import Task
-from engine.tasks.mixing import mixing
+from engine.tasks.mixing import mixing_transform
 from engine.training.callbacks.predictions import Picked, PickedSamples, Predictions, RankSamples
 from engine.training.report import Reporter
 from engine.training.sample_processes import SampleProcesses, SplitName, are_worthwhile
@@ -151,7 +151,7 @@ class DataLoaders:
         """
         job, strategy, is_training = self._spec.job, self._strategy, sampler.shuffle
         threads = job.data.loader_workers if threads is None else threads
-        finish = self._task.finish(job, self._streams, strategy.data_rank) if is_training else None
+        finish = self._task.batch_transform(job, self._streams, strategy.data_rank) if is_training else None
         if isinstance(samples, SampleSet):
             splits, processes = self._splits, self._processes
             name: SplitName | None = "train" if samples is splits.train else "val" if samples is splits.val else None
@@ -166,7 +166,9 @@ class DataLoaders:
                 load=partial(processes.load, name) if processes is not None and name is not None else None,
             )
         if finish is None:
-            finish = mixing(job, self._task.entry, len(self._splits.classes), self._streams, training=is_training)
+            finish = mixing_transform(
+                job, self._task.entry, len(self._splits.classes), self._streams, training=is_training
+            )
         model = strategy.model
         limits = model.size_limits if isinstance(model, LoadableDetector) else None
         return image_loader(

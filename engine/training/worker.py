@@ -23,7 +23,7 @@ from engine.data.loading.agreement import check_same_dataset
 from engine.data.loading.sampler import GlobalBatchSampler
 from engine.data.randomness import Purpose, RandomStreams
 from engine.models.base import TaskError
-from engine.models.meta_device import skeleton
+from engine.models.meta_device import build_skeleton
 from engine.models.model_surgery import freeze_norms
 from engine.optim.optimizer_step import Groups, OptimizerStep
 from engine.optim.parameter_groups import parameter_groups
@@ -290,7 +290,7 @@ def _build_model(spec: WorkerSpec, strategy: Strategy, task: Task, splits: Split
         return model
 
     if spec.rank and strategy.receives_weights:
-        model = skeleton(partial(build, without_weights))
+        model = build_skeleton(partial(build, without_weights))
         if model is not None:
             return model
     return build(without_weights if job.checkpoints.resume_from else job)  # the checkpoint replaces all weights

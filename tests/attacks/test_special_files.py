@@ -296,7 +296,7 @@ def test_special_model_or_weights_file_is_refused(tmp_path: Path, kind: str) -> 
     with pytest.raises(TaskError, match=f"model.py is {kind}, not a regular file"):
         user_file.load_module(str(model), "0" * 64)
     with pytest.raises(TaskError, match=f"weights.pt is {kind}, not a regular file"):
-        weights.from_file(str(state))
+        weights.read_file(str(state))
     found = problems(
         Job.from_fields(dataset=str(tmp_path), model=str(model), weights_file=str(state)),
         load_catalogue(),

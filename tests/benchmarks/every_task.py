@@ -200,7 +200,7 @@ def trained(forker: Forker, row: Row, job: Job, folder: Path) -> tuple[str, bool
     """Train a row's job. Return its line of the table, and True if it exceeds its baseline by the margin."""
     task = TASKS[job.task]
     formats = task.entry.annotations
-    splits = task.prepared(
+    splits = task.prepare_splits(
         job, open_splits(job.data.dataset, val_fraction=job.data.val_fraction, seed=job.training.seed, kinds=formats)
     )
     model = task.build_model(job, len(splits.classes), splits.channels).eval()

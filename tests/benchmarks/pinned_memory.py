@@ -13,7 +13,7 @@ import sys
 import torch
 import torchvision
 
-from engine.optim.host_copies import pack
+from engine.optim.host_copies import assign_to_blocks
 from tests.benchmarks.frame import options_of
 
 AIM = 1.1
@@ -33,7 +33,7 @@ def main() -> int:
         for sizes in ([tensor.nbytes for tensor in model.state_dict().values()], 3 * parameters):
             total += sum(sizes)
             each_alone += sum(1 << (size - 1).bit_length() for size in sizes)
-            packed += sum(pack(sizes)[0])
+            packed += sum(assign_to_blocks(sizes)[0])
         worst = max(worst, packed / total)
         print(
             f"{name}: state {total / MIB:.0f} MiB, a copy per tensor {each_alone / MIB:.0f} MiB "

@@ -79,7 +79,7 @@ def predicted(model: TrainedModel, order: PredictOrder, folder: Path, number: in
     start = Took.now()
     with Journal(folder, number, 0) as journal:
         todo = np.arange(len(sources.files))
-        Predictor(order, model, Silent(), journal, sources=sources, todo=todo).images()
+        Predictor(order, model, Silent(), journal, sources=sources, remaining=todo).predict_images()
     return Took.now().since(start)
 
 

@@ -162,7 +162,7 @@ def _pure_of_task(setting: Setting, job: Job, layout: torch.memory_format) -> Ra
     """Run only training steps with the loss of the job's task, on the first batch of its data."""
     task = TASKS[job.task]
     formats = task.entry.annotations
-    splits = task.prepared(
+    splits = task.prepare_splits(
         job, open_splits(job.data.dataset, val_fraction=job.data.val_fraction, seed=job.training.seed, kinds=formats)
     )
     objective = task.objective(job, DatasetInfo(splits.classes, splits.channels))

@@ -21,14 +21,14 @@ from engine.system.plain_text import escaped
 from engine.system.plugins import footplate_version
 
 CARD = "README.md"
-_METRICS = {"top1": "accuracy", "miou": "mean_iou", "map": "map"}
+_HUB_METRICS = {"top1": "accuracy", "miou": "mean_iou", "map": "map"}
 """Names on the Hugging Face Hub for metrics that also exist there, keyed by metric id."""
-_ALWAYS = ("epochs", "batch_size", "optimizer", "learning_rate", "schedule")
+_ALWAYS_LISTED = ("epochs", "batch_size", "optimizer", "learning_rate", "schedule")
 """Training settings that the card lists even if they have their default values."""
 _PLACEHOLDER = "*To be written by whoever publishes this model.*"
 
 
-def card(
+def model_card_text(
     model: TrainedModel,
     files: Sequence[WrittenFile],
     compared: Sequence[ComparedFile],
@@ -45,21 +45,21 @@ def card(
         commands: Commands to suggest to the user.
     """
     planned = model.run.planned()
-    parts = [
+    sections = [
         f"---\n{_metadata(model, files, library)}\n---\n\n# {_title(model)}\n\n{_summary(model)}",
         *(f"![Training curves]({each.name})" for each in files if each.name == CURVES),
         f"## Intended use\n\n{_PLACEHOLDER}",
-        f"## Data\n\n{_data(model, planned)}",
-        f"## Measures\n\n{_measures(model, compared)}",
-        f"## How to use it\n\n{_usage(files, library)}",
-        f"## Files\n\n{_files(files)}" + (f"\n\n{_comparison(compared)}" if compared else ""),
-        f"## Training\n\n{_recipe(model)}",
-        f"## License\n\n{_license(model)}",
+        f"## Data\n\n{_data_section(model, planned)}",
+        f"## Measures\n\n{_metric_table(model, compared)}",
+        f"## How to use it\n\n{_usage_section(files, library)}",
+        f"## Files\n\n{_file_table(files)}" + (f"\n\n{_comparison_section(compared)}" if compared else ""),
+        f"## Training\n\n{_settings_table(model)}",
+        f"## License\n\n{_license_section(model)}",
     ]
     if commands:
         text = "\n".join(f"# {each.purpose}\n{each.command}" for each in commands)
-        parts.append(f"## Next\n\n```sh\n{text}\n```")
-    return "\n\n".join(parts) + "\n"
+        sections.append(f"## Next\n\n```sh\n{text}\n```")
+    return "\n\n".join(sections) + "\n"
 
 
 def _metadata(model: TrainedModel, files: Sequence[WrittenFile], library: Library | None) -> str:
@@ -67,7 +67,7 @@ def _metadata(model: TrainedModel, files: Sequence[WrittenFile], library: Librar
     from huggingface_hub import ModelCardData
 
     task = model.task.entry
-    metrics = [_METRICS[each.id] for each in task.metrics if each.id in _METRICS]
+    metrics = [_HUB_METRICS[each.id] for each in task.metrics if each.id in _HUB_METRICS]
     onnx = any(each.name.endswith(".onnx") for each in files)
     names = {"segmentation_models_pytorch": "segmentation-models-pytorch"}
     metadata: dict[str, Any] = {
@@ -90,8 +90,9 @@ def _title(model: TrainedModel) -> str:
 
 
 def _model_title(model: TrainedModel) -> str:
-    known = load_catalogue().model(model.job.model.name)
-    return known.title if known is not None else PurePath(model.job.model.name.removeprefix(TIMM)).name
+    """Return the catalogue's title of the model, or its name if it is not in the catalogue."""
+    entry = load_catalogue().model(model.job.model.name)
+    return entry.title if entry is not None else PurePath(model.job.model.name.removeprefix(TIMM)).name
 
 
 def _summary(model: TrainedModel) -> str:
@@ -103,7 +104,8 @@ def _summary(model: TrainedModel) -> str:
     )
 
 
-def _data(model: TrainedModel, planned: Planned | None) -> str:
+def _data_section(model: TrainedModel, planned: Planned | None) -> str:
+    """Return the numbers of samples and channels, and the class names. `planned` is None if the plan can't be read."""
     lines = []
     if planned is not None:
         lines.append(
@@ -115,14 +117,14 @@ def _data(model: TrainedModel, planned: Planned | None) -> str:
     return "\n\n".join(lines) or _PLACEHOLDER
 
 
-def _measures(model: TrainedModel, compared: Sequence[ComparedFile]) -> str:
+def _metric_table(model: TrainedModel, compared: Sequence[ComparedFile]) -> str:
     """Return a Markdown table of the metrics from the last validation, the compared files and saved evaluations."""
-    last = None
+    last_validation = None
     for event in model.run.events():
-        last = event if isinstance(event, Validation) else last
+        last_validation = event if isinstance(event, Validation) else last_validation
     columns: list[tuple[str, dict[str, float]]] = []
-    if last is not None:
-        columns.append((f"last validation, epoch {last.epoch}", last.measures))
+    if last_validation is not None:
+        columns.append((f"last validation, epoch {last_validation.epoch}", last_validation.measures))
     measured = [each for each in compared if each.measures]
     if measured:
         columns.append((f"this checkpoint, {measured[0].samples} samples", measured[0].torch_measures))
@@ -131,11 +133,11 @@ def _measures(model: TrainedModel, compared: Sequence[ComparedFile]) -> str:
     if not columns:
         return "*None were saved.*"
     rows = [
-        f"| {measure.title} | " + " | ".join(_value(measure, values) for _, values in columns) + " |"
+        f"| {measure.title} | " + " | ".join(_format_value(measure, values) for _, values in columns) + " |"
         for measure in model.objective.entry.metrics
     ]
-    head = "| measure | " + " | ".join(name for name, _ in columns) + " |"
-    return "\n".join([head, "|---|" + "---|" * len(columns), *rows])
+    header = "| measure | " + " | ".join(name for name, _ in columns) + " |"
+    return "\n".join([header, "|---|" + "---|" * len(columns), *rows])
 
 
 def _evaluations(model: TrainedModel) -> dict[str, dict[str, float]]:
@@ -149,64 +151,65 @@ def _evaluations(model: TrainedModel) -> dict[str, dict[str, float]]:
     return evaluations
 
 
-def _value(measure: Measure, values: dict[str, float]) -> str:
+def _format_value(measure: Measure, values: dict[str, float]) -> str:
+    """Format the value of a metric for a table, with a dash if it was not computed."""
     value = values.get(measure.id)
     if value is None:
         return "–"
     return f"{100 * value:.2f}%" if measure.percent else f"{value:.4f}"
 
 
-def _usage(files: Sequence[WrittenFile], library: Library | None) -> str:
+def _usage_section(files: Sequence[WrittenFile], library: Library | None) -> str:
+    """Return instructions for the files and the library that can load the weights, if any."""
     names = {each.name: each for each in files}
-    parts = []
+    paragraphs = []
     if "predict.py" in names:
         example = next((name for name in names if name.startswith("example.")), "FILE")
-        parts.append(f"```sh\npip install onnxruntime numpy pillow\npython predict.py {example}\n```")
+        paragraphs.append(f"```sh\npip install onnxruntime numpy pillow\npython predict.py {example}\n```")
     if library is not None:
-        parts.append(f"The weights, with {library.name.replace('_', '-')}:\n\n```python\n{library.code}\n```")
+        paragraphs.append(f"The weights, with {library.name.replace('_', '-')}:\n\n```python\n{library.code}\n```")
     elif "model.safetensors" in names:
-        parts.append("The weights in model.safetensors load only with the code that builds the model.")
-    return "\n\n".join(parts)
+        paragraphs.append("The weights in model.safetensors load only with the code that builds the model.")
+    return "\n\n".join(paragraphs)
 
 
-def _files(files: Sequence[WrittenFile]) -> str:
+def _file_table(files: Sequence[WrittenFile]) -> str:
     rows = [f"| {each.name} | {each.what} | {size(each.size_bytes)} |" for each in files]
     return "\n".join(["| file | contents | size |", "|---|---|---|", *rows])
 
 
-def _comparison(compared: Sequence[ComparedFile]) -> str:
+def _comparison_section(compared: Sequence[ComparedFile]) -> str:
     """Return a paragraph for each file that was compared with the model: the difference and the speed."""
-    lines = []
+    paragraphs = []
     for each in compared:
-        largest = max((one.difference for one in each.differences), default=None)
+        largest = max((difference.difference for difference in each.differences), default=None)
         if largest is None:
             continue
-        batches = " and ".join(str(one.batch_size) for one in each.differences)
-        on = "validation samples" if each.compared_on == "validation" else "random inputs"
-        line = f"{each.name} was opened in {each.runtime} and differs from the model by at most {largest:.1e} on {on} "
-        line += f"(batches of {batches})."
+        batches = " and ".join(str(difference.batch_size) for difference in each.differences)
+        inputs = "validation samples" if each.compared_on == "validation" else "random inputs"
+        text = f"{each.name} was opened in {each.runtime} and differs from the model by at most {largest:.1e} "
+        text += f"on {inputs} (batches of {batches})."
         if each.milliseconds is not None and each.torch_milliseconds is not None:
-            line += f" One sample takes {each.milliseconds:.1f} ms on a CPU; PyTorch takes {each.torch_milliseconds:.1f} ms."
-        lines.append(line)
-    return "\n\n".join(lines)
+            text += f" One sample takes {each.milliseconds:.1f} ms on a CPU; PyTorch takes {each.torch_milliseconds:.1f} ms."
+        paragraphs.append(text)
+    return "\n\n".join(paragraphs)
 
 
-def _recipe(model: TrainedModel) -> str:
+def _settings_table(model: TrainedModel) -> str:
+    """Return a Markdown table of the training settings that differ from the defaults, and of the most important ones."""
     rows = []
     for name, field in FIELDS.items():
         value = model.job.value(name)
-        if "recipe" in field.traits and (name in _ALWAYS or value != field.default):
+        if "recipe" in field.traits and (name in _ALWAYS_LISTED or value != field.default):
             text = ", ".join(map(str, value)) if isinstance(value, tuple) else value
             rows.append(f"| {field.label} | {text} |")
     return "\n".join(["| setting | value |", "|---|---|", *rows])
 
 
-def _license(model: TrainedModel) -> str:
-    weights = (
-        weights_of(model.job, load_catalogue())
-        if model.job.model.pretrained and not model.job.model.weights_file
-        else None
-    )
+def _license_section(model: TrainedModel) -> str:
+    """Return the license of the pretrained weights, if any, and a placeholder for that of the model."""
+    is_pretrained = model.job.model.pretrained and not model.job.model.weights_file
+    weights = weights_of(model.job, load_catalogue()) if is_pretrained else None
     if weights is None:
         return _PLACEHOLDER
     license = weights.license_title or "of unknown license"
@@ -251,13 +254,13 @@ def write_curves(path: Path, model: TrainedModel) -> bool:
             for epoch, value in points
         ]
         draw.line(line, color, 2)
-        at, anchor = (_MARGIN, "ls") if column == 0 else (right, "rs")
-        draw.text((at, _MARGIN - 8), f"{measure.title}: {lowest:.4g} to {highest:.4g}", color, font, anchor=anchor)
+        text_x, anchor = (_MARGIN, "ls") if column == 0 else (right, "rs")
+        draw.text((text_x, _MARGIN - 8), f"{measure.title}: {lowest:.4g} to {highest:.4g}", color, font, anchor=anchor)
     image.save(path)
     return True
 
 
-BATCHES = (1, 8, 32)
+ENGINE_BATCH_SIZES = (1, 8, 32)
 """Minimum, optimal and maximum batch size of a TensorRT engine."""
 
 
@@ -267,7 +270,7 @@ def onnx_commands(model: TrainedModel, export: Exportable, names: list[str]) -> 
     trtexec in TensorRT 11 has neither --fp16 nor --int8. It uses the number types in the file, so nvidia-modelopt first
     converts the file to fp16.
     """
-    shapes = _shapes(model, export)
+    shapes = _shape_flags(model, export)
     commands = [
         NextCommand(purpose="TensorRT engine, fp32", command=_trtexec(names[0], "model.plan", shapes)),
         NextCommand(
@@ -297,18 +300,21 @@ def upload_command() -> NextCommand:
 
 
 def _trtexec(source: str, engine: str, shapes: str) -> str:
+    """Return the command that builds a TensorRT engine. `shapes` are the flags for the shapes of the input."""
     return f"trtexec --onnx={source} --saveEngine={engine} {shapes}"
 
 
-def _shapes(model: TrainedModel, export: Exportable) -> str:
+def _shape_flags(model: TrainedModel, export: Exportable) -> str:
+    """Return trtexec's flags for the shapes of the input."""
     sample = _sample_shape(model, export)
     flags = []
-    for flag, batch in zip(("--minShapes", "--optShapes", "--maxShapes"), BATCHES, strict=True):
-        flags.append(f"{flag}={export.input_name}:{'x'.join(map(str, (batch, *sample)))}")
+    for flag, batch_size in zip(("--minShapes", "--optShapes", "--maxShapes"), ENGINE_BATCH_SIZES, strict=True):
+        flags.append(f"{flag}={export.input_name}:{'x'.join(map(str, (batch_size, *sample)))}")
     return " ".join(flags)
 
 
 def _sample_shape(model: TrainedModel, export: Exportable) -> tuple[int, ...]:
+    """Return the shape of one sample of the exported model's input."""
     if export.input_name == "images":
         return model.size, model.size, model.channels
     if export.input_name == "points":

@@ -17,20 +17,20 @@ from engine.data.datasets.images import DatasetError, ImageSet
 from engine.data.datasets.open_splits import Splits
 from engine.data.datasets.samples import SampleSet
 from engine.inference.conversion.exportable import WIDTH, Exportable, double_width
-from engine.inference.sweep import batches
+from engine.inference.sweep import iterate_batches
 from engine.inference.trained_model import CannotLoad, TrainedModel
 from engine.models.base import TaskError
 
 BATCH_SIZES = (1, 3)
-MEASURE_S = 60.0
+MAX_METRICS_S = 60.0
 """Maximum time in seconds for computing metrics. Samples that are not processed by then are omitted."""
 LATENCY_S, LATENCY_RUNS = 2.0, 30
-NEAR = 1e-3
+MATCH_TOLERANCE = 1e-3
 """Maximum difference of two matching detections, in scores and in coordinates relative to the side of the image."""
 MAX_UNMATCHED = 0.02
 """Maximum fraction of unmatched detections in an equivalent file. Rounding may add or remove boxes near a threshold."""
 
-Run = Callable[[Tensor], Tensor]
+RunBatch = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -70,12 +70,12 @@ def load_samples(model: TrainedModel) -> Samples:
     if not model.size:
         return Samples("random", torch.randn(max(BATCH_SIZES), *shape, generator=generator))
     pixels = torch.randint(0, 256, (max(BATCH_SIZES), *shape), generator=generator, dtype=torch.uint8)
-    return Samples("random", model.normalized(pixels))
+    return Samples("random", model.normalize(pixels))
 
 
 def iterate_inputs(model: TrainedModel, samples: ImageSet | SampleSet, batch_size: int) -> Iterator[Tensor]:
     """Yield batches of model inputs in a random order that depends only on the run's seed."""
-    for batch in batches(model, samples, batch_size=batch_size, only=_random_order(model, len(samples))):
+    for batch in iterate_batches(model, samples, batch_size=batch_size, selected=_random_order(model, len(samples))):
         if len(batch.inputs):
             yield batch.inputs
 
@@ -88,35 +88,37 @@ def _random_order(model: TrainedModel, count: int) -> np.ndarray:
     return np.random.default_rng(model.job.training.seed).permutation(count)[:QUALITY_SAMPLES]
 
 
-def compare_outputs(model: TrainedModel, export: Exportable, run: Run, inputs: Tensor) -> tuple[Difference, ...]:
-    """Compare the outputs of `run` with those of the model, for each of the `BATCH_SIZES`.
+def compare_outputs(
+    model: TrainedModel, export: Exportable, run_file: RunBatch, inputs: Tensor
+) -> tuple[Difference, ...]:
+    """Compare the outputs of `run_file` with those of the model, for each of the `BATCH_SIZES`.
 
     If the file accepts images of any size, the images in the last batch are twice as wide.
     """
-    found = []
+    differences = []
     for batch_size in BATCH_SIZES:
         batch = inputs[:batch_size]
         if WIDTH in export.axes.values() and batch_size == BATCH_SIZES[-1]:
             batch = double_width(batch)
-        actual, expected = run(export.to_input(batch)), reference(model, batch)
+        actual, expected = run_file(export.to_input(batch)), reference_outputs(model, batch)
         if model.task.entry.predicts == "objects":
-            found.append(compare_detections(expected, actual, model.size))
+            differences.append(compare_detections(expected, actual, model.size))
         else:
-            same = expected.shape == actual.shape
-            largest = float((expected - actual).abs().max()) if same else float("inf")
-            found.append(
+            has_same_shape = expected.shape == actual.shape
+            largest = float((expected - actual).abs().max()) if has_same_shape else float("inf")
+            differences.append(
                 Difference(batch_size=batch_size, difference=largest, largest_output=float(expected.abs().max()))
             )
-    return tuple(found)
+    return tuple(differences)
 
 
 @torch.inference_mode()
-def reference(model: TrainedModel, inputs: Tensor) -> Tensor:
+def reference_outputs(model: TrainedModel, inputs: Tensor) -> Tensor:
     """Return the model's outputs in fp32, without those that an exported file lacks."""
     return model.objective.exported_outputs(model.module(inputs).float(), inputs)
 
 
-def is_equivalent(found: tuple[Difference, ...], detections: int) -> bool:
+def is_equivalent(differences: tuple[Difference, ...], detections: int) -> bool:
     """Return True if a converted fp32 file differs from the model only by rounding.
 
     `detections` is the maximum number of detections per image, or 0 if the model is not a detector.
@@ -124,12 +126,12 @@ def is_equivalent(found: tuple[Difference, ...], detections: int) -> bool:
     return all(
         each.difference <= TOLERANCE * max(1.0, each.largest_output)
         and each.unmatched <= MAX_UNMATCHED * each.batch_size * detections
-        for each in found
+        for each in differences
     )
 
 
 @dataclass(frozen=True)
-class Measured:
+class ComparedMetrics:
     """Metrics of the model (`torch`) and of the converted file (`file`) on the same samples.
 
     `samples` is the number of these samples.
@@ -141,38 +143,45 @@ class Measured:
 
 
 def compare_metrics(
-    model: TrainedModel, export: Exportable, run: Run, val: ImageSet | SampleSet, on_progress: Callable[[float], None]
-) -> Measured:
+    model: TrainedModel,
+    export: Exportable,
+    run_file: RunBatch,
+    val: ImageSet | SampleSet,
+    on_progress: Callable[[float], None],
+) -> ComparedMetrics:
     """Compute the metrics of the model and of the converted file on validation samples.
 
-    At most `QUALITY_SAMPLES` samples are used, and no more batches are started after `MEASURE_S` seconds.
+    At most `QUALITY_SAMPLES` samples are used, and no more batches are started after `MAX_METRICS_S` seconds.
     """
     expected, actual = model.objective.metric(), model.objective.metric()
-    only = _random_order(model, len(val))
-    done, started = 0, time.monotonic()
-    for batch in batches(model, val, batch_size=max(BATCH_SIZES), only=only):
+    indices = _random_order(model, len(val))
+    processed, started = 0, time.monotonic()
+    for batch in iterate_batches(model, val, batch_size=max(BATCH_SIZES), selected=indices):
         if len(batch.inputs):
-            expected.update(reference(model, batch.inputs), batch.targets)
-            actual.update(run(export.to_input(batch.inputs)), batch.targets)
-            done += len(batch.inputs)
-            on_progress(done / len(only))
-        if time.monotonic() - started > MEASURE_S:
+            expected.update(reference_outputs(model, batch.inputs), batch.targets)
+            actual.update(run_file(export.to_input(batch.inputs)), batch.targets)
+            processed += len(batch.inputs)
+            on_progress(processed / len(indices))
+        if time.monotonic() - started > MAX_METRICS_S:
             break
-    both = [dict(metric.compute()) for metric in (expected, actual)]
-    for each in both:
+    computed = [dict(metric.compute()) for metric in (expected, actual)]
+    for each in computed:
         if not model.objective.exports_all_outputs:
             each.pop("loss", None)
-    return Measured(both[0], both[1], done)
+    return ComparedMetrics(computed[0], computed[1], processed)
 
 
-def latencies(model: TrainedModel, export: Exportable, run: Run, inputs: Tensor) -> tuple[float, float]:
+def measure_latencies(
+    model: TrainedModel, export: Exportable, run_file: RunBatch, inputs: Tensor
+) -> tuple[float, float]:
     """Return the median latency for one sample with the converted file and with the model, in milliseconds."""
-    one = inputs[:1]
-    given = export.to_input(one)
-    return _median_ms(lambda: run(given)), _median_ms(lambda: reference(model, one))
+    sample = inputs[:1]
+    file_input = export.to_input(sample)
+    return _median_ms(lambda: run_file(file_input)), _median_ms(lambda: reference_outputs(model, sample))
 
 
 def _median_ms(run: Callable[[], object]) -> float:
+    """Return the median duration of a call in milliseconds, after one call to warm up."""
     run()
     durations: list[float] = []
     while len(durations) < 3 or (sum(durations) < LATENCY_S and len(durations) < LATENCY_RUNS):
@@ -187,20 +196,23 @@ def compare_detections(expected: Tensor, actual: Tensor, size: int) -> Differenc
 
     A row holds x1, y1, x2, y2 in pixels, the score (0 for padding), the class, and any additional outputs. Each
     detection is compared with the nearest one in the other tensor. If their classes differ, they never match, because
-    `NEAR` is less than 1.
+    `MATCH_TOLERANCE` is less than 1.
     """
     largest, unmatched = 0.0, 0
-    for one, other in zip(expected, actual, strict=True):
-        one, other = one[one[:, 4] > 0], other[other[:, 4] > 0]  # noqa: PLW2901
-        scale = torch.ones(one.shape[1])
+    for expected_rows, actual_rows in zip(expected, actual, strict=True):
+        expected_rows, actual_rows = expected_rows[expected_rows[:, 4] > 0], actual_rows[actual_rows[:, 4] > 0]  # noqa: PLW2901
+        scale = torch.ones(expected_rows.shape[1])
         scale[:4] = size  # boxes are compared as fractions of the side, so all values are at most about 1
-        gaps = ((one / scale)[:, None] - (other / scale)[None]).abs()
+        gaps = ((expected_rows / scale)[:, None] - (actual_rows / scale)[None]).abs()
         distance = gaps.amax(2)
-        near = distance.amin(1) <= NEAR if len(other) else torch.zeros(len(one), dtype=torch.bool)
-        other_near = distance.amin(0) <= NEAR if len(one) else torch.zeros(len(other), dtype=torch.bool)
-        unmatched += int((~near).sum() + (~other_near).sum())
-        if near.any():
-            largest = max(largest, float(distance[near].amin(1).max()))
+        if not distance.numel():  # at least one side has no detections
+            unmatched += len(expected_rows) + len(actual_rows)
+            continue
+        nearest = distance.amin(1)
+        is_matched = nearest <= MATCH_TOLERANCE
+        unmatched += int((~is_matched).sum() + (distance.amin(0) > MATCH_TOLERANCE).sum())
+        if is_matched.any():
+            largest = max(largest, float(nearest[is_matched].max()))
     return Difference(batch_size=len(expected), difference=largest, largest_output=1.0, unmatched=unmatched)
 
 

@@ -31,9 +31,9 @@ from engine.contract.inference.conversion import (
 from engine.contract.messages import Progress
 from engine.contract.problems import Problem, errors
 from engine.inference.conversion import comparison
-from engine.inference.conversion.card import CARD, CURVES, card, onnx_commands, upload_command, write_curves
+from engine.inference.conversion.card import CARD, CURVES, model_card_text, onnx_commands, upload_command, write_curves
 from engine.inference.conversion.comparison import Samples, load_samples
-from engine.inference.conversion.exportable import Exportable, exportable
+from engine.inference.conversion.exportable import Exportable, prepare_for_export
 from engine.inference.conversion.failure import CannotConvert
 from engine.inference.conversion.weights_file import CONFIG, WEIGHTS, Library, library_outputs, write_weights
 from engine.inference.devices import OnProgress
@@ -58,11 +58,11 @@ def convert(order: ConvertOrder, on_progress: OnProgress) -> Path:
     started = time.monotonic()
     run = RunFolder(order.run)
     target = Path(order.out).expanduser().absolute()
-    problems = _problems(order, run)
+    problems = _find_problems(order, run)
     if errors(problems):
         raise CannotLoad(*errors(problems))
     torch.set_num_threads(usable_cores())
-    stages = _Stages(order, on_progress)
+    stages = _StageProgress(order, on_progress)
     stages.start("Loading the model")
     model = load(run, order.checkpoint)
     model.module.to(memory_format=torch.contiguous_format)
@@ -77,13 +77,14 @@ def convert(order: ConvertOrder, on_progress: OnProgress) -> Path:
         raise CannotLoad(Problem("out", message, "Choose another folder, or free some space there.")) from error
 
 
-def _problems(order: ConvertOrder, run: RunFolder) -> list[Problem]:
+def _find_problems(order: ConvertOrder, run: RunFolder) -> list[Problem]:
+    """Return errors and warnings about an order, found without loading the model."""
     job = run.job()
     if job is None:
         return [Problem("run", f"The job of {run.run_id} can't be read.", "Choose another run.")]
     catalogue = load_catalogue()
-    found = [each for to in order.to for each in conversion_problems(job, to, order.onnx, catalogue)]
-    return [*found, *out_problems(order.out, packed=order.packed)]
+    problems = [each for format_ in order.to for each in conversion_problems(job, format_, order.onnx, catalogue)]
+    return [*problems, *out_problems(order.out, packed=order.packed)]
 
 
 def _store(converted: Converted, folder: Path, target: Path, order: ConvertOrder, run: RunFolder) -> Path:
@@ -102,7 +103,7 @@ def _store(converted: Converted, folder: Path, target: Path, order: ConvertOrder
     return saved / CONVERTED_FILE
 
 
-class _Stages:
+class _StageProgress:
     """Progress of a conversion over its stages. The weight of each stage corresponds to its usual duration."""
 
     def __init__(self, order: ConvertOrder, on_progress: OnProgress) -> None:
@@ -118,15 +119,16 @@ class _Stages:
         self._current = ""
 
     def start(self, name: str) -> None:
+        """Begin the stage `name`, and report the progress of the conversion."""
         self._current = name
         self.report(0.0)
 
     def report(self, fraction: float) -> None:
         """Report the completed fraction of the current stage."""
         names = list(self._weights)
-        before = sum(self._weights[name] for name in names[: names.index(self._current)])
-        done = before + fraction * self._weights[self._current]
-        self._on_progress(Progress(fraction=done / sum(self._weights.values()), what=self._current))
+        completed = sum(self._weights[name] for name in names[: names.index(self._current)])
+        total = completed + fraction * self._weights[self._current]
+        self._on_progress(Progress(fraction=total / sum(self._weights.values()), what=self._current))
 
 
 @dataclass
@@ -137,7 +139,7 @@ class _Conversion:
     samples: Samples
     order: ConvertOrder
     folder: Path
-    stages: _Stages
+    stages: _StageProgress
     problems: list[Problem]
     files: list[WrittenFile] = field(default_factory=list)
     compared: list[ComparedFile] = field(default_factory=list)
@@ -154,31 +156,33 @@ class _Conversion:
             self.problems.append(Problem("dataset", message, "", "warning"))
         library = None
         failed: list[Problem] = []
-        for to in self.order.to:
+        for format_ in self.order.to:
             try:
-                if to == "onnx":
-                    self._onnx(self.order.onnx)
+                if format_ == "onnx":
+                    self._convert_to_onnx(self.order.onnx)
                 else:
-                    library = self._weights()
+                    library = self._convert_to_safetensors()
             except CannotConvert as error:
                 failed.append(error.problem)
         if len(failed) == len(self.order.to):
             raise CannotLoad(*failed)
         self.problems += [msgspec.structs.replace(each, severity="warning") for each in failed]
         self._write_card(library)
-        return self._summary(target, started)
+        return self._describe(target, started)
 
     def _write_card(self, library: Library | None) -> None:
+        """Write the training curves and the model card. `library` is the library that can load the weights, if any."""
         self.stages.start("Writing the card")
         if write_curves(self.folder / CURVES, self.model):
-            self._add(CURVES, "the training's curves")
+            self._add_file(CURVES, "the training's curves")
         if self.order.packed:
             self.commands.append(upload_command())
-        text = card(self.model, self.files, self.compared, library, self.commands)
+        text = model_card_text(self.model, self.files, self.compared, library, self.commands)
         paths.write_atomically(self.folder / CARD, text.encode())
-        self._add(CARD, "the model's card")
+        self._add_file(CARD, "the model's card")
 
-    def _summary(self, target: Path, started: float) -> Converted:
+    def _describe(self, target: Path, started: float) -> Converted:
+        """Create the description of the finished conversion."""
         model = self.model
         return Converted(
             run_id=model.run.run_id,
@@ -197,7 +201,7 @@ class _Conversion:
             environment=_environment(),
         )
 
-    def _onnx(self, options: OnnxOptions) -> None:
+    def _convert_to_onnx(self, options: OnnxOptions) -> None:
         """Write the ONNX files, a script and an example, and compare the files with the model.
 
         Raises CannotConvert if the outputs differ.
@@ -206,30 +210,30 @@ class _Conversion:
         from engine.inference.conversion.script import SCRIPT, script_for, write_example
 
         self.stages.start("Exporting to ONNX")
-        export = exportable(self.model, options)
+        export = prepare_for_export(self.model, options)
         path = self.folder / ONNX
         written = write_onnx(path, export, self.samples.inputs, metadata_of(self.model, export), options)
         self.stages.start(f"Comparing {ONNX} with the model")
         compared = self._compare(path, export)
         if not comparison.is_equivalent(compared.differences, comparison.max_detections(self.model)):
-            for each in written:
-                each.unlink()
+            for file in written:
+                file.unlink()
             raise CannotConvert(_difference_problem(compared))
-        for each in written:
-            self._add(each.name, "the model as ONNX" if each == path else "the weights of the ONNX file")
+        for file in written:
+            self._add_file(file.name, "the model as ONNX" if file == path else "the weights of the ONNX file")
         self.compared.append(compared)
         names = [ONNX]
         if options.int8:
-            names += self._int8(path, export)
+            names += self._quantize(path, export)
         paths.write_atomically(self.folder / SCRIPT, script_for(self.model).encode())
-        self._add(SCRIPT, "a script that predicts with it")
+        self._add_file(SCRIPT, "a script that predicts with it")
         if self.order.packed:
             example = write_example(self.folder, self.model, self.samples, export)
             if example is not None:
-                self._add(example.name, "a validation sample to try it on")
+                self._add_file(example.name, "a validation sample to try it on")
         self.commands += onnx_commands(self.model, export, names)
 
-    def _int8(self, source: Path, export: Exportable) -> list[str]:
+    def _quantize(self, source: Path, export: Exportable) -> list[str]:
         """Write the int8 file and return its name in a list. If that fails, add a problem and return an empty list."""
         from engine.inference.conversion.onnx_file import write_int8
 
@@ -244,34 +248,34 @@ class _Conversion:
             self.problems.append(msgspec.structs.replace(error.problem, severity="warning"))
             return []
         self.compared.append(compared)
-        self._add(INT8, "the model as ONNX in 8 bits")
-        self.problems += _int8_losses(self.model, compared)
+        self._add_file(INT8, "the model as ONNX in 8 bits")
+        self.problems += _report_int8_losses(self.model, compared)
         return [INT8]
 
     def _compare(self, path: Path, export: Exportable) -> ComparedFile:
         """Compare the outputs, metrics and latency of an ONNX file with those of the model."""
         from engine.inference.conversion.onnx_file import OnnxSession
 
-        run = OnnxSession(path)
+        session = OnnxSession(path)
         model, samples = self.model, self.samples
-        found = comparison.compare_outputs(model, export, run, samples.inputs)
-        measured = comparison.Measured({}, {}, 0)
+        differences = comparison.compare_outputs(model, export, session, samples.inputs)
+        metrics = comparison.ComparedMetrics({}, {}, 0)
         if samples.val is not None:
-            measured = comparison.compare_metrics(model, export, run, samples.val, self.stages.report)
-        file_ms, torch_ms = comparison.latencies(model, export, run, samples.inputs)
+            metrics = comparison.compare_metrics(model, export, session, samples.val, self.stages.report)
+        file_ms, torch_ms = comparison.measure_latencies(model, export, session, samples.inputs)
         return ComparedFile(
             name=path.name,
-            runtime=run.runtime,
+            runtime=session.runtime,
             compared_on=samples.kind,
-            differences=found,
-            samples=measured.samples,
-            measures=measured.file,
-            torch_measures=measured.torch,
+            differences=differences,
+            samples=metrics.samples,
+            measures=metrics.file,
+            torch_measures=metrics.torch,
             milliseconds=file_ms,
             torch_milliseconds=torch_ms,
         )
 
-    def _weights(self) -> Library | None:
+    def _convert_to_safetensors(self) -> Library | None:
         """Write the weights, and return the library that can load them, or None if no library can.
 
         The library must also reproduce the outputs of the model.
@@ -280,8 +284,8 @@ class _Conversion:
         library, problem = write_weights(self.folder, self.model)
         if problem is not None:
             self.problems.append(problem)
-        self._add(WEIGHTS, "the weights")
-        self._add(CONFIG, "what builds the model for them")
+        self._add_file(WEIGHTS, "the weights")
+        self._add_file(CONFIG, "what builds the model for them")
         if library is None:
             return None
         try:
@@ -296,50 +300,55 @@ class _Conversion:
 
         Detectors are only loaded, since their inputs and post-processing differ.
         """
-        run = library_outputs(library, self.folder)
-        found: tuple[Difference, ...] = ()
+        predict = library_outputs(library, self.folder)
+        differences: tuple[Difference, ...] = ()
         if self.model.task.entry.predicts != "objects":
             export = Exportable(self.model.module, "inputs", "outputs", {}, lambda inputs: inputs)
-            found = comparison.compare_outputs(self.model, export, run, self.samples.inputs)
-        compared = ComparedFile(name=WEIGHTS, runtime=library.version, compared_on=self.samples.kind, differences=found)
-        if not comparison.is_equivalent(found, 0):
+            differences = comparison.compare_outputs(self.model, export, predict, self.samples.inputs)
+        compared = ComparedFile(
+            name=WEIGHTS, runtime=library.version, compared_on=self.samples.kind, differences=differences
+        )
+        if not comparison.is_equivalent(differences, 0):
             raise CannotConvert(_difference_problem(compared))
         return compared
 
-    def _add(self, name: str, what: str) -> None:
+    def _add_file(self, name: str, what: str) -> None:
+        """Add a written file to the description of the output. `what` says what it contains."""
         self.files.append(written_file(self.folder / name, what))
 
 
 def _difference_problem(compared: ComparedFile) -> Problem:
+    """Return the problem for a file whose outputs differ too much from those of the model."""
     worst = max(compared.differences, key=lambda each: (each.unmatched, each.difference))
-    started = f"{compared.name} does not give what the model gives, and was not kept:"
+    beginning = f"{compared.name} does not give what the model gives, and was not kept:"
     if worst.unmatched:
-        message = f"{started} {counted(worst.unmatched, 'detection')} of {counted(worst.batch_size, 'image')} differ."
+        message = f"{beginning} {counted(worst.unmatched, 'detection')} of {counted(worst.batch_size, 'image')} differ."
         return Problem("model", message, "Train longer: where many boxes have the same score, others are chosen.")
     return Problem(
-        "model", f"{started} outputs differ by up to {worst.difference:.1e}.", "Convert into another format."
+        "model", f"{beginning} outputs differ by up to {worst.difference:.1e}.", "Convert into another format."
     )
 
 
-def _int8_losses(model: TrainedModel, compared: ComparedFile) -> list[Problem]:
+def _report_int8_losses(model: TrainedModel, compared: ComparedFile) -> list[Problem]:
     """Return a problem for each metric that is noticeably lower with the int8 file."""
-    found = []
+    problems = []
     for measure in model.objective.entry.metrics:
         before, after = (values.get(measure.id) for values in (compared.torch_measures, compared.measures))
         if measure.percent and before is not None and after is not None and before - after > REPORTED_LOSS:
             message = f"In int8, {measure.title} falls from {100 * before:.1f}% to {100 * after:.1f}%."
-            found.append(Problem("int8", message, f"Use {ONNX}, or fp16.", "warning"))
-    return found
+            problems.append(Problem("int8", message, f"Use {ONNX}, or fp16.", "warning"))
+    return problems
 
 
 def _environment() -> dict[str, str]:
+    """Return the number of CPU threads and the versions of Python and of the installed packages that matter here."""
     packages = ("footplate", "torch", "torchvision", "timm", "onnx", "onnxscript", "onnxruntime", "safetensors")
-    found = {"python": platform.python_version(), "cpu_threads": str(torch.get_num_threads())}
-    return found | installed_versions(packages)
+    settings = {"python": platform.python_version(), "cpu_threads": str(torch.get_num_threads())}
+    return settings | installed_versions(packages)
 
 
 _BLOCK_BYTES = 1 << 20
-_STORED = (".onnx", ".data", ".safetensors", ".png", ".npy")
+_UNCOMPRESSED_EXTENSIONS = (".onnx", ".data", ".safetensors", ".png", ".npy")
 """Extensions of files that are stored uncompressed in a zip file, since compression does not shrink them."""
 
 
@@ -374,7 +383,7 @@ def write_zip(written: Path, target: Path) -> None:
             zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive,
         ):
             for path in sorted(written.iterdir()):
-                kind = zipfile.ZIP_STORED if path.suffix in _STORED else zipfile.ZIP_DEFLATED
+                kind = zipfile.ZIP_STORED if path.suffix in _UNCOMPRESSED_EXTENSIONS else zipfile.ZIP_DEFLATED
                 archive.write(path, f"{target.stem}/{path.name}", kind)
         os.replace(temporary, target)
     finally:
@@ -396,4 +405,5 @@ def written_file(path: Path, what: str) -> WrittenFile:
 
 
 def _temporary_path(target: Path) -> Path:
+    """Return a hidden path next to `target` that no other process uses."""
     return target.with_name(f".{target.name}.{os.getpid()}.part")

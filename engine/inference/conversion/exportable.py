@@ -39,23 +39,23 @@ class Exportable:
     to_input: Callable[[Tensor], Tensor]
 
 
-def exportable(model: TrainedModel, options: OnnxOptions) -> Exportable:
+def prepare_for_export(model: TrainedModel, options: OnnxOptions) -> Exportable:
     """Prepare a model for export, in fp32 on the CPU.
 
     Raises CannotConvert for a detector that is not from torchvision.
     """
-    core: nn.Module = _Plain(_core(model), model.objective)
-    prepared = _preparation(model) if options.preprocessing else None
+    core: nn.Module = _ExportedModel(_exportable_module(model), model.objective)
+    input_layer = _input_layer(model) if options.preprocessing else None
     axes = {0: BATCH}
     if options.dynamic_size:
-        axes |= {1: HEIGHT, 2: WIDTH} if prepared is not None else {2: HEIGHT, 3: WIDTH}
-    name = "inputs" if prepared is None else prepared.input_name
+        axes |= {1: HEIGHT, 2: WIDTH} if input_layer is not None else {2: HEIGHT, 3: WIDTH}
+    name = "inputs" if input_layer is None else input_layer.input_name
     return Exportable(
-        module=(core if prepared is None else nn.Sequential(prepared, core)).eval(),
+        module=(core if input_layer is None else nn.Sequential(input_layer, core)).eval(),
         input_name=name,
         output_name=_OUTPUT_NAMES.get(model.task.entry.predicts, "logits"),
         axes=axes,
-        to_input=prepared.invert if prepared is not None else Tensor.contiguous,
+        to_input=input_layer.invert if input_layer is not None else Tensor.contiguous,
     )
 
 
@@ -71,7 +71,9 @@ def double_width(inputs: Tensor) -> Tensor:
     return torch.cat([inputs, inputs], 3)
 
 
-class _Plain(nn.Module):
+class _ExportedModel(nn.Module):
+    """Model that returns only the outputs to include in the file."""
+
     def __init__(self, core: nn.Module, objective: Objective) -> None:
         super().__init__()
         self.core = core
@@ -81,7 +83,7 @@ class _Plain(nn.Module):
         return self.objective.exported_outputs(self.core(inputs), inputs)
 
 
-def _core(model: TrainedModel) -> nn.Module:
+def _exportable_module(model: TrainedModel) -> nn.Module:
     """Return the module to export. Torchvision's detectors get a version with fixed shapes. Raises CannotConvert."""
     if model.task.entry.predicts != "objects":
         return model.module
@@ -98,7 +100,7 @@ def _core(model: TrainedModel) -> nn.Module:
     return static
 
 
-def _preparation(model: TrainedModel) -> _Preparation | None:
+def _input_layer(model: TrainedModel) -> _InputLayer | None:
     """Return the module for preprocessing, or None if the samples of a user-defined task have no known one."""
     mean, std = (torch.tensor(each) for each in (model.preprocessing.mean, model.preprocessing.std))
     if model.task.entry.predicts == "points":
@@ -106,14 +108,17 @@ def _preparation(model: TrainedModel) -> _Preparation | None:
     return _FromPixels(mean, std) if model.preprocessing.framing else None
 
 
-class _Preparation(nn.Module):
+class _InputLayer(nn.Module):
+    """Preprocessing that becomes part of the file. `input_name` is the name of the file's input."""
+
     input_name: str
 
     def invert(self, inputs: Tensor) -> Tensor:
+        """Convert inputs of the model back to inputs of the file."""
         raise NotImplementedError
 
 
-class _FromPixels(_Preparation):
+class _FromPixels(_InputLayer):
     """Module that converts images, uint8 [n, h, w, channels], to model inputs, like `Normalization`."""
 
     input_name = "images"
@@ -133,7 +138,7 @@ class _FromPixels(_Preparation):
         return pixels.to(torch.uint8).permute(0, 2, 3, 1).contiguous()
 
 
-class _FromPoints(_Preparation):
+class _FromPoints(_InputLayer):
     """Module that converts points, float32 [n, points, 3 + f], to model inputs, like `PointBlocks`.
 
     Positions and features have the values from files. Large positions lose digits in float32, so subtract an offset

@@ -10,12 +10,12 @@ from contextlib import contextmanager
 
 from engine.contract.problems import Problem
 
-_OPERATION = (
+_UNSUPPORTED_OPERATION = (
     re.compile(r"No ONNX function found for <OpOverload\(op='([^']+)'"),
     re.compile(r"No decompositions registered for.*?(?:op=|OpOverload\(op=)'([^']+)'"),
-    re.compile(r"Could not guard on data-dependent expression .*? caused by:?\s*\(?([^)\n]+)", re.IGNORECASE),
 )
-_LINE = re.compile(r'File "([^"]+)", line (\d+), in (\w+)')
+"""Patterns for the errors of torch's exporter about an operation that ONNX lacks. The group is its name."""
+_CODE_LINE = re.compile(r'File "([^"]+)", line (\d+), in (\w+)')
 
 
 class CannotConvert(Exception):  # noqa: N818
@@ -31,15 +31,15 @@ def describe_export_failure(error: BaseException) -> Problem:
 
     It names the unsupported operation, or the line in the model's code.
     """
-    chain = _chain(error)
+    chain = _error_chain(error)
     text = "\n".join(map(str, chain))
-    for pattern in _OPERATION[:2]:
-        found = pattern.search(text)
-        if found:
-            message = f"The model can't be converted: ONNX has no operation for {found[1]}."
+    for pattern in _UNSUPPORTED_OPERATION:
+        match = pattern.search(text)
+        if match:
+            message = f"The model can't be converted: ONNX has no operation for {match[1]}."
             return Problem("model", message, "Replace this operation in the model, or convert into safetensors.")
     cause = first_line(chain[-1])
-    frames = _LINE.findall(text)
+    frames = _CODE_LINE.findall(text)
     location = f" ({frames[-1][0]}, line {frames[-1][1]})" if frames else ""
     if "data-dependent" in text.lower() or "GuardOnDataDependent" in text:
         message = f"The model can't be converted: what it computes depends on values in its input{location}."
@@ -53,14 +53,14 @@ def describe_export_failure(error: BaseException) -> Problem:
     )
 
 
-def _chain(error: BaseException) -> list[BaseException]:
+def _error_chain(error: BaseException) -> list[BaseException]:
     """Return an error followed by its causes. The original cause comes last."""
-    found: list[BaseException] = []
-    each: BaseException | None = error
-    while each is not None and each not in found:
-        found.append(each)
-        each = each.__cause__ or each.__context__
-    return found
+    chain: list[BaseException] = []
+    current: BaseException | None = error
+    while current is not None and current not in chain:
+        chain.append(current)
+        current = current.__cause__ or current.__context__
+    return chain
 
 
 def first_line(error: BaseException) -> str:

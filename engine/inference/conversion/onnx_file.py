@@ -25,9 +25,9 @@ ONE_FILE_BYTES = 1_900_000_000
 
 Larger ones are stored in a separate file, since protobuf is limited to 2 GiB.
 """
-_ERRORS = 3
+_ERROR_SEVERITY = 3
 """Log severity level of onnxruntime at which only errors are reported."""
-EXAMPLES = 2
+EXAMPLE_SAMPLES = 2
 """Number of example samples for the export. With a single sample, the exporter would assume a fixed batch size."""
 
 
@@ -40,7 +40,7 @@ def write_onnx(
     """
     from engine.inference.conversion.static_detectors import TRANSLATIONS
 
-    samples = inputs[torch.arange(EXAMPLES) % len(inputs)]
+    samples = inputs[torch.arange(EXAMPLE_SAMPLES) % len(inputs)]
     # The exporter would treat an equal height and width as one dimension.
     example = export.to_input(double_width(samples) if WIDTH in export.axes.values() else samples)
     # The exporter recomputes attention, and other kernels return a different memory layout than the trace has.
@@ -77,7 +77,7 @@ def metadata_of(model: TrainedModel, export: Exportable) -> dict[str, str]:
         "classes": model.classes,
         "colors": [entry.color for entry in model.objective.legend],
         "size": model.size,
-        "resized": model.resized,
+        "resized": model.resized_side,
         "channels": model.channels,
         "framing": preprocessing.framing,
         "mean": preprocessing.mean,
@@ -111,13 +111,13 @@ class OnnxSession:
 
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = torch.get_num_threads()
-        options.log_severity_level = _ERRORS
+        options.log_severity_level = _ERROR_SEVERITY
         try:
             self._session: Any = onnxruntime.InferenceSession(
                 str(path), sess_options=options, providers=["CPUExecutionProvider"]
             )
         except Exception as error:  # onnxruntime's errors have no common base class
-            raise CannotConvert(_refused("opened", error)) from error
+            raise CannotConvert(_runtime_problem("opened", error)) from error
         self._input = self._session.get_inputs()[0].name
         self.runtime = f"onnxruntime {onnxruntime.__version__}"
 
@@ -126,11 +126,12 @@ class OnnxSession:
         try:
             (output,) = self._session.run(None, {self._input: batch.numpy()})
         except Exception as error:
-            raise CannotConvert(_refused(f"run on {list(batch.shape)}", error)) from error
+            raise CannotConvert(_runtime_problem(f"run on {list(batch.shape)}", error)) from error
         return torch.from_numpy(output)
 
 
-def _refused(action: str, error: Exception) -> Problem:
+def _runtime_problem(action: str, error: Exception) -> Problem:
+    """Return the problem for an error of onnxruntime. `action` is what failed, such as "opened"."""
     message = f"The written file can't be {action} in onnxruntime: {first_line(error)}"
     return Problem("model", message, "Convert into safetensors, or try another opset.")
 
@@ -150,7 +151,7 @@ def write_int8(path: Path, source: Path, model: TrainedModel, export: Exportable
     if samples.train is None:
         message = "Converting to int8 needs the run's dataset, which can't be read."
         raise CannotConvert(Problem("int8", message, "Restore the dataset, or leave int8 off."))
-    batches = _calibration(model, export, samples)
+    batches = _calibration_inputs(model, export, samples)
 
     class Reader(CalibrationDataReader):
         def get_next(self) -> dict[str, Any] | None:
@@ -179,7 +180,8 @@ def write_int8(path: Path, source: Path, model: TrainedModel, export: Exportable
         prepared.unlink(missing_ok=True)
 
 
-def _calibration(model: TrainedModel, export: Exportable, samples: Samples) -> Iterator[dict[str, Any]]:
+def _calibration_inputs(model: TrainedModel, export: Exportable, samples: Samples) -> Iterator[dict[str, Any]]:
+    """Yield batches of training samples for the calibration, as inputs of the ONNX file keyed by name."""
     assert samples.train is not None
     inputs: Iterator[Tensor] = iterate_inputs(model, samples.train, CALIBRATION_BATCH)
     for each in itertools.islice(inputs, -(-CALIBRATION_SAMPLES // CALIBRATION_BATCH)):

@@ -33,7 +33,7 @@ _SCRIPTS: dict[PredictionKind, str] = {
     "raw": "arrays",
 }
 """Names of the scripts in `resources.predict` for each kind of prediction."""
-_HELPER = "image_input"
+_HELPER_MODULE = "image_input"
 _DOCSTRING = re.compile(r'\A"""(.*?)"""\n', re.DOTALL)
 _IMPORT = re.compile(r"^(?:import|from) .*\n", re.MULTILINE)
 
@@ -43,12 +43,12 @@ def script_for(model: TrainedModel) -> str:
 
     Scripts for images share a helper module, whose code is copied into them.
     """
-    code = _read(_SCRIPTS[model.task.entry.predicts])
-    if f"from {_HELPER} import" not in code:
+    code = _read_script(_SCRIPTS[model.task.entry.predicts])
+    if f"from {_HELPER_MODULE} import" not in code:
         return code
     docstring, code = _split_docstring(code)
-    _, helper = _split_docstring(_read(_HELPER))
-    code = re.sub(rf"^from {_HELPER} import .*\n", "", code, flags=re.MULTILINE)
+    _, helper = _split_docstring(_read_script(_HELPER_MODULE))
+    code = re.sub(rf"^from {_HELPER_MODULE} import .*\n", "", code, flags=re.MULTILINE)
     body = [_IMPORT.sub("", source).strip("\n") for source in (helper, code)]
     return (
         f'"""{docstring}"""\n\n{_merge_imports({*_IMPORT.findall(helper), *_IMPORT.findall(code)})}\n'
@@ -63,11 +63,13 @@ def _merge_imports(imports: set[str]) -> str:
     A line is dropped if another line imports more from the same module.
     """
     lines = {line for line in imports if not any(other.startswith(f"{line.strip()},") for other in imports)}
-    groups = [sorted((line for line in lines if _is_third_party(line) == third), key=_order) for third in (False, True)]
+    ordered = sorted(lines, key=_import_order)
+    groups = [[line for line in ordered if _is_third_party(line) == third_party] for third_party in (False, True)]
     return "\n".join("".join(group) for group in groups)
 
 
-def _order(line: str) -> tuple[bool, str]:
+def _import_order(line: str) -> tuple[bool, str]:
+    """Return the sort key of an import line. Lines that begin with "import" come first."""
     return line.startswith("from "), line
 
 
@@ -79,10 +81,12 @@ def _split_docstring(text: str) -> tuple[str, str]:
 
 
 def _is_third_party(line: str) -> bool:
+    """Return True if an import line imports from a package that is not in the standard library."""
     return line.split()[1] in ("numpy", "onnxruntime", "PIL")
 
 
-def _read(name: str) -> str:
+def _read_script(name: str) -> str:
+    """Return the source of a script in `resources.predict`."""
     return files("resources.predict").joinpath(f"{name}.py").read_text(encoding="utf-8")
 
 
@@ -120,6 +124,7 @@ def _first_image(val: ImageSet | SampleSet, channels: int) -> np.ndarray | None:
 
 
 def _write_png(folder: Path, pixels: np.ndarray) -> Path:
+    """Write the example as a PNG image, and return its path."""
     path = folder / f"{EXAMPLE}.png"
     Image.fromarray(pixels).save(path)
     return path

@@ -18,7 +18,7 @@ from torchvision.models.detection.image_list import ImageList
 from torchvision.models.detection.ssd import SSD
 from torchvision.ops import nms, roi_align
 
-from engine.models.tensor_detector import NONE
+from engine.models.tensor_detector import NO_SCORE
 from engine.torch_compat import IS_ALL_TRUE
 
 op: Any = opset18
@@ -40,10 +40,12 @@ def nms_mask(boxes: Tensor, scores: Tensor, threshold: float) -> Tensor:
 
 @nms_mask.register_fake
 def _(boxes: Tensor, scores: Tensor, threshold: float) -> Tensor:
+    """Return a tensor with the shape and type of the result of `nms_mask`, for tracing."""
     return torch.empty_like(scores, dtype=torch.bool)
 
 
 def _nms_mask_onnx(boxes: Any, scores: Any, threshold: float) -> Any:
+    """Compute `nms_mask` with the operators of ONNX."""
     max_detections = op.Slice(op.Shape(scores), [1], [2])
     selected = op.NonMaxSuppression(boxes, op.Unsqueeze(scores, [1]), max_detections, [threshold], [0.0])
     positions = op.Gather(selected, [0, 2], axis=1)
@@ -52,6 +54,7 @@ def _nms_mask_onnx(boxes: Any, scores: Any, threshold: float) -> Any:
 
 
 def _is_all_true_onnx(values: Any) -> Any:
+    """Return True if all values are True, with the operators of ONNX."""
     return op.Cast(op.ReduceMin(op.Cast(values, to=6), keepdims=0), to=9)  # from bool to int32 and back
 
 
@@ -62,7 +65,7 @@ TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
 """ONNX translations of operations that torch's exporter can't translate."""
 
 
-class _Boxes(NamedTuple):
+class _Candidates(NamedTuple):
     """Boxes in each of n images.
 
     Attributes:
@@ -89,10 +92,10 @@ def static_detector(plain: nn.Module, channels: int, size: int) -> nn.Module | N
     return None
 
 
-class _Static(nn.Module):
+class _StaticDetector(nn.Module):
     """Detector for images of one size, with precomputed anchors [a, 4].
 
-    `counts` holds the number of anchors on each feature level.
+    `anchor_counts` holds the number of anchors on each feature level.
     """
 
     anchors: Tensor
@@ -103,26 +106,25 @@ class _Static(nn.Module):
         self.size = size
         generator = plain.rpn.anchor_generator if isinstance(plain, FasterRCNN) else plain.anchor_generator
         with torch.no_grad():
-            images = self._pad(torch.zeros(1, channels, size, size))
+            images = self._pad_to_stride(torch.zeros(1, channels, size, size))
             plain(torch.zeros(1, channels, size, size))  # poolers set their scales at the first call
-            features = self._features(images)
+            features = self._extract_features(images)
             (anchors,) = generator(ImageList(images, [(size, size)]), features)
         self.register_buffer("anchors", anchors, persistent=False)
         anchors_per_location = getattr(generator, "num_anchors_per_location", None)  # SSD's generator has none
         cells = [level.shape[-2] * level.shape[-1] for level in features]
-        self.counts = (
+        self.anchor_counts = (
             [cell * number for cell, number in zip(cells, anchors_per_location(), strict=True)]
             if anchors_per_location
             else []
         )
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        raise NotImplementedError
-
-    def _pad(self, inputs: Tensor) -> Tensor:
+    def _pad_to_stride(self, inputs: Tensor) -> Tensor:
+        """Pad images on the right and at the bottom so that their sides are multiples of the detector's stride."""
         return functional.pad(inputs, (0, -self.size % self.plain.transform.size_divisible) * 2)
 
-    def _features(self, images: Tensor) -> list[Tensor]:
+    def _extract_features(self, images: Tensor) -> list[Tensor]:
+        """Run the backbone, and return its feature maps, one for each level."""
         features = self.plain.backbone(images)
         return [features] if isinstance(features, Tensor) else list(features.values())
 
@@ -134,28 +136,29 @@ class _Static(nn.Module):
         decoded = coder(deltas.reshape(-1, 4), anchors.reshape(-1, 4))
         return decoded.reshape(deltas.shape).clamp(0, self.size)
 
-    def _select(self, candidates: _Boxes, threshold: float, max_detections: int) -> _Boxes:
+    def _select_best(self, candidates: _Candidates, threshold: float, max_detections: int) -> _Candidates:
         """Return up to `max_detections` boxes with the highest scores, after non-maximum suppression within each class.
 
         `threshold` is the IoU for the suppression. Boxes of different classes are first moved apart so that they don't
         suppress each other.
         """
-        apart = candidates.classes[..., None].to(candidates.boxes.dtype) * (self.size + 1)
-        mask = nms_mask(candidates.boxes + apart, candidates.scores, threshold)
-        scores, at = torch.where(mask, candidates.scores, NONE).topk(
+        class_offsets = candidates.classes[..., None].to(candidates.boxes.dtype) * (self.size + 1)
+        mask = nms_mask(candidates.boxes + class_offsets, candidates.scores, threshold)
+        scores, indices = torch.where(mask, candidates.scores, NO_SCORE).topk(
             min(max_detections, candidates.scores.shape[1]), dim=1
         )
-        boxes = candidates.boxes.gather(1, at[..., None].expand(-1, -1, 4))
+        boxes = candidates.boxes.gather(1, indices[..., None].expand(-1, -1, 4))
         is_valid = scores > 0
-        return _Boxes(boxes * is_valid[..., None], scores, candidates.classes.gather(1, at) * is_valid)
+        return _Candidates(boxes * is_valid[..., None], scores, candidates.classes.gather(1, indices) * is_valid)
 
-    def _concatenate(self, candidates: _Boxes, *more: Tensor) -> Tensor:
+    def _concatenate(self, candidates: _Candidates, *extra_outputs: Tensor) -> Tensor:
+        """Return candidates as rows with x1, y1, x2, y2, the score, the class and the extra outputs, [n, k, 6 or more]."""
         return torch.cat(
-            [candidates.boxes, candidates.scores[..., None], candidates.classes[..., None].float(), *more], 2
+            [candidates.boxes, candidates.scores[..., None], candidates.classes[..., None].float(), *extra_outputs], 2
         )
 
 
-class _RCNN(_Static):
+class _RCNN(_StaticDetector):
     """Faster R-CNN and Mask R-CNN with fixed shapes.
 
     The code follows `RegionProposalNetwork.filter_proposals` and `RoIHeads.postprocess_detections`.
@@ -163,21 +166,21 @@ class _RCNN(_Static):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return the best boxes, with a mask for each if the detector has masks."""
-        images = self._pad(inputs)
-        named = self.plain.backbone(images)
-        named = {"0": named} if isinstance(named, Tensor) else named
+        images = self._pad_to_stride(inputs)
+        feature_maps = self.plain.backbone(images)
+        feature_maps = {"0": feature_maps} if isinstance(feature_maps, Tensor) else feature_maps
         heads = self.plain.roi_heads
-        proposals = self._proposals(list(named.values()))
-        pooled = heads.box_head(self._pool(heads.box_roi_pool, named, proposals.boxes))
-        candidates = self._detections(proposals, *heads.box_predictor(pooled))
+        proposals = self._proposals(list(feature_maps.values()))
+        box_features = heads.box_head(self._pool(heads.box_roi_pool, feature_maps, proposals.boxes))
+        candidates = self._detections(proposals, *heads.box_predictor(box_features))
         if not heads.has_mask():
             return self._concatenate(candidates)
-        masks = heads.mask_predictor(heads.mask_head(self._pool(heads.mask_roi_pool, named, candidates.boxes)))
-        index = (candidates.classes.reshape(-1, 1, 1, 1) + 1).expand(-1, 1, *masks.shape[-2:])
-        probabilities = masks.gather(1, index).sigmoid().reshape(*candidates.classes.shape, -1)
+        masks = heads.mask_predictor(heads.mask_head(self._pool(heads.mask_roi_pool, feature_maps, candidates.boxes)))
+        class_index = (candidates.classes.reshape(-1, 1, 1, 1) + 1).expand(-1, 1, *masks.shape[-2:])
+        probabilities = masks.gather(1, class_index).sigmoid().reshape(*candidates.classes.shape, -1)
         return self._concatenate(candidates, probabilities * (candidates.scores > 0)[..., None])
 
-    def _proposals(self, features: list[Tensor]) -> _Boxes:
+    def _proposals(self, features: list[Tensor]) -> _Candidates:
         """Return the best proposals of each level after non-maximum suppression, which each level has for itself."""
         rpn = self.plain.rpn
         level_boxes = []
@@ -186,88 +189,91 @@ class _RCNN(_Static):
             scores = scores.permute(0, 2, 3, 1).flatten(1)  # noqa: PLW2901
             count = scores.shape[1]
             deltas = deltas.unflatten(1, (-1, 4)).permute(0, 3, 4, 1, 2).flatten(1, 3)  # noqa: PLW2901
-            scores, at = scores.topk(min(rpn.pre_nms_top_n(), count), dim=1)  # noqa: PLW2901
+            scores, indices = scores.topk(min(rpn.pre_nms_top_n(), count), dim=1)  # noqa: PLW2901
             boxes = self._decode(
-                deltas.gather(1, at[..., None].expand(-1, -1, 4)),
-                self.anchors[first_anchor : first_anchor + count][at],
+                deltas.gather(1, indices[..., None].expand(-1, -1, 4)),
+                self.anchors[first_anchor : first_anchor + count][indices],
                 rpn.box_coder.decode_single,
             )
             probabilities = scores.sigmoid()
             probabilities = torch.where(
-                _is_large(boxes, rpn.min_size) & (probabilities >= rpn.score_thresh), probabilities, NONE
+                _has_min_side(boxes, rpn.min_size) & (probabilities >= rpn.score_thresh), probabilities, NO_SCORE
             )
-            level_boxes.append(_Boxes(boxes, probabilities, torch.full_like(at, level)))
+            level_boxes.append(_Candidates(boxes, probabilities, torch.full_like(indices, level)))
             first_anchor += count
-        return self._select(_concatenate_levels(level_boxes), rpn.nms_thresh, rpn.post_nms_top_n())
+        return self._select_best(_concatenate_levels(level_boxes), rpn.nms_thresh, rpn.post_nms_top_n())
 
-    def _pool(self, pooler: Any, named: dict[str, Tensor], boxes: Tensor) -> Tensor:
+    def _pool(self, pooler: Any, feature_maps: dict[str, Tensor], boxes: Tensor) -> Tensor:
         """Extract features for all boxes from every level, and select the right level for each box.
 
-        `pooler` is a `MultiScaleRoIAlign`, and `named` are the feature maps by name.
+        `pooler` is a `MultiScaleRoIAlign`, and `feature_maps` are the feature maps by name.
         """
-        number = torch.arange(boxes.shape[0], device=boxes.device, dtype=boxes.dtype)[:, None, None]
-        regions = torch.cat([number.expand(-1, boxes.shape[1], 1), boxes], 2).flatten(0, 1)
-        levels = [named[name] for name in pooler.featmap_names if name in named]
-        index = pooler.map_levels([boxes.flatten(0, 1)])[:, None, None, None]
+        image_numbers = torch.arange(boxes.shape[0], device=boxes.device, dtype=boxes.dtype)[:, None, None]
+        regions = torch.cat([image_numbers.expand(-1, boxes.shape[1], 1), boxes], 2).flatten(0, 1)
+        levels = [feature_maps[name] for name in pooler.featmap_names if name in feature_maps]
+        level_of_box = pooler.map_levels([boxes.flatten(0, 1)])[:, None, None, None]
         pooled = None
         for level_index, (level, scale) in enumerate(zip(levels, pooler.scales, strict=True)):
             aligned = roi_align(level, regions, pooler.output_size, scale, pooler.sampling_ratio)
-            pooled = aligned if pooled is None else torch.where(index == level_index, aligned, pooled)
+            pooled = aligned if pooled is None else torch.where(level_of_box == level_index, aligned, pooled)
         assert pooled is not None
         return pooled
 
-    def _detections(self, proposals: _Boxes, logits: Tensor, deltas: Tensor) -> _Boxes:
+    def _detections(self, proposals: _Candidates, logits: Tensor, deltas: Tensor) -> _Candidates:
+        """Return the best detections, given the class logits and the box deltas that the box head predicts."""
         heads = self.plain.roi_heads
-        count, classes = proposals.scores.shape[1], logits.shape[1]
+        proposal_count, class_count = proposals.scores.shape[1], logits.shape[1]
         boxes = heads.box_coder.decode_single(deltas, proposals.boxes.reshape(-1, 4))
-        boxes = boxes.reshape(-1, count, classes, 4)[:, :, 1:].clamp(0, self.size)
-        scores = logits.softmax(1).reshape(-1, count, classes)[:, :, 1:]
-        is_valid = (scores > heads.score_thresh) & _is_large(boxes, 1e-2) & (proposals.scores > 0)[..., None]
-        numbers = torch.arange(classes - 1, device=scores.device).expand_as(scores)
-        candidates = _Boxes(boxes.flatten(1, 2), torch.where(is_valid, scores, NONE).flatten(1), numbers.flatten(1))
-        return self._select(candidates, heads.nms_thresh, heads.detections_per_img)
+        boxes = boxes.reshape(-1, proposal_count, class_count, 4)[:, :, 1:].clamp(0, self.size)
+        scores = logits.softmax(1).reshape(-1, proposal_count, class_count)[:, :, 1:]
+        is_valid = (scores > heads.score_thresh) & _has_min_side(boxes, 1e-2) & (proposals.scores > 0)[..., None]
+        class_numbers = torch.arange(class_count - 1, device=scores.device).expand_as(scores)
+        scores = torch.where(is_valid, scores, NO_SCORE)
+        candidates = _Candidates(boxes.flatten(1, 2), scores.flatten(1), class_numbers.flatten(1))
+        return self._select_best(candidates, heads.nms_thresh, heads.detections_per_img)
 
 
-class _Dense(_Static):
+class _AnchorDetector(_StaticDetector):
     """Detectors that classify each anchor on each level. The code follows RetinaNet's `postprocess_detections`."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Select the best candidates on each level, and then the best boxes of all levels."""
         plain = self.plain
-        outputs = plain.head(self._features(self._pad(inputs)))
+        outputs = plain.head(self._extract_features(self._pad_to_stride(inputs)))
         scores = self._scores(outputs)
         classes = scores.shape[2]
         level_boxes = []
         first_anchor = 0
-        for count in self.counts:
-            probabilities, at = (
+        for count in self.anchor_counts:
+            top_scores, indices = (
                 scores[:, first_anchor : first_anchor + count]
                 .flatten(1)
                 .topk(min(plain.topk_candidates, count * classes))
             )
-            anchor = at // classes
+            anchor_indices = indices // classes
             boxes = self._decode(
                 outputs["bbox_regression"][:, first_anchor : first_anchor + count].gather(
-                    1, anchor[..., None].expand(-1, -1, 4)
+                    1, anchor_indices[..., None].expand(-1, -1, 4)
                 ),
-                self.anchors[first_anchor : first_anchor + count][anchor],
+                self.anchors[first_anchor : first_anchor + count][anchor_indices],
                 self._coder(),
             )
-            level_boxes.append(
-                _Boxes(boxes, torch.where(probabilities > plain.score_thresh, probabilities, NONE), at % classes)
-            )
+            top_scores = torch.where(top_scores > plain.score_thresh, top_scores, NO_SCORE)
+            level_boxes.append(_Candidates(boxes, top_scores, indices % classes))
             first_anchor += count
-        candidates = self._select(_concatenate_levels(level_boxes), plain.nms_thresh, plain.detections_per_img)
+        candidates = self._select_best(_concatenate_levels(level_boxes), plain.nms_thresh, plain.detections_per_img)
         return self._concatenate(_without_background(candidates))
 
     def _scores(self, outputs: dict[str, Tensor]) -> Tensor:
+        """Return the score of each class at each anchor, [n, anchors, classes], given the outputs of the head."""
         raise NotImplementedError
 
     def _coder(self) -> Any:
+        """Return the function that converts deltas and anchors to boxes."""
         raise NotImplementedError
 
 
-class _RetinaNet(_Dense):
+class _RetinaNet(_AnchorDetector):
     def _scores(self, outputs: dict[str, Tensor]) -> Tensor:
         return outputs["cls_logits"].sigmoid()
 
@@ -275,7 +281,7 @@ class _RetinaNet(_Dense):
         return self.plain.box_coder.decode_single
 
 
-class _Fcos(_Dense):
+class _Fcos(_AnchorDetector):
     def _scores(self, outputs: dict[str, Tensor]) -> Tensor:
         return (outputs["cls_logits"].sigmoid() * outputs["bbox_ctrness"].sigmoid()).sqrt()
 
@@ -283,35 +289,36 @@ class _Fcos(_Dense):
         return self.plain.box_coder.decode
 
 
-class _Ssd(_Static):
+class _Ssd(_StaticDetector):
     """SSD and SSDlite, class by class. The code follows `SSD.postprocess_detections`."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Select the best candidates of each class, and then the best boxes of all classes."""
         plain = self.plain
-        outputs = plain.head(self._features(self._pad(inputs)))
+        outputs = plain.head(self._extract_features(self._pad_to_stride(inputs)))
         scores = outputs["cls_logits"].softmax(2)[:, :, 1:].transpose(1, 2)  # [n, classes, anchors]
         deltas = outputs["bbox_regression"]
         boxes = self._decode(deltas, self.anchors.expand_as(deltas), plain.box_coder.decode_single)
-        probabilities, at = scores.topk(min(plain.topk_candidates, scores.shape[2]), dim=2)
-        numbers = torch.arange(scores.shape[1], device=scores.device)[:, None].expand_as(at)
-        candidates = _Boxes(
-            boxes.gather(1, at.flatten(1)[..., None].expand(-1, -1, 4)),
-            torch.where(probabilities > plain.score_thresh, probabilities, NONE).flatten(1),
-            numbers.flatten(1),
+        probabilities, indices = scores.topk(min(plain.topk_candidates, scores.shape[2]), dim=2)
+        classes = torch.arange(scores.shape[1], device=scores.device)[:, None].expand_as(indices)
+        candidates = _Candidates(
+            boxes.gather(1, indices.flatten(1)[..., None].expand(-1, -1, 4)),
+            torch.where(probabilities > plain.score_thresh, probabilities, NO_SCORE).flatten(1),
+            classes.flatten(1),
         )
-        return self._concatenate(self._select(candidates, plain.nms_thresh, plain.detections_per_img))
+        return self._concatenate(self._select_best(candidates, plain.nms_thresh, plain.detections_per_img))
 
 
-def _is_large(boxes: Tensor, min_side: float) -> Tensor:
+def _has_min_side(boxes: Tensor, min_side: float) -> Tensor:
     """Return a mask of the boxes [..., 4] whose width and height are at least `min_side`."""
     return ((boxes[..., 2:] - boxes[..., :2]) >= min_side).all(-1)
 
 
-def _concatenate_levels(level_boxes: list[_Boxes]) -> _Boxes:
-    return _Boxes(*(torch.cat(each, 1) for each in zip(*level_boxes, strict=True)))
+def _concatenate_levels(level_boxes: list[_Candidates]) -> _Candidates:
+    """Join the candidates of all feature levels in each image."""
+    return _Candidates(*(torch.cat(each, 1) for each in zip(*level_boxes, strict=True)))
 
 
-def _without_background(candidates: _Boxes) -> _Boxes:
+def _without_background(candidates: _Candidates) -> _Candidates:
     """Renumber the classes from 0 for detectors whose first class is the background."""
     return candidates._replace(classes=(candidates.classes - 1) * (candidates.scores > 0))

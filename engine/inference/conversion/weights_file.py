@@ -64,7 +64,7 @@ def write_weights(folder: Path, model: TrainedModel) -> tuple[Library | None, Pr
     """
     state = {name: tensor.contiguous().clone() for name, tensor in model.module.state_dict().items()}
     paths.write_atomically(folder / WEIGHTS, save(state, {"format": "pt"}))
-    library, config = _library(model)
+    library, config = _find_library(model)
     merged = config | _preprocessing_config(model)
     paths.write_atomically(folder / CONFIG, json.dumps(merged, indent=2).encode())
     written = load_file(folder / WEIGHTS)
@@ -91,13 +91,13 @@ def library_outputs(library: Library, folder: Path) -> Callable[[Tensor], Tensor
     @torch.inference_mode()
     def run(inputs: Tensor) -> Tensor:
         outputs: Any = module(inputs)
-        found: Tensor = outputs["out"] if isinstance(outputs, dict) else outputs
-        return found
+        tensor: Tensor = outputs["out"] if isinstance(outputs, dict) else outputs
+        return tensor
 
     return run
 
 
-def _library(model: TrainedModel) -> tuple[Library | None, dict[str, Any]]:
+def _find_library(model: TrainedModel) -> tuple[Library | None, dict[str, Any]]:
     """Return the library that can build the model, and the config that the library needs.
 
     The library is None if only Footplate can build the model.
@@ -117,16 +117,17 @@ def _library(model: TrainedModel) -> tuple[Library | None, dict[str, Any]]:
 
 
 def _preprocessing_config(model: TrainedModel) -> dict[str, Any]:
+    """Return the config entries for the class names and, unless the model is from timm, for the preprocessing."""
     preprocessing = model.preprocessing
-    merged: dict[str, Any] = {"label_names": list(model.classes)}
+    config: dict[str, Any] = {"label_names": list(model.classes)}
     if not model.job.model.name.startswith(TIMM):  # timm's pretrained_cfg includes it
-        merged |= {
+        config |= {
             "mean": preprocessing.mean,
             "std": preprocessing.std,
             "image_size": model.size,
             "channels": model.channels,
         }
-    return merged
+    return config
 
 
 def _timm_config(model: TrainedModel) -> dict[str, Any]:
@@ -138,18 +139,18 @@ def _timm_config(model: TrainedModel) -> dict[str, Any]:
         "mean": model.preprocessing.mean,
         "std": model.preprocessing.std,
         "input_size": (model.channels, model.size, model.size),
-        "crop_pct": model.size / model.resized,
+        "crop_pct": model.size / model.resized_side,
         "interpolation": "bilinear",
         "crop_mode": "center",
         "test_input_size": None,
         "test_crop_pct": None,
         "license": None,
     }
-    sized = timm_models.sized(model.job.model.name, model.size)
+    size_arguments = timm_models.size_arguments(model.job.model.name, model.size)
     with tempfile.TemporaryDirectory() as folder, suppress_output():
         file = Path(folder, CONFIG)
         save_config_for_hf(
-            model.module, str(file), model_config={"pretrained_cfg": pretrained_config}, model_args=sized
+            model.module, str(file), model_config={"pretrained_cfg": pretrained_config}, model_args=size_arguments
         )
         config: dict[str, Any] = json.loads(read_file(file))
     return {**config, "architecture": name}
@@ -158,14 +159,15 @@ def _timm_config(model: TrainedModel) -> dict[str, Any]:
 def _timm_code(model: TrainedModel) -> str:
     """Return Python code that loads the converted weights with timm."""
     name = model.job.model.name.removeprefix(TIMM)
-    sized = "".join(f", {key}={value}" for key, value in timm_models.sized(model.job.model.name, model.size).items())
+    arguments = timm_models.size_arguments(model.job.model.name, model.size)
+    size_arguments = "".join(f", {key}={value}" for key, value in arguments.items())
     channels = "" if model.channels == 3 else f", in_chans={model.channels}"
     return (
         "import json\nfrom pathlib import Path\n\nimport timm\n\n"
         'model = timm.create_model("local-dir:.", pretrained=True).eval()\n\n'
         "# Or, by its name:\n"
         f'config = json.loads(Path("{CONFIG}").read_text())["pretrained_cfg"]\n'
-        f'model = timm.create_model("{name}", pretrained=True, num_classes={len(model.classes)}{channels}{sized},\n'
+        f'model = timm.create_model("{name}", pretrained=True, num_classes={len(model.classes)}{channels}{size_arguments},\n'
         f'                          pretrained_cfg_overlay=dict(config, file="{WEIGHTS}")).eval()'
     )
 
@@ -202,15 +204,15 @@ def _torchvision_arguments(model: TrainedModel) -> dict[str, Any] | None:
     if model.channels != 3:
         return None
     if job.model.name in torchvision_models.names():
-        given = torchvision_models.arguments(job.model.name, classes, model.size)
-        given |= {"init_weights": False} if job.model.name in torchvision_models.INCEPTION_FAMILY else {}
-        return {"weights": None, **given}
-    plain = {"weights": None, "weights_backbone": None}
+        arguments = torchvision_models.arguments(job.model.name, classes, model.size)
+        arguments |= {"init_weights": False} if job.model.name in torchvision_models.INCEPTION_FAMILY else {}
+        return {"weights": None, **arguments}
+    no_weights = {"weights": None, "weights_backbone": None}
     if job.model.name in segmentation_models.names():
-        return {**plain, "num_classes": classes}
+        return {**no_weights, "num_classes": classes}
     if detection_models.is_from_torchvision(job.model.name):
         sides = {"min_size": model.size, "max_size": model.size}
         statistics = {"image_mean": model.preprocessing.mean, "image_std": model.preprocessing.std}
-        fixed = {} if job.model.name.startswith("ssd") else {**sides, **statistics}
-        return {**plain, "num_classes": classes + 1, **fixed}
+        input_arguments = {} if job.model.name.startswith("ssd") else {**sides, **statistics}
+        return {**no_weights, "num_classes": classes + 1, **input_arguments}
     return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -25,14 +25,14 @@ compared.
 """
 MAX_RESAMPLES, MIN_RESAMPLES = 1000, 50
 """Number of resamples if there is enough time, and the smallest number with meaningful percentiles."""
-BUDGET_S = 5.0
+MAX_RESAMPLING_S = 5.0
 MIN_SAMPLES = 2
 _PERCENTILES = (2.5, 97.5)
 
 Ints = npt.NDArray[np.int64]
 
 
-class Resampled(NamedTuple):
+class ResampledValues(NamedTuple):
     """Metrics computed from each resample, with NaN for undefined values.
 
     There is an array [resamples] for each metric, and an array [resamples, classes] for each column of per-class
@@ -44,13 +44,15 @@ class Resampled(NamedTuple):
     per_class: dict[str, npt.NDArray[np.float64]]
 
 
-def weights_of(number: int, samples: int) -> Ints:
+def resample_weights(number: int, samples: int) -> Ints:
     """Return how often resample `number` contains each sample, [samples]."""
     drawn = np.random.default_rng((SEED, number)).integers(0, samples, samples)
     return np.bincount(drawn, minlength=samples)
 
 
-def resample(samples: int, values: Callable[[Ints], Values], on_progress: Callable[[float], object]) -> Resampled:
+def resample(
+    samples: int, compute_values: Callable[[Ints], Values], on_progress: Callable[[float], object]
+) -> ResampledValues:
     """Compute `values(weights)` for as many resamples as time allows.
 
     `weights` say how often a resample contains each of the `samples` samples. `on_progress` receives the completed
@@ -60,22 +62,24 @@ def resample(samples: int, values: Callable[[Ints], Values], on_progress: Callab
     started = time.monotonic()
     while samples >= MIN_SAMPLES and len(results) < MAX_RESAMPLES:
         elapsed = time.monotonic() - started
-        if len(results) >= MIN_RESAMPLES and elapsed >= BUDGET_S:
+        if len(results) >= MIN_RESAMPLES and elapsed >= MAX_RESAMPLING_S:
             break
-        on_progress(max(len(results) / MAX_RESAMPLES, min(elapsed / BUDGET_S, len(results) / MIN_RESAMPLES)))
-        results.append(values(weights_of(len(results), samples)))
+        on_progress(max(len(results) / MAX_RESAMPLES, min(elapsed / MAX_RESAMPLING_S, len(results) / MIN_RESAMPLES)))
+        results.append(compute_values(resample_weights(len(results), samples)))
     measures = {
-        name: np.array([_nan_if_none(each.measures.get(name)) for each in results]) for name in _names(results, 0)
+        name: np.array([_nan_if_none(result.measures.get(name)) for result in results])
+        for name in _all_keys(result.measures for result in results)
     }
     per_class = {
-        title: np.array([[_nan_if_none(value) for value in each.per_class[title]] for each in results])
-        for title in _names(results, 1)
+        title: np.array([[_nan_if_none(value) for value in result.per_class[title]] for result in results])
+        for title in _all_keys(result.per_class for result in results)
     }
-    return Resampled(len(results), measures, per_class)
+    return ResampledValues(len(results), measures, per_class)
 
 
-def _names(results: Sequence[Values], kind: int) -> list[str]:
-    return list(dict.fromkeys(name for each in results for name in each[kind]))
+def _all_keys(mappings: Iterable[Mapping[str, object]]) -> list[str]:
+    """Return the keys that occur in any of the mappings, in the order of their first occurrence."""
+    return list(dict.fromkeys(key for mapping in mappings for key in mapping))
 
 
 def _nan_if_none(value: float | None) -> float:
@@ -95,7 +99,7 @@ def interval(value: float, draws: npt.NDArray[np.float64] | None) -> Interval:
 
 
 def intervals_of(
-    values: Values, draws: Resampled
+    values: Values, draws: ResampledValues
 ) -> tuple[dict[str, Interval], dict[str, tuple[Interval | None, ...]]]:
     """Return the intervals of metrics, keyed by id, and those of per-class values, keyed by column title.
 
@@ -107,10 +111,10 @@ def intervals_of(
         if math.isfinite(value)
     }
     per_class = {}
-    for title, shares in values.per_class.items():
-        columns = draws.per_class.get(title)
+    for title, class_values in values.per_class.items():
+        class_draws = draws.per_class.get(title)
         per_class[title] = tuple(
-            None if share is None else interval(share, columns[:, index] if columns is not None else None)
-            for index, share in enumerate(shares)
+            None if value is None else interval(value, class_draws[:, index] if class_draws is not None else None)
+            for index, value in enumerate(class_values)
         )
     return measures, per_class

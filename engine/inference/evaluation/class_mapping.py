@@ -19,65 +19,72 @@ UNKNOWN = -1
 """Index of a class that the model does not know."""
 _NO_VALUE = -(1 << 62)
 """Mask value for a class of the model that does not exist in the folder. It never occurs in masks."""
-_BY_VALUE = re.compile(r"(?:class|value) (\d+)")
+_DERIVED_NAME = re.compile(r"(?:class|value) (\d+)")
 """Pattern for names of mask or point classes that are derived from their values."""
 _TWO_VALUE_NAMES = ("background", "foreground")
 """Class names for masks that have only two values: 0 and one other value."""
 
 
-class _Renumbered(NamedTuple):
+class _RenumberedSplit(NamedTuple):
+    """Split with the model's class numbers, and the number of labels or objects of unknown classes that it lacks."""
+
     split: Any
     ignored: int
 
 
-def map_classes(found: RecognizedDataset, classes: Sequence[str]) -> tuple[RecognizedDataset, ClassMapping]:
+def map_classes(dataset: RecognizedDataset, classes: Sequence[str]) -> tuple[RecognizedDataset, ClassMapping]:
     """Return a copy of the dataset that uses the model's `classes`, and a report on the mapping.
 
     Images, labels, boxes and outlines of classes that the model doesn't know are left out. Pixels and points of these
     classes get no class.
     """
-    if found.classes == tuple(classes):
-        return found, ClassMapping()
-    if found.code is not None:
-        found = replace(found, classes=_by_value(found.classes, found.code, classes))
-    known = {name: index for index, name in enumerate(classes)}
-    numbers = np.array([known.get(name, UNKNOWN) for name in found.classes], np.int64)
-    unknown = tuple(name for name in found.classes if name not in known)
+    if dataset.classes == tuple(classes):
+        return dataset, ClassMapping()
+    if dataset.code is not None:
+        dataset = replace(dataset, classes=_match_derived_names(dataset.classes, dataset.code, classes))
+    model_numbers = {name: index for index, name in enumerate(classes)}
+    numbers = np.array([model_numbers.get(name, UNKNOWN) for name in dataset.classes], np.int64)
+    unknown = tuple(name for name in dataset.classes if name not in model_numbers)
     ignored = 0
 
     def renumber(split: Split | None) -> Split | None:
+        """Renumber the classes of a split, and count what is left out."""
         nonlocal ignored
         if split is None:
             return None
-        renumbered = _RENUMBER[type(split)](split, numbers, len(classes))
+        renumbered = _RENUMBER_BY_TYPE[type(split)](split, numbers, len(classes))
         ignored += renumbered.ignored
         return renumbered.split
 
-    if found.code is not None:
-        mapped = replace(found, code=_recode(found.code, numbers, len(classes)))
+    if dataset.code is not None:
+        mapped = replace(dataset, code=_renumber_code(dataset.code, numbers, len(classes)))
     else:
-        train, val = renumber(found.train), renumber(found.val)
-        test = val if found.test is found.val else renumber(found.test)
-        mapped = replace(found, train=train, val=val, test=test)
-    counted = not unknown or not (found.code is not None or isinstance(found.train, InstanceSplit))
-    missing = tuple(name for name in classes if name not in found.classes)
-    mapping = ClassMapping(missing=missing, unknown=unknown, ignored=ignored if counted else None)
+        train, val = renumber(dataset.train), renumber(dataset.val)
+        test = val if dataset.test is dataset.val else renumber(dataset.test)
+        mapped = replace(dataset, train=train, val=val, test=test)
+    is_counted = not unknown or not (dataset.code is not None or isinstance(dataset.train, InstanceSplit))
+    missing = tuple(name for name in classes if name not in dataset.classes)
+    mapping = ClassMapping(missing=missing, unknown=unknown, ignored=ignored if is_counted else None)
     return replace(mapped, classes=tuple(classes)), mapping
 
 
-def _by_value(names: tuple[str, ...], code: MaskCode, classes: Sequence[str]) -> tuple[str, ...]:
+def _match_derived_names(names: tuple[str, ...], code: MaskCode, classes: Sequence[str]) -> tuple[str, ...]:
     """Return the class names of a folder, replaced by the model's names if both are only derived from mask values.
 
     The replacement is needed because derived names also depend on which values occur in a folder. The names for a
     folder with only two values, background and foreground, are derived, too.
     """
-    model_names = {int(match[1]): name for name in classes if (match := _BY_VALUE.fullmatch(name))}
-    if len(model_names) < len(classes) or not (names == _TWO_VALUE_NAMES or all(map(_BY_VALUE.fullmatch, names))):
+    model_names = {int(match[1]): name for name in classes if (match := _DERIVED_NAME.fullmatch(name))}
+    if len(model_names) < len(classes) or not (names == _TWO_VALUE_NAMES or all(map(_DERIVED_NAME.fullmatch, names))):
         return names
     return tuple(model_names.get(value, f"class {value}") for value in code.values)
 
 
-def _recode(code: MaskCode, numbers: Labels, classes: int) -> MaskCode:
+def _renumber_code(code: MaskCode, numbers: Labels, classes: int) -> MaskCode:
+    """Return a code that maps mask values to the model's class numbers. Values of unknown classes are ignored.
+
+    `numbers` holds the model's number of each class in `code`, or `UNKNOWN`.
+    """
     values, palette = [_NO_VALUE] * classes, [-1] * classes
     ignored = list(code.ignored)
     colors = code.palette or (-1,) * len(code.values)
@@ -89,66 +96,70 @@ def _recode(code: MaskCode, numbers: Labels, classes: int) -> MaskCode:
     return replace(code, values=tuple(values), ignored=tuple(ignored), palette=tuple(palette) if code.palette else ())
 
 
-def _files(split: FileSplit, numbers: Labels, classes: int) -> _Renumbered:
+def _renumber_files(split: FileSplit, numbers: Labels, classes: int) -> _RenumberedSplit:
+    """Renumber the class of each file by `numbers`, and drop files of unknown classes."""
     labels = numbers[split.labels]
     is_known = labels != UNKNOWN
-    return _Renumbered(
+    return _RenumberedSplit(
         replace(split, files=split.files.select(is_known), labels=labels[is_known]), int((~is_known).sum())
     )
 
 
-def _idx(split: IdxSplit, numbers: Labels, classes: int) -> _Renumbered:
+def _renumber_idx(split: IdxSplit, numbers: Labels, classes: int) -> _RenumberedSplit:
+    """Renumber the class of each image by `numbers`, and drop images of unknown classes."""
     labels = numbers[split.labels]
     is_known = labels != UNKNOWN
     rows = np.arange(len(labels)) if split.rows is None else split.rows
-    return _Renumbered(replace(split, labels=labels[is_known], rows=rows[is_known]), int((~is_known).sum()))
+    return _RenumberedSplit(replace(split, labels=labels[is_known], rows=rows[is_known]), int((~is_known).sum()))
 
 
-def _labels(split: LabelSplit, numbers: Labels, classes: int) -> _Renumbered:
+def _renumber_labels(split: LabelSplit, numbers: Labels, classes: int) -> _RenumberedSplit:
+    """Reorder the label columns to the model's `classes` labels by `numbers`, and drop unknown labels."""
     labels = np.zeros((len(split.files), classes), np.bool_)
-    known = numbers != UNKNOWN
-    labels[:, numbers[known]] = split.labels[:, known]
-    return _Renumbered(replace(split, labels=labels), int(split.labels[:, ~known].sum()))
+    is_known = numbers != UNKNOWN
+    labels[:, numbers[is_known]] = split.labels[:, is_known]
+    return _RenumberedSplit(replace(split, labels=labels), int(split.labels[:, ~is_known].sum()))
 
 
-def _boxes(split: BoxSplit, numbers: Labels, classes: int) -> _Renumbered:
+def _renumber_boxes(split: BoxSplit, numbers: Labels, classes: int) -> _RenumberedSplit:
     """Renumber the classes of boxes by `numbers`, and drop boxes of unknown classes, which are counted."""
     labels = numbers[split.labels]
     is_known = labels != UNKNOWN
     images = np.repeat(np.arange(len(split.files)), np.diff(split.bounds))
     counts = np.bincount(images[is_known], minlength=len(split.files))
-    fewer = replace(
+    remaining = replace(
         split,
         bounds=np.concatenate([[0], np.cumsum(counts)]),
         boxes=split.boxes[is_known],
         labels=labels[is_known],
         ignored=split.ignored[is_known],
     )
-    return _Renumbered(fewer, int((~is_known & ~split.ignored).sum()))
+    return _RenumberedSplit(remaining, int((~is_known & ~split.ignored).sum()))
 
 
-def _instances(split: InstanceSplit, numbers: Labels, classes: int) -> _Renumbered:
-    return _Renumbered(replace(split, sources=[_Relabeled(source, numbers) for source in split.sources]), 0)
+def _renumber_instances(split: InstanceSplit, numbers: Labels, classes: int) -> _RenumberedSplit:
+    """Renumber the classes of objects by `numbers` when they are read. Objects that are left out are not counted."""
+    return _RenumberedSplit(replace(split, sources=[_RenumberedSource(source, numbers) for source in split.sources]), 0)
 
 
 @dataclass(frozen=True, eq=False)
-class _Relabeled:
+class _RenumberedSource:
     """Source of instances that replaces each class number c by `numbers[c]`."""
 
     source: Source
     numbers: npt.NDArray[np.int64]
 
     def instances(self, height: int, width: int) -> list[Instance]:
-        found = self.source.instances(height, width)
-        renumber = [each._replace(label=int(self.numbers[each.label])) for each in found if not each.ignored]
+        instances = self.source.instances(height, width)
+        renumbered = [each._replace(label=int(self.numbers[each.label])) for each in instances if not each.ignored]
         return [
-            *(each for each in renumber if each.label != UNKNOWN),
-            *(each._replace(label=0) for each in found if each.ignored),
+            *(each for each in renumbered if each.label != UNKNOWN),
+            *(each._replace(label=0) for each in instances if each.ignored),
         ]
 
     def labels(self) -> list[int]:
-        renumber: list[int] = self.numbers[self.source.labels()].tolist()
-        return [label for label in renumber if label != UNKNOWN]
+        renumbered: list[int] = self.numbers[self.source.labels()].tolist()
+        return [label for label in renumbered if label != UNKNOWN]
 
     def sizes(self) -> list[tuple[int, int]]:
         return self.source.sizes()
@@ -157,10 +168,10 @@ class _Relabeled:
         return self.source.state() + self.numbers.tobytes()
 
 
-_RENUMBER: dict[type, Callable[[Any, Labels, int], _Renumbered]] = {
-    FileSplit: _files,
-    IdxSplit: _idx,
-    LabelSplit: _labels,
-    BoxSplit: _boxes,
-    InstanceSplit: _instances,
+_RENUMBER_BY_TYPE: dict[type, Callable[[Any, Labels, int], _RenumberedSplit]] = {
+    FileSplit: _renumber_files,
+    IdxSplit: _renumber_idx,
+    LabelSplit: _renumber_labels,
+    BoxSplit: _renumber_boxes,
+    InstanceSplit: _renumber_instances,
 }

@@ -20,11 +20,11 @@ from engine.data.datasets.unlabeled_images import bands_of
 from engine.data.formats.registry import find_readings, kinds_for, recognize
 from engine.data.splits import printable
 from engine.inference.evaluation.class_mapping import map_classes
-from engine.inference.trained_model import CannotLoad, Learned, TrainedModel, reasons
+from engine.inference.trained_model import CannotLoad, TrainedModel, TrainingFacts, errors_as_cannot_load
 from engine.system.format import in_short
 
-Name = Literal["train", "val", "test"]
-_NAMES: tuple[Name, ...] = ("train", "val", "test")
+SplitName = Literal["train", "val", "test"]
+_SPLIT_NAMES: tuple[SplitName, ...] = ("train", "val", "test")
 _COLOR_CHANNELS = (1, 3)
 """Numbers of channels, gray and RGB, that can be converted into each other."""
 
@@ -43,7 +43,7 @@ class EvaluationData:
 
     folder: str
     split: EvaluationSplit
-    splits: tuple[tuple[Name, ImageSet | SampleSet], ...]
+    splits: tuple[tuple[SplitName, ImageSet | SampleSet], ...]
     mapping: ClassMapping
     warnings: tuple[str, ...]
 
@@ -51,38 +51,41 @@ class EvaluationData:
         return sum(len(samples) for _, samples in self.splits)
 
 
-def open_data(training: Learned | TrainedModel, dataset: str, split: EvaluationSplit | None) -> EvaluationData:
+def open_data(training: TrainingFacts | TrainedModel, dataset: str, split: EvaluationSplit | None) -> EvaluationData:
     """Open a split of the folder `dataset`, or of the dataset used for training if it is "".
 
     If `split` is None, a default split is selected (see `EvaluateOrder`). Raises CannotLoad.
     """
     folder = os.path.abspath(os.path.expanduser(dataset or training.job.data.dataset))
-    is_own = not dataset or os.path.realpath(folder) == os.path.realpath(os.path.expanduser(training.job.data.dataset))
-    with reasons():
-        splits, mapping = _open(training, folder, is_own=is_own)
-        splits = splits.with_each(lambda samples: _as_validation(samples, training))
+    trained_on = os.path.expanduser(training.job.data.dataset)
+    is_trained_on = not dataset or os.path.realpath(folder) == os.path.realpath(trained_on)
+    with errors_as_cannot_load():
+        splits, mapping = _open_splits(training, folder, is_trained_on=is_trained_on)
+        splits = splits.with_each(lambda samples: _prepare_for_evaluation(samples, training))
     splits_by_name = {
-        name: samples for name in _NAMES if (samples := getattr(splits, name)) is not None and len(samples)
+        name: samples for name in _SPLIT_NAMES if (samples := getattr(splits, name)) is not None and len(samples)
     }
-    chosen, parts = _choose_split(splits_by_name, folder, split, is_own=is_own)
+    chosen_split, included = _choose_split(splits_by_name, folder, split, is_trained_on=is_trained_on)
     warnings = [*_mapping_warnings(mapping)]
-    if splits.test is splits.val and chosen == "test":
+    if splits.test is splits.val and chosen_split == "test":
         warnings.append("The test split was the validation split in training: these samples chose the best checkpoint.")
-    if is_own and chosen in ("train", "all"):
+    if is_trained_on and chosen_split in ("train", "all"):
         warnings.append("The model was trained on some of these samples: it does better on them than on new ones.")
-    return EvaluationData(folder, chosen, tuple(parts.items()), mapping, tuple(warnings))
+    return EvaluationData(folder, chosen_split, tuple(included.items()), mapping, tuple(warnings))
 
 
-def _open(training: Learned | TrainedModel, folder: str, *, is_own: bool) -> tuple[Splits, ClassMapping]:
+def _open_splits(
+    training: TrainingFacts | TrainedModel, folder: str, *, is_trained_on: bool
+) -> tuple[Splits, ClassMapping]:
     """Open the splits of a folder with its classes mapped to those of the model.
 
-    `is_own` is True for the dataset used for training. Raises DatasetError.
+    `is_trained_on` is True for the dataset used for training. Raises DatasetError.
     """
     job, task = training.job, training.task
     has_fixed_classes = task.entry.predicts == "lines"  # their classes are the same, whatever their names in the folder
     kinds = kinds_for(task.entry.id, task.entry.annotations)
-    format = job.data.format if is_own or task.entry.file else format_in(folder, job.data.format, kinds)
-    if is_own or has_fixed_classes or task.entry.file:
+    format = job.data.format if is_trained_on or task.entry.file else readable_format(folder, job.data.format, kinds)
+    if is_trained_on or has_fixed_classes or task.entry.file:
         splits = task.splits(job.with_fields(dataset=folder, format=format))
         if has_fixed_classes or splits.classes == training.classes:
             _check_channels(splits, training)
@@ -93,13 +96,13 @@ def _open(training: Learned | TrainedModel, folder: str, *, is_own: bool) -> tup
             raise DatasetError([Problem("dataset", message, "Choose a folder with the same classes.")])
     recognized = recognize(
         folder,
-        val_fraction=job.data.val_fraction if is_own else 0.0,
+        val_fraction=job.data.val_fraction if is_trained_on else 0.0,
         seed=job.training.seed,
         kinds=kinds,
         format=format,
     )
-    if wrong := errors(recognized.problems):
-        raise DatasetError(wrong)
+    if recognition_errors := errors(recognized.problems):
+        raise DatasetError(recognition_errors)
     recognized, mapping = map_classes(recognized, training.classes)
     if set(mapping.missing) == set(training.classes):
         message = f"{printable(folder)} has none of the model's classes ({in_short(training.classes)}), but {in_short(mapping.unknown)}."
@@ -108,11 +111,12 @@ def _open(training: Learned | TrainedModel, folder: str, *, is_own: bool) -> tup
         )
     splits = open_recognized(recognized, folder)
     _check_channels(splits, training)
-    plain = job.with_fields(dataset=folder, ignore_value=None)  # pixels with that value belong to an unknown class
-    return task.prepared(plain, splits.with_each(lambda samples: _use_bands(samples, training.preprocessing))), mapping
+    plain_job = job.with_fields(dataset=folder, ignore_value=None)  # pixels with that value belong to an unknown class
+    splits = splits.with_each(lambda samples: _use_bands(samples, training.preprocessing))
+    return task.prepare_splits(plain_job, splits), mapping
 
 
-def format_in(folder: str, format: str, kinds: Sequence[str]) -> str:
+def readable_format(folder: str, format: str, kinds: Sequence[str]) -> str:
     """Return the `format` used for training if the folder can be read in it as one of `kinds`, otherwise ""."""
     names = dict.fromkeys((format, format.partition(":")[0])) if format else ()
     return next(
@@ -120,19 +124,20 @@ def format_in(folder: str, format: str, kinds: Sequence[str]) -> str:
     )
 
 
-def _check_channels(splits: Splits, training: Learned | TrainedModel) -> None:
+def _check_channels(splits: Splits, training: TrainingFacts | TrainedModel) -> None:
     """Raise DatasetError if the model can't process the channels of the samples in a folder."""
     train = splits.train
     if isinstance(train, SampleSet):
-        lacking = [name for name in training.preprocessing.features if name not in train.features]
-        if lacking:
-            message = f"The points of the folder lack what the model was trained with: {', '.join(lacking)}."
+        missing_features = [name for name in training.preprocessing.features if name not in train.features]
+        if missing_features:
+            message = f"The points of the folder lack what the model was trained with: {', '.join(missing_features)}."
             raise DatasetError([Problem("dataset", message, "Choose clouds with the same properties.")])
         return
-    alike = splits.channels == training.channels
-    low = training.preprocessing.low
-    same_bands = train.bands is None or not low or len(low) == train.bands.count
-    if not alike and not (splits.channels in _COLOR_CHANNELS and training.channels in _COLOR_CHANNELS and same_bands):
+    has_same_count = splits.channels == training.channels
+    band_limits = training.preprocessing.low
+    has_same_bands = train.bands is None or not band_limits or len(band_limits) == train.bands.count
+    can_convert = {splits.channels, training.channels} <= set(_COLOR_CHANNELS) and has_same_bands
+    if not has_same_count and not can_convert:
         message = (
             f"The folder's images have {splits.channels} channels; the model was trained with {training.channels}."
         )
@@ -147,7 +152,9 @@ def _use_bands(samples: ImageSet | SampleSet, preprocessing: Preprocessing) -> I
     return samples
 
 
-def _as_validation(samples: ImageSet | SampleSet, training: Learned | TrainedModel) -> ImageSet | SampleSet:
+def _prepare_for_evaluation(
+    samples: ImageSet | SampleSet, training: TrainingFacts | TrainedModel
+) -> ImageSet | SampleSet:
     """Prepare point clouds for validation: normalized as in training, but not rotated. Images are unchanged."""
     if isinstance(samples, SampleSet):
         return samples.for_evaluation((training.preprocessing.mean, training.preprocessing.std))
@@ -155,30 +162,35 @@ def _as_validation(samples: ImageSet | SampleSet, training: Learned | TrainedMod
 
 
 def _choose_split(
-    splits_by_name: dict[Name, ImageSet | SampleSet], folder: str, split: EvaluationSplit | None, *, is_own: bool
-) -> tuple[EvaluationSplit, dict[Name, ImageSet | SampleSet]]:
+    splits_by_name: dict[SplitName, ImageSet | SampleSet],
+    folder: str,
+    split: EvaluationSplit | None,
+    *,
+    is_trained_on: bool,
+) -> tuple[EvaluationSplit, dict[SplitName, ImageSet | SampleSet]]:
     """Return the name of the split to evaluate, and the samples of each split that it includes. Raises CannotLoad.
 
-    `split` is the requested split, or None for a default. `is_own` is True for the dataset used for training.
+    `split` is the requested split, or None for a default. `is_trained_on` is True for the dataset used for training.
     """
-    divided = is_own or set(splits_by_name) != {"train"}
-    if split is None:
-        split = "val" if is_own else "test" if "test" in splits_by_name else "val" if "val" in splits_by_name else "all"
-    splits: dict[Name, ImageSet | SampleSet]
+    has_splits = is_trained_on or set(splits_by_name) != {"train"}
+    if split is None and is_trained_on:
+        split = "val"
+    elif split is None:
+        split = "test" if "test" in splits_by_name else "val" if "val" in splits_by_name else "all"
+    splits: dict[SplitName, ImageSet | SampleSet]
     if split == "all":
         splits = dict(splits_by_name)
         if splits.get("test") is splits.get("val"):
             splits.pop("test", None)
     else:
-        splits = {name: samples for name, samples in splits_by_name.items() if name == split and divided}
+        splits = {name: samples for name, samples in splits_by_name.items() if name == split and has_splits}
     if not splits:
-        has = [name for name in SPLITS if name in splits_by_name and divided] + ["all"]
+        available = [name for name in SPLITS if name in splits_by_name and has_splits] + ["all"]
         message = (
             f"{printable(folder)} has no {split} split." if splits_by_name else f"{printable(folder)} holds no samples."
         )
-        raise CannotLoad(
-            Problem("split", message, f"It has: {', '.join(has)}." if splits_by_name else "Choose another folder.")
-        )
+        remedy = f"It has: {', '.join(available)}." if splits_by_name else "Choose another folder."
+        raise CannotLoad(Problem("split", message, remedy))
     return split, splits
 
 

@@ -29,11 +29,11 @@ from engine.contract.inference.evaluation import (
 )
 from engine.contract.messages import Progress
 from engine.contract.problems import Problem
-from engine.inference.devices import OnProgress, on_devices
-from engine.inference.evaluation.bootstrap import Resampled, intervals_of, resample
+from engine.inference.devices import OnProgress, run_on_devices
+from engine.inference.evaluation.bootstrap import ResampledValues, intervals_of, resample
 from engine.inference.evaluation.dataset import EvaluationData, open_data
-from engine.inference.evaluation.measure import Joined, join, results_file
-from engine.inference.trained_model import CannotLoad, Learned, checkpoint_path, read_training
+from engine.inference.evaluation.measure import MergedResults, merge_results, results_file
+from engine.inference.trained_model import CannotLoad, TrainingFacts, checkpoint_path, read_training
 from engine.runs.evaluations import FOLDER
 from engine.runs.folder import RunFolder
 from engine.system import paths
@@ -57,11 +57,12 @@ def evaluate(order: EvaluateOrder, on_progress: OnProgress) -> Path:
     on_progress(Progress(fraction=0.0, what="Opening the dataset", warnings=data.warnings))
     with _work_folder(run) as folder:
         sha256 = verify_checkpoint(checkpoint)
-        on_devices(order, folder, WORK, on_progress, total=len(data), what=f"Evaluating {counted(len(data), 'sample')}")
+        title = f"Evaluating {counted(len(data), 'sample')}"
+        run_on_devices(order, folder, WORK, on_progress, total=len(data), what=title)
         on_progress(Progress(fraction=0.0, what="Computing metrics"))
         files = [folder / results_file(rank) for rank in range(len(order.devices))]
-        joined = join(files)
-        if not len(joined.samples):
+        results = merge_results(files)
+        if not len(results.samples):
             raise CannotLoad(Problem("dataset", "None of the samples can be read.", "Choose a folder of intact files."))
         evaluation = Evaluation(
             id="",
@@ -73,16 +74,16 @@ def evaluate(order: EvaluateOrder, on_progress: OnProgress) -> Path:
             dataset=data.folder,
             split=data.split,
             classes=training.classes,
-            samples=len(joined.samples),
-            skipped=joined.skipped,
+            samples=len(results.samples),
+            skipped=results.skipped,
             mapping=data.mapping,
             warnings=data.warnings,
         )
-        contents = _compute(evaluation, training, joined, on_progress)
+        contents = _compute_results(evaluation, training, results, on_progress)
         for path in (*files, *folder.iterdir()):
             path.unlink(missing_ok=True)
-        contents[SAMPLES_FILE] = msgspec.msgpack.encode(_samples(data, joined))
-        return _save(folder, contents, data.split)
+        contents[SAMPLES_FILE] = msgspec.msgpack.encode(_sample_results(data, results))
+        return _save_evaluation(folder, contents, data.split)
 
 
 @contextmanager
@@ -98,69 +99,77 @@ def _work_folder(run: RunFolder) -> Iterator[Path]:
             raise NotADirectoryError(errno.ENOTDIR, "it is a link", str(parent))
         folder = Path(tempfile.mkdtemp(prefix=".part-", dir=parent))
     except OSError as error:
-        raise _unwritable(run.path, error) from error
+        raise _write_error(run.path, error) from error
     try:
         yield folder
     except DamagedCheckpoint as error:
         raise CannotLoad(Problem("checkpoint", f"A file is damaged: {error}.", "Choose another checkpoint.")) from error
     except OSError as error:
-        raise _unwritable(parent, error) from error
+        raise _write_error(parent, error) from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _unwritable(folder: Path, error: OSError) -> CannotLoad:
+def _write_error(folder: Path, error: OSError) -> CannotLoad:
+    """Create the error for an evaluation that can't be saved in a folder."""
     message = f"The evaluation can't be saved in {folder}: {error.strerror or error}."
     return CannotLoad(Problem("run", message, "Free some space there, or give yourself permission to write to it."))
 
 
-def _compute(evaluation: Evaluation, training: Learned, joined: Joined, on_progress: OnProgress) -> dict[str, bytes]:
+def _compute_results(
+    evaluation: Evaluation, training: TrainingFacts, results: MergedResults, on_progress: OnProgress
+) -> dict[str, bytes]:
     """Compute the metrics, intervals and curves, and return the contents of the files to save, keyed by file name.
 
     The file with the results of the samples is not included. `evaluation` does not have an id at this point.
     """
     objective = training.objective()
     analysis = objective.analysis(training.classes)
-    analysis.prepare(joined.columns)
-    count = len(joined.samples)
+    analysis.prepare(results.columns)
+    count = len(results.samples)
 
-    def fill(weights: np.ndarray) -> Measured:
-        metrics = {name: joined.states[name].fill(metric, weights) for name, metric in analysis.metrics(1.0).items()}
-        return Measured(metrics, weights, joined.columns)
+    def fill_metrics(weights: np.ndarray) -> Measured:
+        """Return the metrics as if each sample had been evaluated as often as its weight."""
+        metrics = {name: results.states[name].fill(metric, weights) for name, metric in analysis.metrics(1.0).items()}
+        return Measured(metrics, weights, results.columns)
 
-    def values(weights: np.ndarray) -> Values:
-        return analysis.values(fill(weights))
+    def compute_values(weights: np.ndarray) -> Values:
+        return analysis.values(fill_metrics(weights))
 
-    full = fill(np.ones(count, np.int64))
-    values_of_all = analysis.values(full)
+    measured = fill_metrics(np.ones(count, np.int64))
+    values_of_all = analysis.values(measured)
     draws = resample(
-        count, values, lambda fraction: on_progress(Progress(fraction=fraction, what="Computing intervals"))
+        count, compute_values, lambda fraction: on_progress(Progress(fraction=fraction, what="Computing intervals"))
     )
     intervals = Intervals(*intervals_of(values_of_all, draws))
     known_ids = {entry.id for entry in objective.entry.metrics}
-    added = (entry for entry in analysis.entries if entry.id not in known_ids)
-    entries = tuple(entry for entry in (*objective.entry.metrics, *added) if entry.id in intervals.measures)
+    analysis_entries = (entry for entry in analysis.entries if entry.id not in known_ids)
+    entries = tuple(entry for entry in (*objective.entry.metrics, *analysis_entries) if entry.id in intervals.measures)
     evaluation = msgspec.structs.replace(
         evaluation,
         entries=entries,
         measures={entry.id: intervals.measures[entry.id] for entry in entries},
         per_class=dict(intervals.per_class),
-        confusion=full.task_metric.confusion(),
+        confusion=measured.task_metric.confusion(),
         resamples=draws.resamples,
-        **analysis.details(full, intervals),
+        **analysis.details(measured, intervals),
     )
-    contents = {EVALUATION_FILE: msgspec.json.encode(evaluation), RESAMPLES_FILE: _resamples(evaluation, draws)}
-    curves = analysis.curves(full, intervals)
+    contents = {
+        EVALUATION_FILE: msgspec.json.encode(evaluation),
+        RESAMPLES_FILE: _encode_resamples(evaluation, draws),
+    }
+    curves = analysis.curves(measured, intervals)
     if curves:
         contents[CURVES_FILE] = msgspec.msgpack.encode(Curves(classes=curves))
-    if joined.columns.probabilities is not None:
+    if results.columns.probabilities is not None:
         stream = io.BytesIO()
-        np.save(stream, joined.columns.probabilities, allow_pickle=False)
+        np.save(stream, results.columns.probabilities, allow_pickle=False)
         contents[PROBABILITIES_FILE] = stream.getvalue()
     return contents
 
 
-def _resamples(evaluation: Evaluation, draws: Resampled) -> bytes:
+def _encode_resamples(evaluation: Evaluation, draws: ResampledValues) -> bytes:
+    """Encode the values of the evaluation's metrics in all bootstrap resamples. Values that aren't finite become None."""
     measures = {
         name: tuple(value if np.isfinite(value) else None for value in draws.measures[name].tolist())
         for name in evaluation.measures
@@ -169,19 +178,20 @@ def _resamples(evaluation: Evaluation, draws: Resampled) -> bytes:
     return msgspec.msgpack.encode(Resamples(measures=measures))
 
 
-def _samples(data: EvaluationData, joined: Joined) -> Samples:
+def _sample_results(data: EvaluationData, results: MergedResults) -> Samples:
     """Return the per-sample results in the form that is saved."""
-    firsts = np.cumsum([0, *(len(samples) for _, samples in data.splits)])
-    split_of = np.searchsorted(firsts, joined.samples, side="right") - 1
-    indices = (joined.samples - firsts[split_of]).tolist()
-    columns = joined.columns
+    first_numbers = np.cumsum([0, *(len(samples) for _, samples in data.splits)])
+    split_of = np.searchsorted(first_numbers, results.samples, side="right") - 1
+    indices = (results.samples - first_numbers[split_of]).tolist()
+    columns = results.columns
     return Samples(
         paths=tuple(
-            data.splits[number][1].path(index) for number, index in zip(split_of.tolist(), indices, strict=True)
+            data.splits[split_index][1].path(index)
+            for split_index, index in zip(split_of.tolist(), indices, strict=True)
         ),
-        splits=tuple(data.splits[number][0] for number in split_of.tolist()),
+        splits=tuple(data.splits[split_index][0] for split_index in split_of.tolist()),
         indices=tuple(indices),
-        losses=tuple(joined.losses) if joined.losses is not None else None,
+        losses=tuple(results.losses) if results.losses is not None else None,
         correct=tuple(columns.correct) if columns.correct is not None else None,
         true=tuple(columns.true) if columns.true is not None else None,
         predicted=tuple(columns.predicted) if columns.predicted is not None else None,
@@ -189,16 +199,16 @@ def _samples(data: EvaluationData, joined: Joined) -> Samples:
     )
 
 
-def _save(folder: Path, contents: dict[str, bytes], split: str) -> Path:
+def _save_evaluation(folder: Path, contents: dict[str, bytes], split: str) -> Path:
     """Write the files and move the evaluation to its final folder. Returns the path of its main file. Raises OSError.
 
     The folder is moved only after all files are on the disk.
     """
     parent = folder.parent
     evaluation = msgspec.json.decode(contents.pop(EVALUATION_FILE), type=Evaluation)
-    plain = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{split}"
+    base_name = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{split}"
     number = 1
-    while (target := parent / (plain if number == 1 else f"{plain}-{number}")).exists():
+    while (target := parent / (base_name if number == 1 else f"{base_name}-{number}")).exists():
         number += 1
     evaluation = msgspec.structs.replace(evaluation, id=target.name)
     for name, content in contents.items():

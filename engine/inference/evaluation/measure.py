@@ -1,6 +1,6 @@
 """Worker for evaluations.
 
-It runs the model on a part of the samples and saves the results. `join` merges the results of all workers.
+It runs the model on a part of the samples and saves the results. `merge_results` merges the results of all workers.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from engine.data.datasets.images import ImageSet
 from engine.data.datasets.samples import SampleSet
 from engine.data.formats.shared.boxes import upright_size
 from engine.inference.evaluation.dataset import open_data
-from engine.inference.evaluation.sample_states import Packed, Recorder, States
-from engine.inference.sweep import BatchOutput, sweep
+from engine.inference.evaluation.sample_states import PackedStates, SampleStates, StateRecorder
+from engine.inference.sweep import BatchOutput, predict_batches
 from engine.inference.trained_model import TrainedModel
 from engine.inference.worker import Shard, serve
 from engine.models.base import TaskError
@@ -45,7 +45,7 @@ class WorkerResults:
     samples: list[int] = field(default_factory=list)
     losses: list[float] | None = field(default_factory=list)
     columns: Columns = field(default_factory=Columns)
-    recorders: dict[str, Recorder] = field(default_factory=dict)
+    recorders: dict[str, StateRecorder] = field(default_factory=dict)
     skipped: list[tuple[str, str]] = field(default_factory=list)
     _probabilities: list[npt.NDArray[np.float32]] = field(default_factory=list)
 
@@ -60,9 +60,9 @@ class WorkerResults:
         elif self.losses is not None:
             self.losses += losses.double().tolist()
         for name in _LISTS:
-            added = getattr(columns, name)
-            if added is not None:
-                setattr(self.columns, name, [*(getattr(self.columns, name) or []), *added])
+            values = getattr(columns, name)
+            if values is not None:
+                setattr(self.columns, name, [*(getattr(self.columns, name) or []), *values])
         if columns.probabilities is not None:
             self._probabilities.append(columns.probabilities)
 
@@ -74,13 +74,13 @@ class WorkerResults:
             "skipped": self.skipped,
             "columns": {name: getattr(self.columns, name) for name in _LISTS},
             "probabilities": torch.from_numpy(np.concatenate(self._probabilities)) if self._probabilities else None,
-            "states": {name: tuple(recorder.packed()) for name, recorder in self.recorders.items()},
+            "states": {name: tuple(recorder.pack()) for name, recorder in self.recorders.items()},
         }
         write_checkpoint(content, path)
 
 
 @dataclass(frozen=True)
-class Joined:
+class MergedResults:
     """Results of all samples in the order of the split.
 
     `samples` holds the indices of the samples that were not skipped.
@@ -89,31 +89,32 @@ class Joined:
     samples: npt.NDArray[np.int64]
     losses: list[float] | None
     columns: Columns
-    states: dict[str, States]
+    states: dict[str, SampleStates]
     skipped: tuple[Skipped, ...]
 
 
-def join(paths: Sequence[Path]) -> Joined:
+def merge_results(paths: Sequence[Path]) -> MergedResults:
     """Merge the result files of several workers. Raises OSError and DamagedCheckpoint."""
     results: list[dict[str, Any]] = [read_checkpoint(path)[0] for path in paths]
-    nonempty = [each for each in results if each["samples"]]
-    numbers = np.array([number for each in nonempty for number in each["samples"]], np.int64)
+    nonempty = [result for result in results if result["samples"]]
+    numbers = np.array([number for result in nonempty for number in result["samples"]], np.int64)
     order = np.argsort(numbers, kind="stable")
-    probabilities = [each["probabilities"].numpy() for each in nonempty if each["probabilities"] is not None]
-    columns = {name: _ordered([each["columns"][name] for each in nonempty], order) for name in _LISTS}
-    return Joined(
+    probabilities = [result["probabilities"].numpy() for result in nonempty if result["probabilities"] is not None]
+    columns = {name: _merge_lists([result["columns"][name] for result in nonempty], order) for name in _LISTS}
+    return MergedResults(
         numbers[order],
-        _ordered([each["losses"] for each in nonempty], order),
+        _merge_lists([result["losses"] for result in nonempty], order),
         Columns(**columns, probabilities=np.concatenate(probabilities)[order] if probabilities else None),
         {
-            name: States([Packed(*each["states"][name]) for each in nonempty], order)
+            name: SampleStates([PackedStates(*result["states"][name]) for result in nonempty], order)
             for name in (nonempty[0]["states"] if nonempty else ())
         },
-        tuple(Skipped(path=path, reason=reason) for each in results for path, reason in each["skipped"]),
+        tuple(Skipped(path=path, reason=reason) for result in results for path, reason in result["skipped"]),
     )
 
 
-def _ordered(lists: Sequence[list[Any] | None], order: npt.NDArray[np.int64]) -> list[Any] | None:
+def _merge_lists(lists: Sequence[list[Any] | None], order: npt.NDArray[np.int64]) -> list[Any] | None:
+    """Concatenate lists and put the values in the given order. Returns None if one of the lists is missing."""
     if any(each is None for each in lists):
         return None
     merged = [value for values in lists for value in values or ()]
@@ -121,33 +122,37 @@ def _ordered(lists: Sequence[list[Any] | None], order: npt.NDArray[np.int64]) ->
 
 
 def run(spec: WorkerSpec, channel: socket.socket) -> int:
-    return serve(spec, channel, EvaluateOrder, _measure)
+    """Run this process as the worker for the order in its folder, and return the exit code."""
+    return serve(spec, channel, EvaluateOrder, _evaluate_shard)
 
 
 def results_file(rank: int) -> str:
+    """Return the name of the file to which the worker with this rank writes its results."""
     return f"results-{rank}.pt"
 
 
-def _measure(order: EvaluateOrder, model: TrainedModel, shard: Shard) -> None:
+def _evaluate_shard(order: EvaluateOrder, model: TrainedModel, shard: Shard) -> None:
     """Evaluate the model on this worker's part of the dataset, and write the results to the shared folder."""
     data = open_data(model, order.dataset, order.split)
     batch_size = order.batch_size or max(
         1, -(-model.job.training.batch_size // max(1, len(model.job.parallel.devices)))
     )
-    worker = _Measurer(model, shard)
-    first = 0
+    recorder = _SampleRecorder(model, shard)
+    first_number = 0
     for _, samples in data.splits:
-        for swept in sweep(model, samples, batch_size=batch_size, partition=shard.partition, on_unreadable=worker.skip):
-            worker.add(swept, samples, first)
-            shard.advance(len(swept.samples))
-        first += len(samples)
+        for batch in predict_batches(
+            model, samples, batch_size=batch_size, partition=shard.partition, on_unreadable=recorder.skip
+        ):
+            recorder.add(batch, samples, first_number)
+            shard.advance(len(batch.samples))
+        first_number += len(samples)
     try:
-        worker.results.write(shard.folder / results_file(shard.rank))
+        recorder.results.write(shard.folder / results_file(shard.rank))
     except CheckpointError as error:
         raise TaskError("", error.why, "Free some space, or move the run to another disk.") from error
 
 
-class _Measurer:
+class _SampleRecorder:
     """Collector for the results of one worker, which computes the metrics of each sample."""
 
     def __init__(self, model: TrainedModel, shard: Shard) -> None:
@@ -155,7 +160,7 @@ class _Measurer:
         self._model = model
         self._shard = shard
         self._analysis = model.objective.analysis(model.classes)
-        self.results.recorders = {name: Recorder() for name in self._analysis.metrics(1.0)}
+        self.results.recorders = {name: StateRecorder() for name in self._analysis.metrics(1.0)}
 
     def skip(self, path: str, reason: str) -> None:
         """Record that a sample can't be read, with the reason."""
@@ -163,15 +168,17 @@ class _Measurer:
         self._shard.skip(path, reason)
 
     @torch.inference_mode()
-    def add(self, swept: BatchOutput, samples: ImageSet | SampleSet, first: int) -> None:
-        """Add a batch of a split. `first` is the number of the first sample in the split, counted over all splits."""
-        outputs, targets = swept.outputs, swept.targets
+    def add(self, batch: BatchOutput, samples: ImageSet | SampleSet, first_number: int) -> None:
+        """Add a batch of a split. `first_number` is the number of the first sample in the split, counted over all splits."""
+        outputs, targets = batch.outputs, batch.targets
         if outputs.dim() == 2:  # small, and slow to process one by one on a GPU
             outputs, targets = outputs.cpu(), targets.cpu()
-        numbers: list[int] = swept.samples.tolist()
+        numbers: list[int] = batch.samples.tolist()
         columns = self._analysis.columns(outputs, targets)
         self.results.add(
-            [first + number for number in numbers], _losses(self._model.objective, outputs, targets), columns
+            [first_number + number for number in numbers],
+            _sample_losses(self._model.objective, outputs, targets),
+            columns,
         )
         for number, output, target in zip(numbers, outputs.split(1), targets.split(1), strict=True):
             for name, metric in self._analysis.metrics(self._scale(samples, number)).items():
@@ -189,7 +196,7 @@ class _Measurer:
         return max(size) / self._model.size if size is not None else 1.0
 
 
-def _losses(objective: Objective, outputs: Tensor, targets: Tensor) -> Tensor | None:
+def _sample_losses(objective: Objective, outputs: Tensor, targets: Tensor) -> Tensor | None:
     """Return the loss of each sample in a batch, [n], or None if only the model itself can compute losses.
 
     If memory runs out, the losses are computed in several parts.

@@ -21,7 +21,7 @@ Ints = npt.NDArray[np.int64]
 AnyMetric = TypeVar("AnyMetric", bound=Metric)
 
 
-class Packed(NamedTuple):
+class PackedStates(NamedTuple):
     """Metric states of n samples in the form that is stored in a file.
 
     The counters of all samples form a sparse CSR matrix [n, width]. The first `row_counts[0]` of the `rows` [r, w]
@@ -38,7 +38,7 @@ class Packed(NamedTuple):
     others: list[list[Any]]
 
 
-class Recorder:
+class StateRecorder:
     """Recorder for the states of a metric, one sample at a time."""
 
     def __init__(self) -> None:
@@ -57,20 +57,21 @@ class Recorder:
         self._indices.append(nonzero)
         self._values.append(counters[nonzero])
         self._rows.append(metric.rows.detach().cpu())
-        others: list[Any] = []
+        synced_values: list[Any] = []
 
         def gather(value: Any) -> list[Any]:
-            others.append(value)
+            """Record a value that `sync` merges, in place of gathering it from all ranks."""
+            synced_values.append(value)
             return [value]
 
         metric.sync(gather)
-        self._others.append(others)
+        self._others.append(synced_values)
 
-    def packed(self) -> Packed:
+    def pack(self) -> PackedStates:
         """Return the recorded states of all samples in the form that is stored in a file."""
         counts = torch.tensor([0, *map(len, self._indices)], dtype=torch.int64)
         nonzero = [rows for rows in self._rows if len(rows)]
-        return Packed(
+        return PackedStates(
             self._width,
             counts.cumsum(0),
             torch.cat([torch.empty(0, dtype=torch.int64), *self._indices]),
@@ -81,30 +82,32 @@ class Recorder:
         )
 
 
-class States:
+class SampleStates:
     """Metric states of all samples, in the order of the samples."""
 
-    def __init__(self, packed: Sequence[Packed], order: Ints) -> None:
+    def __init__(self, packed: Sequence[PackedStates], order: Ints) -> None:
         """Merge the packed states of several workers.
 
         The states are concatenated. Then sample `order[i]` of the concatenation becomes sample i.
         """
         matrices = [
             csr_array(
-                (each.values.numpy(), each.indices.numpy(), each.indptr.numpy()), (len(each.row_counts), each.width)
+                (states.values.numpy(), states.indices.numpy(), states.indptr.numpy()),
+                (len(states.row_counts), states.width),
             )
-            for each in packed
-            if len(each.row_counts)
+            for states in packed
+            if len(states.row_counts)
         ]
-        counts = np.concatenate([each.row_counts.numpy() for each in packed])
+        row_counts = np.concatenate([states.row_counts.numpy() for states in packed])
         self._counters = vstack(matrices, format="csr")[order]
-        starts = np.cumsum(counts) - counts
-        counts = counts[order]
-        self._row_samples = np.repeat(np.arange(len(order)), counts)  # sample of each row
-        within = np.arange(len(self._row_samples)) - np.repeat(np.cumsum(counts) - counts, counts)
-        rows = [each.rows for each in packed if len(each.rows)]
-        self._rows = torch.cat(rows)[torch.from_numpy(starts[order][self._row_samples] + within)] if rows else None
-        synced = [values for each in packed for values in each.others]
+        first_rows = np.cumsum(row_counts) - row_counts
+        row_counts = row_counts[order]
+        self._row_samples = np.repeat(np.arange(len(order)), row_counts)  # sample of each row
+        index_in_sample = np.arange(len(self._row_samples)) - np.repeat(np.cumsum(row_counts) - row_counts, row_counts)
+        row_order = torch.from_numpy(first_rows[order][self._row_samples] + index_in_sample)
+        rows = [states.rows for states in packed if len(states.rows)]
+        self._rows = torch.cat(rows)[row_order] if rows else None
+        synced = [values for states in packed for values in states.others]
         self._synced = [synced[index] for index in order.tolist()] if synced else []  # values for `sync` by sample
 
     def fill(self, metric: AnyMetric, weights: Ints) -> AnyMetric:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -37,8 +38,8 @@ from engine.data.decoding.view import View
 from engine.data.drawing import draw_boxes, encode_png
 from engine.data.formats.tree import walk_files
 from engine.data.splits import printable
-from engine.inference.devices import OnProgress, on_devices
-from engine.inference.explanation.explainer import Explained, Explainer
+from engine.inference.devices import OnProgress, run_on_devices
+from engine.inference.explanation.explainer import Explainer, TargetHeatMap
 from engine.inference.explanation.feature_maps import NoFeatureMap
 from engine.inference.trained_model import CannotLoad, TrainedModel, checkpoint_path
 from engine.inference.worker import Shard, serve
@@ -54,12 +55,12 @@ def explain(order: ExplainOrder, on_progress: OnProgress) -> Path:
 
     Returns the path of the file with the `Explanation`. Raises CannotLoad.
     """
-    found = _problems(order)
-    files = [file for path in order.paths for file in _files(path)]
+    problems = _find_problems(order)
+    files = [file for path in order.paths for file in _list_images(path)]
     if not files:
-        found.append(Problem("paths", "There are no images.", "Name image files, or folders that hold some."))
-    if found:
-        raise CannotLoad(*found)
+        problems.append(Problem("paths", "There are no images.", "Name image files, or folders that hold some."))
+    if problems:
+        raise CannotLoad(*problems)
     checkpoint_path(RunFolder(order.run), order.checkpoint)
     out = Path(order.out)
     paths.make_folder(out)
@@ -70,13 +71,13 @@ def explain(order: ExplainOrder, on_progress: OnProgress) -> Path:
         devices=order.devices[:1],
     )
     with tempfile.TemporaryDirectory() as folder:
-        on_devices(order, Path(folder), WORKER, on_progress, total=len(files), what="Explaining images")
+        run_on_devices(order, Path(folder), WORKER, on_progress, total=len(files), what="Explaining images")
     return out / EXPLANATION_FILE
 
 
-def worker(spec: WorkerSpec, channel: object) -> int:
+def worker(spec: WorkerSpec, channel: socket.socket) -> int:
     """Run this process as the worker for the order in its folder, and return the exit code."""
-    return serve(spec, channel, ExplainOrder, explain_images)  # type: ignore[arg-type]
+    return serve(spec, channel, ExplainOrder, explain_images)
 
 
 def explain_images(order: ExplainOrder, model: TrainedModel, shard: Shard) -> None:
@@ -90,7 +91,7 @@ def explain_images(order: ExplainOrder, model: TrainedModel, shard: Shard) -> No
     writer = _Writer(Path(order.out), model)
     images = []
     # Listed here, since JSON can't carry names that are not UTF-8.
-    files = (file for path in order.paths for file in _files(path))
+    files = (file for path in order.paths for file in _list_images(path))
     for number, path in enumerate(files):
         try:
             example = _load_example(model, path)
@@ -169,25 +170,25 @@ class _Writer:
         self.folder = folder
         self._model = model
 
-    def write(self, number: int, path: str, example: _Example, explained: Sequence[Explained]) -> ExplainedImage:
+    def write(self, number: int, path: str, example: _Example, explained: Sequence[TargetHeatMap]) -> ExplainedImage:
         """Write the heat maps for one image, and return a description with their paths relative to the folder.
 
         `number` is the position of the image in the order, which makes the file names unique.
         """
-        stem = f"{number:04d}-{Path(printable(path)).stem[:40]}"
-        side = example.inputs.shape[-1]
-        maps, drawn = [], [example.image]
-        for place, each in enumerate(explained):
-            projected, is_visible = project(each.heat, example.view, example.size, drawn[0].shape[:2])
-            target = each.target
-            over = overlay(example.image, projected, is_visible)
+        name_prefix = f"{number:04d}-{Path(printable(path)).stem[:40]}"
+        input_side = example.inputs.shape[-1]
+        maps, drawings = [], [example.image]
+        for index, explained_target in enumerate(explained):
+            projected, is_visible = project(explained_target.heat, example.view, example.size, drawings[0].shape[:2])
+            target = explained_target.target
+            drawing = overlay(example.image, projected, is_visible)
             box = None
             if target.box is not None:
                 left, top, right, bottom = example.view.boxes(np.array([target.box]), *example.size)[0].tolist()
                 box = (left, top, right, bottom)
-                scale = over.shape[0] / example.size[0]
-                over = draw_boxes(over, np.array([box]) * scale, [0], [f"{target.class_name} {target.score:.0%}"])
-            drawn.append(over)
+                scale = drawing.shape[0] / example.size[0]
+                drawing = draw_boxes(drawing, np.array([box]) * scale, [0], [f"{target.class_name} {target.score:.0%}"])
+            drawings.append(drawing)
             maps.append(
                 HeatMap(
                     class_name=target.class_name,
@@ -195,52 +196,55 @@ class _Writer:
                     box=box,
                     note=target.note,
                     empty=not projected.any(),
-                    overlay=self._put(f"{stem}-{place}.png", over),
-                    raw=self._put(f"{stem}-{place}-raw.png", raw_map(projected)),
+                    overlay=self._save(f"{name_prefix}-{index}.png", drawing),
+                    raw=self._save(f"{name_prefix}-{index}-raw.png", raw_map(projected)),
                 )
             )
-        side_by_side_file = self._put(f"{stem}-side-by-side.png", side_by_side(drawn)) if len(maps) > 1 else ""
+        name = f"{name_prefix}-side-by-side.png"
+        side_by_side_file = self._save(name, side_by_side(drawings)) if len(maps) > 1 else ""
         return ExplainedImage(
             path=printable(path),
             maps=tuple(maps),
             side_by_side=side_by_side_file,
-            region=visible_box(example.view, example.size, side),
-            predicted=self._predicted(example.inputs),
+            region=visible_box(example.view, example.size, input_side),
+            predicted=self._prediction_text(example.inputs),
             reason="" if maps else "The model detects nothing in it, or nothing of the classes asked for.",
         )
 
-    def _predicted(self, inputs: Tensor) -> str:
+    def _prediction_text(self, inputs: Tensor) -> str:
+        """Run the model on one image, [1, C, s, s], and return its prediction as text."""
         side = inputs.shape[-1]
         blank = np.zeros((side, side, 3), np.uint8)
         return self._model.objective.show_prediction(blank, self._model.outputs(inputs)[0].cpu()).words
 
-    def _put(self, name: str, image: Bytes) -> str:
+    def _save(self, name: str, image: Bytes) -> str:
+        """Write an image to the folder as PNG, and return its file name."""
         paths.write_atomically(self.folder / name, encode_png(image))
         return name
 
 
-def _problems(order: ExplainOrder) -> list[Problem]:
+def _find_problems(order: ExplainOrder) -> list[Problem]:
     """Return the problems with an order: a run without a model, unknown classes, or a folder with other files."""
     run = RunFolder(order.run)
     job, planned = run.job(), run.planned()
     if job is None or planned is None:
         return [Problem("run", f"{run.run_id} has no model.", "Choose a run that has a checkpoint.")]
-    found = []
+    problems = []
     if predictions_of(job.task) == "points":
         message = "A model of point clouds can't be explained: it has no map of features over an image."
-        found.append(Problem("run", message, "Choose a run whose samples are images."))
+        problems.append(Problem("run", message, "Choose a run whose samples are images."))
     for name in order.classes:
         if name not in planned.classes:
             message = f"The model has no class “{name}”." if planned.classes else "The model has no classes."
             remedy = did_you_mean(name, list(planned.classes)) if planned.classes else "Leave the class out."
-            found.append(Problem("classes", message, remedy))
+            problems.append(Problem("classes", message, remedy))
     out = Path(order.out)
     if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / EXPLANATION_FILE).exists())):
-        found.append(Problem("out", f"{out} already exists and contains other files.", "Choose a new folder."))
-    return found
+        problems.append(Problem("out", f"{out} already exists and contains other files.", "Choose a new folder."))
+    return problems
 
 
-def _files(path: str) -> Iterator[str]:
+def _list_images(path: str) -> Iterator[str]:
     """Yield `path` if it is a file, otherwise all images in the folder and its subfolders, sorted by name."""
     path = os.path.abspath(os.path.expanduser(path))
     if not os.path.isdir(path):
@@ -250,12 +254,12 @@ def _files(path: str) -> Iterator[str]:
         yield from (os.path.join(folder, name) for name in sorted(names) if is_image(name))
 
 
-MAX_SIDE = 1600
+MAX_DRAWN_SIDE = 1600
 """Maximum length of the longer side of drawings in pixels.
 
 More pixels would not show more, since heat maps are coarse, and writing large images takes seconds.
 """
-_DIMMED = 0.35
+_DIMMED_BRIGHTNESS = 0.35
 """Factor on the brightness of image regions that the model did not receive."""
 _OPACITY = 0.75
 """Opacity of a heat map where its value is 1."""
@@ -278,13 +282,13 @@ def visible_box(view: View, size: tuple[int, int], side: int) -> Box:
 
 
 def to_rgb(pixels: Bytes) -> Bytes:
-    """Convert an image, uint8 [h, w, C], to RGB with at most `MAX_SIDE` pixels per side.
+    """Convert an image, uint8 [h, w, C], to RGB with at most `MAX_DRAWN_SIDE` pixels per side.
 
     Of more than three channels, the first three are used.
     """
     pixels = pixels[..., :3] if pixels.shape[2] >= 3 else pixels[..., :1].repeat(3, 2)
     height, width = pixels.shape[:2]
-    scale = MAX_SIDE / max(height, width)
+    scale = MAX_DRAWN_SIDE / max(height, width)
     if scale >= 1:
         return np.ascontiguousarray(pixels)
     size = (max(1, round(height * scale)), max(1, round(width * scale)))
@@ -294,7 +298,7 @@ def to_rgb(pixels: Bytes) -> Bytes:
 
 
 def project(
-    heat: Tensor, view: View, size: tuple[int, int], drawn: tuple[int, int]
+    heat: Tensor, view: View, size: tuple[int, int], drawn_size: tuple[int, int]
 ) -> tuple[Floats, npt.NDArray[np.bool_]]:
     """Project a map [s, s] over the model's square input to the image.
 
@@ -305,17 +309,15 @@ def project(
         heat: Map over the input.
         view: Position of the image in the input.
         size: Height and width of the image in pixels.
-        drawn: Height and width of the result in pixels.
+        drawn_size: Height and width of the result in pixels.
     """
     side = heat.shape[-1]
-    rows = (torch.arange(drawn[0]) + 0.5) * size[0] / drawn[0] * view.scale_y + view.top
-    columns = (torch.arange(drawn[1]) + 0.5) * size[1] / drawn[1] * view.scale_x + view.left
+    rows = (torch.arange(drawn_size[0]) + 0.5) * size[0] / drawn_size[0] * view.scale_y + view.top
+    columns = (torch.arange(drawn_size[1]) + 0.5) * size[1] / drawn_size[1] * view.scale_x + view.left
     is_visible = ((rows >= 0) & (rows <= side))[:, None] & ((columns >= 0) & (columns <= side))
     grid = torch.stack(torch.meshgrid(2 * columns / side - 1, 2 * rows / side - 1, indexing="xy"), -1).float()
-    projected = functional.grid_sample(heat.cpu()[None, None], grid[None], padding_mode="border", align_corners=False)[
-        0, 0
-    ]
-    return (projected * is_visible).numpy(), is_visible.numpy()
+    maps = functional.grid_sample(heat.cpu()[None, None], grid[None], padding_mode="border", align_corners=False)
+    return (maps[0, 0] * is_visible).numpy(), is_visible.numpy()
 
 
 def raw_map(heat: Floats) -> Bytes:
@@ -329,14 +331,14 @@ def overlay(image: Bytes, heat: Floats, is_visible: npt.NDArray[np.bool_]) -> By
     Regions that the model did not receive, where `is_visible` is False, are dimmed.
     """
     steps = np.linspace(0, 1, len(_COLORS))
-    colors = np.stack([np.interp(heat, steps, _COLORS[:, band]) for band in range(3)], 2)
+    colors = np.stack([np.interp(heat, steps, _COLORS[:, channel]) for channel in range(3)], 2)
     opacity = (_OPACITY * np.sqrt(heat))[..., None]
-    projected = image * np.where(is_visible, 1.0, _DIMMED)[..., None] * (1 - opacity) + colors * opacity
-    return np.rint(projected).astype(np.uint8)
+    blended = image * np.where(is_visible, 1.0, _DIMMED_BRIGHTNESS)[..., None] * (1 - opacity) + colors * opacity
+    return np.rint(blended).astype(np.uint8)
 
 
 def side_by_side(images: list[Bytes]) -> Bytes:
     """Concatenate images of equal height with a white gap between them."""
     gap = np.full((images[0].shape[0], max(2, images[0].shape[1] // 50), 3), 255, np.uint8)
-    parts = [piece for image in images for piece in (image, gap)]
-    return np.concatenate(parts[:-1], 1)
+    images_and_gaps = [each for image in images for each in (image, gap)]
+    return np.concatenate(images_and_gaps[:-1], 1)

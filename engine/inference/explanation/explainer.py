@@ -16,20 +16,20 @@ from engine.inference.explanation.feature_maps import (
     NoFeatureMap,
     choose_layer,
     maps_of,
-    recorded,
+    record_outputs,
     tensors_of,
 )
 from engine.inference.trained_model import TrainedModel
 from engine.tasks.explanation import Target
 
-PYRAMID = "backbone"
+PYRAMID_MODULE = "backbone"
 """Name of the module that computes the feature maps in torchvision's detectors.
 
 Detectors whose module has another name state it in their attribute `pyramid`.
 """
 
 
-class Explained(NamedTuple):
+class TargetHeatMap(NamedTuple):
     """Target with the heat map that explains it, [s, s] in 0..1 over the model's input."""
 
     target: Target
@@ -48,20 +48,20 @@ class Explainer:
         self._predicts = model.task.entry.predicts
         self.layer: Layer | None = None
 
-    def explain(self, inputs: Tensor, classes: Sequence[int]) -> list[Explained]:
+    def explain(self, inputs: Tensor, classes: Sequence[int]) -> list[TargetHeatMap]:
         """Return the heat maps for one image, [1, C, s, s].
 
         `classes` are the indices of the classes to explain. If it is empty, the model's predictions are explained.
         Returns an empty list if the model predicts nothing. Raises NoFeatureMap.
         """
-        layer = self.layer = self.layer or self._choose(inputs, classes)
+        layer = self.layer = self.layer or self._choose_layer(inputs, classes)
         module = self._model.module
-        with recorded(module, [layer.name]) as outputs, torch.enable_grad():
-            targets = self._targets(self._forward(inputs.detach().requires_grad_()), classes)
+        with record_outputs(module, [layer.name]) as outputs, torch.enable_grad():
+            targets = self._find_targets(self._forward(inputs.detach().requires_grad_()), classes)
         output = outputs[layer.name]
         if self._method == "eigen-cam":
-            return self._by_components(output, targets, inputs.shape[-1])
-        return [Explained(target, self._by_gradient(output, target, inputs.shape[-1])) for target in targets]
+            return self._eigen_heat_maps(output, targets, inputs.shape[-1])
+        return [TargetHeatMap(target, self._gradient_heat_map(output, target, inputs.shape[-1])) for target in targets]
 
     @property
     def _is_detector(self) -> bool:
@@ -73,34 +73,37 @@ class Explainer:
         module: Any = self._model.module
         return module.detections(inputs) if self._is_detector else module(inputs)
 
-    def _targets(self, outputs: Any, classes: Sequence[int]) -> list[Target]:
+    def _find_targets(self, outputs: Any, classes: Sequence[int]) -> list[Target]:
+        """Return the numbers to explain, taken from the model's outputs."""
         model = self._model
         return model.objective.explanation_targets(outputs, model.classes, classes, model.size)
 
-    def _by_gradient(self, output: Any, target: Target, side: int) -> Tensor:
+    def _gradient_heat_map(self, output: Any, target: Target, side: int) -> Tensor:
+        """Compute the heat map of a target, [side, side], from its gradients at the output of the layer."""
         tensors = tensors_of(output)
         gradients = torch.autograd.grad(target.value, tensors, retain_graph=True, allow_unused=True)
-        method = local_grad_cam if self._is_detector else grad_cam
+        compute_map = local_grad_cam if self._is_detector else grad_cam
         levels = [
-            method(activations, slopes)
+            compute_map(activations, slopes)
             for tensor, gradient in zip(tensors, gradients, strict=True)
             if gradient is not None
             for activations, slopes in zip(maps_of(tensor.detach(), side), maps_of(gradient, side), strict=True)
         ]
-        return heat(levels, side) if levels else torch.zeros(side, side)
+        return combine_maps(levels, side) if levels else torch.zeros(side, side)
 
-    def _by_components(self, output: Any, targets: Sequence[Target], side: int) -> list[Explained]:
+    def _eigen_heat_maps(self, output: Any, targets: Sequence[Target], side: int) -> list[TargetHeatMap]:
         """Compute a single map for all classes with Eigen-CAM.
 
         If the layer outputs a pyramid, the coarsest map with enough cells is used.
         """
         levels = maps_of(output, side)
-        level = ([each for each in levels if each.shape[1] >= MIN_CELLS] or levels[:1])[-1]
-        first = targets[0] if targets else Target("", torch.zeros(()))
-        target = first._replace(class_name="", score=None, box=None, note="Eigen-CAM's map is of no class.")
-        return [Explained(target, heat([eigen_cam(level.detach())], side))]
+        large_enough = [level for level in levels if level.shape[1] >= MIN_CELLS]
+        level = large_enough[-1] if large_enough else levels[0]
+        best_target = targets[0] if targets else Target("", torch.zeros(()))
+        target = best_target._replace(class_name="", score=None, box=None, note="Eigen-CAM's map is of no class.")
+        return [TargetHeatMap(target, combine_maps([eigen_cam(level.detach())], side))]
 
-    def _choose(self, inputs: Tensor, classes: Sequence[int]) -> Layer:
+    def _choose_layer(self, inputs: Tensor, classes: Sequence[int]) -> Layer:
         """Choose the layer to explain: the last suitable one, or the first level of a detector's pyramid.
 
         Raises NoFeatureMap if a detector has no feature maps.
@@ -109,12 +112,12 @@ class Explainer:
         if not self._is_detector:
             return choose_layer(
                 module,
-                lambda outputs: self._targets(outputs, classes)[0].value,
+                lambda outputs: self._find_targets(outputs, classes)[0].value,
                 inputs,
-                dense=self._predicts in ("pixels", "lines"),
+                is_dense=self._predicts in ("pixels", "lines"),
             )
-        pyramid: str = getattr(module, "pyramid", PYRAMID)
-        with recorded(module, [pyramid]) as outputs, torch.no_grad():
+        pyramid: str = getattr(module, "pyramid", PYRAMID_MODULE)
+        with record_outputs(module, [pyramid]) as outputs, torch.no_grad():
             self._forward(inputs)
         levels = maps_of(outputs[pyramid], inputs.shape[-1])
         if not levels:
@@ -156,7 +159,7 @@ def eigen_cam(activations: Tensor) -> Tensor:
     return (sign * projected).relu().reshape(height, width).float()
 
 
-def heat(levels: Sequence[Tensor], side: int) -> Tensor:
+def combine_maps(levels: Sequence[Tensor], side: int) -> Tensor:
     """Resize maps [h, w] to `side` x `side` pixels, sum them, and scale the sum to 0..1."""
     resized = [
         functional.interpolate(level[None, None], (side, side), mode="bilinear", align_corners=False)[0, 0]

@@ -14,7 +14,7 @@ MIN_CELLS = 4
 """Minimum number of cells per side of a useful feature map. Layers with smaller maps are a last resort."""
 _ENCODERS = ("encoder", "backbone")
 """Names of the modules for feature extraction in segmentation_models_pytorch and torchvision."""
-_ATTENTION = "att"
+_ATTENTION_NAME = "att"
 """Part of the names of attention modules, which are skipped. Their tensors may have the shape of a map."""
 
 
@@ -32,7 +32,9 @@ class Layer(NamedTuple):
     grid: tuple[int, int]
 
 
-class _Recorded(NamedTuple):
+class _RecordedLayer(NamedTuple):
+    """Layer with its output for an example, and the height and width of its finest feature map."""
+
     name: str
     output: Any
     grid: tuple[int, int]
@@ -45,10 +47,10 @@ def as_map(values: Tensor, side: int) -> Tensor | None:
     tokens [1, t + s * s, C] with t leading class tokens.
     """
     if values.ndim == 4 and len(values) == 1:
-        _, a, b, c = values.shape
-        if 1 < b == c <= side:
+        _, first, second, third = values.shape
+        if 1 < second == third <= side:
             return values[0]
-        return values[0].permute(2, 0, 1) if 1 < a == b <= side else None
+        return values[0].permute(2, 0, 1) if 1 < first == second <= side else None
     if values.ndim == 3 and len(values) == 1:
         cells = math.isqrt(values.shape[1])
         if cells > 1 and side % cells == 0 and values.shape[1] - cells**2 <= cells:
@@ -75,18 +77,18 @@ def maps_of(output: Any, side: int) -> list[Tensor]:
 
 
 @contextmanager
-def recorded(module: nn.Module, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+def record_outputs(module: nn.Module, names: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Record the outputs of the named layers, in order of execution, when `module` is called inside the context."""
     outputs: dict[str, Any] = {}
 
-    def note(name: str) -> Callable[[nn.Module, Any, Any], None]:
-        def hook(_module: nn.Module, _given: Any, output: Any) -> None:
+    def make_hook(name: str) -> Callable[[nn.Module, Any, Any], None]:
+        def hook(_module: nn.Module, _inputs: Any, output: Any) -> None:
             outputs.pop(name, None)
             outputs[name] = output
 
         return hook
 
-    handles = [module.get_submodule(name).register_forward_hook(note(name)) for name in names]
+    handles = [module.get_submodule(name).register_forward_hook(make_hook(name)) for name in names]
     try:
         yield outputs
     finally:
@@ -94,10 +96,10 @@ def recorded(module: nn.Module, names: Sequence[str]) -> Iterator[dict[str, Any]
             handle.remove()
 
 
-def choose_layer(module: nn.Module, score: Callable[[Tensor], Tensor], example: Tensor, *, dense: bool) -> Layer:
+def choose_layer(module: nn.Module, score: Callable[[Tensor], Tensor], example: Tensor, *, is_dense: bool) -> Layer:
     """Choose the layer to explain, given an example input [1, C, s, s] to run the module on.
 
-    For a class of the entire image, the last layer before pooling whose map affects the score is chosen. For `dense`
+    For a class of the entire image, the last layer before pooling whose map affects the score is chosen. For `is_dense`
     outputs, the last layers resemble the output, so the deepest layer is chosen: the end of an encoder, or the last
     layer with the coarsest map that does not contain scores. Raises NoFeatureMap.
 
@@ -105,29 +107,29 @@ def choose_layer(module: nn.Module, score: Callable[[Tensor], Tensor], example: 
         module: Model.
         score: Function that maps the outputs of the model to the number to explain.
         example: Input.
-        dense: True if the model has an output for each pixel.
+        is_dense: True if the model has an output for each pixel.
     """
     side = example.shape[-1]
-    names = [name for name, _ in module.named_modules() if name and _ATTENTION not in name.lower()]
-    with recorded(module, names) as outputs, torch.enable_grad():
+    names = [name for name, _ in module.named_modules() if name and _ATTENTION_NAME not in name.lower()]
+    with record_outputs(module, names) as outputs, torch.enable_grad():
         output = module(example.detach().requires_grad_())
         layers = [
-            _Recorded(name, output, (grid[0].shape[1], grid[0].shape[2]))
+            _RecordedLayer(name, output, (grid[0].shape[1], grid[0].shape[2]))
             for name, output in outputs.items()
             if isinstance(output, Tensor) and (grid := maps_of(output, side))
         ]
-        if dense:
-            layers = _deepest(layers, output.shape[1], side)
-        layers = _affecting(layers, score(output), side) or layers
+        if is_dense:
+            layers = _select_deepest(layers, output.shape[1], side)
+        layers = _select_affecting(layers, score(output), side) or layers
     if not layers:
         raise NoFeatureMap(
             "The model has no layer with a map of features: none gives values for the parts of an image."
         )
-    fine = [each for each in layers if min(each.grid) >= MIN_CELLS] or [max(layers, key=lambda each: each.grid)]
-    return Layer(fine[-1].name, fine[-1].grid)
+    fine_enough = [each for each in layers if min(each.grid) >= MIN_CELLS] or [max(layers, key=lambda each: each.grid)]
+    return Layer(fine_enough[-1].name, fine_enough[-1].grid)
 
 
-def _deepest(layers: Sequence[_Recorded], scores: int, side: int) -> list[_Recorded]:
+def _select_deepest(layers: Sequence[_RecordedLayer], scores: int, side: int) -> list[_RecordedLayer]:
     """Return the layers with the coarsest map of at least `MIN_CELLS` cells per side. The outermost layer comes last.
 
     If there is an encoder, only its layers are considered. `scores` is the number of channels of the model's output.
@@ -142,17 +144,17 @@ def _deepest(layers: Sequence[_Recorded], scores: int, side: int) -> list[_Recor
     )
 
 
-def _affecting(layers: Sequence[_Recorded], score: Tensor, side: int) -> list[_Recorded]:
+def _select_affecting(layers: Sequence[_RecordedLayer], score: Tensor, side: int) -> list[_RecordedLayer]:
     """Return the layers whose feature map affects the score. Layers are left out if only their class token affects it.
 
     `side` is the side length of the image in pixels. The autograd graph of `score` is freed.
     """
-    known = [each for each in layers if each.output.requires_grad]
-    if not known or not score.requires_grad:
+    differentiable = [each for each in layers if each.output.requires_grad]
+    if not differentiable or not score.requires_grad:
         return []
-    gradients = torch.autograd.grad(score, [each.output for each in known], allow_unused=True)
+    gradients = torch.autograd.grad(score, [each.output for each in differentiable], allow_unused=True)
     return [
         each
-        for each, gradient in zip(known, gradients, strict=True)
+        for each, gradient in zip(differentiable, gradients, strict=True)
         if gradient is not None and any(gradient_map.any() for gradient_map in maps_of(gradient, side))
     ]

@@ -20,7 +20,7 @@ from engine.contract.inference.prediction import (
     Written,
     formats_of,
 )
-from engine.inference.prediction.journal import Done, Entry
+from engine.inference.prediction.journal import CompletedSamples, Entry
 from engine.inference.prediction.rasters import write_file
 from engine.system.plain_text import CsvWriter
 
@@ -34,7 +34,7 @@ FOLDERS: dict[str, str] = {
     "overlays": "overlays",
 }
 """Subfolder of the output folder for the files of single samples, by format."""
-_SEVERAL = "; "
+_CLASS_SEPARATOR = "; "
 
 
 class Summary:
@@ -83,78 +83,81 @@ class Summary:
             yield Written(path=FOLDERS[name], format=name, count=len(files))  # type: ignore[arg-type]
 
 
-def join(order: PredictOrder, task: str, classes: tuple[str, ...], done: Done) -> tuple[Summary, list[Written]]:
+def write_tables(
+    order: PredictOrder, task: str, classes: tuple[str, ...], completed: CompletedSamples
+) -> tuple[Summary, list[Written]]:
     """Write the requested tables atomically, and return a summary and descriptions of all written files.
 
     Raises OSError.
     """
     out = Path(order.out)
     summary = Summary(len(classes))
-    for entry in done.entries():
+    for entry in completed.entries():
         summary.add(entry)
-    written: list[Written] = []
+    written_files: list[Written] = []
 
-    def table(name: str, kind: Format, write: Callable[[TextIO], object]) -> None:
-        def write_text(partial: Path) -> None:
-            with partial.open("w", encoding="utf-8", newline="") as stream:
+    def write_table(name: str, format_: Format, write: Callable[[TextIO], object]) -> None:
+        def write_text(path: Path) -> None:
+            with path.open("w", encoding="utf-8", newline="") as stream:
                 write(stream)
 
         write_file(out / name, write_text)
-        written.append(Written(path=name, format=kind, count=1))
+        written_files.append(Written(path=name, format=format_, count=1))
 
     formats = order.formats or formats_of(task)[:1]
     if "csv" in formats:
-        table(CSV, "csv", lambda stream: _write_csv(stream, classes, done))
+        write_table(CSV, "csv", lambda stream: _write_csv(stream, classes, completed))
     if "coco" in formats:
-        table(COCO, "coco", lambda stream: _write_coco(stream, classes, done))
+        write_table(COCO, "coco", lambda stream: _write_coco(stream, classes, completed))
     if "yolo" in formats:
-        table(YAML, "yolo", lambda stream: stream.write(_yolo_names(classes)))
+        write_table(YAML, "yolo", lambda stream: stream.write(_yolo_names(classes)))
     if "json" in formats:
-        table(JSON_LINES, "json", lambda stream: _write_lines(stream, done))
-    return summary, [*written, *summary.written()]
+        write_table(JSON_LINES, "json", lambda stream: _write_json_lines(stream, completed))
+    return summary, [*written_files, *summary.written()]
 
 
-def _predicted(done: Done) -> Iterator[Entry]:
-    return (entry for entry in done.entries() if not entry.skipped)
+def _predicted_entries(completed: CompletedSamples) -> Iterator[Entry]:
+    """Return the entries of all samples that were not skipped."""
+    return (entry for entry in completed.entries() if not entry.skipped)
 
 
-def _write_csv(stream: TextIO, classes: tuple[str, ...], done: Done) -> None:
+def _write_csv(stream: TextIO, classes: tuple[str, ...], completed: CompletedSamples) -> None:
     """Write a CSV file with a row for each image.
 
     A row has the path, the predicted classes, the probability of the first, and the probabilities of all classes.
     """
     table = CsvWriter(stream)
     table.row(["path", "predicted", "probability", *classes])
-    for entry in _predicted(done):
-        names = _SEVERAL.join(classes[number] for number in entry.classes)
-        best = f"{entry.scores[0]:.6f}" if entry.scores else ""
-        table.row([entry.path, names, best, *(f"{value:.6f}" for value in entry.probabilities)])
+    for entry in _predicted_entries(completed):
+        class_names = _CLASS_SEPARATOR.join(classes[number] for number in entry.classes)
+        probability_text = f"{entry.scores[0]:.6f}" if entry.scores else ""
+        table.row([entry.path, class_names, probability_text, *(f"{value:.6f}" for value in entry.probabilities)])
 
 
-def _write_coco(stream: TextIO, classes: tuple[str, ...], done: Done) -> None:
+def _write_coco(stream: TextIO, classes: tuple[str, ...], completed: CompletedSamples) -> None:
     """Write COCO's object detection format (cocodataset.org, "Data format") with scores. Categories start from 1."""
     stream.write('{"images": [')
-    for number, entry in enumerate(_predicted(done), 1):
+    for number, entry in enumerate(_predicted_entries(completed), 1):
         image = {"id": number, "file_name": entry.path, "height": entry.height, "width": entry.width}
         stream.write(("," if number > 1 else "") + "\n" + json.dumps(image, ensure_ascii=False))
     stream.write('\n],\n"annotations": [')
-    count = 0
-    for number, entry in enumerate(_predicted(done), 1):
-        for each in entry.objects:
-            count += 1
-            left, top, right, bottom = each.box
+    annotation_count = 0
+    for number, entry in enumerate(_predicted_entries(completed), 1):
+        for predicted_object in entry.objects:
+            annotation_count += 1
+            left, top, right, bottom = predicted_object.box
             annotation: dict[str, Any] = {
-                "id": count,
+                "id": annotation_count,
                 "image_id": number,
-                "category_id": each.number + 1,
+                "category_id": predicted_object.number + 1,
                 "bbox": [left, top, round(right - left, 3), round(bottom - top, 3)],
-                "area": round(each.area, 3),
-                "score": each.score,
+                "area": round(predicted_object.area, 3),
+                "score": predicted_object.score,
                 "iscrowd": 0,
             }
-            if each.runs:
-                annotation["segmentation"] = {"size": [entry.height, entry.width], "counts": each.runs}
-            stream.write(("," if count > 1 else "") + "\n" + json.dumps(annotation))
+            if predicted_object.runs:
+                annotation["segmentation"] = {"size": [entry.height, entry.width], "counts": predicted_object.runs}
+            stream.write(("," if annotation_count > 1 else "") + "\n" + json.dumps(annotation))
     categories = [{"id": number, "name": name} for number, name in enumerate(classes, 1)]
     stream.write('\n],\n"categories": ' + json.dumps(categories, ensure_ascii=False) + "}\n")
 
@@ -166,6 +169,7 @@ def _yolo_names(classes: tuple[str, ...]) -> str:
     return str(yaml.safe_dump({"names": dict(enumerate(classes))}, allow_unicode=True, sort_keys=False))
 
 
-def _write_lines(stream: TextIO, done: Done) -> None:
-    for entry in _predicted(done):
+def _write_json_lines(stream: TextIO, completed: CompletedSamples) -> None:
+    """Write a line with the path and the model's output for each sample."""
+    for entry in _predicted_entries(completed):
         stream.write(msgspec.json.encode({"path": entry.path, "output": entry.output}).decode() + "\n")

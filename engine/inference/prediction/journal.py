@@ -22,11 +22,11 @@ from engine.system.files import open_file
 
 WORK_FOLDER = ".footplate"
 """Name of the folder for journals and other internal files inside the output folder."""
-WRITERS = 2
+WRITER_THREADS = 2
 """Number of threads that write results."""
 MAX_QUEUED = 3
 """Maximum number of queued batches."""
-_PATTERN = "journal-*.jsonl"
+_JOURNAL_PATTERN = "journal-*.jsonl"
 
 
 class ObjectEntry(msgspec.Struct, array_like=True, frozen=True):
@@ -119,60 +119,63 @@ class Writers:
 
     def __init__(self, journal: Journal, on_written: Callable[[int], None]) -> None:
         self._journal, self._on_written = journal, on_written
-        self._pool = ThreadPoolExecutor(WRITERS, "results")
+        self._pool = ThreadPoolExecutor(WRITER_THREADS, "results")
         self._queued: deque[tuple[Future[None], int]] = deque()
 
     def __enter__(self) -> Self:
         return self
 
-    def submit(self, make: Callable[..., Entry], *columns: Any) -> None:
+    def submit(self, create_entry: Callable[..., Entry], *columns: Any) -> None:
         """Queue a batch, whose entries a writer thread creates with `map(make, *columns)`.
 
         The first column holds the samples of the batch. Raises the error of an earlier batch if it failed.
         """
         while len(self._queued) >= MAX_QUEUED:
-            self._take()
-        self._queued.append((self._pool.submit(self._write, make, *columns), len(columns[0])))
+            self._finish_oldest()
+        self._queued.append((self._pool.submit(self._write, create_entry, *columns), len(columns[0])))
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        """Wait for all queued batches, or drop those that have not begun if the context ends with an error."""
         try:
-            while kind is None and self._queued:
-                self._take()
+            while error_type is None and self._queued:
+                self._finish_oldest()
         finally:
             self._pool.shutdown(cancel_futures=True)
 
-    def _take(self) -> None:
+    def _finish_oldest(self) -> None:
+        """Wait until the oldest queued batch is written, and report it. Raises the error of its writer thread."""
         future, count = self._queued.popleft()
         future.result()
         self._on_written(count)
 
-    def _write(self, make: Callable[..., Entry], *columns: Any) -> None:
-        self._journal.add(*map(make, *columns))
+    def _write(self, create_entry: Callable[..., Entry], *columns: Any) -> None:
+        """Create the entries of a batch, which writes their result files, and add them to the journal."""
+        self._journal.add(*map(create_entry, *columns))
 
 
-class Done:
+class CompletedSamples:
     """Completed samples found in the journals of a folder, with their entries.
 
     A sample counts as completed if a single journal contains all of its entries.
     """
 
     def __init__(self, folder: Path, samples: int) -> None:
-        self._files = sorted(folder.glob(_PATTERN))
+        self._files = sorted(folder.glob(_JOURNAL_PATTERN))
         self._positions = np.full((samples, 2), -1, np.int64)
         """Index of the journal that contains each sample, and offset of its first entry, or -1."""
-        for number, file in enumerate(self._files):
+        for journal_index, file in enumerate(self._files):
             first_offsets: dict[int, int] = {}
             with open_file(file) as stream:
                 offset = 0
                 for line in stream:
-                    entry, line_offset, offset = _entry(line), offset, offset + len(line)
+                    entry, line_offset, offset = _decode_entry(line), offset, offset + len(line)
                     if entry is None:
                         continue
                     first_offsets.setdefault(entry.sample, line_offset)
                     if entry.last:
-                        self._positions[entry.sample] = number, first_offsets.pop(entry.sample)
+                        self._positions[entry.sample] = journal_index, first_offsets.pop(entry.sample)
 
     @property
     def starts(self) -> int:
@@ -188,12 +191,12 @@ class Done:
         """Yield all entries in the order of samples and frames."""
         streams = [open_file(file) for file in self._files]
         try:
-            for sample, (number, offset) in enumerate(self._positions.tolist()):
-                if number < 0:
+            for sample, (journal_index, offset) in enumerate(self._positions.tolist()):
+                if journal_index < 0:
                     continue
-                streams[number].seek(offset)
-                for line in streams[number]:
-                    entry = _entry(line)
+                streams[journal_index].seek(offset)
+                for line in streams[journal_index]:
+                    entry = _decode_entry(line)
                     if entry is not None and entry.sample == sample:
                         yield entry
                         if entry.last:
@@ -203,7 +206,7 @@ class Done:
                 stream.close()
 
 
-def _entry(line: bytes) -> Entry | None:
+def _decode_entry(line: bytes) -> Entry | None:
     """Decode a line of a journal, or return None if it is incomplete."""
     try:
         return _ENTRY.decode(line) if line.endswith(b"\n") else None

@@ -9,7 +9,7 @@ from engine.data.decoding.outlines import Window
 Outlines = tuple[tuple[float, ...], ...]
 
 
-def packed_runs(window: Window, height: int, width: int) -> str:
+def encode_runs(window: Window, height: int, width: int) -> str:
     """Encode the pixels of an object as COCO's compressed RLE, column by column, starting with background.
 
     `height` and `width` are those of the image. The text format is that of cocoapi's `rleToString` (maskApi.c).
@@ -27,19 +27,24 @@ def packed_runs(window: Window, height: int, width: int) -> str:
     counts = np.diff(np.concatenate([[0], bounds, [height * width]]))
     if counts[-1] == 0:
         counts = counts[:-1]
-    return _packed(counts.tolist())
+    return _encode_counts(counts.tolist())
 
 
-def _packed(counts: list[int]) -> str:
+def _encode_counts(counts: list[int]) -> str:
+    """Encode run lengths like `rleToString` of cocoapi.
+
+    From the fourth on, each is replaced by its difference from the one before the previous one. Groups of five bits,
+    the lowest first, become characters, in which a sixth bit says whether more groups follow.
+    """
     text = bytearray()
     for index, count in enumerate(counts):
         value = count - counts[index - 2] if index > 2 else count
-        more = True
-        while more:
-            bits = value & 0x1F
+        has_more = True
+        while has_more:
+            low_bits = value & 0x1F
             value >>= 5
-            more = value != -1 if bits & 0x10 else value != 0
-            text.append((bits | (0x20 if more else 0)) + 48)
+            has_more = value != -1 if low_bits & 0x10 else value != 0
+            text.append((low_bits | (0x20 if has_more else 0)) + 48)
     return text.decode()
 
 
@@ -50,16 +55,16 @@ def polygons(window: Window) -> Outlines:
     """
     from scipy.ndimage import find_objects, label
 
-    parts, _ = label(window.pixels)
-    found: list[tuple[float, ...]] = []
-    for number, slices in enumerate(find_objects(parts), 1):
+    components, _ = label(window.pixels)
+    outlines: list[tuple[float, ...]] = []
+    for number, slices in enumerate(find_objects(components), 1):
         top, left = slices[0].start + window.top, slices[1].start + window.left
-        points = _trace(parts[slices] == number) + np.array([left, top])
-        found.append(tuple(points.astype(float).ravel().tolist()))
-    return tuple(found)
+        points = _trace_boundary(components[slices] == number) + np.array([left, top])
+        outlines.append(tuple(points.astype(float).ravel().tolist()))
+    return tuple(outlines)
 
 
-def _trace(pixels: np.ndarray) -> np.ndarray:
+def _trace_boundary(pixels: np.ndarray) -> np.ndarray:
     """Return the corners of a component's outer boundary, int64 [k, 2] of x and y, in clockwise order.
 
     The path has the component on its right side. Where the component continues only diagonally, the path turns right to
@@ -72,11 +77,11 @@ def _trace(pixels: np.ndarray) -> np.ndarray:
     while True:
         right, down = _STEPS[heading]
         x, y = x + right, y + down
-        quarters = next(each for each in (1, 0, 3) if _is_edge(padded, x, y, (heading + each) % 4))  # right first
-        heading = (heading + quarters) % 4
+        quarter_turns = next(turn for turn in (1, 0, 3) if _is_edge(padded, x, y, (heading + turn) % 4))  # right first
+        heading = (heading + quarter_turns) % 4
         if (x, y) == start and heading == 0:
             return np.array(corners, np.int64)
-        if quarters:
+        if quarter_turns:
             corners.append((x, y))
 
 

@@ -19,7 +19,7 @@ from engine.system.files import MAX_RESULT_BYTES, open_file, read_file
 _PLAN, _MODEL, _STATE = "plan.json", "model.json", "state.json"
 LOCK = "lock"
 """Name of the lock file, which is locked by the process that writes to the folder."""
-_FILES, _NAMES, _TODO = "files", "names", "todo.npy"
+_FILES, _NAMES, _REMAINING = "files", "names", "remaining.npy"
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,7 +44,7 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     legend: tuple[LegendEntry, ...]
 
 
-class State(msgspec.Struct, frozen=True, kw_only=True):
+class OrderState(msgspec.Struct, frozen=True, kw_only=True):
     """State that identifies the results in a folder: order, checkpoint hash and sources."""
 
     order: PredictOrder
@@ -52,7 +52,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     sources: str
 
     @classmethod
-    def of(cls, order: PredictOrder, sha256: str, sources: Sources) -> State:
+    def of(cls, order: PredictOrder, sha256: str, sources: Sources) -> OrderState:
         """Create the state for an order. Devices and batch size are left out, since they do not affect results."""
         return cls(order=structs.replace(order, devices=(), batch_size=None), sha256=sha256, sources=sources.identity)
 
@@ -63,30 +63,33 @@ class PlanFolder:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def put_plan(self, plan: Plan, sources: Sources, todo: Labels) -> None:
-        """Write the plan, the sources, and the numbers `todo` of the samples to process."""
+    def write_plan(self, plan: Plan, sources: Sources, remaining: Labels) -> None:
+        """Write the plan, the sources, and the numbers `remaining` of the samples to process."""
         for name, files in ((_FILES, sources.files), (_NAMES, sources.names)):
             paths.write_atomically(self.folder / name, Listing.of("", list(files)).names)
-        with (self.folder / _TODO).open("wb") as stream:
-            np.save(stream, todo)
+        with (self.folder / _REMAINING).open("wb") as stream:
+            np.save(stream, remaining)
         paths.write_atomically(self.folder / _PLAN, msgspec.json.encode(plan))
 
     def plan(self) -> Plan:
+        """Read the plan for the workers."""
         return msgspec.json.decode(read_file(self.folder / _PLAN, MAX_RESULT_BYTES), type=Plan)
 
     def sources(self) -> Sources:
+        """Read the sources of the samples."""
         return Sources(self.plan().kind, *(self._names(name) for name in (_FILES, _NAMES)))
 
-    def todo(self) -> Labels:
-        """Return the indices of the samples to process, int64 [n]."""
-        with open_file(self.folder / _TODO) as stream:
-            todo: Labels = np.load(stream)
-        return todo
+    def remaining(self) -> Labels:
+        """Read the indices of the samples to process, int64 [n]."""
+        with open_file(self.folder / _REMAINING) as stream:
+            remaining: Labels = np.load(stream)
+        return remaining
 
-    def put_model(self, facts: ModelFacts) -> None:
+    def write_model(self, facts: ModelFacts) -> None:
         paths.write_atomically(self.folder / _MODEL, msgspec.json.encode(facts))
 
     def model(self) -> ModelFacts:
+        """Read the facts about the model that a worker has reported."""
         return msgspec.json.decode(read_file(self.folder / _MODEL, MAX_RESULT_BYTES), type=ModelFacts)
 
     @property
@@ -94,13 +97,13 @@ class PlanFolder:
         """True if a worker has reported facts about the model."""
         return (self.folder / _MODEL).is_file()
 
-    def put_state(self, state: State) -> None:
+    def write_state(self, state: OrderState) -> None:
         paths.write_atomically(self.folder / _STATE, msgspec.json.encode(state))
 
-    def state(self) -> State | None:
+    def state(self) -> OrderState | None:
         """Return the state, or None if the folder is new or its state is unreadable."""
         try:
-            return msgspec.json.decode(read_file(self.folder / _STATE, MAX_RESULT_BYTES), type=State)
+            return msgspec.json.decode(read_file(self.folder / _STATE, MAX_RESULT_BYTES), type=OrderState)
         except (OSError, msgspec.DecodeError):
             return None
 
@@ -111,5 +114,6 @@ class PlanFolder:
                 path.unlink(missing_ok=True)
 
     def _names(self, name: str) -> Files:
+        """Read a list of paths or names from the file `name`."""
         content = read_file(self.folder / name, MAX_RESULT_BYTES)
         return Files.of([Listing("", content, content.count(b"\0"))])

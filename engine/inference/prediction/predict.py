@@ -28,10 +28,10 @@ from engine.contract.job import Job
 from engine.contract.messages import Progress
 from engine.contract.problems import Problem
 from engine.data.splits import printable
-from engine.inference.devices import OnProgress, on_devices
+from engine.inference.devices import OnProgress, run_on_devices
 from engine.inference.prediction import joining
-from engine.inference.prediction.journal import WORK_FOLDER, Done
-from engine.inference.prediction.plan import LOCK, ModelFacts, Plan, PlanFolder, State
+from engine.inference.prediction.journal import WORK_FOLDER, CompletedSamples
+from engine.inference.prediction.plan import LOCK, ModelFacts, OrderState, Plan, PlanFolder
 from engine.inference.prediction.samples import open_folder_samples
 from engine.inference.prediction.sources import Kind, Sources, list_sources
 from engine.inference.prediction.work import cannot_write
@@ -46,6 +46,7 @@ from engine.tasks.registry import TASKS
 
 MAX_OVERLAP = 0.9
 MIN_TILE = 16
+WORKER = "engine.inference.prediction.work:work"
 
 
 def predict(order: PredictOrder, on_progress: OnProgress) -> Path:
@@ -55,18 +56,18 @@ def predict(order: PredictOrder, on_progress: OnProgress) -> Path:
     """
     run = Run(order.run)
     checkpoint = checkpoint_path(RunFolder(run.folder), order.checkpoint)
-    order = structs.replace(order, paths=tuple(map(_absolute, order.paths)), out=os.path.abspath(order.out))
-    problems = _problems(order, run.job)
+    order = structs.replace(order, paths=tuple(map(_absolute_path, order.paths)), out=os.path.abspath(order.out))
+    problems = _order_problems(order, run.job)
     try:
-        sources = list_sources(order.paths, _kind(run.job, run.folder), order.out, TASKS[run.job.task].files)
-        problems += _video_problems(order, sources)
+        sources = list_sources(order.paths, _source_kind(run.job, run.folder), order.out, TASKS[run.job.task].files)
+        problems += _video_problems(sources)
     except CannotLoad as error:
         problems += error.problems
     if problems:
         raise CannotLoad(*problems)
     try:
         with open_file(checkpoint) as stream:
-            state = State.of(order, hashlib.file_digest(stream, "sha256").hexdigest(), sources)
+            state = OrderState.of(order, hashlib.file_digest(stream, "sha256").hexdigest(), sources)
     except OSError as error:
         raise CannotLoad(
             Problem("checkpoint", f"{checkpoint} can't be read: {error.strerror}.", "Check the path.")
@@ -75,43 +76,44 @@ def predict(order: PredictOrder, on_progress: OnProgress) -> Path:
     try:
         folder = _open_folder(out, state)
         with _FolderLock(folder.folder, out):
-            return _predict(order, run, sources, state, folder=folder, on_progress=on_progress)
+            return _predict_or_resume(order, run, sources, state, folder=folder, on_progress=on_progress)
     except OSError as error:
         raise CannotLoad(cannot_write(out, error)) from error
 
 
-def _predict(
-    order: PredictOrder, run: Run, sources: Sources, state: State, *, folder: PlanFolder, on_progress: OnProgress
+def _predict_or_resume(
+    order: PredictOrder, run: Run, sources: Sources, state: OrderState, *, folder: PlanFolder, on_progress: OnProgress
 ) -> Path:
     """Predict all samples, or resume an interrupted prediction of the same `state`, and return the summary's path.
 
     Nothing is predicted if the summary is complete. Raises CannotLoad if no sample can be read.
     """
-    result = Path(order.out, PREDICTIONS_FILE)
-    if folder.state() == state and result.is_file():
+    summary_file = Path(order.out, PREDICTIONS_FILE)
+    if folder.state() == state and summary_file.is_file():
         with suppress(OSError, msgspec.DecodeError):
-            PREDICTED.decode(read_file(result, MAX_RESULT_BYTES))
-            return result
-    folder.put_state(state)
-    started, rate = time.monotonic(), _Rate(on_progress)
-    done = _work(order, run, sources, folder, rate.take)
+            PREDICTED.decode(read_file(summary_file, MAX_RESULT_BYTES))
+            return summary_file
+    folder.write_state(state)
+    started, speed = time.monotonic(), _SpeedRecorder(on_progress)
+    completed = _run_workers(order, run, sources, folder, speed.forward)
     model = folder.model()
-    summary, files = joining.join(order, run.job.task, model.classes, done)
+    summary, files = joining.write_tables(order, run.job.task, model.classes, completed)
     if not summary.predicted:
         first = summary.skipped[0]
         message = f"None of the files can be read. The first, {first.path}: {first.reason}."
         folder.clear()
         raise CannotLoad(Problem("paths", message, "Choose other files."))
-    predicted = _describe(order, run, model, summary, files)
-    speed = {"seconds": time.monotonic() - started, "images_per_second": rate.last}
-    paths.write_atomically(result, msgspec.json.encode(structs.replace(predicted, **speed)))
+    predicted = _create_summary(order, run, model, summary, files)
+    timing = {"seconds": time.monotonic() - started, "images_per_second": speed.last}
+    paths.write_atomically(summary_file, msgspec.json.encode(structs.replace(predicted, **timing)))
     folder.clear()
-    return result
+    return summary_file
 
 
-def _describe(
+def _create_summary(
     order: PredictOrder, run: Run, model: ModelFacts, summary: joining.Summary, files: list[Written]
 ) -> Predicted:
+    """Create the description of all results, without the duration and the speed."""
     return Predicted(
         run=str(run.folder),
         checkpoint=checkpoint_path(RunFolder(run.folder), order.checkpoint).name,
@@ -132,36 +134,41 @@ def _describe(
     )
 
 
-def _work(order: PredictOrder, run: Run, sources: Sources, folder: PlanFolder, on_progress: OnProgress) -> Done:
+def _run_workers(
+    order: PredictOrder, run: Run, sources: Sources, folder: PlanFolder, on_progress: OnProgress
+) -> CompletedSamples:
     """Run the workers on the samples that are not completed, and return all completed samples."""
-    count = _count(sources, run.job)
-    done = Done(folder.folder, count)
-    todo = np.flatnonzero(~done.samples)
-    if not len(todo) and folder.has_model:
-        return done
-    folder.put_plan(Plan(kind=sources.kind, samples=count, start=done.starts + 1), sources, todo)
-    what = f"Predicting for the {len(todo):,} left of {count:,}" if len(todo) < count else "Predicting"
-    on_devices(order, folder.folder, "engine.inference.prediction.work:work", on_progress, total=len(todo), what=what)
-    return Done(folder.folder, count)
+    count = _count_samples(sources, run.job)
+    completed = CompletedSamples(folder.folder, count)
+    remaining = np.flatnonzero(~completed.samples)
+    if not len(remaining) and folder.has_model:
+        return completed
+    folder.write_plan(Plan(kind=sources.kind, samples=count, start=completed.starts + 1), sources, remaining)
+    title = f"Predicting for the {len(remaining):,} left of {count:,}" if len(remaining) < count else "Predicting"
+    run_on_devices(order, folder.folder, WORKER, on_progress, total=len(remaining), what=title)
+    return CompletedSamples(folder.folder, count)
 
 
-class _Rate:
+class _SpeedRecorder:
     """Callback that forwards progress messages and remembers the latest speed."""
 
     def __init__(self, on_progress: OnProgress) -> None:
         self._on_progress = on_progress
         self.last: float | None = None
 
-    def take(self, message: Progress) -> None:
+    def forward(self, message: Progress) -> None:
+        """Pass on a progress message, and remember its speed if it has one."""
         self.last = message.images_per_second or self.last
         self._on_progress(message)
 
 
-def _absolute(path: str) -> str:
+def _absolute_path(path: str) -> str:
+    """Return the absolute path of a file. The name of a camera is returned unchanged."""
     return path if path.startswith(CAMERA) else os.path.abspath(path)
 
 
-def _kind(job: Job, run: Path) -> Kind:
+def _source_kind(job: Job, run: Path) -> Kind:
+    """Return the kind of samples that the model of a run receives: images, point clouds, or those of a custom task."""
     if TASKS[job.task].files is not None:
         return "clouds"
     planned = RunFolder(run).planned()
@@ -169,78 +176,79 @@ def _kind(job: Job, run: Path) -> Kind:
     return "folder" if is_custom else "images"
 
 
-def _count(sources: Sources, job: Job) -> int:
-    return (
-        len(open_folder_samples(TASKS[job.task], job, sources.files[0]))
-        if sources.kind == "folder"
-        else len(sources.files)
-    )
+def _count_samples(sources: Sources, job: Job) -> int:
+    """Return the number of samples. A custom task reads them from a single folder, otherwise each file is one."""
+    if sources.kind == "folder":
+        return len(open_folder_samples(TASKS[job.task], job, sources.files[0]))
+    return len(sources.files)
 
 
-def _problems(order: PredictOrder, job: Job) -> list[Problem]:
+def _order_problems(order: PredictOrder, job: Job) -> list[Problem]:
     """Return the problems with an order that don't depend on its files."""
-    found: list[Problem] = []
-    known = formats_of(job.task)
-    unknown = [name for name in order.formats if name not in known]
+    problems: list[Problem] = []
+    formats = formats_of(job.task)
+    unknown = [name for name in order.formats if name not in formats]
     if unknown:
         message = f"Results of this task can't be written as {', '.join(unknown)}."
-        found.append(Problem("formats", message, f"Choose among {', '.join(known)}."))
+        problems.append(Problem("formats", message, f"Choose among {', '.join(formats)}."))
     if order.tile is not None and predictions_of(job.task) not in TILED:
-        found.append(Problem("tile", "This task does not look at images in tiles.", "Leave it out."))
+        problems.append(Problem("tile", "This task does not look at images in tiles.", "Leave it out."))
     if isinstance(order.tile, int) and order.tile < MIN_TILE:
-        found.append(Problem("tile", f"A tile has at least {MIN_TILE} px.", "Choose a larger one, or auto."))
+        problems.append(Problem("tile", f"A tile has at least {MIN_TILE} px.", "Choose a larger one, or auto."))
     if not 0 <= order.overlap <= MAX_OVERLAP:
-        found.append(Problem("overlap", f"The overlap must be from 0 to {MAX_OVERLAP}.", "0.2 is usual."))
+        problems.append(Problem("overlap", f"The overlap must be from 0 to {MAX_OVERLAP}.", "0.2 is usual."))
     if not 0 <= order.threshold <= 1:
-        found.append(Problem("threshold", "The threshold must be from 0 to 1.", "0.5 is usual."))
+        problems.append(Problem("threshold", "The threshold must be from 0 to 1.", "0.5 is usual."))
     if order.max_frames is not None and order.max_frames < 1:
-        found.append(Problem("max_frames", "The number of frames must be at least 1.", "Leave it out for all."))
+        problems.append(Problem("max_frames", "The number of frames must be at least 1.", "Leave it out for all."))
     if order.max_frames is None and any(path.startswith(CAMERA) for path in order.paths):
-        found.append(Problem("max_frames", "A camera never ends.", "Set the number of frames."))
-    return found
+        problems.append(Problem("max_frames", "A camera never ends.", "Set the number of frames."))
+    return problems
 
 
-def _video_problems(order: PredictOrder, sources: Sources) -> list[Problem]:
-    if sources.kind != "images" or importlib.util.find_spec("cv2") is not None or not any(map(is_video, sources.files)):
+def _video_problems(sources: Sources) -> list[Problem]:
+    """Return a problem if there are videos or cameras, but OpenCV is not installed."""
+    has_videos = sources.kind == "images" and any(map(is_video, sources.files))
+    if not has_videos or importlib.util.find_spec("cv2") is not None:
         return []
     remedy = f"Install it with: {install_command('video')}"
     return [Problem("paths", "Videos and cameras need OpenCV.", remedy)]
 
 
-def _open_folder(out: Path, state: State) -> PlanFolder:
+def _open_folder(out: Path, state: OrderState) -> PlanFolder:
     """Open the work folder in `out`, creating both if they don't exist.
 
     Raises CannotLoad if `out` contains other files, or results that don't belong to `state`. Raises OSError.
     """
-    name = printable(str(out))
+    folder_text = printable(str(out))
     if out.exists() and not out.is_dir():
-        raise CannotLoad(Problem("out", f"{name} is a file.", "Choose a folder."))
+        raise CannotLoad(Problem("out", f"{folder_text} is a file.", "Choose a folder."))
     folder = PlanFolder(out / WORK_FOLDER)
-    before = folder.state() if out.is_dir() else None
-    if before is not None and before != state:
-        message = f"{name} holds the results of other predictions: {_difference(before, state)}."
+    saved_state = folder.state() if out.is_dir() else None
+    if saved_state is not None and saved_state != state:
+        message = f"{folder_text} holds the results of other predictions: {_describe_difference(saved_state, state)}."
         raise CannotLoad(
             Problem("out", message, "Choose another folder, or give the same arguments as before to continue.")
         )
-    if before is None and out.is_dir() and any(entry.name != WORK_FOLDER for entry in out.iterdir()):
-        raise CannotLoad(Problem("out", f"The folder {name} is not empty.", "Choose an empty or a new folder."))
+    if saved_state is None and out.is_dir() and any(entry.name != WORK_FOLDER for entry in out.iterdir()):
+        raise CannotLoad(Problem("out", f"The folder {folder_text} is not empty.", "Choose an empty or a new folder."))
     paths.make_folder(out)
     if not os.access(out, os.W_OK | os.X_OK):
-        raise CannotLoad(Problem("out", f"The folder {name} can't be written to.", "Choose another folder."))
+        raise CannotLoad(Problem("out", f"The folder {folder_text} can't be written to.", "Choose another folder."))
     paths.private_folder(folder.folder)
     return folder
 
 
-def _difference(before: State, now: State) -> str:
+def _describe_difference(saved: OrderState, requested: OrderState) -> str:
     """Describe how two states differ, for the user."""
     fields = [
         name
         for name in PredictOrder.__struct_fields__
-        if name != "out" and getattr(before.order, name) != getattr(now.order, name)
+        if name != "out" and getattr(saved.order, name) != getattr(requested.order, name)
     ]
     if fields:
         return f"different {', '.join(fields)}"
-    return "the checkpoint has changed" if before.sha256 != now.sha256 else "the files have changed"
+    return "the checkpoint has changed" if saved.sha256 != requested.sha256 else "the files have changed"
 
 
 class _FolderLock:

@@ -18,9 +18,9 @@ from engine.data.decoding.tiff_rows import NO_DATA_TAG, Georeference
 from engine.system import paths
 
 STRIP_ROWS = 256
-_COMPRESSION = 6
+_ZLIB_LEVEL = 6
 """Default compression level of zlib."""
-_ASCII = 2
+_TIFF_ASCII = 2
 """Number of the data type for text in TIFF 6.0."""
 
 
@@ -49,11 +49,11 @@ def write_png(path: Path, plane: Bytes, colors: Bytes | None) -> None:
     image = Image.fromarray(plane)
     if colors is not None:
         image.putpalette(colors.tobytes())
-    write_file(path, lambda chunk: image.save(chunk, "PNG"))
+    write_file(path, lambda temporary: image.save(temporary, "PNG"))
 
 
 def write_tiff(
-    path: Path, rows: Iterable[Bytes], sides: tuple[int, int], colors: Bytes | None, place: Georeference | None
+    path: Path, rows: Iterable[Bytes], sides: tuple[int, int], colors: Bytes | None, georeference: Georeference | None
 ) -> None:
     """Write a plane as a TIFF image. Raises OSError.
 
@@ -63,16 +63,16 @@ def write_tiff(
         sides: Height and width of the plane.
         colors: Palette, uint8 [256, 3]. Pixels without a class are then marked as "no data" for map programs. None for
             gray levels.
-        place: Georeference whose tags are copied, or None.
+        georeference: Georeference whose tags are copied, or None.
     """
     from tifffile import TiffWriter
 
-    tags = list(place.tags) if place is not None else []
-    if colors is not None and place is not None:
-        tags.append((NO_DATA_TAG, _ASCII, 0, str(NO_CLASS), True))
-    strips = (zlib.compress(strip.tobytes(), _COMPRESSION) for strip in _strips(rows))
+    tags = list(georeference.tags) if georeference is not None else []
+    if colors is not None and georeference is not None:
+        tags.append((NO_DATA_TAG, _TIFF_ASCII, 0, str(NO_CLASS), True))
+    strips = (zlib.compress(strip.tobytes(), _ZLIB_LEVEL) for strip in _strips(rows))
 
-    def write(temporary: Path) -> None:
+    def write_to(temporary: Path) -> None:
         """Write the TIFF to a temporary file."""
         with TiffWriter(temporary, bigtiff=sides[0] * sides[1] > 1 << 31) as writer:
             writer.write(
@@ -88,21 +88,21 @@ def write_tiff(
                 extratags=tags,
             )
 
-    write_file(path, write)
+    write_file(path, write_to)
 
 
 def _strips(rows: Iterable[Bytes]) -> Iterator[Bytes]:
     """Divide `rows`, which arrive in chunks, into strips of `STRIP_ROWS` rows. The last one may be shorter."""
     chunks: list[Bytes] = []
-    count = 0
+    row_count = 0
     for chunk in rows:
         chunks.append(chunk)
-        count += len(chunk)
-        if count >= STRIP_ROWS:
-            rows_so_far = np.concatenate(chunks)
-            complete = count // STRIP_ROWS * STRIP_ROWS
-            for first in range(0, complete, STRIP_ROWS):
-                yield rows_so_far[first : first + STRIP_ROWS]
-            chunks, count = [rows_so_far[complete:]], count - complete
-    if count:
+        row_count += len(chunk)
+        if row_count >= STRIP_ROWS:
+            pending_rows = np.concatenate(chunks)
+            complete_rows = row_count // STRIP_ROWS * STRIP_ROWS
+            for first in range(0, complete_rows, STRIP_ROWS):
+                yield pending_rows[first : first + STRIP_ROWS]
+            chunks, row_count = [pending_rows[complete_rows:]], row_count - complete_rows
+    if row_count:
         yield np.concatenate(chunks)

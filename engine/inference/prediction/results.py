@@ -19,9 +19,9 @@ from engine.data.decoding.mask_values import NO_CLASS
 from engine.data.decoding.tiff import ENDINGS
 from engine.data.decoding.tiff_rows import Georeference, TiffRows, georeference, open_rows
 from engine.data.drawing import overlay_mask
-from engine.inference.placing import bands, of_band
+from engine.inference.placing import most_likely_classes, project_in_bands
 from engine.inference.prediction.journal import Entry, ObjectEntry
-from engine.inference.prediction.outlines import packed_runs, polygons
+from engine.inference.prediction.outlines import encode_runs, polygons
 from engine.inference.prediction.rasters import write_file, write_png, write_tiff
 from engine.inference.trained_model import TrainedModel
 from engine.system import paths
@@ -34,15 +34,15 @@ from engine.tasks.predictions import (
     PointClasses,
     Prediction,
     Raw,
+    class_fractions,
     fractions_text,
     line_text,
     palette,
-    shares,
 )
 
 MAX_DRAWN_PIXELS = 1 << 26
 """Maximum number of pixels in an image for which an overlay is drawn."""
-QUALITY = 90
+JPEG_QUALITY = 90
 """JPEG quality of overlays."""
 _LEVELS = 255
 
@@ -84,82 +84,84 @@ class Results:
         self._draw = draw or self._write_overlay
         self._colors = None if self._predicts_lines else palette(len(model.classes))
 
-    def of_output(self, sample: Sample, output: Tensor, given: Tensor) -> Entry:
+    def write_output(self, sample: Sample, output: Tensor, model_input: Tensor) -> Entry:
         """Write the results of a sample, given the model's output and input for it, both on the CPU. Raises OSError."""
         model = self._model
         scores = model.objective.scores(output, model.size)
         if isinstance(scores, PixelScores | LineScores):
-            return self.of_maps(sample, bands(scores.probabilities, model.view(*sample.sides), *sample.sides))
-        return self.of_prediction(sample, model.prediction(output, given, sample.sides, self._order.threshold))
+            maps = project_in_bands(scores.probabilities, model.view(*sample.sides), *sample.sides)
+            return self.write_maps(sample, maps)
+        return self.write_prediction(sample, model.prediction(output, model_input, sample.sides, self._order.threshold))
 
-    def of_prediction(self, sample: Sample, found: Prediction) -> Entry:
+    def write_prediction(self, sample: Sample, prediction: Prediction) -> Entry:
         """Write the results of a sample, given its complete prediction. Raises OSError."""
-        classes, scores = found.ranked_classes
+        classes, scores = prediction.ranked_classes
         files: dict[str, str] = {}
-        entry = self._entry(sample, found.words, classes, scores, files)
-        match found:
+        entry = self._create_entry(sample, prediction.words, classes, scores, files)
+        match prediction:
             case Labels():
-                probabilities = np.round(found.probabilities.astype(np.float64), 6)
+                probabilities = np.round(prediction.probabilities.astype(np.float64), 6)
                 entry = structs.replace(entry, probabilities=tuple(probabilities.tolist()))
             case Objects():
-                entry = structs.replace(entry, objects=self._objects(found))
-                if "yolo" in self._formats():
-                    files["yolo"] = self._write_yolo(sample, found)
+                entry = structs.replace(entry, objects=self._object_entries(prediction))
+                if "yolo" in self._requested_formats():
+                    files["yolo"] = self._write_yolo(sample, prediction)
             case PointClasses():
-                files["cloud"] = self._write_cloud(sample, found)
+                files["cloud"] = self._write_cloud(sample, prediction)
             case Raw():
-                if "json" in self._formats():
-                    entry = structs.replace(entry, output=found.output.tolist())
-                if "npy" in self._formats():
-                    files["npy"] = self._write_npy(sample, found)
+                if "json" in self._requested_formats():
+                    entry = structs.replace(entry, output=prediction.output.tolist())
+                if "npy" in self._requested_formats():
+                    files["npy"] = self._write_npy(sample, prediction)
         if self._order.overlays:
             drawn = None
-            if isinstance(found, Raw):
-                drawn = found.drawing
-            elif not isinstance(found, Labels | PointClasses) and self._can_draw(sample):
-                drawn = found.draw(sample.image())
+            if isinstance(prediction, Raw):
+                drawn = prediction.drawing
+            elif not isinstance(prediction, Labels | PointClasses) and self._can_draw(sample):
+                drawn = prediction.draw(sample.image())
             if drawn is not None:
                 files["overlays"] = self._draw(sample, drawn)
         return entry
 
-    def of_maps(self, sample: Sample, parts: Iterable[Tensor]) -> Entry:
+    def write_maps(self, sample: Sample, maps: Iterable[Tensor]) -> Entry:
         """Write the results of a sample, given maps that arrive in bands from top to bottom (see `placing.bands`).
 
         Raises OSError.
         """
-        place = georeference(sample.file) if sample.file.lower().endswith(ENDINGS) else None
-        formats = self._order.formats or (("geotiff",) if place is not None else ("png",))
+        geo_position = georeference(sample.file) if sample.file.lower().endswith(ENDINGS) else None
+        formats = self._order.formats or (("geotiff",) if geo_position is not None else ("png",))
         counts = np.zeros(NO_CLASS + 1, np.int64)
         files: dict[str, str] = {}
         has_overlay = self._order.overlays and self._can_draw(sample)
         with ExitStack() as stack:
-            no_data = self._no_data_reader(sample, place, stack)
-            rows = self._planes(parts, counts, no_data)  # fills `counts` while it is iterated
+            no_data = self._no_data_reader(sample, geo_position, stack)
+            mask_bands = self._mask_bands(maps, counts, no_data)  # fills `counts` while it is iterated
             # Only a GeoTIFF can be written row by row. All other results need the whole plane.
             if formats != ("geotiff",) or has_overlay:
-                plane = np.concatenate(list(rows))
-                rows = iter([plane])
+                plane = np.concatenate(list(mask_bands))
+                mask_bands = iter([plane])
             if "geotiff" in formats:
                 files["geotiff"] = f"masks/{sample.name}.tif"
-                write_tiff(self._out / files["geotiff"], rows, sample.sides, self._colors, place)
+                write_tiff(self._out / files["geotiff"], mask_bands, sample.sides, self._colors, geo_position)
             if "png" in formats:
                 files["png"] = f"masks/{sample.name}.png"
                 write_png(self._out / files["png"], plane, self._colors)
             if has_overlay:
-                files["overlays"] = self._draw(sample, self._overlay(sample.image(), plane))
+                files["overlays"] = self._draw(sample, self._overlay_mask(sample.image(), plane))
         if self._predicts_lines:
-            share = float(counts[1] / max(1, counts.sum()))  # of pixels on lines
-            return self._entry(
+            line_fraction = float(counts[1] / max(1, counts.sum()))
+            return self._create_entry(
                 sample,
-                line_text(share),
-                classes=(0,) if share else (),
-                scores=(share,) if share else (),
+                line_text(line_fraction),
+                classes=(0,) if line_fraction else (),
+                scores=(line_fraction,) if line_fraction else (),
                 files=files,
             )
-        classes, fractions = shares(counts)
-        return self._entry(sample, fractions_text(self._model.classes, classes, fractions), classes, fractions, files)
+        classes, fractions = class_fractions(counts)
+        words = fractions_text(self._model.classes, classes, fractions)
+        return self._create_entry(sample, words, classes, fractions, files)
 
-    def _planes(self, maps: Iterable[Tensor], counts: np.ndarray, no_data: TiffRows | None) -> Iterator[Bytes]:
+    def _mask_bands(self, maps: Iterable[Tensor], counts: np.ndarray, no_data: TiffRows | None) -> Iterator[Bytes]:
         """Yield bands of the output plane, uint8 [n, w], and count its pixels in `counts`.
 
         `counts[c]` is the number of pixels of class c. If the model predicts lines, `counts[1]` is the number of pixels
@@ -168,107 +170,114 @@ class Results:
         first = 0
         for band in maps:
             if self._predicts_lines:
-                on = band[0] >= self._order.threshold
-                counts[:2] += np.array([int((~on).sum()), int(on.sum())])
+                is_line = band[0] >= self._order.threshold
+                counts[:2] += np.array([int((~is_line).sum()), int(is_line.sum())])
                 plane: Bytes = (band[0] * _LEVELS).round().byte().numpy()
             else:
-                plane, _ = of_band(band)
+                plane, _ = most_likely_classes(band)
                 if no_data is not None:
                     plane[no_data.blank(first, first + len(plane))] = NO_CLASS
                 counts += np.bincount(plane.ravel(), minlength=len(counts))
             first += len(plane)
             yield plane
 
-    def _no_data_reader(self, sample: Sample, place: Georeference | None, stack: ExitStack) -> TiffRows | None:
+    def _no_data_reader(self, sample: Sample, geo_position: Georeference | None, stack: ExitStack) -> TiffRows | None:
         """Return a reader for the mask of pixels without data, or None if no pixel is masked.
 
         No pixel is masked if the image declares no such value, if it can't be read row by row, or if the model predicts
         lines. The reader is closed with `stack`.
         """
-        if place is None or place.no_data is None or self._predicts_lines:
+        if geo_position is None or geo_position.no_data is None or self._predicts_lines:
             return None
         try:
             return stack.enter_context(open_rows(sample.file, self._model.channels, self._model.bands))
         except Exception:  # it can't be read row by row; decoding reports damage
             return None
 
-    def _overlay(self, image: Bytes, plane: Bytes) -> Bytes:
+    def _overlay_mask(self, image: Bytes, plane: Bytes) -> Bytes:
+        """Draw a band of the output plane on the image: lines, or the colors of the classes."""
         if not self._predicts_lines:
             return overlay_mask(image, plane)
         return overlay_mask(image, (plane >= self._order.threshold * _LEVELS).astype(np.uint8) * np.uint8(LINE_COLOR))
 
-    def _formats(self) -> tuple[Format, ...]:
+    def _requested_formats(self) -> tuple[Format, ...]:
+        """Return the formats of the order, or the default format of the task."""
         return self._order.formats or formats_of(self._model.task.entry.id)[:1]
 
     def _can_draw(self, sample: Sample) -> bool:
+        """Return True if the image of a sample is small enough for an overlay."""
         return sample.sides[0] * sample.sides[1] <= MAX_DRAWN_PIXELS
 
-    def _objects(self, found: Objects) -> tuple[ObjectEntry, ...]:
+    def _object_entries(self, prediction: Objects) -> tuple[ObjectEntry, ...]:
         """Convert objects to journal entries. Without masks, the area is that of the box."""
         entries = []
-        for index in range(len(found)):
-            left, top, right, bottom = (round(each, 3) for each in found.boxes[index].tolist())
-            window = found.windows[index] if found.windows is not None else None
+        for index in range(len(prediction)):
+            left, top, right, bottom = (round(each, 3) for each in prediction.boxes[index].tolist())
+            window = prediction.windows[index] if prediction.windows is not None else None
             entries.append(
                 ObjectEntry(
-                    number=int(found.numbers[index]),
-                    score=round(float(found.scores[index]), 6),
+                    number=int(prediction.numbers[index]),
+                    score=round(float(prediction.scores[index]), 6),
                     box=(left, top, right, bottom),
-                    runs=packed_runs(window, *found.size) if window is not None else "",
+                    runs=encode_runs(window, *prediction.size) if window is not None else "",
                     area=float(window.pixels.sum()) if window is not None else (right - left) * (bottom - top),
                 )
             )
         return tuple(entries)
 
-    def _write_yolo(self, sample: Sample, found: Objects) -> str:
+    def _write_yolo(self, sample: Sample, prediction: Objects) -> str:
         """Write a label file with a line for each object, and return its relative path.
 
         A line contains the class, and the longest outline if there are masks, or the center and size of the box. All
         coordinates are fractions of the image size.
         """
-        height, width = found.size
+        height, width = prediction.size
         text = StringIO()
-        for index, (left, top, right, bottom) in enumerate(found.boxes.astype(np.float64).tolist()):
+        for index, (left, top, right, bottom) in enumerate(prediction.boxes.astype(np.float64).tolist()):
             values = [
                 (left + right) / 2 / width,
                 (top + bottom) / 2 / height,
                 (right - left) / width,
                 (bottom - top) / height,
             ]
-            if found.windows is not None:
-                outlines = polygons(found.windows[index])
+            if prediction.windows is not None:
+                outlines = polygons(prediction.windows[index])
                 if not outlines:
                     continue
                 longest = max(outlines, key=len)
                 values = [each / (height if number % 2 else width) for number, each in enumerate(longest)]
-            print(int(found.numbers[index]), *(f"{value:.8f}" for value in values), file=text)
+            print(int(prediction.numbers[index]), *(f"{value:.8f}" for value in values), file=text)
         name = f"labels/{sample.name}.txt"
         return self._write(name, text.getvalue().encode())
 
-    def _write_cloud(self, sample: Sample, found: PointClasses) -> str:
+    def _write_cloud(self, sample: Sample, prediction: PointClasses) -> str:
+        """Write a copy of the point cloud with the predicted classes, and return its relative path."""
         files = self._model.task.files
         assert files is not None
         name = f"clouds/{sample.name}{files.written_ending(sample.file)}"
         values = self._model.preprocessing.values
-        write_file(self._out / name, lambda path: files.write(sample.file, path, found, values))
+        write_file(self._out / name, lambda path: files.write(sample.file, path, prediction, values))
         return name
 
-    def _write_npy(self, sample: Sample, found: Raw) -> str:
+    def _write_npy(self, sample: Sample, prediction: Raw) -> str:
+        """Write the model's output as a numpy file, and return its relative path."""
         name = f"outputs/{sample.name}.npy"
-        write_file(self._out / name, lambda path: np.save(path, found.output, allow_pickle=False))
+        write_file(self._out / name, lambda path: np.save(path, prediction.output, allow_pickle=False))
         return name
 
     def _write_overlay(self, sample: Sample, drawn: Bytes) -> str:
-        jpeg = simplejpeg.encode_jpeg(np.ascontiguousarray(drawn), quality=QUALITY)
+        """Write the image with the drawn prediction as JPEG, and return its relative path."""
+        jpeg = simplejpeg.encode_jpeg(np.ascontiguousarray(drawn), quality=JPEG_QUALITY)
         return self._write(f"overlays/{sample.name}.jpg", jpeg)
 
     def _write(self, name: str, content: bytes) -> str:
+        """Write a file atomically, and return `name`, its path relative to the output folder."""
         path = self._out / name
         paths.make_folder(path.parent)
         paths.write_atomically(path, content)
         return name
 
-    def _entry(
+    def _create_entry(
         self,
         sample: Sample,
         words: str,
@@ -276,6 +285,7 @@ class Results:
         scores: tuple[float, ...],
         files: dict[str, str],
     ) -> Entry:
+        """Create the journal entry of a sample. `files` maps each kind of result to the path of its file."""
         height, width = sample.sides
         return Entry(
             sample=sample.number,

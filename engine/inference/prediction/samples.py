@@ -30,13 +30,13 @@ class RecordedImages(UnlabeledImages):
     def __init__(self, files: Sequence[str], model: TrainedModel, numbers: Labels) -> None:
         super().__init__(files, model.preprocessing)
         self.failed: dict[int, str] = {}
-        self._rows = numbers
+        self._numbers = numbers
 
     def load(self, index: int, size: int, channels: int) -> Tensor:
         try:
             return super().load(index, size, channels)
         except UnreadableImage as error:
-            self.failed[int(self._rows[index])] = error.reason
+            self.failed[int(self._numbers[index])] = error.reason
             raise
 
 
@@ -44,21 +44,21 @@ class RecordedSamples(SampleSet):
     """Samples with the indices `numbers` from a sample set, recording unreadable ones like `RecordedImages`."""
 
     def __init__(self, samples: SampleSet, numbers: Labels) -> None:
-        self._samples, self._rows = samples, numbers
+        self._samples, self._numbers = samples, numbers
         self.folder = samples.folder
         self.failed: dict[int, str] = {}
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._numbers)
 
     def path(self, index: int) -> str:
-        return self._samples.path(int(self._rows[index]))
+        return self._samples.path(int(self._numbers[index]))
 
     def load(self, index: int, epoch: int) -> Sample:
         try:
-            return self._samples.load(int(self._rows[index]), 0)
+            return self._samples.load(int(self._numbers[index]), 0)
         except UnreadableImage as error:
-            self.failed[int(self._rows[index])] = error.reason
+            self.failed[int(self._numbers[index])] = error.reason
             raise
 
 
@@ -90,13 +90,14 @@ class _JoinedSamples(SampleSet):
         return self._ends[-1]
 
     def path(self, index: int) -> str:
-        split, row = self._at(index)
+        split, row = self._locate(index)
         return split.path(row)
 
     def load(self, index: int, epoch: int) -> Sample:
-        split, row = self._at(index)
+        split, row = self._locate(index)
         return split.load(row, epoch)
 
-    def _at(self, index: int) -> tuple[SampleSet, int]:
+    def _locate(self, index: int) -> tuple[SampleSet, int]:
+        """Return the split that contains a sample, and the index of the sample in it."""
         number = bisect_right(self._ends, index)
         return self._splits[number], index - (self._ends[number - 1] if number else 0)

@@ -17,7 +17,7 @@ from engine.inference.trained_model import CannotLoad
 from engine.inference.video import is_video
 from engine.tasks.base import SampleFiles
 
-_LONGEST_ESCAPED = 60
+_MAX_ESCAPED_LENGTH = 60
 
 Kind = Literal["images", "clouds", "folder"]
 """Kind of the samples: images and videos, point clouds, or a folder that a user-defined task reads."""
@@ -52,16 +52,17 @@ def list_sources(paths: Sequence[str], kind: Kind, out: str, files_of_task: Samp
     """
     problems: list[Problem] = []
     files: list[str] = []
-    names = _Names()
+    names = _UniqueNames()
     if kind == "folder":
         if len(paths) != 1 or not os.path.isdir(paths[0]):
             raise CannotLoad(_problem("The run's own task takes a folder.", "Choose one folder, as for its training."))
-        return Sources(kind, _pack([os.path.abspath(paths[0])]), _pack([os.path.basename(os.path.abspath(paths[0]))]))
+        folder = os.path.abspath(paths[0])
+        return Sources(kind, _pack_names([folder]), _pack_names([os.path.basename(folder)]))
     is_accepted: Callable[[str], bool] = _is_image_or_video if files_of_task is None else files_of_task.accepts
     for path in paths:
-        found = list(_below(path, is_accepted, os.path.abspath(out)))
+        found = list(_find_files(path, is_accepted, os.path.abspath(out)))
         if not found:
-            problems.append(_empty_problem(path, "image" if files_of_task is None else files_of_task.noun))
+            problems.append(_no_files_problem(path, "image" if files_of_task is None else files_of_task.noun))
         for file, name in found:
             files.append(file)
             names.add(name)
@@ -69,14 +70,14 @@ def list_sources(paths: Sequence[str], kind: Kind, out: str, files_of_task: Samp
         raise CannotLoad(*problems)
     if not files:
         raise CannotLoad(_problem("There is nothing to predict for.", "Choose files or folders."))
-    return Sources(kind, _pack(files), _pack(names.taken))
+    return Sources(kind, _pack_names(files), _pack_names(names.unique))
 
 
 def _is_image_or_video(name: str) -> bool:
     return is_image(name) or is_video(name)
 
 
-def _below(path: str, is_accepted: Callable[[str], bool], out: str) -> Iterator[tuple[str, str]]:
+def _find_files(path: str, is_accepted: Callable[[str], bool], out: str) -> Iterator[tuple[str, str]]:
     """Yield the files in a folder with their relative names, or `path` itself if it is a file or a camera.
 
     A file that is given directly may have any extension.
@@ -84,44 +85,45 @@ def _below(path: str, is_accepted: Callable[[str], bool], out: str) -> Iterator[
     if path.startswith(CAMERA):
         yield path, path.replace(":", "-")
         return
-    full = os.path.abspath(path)
-    if not os.path.isdir(full):
-        if os.path.exists(full):
-            yield full, os.path.basename(full)
+    absolute = os.path.abspath(path)
+    if not os.path.isdir(absolute):
+        if os.path.exists(absolute):
+            yield absolute, os.path.basename(absolute)
         return
-    for folder, found in walk_files(full):
+    for folder, file_names in walk_files(absolute):
         if os.path.join(folder, "").startswith(os.path.join(out, "")):
             continue
-        for name in found:
+        for name in file_names:
             path = os.path.join(folder, name)
             if is_accepted(path):
-                yield path, os.path.relpath(path, full)
+                yield path, os.path.relpath(path, absolute)
 
 
-class _Names:
+class _UniqueNames:
     """Collector that makes file names unique and removes their extensions."""
 
     def __init__(self) -> None:
-        self.taken: list[str] = []
-        self._known: set[str] = set()
+        self.unique: list[str] = []
+        self._casefolded: set[str] = set()
 
     def add(self, name: str) -> None:
         """Add a name without its extension.
 
         If the bare name is already taken, the extension is appended, and if necessary a number.
         """
-        bare, ending = os.path.splitext(name)
-        if printable(bare) != bare:  # a byte that is not UTF-8 becomes four characters, and a name has at most 255
-            bare = "/".join(part[:_LONGEST_ESCAPED] for part in printable(bare).split("/"))
-        candidate, number = bare, 1
-        while candidate.casefold() in self._known:
-            candidate = f"{bare}-{ending[1:]}" if number == 1 else f"{bare}-{ending[1:]}-{number}"
+        stem, extension = os.path.splitext(name)
+        if printable(stem) != stem:  # a byte that is not UTF-8 becomes four characters, and a name has at most 255
+            stem = "/".join(part[:_MAX_ESCAPED_LENGTH] for part in printable(stem).split("/"))
+        candidate, number = stem, 1
+        while candidate.casefold() in self._casefolded:
+            candidate = f"{stem}-{extension[1:]}" if number == 1 else f"{stem}-{extension[1:]}-{number}"
             number += 1
-        self._known.add(candidate.casefold())
-        self.taken.append(candidate)
+        self._casefolded.add(candidate.casefold())
+        self.unique.append(candidate)
 
 
-def _pack(names: Sequence[str]) -> Files:
+def _pack_names(names: Sequence[str]) -> Files:
+    """Store paths or names in a form that takes little memory for millions of them."""
     return Files.of([Listing.of("", names)])
 
 
@@ -129,7 +131,8 @@ def _problem(message: str, remedy: str) -> Problem:
     return Problem("paths", message, remedy)
 
 
-def _empty_problem(path: str, noun: str) -> Problem:
+def _no_files_problem(path: str, noun: str) -> Problem:
+    """Return the problem for a path without usable files. `noun` names the expected files."""
     if not os.path.exists(path):
         return _problem(f"There is no file or folder {printable(path)}.", "Check the path.")
     if not os.access(path, os.R_OK | os.X_OK):

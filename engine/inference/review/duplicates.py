@@ -12,21 +12,21 @@ import numpy.typing as npt
 from engine.data.datasets.images import ImageSet, UnreadableImage
 from engine.data.decoding.idx import Bytes
 
-SIDE = 72
+REDUCED_SIDE = 72
 """Side length of the reduced images in pixels. The hash is computed from a 9 x 8 grid of cells of this image."""
-MAX_BITS = 6
+MAX_HASH_BITS = 6
 """Maximum number of differing bits in the hashes of duplicates.
 
 In unrelated photographs, about half of the 64 bits differ.
 """
-MAX_LEVELS = 8.0
+MAX_LEVEL_DIFFERENCE = 8.0
 """Maximum mean difference between the thumbnails of duplicates in gray levels.
 
 It is checked because small images of the same kind have similar hashes.
 """
-_PARTS = 12
+_THUMBNAIL_SIDE = 12
 """Side of the thumbnails in pixels."""
-_BLOCK = 1024
+_BLOCK_IMAGES = 1024
 """Number of images that are compared with all others at once."""
 MAX_IMAGES = 100_000
 """Maximum number of images that are searched for duplicates, since all pairs are compared."""
@@ -43,45 +43,45 @@ class Pair(NamedTuple):
     distance: int
 
 
-class Prints(NamedTuple):
+class Fingerprints(NamedTuple):
     """Fingerprints of n images.
 
     Attributes:
-        bits: Hashes, bool [n, 64].
-        small: Thumbnails in gray levels, uint8 [n, 12 * 12].
-        read: False for each image that can't be read, bool [n].
+        hashes: Hashes, bool [n, 64].
+        thumbnails: Thumbnails in gray levels, uint8 [n, 12 * 12].
+        is_readable: False for each image that can't be read, bool [n].
     """
 
-    bits: npt.NDArray[np.bool_]
-    small: Bytes
-    read: npt.NDArray[np.bool_]
+    hashes: npt.NDArray[np.bool_]
+    thumbnails: Bytes
+    is_readable: npt.NDArray[np.bool_]
 
 
-def compute_prints(
+def compute_fingerprints(
     splits: Sequence[ImageSet], channels: int, threads: int, on_progress: Callable[[int], object]
-) -> Prints:
+) -> Fingerprints:
     """Compute the fingerprints of all images in the splits, in order."""
     locations = [(samples, index) for samples in splits for index in range(len(samples))]
-    prints = Prints(
+    fingerprints = Fingerprints(
         np.zeros((len(locations), 64), bool),
-        np.zeros((len(locations), _PARTS**2), np.uint8),
+        np.zeros((len(locations), _THUMBNAIL_SIDE**2), np.uint8),
         np.zeros(len(locations), bool),
     )
 
     def compute(number: int) -> None:
         samples, index = locations[number]
         try:
-            levels = samples.load(index, SIDE, channels)[:channels].numpy().mean(0)
+            levels = samples.load(index, REDUCED_SIDE, channels)[:channels].numpy().mean(0)
         except UnreadableImage:
             return
-        prints.bits[number] = difference_hash(levels)
-        prints.small[number] = np.rint(_shrink(levels, _PARTS, _PARTS)).ravel()
-        prints.read[number] = True
+        fingerprints.hashes[number] = difference_hash(levels)
+        fingerprints.thumbnails[number] = np.rint(_shrink(levels, _THUMBNAIL_SIDE, _THUMBNAIL_SIDE)).ravel()
+        fingerprints.is_readable[number] = True
 
     with ThreadPoolExecutor(threads) as pool:
         for done, _ in enumerate(pool.map(compute, range(len(locations))), 1):
             on_progress(done)
-    return prints
+    return fingerprints
 
 
 def difference_hash(levels: npt.NDArray[np.floating]) -> npt.NDArray[np.bool_]:
@@ -94,17 +94,18 @@ def difference_hash(levels: npt.NDArray[np.floating]) -> npt.NDArray[np.bool_]:
 
 def _shrink(levels: npt.NDArray[np.floating], rows: int, columns: int) -> npt.NDArray[np.floating]:
     """Shrink an image [72, 72] to `rows` x `columns` values, each the mean of a part."""
-    return levels.reshape(rows, SIDE // rows, columns, SIDE // columns).mean((1, 3))
+    return levels.reshape(rows, REDUCED_SIDE // rows, columns, REDUCED_SIDE // columns).mean((1, 3))
 
 
-def find_pairs(prints: Prints) -> Iterator[Pair]:
+def find_pairs(fingerprints: Fingerprints) -> Iterator[Pair]:
     """Yield the pairs of images that are equal or nearly equal."""
-    signs = np.where(prints.bits, 1, -1).astype(np.float32)
-    for start in range(0, len(signs), _BLOCK):
-        rows = slice(start, start + _BLOCK)
-        distances = (64 - signs[rows] @ signs[start:].T) / 2
-        near = np.triu(distances <= MAX_BITS, 1) & prints.read[rows, None] & prints.read[start:]
-        for first, second in (np.argwhere(near) + start).tolist():
-            difference = np.abs(prints.small[first].astype(np.int16) - prints.small[second]).mean()
-            if difference <= MAX_LEVELS:
+    hashes, thumbnails, is_readable = fingerprints
+    signed_bits = np.where(hashes, 1, -1).astype(np.float32)
+    for start in range(0, len(signed_bits), _BLOCK_IMAGES):
+        rows = slice(start, start + _BLOCK_IMAGES)
+        distances = (64 - signed_bits[rows] @ signed_bits[start:].T) / 2
+        is_near = np.triu(distances <= MAX_HASH_BITS, 1) & is_readable[rows, None] & is_readable[start:]
+        for first, second in (np.argwhere(is_near) + start).tolist():
+            difference = np.abs(thumbnails[first].astype(np.int16) - thumbnails[second]).mean()
+            if difference <= MAX_LEVEL_DIFFERENCE:
                 yield Pair(first, second, int(distances[first - start, second - start]))

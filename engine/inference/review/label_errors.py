@@ -15,7 +15,7 @@ Probabilities = npt.NDArray[np.floating]
 Bools = npt.NDArray[np.bool_]
 
 
-def joint_of(probabilities: Probabilities, labels: Labels) -> npt.NDArray[np.float64]:
+def estimate_joint(probabilities: Probabilities, labels: Labels) -> npt.NDArray[np.float64]:
     """Estimate the number of samples for each combination of label and true class, [K, K] (section 3.1).
 
     `probabilities` are [n, K] and `labels` [n]. A class is confident for a sample if its probability is at least its
@@ -24,10 +24,10 @@ def joint_of(probabilities: Probabilities, labels: Labels) -> npt.NDArray[np.flo
     """
     classes = probabilities.shape[1]
     counts = np.bincount(labels, minlength=classes)
-    means = [probabilities[labels == each, each].mean() if counts[each] else np.inf for each in range(classes)]
-    confident = probabilities >= np.array(means)
-    has_confident = confident.any(1)
-    likeliest = np.where(confident, probabilities, -1.0).argmax(1)
+    means = [probabilities[labels == label, label].mean() if counts[label] else np.inf for label in range(classes)]
+    is_confident = probabilities >= np.array(means)
+    has_confident = is_confident.any(1)
+    likeliest = np.where(is_confident, probabilities, -1.0).argmax(1)
     joint = np.zeros((classes, classes))
     np.add.at(joint, (labels[has_confident], likeliest[has_confident]), 1)
     joint += np.diag((joint.sum(1) == 0).astype(float))  # a label without a confident sample is considered correct
@@ -36,34 +36,34 @@ def joint_of(probabilities: Probabilities, labels: Labels) -> npt.NDArray[np.flo
 
 def expected_errors(probabilities: Probabilities, labels: Labels) -> float:
     """Estimate the number of wrong labels, given `probabilities` [n, K] and `labels` [n]."""
-    joint = joint_of(probabilities, labels)
+    joint = estimate_joint(probabilities, labels)
     return float(joint.sum() - joint.trace())
 
 
 def wrong_labels(probabilities: Probabilities, labels: Labels) -> Bools:
     """Return a mask [n] of labels that are probably wrong (section 3.2, "Prune by Noise Rate").
 
-    For each label and each other class, the joint distribution of `joint_of` gives the number of labels to mark. Labels
-    whose probability is furthest below that of the other class are marked first.
+    For each label and each other class, the joint distribution of `estimate_joint` gives the number of labels to mark.
+    Labels whose probability is furthest below that of the other class are marked first.
     """
-    joint = np.rint(joint_of(probabilities, labels)).astype(int)
-    wrong = np.zeros(len(labels), bool)
+    joint = np.rint(estimate_joint(probabilities, labels)).astype(int)
+    is_wrong = np.zeros(len(labels), bool)
     for label in range(len(joint)):
-        of_label = np.flatnonzero(labels == label)
-        for other in range(len(joint)):
-            if other != label and joint[label, other]:
-                lead = probabilities[of_label, other] - probabilities[of_label, label]
-                wrong[of_label[np.argsort(-lead, kind="stable")[: joint[label, other]]]] = True
-    return wrong & (probabilities.argmax(1) != labels)
+        rows_of_label = np.flatnonzero(labels == label)
+        for other_class in range(len(joint)):
+            if other_class != label and joint[label, other_class]:
+                lead = probabilities[rows_of_label, other_class] - probabilities[rows_of_label, label]
+                is_wrong[rows_of_label[np.argsort(-lead, kind="stable")[: joint[label, other_class]]]] = True
+    return is_wrong & (probabilities.argmax(1) != labels)
 
 
-def margins(probabilities: Probabilities, labels: Labels) -> npt.NDArray[np.float64]:
+def label_margins(probabilities: Probabilities, labels: Labels) -> npt.NDArray[np.float64]:
     """Return the probability of each label minus that of the most likely other class, [n].
 
     The lower it is, the more likely the label is wrong.
     """
     rows = np.arange(len(labels))
     others = probabilities.astype(np.float64)
-    given = others[rows, labels].copy()
+    label_probabilities = others[rows, labels].copy()
     others[rows, labels] = -1.0
-    return given - others.max(1)
+    return label_probabilities - others.max(1)

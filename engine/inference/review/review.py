@@ -20,9 +20,9 @@ from engine.data.decoding.reading import read_image
 from engine.data.splits import Labels
 from engine.inference.devices import OnProgress
 from engine.inference.evaluation.dataset import EvaluationData, open_data
-from engine.inference.review.duplicates import MAX_IMAGES, Pair, compute_prints, find_pairs
-from engine.inference.review.label_errors import Probabilities, expected_errors, margins, wrong_labels
-from engine.inference.review.samples import Reviewed, collect, file_of
+from engine.inference.review.duplicates import MAX_IMAGES, Pair, compute_fingerprints, find_pairs
+from engine.inference.review.label_errors import Probabilities, expected_errors, label_margins, wrong_labels
+from engine.inference.review.samples import ReviewedData, collect_samples, displayed_file
 from engine.inference.trained_model import CannotLoad, read_training
 from engine.runs.folder import RunFolder
 from engine.system import paths
@@ -40,12 +40,12 @@ def review(order: ReviewOrder, on_progress: OnProgress) -> Path:
     """
     run = RunFolder(order.run)
     on_progress(Progress(fraction=0.0, what="Reading the evaluation"))
-    reviewed = collect(run, order.evaluations)
+    reviewed = collect_samples(run, order.evaluations)
     evaluation = reviewed.evaluations[0].evaluation
     _check_classes(order, evaluation.classes)
-    issues, expected = _label_issues(reviewed) if order.labels else ([], 0)
-    pairs = _duplicates(run, reviewed, on_progress) if order.duplicates else []
-    found = Review(
+    issues, expected = _find_label_issues(reviewed) if order.labels else ([], 0)
+    pairs = _find_duplicates(run, reviewed, on_progress) if order.duplicates else []
+    result = Review(
         id=f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}",
         date=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         run=run.run_id,
@@ -56,16 +56,16 @@ def review(order: ReviewOrder, on_progress: OnProgress) -> Path:
         samples=len(reviewed.samples),
         checked_samples=int(reviewed.held_out.sum()),
         held_out=bool(reviewed.held_out.all()),
-        origin=_origin(reviewed),
-        worst=tuple(_worst(reviewed.samples, order)),
+        origin=_origin_text(reviewed),
+        worst=tuple(_worst_samples(reviewed.samples, order)),
         label_issues=tuple(issues),
         expected_errors=expected,
         duplicates=tuple(pairs),
         missing=tuple(reviewed.missing),
     )
     try:
-        file = paths.private_folder(run.path / FOLDER) / f"{found.id}.json"
-        paths.write_atomically(file, msgspec.json.encode(found))
+        file = paths.private_folder(run.path / FOLDER) / f"{result.id}.json"
+        paths.write_atomically(file, msgspec.json.encode(result))
     except OSError as error:
         message = f"The review can't be written to {run.path}: {error.strerror}."
         raise CannotLoad(Problem("run", message, "Free some space, or check the permissions.")) from error
@@ -73,6 +73,7 @@ def review(order: ReviewOrder, on_progress: OnProgress) -> Path:
 
 
 def _check_classes(order: ReviewOrder, classes: Sequence[str]) -> None:
+    """Raise CannotLoad if the order filters by a class that the model does not have."""
     problems = [
         Problem(field, f"The model has no class “{name}”.", did_you_mean(name, list(classes)))
         for field, name in (("true", order.true), ("predicted", order.predicted))
@@ -82,7 +83,7 @@ def _check_classes(order: ReviewOrder, classes: Sequence[str]) -> None:
         raise CannotLoad(*problems)
 
 
-def _origin(reviewed: Reviewed) -> str:
+def _origin_text(reviewed: ReviewedData) -> str:
     """Return a text about the samples that the predictions cover, and the models that made the predictions."""
     splits = sorted({sample.split for sample in reviewed.samples})
     if len(reviewed.evaluations) > 1:
@@ -91,13 +92,15 @@ def _origin(reviewed: Reviewed) -> str:
             ", none of which was in the training of the run that predicted it." if reviewed.held_out.all() else "."
         )
     name = reviewed.evaluations[0].evaluation.run
-    trained_on = int((~reviewed.held_out).sum())
+    training_count = int((~reviewed.held_out).sum())
     return f"Predictions of {name} for {counted(len(reviewed.samples), 'sample')} ({', '.join(splits)}), " + (
-        "none of which was in its training." if not trained_on else f"{trained_on:,} of which were in its training."
+        "none of which was in its training."
+        if not training_count
+        else f"{training_count:,} of which were in its training."
     )
 
 
-def _worst(samples: Sequence[ReviewedSample], order: ReviewOrder) -> list[ReviewedSample]:
+def _worst_samples(samples: Sequence[ReviewedSample], order: ReviewOrder) -> list[ReviewedSample]:
     """Return the worst samples among those with the requested true and predicted class.
 
     They are sorted by descending loss, or by ascending correctness if there are no losses.
@@ -110,6 +113,7 @@ def _worst(samples: Sequence[ReviewedSample], order: ReviewOrder) -> list[Review
     ]
 
     def badness(sample: ReviewedSample) -> float:
+        """Return the sort key of a sample, which is larger for a worse one. An undefined loss is the worst."""
         if sample.loss is not None:
             return sample.loss if not np.isnan(sample.loss) else float("inf")
         return -sample.correct if sample.correct is not None else 0.0
@@ -117,7 +121,7 @@ def _worst(samples: Sequence[ReviewedSample], order: ReviewOrder) -> list[Review
     return sorted(chosen, key=badness, reverse=True)[: order.worst]
 
 
-def _label_issues(reviewed: Reviewed) -> tuple[list[LabelIssue], int]:
+def _find_label_issues(reviewed: ReviewedData) -> tuple[list[LabelIssue], int]:
     """Find labels of held-out samples that are probably wrong.
 
     Returns the issues, most likely first, and the estimated number of all wrong labels. Reasons for omitted samples are
@@ -139,22 +143,22 @@ def _label_issues(reviewed: Reviewed) -> tuple[list[LabelIssue], int]:
     samples = [reviewed.samples[row] for row in rows]
     true = [reviewed.true[row] for row in rows]
     classes = reviewed.evaluations[0].evaluation.classes
-    found: list[tuple[float, LabelIssue]] = []
-    expected = 0.0
+    issues_by_margin: list[tuple[float, LabelIssue]] = []
+    expected_count = 0.0
     if predictions_of(reviewed.evaluations[0].evaluation.task) == "class":
         labels = np.array([numbers[0] for numbers in true], np.int64)
-        expected = expected_errors(probabilities, labels)
-        found += _issues(samples, probabilities, labels, classes)
+        expected_count = expected_errors(probabilities, labels)
+        issues_by_margin += _issues_of_classes(samples, probabilities, labels, classes)
     else:  # each label separately, as a binary classification
         for number, name in enumerate(classes):
-            either = np.stack([1 - probabilities[:, number], probabilities[:, number]], 1)
+            absent_or_present = np.stack([1 - probabilities[:, number], probabilities[:, number]], 1)
             labels = np.array([number in numbers for numbers in true], np.int64)
-            expected += expected_errors(either, labels)
-            found += _issues(samples, either, labels, ("", name))
-    return [issue for _, issue in sorted(found, key=lambda each: each[0])], round(expected)
+            expected_count += expected_errors(absent_or_present, labels)
+            issues_by_margin += _issues_of_classes(samples, absent_or_present, labels, ("", name))
+    return [issue for _, issue in sorted(issues_by_margin, key=lambda each: each[0])], round(expected_count)
 
 
-def _issues(
+def _issues_of_classes(
     samples: Sequence[ReviewedSample], probabilities: Probabilities, labels: Labels, names: Sequence[str]
 ) -> Iterator[tuple[float, LabelIssue]]:
     """Yield each label that is probably wrong, with the margin by which it is more likely than other classes.
@@ -162,11 +166,11 @@ def _issues(
     A lower margin means a more likely error. `probabilities` [n, K] and `labels` [n] are those of the samples, and
     `names` are the names of the K classes.
     """
-    lead = margins(probabilities, labels)
+    margins = label_margins(probabilities, labels)
     for row in np.flatnonzero(wrong_labels(probabilities, labels)).tolist():
         given, suggested = int(labels[row]), int(probabilities[row].argmax())
         yield (
-            float(lead[row]),
+            float(margins[row]),
             LabelIssue(
                 sample=samples[row],
                 given=names[given],
@@ -177,7 +181,7 @@ def _issues(
         )
 
 
-def _duplicates(run: RunFolder, reviewed: Reviewed, on_progress: OnProgress) -> list[DuplicatePair]:
+def _find_duplicates(run: RunFolder, reviewed: ReviewedData, on_progress: OnProgress) -> list[DuplicatePair]:
     """Find pairs of duplicates in the dataset of the first evaluation.
 
     Pairs across splits come first, then pairs with different labels. Reasons for omitted images are added to
@@ -185,8 +189,8 @@ def _duplicates(run: RunFolder, reviewed: Reviewed, on_progress: OnProgress) -> 
     """
     if reviewed.data is None:
         return []
-    known = read_training(run)
-    data = open_data(known, reviewed.evaluations[0].evaluation.dataset, "all")
+    training = read_training(run)
+    data = open_data(training, reviewed.evaluations[0].evaluation.dataset, "all")
     if not all(isinstance(samples, ImageSet) for _, samples in data.splits):
         reviewed.missing.append("Duplicates are looked for among images, which this task's samples are not.")
         return []
@@ -195,26 +199,26 @@ def _duplicates(run: RunFolder, reviewed: Reviewed, on_progress: OnProgress) -> 
         return []
     splits = [samples for _, samples in data.splits if isinstance(samples, ImageSet)]
 
-    def progressed(done: int) -> None:
+    def report_progress(done: int) -> None:
         if done % 100 == 0:
             on_progress(Progress(fraction=done / len(data), what="Comparing images"))
 
     on_progress(Progress(fraction=0.0, what="Comparing images"))
-    prints = compute_prints(splits, known.channels, max(1, known.job.data.loader_workers), progressed)
-    if unread := int((~prints.read).sum()):
-        reviewed.missing.append(f"{counted(unread, 'image')} can't be read and were not compared.")
+    prints = compute_fingerprints(splits, training.channels, max(1, training.job.data.loader_workers), report_progress)
+    if unread_count := int((~prints.is_readable).sum()):
+        reviewed.missing.append(f"{counted(unread_count, 'image')} can't be read and were not compared.")
     evaluation = reviewed.evaluations[0].evaluation
     samples = _all_samples(data, predictions_of(evaluation.task), evaluation.classes)
-    found = [_pair(samples, pair) for pair in find_pairs(prints)]
-    found.sort(key=lambda each: (each.first.split == each.second.split, not each.labels_differ, each.distance))
-    if len(found) > MAX_PAIRS:
-        reviewed.missing.append(f"{len(found):,} pairs of duplicates were found, of which {MAX_PAIRS:,} are kept.")
-    return [msgspec.structs.replace(each, exact=_same_file(each)) for each in found[:MAX_PAIRS]]
+    pairs = [_describe_pair(samples, pair) for pair in find_pairs(prints)]
+    pairs.sort(key=lambda each: (each.first.split == each.second.split, not each.labels_differ, each.distance))
+    if len(pairs) > MAX_PAIRS:
+        reviewed.missing.append(f"{len(pairs):,} pairs of duplicates were found, of which {MAX_PAIRS:,} are kept.")
+    return [msgspec.structs.replace(each, exact=_are_identical(each)) for each in pairs[:MAX_PAIRS]]
 
 
 def _all_samples(data: EvaluationData, predicts: PredictionKind, classes: Sequence[str]) -> list[ReviewedSample]:
     """Return the samples of all splits. Their classes are included if the task predicts classes or labels."""
-    found = []
+    all_samples = []
     for split, samples in data.splits:
         assert isinstance(samples, ImageSet)
         for index in range(len(samples)):
@@ -224,23 +228,24 @@ def _all_samples(data: EvaluationData, predicts: PredictionKind, classes: Sequen
             elif predicts == "labels":
                 true = tuple(classes[number] for number in samples.targets[index].nonzero().flatten().tolist())
             path = samples.path(index)
-            found.append(ReviewedSample(path=path, file=file_of(samples, index, path) or "", split=split, true=true))
-    return found
+            file = displayed_file(samples, index, path) or ""
+            all_samples.append(ReviewedSample(path=path, file=file, split=split, true=true))
+    return all_samples
 
 
-def _pair(samples: Sequence[ReviewedSample], pair: Pair) -> DuplicatePair:
+def _describe_pair(samples: Sequence[ReviewedSample], pair: Pair) -> DuplicatePair:
     first, second = samples[pair.first], samples[pair.second]
     return DuplicatePair(first=first, second=second, distance=pair.distance, labels_differ=first.true != second.true)
 
 
-def _same_file(pair: DuplicatePair) -> bool:
+def _are_identical(pair: DuplicatePair) -> bool:
     """Return True if both files of a pair are equal byte for byte."""
     if pair.distance or not pair.first.file or not pair.second.file:
         return False
     try:
         if os.path.getsize(pair.first.file) != os.path.getsize(pair.second.file):
             return False
-        one, other = (hashlib.blake2b(read_image(each.file)).digest() for each in (pair.first, pair.second))
+        first, second = (hashlib.blake2b(read_image(each.file)).digest() for each in (pair.first, pair.second))
     except (OSError, UnusableFile):
         return False
-    return one == other
+    return first == second

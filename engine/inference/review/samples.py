@@ -22,7 +22,7 @@ from engine.runs.folder import RunFolder
 
 
 @dataclass
-class Reviewed:
+class ReviewedData:
     """Samples of one or more evaluations, concatenated.
 
     Attributes:
@@ -44,16 +44,16 @@ class Reviewed:
     missing: list[str]
 
 
-def collect(run: RunFolder, folders: Sequence[str]) -> Reviewed:
+def collect_samples(run: RunFolder, folders: Sequence[str]) -> ReviewedData:
     """Collect the samples of the evaluations in `folders`, or of the run's latest evaluation if there are no folders.
 
     Raises CannotLoad.
     """
     saved = _read_evaluations(run, folders)
     first = saved[0].evaluation
-    for each in saved[1:]:
-        if each.evaluation.classes != first.classes or each.evaluation.task != first.task:
-            message = f"{each.evaluation.id} is of other classes than {first.id}."
+    for evaluated in saved[1:]:
+        if evaluated.evaluation.classes != first.classes or evaluated.evaluation.task != first.task:
+            message = f"{evaluated.evaluation.id} is of other classes than {first.id}."
             raise CannotLoad(Problem("evaluations", message, "Review evaluations of one dataset."))
     samples: list[ReviewedSample] = []
     true: list[tuple[int, ...]] = []
@@ -61,17 +61,17 @@ def collect(run: RunFolder, folders: Sequence[str]) -> Reviewed:
     probabilities = []
     missing: list[str] = []
     data: EvaluationData | None = None
-    for each in saved:
-        opened = _open_samples(each, missing)
-        data = data or opened
-        of_samples = each.samples()
-        is_own = os.path.realpath(each.evaluation.dataset) == _dataset_of(each)
-        held_out += [not is_own or split != "train" for split in of_samples.splits]
-        samples += _review_rows(each, opened, missing)
-        true += of_samples.true or ()
-        if each.probabilities_file.exists():
-            probabilities.append(np.load(each.probabilities_file))
-    return Reviewed(
+    for evaluated in saved:
+        data_of_evaluation = _open_samples(evaluated, missing)
+        data = data or data_of_evaluation
+        results = evaluated.samples()
+        is_training_data = os.path.realpath(evaluated.evaluation.dataset) == _dataset_of(evaluated)
+        held_out += [not is_training_data or split != "train" for split in results.splits]
+        samples += _review_rows(evaluated, data_of_evaluation, missing)
+        true += results.true or ()
+        if evaluated.probabilities_file.exists():
+            probabilities.append(np.load(evaluated.probabilities_file))
+    return ReviewedData(
         saved,
         samples,
         true if len(true) == len(samples) else None,
@@ -83,6 +83,7 @@ def collect(run: RunFolder, folders: Sequence[str]) -> Reviewed:
 
 
 def _read_evaluations(run: RunFolder, folders: Sequence[str]) -> list[SavedEvaluation]:
+    """Read the evaluations in `folders`, or the run's latest one if there are no folders. Raises CannotLoad."""
     try:
         saved = [read_evaluation(Path(folder)) for folder in folders] or evaluations_of(run.path)[:1]
     except DamagedEvaluation as error:
@@ -94,6 +95,7 @@ def _read_evaluations(run: RunFolder, folders: Sequence[str]) -> list[SavedEvalu
 
 
 def _run_of(saved: SavedEvaluation) -> RunFolder:
+    """Return the folder of the run whose evaluation this is."""
     return RunFolder(saved.folder.parent.parent)
 
 
@@ -119,30 +121,32 @@ def _review_rows(saved: SavedEvaluation, data: EvaluationData | None, missing: l
     If the dataset has changed, the number of affected samples is reported in `missing`.
     """
     classes, columns = saved.evaluation.classes, saved.samples()
-    parts = dict(data.splits) if data is not None else {}
-    found = []
-    changed = 0
+    samples_of_split = dict(data.splits) if data is not None else {}
+    reviewed = []
+    changed_count = 0
     for row, (path, split, index) in enumerate(zip(columns.paths, columns.splits, columns.indices, strict=True)):
-        file = file_of(parts.get(split), index, path)
-        changed += file is None
-        found.append(
+        file = displayed_file(samples_of_split.get(split), index, path)
+        changed_count += file is None
+        reviewed.append(
             ReviewedSample(
                 path=path,
                 file=file or "",
                 split=split,
-                true=_names(classes, columns.true[row]) if columns.true is not None else None,
-                predicted=_names(classes, columns.predicted[row]) if columns.predicted is not None else None,
+                true=_class_names(classes, columns.true[row]) if columns.true is not None else None,
+                predicted=_class_names(classes, columns.predicted[row]) if columns.predicted is not None else None,
                 loss=columns.losses[row] if columns.losses is not None else None,
                 correct=columns.correct[row] if columns.correct is not None else None,
                 confidence=columns.confidence[row] if columns.confidence is not None else None,
             )
         )
-    if changed and data is not None:
-        missing.append(f"{changed:,} samples of {saved.evaluation.id} are no longer where they were in the dataset.")
-    return found
+    if changed_count and data is not None:
+        missing.append(
+            f"{changed_count:,} samples of {saved.evaluation.id} are no longer where they were in the dataset."
+        )
+    return reviewed
 
 
-def file_of(samples: ImageSet | SampleSet | None, index: int, path: str) -> str | None:
+def displayed_file(samples: ImageSet | SampleSet | None, index: int, path: str) -> str | None:
     """Return the path of a sample's file for display, or "" if the sample has no file.
 
     `path` is the path recorded in the evaluation. Returns None if the sample at this index has another path now.
@@ -153,5 +157,5 @@ def file_of(samples: ImageSet | SampleSet | None, index: int, path: str) -> str 
     return printable(files[index]) if len(files) else ""
 
 
-def _names(classes: Sequence[str], numbers: Sequence[int]) -> tuple[str, ...]:
+def _class_names(classes: Sequence[str], numbers: Sequence[int]) -> tuple[str, ...]:
     return tuple(classes[number] for number in numbers)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import socket
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 from msgspec import structs
 
 from engine.contract.inference.evaluation import Samples
@@ -18,11 +16,11 @@ from engine.contract.problems import Problem
 from engine.contract.worker import WorkerSpec
 from engine.data.datasets.images import ImageSet
 from engine.data.datasets.samples import SampleSet
-from engine.data.drawing import encode_png, to_rgb
+from engine.data.drawing import encode_png
 from engine.data.loading.base_loader import Batch
-from engine.inference.devices import OnProgress, on_devices
+from engine.inference.devices import OnProgress, run_on_devices
 from engine.inference.evaluation.dataset import open_data
-from engine.inference.sweep import batches
+from engine.inference.sweep import iterate_batches
 from engine.inference.trained_model import CannotLoad, TrainedModel, checkpoint_path
 from engine.inference.worker import Shard, serve
 from engine.runs.evaluations import DamagedEvaluation, SavedEvaluation, read_evaluation
@@ -35,71 +33,73 @@ _BATCH_SIZE = 4
 
 
 def show(order: ShowOrder, on_progress: OnProgress) -> Path:
-    """Draw the requested samples, and return the path of the file with the `Shown`. Raises CannotLoad."""
+    """Draw the requested samples, and return the path of the file with the `SampleDrawings`. Raises CannotLoad."""
     checkpoint_path(RunFolder(order.run), order.checkpoint)
     saved, samples = _read_evaluation(order)
-    lacking = [number for number in order.samples if not 0 <= number < len(samples.paths)]
-    if lacking or not order.samples:
+    unknown = [number for number in order.samples if not 0 <= number < len(samples.paths)]
+    if unknown or not order.samples:
         message = f"The evaluation has {counted(len(samples.paths), 'sample')}, from 0 on."
         raise CannotLoad(Problem("samples", message, "Name some of them."))
     out = Path(order.out).absolute()
     paths.make_folder(out)
     order = structs.replace(order, devices=order.devices[:1], out=str(out), evaluation=str(saved.folder.absolute()))
     with tempfile.TemporaryDirectory() as folder:
-        on_devices(order, Path(folder), WORKER, on_progress, total=len(order.samples), what="Drawing samples")
+        run_on_devices(order, Path(folder), WORKER, on_progress, total=len(order.samples), what="Drawing samples")
     return out / DRAWINGS_FILE
 
 
 def worker(spec: WorkerSpec, channel: socket.socket) -> int:
     """Run this process as the worker for the order in its folder, and return the exit code."""
-    return serve(spec, channel, ShowOrder, _draw)
+    return serve(spec, channel, ShowOrder, _draw_samples)
 
 
-def _draw(order: ShowOrder, model: TrainedModel, shard: Shard) -> None:
+def _draw_samples(order: ShowOrder, model: TrainedModel, shard: Shard) -> None:
     """Draw the samples of an order, and write the drawings with an index of them to the output folder.
 
     Raises CannotLoad if the dataset has changed since the evaluation.
     """
     saved, samples = _read_evaluation(order)
     evaluation = saved.evaluation
-    opened = dict(open_data(model, evaluation.dataset, evaluation.split).splits)
-    drawn = []
-    for name, split in opened.items():
-        numbers = [number for number in order.samples if samples.splits[number] == name]
-        by_index = {samples.indices[number]: number for number in numbers if samples.indices[number] < len(split)}
-        changed = [number for index, number in by_index.items() if split.path(index) != samples.paths[number]]
+    samples_by_split = dict(open_data(model, evaluation.dataset, evaluation.split).splits)
+    drawings = []
+    for split_name, split in samples_by_split.items():
+        numbers = [number for number in order.samples if samples.splits[number] == split_name]
+        number_by_index = {
+            samples.indices[number]: number for number in numbers if samples.indices[number] < len(split)
+        }
+        changed = [number for index, number in number_by_index.items() if split.path(index) != samples.paths[number]]
         if changed:
             message = f"{evaluation.dataset} has changed since the evaluation."
             raise CannotLoad(Problem("evaluation", message, "Evaluate the model again."))
-        only = np.array(list(by_index), np.int64)
-        for batch in batches(model, split, batch_size=_BATCH_SIZE, only=only) if len(only) else ():
-            drawn += _draw_batch(model, split, batch, by_index, Path(order.out))
+        selected = np.array(list(number_by_index), np.int64)
+        for batch in iterate_batches(model, split, batch_size=_BATCH_SIZE, selected=selected) if len(selected) else ():
+            drawings += _draw_batch(model, split, batch, number_by_index, Path(order.out))
             shard.advance(len(batch.inputs))
-    answer = SampleDrawings(legend=model.objective.legend, samples=tuple(drawn))
-    paths.write_atomically(Path(order.out) / DRAWINGS_FILE, msgspec.json.encode(answer))
+    result = SampleDrawings(legend=model.objective.legend, samples=tuple(drawings))
+    paths.write_atomically(Path(order.out) / DRAWINGS_FILE, msgspec.json.encode(result))
 
 
 def _draw_batch(
-    model: TrainedModel, split: ImageSet | SampleSet, batch: Batch, by_index: dict[int, int], out: Path
+    model: TrainedModel, split: ImageSet | SampleSet, batch: Batch, number_by_index: dict[int, int], out: Path
 ) -> list[SampleDrawing]:
     """Draw the annotations and predictions of the samples in a batch to `out`, and describe the drawings.
 
-    `by_index` maps the index of a sample in `split` to its number in the evaluation.
+    `number_by_index` maps the index of a sample in `split` to its number in the evaluation.
     """
     outputs = model.outputs(batch.inputs).cpu()
     assert batch.samples is not None
-    mean, std = (np.reshape(values, (-1, 1, 1)) for values in (model.preprocessing.mean, model.preprocessing.std))
-    results = []
-    for index, given, target, output in zip(batch.samples.tolist(), batch.inputs, batch.targets, outputs, strict=True):
-        number = by_index[index]
-        image: npt.NDArray[Any] = given.float().cpu().numpy()
-        image = image if isinstance(split, SampleSet) else to_rgb(image * std + mean)
+    drawings = []
+    for index, model_input, target, output in zip(
+        batch.samples.tolist(), batch.inputs, batch.targets, outputs, strict=True
+    ):
+        number = number_by_index[index]
+        image = model.to_display(model_input)
         truth = model.objective.show_truth(image, target.cpu())
         prediction = model.objective.show_prediction(image, output)
-        names = [f"{number}-{what}.png" for what in ("truth", "prediction")]
-        for name, each in zip(names, (truth, prediction), strict=True):
-            paths.write_atomically(out / name, encode_png(each.image, each.cloud))
-        results.append(
+        names = [f"{number}-{kind}.png" for kind in ("truth", "prediction")]
+        for name, drawing in zip(names, (truth, prediction), strict=True):
+            paths.write_atomically(out / name, encode_png(drawing.image, drawing.cloud))
+        drawings.append(
             SampleDrawing(
                 number=number,
                 truth_png=names[0],
@@ -109,10 +109,11 @@ def _draw_batch(
                 legend=tuple(sorted({*truth.legend, *prediction.legend})),
             )
         )
-    return results
+    return drawings
 
 
 def _read_evaluation(order: ShowOrder) -> tuple[SavedEvaluation, Samples]:
+    """Read the evaluation of an order, and its samples. Raises CannotLoad if it is damaged."""
     try:
         saved = read_evaluation(Path(order.evaluation))
         return saved, saved.samples()

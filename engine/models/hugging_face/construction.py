@@ -41,25 +41,25 @@ class _Kind(NamedTuple):
     stride: int = 32
 
 
-_BOXES = ("bbox", "giou")
-_EDGES = (*_BOXES, "fgl", "ddf")
+_BOX_LOSSES = ("bbox", "giou")
+_DISTRIBUTION_LOSSES = (*_BOX_LOSSES, "fgl", "ddf")
 _RF_BACKBONE = ("model.backbone.backbone",)
-_QUERIES = ("cross_entropy", "mask", "dice")
-_SWIN = ("model.pixel_level_module.encoder",)
-_VIT = ("embeddings", "layers")
+_MASK_LOSSES = ("cross_entropy", "mask", "dice")
+_SWIN_BACKBONE = ("model.pixel_level_module.encoder",)
+_VIT_BACKBONE = ("embeddings", "layers")
 KINDS = {
-    "DFine": _Kind("DFineForObjectDetection", HubDetector, ("vfl", *_EDGES)),
-    "RTDetrV2": _Kind("RTDetrV2ForObjectDetection", HubDetector, ("vfl", *_BOXES)),
-    "Deimv2": _Kind("Deimv2ForObjectDetection", HubDetector, ("mal", *_EDGES), ("model.conv_encoder.model",)),
-    "RfDetr": _Kind("RfDetrForObjectDetection", HubDetector, ("ce", *_BOXES), _RF_BACKBONE, stride=0),
+    "DFine": _Kind("DFineForObjectDetection", HubDetector, ("vfl", *_DISTRIBUTION_LOSSES)),
+    "RTDetrV2": _Kind("RTDetrV2ForObjectDetection", HubDetector, ("vfl", *_BOX_LOSSES)),
+    "Deimv2": _Kind("Deimv2ForObjectDetection", HubDetector, ("mal", *_DISTRIBUTION_LOSSES), ("model.conv_encoder.model",)),
+    "RfDetr": _Kind("RfDetrForObjectDetection", HubDetector, ("ce", *_BOX_LOSSES), _RF_BACKBONE, stride=0),
     "RfDetrMasks": _Kind(
-        "RfDetrForInstanceSegmentation", HubMasker, ("ce", *_BOXES, "mask_ce", "mask_dice"),
+        "RfDetrForInstanceSegmentation", HubMasker, ("ce", *_BOX_LOSSES, "mask_ce", "mask_dice"),
         ("model.model.backbone.backbone",), stride=0,
     ),
-    "Mask2FormerInstances": _Kind("Mask2FormerForUniversalSegmentation", InstanceSegmenter, _QUERIES, _SWIN),
-    "Mask2FormerPixels": _Kind("Mask2FormerForUniversalSegmentation", PixelSegmenter, _QUERIES, _SWIN),
-    "EomtInstances": _Kind("EomtForUniversalSegmentation", InstanceSegmenter, _QUERIES, _VIT, "upscale_block", 16),
-    "EomtPixels": _Kind("EomtForUniversalSegmentation", PixelSegmenter, _QUERIES, _VIT, "upscale_block", 16),
+    "Mask2FormerInstances": _Kind("Mask2FormerForUniversalSegmentation", InstanceSegmenter, _MASK_LOSSES, _SWIN_BACKBONE),
+    "Mask2FormerPixels": _Kind("Mask2FormerForUniversalSegmentation", PixelSegmenter, _MASK_LOSSES, _SWIN_BACKBONE),
+    "EomtInstances": _Kind("EomtForUniversalSegmentation", InstanceSegmenter, _MASK_LOSSES, _VIT_BACKBONE, "upscale_block", 16),
+    "EomtPixels": _Kind("EomtForUniversalSegmentation", PixelSegmenter, _MASK_LOSSES, _VIT_BACKBONE, "upscale_block", 16),
 }  # fmt: skip
 
 
@@ -82,7 +82,7 @@ def construct(kind: str, config: dict[str, Any], classes: int, channels: int) ->
         "max_detections": built_config.num_queries,
         "stride": facts.stride or built_config.backbone_config.patch_size * built_config.backbone_config.num_windows,
         "channels": channels,
-        "heads": _outside(facts.backbone, plain),
+        "heads": _modules_outside(facts.backbone, plain),
         "pyramid": facts.pyramid or facts.backbone[0],
     }
     plain.__class__ = type(plain_class.__name__, (facts.adapter, plain_class), attributes)
@@ -105,16 +105,16 @@ def _length(values: Any) -> Any:
     return values.shape[0] if isinstance(values, Tensor) else len(values)
 
 
-def _outside(backbone: tuple[str, ...], model: nn.Module, parent: str = "") -> tuple[str, ...]:
+def _modules_outside(backbone: tuple[str, ...], model: nn.Module, parent: str = "") -> tuple[str, ...]:
     """Return the names of the modules that together hold all layers outside the backbone.
 
     `backbone` has the names of the backbone's modules. `parent` is the dotted path of `model` in the recursion.
     """
-    found: list[str] = []
+    names: list[str] = []
     for name, child in model.named_children():
         path = f"{parent}.{name}".lstrip(".")
-        if any(inside.startswith(f"{path}.") for inside in backbone):
-            found += _outside(backbone, child, path)
+        if any(backbone_module.startswith(f"{path}.") for backbone_module in backbone):
+            names += _modules_outside(backbone, child, path)
         elif path not in backbone:
-            found.append(path)
-    return tuple(found)
+            names.append(path)
+    return tuple(names)

@@ -39,11 +39,11 @@ class HubDetector(HubModel):
         or, with groups of queries, of their copies. This division is undone.
         """
         labels = self.labels(inputs, self.objects(targets))
-        found = sum_by_kind(self.call_library(inputs, labels=labels).loss_dict, self.loss_names)
+        sums = sum_by_kind(self.call_library(inputs, labels=labels).loss_dict, self.loss_names)
         copies = getattr(self.config, "group_detr", 1)
-        per_image = max(sum(len(each["boxes"]) for each in labels) * copies, 1) / copies / len(inputs)
-        factors = {name: getattr(self.config, f"{_COEFFICIENTS.get(name, '')}_coefficient", 1.0) for name in found}
-        return {name: loss * factors[name] * per_image for name, loss in found.items()}
+        per_image = max(sum(len(image_labels["boxes"]) for image_labels in labels) * copies, 1) / copies / len(inputs)
+        factors = {name: getattr(self.config, f"{_COEFFICIENTS.get(name, '')}_coefficient", 1.0) for name in sums}
+        return {name: loss * factors[name] * per_image for name, loss in sums.items()}
 
     def loss_units(self, targets: Tensor) -> Tensor:
         return count_objects(targets)
@@ -68,11 +68,11 @@ class HubDetector(HubModel):
         """
         outputs = self.call_library(inputs)
         boxes, scores = self._boxes_and_scores(outputs, inputs)
-        best_scores, best = scores.flatten(1).topk(min(self.max_detections, scores[0].numel()))
-        count = scores.shape[-1]
-        queries = best // count
+        best_scores, positions = scores.flatten(1).topk(min(self.max_detections, scores[0].numel()))
+        class_count = scores.shape[-1]
+        queries = positions // class_count
         boxes = boxes.gather(1, queries[..., None].expand(-1, -1, 4))
-        columns = [boxes, best_scores[..., None], (best % count)[..., None].float()]
+        columns = [boxes, best_scores[..., None], (positions % class_count)[..., None].float()]
         return torch.cat([*columns, *self.mask_columns(outputs, queries, boxes, inputs)], 2)
 
     def mask_columns(self, outputs: Any, queries: Tensor, boxes: Tensor, inputs: Tensor) -> list[Tensor]:
@@ -83,11 +83,11 @@ class HubDetector(HubModel):
         return []
 
     def detections(self, inputs: Tensor) -> Detections:
-        found = []
+        detections = []
         for boxes, scores in zip(*self._boxes_and_scores(self.call_library(inputs), inputs), strict=True):
-            best, labels = scores.max(1)
-            found.append({"boxes": boxes, "scores": best, "labels": labels + 1})
-        return found
+            best_scores, labels = scores.max(1)
+            detections.append({"boxes": boxes, "scores": best_scores, "labels": labels + 1})
+        return detections
 
     def _boxes_and_scores(self, outputs: Any, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """Return the boxes of all queries in pixels, [n, q, 4], and their scores for each class, [n, q, classes]."""
@@ -130,8 +130,8 @@ class HubMasker(HubDetector):
         return instance_targets(targets)
 
     def labels(self, inputs: Tensor, objects: Detections) -> list[dict[str, Any]]:
-        parts = zip(super().labels(inputs, objects), objects, image_seeds(inputs), strict=True)
-        return [label | {"masks": each["masks"].float(), "seed": seed} for label, each, seed in parts]
+        images = zip(super().labels(inputs, objects), objects, image_seeds(inputs), strict=True)
+        return [label | {"masks": found["masks"].float(), "seed": seed} for label, found, seed in images]
 
     def mask_columns(self, outputs: Any, queries: Tensor, boxes: Tensor, inputs: Tensor) -> list[Tensor]:
         logits = outputs.pred_masks.float()
@@ -148,15 +148,15 @@ class _MatcherByImage(loss_rf_detr.RfDetrHungarianMatcher):
     """
 
     def forward(self, outputs: Any, targets: Any, group_detr: int = 1) -> list[tuple[Tensor, Tensor]]:
-        found: list[tuple[Tensor, Tensor]] = []
-        for number, target in enumerate(targets):
+        matches: list[tuple[Tensor, Tensor]] = []
+        for index, target in enumerate(targets):
             if not len(target["class_labels"]):
-                found.append((torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64)))
+                matches.append((torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64)))
                 continue
-            of_image = {name: outputs[name][number : number + 1] for name in ("logits", "pred_boxes", "pred_masks")}
+            image_outputs = {name: outputs[name][index : index + 1] for name in ("logits", "pred_boxes", "pred_masks")}
             with seeded(target["seed"], outputs["logits"].device):
-                found += super().forward(of_image, [target], group_detr)
-        return found
+                matches += super().forward(image_outputs, [target], group_detr)
+        return matches
 
 
 class _LossByImage(loss_rf_detr.RfDetrImageLoss):
@@ -165,12 +165,12 @@ class _LossByImage(loss_rf_detr.RfDetrImageLoss):
     def loss_masks(self, outputs: Any, targets: list[dict[str, Any]], indices: Any, num_boxes: float) -> Any:
         masks = outputs["pred_masks"]
         sums = dict.fromkeys(("loss_mask_ce", "loss_mask_dice"), masks.sum() * 0)
-        for number, (target, pairs) in enumerate(zip(targets, indices, strict=True)):
+        for index, (target, pairs) in enumerate(zip(targets, indices, strict=True)):
             if len(pairs[0]):
                 with seeded(target["seed"], masks.device):
-                    of_image = {"pred_masks": masks[number : number + 1]}
-                    found = super().loss_masks(of_image, [target], [pairs], num_boxes)
-                sums = {name: loss + found[name] for name, loss in sums.items()}
+                    image_outputs = {"pred_masks": masks[index : index + 1]}
+                    image_losses = super().loss_masks(image_outputs, [target], [pairs], num_boxes)
+                sums = {name: loss + image_losses[name] for name, loss in sums.items()}
         return sums
 
 

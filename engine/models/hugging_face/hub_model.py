@@ -58,33 +58,33 @@ class HubModel(LoadableDetector):
         """Return weights that are adapted to this model's image size."""
         return state
 
-    def load_initial(self, initial: weights.Initial) -> None:
+    def load_initial(self, initial: weights.InitialWeights) -> None:
         """Load weights, whose names may be those of any version of transformers. Raises TaskError.
 
         Layers that depend on the classes are loaded only if all of them fit.
         """
         config = copy.deepcopy(self.config)
         given = {name: tensor for name, tensor in initial.state.items() if tensor.is_floating_point() or tensor.dim()}
-        first = find_first_conv(self)
+        first_conv = find_first_conv(self)
         options = {"config": config, "ignore_mismatched_sizes": True, "output_loading_info": True}
         try:
             loaded, info = self.library_class.from_pretrained(None, state_dict=self.adapt_weights(given), **options)
         except Exception as error:  # its type depends on the missing weights
             message = f"{initial.source} does not fit the model ({type(error).__name__})."
             raise TaskError(initial.field, message, "Choose weights of this model.") from error
-        state, mine = loaded.state_dict(), self.state_dict()
-        differing = {name for name, *_ in info["mismatched_keys"]}
-        lacking = sorted(name for name in info["missing_keys"] if name in mine and "num_batches_tracked" not in name)
-        if first is not None and f"{first}.weight" in state:
-            state[f"{first}.weight"] = match_channels(state[f"{first}.weight"], self.channels)
-        lacking += sorted(name for name in differing if not _depends_on_classes(name))
-        if lacking:
+        state, current = loaded.state_dict(), self.state_dict()
+        mismatched = {name for name, *_ in info["mismatched_keys"]}
+        missing = sorted(name for name in info["missing_keys"] if name in current and "num_batches_tracked" not in name)
+        if first_conv is not None and f"{first_conv}.weight" in state:
+            state[f"{first_conv}.weight"] = match_channels(state[f"{first_conv}.weight"], self.channels)
+        missing += sorted(name for name in mismatched if not _depends_on_classes(name))
+        if missing:
             message = (
-                f"{initial.source} does not fit the model: {listed(lacking, most=3)} missing or of a different shape."
+                f"{initial.source} does not fit the model: {listed(missing, most=3)} missing or of a different shape."
             )
             raise TaskError(initial.field, message, "Choose weights of this model.")
-        random = {name: tensor for name, tensor in mine.items() if differing and _depends_on_classes(name)}
-        self.load_state_dict(state | random)
+        unchanged = {name: tensor for name, tensor in current.items() if mismatched and _depends_on_classes(name)}
+        self.load_state_dict(state | unchanged)
 
 
 def _depends_on_classes(name: str) -> bool:
@@ -96,9 +96,9 @@ def sum_by_kind(losses: dict[str, Tensor], kinds: tuple[str, ...]) -> dict[str, 
     """Add up the losses of each kind in `kinds`. For example, "loss_bbox_aux_0" is of the kind "bbox"."""
     sums = {}
     for kind in kinds:
-        of_kind = [loss for name, loss in losses.items() if name.removeprefix("loss_").startswith(kind)]
-        if of_kind:
-            sums[kind] = torch.stack([torch.as_tensor(loss).reshape(()) for loss in of_kind]).sum()
+        losses_of_kind = [loss for name, loss in losses.items() if name.removeprefix("loss_").startswith(kind)]
+        if losses_of_kind:
+            sums[kind] = torch.stack([torch.as_tensor(loss).reshape(()) for loss in losses_of_kind]).sum()
     return sums
 
 
@@ -131,16 +131,16 @@ def crop_masks(masks: Tensor, boxes: Tensor, size: tuple[int, int], side: int) -
     torchvision's `paste_masks_in_image` is the inverse: it pads masks by a cell, enlarges the boxes accordingly, and
     rounds them to pixels, including both ends.
     """
-    half = (boxes[:, 2:] - boxes[:, :2]) / 2
-    middle, half = boxes[:, :2] + half, half * (side + 2) / side
-    first = (middle - half).trunc()
-    extent = (middle + half).trunc() - first + 1
+    half_sides = (boxes[:, 2:] - boxes[:, :2]) / 2
+    centers, half_sides = boxes[:, :2] + half_sides, half_sides * (side + 2) / side
+    first_pixels = (centers - half_sides).trunc()
+    extent = (centers + half_sides).trunc() - first_pixels + 1
     cells = (torch.arange(side, device=boxes.device, dtype=boxes.dtype) + 1.5) / (side + 2)
     height, width = size
-    columns = (first[:, :1] + cells * extent[:, :1]) / width
-    rows = (first[:, 1:] + cells * extent[:, 1:]) / height
+    columns = (first_pixels[:, :1] + cells * extent[:, :1]) / width
+    rows = (first_pixels[:, 1:] + cells * extent[:, 1:]) / height
     grid = torch.stack([columns[:, None].expand(-1, side, -1), rows[:, :, None].expand(-1, -1, side)], 3)
-    found = nn.functional.grid_sample(
+    values = nn.functional.grid_sample(
         masks[:, None], 2 * grid.to(masks.dtype) - 1, padding_mode="border", align_corners=False
     )
-    return found.flatten(1)
+    return values.flatten(1)

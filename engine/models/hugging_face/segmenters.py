@@ -50,9 +50,9 @@ class HubSegmenter(HubModel):
     def loss_units(self, targets: Tensor) -> Tensor:
         counts = self.count_masks(targets).float()
         queries, weight = self.config.num_queries, self.config.no_object_weight
-        matched = counts.clamp(max=queries)
-        of_queries = (matched + weight * (queries - matched)).sum()
-        return torch.stack([of_queries, counts.sum(), counts.sum()])
+        matched_queries = counts.clamp(max=queries)
+        query_weights = (matched_queries + weight * (queries - matched_queries)).sum()
+        return torch.stack([query_weights, counts.sum(), counts.sum()])
 
     def losses(self, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
         """Return equal shares of the losses for each image, by name. The losses are sums over units in these images.
@@ -63,7 +63,7 @@ class HubSegmenter(HubModel):
         criterion: Any = self.criterion
         criterion.seeds = criterion.matcher.seeds = image_seeds(inputs)
         self._layers = []
-        classes, masks = ([each[part] for each in labels] for part in (0, 1))
+        classes, masks = ([image_labels[index] for image_labels in labels] for index in (0, 1))
         self.call_library(inputs, mask_labels=masks, class_labels=classes)
         layers, self._layers = self._layers, []
         sums: dict[str, Tensor] = {}
@@ -88,8 +88,8 @@ class HubSegmenter(HubModel):
         cells = size // self.config.patch_size
         self.grid_size = (cells, cells)
         embeddings: Any = self.embeddings
-        old = embeddings.position_embeddings
-        resized = _resize_positions(old.weight.data, cells)
+        previous = embeddings.position_embeddings
+        resized = _resize_positions(previous.weight.data, cells)
         embeddings.position_embeddings = nn.Embedding.from_pretrained(resized, freeze=False)
         embeddings.position_ids = torch.arange(cells**2)[None]
 
@@ -134,38 +134,41 @@ class InstanceSegmenter(HubSegmenter):
         best = probabilities.flatten(1).topk(min(self.max_detections, probabilities[0].numel()))
         selected = (outputs.masks_queries_logits.float(), best.values, best.indices)
         if torch.compiler.is_exporting():
-            return self._rows(inputs, probabilities.shape[-1], *selected)
+            return self._detection_rows(inputs, probabilities.shape[-1], *selected)
         # One image at a time, since masks of the images' size take much memory.
         images = zip(*(tensor.split(1) for tensor in selected), strict=True)
-        return torch.cat([self._rows(inputs, probabilities.shape[-1], *image) for image in images])
+        return torch.cat([self._detection_rows(inputs, probabilities.shape[-1], *image) for image in images])
 
-    def _rows(self, inputs: Tensor, classes: int, logits: Tensor, best: Tensor, chosen: Tensor) -> Tensor:
+    def _detection_rows(
+        self, inputs: Tensor, classes: int, logits: Tensor, class_scores: Tensor, positions: Tensor
+    ) -> Tensor:
         """Return detections as rows of a tensor, [n, k, 6 + s * s].
 
         Args:
             inputs: Images.
             classes: Number of classes.
             logits: Masks of all queries, [n, q, h, w].
-            best: Highest probabilities of a class, [n, k].
-            chosen: Their positions among the classes of all queries, [n, k].
+            class_scores: Highest probabilities of a class, [n, k].
+            positions: Their positions among the classes of all queries, [n, k].
         """
-        queries = (chosen // classes)[..., None, None].expand(-1, -1, *logits.shape[-2:])
-        masks = _enlarged(logits.gather(1, queries), inputs).flatten(0, 1)
-        inside = masks >= MASK_THRESHOLD
-        boxes = boxes_around(inside)
-        mean = (masks * inside).sum((1, 2)) / inside.sum((1, 2)).clamp(min=1)
-        columns = [boxes, (best.flatten() * mean)[:, None], (chosen % classes).flatten()[:, None].float()]
-        cells = crop_masks(masks, boxes, (inputs.shape[-2], inputs.shape[-1]), FINE_MASK_SIDE)
-        return torch.cat([*columns, cells], 1).unflatten(0, best.shape)
+        queries = (positions // classes)[..., None, None].expand(-1, -1, *logits.shape[-2:])
+        masks = _mask_probabilities(logits.gather(1, queries), inputs).flatten(0, 1)
+        is_inside = masks >= MASK_THRESHOLD
+        boxes = boxes_around(is_inside)
+        mean_probabilities = (masks * is_inside).sum((1, 2)) / is_inside.sum((1, 2)).clamp(min=1)
+        scores = class_scores.flatten() * mean_probabilities
+        columns = [boxes, scores[:, None], (positions % classes).flatten()[:, None].float()]
+        mask_values = crop_masks(masks, boxes, (inputs.shape[-2], inputs.shape[-1]), FINE_MASK_SIDE)
+        return torch.cat([*columns, mask_values], 1).unflatten(0, class_scores.shape)
 
     def detections(self, inputs: Tensor) -> Detections:
         outputs = self.call_library(inputs)
-        found = []
+        detections = []
         for logits, masks in zip(outputs.class_queries_logits.float(), outputs.masks_queries_logits, strict=True):
-            best, labels = logits.softmax(-1)[:, :-1].max(1)
-            inside = _enlarged(masks.detach().float()[None], inputs)[0] >= MASK_THRESHOLD
-            found.append({"boxes": boxes_around(inside), "scores": best, "labels": labels + 1})
-        return found
+            scores, labels = logits.softmax(-1)[:, :-1].max(1)
+            is_inside = _mask_probabilities(masks.detach().float()[None], inputs)[0] >= MASK_THRESHOLD
+            detections.append({"boxes": boxes_around(is_inside), "scores": scores, "labels": labels + 1})
+        return detections
 
 
 class PixelSegmenter(HubSegmenter):
@@ -187,7 +190,7 @@ class PixelSegmenter(HubSegmenter):
         """
         outputs = self.call_library(inputs)
         classes = outputs.class_queries_logits.float().softmax(-1)[..., :-1]
-        masks = _enlarged(outputs.masks_queries_logits.float(), inputs)
+        masks = _mask_probabilities(outputs.masks_queries_logits.float(), inputs)
         return torch.einsum("bqc,bqhw->bchw", classes, masks).clamp(min=MIN_SCORE).log()
 
 
@@ -196,7 +199,7 @@ def _has_class(planes: Tensor) -> Tensor:
     return is_present(planes)[:, :NO_CLASS]
 
 
-def _enlarged(logits: Tensor, inputs: Tensor) -> Tensor:
+def _mask_probabilities(logits: Tensor, inputs: Tensor) -> Tensor:
     """Return the probabilities of masks [n, q, h, w], enlarged to the size of `inputs`."""
     return functional.interpolate(logits, inputs.shape[-2:], mode="bilinear", align_corners=False).sigmoid()
 
@@ -206,9 +209,9 @@ def boxes_around(masks: Tensor) -> Tensor:
     sides = []
     for axis in (1, 2):  # columns and rows
         positions = torch.arange(1, masks.shape[3 - axis] + 1, device=masks.device)
-        occupied = masks.any(axis) * positions
-        first = torch.where(occupied > 0, occupied, len(positions) + 1).amin(1) - 1
-        sides.append((first.clamp(max=len(positions) - 1), occupied.amax(1)))
+        occupied_positions = masks.any(axis) * positions
+        first = torch.where(occupied_positions > 0, occupied_positions, len(positions) + 1).amin(1) - 1
+        sides.append((first.clamp(max=len(positions) - 1), occupied_positions.amax(1)))
     (left, right), (top, bottom) = sides
     boxes = torch.stack([left, top, right, bottom], 1).float()
     return boxes * (right > 0)[:, None]
@@ -233,15 +236,15 @@ class MatcherByImage:
     seeds: list[int]
 
     def forward(self, masks: Tensor, classes: Tensor, mask_labels: list[Tensor], class_labels: list[Tensor]) -> Any:
-        found: list[Any] = []
-        for number, seed in enumerate(self.seeds):
-            if not len(class_labels[number]):
-                found.append((torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64)))
+        matches: list[Any] = []
+        for index, seed in enumerate(self.seeds):
+            if not len(class_labels[index]):
+                matches.append((torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64)))
                 continue
-            part = slice(number, number + 1)
+            image = slice(index, index + 1)
             with seeded(seed, masks.device):
-                found += super().forward(masks[part], classes[part], mask_labels[part], class_labels[part])  # type: ignore[misc]
-        return found
+                matches += super().forward(masks[image], classes[image], mask_labels[image], class_labels[image])  # type: ignore[misc]
+        return matches
 
 
 class LossByImage:
@@ -258,17 +261,17 @@ class LossByImage:
         auxiliary_predictions: Any = None,
     ) -> Any:
         """Compute the losses in fp32."""
-        others = [{name: each.float() for name, each in layer.items()} for layer in auxiliary_predictions or ()]
+        auxiliary = [{name: tensor.float() for name, tensor in layer.items()} for layer in auxiliary_predictions or ()]
         masks, classes = masks_queries_logits.float(), class_queries_logits.float()
         with torch.autocast(masks.device.type, enabled=False):
-            return super().forward(masks, classes, mask_labels, class_labels, others or None)  # type: ignore[misc]
+            return super().forward(masks, classes, mask_labels, class_labels, auxiliary or None)  # type: ignore[misc]
 
     def loss_masks(self, masks: Tensor, mask_labels: list[Tensor], indices: Any, num_masks: Any) -> dict[str, Tensor]:
         sums = dict.fromkeys(("loss_mask", "loss_dice"), masks.sum() * 0)
-        for number, (seed, pairs) in enumerate(zip(self.seeds, indices, strict=True)):
+        for index, (seed, pairs) in enumerate(zip(self.seeds, indices, strict=True)):
             if len(pairs[0]):
-                part = slice(number, number + 1)
+                image = slice(index, index + 1)
                 with seeded(seed, masks.device):
-                    found = super().loss_masks(masks[part], mask_labels[part], [pairs], num_masks)  # type: ignore[misc]
-                sums = {name: loss + found[name] for name, loss in sums.items()}
+                    image_losses = super().loss_masks(masks[image], mask_labels[image], [pairs], num_masks)  # type: ignore[misc]
+                sums = {name: loss + image_losses[name] for name, loss in sums.items()}
         return sums

@@ -48,7 +48,9 @@ def build_segmenter(kind: str, config: dict[str, Any], classes: int, channels: i
     return construct(kind, config, classes, channels)
 
 
-def _hgnet(channels: tuple[int, ...], inner: tuple[int, ...], depth: tuple[int, ...], layers: int, **more: Any) -> Any:
+def _hgnet(
+    channels: tuple[int, ...], inner: tuple[int, ...], depth: tuple[int, ...], layers: int, **overrides: Any
+) -> Any:
     """Return the configuration of an HGNetV2 backbone.
 
     Args:
@@ -56,26 +58,26 @@ def _hgnet(channels: tuple[int, ...], inner: tuple[int, ...], depth: tuple[int, 
         inner: Channels inside each stage.
         depth: Number of blocks in each stage.
         layers: Number of layers in each block.
-        more: Additional fields of the configuration.
+        overrides: Additional fields of the configuration.
     """
-    before, after, *stages = channels
-    count = len(stages)
+    stem_channels, first_stage_channels, *stages = channels
+    stage_count = len(stages)
     return {
         "model_type": "hgnet_v2",
         "embedding_size": 32,
         "hidden_sizes": stages,
-        "stem_channels": [3, before, after],
-        "stage_in_channels": [after, *stages[:-1]],
+        "stem_channels": [3, stem_channels, first_stage_channels],
+        "stage_in_channels": [first_stage_channels, *stages[:-1]],
         "stage_mid_channels": list(inner),
         "stage_out_channels": stages,
         "stage_num_blocks": list(depth),
         "depths": list(depth),
-        "stage_downsample": [False, True, True, True][:count],
-        "stage_light_block": [False, False, True, True][:count],
-        "stage_kernel_size": [3, 3, 5, 5][:count],
-        "stage_numb_of_layers": [layers] * count,
+        "stage_downsample": [False, True, True, True][:stage_count],
+        "stage_light_block": [False, False, True, True][:stage_count],
+        "stage_kernel_size": [3, 3, 5, 5][:stage_count],
+        "stage_numb_of_layers": [layers] * stage_count,
         "out_indices": [2, 3, 4],
-        **more,
+        **overrides,
     }
 
 
@@ -99,21 +101,21 @@ _NANO = {
     "hidden_expansion": 0.34,
     "depth_mult": 0.5,
 }
-_POINTS = {"decoder_n_points": [3, 6, 3]}
+_DECODER_POINTS = {"decoder_n_points": [3, 6, 3]}
 _SMALL = {
     "backbone_config": _B0,
     "encoder_in_channels": [256, 512, 1024],
     "decoder_layers": 3,
     "hidden_expansion": 0.5,
     "depth_mult": 0.34,
-    **_POINTS,
+    **_DECODER_POINTS,
 }
 _MEDIUM = {
     "backbone_config": _B2,
     "encoder_in_channels": [384, 768, 1536],
     "decoder_layers": 4,
     "depth_mult": 0.67,
-    **_POINTS,
+    **_DECODER_POINTS,
 }
 _EXTRA_LARGE = {
     "backbone_config": _B5,
@@ -121,33 +123,35 @@ _EXTRA_LARGE = {
     "encoder_ffn_dim": 2048,
     "decoder_in_channels": [384, 384, 384],
     "reg_scale": 8.0,
-    **_POINTS,
+    **_DECODER_POINTS,
 }
 
 
 _DEIM_NANO = _NANO | {"decoder_activation_function": "silu"}
 
 
-def _lite(width: int, deepest: int, blocks: int, queries: int, feedforward: int, **backbone: Any) -> dict[str, Any]:
+def _small_deimv2(
+    width: int, last_channels: int, blocks: int, queries: int, feedforward: int, **backbone: Any
+) -> dict[str, Any]:
     """Return the configuration of a small DEIMv2, which uses the last of three stages of a pruned HGNetV2.
 
     These models are trained without the losses for distributions, and without matches that all layers share.
 
     Args:
         width: Channels of the encoder and decoder.
-        deepest: Channels of the last stage.
+        last_channels: Channels of the last stage.
         blocks: Number of blocks in the last stage.
         queries: Number of queries.
         feedforward: Channels inside the decoder's layers.
         backbone: Additional fields of the backbone's configuration.
     """
-    more = {"use_learnable_affine_block": True, "out_indices": [3]} | backbone
+    backbone_fields = {"use_learnable_affine_block": True, "out_indices": [3]} | backbone
     return {
-        "backbone_config": _hgnet((16, 16, 64, 256, deepest), (16, 32, 64), (1, 1, blocks), 3, **more),
+        "backbone_config": _hgnet((16, 16, 64, 256, last_channels), (16, 32, 64), (1, 1, blocks), 3, **backbone_fields),
         "encoder_type": "lite",
         "encoder_layers": 0,
         "encode_proj_layers": [],
-        "encoder_in_channels": [deepest],
+        "encoder_in_channels": [last_channels],
         "encoder_hidden_dim": width,
         "feat_strides": [16, 32],
         "hidden_expansion": 0.34,
@@ -170,8 +174,8 @@ def _lite(width: int, deepest: int, blocks: int, queries: int, feedforward: int,
 
 def _resnet(layer: str, widths: tuple[int, ...], depths: tuple[int, ...]) -> dict[str, Any]:
     """Return the configuration of a ResNet-vd whose blocks are of type `layer`."""
-    named = {"layer_type": layer, "hidden_sizes": list(widths), "depths": list(depths)}
-    return {"model_type": "rt_detr_resnet", "out_indices": [2, 3, 4], **named}
+    fields = {"layer_type": layer, "hidden_sizes": list(widths), "depths": list(depths)}
+    return {"model_type": "rt_detr_resnet", "out_indices": [2, 3, 4], **fields}
 
 
 _R18 = {
@@ -183,7 +187,7 @@ _R18 = {
 _R50 = {"backbone_config": _resnet("bottleneck", (256, 512, 1024, 2048), (3, 4, 6, 3))}
 
 
-def _windowed(image_size: int, decoder_layers: int, **backbone: Any) -> dict[str, Any]:
+def _rf_detr_config(image_size: int, decoder_layers: int, **backbone: Any) -> dict[str, Any]:
     """Return the configuration of an RF-DETR on DINOv2-S.
 
     `backbone` has additional fields of the backbone's configuration.
@@ -204,13 +208,13 @@ def _windowed(image_size: int, decoder_layers: int, **backbone: Any) -> dict[str
     }
 
 
-def _model(kind: str, title: str, config: dict[str, Any], repository: str = "", **more: Any) -> Model:
-    """Return an entry of the table. It is a detector unless `more` changes its fields.
+def _model(kind: str, title: str, config: dict[str, Any], repository: str = "", **overrides: Any) -> Model:
+    """Return an entry of the table. It is a detector unless `overrides` changes its fields.
 
     `repository` is its repository on the Hugging Face Hub, or "" if there are no weights for it.
     """
-    of_source = {"license": more.pop("license", "apache-2.0"), "revision": more.pop("revision", "main")}
-    source = Weights(repository=repository, path=CHECKPOINT, **of_source)
+    license, revision = overrides.pop("license", "apache-2.0"), overrides.pop("revision", "main")
+    source = Weights(repository=repository, path=CHECKPOINT, license=license, revision=revision)
     fields: dict[str, Any] = {
         "task": "detection",
         "build": partial(build_segmenter if kind.endswith("Pixels") else build_detector, kind, config),
@@ -221,29 +225,32 @@ def _model(kind: str, title: str, config: dict[str, Any], repository: str = "", 
         "weights": source if repository else None,
         "extra": EXTRA,
     }
-    return Model(title=title, **fields | more)
+    return Model(title=title, **fields | overrides)
 
 
 def _d_fine(letter: str, config: dict[str, Any], size: str, average_precision: float) -> Model:
+    """Return the entry for a D-FINE, with the average precision of its weights on COCO."""
     published = f"COCO {average_precision} AP, D-FINE paper"
     return _model("DFine", f"D-FINE-{letter}", config, f"ustc-community/dfine-{size}-coco", published=published)
 
 
 def _rt_detr(depth: int, config: dict[str, Any], average_precision: float) -> Model:
+    """Return the entry for an RT-DETRv2 on a ResNet, with the average precision of its weights on COCO."""
     published = f"COCO {average_precision} AP, RT-DETRv2 README"
     return _model("RTDetrV2", f"RT-DETRv2-R{depth}", config, f"PekingU/rtdetr_v2_r{depth}vd", published=published)
 
 
 def _rf_detr(size: str, image_size: int, decoder_layers: int, average_precision: float, source: str = "paper") -> Model:
+    """Return the entry for an RF-DETR. `source` is the text that states its average precision on COCO."""
     published = f"COCO {average_precision} AP, RF-DETR {source}"
     title, repository = f"RF-DETR-{size.capitalize()}", f"Roboflow/rf-detr-{size}"
-    more = {"image_size": image_size, "statistics": None, "published": published}
-    return _model("RfDetr", title, _windowed(image_size, decoder_layers), repository, **more)
+    overrides = {"image_size": image_size, "statistics": None, "published": published}
+    return _model("RfDetr", title, _rf_detr_config(image_size, decoder_layers), repository, **overrides)
 
 
 def _rf_detr_masks(size: str, image_size: int, decoder_layers: int, queries: int, average_precision: float) -> Model:
     """Return the entry for RF-DETR with masks, of the size "nano" to "xxlarge"."""
-    config = _windowed(image_size, decoder_layers, patch_size=12, num_windows=1 if size == "nano" else 2)
+    config = _rf_detr_config(image_size, decoder_layers, patch_size=12, num_windows=1 if size == "nano" else 2)
     return _model(
         "RfDetrMasks",
         f"RF-DETR Seg-{size.capitalize().replace('Xxl', '2XL').replace('Xl', 'XL')}",
@@ -257,18 +264,25 @@ def _rf_detr_masks(size: str, image_size: int, decoder_layers: int, queries: int
 
 
 def _segmenter(
-    library: str, title: str, config: dict[str, Any], repository: str, published: str, *, semantic: bool, **more: Any
+    library: str,
+    title: str,
+    config: dict[str, Any],
+    repository: str,
+    published: str,
+    *,
+    semantic: bool,
+    **overrides: Any,
 ) -> Model:
     """Return a model for semantic segmentation if `semantic` is True, otherwise one for instances.
 
-    `library` is "Mask2Former" or "Eomt". `more` has additional fields of the model or of its weights.
+    `library` is "Mask2Former" or "Eomt". `overrides` has additional fields of the model or of its weights.
     """
-    more |= {"task": "segmentation", "own_loss": True} if semantic else {"task": "instance_segmentation"}
+    overrides |= {"task": "segmentation", "own_loss": True} if semantic else {"task": "instance_segmentation"}
     kind, title = (f"{library}Pixels", f"{title}, semantic") if semantic else (f"{library}Instances", title)
-    return _model(kind, title, config, repository, published=f"{published} model zoo", statistics=None, **more)
+    return _model(kind, title, config, repository, published=f"{published} model zoo", statistics=None, **overrides)
 
 
-def _mask2former(size: str, blocks: int, dataset: str, accuracy: str, **more: Any) -> Model:
+def _mask2former(size: str, blocks: int, dataset: str, accuracy: str, **overrides: Any) -> Model:
     """Return a Mask2Former on a Swin with `blocks` blocks in its third stage.
 
     `dataset` is the part of the repository's name that states the dataset and the task of the weights.
@@ -281,9 +295,9 @@ def _mask2former(size: str, blocks: int, dataset: str, accuracy: str, **more: An
             "out_features": ["stage1", "stage2", "stage3", "stage4"],
         }
     }
-    more |= {"family": "Mask2Former", "license": "cc-by-nc-4.0", "semantic": dataset == "ade-semantic"}
+    overrides |= {"family": "Mask2Former", "license": "cc-by-nc-4.0", "semantic": dataset == "ade-semantic"}
     title, repository = f"Mask2Former-Swin-{size[0].upper()}", f"facebook/mask2former-swin-{size}-{dataset}"
-    return _segmenter("Mask2Former", title, config, repository, f"{accuracy}, Mask2Former", **more)
+    return _segmenter("Mask2Former", title, config, repository, f"{accuracy}, Mask2Former", **overrides)
 
 
 _EOMT: dict[str, dict[str, Any]] = {
@@ -294,19 +308,19 @@ _EOMT: dict[str, dict[str, Any]] = {
 
 
 def _eomt(
-    letter: str, repository: str, accuracy: str, *, semantic: bool = False, image_size: int = 640, **changed: Any
+    letter: str, repository: str, accuracy: str, *, semantic: bool = False, image_size: int = 640, **config_fields: Any
 ) -> Model:
-    """Return an EoMT on one size of DINOv2. `changed` has additional fields of its configuration."""
-    config = _EOMT[letter] | {"layerscale_value": 1e-5, "image_size": image_size} | changed
-    more: dict[str, Any] = {"license": "mit", "semantic": semantic, "image_size": image_size}
-    return _segmenter("Eomt", f"EoMT-{letter}", config, f"tue-mps/{repository}", f"{accuracy}, EoMT", **more)
+    """Return an EoMT on one size of DINOv2. `config_fields` has additional fields of its configuration."""
+    config = _EOMT[letter] | {"layerscale_value": 1e-5, "image_size": image_size} | config_fields
+    overrides: dict[str, Any] = {"license": "mit", "semantic": semantic, "image_size": image_size}
+    return _segmenter("Eomt", f"EoMT-{letter}", config, f"tue-mps/{repository}", f"{accuracy}, EoMT", **overrides)
 
 
 DETECTORS: dict[str, Model] = {
     "dfine_n": _d_fine("N", _NANO, "nano", 42.8),
     "dfine_s": _d_fine("S", _SMALL, "small", 48.5),
     "dfine_m": _d_fine("M", _MEDIUM, "medium", 52.3),
-    "dfine_l": _d_fine("L", {"backbone_config": _B4, **_POINTS}, "large", 54.0),
+    "dfine_l": _d_fine("L", {"backbone_config": _B4, **_DECODER_POINTS}, "large", 54.0),
     "dfine_x": _d_fine("X", _EXTRA_LARGE, "xlarge", 55.8),
     "rtdetrv2_r18": _rt_detr(18, _R18, 48.1),
     "rtdetrv2_r50": _rt_detr(50, _R50, 53.4),
@@ -318,10 +332,10 @@ DETECTORS: dict[str, Model] = {
         "harshaljanjani/DEIMv2_HGNetv2_N_COCO_Transformers",
         published="COCO 43.0 AP, DEIMv2 README",
     ),
-    "deimv2_pico": _model("Deimv2", "DEIMv2-Pico", _lite(112, 512, 2, 200, 320)),
-    "deimv2_femto": _model("Deimv2", "DEIMv2-Femto", _lite(96, 512, 1, 150, 256), image_size=416),
+    "deimv2_pico": _model("Deimv2", "DEIMv2-Pico", _small_deimv2(112, 512, 2, 200, 320)),
+    "deimv2_femto": _model("Deimv2", "DEIMv2-Femto", _small_deimv2(96, 512, 1, 150, 256), image_size=416),
     "deimv2_atto": _model(
-        "Deimv2", "DEIMv2-Atto", _lite(64, 256, 1, 100, 160, stage_kernel_size=[3, 3, 3]), image_size=320
+        "Deimv2", "DEIMv2-Atto", _small_deimv2(64, 256, 1, 100, 160, stage_kernel_size=[3, 3, 3]), image_size=320
     ),
     "rfdetr_nano": _rf_detr("nano", 384, 2, 48.4),
     "rfdetr_small": _rf_detr("small", 512, 3, 53.0),

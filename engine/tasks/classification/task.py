@@ -15,25 +15,25 @@ from engine.data.decoding.idx import Bytes
 from engine.data.transforms.device_transforms import Statistics
 from engine.metrics import calibration
 from engine.metrics.base import Metric
-from engine.metrics.calibration import Fitted
-from engine.metrics.class_counts import ClassCounts, Shares, balanced_weights, class_scores
+from engine.metrics.calibration import FittedTemperature
+from engine.metrics.class_counts import ClassCounts, ClassValues, balanced_weights, class_scores
 from engine.models import classification_models, timm_models, torchvision_models
 from engine.models.base import ModelInfo
 from engine.models.encoders import IMAGENET
-from engine.models.weights import of_torchvision, published
+from engine.models.weights import published_accuracy, torchvision_source
 from engine.tasks.analysis import Columns
 from engine.tasks.base import DatasetInfo, Objective, Task, Visualization
 from engine.tasks.classification.entry import TASK
 from engine.tasks.explanation import Target, class_targets
 from engine.tasks.label_analysis import LabelAnalysis, Predictions
-from engine.tasks.mixing import mixes
+from engine.tasks.mixing import has_mixed_targets
 from engine.tasks.predictions import Labels, LabelScores
 
 IMAGENET_CLASSES = 1000
 """Number of ImageNet classes, which the catalogue's models are designed for."""
 
-_GUESSES = 5
-"""Number of guesses of the top-5 accuracy."""
+_TOP_K = 5
+"""Number of most likely classes among which the top-5 accuracy looks for the true class."""
 _SUMS = 4
 """Number of values in `ClassificationMetric.counters` before the counters of `ClassCounts`."""
 
@@ -60,21 +60,22 @@ class ClassificationMetric(Metric):
             return
         true = targets.argmax(1) if targets.dim() == 2 else targets
         losses = functional.cross_entropy(outputs.float(), true, reduction="none")
-        best = outputs.topk(min(_GUESSES, outputs.shape[1]), dim=1).indices
-        first = best == true[:, None]
-        batch = torch.stack([torch.ones_like(losses), first[:, 0], first.any(1), losses]).double().sum(1)
-        self.counters = self.counters.to(batch.device) + torch.cat([batch, self._counts.of(true, best[:, 0])])
+        top_classes = outputs.topk(min(_TOP_K, outputs.shape[1]), dim=1).indices
+        is_correct = top_classes == true[:, None]
+        batch_sums = torch.stack([torch.ones_like(losses), is_correct[:, 0], is_correct.any(1), losses]).double().sum(1)
+        class_counts = self._counts.count_batch(true, top_classes[:, 0])
+        self.counters = self.counters.to(batch_sums.device) + torch.cat([batch_sums, class_counts])
 
     def compute(self) -> dict[str, float]:
         count, top1, top5, loss = self.counters[:_SUMS].tolist()
         if not count:
             return {}
         accuracies = {"top1": top1 / count, "top5": top5 / count}
-        if self._classes <= _GUESSES:
+        if self._classes <= _TOP_K:
             del accuracies["top5"]
         return accuracies | {"loss": loss / count}
 
-    def per_class(self) -> dict[str, Shares]:
+    def per_class(self) -> dict[str, ClassValues]:
         return class_scores(*self._counts.sums(self.counters[_SUMS:]))
 
     def confusion(self) -> tuple[tuple[int, ...], ...]:
@@ -89,25 +90,23 @@ class Classification(Task):
 
     def model_info(self, model: str) -> ModelInfo:
         title, family = classification_models.title_and_family(model)
-        size, smallest = classification_models.default_image_size(model), classification_models.min_image_size(model)
+        size, min_size = classification_models.default_image_size(model), classification_models.min_image_size(model)
         if model == classification_models.MNIST_CNN:
-            return ModelInfo(title, family, size, smallest, classes=10, channels=1)
-        if timm_models.is_timm(model):
-            return ModelInfo(title, family, size, smallest, IMAGENET_CLASSES)
-        known = torchvision_models.weights(model)
+            return ModelInfo(title, family, size, min_size, classes=10, channels=1)
         step = torchvision_models.PATCH_SIZES.get(model, 1)
-        info = ModelInfo(title, family, size, smallest, IMAGENET_CLASSES, image_size_step=step)
-        return info._replace(weights=of_torchvision(known[0]), published=published(known[0])) if known else info
+        info = ModelInfo(title, family, size, min_size, IMAGENET_CLASSES, image_size_step=step)
+        pretrained = () if timm_models.is_timm(model) else torchvision_models.pretrained_weights(model)
+        if not pretrained:
+            return info
+        return info._replace(weights=torchvision_source(pretrained[0]), published=published_accuracy(pretrained[0]))
 
     def build_model(self, job: Job, classes: int, channels: int) -> nn.Module:
         return classification_models.build(job, classes, channels, self.image_size(job))
 
     def image_size(self, job: Job) -> int:
-        return (
-            job.data.image_size
-            if job.data.image_size is not None
-            else classification_models.default_image_size(job.model.name)
-        )
+        if job.data.image_size is not None:
+            return job.data.image_size
+        return classification_models.default_image_size(job.model.name)
 
     def statistics(self, job: Job) -> Statistics:
         return classification_models.statistics(job.model.name) or IMAGENET
@@ -121,7 +120,7 @@ class Classification(Task):
         weights = balanced_weights(dataset_info.class_counts()) if job.training.class_weights == "balanced" else None
         binary = job.training.loss == "bce"
         return ClassOfImage(
-            dataset_info.classes, job.training.label_smoothing, weights, mixed=mixes(job), binary=binary
+            dataset_info.classes, job.training.label_smoothing, weights, mixed=has_mixed_targets(job), binary=binary
         )
 
 
@@ -130,21 +129,21 @@ class ClassAnalysis(LabelAnalysis):
 
     def columns(self, outputs: Tensor, targets: Tensor) -> Columns:
         probabilities = outputs.float().softmax(1)
-        confidence, found = probabilities.max(1)
+        confidence, predicted = probabilities.max(1)
         true = targets.argmax(1) if targets.dim() == 2 else targets
         return Columns(
-            correct=(found == true).double().tolist(),
+            correct=(predicted == true).double().tolist(),
             true=[(number,) for number in true.tolist()],
-            predicted=[(number,) for number in found.tolist()],
+            predicted=[(number,) for number in predicted.tolist()],
             confidence=confidence.tolist(),
             probabilities=probabilities.cpu().numpy(),
         )
 
     def predictions(self, columns: Columns) -> Predictions:
-        confidence, right = np.array(columns.confidence, np.float64), np.array(columns.correct, np.float64)
-        return Predictions(confidence, right, 1, float(len(right)))
+        confidence, correct = np.array(columns.confidence, np.float64), np.array(columns.correct, np.float64)
+        return Predictions(confidence, correct, 1, float(len(correct)))
 
-    def fit(self, columns: Columns) -> Fitted | None:
+    def fit(self, columns: Columns) -> FittedTemperature | None:
         assert columns.probabilities is not None
         return calibration.fit_temperature(columns.probabilities, np.array(columns.true, np.int64).ravel())
 
@@ -184,8 +183,8 @@ class ClassOfImage(Objective):
             self._weights = self._weights.to(outputs.device)  # once, since a copy blocks the host
         if self._binary:
             classes = outputs.shape[1]
-            shares = targets if self._mixed else functional.one_hot(targets, classes).float()
-            smoothed = shares * (1 - self._smoothing) + self._smoothing / classes
+            fractions = targets if self._mixed else functional.one_hot(targets, classes).float()
+            smoothed = fractions * (1 - self._smoothing) + self._smoothing / classes
             losses = functional.binary_cross_entropy_with_logits(
                 outputs.float(), smoothed, self._weights, reduction="none"
             )
@@ -196,8 +195,8 @@ class ClassOfImage(Objective):
 
     def correct(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the number of correct samples. A mixed image counts as the fraction of the class predicted for it."""
-        found = outputs.argmax(1)
-        return targets.gather(1, found[:, None]).sum() if self._mixed else (found == targets).sum()
+        predicted = outputs.argmax(1)
+        return targets.gather(1, predicted[:, None]).sum() if self._mixed else (predicted == targets).sum()
 
     def metric(self) -> Metric:
         return ClassificationMetric(len(self._classes))

@@ -34,14 +34,17 @@ from engine.metrics.base import Metric
 from engine.models import user_file, weights
 from engine.models.base import ModelInfo, TaskError
 from engine.models.encoders import IMAGENET
-from engine.models.model_surgery import find_head, set_heads
+from engine.models.model_surgery import find_head
+from engine.models.registry import mark_heads
 from engine.tasks.base import DatasetInfo, Objective, Task, Visualization
 from engine.tasks.custom.entry import TASK
 from engine.tasks.custom.interface import CustomTask
 
 REMEDY = "Fix the file, then allow it again."
 BLANK_SIDE = 64
-LOSS = TASK.entry.metrics[0]
+"""Side length of the blank image that stands for an input that can't be shown as an image."""
+LOSS_METRIC = TASK.entry.metrics[0]
+"""Catalogue entry of the mean loss, which every custom task reports in addition to its own metrics."""
 
 
 class Custom(Task):
@@ -66,19 +69,16 @@ class Custom(Task):
             torch.manual_seed(job.training.seed)
             model = loaded.call("build_model", classes, channels)
         if not isinstance(model, nn.Module):
-            raise loaded.error(f"build_model returns {_kind(model)}, not a torch.nn.Module")
+            raise loaded.error(f"build_model returns {_describe(model)}, not a torch.nn.Module")
         model = model.cpu().train()
         head = find_head(model, classes) if classes else None
-        if job.model.weights_file:
-            state, source = weights.from_file(job.model.weights_file), job.model.weights_file
-            weights.load(model, state, head=head, channels=channels, field="weights_file", source=source)
-        elif job.model.pretrained:
+        if job.model.pretrained and not job.model.weights_file:
             message = f"Footplate has no pretrained weights for {loaded.file.name}."
-            raise TaskError("pretrained", message, weights.SCRATCH)
-        if job.model.freeze_epochs and head is None:
-            message = f"{loaded.file.name} has no layer with {classes} outputs that could be trained as the head."
-            raise TaskError("freeze_epochs", message, "Train all layers.")
-        set_heads(model, [head] if head is not None else [], freeze=bool(job.model.freeze_epochs))
+            raise TaskError("pretrained", message, weights.SCRATCH_REMEDY)
+        initial = weights.read_initial(job, loaded.file.name)
+        if initial is not None:
+            weights.load(model, initial, head=head, channels=channels)
+        mark_heads(job, model, [head] if head is not None else [], loaded.file.name, classes)
         if job.data.dataset:
             loaded.try_out(model, channels)
         return model
@@ -107,7 +107,7 @@ class Custom(Task):
             return tuple(loaded.example()[0].shape)
         return super().example_shape(job, channels)
 
-    def finish(self, job: Job, streams: RandomStreams, rank: int) -> Finish | None:
+    def batch_transform(self, job: Job, streams: RandomStreams, rank: int) -> Finish | None:
         """Return a function that applies the user's transform to each batch, or None if the user's task has none.
 
         Its random numbers depend only on the seed, the position in the run and the rank.
@@ -117,13 +117,14 @@ class Custom(Task):
             return None
 
         def transform(inputs: Tensor, targets: Tensor, epoch: int, batch_index: int) -> tuple[Tensor, Tensor]:
+            """Call the user's transform with random numbers for this batch. Raises TaskError for an unusable result."""
             if not len(targets):
                 return inputs, targets
             with torch.random.fork_rng(devices=[inputs.device] if inputs.is_cuda else []):
                 torch.manual_seed(streams.number(Purpose.TRANSFORM, epoch=epoch, batch=batch_index, rank=rank))
                 batch: Any = loaded.task.transform(inputs, targets)
             if not isinstance(batch, tuple) or [type(each) for each in batch] != [Tensor, Tensor]:
-                raise loaded.error(f"transform returns {_kind(batch)}, not a tuple of inputs and targets")
+                raise loaded.error(f"transform returns {_describe(batch)}, not a tuple of inputs and targets")
             return batch[0], batch[1]
 
         return transform
@@ -134,7 +135,7 @@ class LoadedTask:
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        self.file, task = _class_of(job.model.name, job.model.model_file_sha256)
+        self.file, task = _load_task_class(job.model.name, job.model.model_file_sha256)
         self.task: CustomTask = user_file.call_guarded(self.file, f"in {task.__name__}()", task)
         self.task.job = job
         self._splits: Splits | None = None
@@ -145,12 +146,14 @@ class LoadedTask:
         return user_file.call_guarded(self.file, f"in {name}", getattr(self.task, name), *args)
 
     def error(self, reason: str) -> TaskError:
+        """Create an error for a fault in the user's file."""
         return TaskError("model", f"{self.file.name}: {reason}.", REMEDY)
 
     def splits(self) -> Splits:
+        """Return the job's datasets, opened by the user's code or from annotations. They are cached."""
         if self._splits is None:
-            pair = self.call("datasets")
-            self._splits = self._open_annotations() if pair is None else self._check_datasets(pair)
+            datasets = self.call("datasets")
+            self._splits = self._open_annotations() if datasets is None else self._check_datasets(datasets)
         return self._splits
 
     def example(self) -> tuple[Tensor, Tensor]:
@@ -178,7 +181,7 @@ class LoadedTask:
                 outputs = user_file.call_guarded(self.file, f"on inputs of {list(inputs.shape)}", model, inputs)
                 if not isinstance(outputs, Tensor) or not outputs.ndim or len(outputs) != 2:
                     raise self.error(
-                        f"for two inputs the model returns {_kind(outputs)}; expected a tensor of [2, ...]"
+                        f"for two inputs the model returns {_describe(outputs)}; expected a tensor of [2, ...]"
                     )
                 user_file.call_guarded(self.file, "in loss", self.losses, outputs.float(), targets)
                 rows = user_file.call_guarded(self.file, "in measure", self.measure, outputs.float(), targets)
@@ -195,29 +198,30 @@ class LoadedTask:
             model.train()
 
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Call the file's `loss` and validate that it returns one loss per sample, [n]."""
         losses: Any = self.task.loss(outputs, targets)
         if not isinstance(losses, Tensor) or losses.shape != (len(outputs),):
-            raise self.error(f"loss returns {_kind(losses)}; expected one loss per sample, [{len(outputs)}]")
+            raise self.error(f"loss returns {_describe(losses)}; expected one loss per sample, [{len(outputs)}]")
         return losses
 
     def measure(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Call the file's `measure` and validate the values that it returns for each sample, [n, k]."""
         values: Any = self.task.measure(outputs, targets)
         if not isinstance(values, Tensor) or values.ndim != 2 or len(values) != len(outputs):
-            raise self.error(f"measure returns {_kind(values)}; expected one row per sample, [{len(outputs)}, k]")
+            raise self.error(f"measure returns {_describe(values)}; expected one row per sample, [{len(outputs)}, k]")
         return values
 
     def build_metrics(self) -> dict[str, Any]:
         """Create the file's torchmetrics metrics, keyed by their ids, and validate them."""
         metrics: Any = self.call("build_metrics")
         if not isinstance(metrics, dict):
-            raise self.error(f"build_metrics returns {_kind(metrics)}, not a dict")
+            raise self.error(f"build_metrics returns {_describe(metrics)}, not a dict")
         declared = {entry.id for entry in self.task.metrics}
         for name, metric in metrics.items():
             if name not in declared:
                 raise self.error(f"build_metrics returns “{name}”, which is not in `metrics`")
             if not torchmetrics_states.metrics_in(metric):
-                raise self.error(f"build_metrics returns {_kind(metric)} for “{name}”, not a torchmetrics.Metric")
+                raise self.error(f"build_metrics returns {_describe(metric)} for “{name}”, not a torchmetrics.Metric")
             torchmetrics_states.disable_sync(metric)
         return metrics
 
@@ -225,7 +229,7 @@ class LoadedTask:
         """Compute the torchmetrics metric with the id `name`. Raises TaskError unless the result is a single number."""
         value: Any = metric.compute()
         if not isinstance(value, int | float) and not (isinstance(value, Tensor) and value.numel() == 1):
-            raise self.error(f"the metric “{name}” returns {_kind(value)}; expected a single number")
+            raise self.error(f"the metric “{name}” returns {_describe(value)}; expected a single number")
         return float(value)
 
     def summarize(self, rows: Tensor, computed: Collection[str]) -> dict[str, float]:
@@ -239,11 +243,11 @@ class LoadedTask:
             raise self.error(f"summarize returns {len(values)} values for {len(entries)} metrics")
         return {entry.id: float(value) for entry, value in zip(entries, values, strict=True)}
 
-    def _check_datasets(self, pair: Any) -> Splits:
+    def _check_datasets(self, datasets: Any) -> Splits:
         """Validate the value returned by `datasets` and convert it to splits. Raises TaskError."""
-        if not isinstance(pair, tuple) or len(pair) != 2 or not all(isinstance(each, SampleSet) for each in pair):
-            raise self.error(f"datasets returns {_kind(pair)}, not two SampleSets, for training and validation")
-        train, val = pair
+        if not isinstance(datasets, tuple) or [isinstance(split, SampleSet) for split in datasets] != [True, True]:
+            raise self.error(f"datasets returns {_describe(datasets)}, not two SampleSets, for training and validation")
+        train, val = datasets
         for name, samples in (("training", train), ("validation", val)):
             if not len(samples):
                 message = f"{self.file.name} finds no samples for {name} in {self.job.data.dataset}."
@@ -258,14 +262,15 @@ class LoadedTask:
         Raises TaskError and DatasetError.
         """
         job = self.job
-        kinds = list(dict.fromkeys((*KINDS, *(kind for each in FORMATS.values() for kind in each.kinds))))
+        kinds = list(KINDS)
+        kinds += [kind for format_ in FORMATS.values() for kind in format_.kinds if kind not in KINDS]
+        if not self.task.annotations:
+            reason = "it has no annotations, and datasets returns nothing"
+            raise TaskError("model", f"{self.file.name}: {reason}.", did_you_mean("", kinds))
         unknown = [name for name in self.task.annotations if name not in kinds]
-        if unknown or not self.task.annotations:
-            name = unknown[0] if unknown else ""
-            reason = (
-                f"there are no annotations “{name}”" if name else "it has no annotations, and datasets returns nothing"
-            )
-            raise TaskError("model", f"{self.file.name}: {reason}.", did_you_mean(name, kinds))
+        if unknown:
+            reason = f"there are no annotations “{unknown[0]}”"
+            raise TaskError("model", f"{self.file.name}: {reason}.", did_you_mean(unknown[0], kinds))
         return open_splits(
             job.data.dataset,
             val_fraction=job.data.val_fraction,
@@ -282,7 +287,9 @@ class LoadedTask:
             except UnreadableImage:
                 continue  # the loader reports it
             if not isinstance(sample, tuple) or [isinstance(each, Tensor) for each in sample] != [True, True]:
-                raise self.error(f"load returns {_kind(sample)}, not a tuple of an input and a target, both tensors")
+                raise self.error(
+                    f"load returns {_describe(sample)}, not a tuple of an input and a target, both tensors"
+                )
             return sample[0], sample[1]
         raise DatasetError(
             [dataset_error("None of the training samples can be read.", "Choose a folder of intact samples.")]
@@ -302,29 +309,30 @@ _cached: dict[Job, LoadedTask] = {}
 
 
 @lru_cache(maxsize=4)
-def _class_of(path: str, agreed_sha256: str) -> tuple[Path, type[CustomTask]]:
+def _load_task_class(path: str, agreed_sha256: str) -> tuple[Path, type[CustomTask]]:
     """Return the path of the file and the task class defined in it.
 
     `agreed_sha256` is the hash of the content that the user allowed. Raises TaskError.
     """
     file, module = user_file.load_module(path, agreed_sha256)
-    found = [
+    task_classes = [
         each
         for each in vars(module).values()
         if isinstance(each, type) and issubclass(each, CustomTask) and each.__module__ == module.__name__
     ]
-    if len(found) != 1:
-        count = "no class" if not found else "more than one class"
+    if len(task_classes) != 1:
+        count = "no class" if not task_classes else "more than one class"
         remedy = "Define one: class MyTask(CustomTask), with CustomTask from engine.tasks.custom.interface."
         raise TaskError("model", f"{file.name} has {count} derived from CustomTask.", remedy)
-    missing = sorted(found[0].__abstractmethods__)
+    missing = sorted(task_classes[0].__abstractmethods__)
     if missing:
-        message = f"{found[0].__name__} in {file.name} has no {' and no '.join(missing)}."
+        message = f"{task_classes[0].__name__} in {file.name} has no {' and no '.join(missing)}."
         raise TaskError("model", message, "Define the missing ones.")
-    return file, found[0]
+    return file, task_classes[0]
 
 
-def _kind(value: Any) -> str:
+def _describe(value: Any) -> str:
+    """Describe a value that the user's code returned, for an error message, e.g. "a tensor of [2, 3]" or "a list"."""
     if isinstance(value, Tensor):
         return f"a tensor of {list(value.shape)}"
     return "nothing" if value is None else f"a {type(value).__name__}"
@@ -370,19 +378,19 @@ class CustomMetric(Metric):
             if math.isfinite(value):  # a correlation of constant values, for example, is undefined
                 values[name] = value
         ordered = {entry.id: values[entry.id] for entry in self._loaded.task.metrics if entry.id in values}
-        return ordered | {LOSS.id: float(self.rows[:, 0].mean())}
+        return ordered | {LOSS_METRIC.id: float(self.rows[:, 0].mean())}
 
 
 class CustomObjective(Objective):
     """Objective of a custom task."""
 
     def __init__(self, loaded: LoadedTask) -> None:
-        metrics = (*(entry for entry in loaded.task.metrics if entry.id != LOSS.id), LOSS)
+        metrics = (*(entry for entry in loaded.task.metrics if entry.id != LOSS_METRIC.id), LOSS_METRIC)
         self.entry = msgspec.structs.replace(Custom.entry, metrics=metrics)
-        best_by, known = loaded.job.checkpoints.best_by, [entry.id for entry in metrics]
-        if best_by and best_by not in known:
+        best_by, metric_ids = loaded.job.checkpoints.best_by, [entry.id for entry in metrics]
+        if best_by and best_by not in metric_ids:
             message = f"“{best_by}” is not a metric of {loaded.file.name}."
-            raise TaskError("best_by", message, did_you_mean(best_by, known))
+            raise TaskError("best_by", message, did_you_mean(best_by, metric_ids))
         self._loaded = loaded
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -418,6 +426,6 @@ def as_image(values: npt.NDArray[Any]) -> Bytes:
         values = values[None]
     if values.ndim != 3:
         return np.zeros((BLANK_SIDE, BLANK_SIDE, 3), np.uint8)
-    planes = (values[:3] if len(values) >= 3 else values[:1].repeat(3, 0)).astype(np.float64)
-    low, high = float(planes.min()), float(planes.max())
-    return np.rint((planes - low) * (255 / max(high - low, 1e-12))).astype(np.uint8).transpose(1, 2, 0).copy()
+    channels = (values[:3] if len(values) >= 3 else values[:1].repeat(3, 0)).astype(np.float64)
+    low, high = float(channels.min()), float(channels.max())
+    return np.rint((channels - low) * (255 / max(high - low, 1e-12))).astype(np.uint8).transpose(1, 2, 0).copy()

@@ -12,9 +12,9 @@ from torch import Tensor
 from engine.contract.catalogue import Measure
 from engine.contract.inference.evaluation import BoxErrors, ClassCurves, SizeName, SizePrecision
 from engine.metrics.average_precision import (
+    CORRECT,
     LEFT_OUT,
     MAX_DETECTIONS,
-    RIGHT,
     THRESHOLDS,
     WRONG,
     Bools,
@@ -23,10 +23,10 @@ from engine.metrics.average_precision import (
     assign,
     average_precisions,
     box_overlaps,
-    outcomes_of,
+    outcomes_of_assignment,
 )
 from engine.metrics.base import Metric
-from engine.metrics.detection_errors import COLUMNS, costs, find_errors
+from engine.metrics.detection_errors import COLUMNS, ImageErrors, error_costs, find_errors
 from engine.metrics.label_curves import Counts, class_curves, threshold_rows
 from engine.tasks.analysis import TASK_METRIC, Analysis, Columns, Intervals, Measured
 from engine.tasks.detection.objects import SCORE_THRESHOLD, Detections, read_detections, read_objects
@@ -55,6 +55,11 @@ class Comparison(NamedTuple):
     areas: Floats
     overlaps: Floats
 
+    def find_errors(self) -> ImageErrors:
+        """Return the detection errors in the image."""
+        found = self.detections
+        return find_errors(found.classes, found.scores, self.classes, self.ignored, self.overlaps)
+
 
 class ObjectMetric(Metric):
     """Metric for detections, computed separately for small, medium and large objects.
@@ -70,37 +75,36 @@ class ObjectMetric(Metric):
         self._scale = scale
 
     @abstractmethod
-    def compare(self, found: Detections, target: Tensor) -> Comparison:
+    def compare(self, detections: Detections, target: Tensor) -> Comparison:
         """Compare the detections in one image with its objects."""
 
     @torch.no_grad()
     def update(self, outputs: Tensor, targets: Tensor) -> None:
         """Add a row for each prediction, and count the objects in each class: all, missed, and by size."""
         for output, target in zip(outputs.cpu(), targets.cpu(), strict=True):
-            each = self.compare(read_detections(output), target)
-            errors = find_errors(
-                each.detections.classes, each.detections.scores, each.classes, each.ignored, each.overlaps
-            )
-            by_size = [self._outcomes(each, *limits) for limits in AREAS]
-            self.add_rows(torch.from_numpy(np.column_stack([errors.rows, *by_size])))
-            real = ~each.ignored
-            areas = each.areas * self._scale**2
+            comparison = self.compare(read_detections(output), target)
+            errors = comparison.find_errors()
+            precisions_by_size = [self._outcomes(comparison, *limits) for limits in AREAS]
+            self.add_rows(torch.from_numpy(np.column_stack([errors.rows, *precisions_by_size])))
+            is_counted = ~comparison.ignored
+            areas = comparison.areas * self._scale**2
             classes = self.counters.shape[1]
-            counts = [each.classes[real], errors.missed]
-            counts += [each.classes[real & (areas >= low) & (areas <= high)] for low, high in AREAS]
-            rows = np.stack([np.bincount(labels, minlength=classes) for labels in counts])
-            self.counters = self.counters + torch.from_numpy(rows.astype(np.float64))
+            class_lists = [comparison.classes[is_counted], errors.missed]
+            class_lists += [comparison.classes[is_counted & (areas >= low) & (areas <= high)] for low, high in AREAS]
+            class_counts = np.stack([np.bincount(labels, minlength=classes) for labels in class_lists])
+            self.counters = self.counters + torch.from_numpy(class_counts.astype(np.float64))
 
     def compute(self) -> dict[str, float]:
         """Return AP and AP50, averaged over the classes, for each size of which there are objects."""
-        found = {}
-        for size, precisions in self.by_size().items():
-            present = precisions[~np.isnan(precisions[:, 0])]
-            if len(present):
-                found[f"ap_{size}"], found[f"ap50_{size}"] = float(present.mean()), float(present[:, 0].mean())
-        return found
+        measures = {}
+        for size, precisions in self.precisions_by_size().items():
+            with_objects = precisions[~np.isnan(precisions[:, 0])]
+            if len(with_objects):
+                measures[f"ap_{size}"] = float(with_objects.mean())
+                measures[f"ap50_{size}"] = float(with_objects[:, 0].mean())
+        return measures
 
-    def by_size(self) -> dict[SizeName, Floats]:
+    def precisions_by_size(self) -> dict[SizeName, Floats]:
         """Return the average precision of each class at each IoU threshold, [C, 10], keyed by size.
 
         It is NaN for a class without objects of that size.
@@ -113,32 +117,36 @@ class ObjectMetric(Metric):
             for size, each, counts in zip(SIZES, outcomes, object_counts, strict=True)
         }
 
-    def _outcomes(self, each: Comparison, low: float, high: float) -> Floats:
+    def _outcomes(self, comparison: Comparison, low: float, high: float) -> Floats:
         """Return the outcome of each detection at the ten IoU thresholds, [d, 10], for areas from `low` to `high`.
 
         The rows are in the order of `find_errors`. Objects of other sizes and unmatched detections of other sizes are
         left out, like in `evaluateImg` of pycocotools.
         """
-        areas, found_areas = each.areas * self._scale**2, each.detection_areas * self._scale**2
-        ignored = each.ignored | (areas < low) | (areas > high)
+        areas, detection_areas = comparison.areas * self._scale**2, comparison.detection_areas * self._scale**2
+        ignored = comparison.ignored | (areas < low) | (areas > high)
         rows = [np.empty((0, len(THRESHOLDS)))]
-        for number in np.unique(each.detections.classes):
-            found = np.flatnonzero(each.detections.classes == number)
-            found = found[np.argsort(-each.detections.scores[found], kind="stable")][:MAX_DETECTIONS]
-            true = np.flatnonzero(each.classes == number)
-            assigned = assign(each.overlaps[np.ix_(found, true)], ignored[true], each.ignored[true])
-            outcomes = outcomes_of(assigned, ignored[true])
-            outside = (found_areas[found] < low) | (found_areas[found] > high)
-            rows.append(np.where((outcomes == WRONG) & outside[:, None], LEFT_OUT, outcomes))
+        for number in np.unique(comparison.detections.classes):
+            detections = np.flatnonzero(comparison.detections.classes == number)
+            detections = detections[np.argsort(-comparison.detections.scores[detections], kind="stable")][
+                :MAX_DETECTIONS
+            ]
+            objects = np.flatnonzero(comparison.classes == number)
+            assigned = assign(
+                comparison.overlaps[np.ix_(detections, objects)], ignored[objects], comparison.ignored[objects]
+            )
+            outcomes = outcomes_of_assignment(assigned, ignored[objects])
+            has_other_size = (detection_areas[detections] < low) | (detection_areas[detections] > high)
+            rows.append(np.where((outcomes == WRONG) & has_other_size[:, None], LEFT_OUT, outcomes))
         return np.concatenate(rows)
 
 
 class BoxObjects(ObjectMetric):
-    def compare(self, found: Detections, target: Tensor) -> Comparison:
-        true = read_objects(target)
-        areas, found_areas = ((boxes[:, 2:] - boxes[:, :2]).prod(1) for boxes in (true.boxes, found.boxes))
-        overlaps = box_overlaps(found.boxes, true.boxes, true.ignored)
-        return Comparison(found, found_areas, true.classes, true.ignored, areas, overlaps)
+    def compare(self, detections: Detections, target: Tensor) -> Comparison:
+        objects = read_objects(target)
+        areas, detection_areas = ((boxes[:, 2:] - boxes[:, :2]).prod(1) for boxes in (objects.boxes, detections.boxes))
+        overlaps = box_overlaps(detections.boxes, objects.boxes, objects.ignored)
+        return Comparison(detections, detection_areas, objects.classes, objects.ignored, areas, overlaps)
 
 
 class ObjectAnalysis(Analysis):
@@ -164,17 +172,15 @@ class ObjectAnalysis(Analysis):
         columns = Columns(correct=[], true=[], predicted=[], confidence=[])
         compare = self.metric_type(len(self.classes), 1.0).compare
         for output, target in zip(outputs.cpu(), targets.cpu(), strict=True):
-            each = compare(read_detections(output, SCORE_THRESHOLD), target)
-            rows = find_errors(
-                each.detections.classes, each.detections.scores, each.classes, each.ignored, each.overlaps
-            ).rows
-            right, wrong = (rows[:, 2] == RIGHT).sum(), (rows[:, 2] == WRONG).sum()
-            true = each.classes[~each.ignored]
-            total = right + wrong + len(true)
-            columns.correct.append(float(2 * right / total) if total else 1.0)  # type: ignore[union-attr]
-            columns.true.append(tuple(true.tolist()))  # type: ignore[union-attr]
-            columns.predicted.append(tuple(each.detections.classes.tolist()))  # type: ignore[union-attr]
-            scores = each.detections.scores
+            comparison = compare(read_detections(output, SCORE_THRESHOLD), target)
+            rows = comparison.find_errors().rows
+            correct, wrong = (rows[:, 2] == CORRECT).sum(), (rows[:, 2] == WRONG).sum()
+            object_classes = comparison.classes[~comparison.ignored]
+            total = correct + wrong + len(object_classes)
+            columns.correct.append(float(2 * correct / total) if total else 1.0)  # type: ignore[union-attr]
+            columns.true.append(tuple(object_classes.tolist()))  # type: ignore[union-attr]
+            columns.predicted.append(tuple(comparison.detections.classes.tolist()))  # type: ignore[union-attr]
+            scores = comparison.detections.scores
             columns.confidence.append(float(scores.mean()) if len(scores) else 0.0)  # type: ignore[union-attr]
         return columns
 
@@ -182,11 +188,11 @@ class ObjectAnalysis(Analysis):
         """Return the tables of thresholds, kinds of errors, and object sizes."""
         metric = measured.metrics["objects"]
         rows = metric.rows.numpy()  # class, score, outcome and others of each prediction (see `find_errors`)
-        objects, missed, *by_size = metric.counters.numpy()  # numbers of objects in each class
-        counted = rows[rows[:, 2] != LEFT_OUT]
-        errors = costs(rows[:, :COLUMNS], objects, missed)
+        objects, missed, *precisions_by_size = metric.counters.numpy()  # numbers of objects in each class
+        counted_rows = rows[rows[:, 2] != LEFT_OUT]
+        errors = error_costs(rows[:, :COLUMNS], objects, missed)
         return {
-            "thresholds": threshold_rows(counted[:, 1], counted[:, 2] == RIGHT, float(objects.sum())),
+            "thresholds": threshold_rows(counted_rows[:, 1], counted_rows[:, 2] == CORRECT, float(objects.sum())),
             "box_errors": tuple(
                 BoxErrors(kind=kind, count=count, ap_loss=loss) for kind, (count, loss) in errors.items()
             ),
@@ -197,7 +203,7 @@ class ObjectAnalysis(Analysis):
                     ap=intervals.measures.get(f"ap_{size}"),
                     ap50=intervals.measures.get(f"ap50_{size}"),
                 )
-                for size, counts in zip(SIZES, by_size, strict=True)
+                for size, counts in zip(SIZES, precisions_by_size, strict=True)
             ),
         }
 
@@ -207,14 +213,14 @@ class ObjectAnalysis(Analysis):
         rows, counts = metric.rows.numpy(), metric.counters.numpy()[0]
         titles = (title for title in intervals.per_class if title.endswith("AP50"))
         precisions = intervals.per_class[next(titles)]
-        found = []
+        all_curves = []
         for number, precision in enumerate(precisions):
             ranked = rows[(rows[:, 0] == number) & (rows[:, 2] != LEFT_OUT)]
             ranked = ranked[np.argsort(-ranked[:, 1], kind="stable")]
-            right = (ranked[:, 2] == RIGHT).cumsum().astype(np.float64)
+            true_positives = (ranked[:, 2] == CORRECT).cumsum().astype(np.float64)
             if not counts[number] or not len(ranked):
-                found.append(ClassCurves(class_index=number, positives=int(counts[number])))
+                all_curves.append(ClassCurves(class_index=number, positives=int(counts[number])))
                 continue
-            at_thresholds = Counts(ranked[:, 1], right, np.arange(1, len(ranked) + 1) - right)
-            found.append(class_curves(number, at_thresholds, int(counts[number]), precision))
-        return tuple(found)
+            at_thresholds = Counts(ranked[:, 1], true_positives, np.arange(1, len(ranked) + 1) - true_positives)
+            all_curves.append(class_curves(number, at_thresholds, int(counts[number]), precision))
+        return tuple(all_curves)

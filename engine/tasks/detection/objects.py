@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from engine.metrics.average_precision import Bools, Floats, Ints
-from engine.models.tensor_detector import BOX
+from engine.models.tensor_detector import DETECTION_VALUES
 
 SCORE_THRESHOLD = 0.5
 """Minimum score of the detections that are shown to the user."""
@@ -52,7 +52,7 @@ def read_detections(output: Tensor, min_score: float = 0.0) -> Detections:
     rows = output.detach().cpu().double().numpy()
     rows = rows[rows[:, 4] >= min_score]
     rows = rows[np.argsort(-rows[:, 4], kind="stable")]
-    return Detections(rows[:, :4], rows[:, 4], rows[:, 5].astype(np.int64), rows[:, BOX:])
+    return Detections(rows[:, :4], rows[:, 4], rows[:, 5].astype(np.int64), rows[:, DETECTION_VALUES:])
 
 
 def read_objects(target: Tensor) -> Objects:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -32,14 +31,14 @@ from engine.tasks.detection.analysis import ObjectAnalysis
 from engine.tasks.detection.entry import TASK
 from engine.tasks.detection.objects import SCORE_THRESHOLD, Detections, read_detections, read_objects
 from engine.tasks.explanation import Target
-from engine.tasks.predictions import ObjectScores, Scores
+from engine.tasks.predictions import ObjectScores, Scores, counts_text, percent_labels
 
 MAX_EXPLAINED = 3
 """Maximum number of detections that are explained if no class is requested."""
 
 
 class InstanceMetric(Metric):
-    """Metric of a detector: average precision for each kind of overlap.
+    """Metric of a detector: average precision for each kind of overlap, such as that of boxes or of masks.
 
     `KINDS` are the prefixes of the metric names for the kinds of overlap. `counters` hold the number of images, and for
     each class the number of objects that are not ignored. `rows` are the rows of `match_detections` for all images.
@@ -52,7 +51,7 @@ class InstanceMetric(Metric):
         self.rows = torch.empty((0, 2 + len(self.KINDS) * len(THRESHOLDS)), dtype=torch.float64)
 
     @abstractmethod
-    def compare(self, found: Detections, target: Tensor) -> tuple[Ints, Bools, Sequence[Floats]]:
+    def compare(self, detections: Detections, target: Tensor) -> tuple[Ints, Bools, Sequence[Floats]]:
         """Compare the detections in an image with its objects.
 
         Returns the classes of the objects [g], their ignored flags [g], and their overlaps with the detections, one
@@ -63,9 +62,10 @@ class InstanceMetric(Metric):
     def update(self, outputs: Tensor, targets: Tensor) -> None:
         counts = np.zeros(len(self.counters))
         for output, target in zip(outputs.cpu(), targets.cpu(), strict=True):
-            found = read_detections(output)
-            classes, ignored, overlaps = self.compare(found, target)
-            self.add_rows(torch.from_numpy(match_detections(found.classes, found.scores, classes, ignored, overlaps)))
+            detections = read_detections(output)
+            classes, ignored, overlaps = self.compare(detections, target)
+            rows = match_detections(detections.classes, detections.scores, classes, ignored, overlaps)
+            self.add_rows(torch.from_numpy(rows))
             counts[0] += 1
             counts[1:] += np.bincount(classes[~ignored], minlength=len(counts) - 1)
         self.counters = self.counters + torch.from_numpy(counts)
@@ -88,8 +88,8 @@ class InstanceMetric(Metric):
             return {}
         values: dict[str, float] = {}
         for kind, precisions in self.precisions().items():
-            present = precisions[~np.isnan(precisions[:, 0])]
-            mean = present.mean(0) if len(present) else np.zeros(len(THRESHOLDS))
+            with_objects = precisions[~np.isnan(precisions[:, 0])]
+            mean = with_objects.mean(0) if len(with_objects) else np.zeros(len(THRESHOLDS))
             values |= {f"{kind}map": float(mean.mean()), f"{kind}ap50": float(mean[0]), f"{kind}ap75": float(mean[5])}
         return values
 
@@ -97,20 +97,21 @@ class InstanceMetric(Metric):
         columns: dict[str, tuple[float | None, ...]] = {}
         for kind, precisions in self.precisions().items():
             name = f"{kind.rstrip('_').capitalize()} AP".strip()
-            columns |= {name: _to_tuple(precisions.mean(1)), f"{name}50": _to_tuple(precisions[:, 0])}
+            columns |= {name: _none_for_nan(precisions.mean(1)), f"{name}50": _none_for_nan(precisions[:, 0])}
         return columns
 
 
-def _to_tuple(values: Floats) -> tuple[float | None, ...]:
+def _none_for_nan(values: Floats) -> tuple[float | None, ...]:
+    """Convert values to a tuple in which None replaces NaN."""
     return tuple(None if np.isnan(value) else float(value) for value in values)
 
 
 class BoxMetric(InstanceMetric):
     KINDS = ("",)
 
-    def compare(self, found: Detections, target: Tensor) -> tuple[Ints, Bools, Sequence[Floats]]:
-        true = read_objects(target)
-        return true.classes, true.ignored, [box_overlaps(found.boxes, true.boxes, true.ignored)]
+    def compare(self, detections: Detections, target: Tensor) -> tuple[Ints, Bools, Sequence[Floats]]:
+        objects = read_objects(target)
+        return objects.classes, objects.ignored, [box_overlaps(detections.boxes, objects.boxes, objects.ignored)]
 
 
 class Detection(Task):
@@ -156,8 +157,8 @@ class DetectionObjective(Objective):
         return None
 
     def scores(self, output: Tensor, size: int) -> Scores:
-        found = read_detections(output, 0.0)
-        return ObjectScores(found.boxes, found.scores, found.classes)
+        detections = read_detections(output, 0.0)
+        return ObjectScores(detections.boxes, detections.scores, detections.classes)
 
     def analysis(self, classes: Sequence[str]) -> ObjectAnalysis:
         return self.analysis_type(self, classes)
@@ -170,24 +171,19 @@ class DetectionObjective(Objective):
         These are the best detection of each requested class. If no class is requested, they are the first
         `MAX_EXPLAINED` displayed detections, or the best detection if none is displayed.
         """
-        (found,) = outputs
-        scores, labels = found["scores"].detach(), found["labels"] - 1
+        (detections,) = outputs
+        scores, labels = detections["scores"].detach(), detections["labels"] - 1
         order = scores.argsort(descending=True, stable=True).tolist()
         if requested:
             best = [next((row for row in order if labels[row] == number), None) for number in requested]
-            chosen = [row for row in best if row is not None]
+            rows = [row for row in best if row is not None]
         else:
-            chosen = [row for row in order if scores[row] >= SCORE_THRESHOLD][:MAX_EXPLAINED] or order[:1]
-        boxes = found["boxes"].detach().tolist()
+            rows = [row for row in order if scores[row] >= SCORE_THRESHOLD][:MAX_EXPLAINED] or order[:1]
+        boxes = detections["boxes"].detach().tolist()
         return [
-            Target(classes[int(labels[row])], found["scores"][row], float(scores[row]), tuple(boxes[row]))
-            for row in chosen
+            Target(classes[int(labels[row])], detections["scores"][row], float(scores[row]), tuple(boxes[row]))
+            for row in rows
         ]
-
-    def describe_counts(self, classes: Iterable[int]) -> str:
-        """Return the number of objects of each class as a text, given the class of each object."""
-        counts = sorted(Counter(classes).items())
-        return ", ".join(f"{count} {self._classes[number]}" for number, count in counts) or "nothing"
 
     def describe_no_detections(self, output: Tensor) -> str:
         """Return the text for an image in which no detection has a high enough score to be displayed."""
@@ -195,12 +191,6 @@ class DetectionObjective(Objective):
         return f"no detections with a score of {100 * SCORE_THRESHOLD:.0f}%" + (
             f"; the best score is {100 * best:.0f}%" if best >= 0 else ""
         )
-
-    def names(self, classes: Ints, scores: Floats | None = None) -> list[str]:
-        """Return a label for each box: the class and, if given, the score."""
-        if scores is None:
-            return [self._classes[number] for number in classes]
-        return [f"{self._classes[number]} {100 * score:.0f}%" for number, score in zip(classes, scores, strict=True)]
 
 
 class BoxObjective(DetectionObjective):
@@ -221,17 +211,19 @@ class BoxObjective(DetectionObjective):
         return box.repeat(len(inputs), 1, 1)
 
     def show_truth(self, image: Bytes, target: Tensor) -> Visualization:
-        true = read_objects(target)
-        return self._visualize(image, true.boxes, true.classes, self.names(true.classes))
+        objects = read_objects(target)
+        labels = [self._classes[number] for number in objects.classes]
+        return self._visualize(image, objects.boxes, objects.classes, labels)
 
     def show_prediction(self, image: Bytes, output: Tensor) -> Visualization:
-        found = read_detections(output, SCORE_THRESHOLD)
-        if not len(found.boxes):
+        detections = read_detections(output, SCORE_THRESHOLD)
+        if not len(detections.boxes):
             return Visualization(image, self.describe_no_detections(output))
-        return self._visualize(image, found.boxes, found.classes, self.names(found.classes, found.scores))
+        labels = percent_labels(self._classes, detections.classes.tolist(), detections.scores.tolist())
+        return self._visualize(image, detections.boxes, detections.classes, labels)
 
-    def _visualize(self, image: Bytes, boxes: Floats, classes: Ints, names: Sequence[str]) -> Visualization:
-        labels: list[int] = classes.tolist()
-        return Visualization(
-            draw_boxes(image, boxes, labels, names), self.describe_counts(labels), tuple(sorted(set(labels)))
-        )
+    def _visualize(self, image: Bytes, boxes: Floats, classes: Ints, labels: Sequence[str]) -> Visualization:
+        """Draw boxes [n, 4] with their classes [n] and labels on the image."""
+        numbers: list[int] = classes.tolist()
+        drawn = draw_boxes(image, boxes, numbers, labels)
+        return Visualization(drawn, counts_text(self._classes, numbers), tuple(sorted(set(numbers))))

@@ -56,8 +56,8 @@ class AnnotatedEdges:
 
         See `orientation.rotated_with`.
         """
-        share = None if self.agreement is None else rotated_with(self.agreement, path, sides)
-        return AnnotatedEdges(rotated_with(self.layers, path, sides), share)
+        agreement = None if self.agreement is None else rotated_with(self.agreement, path, sides)
+        return AnnotatedEdges(rotated_with(self.layers, path, sides), agreement)
 
     @property
     def sides(self) -> tuple[int, int]:
@@ -81,10 +81,10 @@ def read_edges(path: str, content: bytes) -> AnnotatedEdges:
 
     Raises Unfit, and any exception of the decoder.
     """
-    return _of_matlab(content) if path.lower().endswith(".mat") else _of_image(content)
+    return _read_matlab(content) if path.lower().endswith(".mat") else _read_image(content)
 
 
-def _of_matlab(content: bytes) -> AnnotatedEdges:
+def _read_matlab(content: bytes) -> AnnotatedEdges:
     """Read the edges from the cell array `groundTruth` of a BSDS500 file.
 
     Each cell is a struct for one annotator, whose field `Boundaries` [h, w] holds the edges.
@@ -109,15 +109,16 @@ def _of_matlab(content: bytes) -> AnnotatedEdges:
     return AnnotatedEdges(np.stack(layers))
 
 
-def _of_image(content: bytes) -> AnnotatedEdges:
+def _read_image(content: bytes) -> AnnotatedEdges:
+    """Read the edges from an image whose brightness is the fraction of annotators. Raises Unfit for 16-bit images."""
     with decode_header(content) as image:
         if image.mode.startswith("I"):
             raise Unfit("images of edges must have 8 bits, and this one has more")
-        share = np.asarray(image.convert("L"))
-    return AnnotatedEdges((share > EDGE_AGREEMENT * 255)[None], share)
+        levels = np.asarray(image.convert("L"))
+    return AnnotatedEdges((levels > EDGE_AGREEMENT * 255)[None], levels)
 
 
-def lay_edges(drawn: AnnotatedEdges, size: int) -> Bytes:
+def letterbox_edges(drawn: AnnotatedEdges, size: int) -> Bytes:
     """Convert edges to two planes that match a letterboxed image, uint8 [2, size, size].
 
     The first plane holds the fraction of annotators who drew each pixel, from 0 to `FULL`, and `OUTSIDE` around the
@@ -125,37 +126,37 @@ def lay_edges(drawn: AnnotatedEdges, size: int) -> Bytes:
     the pixel. Their lines are thinned. If the image shrinks, a pixel is an edge if any of the pixels merged into it is
     an edge, so that no line is lost or interrupted.
     """
-    layers = _resized(drawn.layers, size)
+    layers = _resize_planes(drawn.layers, size)
     if drawn.agreement is None:
-        share = np.rint(layers.mean(0) * FULL).astype(np.uint8)
+        agreement = np.rint(layers.mean(0) * FULL).astype(np.uint8)
     else:
-        share = np.rint(_resized(drawn.agreement[None], size)[0] * (FULL / 255)).astype(np.uint8)
-    bits = np.zeros(share.shape, np.uint8)
+        agreement = np.rint(_resize_planes(drawn.agreement[None], size)[0] * (FULL / 255)).astype(np.uint8)
+    annotator_bits = np.zeros(agreement.shape, np.uint8)
     for number, layer in enumerate(layers[:MAX_ANNOTATORS]):
-        bits |= thin_lines(layer).astype(np.uint8) << number
-    top, left, tall, wide = boxed(*drawn.sides, size)
-    out = np.zeros((2, size, size), np.uint8)
-    out[0] = OUTSIDE
-    out[:, top : top + tall, left : left + wide] = share, bits
-    return out
+        annotator_bits |= thin_lines(layer).astype(np.uint8) << number
+    top, left, resized_height, resized_width = boxed(*drawn.sides, size)
+    planes = np.zeros((2, size, size), np.uint8)
+    planes[0] = OUTSIDE
+    planes[:, top : top + resized_height, left : left + resized_width] = agreement, annotator_bits
+    return planes
 
 
-def _resized(layers: npt.NDArray[_Kind], size: int) -> npt.NDArray[_Kind]:
+def _resize_planes(layers: npt.NDArray[_Kind], size: int) -> npt.NDArray[_Kind]:
     """Resize planes [k, h, w] to the size that the image has inside a square of `size` pixels.
 
     If several pixels are merged, their maximum is used.
     """
     height, width = layers.shape[1:]
-    _, _, tall, wide = boxed(height, width, size)
-    if tall >= height and wide >= width:
-        rows = (np.arange(tall) * 2 + 1) * height // (2 * tall)
-        columns = (np.arange(wide) * 2 + 1) * width // (2 * wide)
+    _, _, resized_height, resized_width = boxed(height, width, size)
+    if resized_height >= height and resized_width >= width:
+        rows = (np.arange(resized_height) * 2 + 1) * height // (2 * resized_height)
+        columns = (np.arange(resized_width) * 2 + 1) * width // (2 * resized_width)
         return layers[:, rows[:, None], columns]
     # First row and column of each group of merged pixels.
-    rows = -(-np.arange(tall) * height // tall)
-    columns = -(-np.arange(wide) * width // wide)
-    smaller: npt.NDArray[_Kind] = np.maximum.reduceat(np.maximum.reduceat(layers, rows, axis=1), columns, axis=2)
-    return smaller
+    rows = -(-np.arange(resized_height) * height // resized_height)
+    columns = -(-np.arange(resized_width) * width // resized_width)
+    merged: npt.NDArray[_Kind] = np.maximum.reduceat(np.maximum.reduceat(layers, rows, axis=1), columns, axis=2)
+    return merged
 
 
 def thin_lines(plane: Planes) -> Planes:
@@ -170,8 +171,8 @@ def thin_lines(plane: Planes) -> Planes:
     while changed:
         changed = False
         for half in (0, 4):
-            near = [is_line[rows + down, columns + right] for down, right in _NEIGHBORS]
-            removed = _removable(near, half)
+            neighbors = [is_line[rows + down, columns + right] for down, right in _NEIGHBORS]
+            removed = _select_removable(neighbors, half)
             if removed.any():
                 is_line[rows[removed], columns[removed]] = False
                 rows, columns = rows[~removed], columns[~removed]
@@ -183,18 +184,18 @@ _NEIGHBORS = ((0, 1), (-1, 1), (-1, 0), (-1, -1), (0, -1), (1, -1), (1, 0), (1, 
 """Offsets of a pixel's neighbors x1 to x8, counterclockwise from the right one."""
 
 
-def _removable(near: list[Planes], half: int) -> Planes:
+def _select_removable(neighbors: list[Planes], half: int) -> Planes:
     """Return a mask of the pixels to remove, by conditions G1 to G3 on their neighbors.
 
     Args:
-        near: Values of the eight neighbors of each pixel, in the order of `_NEIGHBORS`.
+        neighbors: Values of the eight neighbors of each pixel, in the order of `_NEIGHBORS`.
         half: 0 in the first half of an iteration, 4 in the second.
     """
-    x = [*near, near[0]]
+    x = [*neighbors, neighbors[0]]
     crossings = np.sum([~x[i] & (x[i + 1] | x[i + 2]) for i in (0, 2, 4, 6)], axis=0)
-    one = np.sum([x[i] | x[i + 1] for i in (0, 2, 4, 6)], axis=0)
-    other = np.sum([x[i + 1] | x[i + 2] for i in (0, 2, 4, 6)], axis=0)
-    smaller = np.minimum(one, other)
+    odd_pairs = np.sum([x[i] | x[i + 1] for i in (0, 2, 4, 6)], axis=0)
+    even_pairs = np.sum([x[i + 1] | x[i + 2] for i in (0, 2, 4, 6)], axis=0)
+    line_neighbors = np.minimum(odd_pairs, even_pairs)
     is_protected = (x[half + 1] | x[half + 2] | ~x[(half + 7) % 8]) & x[half]
-    found: Planes = (crossings == 1) & (smaller >= 2) & (smaller <= 3) & ~is_protected
-    return found
+    removable: Planes = (crossings == 1) & (line_neighbors >= 2) & (line_neighbors <= 3) & ~is_protected
+    return removable

@@ -37,7 +37,7 @@ _SAMPLE = 8
 """Maximum number of edge files that are opened to detect the format."""
 _THIN_WIDTH = 5
 """Largest width of thin lines in pixels."""
-_MAX_THICK_SHARE = 0.2
+_MAX_THICK_FRACTION = 0.2
 """Maximum fraction of the pixels in thin lines that remain after erosion by `_THIN_WIDTH // 2` pixels."""
 
 
@@ -58,41 +58,44 @@ class EdgeSplit:
 def detect(tree: Tree) -> list[Detection]:
     """Detect folders of edges. Each is a separate detection, and the most likely one comes first."""
     candidates = find_candidates(tree, ROLES)
-    found = [_detection(each, each.variant if len(candidates) > 1 else "") for each in candidates]
+    found = [_assess_candidate(each, each.variant if len(candidates) > 1 else "") for each in candidates]
     return sorted(found, key=lambda each: -each.confidence)
 
 
-def _detection(candidate: Candidate, variant: str) -> Detection:
+def _assess_candidate(candidate: Candidate, variant: str) -> Detection:
     """Return a detection for a candidate, with evidence from a sample of its files.
 
     `variant` distinguishes several candidates.
     """
     pairs = candidate.pairs
-    edges = [path for _, path in pairs.matched]
-    drawn = [each for path in (edges[index] for index in spread_evenly(len(edges), _SAMPLE)) if (each := _drawn(path))]
-    is_matlab = edges[0].lower().endswith(_MATLAB)
-    against = []
-    if not drawn:
-        against.append("files of edges that can't be opened")
-    elif not is_matlab and not (lines := [layer for each in drawn if (layer := _lines(each)).any()]):
-        against.append(f"no edges brighter than {100 * EDGE_AGREEMENT:.0f}% of white in the files that were opened")
+    edge_files = [path for _, path in pairs.matched]
+    sampled = [_edges_or_none(edge_files[index]) for index in spread_evenly(len(edge_files), _SAMPLE)]
+    readable = [each for each in sampled if each is not None]
+    lines = [mask for mask in map(_line_mask, readable) if mask.any()]
+    is_matlab = edge_files[0].lower().endswith(_MATLAB)
+    objections = []
+    if not readable:
+        objections.append("files of edges that can't be opened")
+    elif not is_matlab and not lines:
+        objections.append(f"no edges brighter than {100 * EDGE_AGREEMENT:.0f}% of white in the files that were opened")
     elif not is_matlab and 2 * sum(map(_is_thin, lines)) <= len(lines):
-        against.append("areas rather than thin lines in the files of edges")
+        objections.append("areas rather than thin lines in the files of edges")
     if 2 * len(pairs.matched) < pairs.file_count:
-        against.append(f"{len(pairs.unmatched_files):,} files of edges without an image")
+        objections.append(f"{len(pairs.unmatched_files):,} files of edges without an image")
     evidence = (f"{len(pairs.matched):,} images with edges in {printable(candidate.variant)}",)
-    confidence = Confidence.WEAK if against else Confidence.CERTAIN if is_matlab else Confidence.LIKELY
-    return Detection(("edges",), confidence, evidence, tuple(against), variant, source=candidate)
+    confidence = Confidence.WEAK if objections else Confidence.CERTAIN if is_matlab else Confidence.LIKELY
+    return Detection(("edges",), confidence, evidence, tuple(objections), variant, source=candidate)
 
 
-def _drawn(path: str) -> AnnotatedEdges | None:
+def _edges_or_none(path: str) -> AnnotatedEdges | None:
+    """Read the edges from a file, or return None if that fails."""
     try:
         return read_edges(path, read_image(path))
     except Exception:  # a broken file may raise nearly anything in a decoder; loading it reports the error
         return None
 
 
-def _lines(drawn: AnnotatedEdges) -> npt.NDArray[np.bool_]:
+def _line_mask(drawn: AnnotatedEdges) -> npt.NDArray[np.bool_]:
     """Return a mask of the edge pixels, bool [h, w]. Edges may be black on white or white on black."""
     return np.logical_xor(drawn.layers.any(0), drawn.is_inverted)
 
@@ -102,10 +105,11 @@ def _is_thin(layer: npt.NDArray[np.bool_]) -> bool:
     from scipy.ndimage import binary_erosion
 
     inner = binary_erosion(layer, iterations=_THIN_WIDTH // 2)
-    return bool(np.count_nonzero(inner) <= _MAX_THICK_SHARE * np.count_nonzero(layer))
+    return bool(np.count_nonzero(inner) <= _MAX_THICK_FRACTION * np.count_nonzero(layer))
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
+    """Return the pairs of images and edge files of a detected candidate, by split. Unpaired files are reported."""
     candidate: Candidate = detection.source
     problems = candidate.pairs.problems("edges", "edges")
     splits = {

@@ -36,7 +36,7 @@ from engine.tasks.edges.formats import EdgeSplit
 
 MAX_DECODED = 512
 """Approximate number of edge files in a split that are read. For the other images, only their sizes are read."""
-_MARKED = np.array([255, 64, 64], np.uint8)
+_EDGE_COLOR = np.array([255, 64, 64], np.uint8)
 
 
 class _Checked(NamedTuple):
@@ -46,30 +46,32 @@ class _Checked(NamedTuple):
     is_inverted: bool
 
 
-def inspect_edges(found: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int) -> Inspection:
+def inspect_edges(dataset: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int) -> Inspection:
     """Inspect all images and their edges. Only the edges at sampled indices are decoded."""
-    splits, result, checker = start_inspection(found, EdgeSplit, progress, leave_out)
+    splits, result, checker = start_inspection(dataset, EdgeSplit, progress, leave_out)
     for name, split in splits:
         sampled = set(spread_evenly(len(split.files), MAX_DECODED))
-        checked = checker.check_each(split.files, partial(_check, split, sampled), threads)
-        read = [each for each in checked.values() if each is not None]
-        with_edges = sum(each.edge_fraction > 0 for each in read)
-        taken = float(np.mean([each.edge_fraction for each in read])) if read else 0.0
+        checked = checker.check_each(split.files, partial(_check_pair, split, sampled), threads)
+        decoded = [each for each in checked.values() if each is not None]
+        with_edges = sum(each.edge_fraction > 0 for each in decoded)
+        mean_edge_fraction = float(np.mean([each.edge_fraction for each in decoded])) if decoded else 0.0
         result.splits.append(
-            SplitReport(name, {"edge": with_edges}, split.is_drawn, total=len(checked), shares={"edge": taken})
+            SplitReport(
+                name, {"edge": with_edges}, split.is_drawn, total=len(checked), shares={"edge": mean_edge_fraction}
+            )
         )
-        result.problems += _describe_problems(name, read, bool(checked))
+        result.problems += _describe_problems(name, decoded, bool(checked))
         if name == "train":
             result.examples += draw_examples(spread_examples(list(checked)), partial(_draw, split))
     return result
 
 
-def list_edges(found: RecognizedDataset, split: EdgeSplit, index: int) -> dict[str, Any]:
+def list_edges(dataset: RecognizedDataset, split: EdgeSplit, index: int) -> dict[str, Any]:
     """Return the number of pixels in an image that at least one annotator has drawn, as `{"pixels": {"edge": n}}`."""
-    return {"pixels": {"edge": int(_drawn(split, index).layers.any(0).sum())}}
+    return {"pixels": {"edge": int(_read_annotated(split, index).layers.any(0).sum())}}
 
 
-def _check(split: EdgeSplit, sampled: set[int], index: int) -> _Checked | None:
+def _check_pair(split: EdgeSplit, sampled: set[int], index: int) -> _Checked | None:
     """Check an image and its edges. Returns facts about the edges if the image is `sampled`, otherwise None.
 
     Raises Unfit, or any exception of the decoder, if the pair is unusable.
@@ -78,51 +80,53 @@ def _check(split: EdgeSplit, sampled: set[int], index: int) -> _Checked | None:
         height, width = size_upright(image)
     if index not in sampled:
         return None
-    drawn = _drawn(split, index).rotated_with(split.files[index], (height, width))
+    drawn = _read_annotated(split, index).rotated_with(split.files[index], (height, width))
     require_size("its edges have", drawn.sides, (height, width))
     return _Checked(drawn.edge_fraction, drawn.is_inverted)
 
 
-def _drawn(split: EdgeSplit, index: int) -> AnnotatedEdges:
+def _read_annotated(split: EdgeSplit, index: int) -> AnnotatedEdges:
+    """Read the edges of the image with this index. Raises Unfit, or any exception of the decoder."""
     return read_edges(split.edges[index], read_image(split.edges[index]))
 
 
-def _describe_problems(name: str, read: Sequence[_Checked], usable: bool) -> list[Problem]:
+def _describe_problems(name: str, decoded: Sequence[_Checked], has_usable: bool) -> list[Problem]:
     """Return the problems with the edges in a split, for example images without edges, or inverted edges.
 
-    `usable` is False if no image in the split can be used.
+    `has_usable` is False if no image in the split can be used.
     """
     title = title_of(name)
-    if not usable:
+    if not has_usable:
         return [
             dataset_error(f"None of the {title} images can be used.", "Choose a folder with readable images and edges.")
         ]
-    inverted, bare = sum(each.is_inverted for each in read), sum(each.edge_fraction == 0 for each in read)
-    found = []
-    if bare == len(read):
+    inverted = sum(each.is_inverted for each in decoded)
+    without_edges = sum(each.edge_fraction == 0 for each in decoded)
+    problems = []
+    if without_edges == len(decoded):
         remedy = "Edges are white on black, brighter than 30% of white."
-        found.append(dataset_error(f"None of the {title} images has an edge.", remedy))
-    elif bare:
-        message = f"{bare:,} of {len(read):,} {title} images have no edges."
-        found.append(
+        problems.append(dataset_error(f"None of the {title} images has an edge.", remedy))
+    elif without_edges:
+        message = f"{without_edges:,} of {len(decoded):,} {title} images have no edges."
+        problems.append(
             dataset_warning(
                 message, "The model learns no edges from them, and every edge that it predicts in them counts as wrong."
             )
         )
     if inverted:
-        message = f"In {inverted:,} of {len(read):,} {title} images, more than half of the pixels are edges."
-        found.append(dataset_warning(message, "Edges must be white on black; invert those that are black on white."))
-    return found
+        message = f"In {inverted:,} of {len(decoded):,} {title} images, more than half of the pixels are edges."
+        problems.append(dataset_warning(message, "Edges must be white on black; invert those that are black on white."))
+    return problems
 
 
 def _draw(split: EdgeSplit, index: int) -> Example:
     """Return a training image with the edges from all annotators in red."""
     image = read_to_show(split.files[index]).convert("RGB")
-    edges = _drawn(split, index).rotated_with(split.files[index], image.size[::-1])
+    edges = _read_annotated(split, index).rotated_with(split.files[index], image.size[::-1])
     drawn = Image.fromarray(edges.layers.any(0).astype(np.uint8) * 255)
     image.thumbnail((EXAMPLE_SIDE, EXAMPLE_SIDE))
     # A thin line keeps some of its brightness if many pixels are merged.
     strength = np.asarray(drawn.resize(image.size, Image.Resampling.BOX))[:, :, None] / 255.0
-    share = np.minimum(strength * max(1, drawn.width / image.width), 1)
-    pixels = np.asarray(image) * (1 - share) + _MARKED * share
+    opacity = np.minimum(strength * max(1, drawn.width / image.width), 1)
+    pixels = np.asarray(image) * (1 - opacity) + _EDGE_COLOR * opacity
     return Example("", "train", encode_png(np.rint(pixels).astype(np.uint8)), index)

@@ -18,7 +18,7 @@ _HEADER_BYTES = 128
 _DIMENSIONS, _MATRIX, _COMPRESSED = 5, 14, 15
 _SPARSE = 5
 """Number of the array class for sparse arrays in Matlab, which store only nonzero values."""
-_MAX_DEEP = 8
+_MAX_DEPTH = 8
 """Maximum depth of nested cells and structs."""
 
 
@@ -26,55 +26,55 @@ def check_mat(content: bytes) -> None:
     """Raise Unfit if a file contains less data than it announces, or unpacks to more than `MAX_BYTES`."""
     if len(content) < _HEADER_BYTES:
         raise Unfit("it is not a MATLAB file")
-    order = ">" if content[126:128] == b"MI" else "<"
-    room = MAX_BYTES
-    for kind, element in _elements(memoryview(content)[_HEADER_BYTES:], order):
-        if kind == _COMPRESSED:
-            unpacked = zlib.decompressobj().decompress(element, room + 1)
-            room -= len(unpacked)
-            if room < 0:
+    byte_order = ">" if content[126:128] == b"MI" else "<"
+    remaining_bytes = MAX_BYTES
+    for element_type, element in _elements(memoryview(content)[_HEADER_BYTES:], byte_order):
+        if element_type == _COMPRESSED:
+            unpacked = zlib.decompressobj().decompress(element, remaining_bytes + 1)
+            remaining_bytes -= len(unpacked)
+            if remaining_bytes < 0:
                 raise Unfit(f"it unpacks to more than {MAX_BYTES:,} bytes")
-            for inner_kind, inner in _elements(memoryview(unpacked), order):
-                _check(inner_kind, inner, order, 0)
+            for inner_type, inner in _elements(memoryview(unpacked), byte_order):
+                _check_element(inner_type, inner, byte_order, 0)
         else:
-            _check(kind, element, order, 0)
+            _check_element(element_type, element, byte_order, 0)
 
 
-def _check(kind: int, content: memoryview, order: str, depth: int) -> None:
+def _check_element(element_type: int, content: memoryview, byte_order: str, depth: int) -> None:
     """Raise Unfit if an element declares an array larger than its content, or is nested too deeply.
 
-    `kind` and `content` are the type and the bytes of the element, `order` is the byte order, and `depth` the level of
-    nesting.
+    `element_type` and `content` are the type and the bytes of the element, `byte_order` is the byte order, and `depth`
+    the level of nesting.
     """
-    if kind != _MATRIX:
+    if element_type != _MATRIX:
         return
-    if depth > _MAX_DEEP:
+    if depth > _MAX_DEPTH:
         raise Unfit("it is nested too deeply")
-    limit = len(content)  # a cell, struct or number takes at least a byte
-    for number, (inner_kind, inner) in enumerate(_elements(content, order)):
-        if number == 0 and len(inner) >= 4 and struct.unpack_from(f"{order}I", inner)[0] & 0xFF == _SPARSE:
-            limit = MAX_PIXELS
-        if number == 1 and inner_kind == _DIMENSIONS:
-            shape = struct.unpack(f"{order}{len(inner) // 4}i", inner[: len(inner) // 4 * 4])
-            if min(shape, default=0) < 0 or prod(shape) > limit:
+    max_values = len(content)  # a cell, struct or number takes at least a byte
+    for index, (inner_type, inner) in enumerate(_elements(content, byte_order)):
+        if index == 0 and len(inner) >= 4 and struct.unpack_from(f"{byte_order}I", inner)[0] & 0xFF == _SPARSE:
+            max_values = MAX_PIXELS
+        if index == 1 and inner_type == _DIMENSIONS:
+            shape = struct.unpack(f"{byte_order}{len(inner) // 4}i", inner[: len(inner) // 4 * 4])
+            if min(shape, default=0) < 0 or prod(shape) > max_values:
                 raise Unfit(f"it declares an array of {' x '.join(map(str, shape))}")
-        _check(inner_kind, inner, order, depth + 1)
+        _check_element(inner_type, inner, byte_order, depth + 1)
 
 
-def _elements(content: memoryview, order: str) -> Iterator[tuple[int, memoryview]]:
+def _elements(content: memoryview, byte_order: str) -> Iterator[tuple[int, memoryview]]:
     """Yield the type and content of consecutive data elements. Raises Unfit if one is truncated.
 
-    `order` is the byte order, "<" or ">".
+    `byte_order` is the byte order, "<" or ">".
     """
-    at = 0
-    while at + 8 <= len(content):
-        kind, length = struct.unpack_from(f"{order}II", content, at)
-        if small := kind >> 16:  # up to four bytes are stored in the tag itself
-            kind, length, start, end = kind & 0xFFFF, small, at + 4, at + 8
+    offset = 0
+    while offset + 8 <= len(content):
+        element_type, length = struct.unpack_from(f"{byte_order}II", content, offset)
+        if small_bytes := element_type >> 16:  # up to four bytes are stored in the tag itself
+            element_type, length, start, end = element_type & 0xFFFF, small_bytes, offset + 4, offset + 8
         else:
-            start = at + 8
-            end = start + length + (-length % 8 if kind != _COMPRESSED else 0)
+            start = offset + 8
+            end = start + length + (-length % 8 if element_type != _COMPRESSED else 0)
         if start + length > len(content):
             raise Unfit("it is truncated")
-        yield kind, content[start : start + length]
-        at = end
+        yield element_type, content[start : start + length]
+        offset = end

@@ -56,7 +56,7 @@ class EdgeMetric(Metric):
     """Boundary metrics of a validation, and the mean loss.
 
     `loss(outputs, targets)` returns the loss of each image, [n]. `counters` are the sum of the losses, the number of
-    images, the counts over all images at each threshold (see `count`), and the counts of each image at its best
+    images, the counts over all images at each threshold (see `count_matches`), and the counts of each image at its best
     threshold, summed over the images.
     """
 
@@ -73,16 +73,16 @@ class EdgeMetric(Metric):
         if not len(targets):
             return
         losses = self._loss(outputs, targets)
-        likelihoods, planes = outputs[:, -1].float().sigmoid().cpu().numpy(), targets.to(torch.uint8).cpu().numpy()
-        counts, at_best = np.zeros((len(THRESHOLDS), 4), np.int64), np.zeros(4, np.int64)
-        for likelihood, (share, bits) in zip(likelihoods, planes, strict=True):
-            region = _image_region(share)
-            layers = [(bits[region] >> number & 1).astype(bool) for number in range(MAX_ANNOTATORS)]
-            thin = np.where(share[region] == OUTSIDE, 0, thin_maxima(likelihood[region]))
-            image_counts = count(thin, [layer for layer in layers if layer.any()])
-            counts += image_counts
-            at_best += best_row(image_counts)
-        sums = np.concatenate([[float(losses.double().sum()), len(losses)], counts.ravel(), at_best])
+        likelihoods, annotations = outputs[:, -1].float().sigmoid().cpu().numpy(), targets.to(torch.uint8).cpu().numpy()
+        total_counts, at_best = np.zeros((len(THRESHOLDS), 4), np.int64), np.zeros(4, np.int64)
+        for likelihood, (agreement, annotator_bits) in zip(likelihoods, annotations, strict=True):
+            region = _image_region(agreement)
+            layers = [(annotator_bits[region] >> number & 1).astype(bool) for number in range(MAX_ANNOTATORS)]
+            thinned = np.where(agreement[region] == OUTSIDE, 0, thin_maxima(likelihood[region]))
+            image_counts = count_matches(thinned, [layer for layer in layers if layer.any()])
+            total_counts += image_counts
+            at_best += counts_at_best_threshold(image_counts)
+        sums = np.concatenate([[float(losses.double().sum()), len(losses)], total_counts.ravel(), at_best])
         self.counters = self.counters.to(outputs.device) + torch.from_numpy(sums).to(outputs.device)
 
     def compute(self) -> dict[str, float]:
@@ -94,7 +94,7 @@ class EdgeMetric(Metric):
 
     def scores(self) -> Scores:
         """Return the scores over all images."""
-        return score(self._counts, self.counters[2 + _COUNTS :].cpu().numpy())
+        return compute_scores(self._counts, self.counters[2 + _COUNTS :].cpu().numpy())
 
     def curve(self) -> tuple[Floats, Floats]:
         """Return the recall and precision over all images at each of `THRESHOLDS`."""
@@ -111,29 +111,32 @@ class EdgeMetric(Metric):
         return counts
 
 
-def _image_region(share: Bytes) -> tuple[slice, slice]:
-    """Return the rows and columns inside the image, given the plane of fractions of a letterboxed image, [s, s]."""
-    inside = share != OUTSIDE
+def _image_region(agreement: Bytes) -> tuple[slice, slice]:
+    """Return the rows and columns that the image occupies in a letterboxed square.
+
+    `agreement` [s, s] holds the fractions of annotators, and `OUTSIDE` around the image.
+    """
+    inside = agreement != OUTSIDE
     rows, columns = np.flatnonzero(inside.any(1)), np.flatnonzero(inside.any(0))
     if not len(rows):
         return slice(0, 0), slice(0, 0)
     return slice(rows[0], rows[-1] + 1), slice(columns[0], columns[-1] + 1)
 
 
-def thin_maxima(likely: Floats) -> Floats:
+def thin_maxima(strengths: Floats) -> Floats:
     """Set all edge strengths [h, w] to 0 that are not local maxima across the direction of their edge.
 
     This is the non-maximum suppression by Dollár and Zitnick (PAMI 2015; `edgesNms` in their toolbox), with bilinear
     interpolation at one pixel to each side. Strengths are in 0..1. In an image less than two pixels wide, the result is
     0.
     """
-    height, width = likely.shape
+    height, width = strengths.shape
     if min(height, width) < 2:
-        return np.zeros_like(likely)
+        return np.zeros_like(strengths)
     from scipy.ndimage import map_coordinates
 
-    edges = _triangle(likely.astype(np.float64), 1)
-    down, right = np.gradient(_triangle(edges, 4))
+    edges = _triangle_filter(strengths.astype(np.float64), 1)
+    down, right = np.gradient(_triangle_filter(edges, 4))
     right_down, right_right = np.gradient(right)
     down_down, _ = np.gradient(down)
     side = np.where(right_down > 0, -1.0, 1.0)  # the toolbox uses 0 for horizontal edges, which then stay thick
@@ -145,10 +148,10 @@ def thin_maxima(likely: Floats) -> Floats:
         neighbor = map_coordinates(edges, positions, order=1, mode="nearest")
         is_maximum &= edges * _SHARPER >= neighbor
     border = min(round(_BORDER * float(np.hypot(height, width))), height // 2, width // 2)
-    return np.where(is_maximum, edges, 0) * np.outer(_fading(height, border), _fading(width, border))
+    return np.where(is_maximum, edges, 0) * np.outer(_border_weights(height, border), _border_weights(width, border))
 
 
-def _triangle(values: Floats, radius: int) -> Floats:
+def _triangle_filter(values: Floats, radius: int) -> Floats:
     """Smooth values [h, w] with a triangle filter of the given radius in both directions."""
     from scipy.ndimage import convolve1d
 
@@ -157,44 +160,38 @@ def _triangle(values: Floats, radius: int) -> Floats:
     return smooth
 
 
-def _fading(length: int, border: int) -> Floats:
+def _border_weights(length: int, border: int) -> Floats:
     """Return weights [length] that are 1 in the middle and decrease to 0 over `border` values at both ends."""
     from_end = np.minimum(np.arange(length), np.arange(length)[::-1])
     faded: Floats = np.minimum(from_end / border, 1) if border else np.ones(length)
     return faded
 
 
-def count(thin: Floats, annotators: Sequence[Plane]) -> Counts:
+def count_matches(thin: Floats, annotators: Sequence[Plane]) -> Counts:
     """Count matches between predicted edges and the drawing of each annotator, int64 [thresholds, 4].
 
-    `thin` [h, w] are thinned edge strengths. The columns of the result are `MATCHED_ANNOTATED`, `ANNOTATED`, `MATCHED_PREDICTED`
-    and `PREDICTED`. A pixel matches at most one pixel of the other image within the tolerance, and the number of matches is
-    maximal. A predicted pixel is correct if at least one annotator drew it, but the pixels of all annotators must be
-    found.
+    `thin` [h, w] are thinned edge strengths. The columns of the result are `MATCHED_ANNOTATED`, `ANNOTATED`,
+    `MATCHED_PREDICTED` and `PREDICTED`. A pixel matches at most one pixel of the other image within the tolerance, and
+    the number of matches is maximal. A predicted pixel is correct if at least one annotator drew it, but the pixels of
+    all annotators must be found.
     """
     levels = np.searchsorted(THRESHOLDS, thin.ravel(), side="right").reshape(thin.shape)
     rows, columns = np.nonzero(levels)
     order = np.argsort(-levels[rows, columns], kind="stable")
     rows, columns = rows[order], columns[order]
-    by_annotator = [_matched(rows, columns, drawn) for drawn in annotators if drawn.any()]
-    right: npt.NDArray[np.bool_] = np.array([np.zeros(len(rows), bool), *by_annotator])
-    # The pixels above any threshold come first in this order.
-    found = (levels[rows, columns][:, None] > np.arange(len(THRESHOLDS))).sum(0)
+    by_annotator = [_match_pixels(rows, columns, drawn) for drawn in annotators if drawn.any()]
+    annotators_matched = np.sum([np.zeros(len(rows), bool), *by_annotator], axis=0)  # of each predicted pixel
+    # The pixels are sorted by strength, so those above a threshold are the first `predicted` ones.
+    predicted = (levels[rows, columns][:, None] > np.arange(len(THRESHOLDS))).sum(0)
     counts = np.zeros((len(THRESHOLDS), 4), np.int64)
-    counts[:, PREDICTED] = found
+    counts[:, PREDICTED] = predicted
     counts[:, ANNOTATED] = sum(int(drawn.sum()) for drawn in annotators)
-    counts[:, MATCHED_PREDICTED] = _first_sums(right.sum(0) > 0)[found]
-    counts[:, MATCHED_ANNOTATED] = _first_sums(right.sum(0))[found]
+    counts[:, MATCHED_PREDICTED] = np.cumsum([0, *(annotators_matched > 0)])[predicted]
+    counts[:, MATCHED_ANNOTATED] = np.cumsum([0, *annotators_matched])[predicted]
     return counts
 
 
-def _first_sums(values: npt.ArrayLike) -> Counts:
-    """Return the cumulative sums of the values, starting with 0."""
-    sums: Counts = np.concatenate([[0], np.cumsum(values, dtype=np.int64)])
-    return sums
-
-
-def _matched(rows: Counts, columns: Counts, drawn: Plane) -> Plane:
+def _match_pixels(rows: Counts, columns: Counts, drawn: Plane) -> Plane:
     """Return a mask of the predicted pixels (`rows`, `columns`) that have a match among the drawn pixels.
 
     The matching is maximal for each prefix of the predicted pixels.
@@ -204,30 +201,31 @@ def _matched(rows: Counts, columns: Counts, drawn: Plane) -> Plane:
     the pixels on its search path can't help others. Therefore later pixels are never matched at the cost of earlier
     ones.
     """
-    near = _near(rows, columns, drawn)
+    near = _reachable_pixels(rows, columns, drawn)
     taken_by = [-1] * int(drawn.sum())
-    partner: dict[int, int] = {}
+    partner: dict[int, int] = {}  # drawn pixel of each matched predicted pixel
     exhausted: set[int] = set()
     for pixel in range(len(near)):
         reached_from: dict[int, int] = {}
-        free = _search(pixel, near, taken_by, exhausted, reached_from)
+        free = _search_path(pixel, near, taken_by, exhausted, reached_from)
         if free < 0:
             exhausted.update(reached_from)
             continue
-        each = -1
-        while each != pixel:
-            each = reached_from[free]
-            taken_by[free] = each
-            partner[each], free = free, partner.get(each, -1)
+        # Follow the path back to `pixel`, and match each predicted pixel on it with the drawn pixel after it.
+        predicted = -1
+        while predicted != pixel:
+            predicted = reached_from[free]
+            taken_by[free] = predicted
+            partner[predicted], free = free, partner.get(predicted, -1)
     matched = np.zeros(len(rows), bool)
     matched[list(partner)] = True
     return matched
 
 
-def _search(
+def _search_path(
     pixel: int, near: list[list[int]], taken_by: list[int], exhausted: set[int], reached_from: dict[int, int]
 ) -> int:
-    """Search an augmenting path from a predicted pixel.
+    """Search an augmenting path from a predicted pixel, breadth first.
 
     Returns the free drawn pixel at its end, or -1 if there is none.
 
@@ -239,53 +237,53 @@ def _search(
         reached_from: Filled with the predicted pixel from which each drawn pixel was reached.
     """
     queue = [pixel]
-    for each in queue:
-        for other in near[each]:
-            if other in reached_from or other in exhausted:
+    for predicted in queue:
+        for drawn in near[predicted]:
+            if drawn in reached_from or drawn in exhausted:
                 continue
-            reached_from[other] = each
-            if taken_by[other] < 0:
-                return other
-            queue.append(taken_by[other])
+            reached_from[drawn] = predicted
+            if taken_by[drawn] < 0:
+                return drawn
+            queue.append(taken_by[drawn])
     return -1
 
 
-def _near(rows: Counts, columns: Counts, drawn: Plane) -> list[list[int]]:
+def _reachable_pixels(rows: Counts, columns: Counts, drawn: Plane) -> list[list[int]]:
     """Return, for each predicted pixel, the indices of the drawn pixels within the tolerance, nearest first."""
     height, width = drawn.shape
     distance = TOLERANCE * float(np.hypot(height, width))
     reach = int(distance)
-    number = np.full((height + 2 * reach, width + 2 * reach), -1, np.int32)
-    number[reach : reach + height, reach : reach + width][drawn] = np.arange(int(drawn.sum()), dtype=np.int32)
-    steps = [(down, right) for down in range(-reach, reach + 1) for right in range(-reach, reach + 1)]
-    steps = sorted((step for step in steps if np.hypot(*step) <= distance), key=lambda step: float(np.hypot(*step)))
-    partners = np.stack([number[rows + reach + down, columns + reach + right] for down, right in steps], 1)
-    is_drawn = partners >= 0
-    flat, ends = partners[is_drawn].tolist(), is_drawn.sum(1).cumsum().tolist()
-    return [flat[start:end] for start, end in pairwise([0, *ends])]
+    drawn_index = np.full((height + 2 * reach, width + 2 * reach), -1, np.int32)
+    drawn_index[reach : reach + height, reach : reach + width][drawn] = np.arange(int(drawn.sum()), dtype=np.int32)
+    offsets = [(down, right) for down in range(-reach, reach + 1) for right in range(-reach, reach + 1)]
+    offsets = sorted((each for each in offsets if np.hypot(*each) <= distance), key=lambda each: float(np.hypot(*each)))
+    indices = np.stack([drawn_index[rows + reach + down, columns + reach + right] for down, right in offsets], 1)
+    is_drawn = indices >= 0
+    all_reachable, ends = indices[is_drawn].tolist(), is_drawn.sum(1).cumsum().tolist()
+    return [all_reachable[start:end] for start, end in pairwise([0, *ends])]
 
 
-def best_row(counts: Counts) -> Counts:
+def counts_at_best_threshold(counts: Counts) -> Counts:
     """Return the counts [4] of an image at its best threshold."""
     best: Counts = counts[int(np.argmax(_f_measure(counts)))]
     return best
 
 
-def score(counts: npt.ArrayLike, at_best: npt.ArrayLike) -> Scores:
+def compute_scores(counts: npt.ArrayLike, at_best: npt.ArrayLike) -> Scores:
     """Compute the scores over all images.
 
     Args:
         counts: Counts [thresholds, 4], summed over the images.
-        at_best: Results of `best_row` [4], summed over the images.
+        at_best: Results of `counts_at_best_threshold` [4], summed over the images.
     """
     summed = np.asarray(counts)
-    of_all = _f_measure(summed)
-    best = int(np.argmax(of_all))
+    f_measures = _f_measure(summed)
+    best = int(np.argmax(f_measures))
     return Scores(
-        float(of_all[best]),
-        float(_f_measure(np.asarray(at_best)[None])[0]),
-        _average_precision(summed),
-        float(THRESHOLDS[best]),
+        ods=float(f_measures[best]),
+        ois=float(_f_measure(np.asarray(at_best)[None])[0]),
+        ap=_average_precision(summed),
+        threshold=float(THRESHOLDS[best]),
     )
 
 
@@ -297,16 +295,17 @@ def recall_and_precision(counts: Floats | Counts) -> tuple[Floats, Floats]:
 
 
 def _f_measure(counts: Floats | Counts) -> Floats:
+    """Return the F measure at each threshold, given counts [thresholds, 4]."""
     recall, precision = recall_and_precision(counts)
-    both: Floats = 2 * recall * precision / np.maximum(recall + precision, 1e-12)
-    return both
+    f_measure: Floats = 2 * recall * precision / np.maximum(recall + precision, 1e-12)
+    return f_measure
 
 
 def _average_precision(counts: Floats | Counts) -> float:
     """Return the area under the precision-recall curve, computed in steps of 0.01 as in the benchmark."""
     recall, precision = recall_and_precision(counts)
-    known, first = np.unique(recall, return_index=True)
-    if len(known) < 2:
+    recalls, first = np.unique(recall, return_index=True)
+    if len(recalls) < 2:
         return 0.0
-    at = np.interp(np.arange(101) / 100, known, precision[first], left=0, right=0)
-    return float(at.sum() / 100)
+    interpolated = np.interp(np.arange(101) / 100, recalls, precision[first], left=0, right=0)
+    return float(interpolated.sum() / 100)

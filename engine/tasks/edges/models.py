@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import NamedTuple
 
+import torch
 from torch import nn
 from torchvision import models
 
@@ -26,6 +27,8 @@ _TITLE_ON_ENCODER = "HED on any encoder"
 
 
 class _OnVgg(NamedTuple):
+    """Model of the catalogue with VGG16 as backbone."""
+
     title: str
     network: type[Hed | Bdcn]
     batch_norm: bool = False
@@ -56,12 +59,13 @@ def names() -> tuple[str, ...]:
 
 
 def model_info(name: str) -> ModelInfo:
+    """Describe a model for the catalogue, without building it."""
     if name == HED_ON_ENCODER:
         info = ModelInfo(_TITLE_ON_ENCODER, "Edges on an encoder", IMAGE_SIZE, encoders.MIN_IMAGE_SIZE, 1, encoder=True)
         return info._replace(image_size_step=encoders.STRIDE)
-    known = _ON_VGG[name]
-    pretrained = weights.of_torchvision(models.get_model_weights(known.backbone).DEFAULT)
-    return ModelInfo(known.title, "Edges on VGG", IMAGE_SIZE, MIN_SIZE, 1, weights=pretrained)
+    entry = _ON_VGG[name]
+    pretrained = weights.torchvision_source(models.get_model_weights(entry.backbone).DEFAULT)
+    return ModelInfo(entry.title, "Edges on VGG", IMAGE_SIZE, MIN_SIZE, 1, weights=pretrained)
 
 
 def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
@@ -85,7 +89,7 @@ def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
 def _construct(job: Job, channels: int, size: int) -> nn.Module:
     """Build the model with new weights. Raises TaskError, for example if the images are too small for VGG16."""
     if is_foreign(job):
-        return _foreign(job, channels, size)
+        return _build_checked_user_model(job, channels, size)
     if job.model.name in ON_ENCODER:
         hed = partial(HedOnEncoder, job.model.encoder, channels)
         return encoders.construct(job, _TITLE_ON_ENCODER, size, hed)
@@ -95,8 +99,9 @@ def _construct(job: Job, channels: int, size: int) -> nn.Module:
     return model
 
 
-def _foreign(job: Job, channels: int, size: int) -> nn.Module:
+def _build_checked_user_model(job: Job, channels: int, size: int) -> nn.Module:
+    """Build the user's model and check that it returns one logit per pixel. Raises TaskError."""
     model = build_foreign(job, 1, channels)
     remedy = "Make it return one value per pixel, the logit of an edge."
-    user_file.try_out(job.model.name, model, (channels, size, size), (1, size, size), remedy)
+    user_file.try_out(job.model.name, model, torch.zeros(2, channels, size, size), (1, size, size), remedy)
     return model

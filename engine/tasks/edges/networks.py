@@ -15,13 +15,13 @@ WIDTHS = (64, 128, 256, 512, 512)
 """Number of channels in each VGG16 stage."""
 DEPTHS = (2, 2, 3, 3, 3)
 """Number of convolutions in each VGG16 stage."""
-SCALES = 3
-RATE = 4
+SEM_DILATIONS = 3
+SEM_DILATION_STEP = 4
 """Number of dilated convolutions in a scale enhancement module, and the step between their dilations.
 
 Source: section 4.2, "Implementation details".
 """
-SEM_WIDTH, SUM_WIDTH = 32, 21
+SEM_WIDTH, STAGE_WIDTH = 32, 21
 """Number of channels inside a scale enhancement module, and in the sum over a stage, as in the authors' code."""
 
 
@@ -36,12 +36,12 @@ def vgg16_stages(*, batch_norm: bool = False, dilated: bool = False) -> nn.Seque
     layers: list[nn.Module] = []
     channels = 3
     for stage, (width, depth) in enumerate(zip(WIDTHS, DEPTHS, strict=True)):
-        wide = dilated and stage == len(WIDTHS) - 1
+        is_dilated = dilated and stage == len(WIDTHS) - 1
         if stage:
-            layers.append(nn.MaxPool2d(3, stride=1, padding=1) if wide else nn.MaxPool2d(2))
+            layers.append(nn.MaxPool2d(3, stride=1, padding=1) if is_dilated else nn.MaxPool2d(2))
         for _ in range(depth):
-            spread = 2 if wide else 1
-            convolution = nn.Conv2d(channels, width, 3, padding=spread, dilation=spread)
+            dilation = 2 if is_dilated else 1
+            convolution = nn.Conv2d(channels, width, 3, padding=dilation, dilation=dilation)
             nn.init.kaiming_normal_(convolution.weight, mode="fan_out", nonlinearity="relu")
             nn.init.zeros_(convolution.bias)  # type: ignore[arg-type]
             layers += [convolution, *([nn.BatchNorm2d(width)] if batch_norm else []), nn.ReLU(inplace=True)]
@@ -49,18 +49,18 @@ def vgg16_stages(*, batch_norm: bool = False, dilated: bool = False) -> nn.Seque
     return nn.Sequential(*layers)
 
 
-def activations(stages: nn.Sequential) -> tuple[tuple[int, ...], ...]:
+def activation_indices(stages: nn.Sequential) -> tuple[tuple[int, ...], ...]:
     """Return the indices of the activation layers in each stage, in order."""
-    found: list[list[int]] = [[]]
+    stage_indices: list[list[int]] = [[]]
     for index, layer in enumerate(stages):
         if isinstance(layer, nn.MaxPool2d):
-            found.append([])
+            stage_indices.append([])
         elif isinstance(layer, nn.ReLU):
-            found[-1].append(index)
-    return tuple(map(tuple, found))
+            stage_indices[-1].append(index)
+    return tuple(map(tuple, stage_indices))
 
 
-def enlarge(values: Tensor, like: Tensor) -> Tensor:
+def resize_like(values: Tensor, like: Tensor) -> Tensor:
     """Resize `values` to the height and width of `like`."""
     return functional.interpolate(values, size=like.shape[-2:], mode="bilinear", align_corners=False)
 
@@ -96,15 +96,15 @@ class Hed(nn.Module):
         super().__init__()
         self.features = vgg16_stages(batch_norm=batch_norm)
         self.head = HedHead(WIDTHS)
-        self._ends = tuple(stage[-1] for stage in activations(self.features))
+        self._stage_ends = tuple(stage[-1] for stage in activation_indices(self.features))
 
     def forward(self, inputs: Tensor) -> Tensor:
         maps: list[Tensor] = []
         for index, layer in enumerate(self.features):
             inputs = layer(inputs)
-            if index in self._ends:
+            if index in self._stage_ends:
                 side = self.head.side[len(maps)](inputs)
-                maps.append(enlarge(side, maps[0]) if maps else side)
+                maps.append(resize_like(side, maps[0]) if maps else side)
         sides = torch.cat(maps, 1)
         return torch.cat([sides, self.head.fuse(sides)], 1)
 
@@ -151,9 +151,10 @@ class ScaleEnhancement(nn.Module):
         super().__init__()
         self.conv = nn.Conv2d(channels, SEM_WIDTH, 3, padding=1)
         self.dilated = nn.ModuleList(
-            nn.Conv2d(SEM_WIDTH, SEM_WIDTH, 3, padding=RATE * k, dilation=RATE * k) for k in range(1, SCALES + 1)
+            nn.Conv2d(SEM_WIDTH, SEM_WIDTH, 3, padding=SEM_DILATION_STEP * k, dilation=SEM_DILATION_STEP * k)
+            for k in range(1, SEM_DILATIONS + 1)
         )
-        self.down = nn.Conv2d(SEM_WIDTH, SUM_WIDTH, 1)
+        self.down = nn.Conv2d(SEM_WIDTH, STAGE_WIDTH, 1)
 
     def forward(self, inputs: Tensor) -> Tensor:
         features = self.conv(inputs).relu()
@@ -174,8 +175,8 @@ class IncrementalDetection(nn.Module):
     def __init__(self, channels: int, depth: int) -> None:
         super().__init__()
         self.enhance = nn.ModuleList(ScaleEnhancement(channels) for _ in range(depth))
-        self.to_deep = nn.Conv2d(SUM_WIDTH, 1, 1)
-        self.to_shallow = nn.Conv2d(SUM_WIDTH, 1, 1)
+        self.to_deep = nn.Conv2d(STAGE_WIDTH, 1, 1)
+        self.to_shallow = nn.Conv2d(STAGE_WIDTH, 1, 1)
 
     def forward(self, layers: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         total = self.enhance[0](layers[0])
@@ -212,7 +213,7 @@ class Bdcn(nn.Module):
         super().__init__()
         self.features = vgg16_stages(batch_norm=batch_norm, dilated=True)
         self.head = BdcnHead()
-        self._layers = activations(self.features)
+        self._layers = activation_indices(self.features)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return the edge maps of all stages in both directions, followed by their fusion, as [n, maps, h, w]."""
@@ -228,17 +229,17 @@ class Bdcn(nn.Module):
                     layers.append(inputs)
             start = indices[-1] + 1
             to_deep, to_shallow = block(layers)
-            deep.append(enlarge(to_deep, deep[0]) if deep else to_deep)
-            shallow.append(enlarge(to_shallow, deep[0]) if shallow else to_shallow)
+            deep.append(resize_like(to_deep, deep[0]) if deep else to_deep)
+            shallow.append(resize_like(to_shallow, deep[0]) if shallow else to_shallow)
         maps = torch.cat([*_cascade(deep), *reversed(_cascade(shallow[::-1]))], 1)
         return torch.cat([maps, self.head.fuse(maps)], 1)
 
 
 def _cascade(maps: Sequence[Tensor]) -> list[Tensor]:
     """Add all preceding maps to each map. Gradients do not flow to the preceding maps."""
-    found = [maps[0]]
-    before = maps[0].detach()
+    cascaded = [maps[0]]
+    preceding_sum = maps[0].detach()
     for each in maps[1:]:
-        found.append(each + before)
-        before = before + each.detach()
-    return found
+        cascaded.append(each + preceding_sum)
+        preceding_sum = preceding_sum + each.detach()
+    return cascaded

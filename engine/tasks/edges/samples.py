@@ -15,12 +15,12 @@ from engine.data.decoding.mask_values import NO_CLASS
 from engine.data.decoding.reading import read_image
 from engine.data.decoding.view import extend_edges
 from engine.data.splits import RecognizedDataset
-from engine.tasks.edges.decoding import OUTSIDE, AnnotatedEdges, lay_edges, read_edges
+from engine.tasks.edges.decoding import OUTSIDE, AnnotatedEdges, letterbox_edges, read_edges
 from engine.tasks.edges.formats import EdgeSplit
 
 
 class EdgedImages(LetterboxedImages):
-    """Split of letterboxed images whose channels are followed by the two planes of `lay_edges`.
+    """Split of letterboxed images whose channels are followed by the two planes of `letterbox_edges`.
 
     The area around an image repeats its outermost pixels, since a black border would look like an edge.
     """
@@ -37,11 +37,13 @@ class EdgedImages(LetterboxedImages):
         self.files, self.companions = split.files, split.edges
 
     def _add_planes(self, index: int, image: Bytes, sides: tuple[int, int]) -> Bytes:
-        drawn = self._drawn(index).rotated_with(self.files[index], sides)
+        """Append the two planes of edges to a letterboxed image. Raises Unfit if the sizes differ."""
+        drawn = self._read_annotated(index).rotated_with(self.files[index], sides)
         require_size("its edges have", drawn.sides, sides)
-        return np.concatenate([extend_edges(image, sides), lay_edges(drawn, image.shape[-1])])
+        return np.concatenate([extend_edges(image, sides), letterbox_edges(drawn, image.shape[-1])])
 
-    def _drawn(self, index: int) -> AnnotatedEdges:
+    def _read_annotated(self, index: int) -> AnnotatedEdges:
+        """Read the edges of the image with this index from its file."""
         return read_edges(self.companions[index], read_image(self.companions[index]))
 
 
@@ -59,21 +61,23 @@ class EdgesOfMasks(EdgedImages):
         self.kind = f"{EdgedImages.kind}, of {classes} classes, {images.kind}"
         self.bands = images.bands
         self._images = images
-        self._lines = classes == 2
+        self._is_line_mask = classes == 2
 
-    def _drawn(self, index: int) -> AnnotatedEdges:
+    def _read_annotated(self, index: int) -> AnnotatedEdges:
+        """Compute the edges of the image with this index from its mask, as the drawing of one annotator."""
         plane = self._images.class_plane(index)
-        return AnnotatedEdges((plane == 1 if self._lines else _ends(plane))[None])
+        return AnnotatedEdges((plane == 1 if self._is_line_mask else _class_borders(plane))[None])
 
 
-def open_edges(found: RecognizedDataset, folder: str) -> Splits:
-    return open_images(found, lambda split: EdgedImages(split, folder))
+def open_edges(dataset: RecognizedDataset, folder: str) -> Splits:
+    """Open the splits of a folder that was recognized as images with edges."""
+    return open_images(dataset, lambda split: EdgedImages(split, folder))
 
 
-def _ends(plane: Bytes) -> npt.NDArray[np.bool_]:
+def _class_borders(plane: Bytes) -> npt.NDArray[np.bool_]:
     """Return a mask of the pixels whose right or lower neighbor has another class, given the classes, uint8 [h, w]."""
-    found = np.zeros(plane.shape, bool)
-    known = plane != NO_CLASS
-    found[:, :-1] |= (plane[:, :-1] != plane[:, 1:]) & known[:, :-1] & known[:, 1:]
-    found[:-1] |= (plane[:-1] != plane[1:]) & known[:-1] & known[1:]
-    return found
+    is_border = np.zeros(plane.shape, bool)
+    has_class = plane != NO_CLASS
+    is_border[:, :-1] |= (plane[:, :-1] != plane[:, 1:]) & has_class[:, :-1] & has_class[:, 1:]
+    is_border[:-1] |= (plane[:-1] != plane[1:]) & has_class[:-1] & has_class[1:]
+    return is_border

@@ -32,7 +32,7 @@ class EdgeDetection(ImageTask):
     entry = TASK.entry
     module = models
 
-    def prepared(self, job: Job, splits: Splits) -> Splits:
+    def prepare_splits(self, job: Job, splits: Splits) -> Splits:
         """Return the splits. If they have masks, these are converted to edges."""
         if not isinstance(splits.train, MaskedImages):
             return splits
@@ -47,11 +47,11 @@ class EdgeDetection(ImageTask):
 class EdgesOfImage(Objective):
     """Objective for edge maps [n, maps, h, w], given as logits. All maps are learned, and the last one is the result.
 
-    Targets are int64 [n, 2, h, w] from `decoding.lay_edges`. The loss of a map is the class-balanced cross entropy by
-    Xie and Tu 2015, equation 2: edges are weighted by the fraction of pixels that are not edges, and other pixels by
-    the fraction of edges times `balance` (lambda in He et al. 2019, section 3.3). Pixels that only few annotators drew
-    are left out. Both papers sum over pixels. Here the sum is divided by the sum of the weights, so that neither the
-    loss nor a suitable learning rate depends on the image size.
+    Targets are int64 [n, 2, h, w] from `decoding.letterbox_edges`. The loss of a map is the class-balanced cross
+    entropy by Xie and Tu 2015, equation 2: edges are weighted by the fraction of pixels that are not edges, and other
+    pixels by the fraction of edges times `balance` (lambda in He et al. 2019, section 3.3). Pixels that only few
+    annotators drew are left out. Both papers sum over pixels. Here the sum is divided by the sum of the weights, so
+    that neither the loss nor a suitable learning rate depends on the image size.
 
     Args:
         side: Weight of each side map in the sum over the maps: 1 in HED, 0.5 in BDCN (He et al., section 4.2).
@@ -68,15 +68,15 @@ class EdgesOfImage(Objective):
         self._balance = balance
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        share = targets[:, :1]
-        edge = (share > EDGE_AGREEMENT * FULL) & (share != OUTSIDE)
-        background = share == 0
-        edges, others = (kind.sum((1, 2, 3), keepdim=True).float() for kind in (edge, background))
-        weights = edge * others + background * (self._balance * edges)
-        values = functional.binary_cross_entropy_with_logits(
-            outputs.float(), edge.float().expand(outputs.shape), reduction="none"
+        agreement = targets[:, :1]
+        is_edge = (agreement > EDGE_AGREEMENT * FULL) & (agreement != OUTSIDE)
+        is_background = agreement == 0
+        edge_count, background_count = (mask.sum((1, 2, 3), keepdim=True).float() for mask in (is_edge, is_background))
+        weights = is_edge * background_count + is_background * (self._balance * edge_count)
+        pixel_losses = functional.binary_cross_entropy_with_logits(
+            outputs.float(), is_edge.float().expand(outputs.shape), reduction="none"
         )
-        map_losses = (values * weights).sum((2, 3)) / weights.sum((2, 3)).clamp(min=1)
+        map_losses = (pixel_losses * weights).sum((2, 3)) / weights.sum((2, 3)).clamp(min=1)
         return self._side * map_losses[:, :-1].sum(1) + self._fused * map_losses[:, -1]
 
     def correct(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
@@ -90,8 +90,8 @@ class EdgesOfImage(Objective):
 
     def show_truth(self, image: Bytes, target: Tensor) -> Visualization:
         """Draw the fraction of annotators who drew each pixel, white on black."""
-        share = target[0].numpy()
-        return _draw(np.where(share == OUTSIDE, 0, share / FULL))
+        agreement = target[0].numpy()
+        return _draw(np.where(agreement == OUTSIDE, 0, agreement / FULL))
 
     def show_prediction(self, image: Bytes, output: Tensor) -> Visualization:
         """Draw the likelihood of an edge at each pixel, white on black."""
@@ -139,5 +139,6 @@ class EdgeAnalysis(Analysis):
 
 
 def _draw(likelihood: np.ndarray) -> Visualization:
+    """Draw values in 0..1, [h, w], as gray levels."""
     levels = np.rint(likelihood * 255).astype(np.uint8)
     return Visualization(np.repeat(levels[:, :, None], 3, 2))

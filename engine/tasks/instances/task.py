@@ -24,24 +24,24 @@ from engine.tasks.detection.analysis import Comparison, ObjectAnalysis, ObjectMe
 from engine.tasks.detection.objects import SCORE_THRESHOLD, Detections, read_detections
 from engine.tasks.detection.task import Detection, DetectionObjective, InstanceMetric
 from engine.tasks.instances.entry import TASK
-from engine.tasks.predictions import MASK_THRESHOLD, ObjectScores, Scores
+from engine.tasks.predictions import MASK_THRESHOLD, ObjectScores, Scores, counts_text
 
 
-def _masks_in_boxes(found: Detections) -> Floats:
+def _masks_in_boxes(detections: Detections) -> Floats:
     """Return the likelihood of each detected object at each point of a grid over its box, [d, s, s]."""
-    side = math.isqrt(found.extra_outputs.shape[1])
-    return found.extra_outputs.reshape(-1, side, side)
+    side = math.isqrt(detections.extra_outputs.shape[1])
+    return detections.extra_outputs.reshape(-1, side, side)
 
 
-def masks_of(found: Detections, height: int, width: int) -> Bools:
+def paste_masks(detections: Detections, height: int, width: int) -> Bools:
     """Return the masks of the detections, bool [d, height, width], for an image of this size."""
-    parts = torch.from_numpy(_masks_in_boxes(found)).float()
-    pasted = paste_masks_in_image(parts[:, None], torch.from_numpy(found.boxes).float(), (height, width))
-    likely: Bools = (pasted[:, 0] >= MASK_THRESHOLD).numpy()
-    return likely
+    box_masks = torch.from_numpy(_masks_in_boxes(detections)).float()
+    pasted = paste_masks_in_image(box_masks[:, None], torch.from_numpy(detections.boxes).float(), (height, width))
+    masks: Bools = (pasted[:, 0] >= MASK_THRESHOLD).numpy()
+    return masks
 
 
-class Outlined(NamedTuple):
+class AnnotatedInstances(NamedTuple):
     """Annotated objects in one image.
 
     Attributes:
@@ -57,39 +57,42 @@ class Outlined(NamedTuple):
     ignored: Bools
 
 
-def outlined_in(target: Tensor, classes: int) -> Outlined:
+def read_instances(target: Tensor, classes: int) -> AnnotatedInstances:
     """Return the annotated objects of one image, given its target planes [2, h, w].
 
     `classes` is the number of classes. An ignored object may have any class, so it is repeated for each class.
     """
-    true = instances(target)
-    counted_indices, ignored_indices = np.flatnonzero(~true.ignored.numpy()), np.flatnonzero(true.ignored.numpy())
+    annotated = instances(target)
+    is_ignored = annotated.ignored.numpy()
+    counted_indices, ignored_indices = np.flatnonzero(~is_ignored), np.flatnonzero(is_ignored)
     all_classes = np.arange(classes)
     indices = np.concatenate([counted_indices, ignored_indices.repeat(classes)])
-    object_classes = np.concatenate([true.classes.numpy()[counted_indices], np.tile(all_classes, len(ignored_indices))])
+    counted_classes = annotated.classes.numpy()[counted_indices]
+    object_classes = np.concatenate([counted_classes, np.tile(all_classes, len(ignored_indices))])
     ignored = np.arange(len(indices)) >= len(counted_indices)
-    return Outlined(true.masks.numpy()[indices], true.boxes.double().numpy()[indices], object_classes, ignored)
+    masks, boxes = annotated.masks.numpy()[indices], annotated.boxes.double().numpy()[indices]
+    return AnnotatedInstances(masks, boxes, object_classes, ignored)
 
 
 class MaskMetric(InstanceMetric):
     KINDS = ("mask_", "box_")
 
-    def compare(self, found: Detections, target: Tensor) -> tuple[Ints, Bools, Sequence[Floats]]:
-        true = outlined_in(target, len(self.counters) - 1)
+    def compare(self, detections: Detections, target: Tensor) -> tuple[Ints, Bools, Sequence[Floats]]:
+        objects = read_instances(target, len(self.counters) - 1)
         overlaps = [
-            mask_overlaps(masks_of(found, *target.shape[-2:]), true.masks, true.ignored),
-            box_overlaps(found.boxes, true.boxes, true.ignored),
+            mask_overlaps(paste_masks(detections, *target.shape[-2:]), objects.masks, objects.ignored),
+            box_overlaps(detections.boxes, objects.boxes, objects.ignored),
         ]
-        return true.classes, true.ignored, overlaps
+        return objects.classes, objects.ignored, overlaps
 
 
 class MaskObjects(ObjectMetric):
-    def compare(self, found: Detections, target: Tensor) -> Comparison:
-        true = outlined_in(target, self.counters.shape[1])
-        masks = masks_of(found, *target.shape[-2:])
-        areas, found_areas = (each.sum((1, 2), dtype=np.float64) for each in (true.masks, masks))
-        overlaps = mask_overlaps(masks, true.masks, true.ignored)
-        return Comparison(found, found_areas, true.classes, true.ignored, areas, overlaps)
+    def compare(self, detections: Detections, target: Tensor) -> Comparison:
+        objects = read_instances(target, self.counters.shape[1])
+        masks = paste_masks(detections, *target.shape[-2:])
+        areas, detection_areas = (each.sum((1, 2), dtype=np.float64) for each in (objects.masks, masks))
+        overlaps = mask_overlaps(masks, objects.masks, objects.ignored)
+        return Comparison(detections, detection_areas, objects.classes, objects.ignored, areas, overlaps)
 
 
 class OutlineAnalysis(ObjectAnalysis):
@@ -132,29 +135,28 @@ class MasksOfImage(DetectionObjective):
         return planes
 
     def show_truth(self, image: Bytes, target: Tensor) -> Visualization:
-        true = instances(target)
-        is_counted = ~true.ignored
-        masks, boxes, classes = true.masks[is_counted], true.boxes[is_counted].double(), true.classes[is_counted]
-        return self._visualize(image, masks.numpy(), boxes.numpy(), classes.numpy())
+        objects = instances(target)
+        boxes, classes, masks = (values[~objects.ignored] for values in (objects.boxes, objects.classes, objects.masks))
+        return self._visualize(image, masks.numpy(), boxes.double().numpy(), classes.numpy())
 
     def show_prediction(self, image: Bytes, output: Tensor) -> Visualization:
-        found = read_detections(output, SCORE_THRESHOLD)
-        if not len(found.boxes):
+        detections = read_detections(output, SCORE_THRESHOLD)
+        if not len(detections.boxes):
             return Visualization(image, self.describe_no_detections(output))
-        return self._visualize(image, masks_of(found, *image.shape[:2]), found.boxes, found.classes)
+        return self._visualize(image, paste_masks(detections, *image.shape[:2]), detections.boxes, detections.classes)
 
     def scores(self, output: Tensor, size: int) -> Scores:
-        found = read_detections(output, 0.0)
-        return ObjectScores(found.boxes, found.scores, found.classes, _masks_in_boxes(found))
+        detections = read_detections(output, 0.0)
+        return ObjectScores(detections.boxes, detections.scores, detections.classes, _masks_in_boxes(detections))
 
     def _visualize(self, image: Bytes, masks: Bools, boxes: Floats, classes: Ints) -> Visualization:
         """Draw each object in a different color. If there are several classes, add boxes with class names."""
-        plane = np.zeros(image.shape[:2], np.uint8)
+        object_colors = np.zeros(image.shape[:2], np.uint8)
         for number, mask in reversed(list(enumerate(masks))):
-            plane[mask] = 1 + number % (NO_CLASS - 1)
-        drawn = overlay_mask(image, plane)
-        labels: list[int] = classes.tolist()
+            object_colors[mask] = 1 + number % (NO_CLASS - 1)
+        drawn = overlay_mask(image, object_colors)
+        numbers: list[int] = classes.tolist()
         if not self.legend:
-            return Visualization(drawn, self.describe_counts(labels))
-        drawn = draw_boxes(drawn, boxes, labels, self.names(classes))
-        return Visualization(drawn, self.describe_counts(labels), tuple(sorted(set(labels))))
+            return Visualization(drawn, counts_text(self._classes, numbers))
+        drawn = draw_boxes(drawn, boxes, numbers, [self._classes[number] for number in numbers])
+        return Visualization(drawn, counts_text(self._classes, numbers), tuple(sorted(set(numbers))))

@@ -14,14 +14,14 @@ from engine.contract.job import Job
 from engine.data.decoding.idx import Bytes
 from engine.metrics import calibration
 from engine.metrics.base import Metric
-from engine.metrics.calibration import Fitted
-from engine.metrics.class_counts import Shares, class_scores, presence_weights
+from engine.metrics.calibration import FittedTemperature
+from engine.metrics.class_counts import ClassValues, class_scores, presence_weights
 from engine.metrics.label_curves import RankedScores, average_precision
 from engine.tasks.analysis import Columns
 from engine.tasks.base import DatasetInfo, Objective, Visualization
 from engine.tasks.classification.task import Classification
 from engine.tasks.explanation import Target, class_targets
-from engine.tasks.label_analysis import LabelAnalysis, Predictions, truth_of
+from engine.tasks.label_analysis import LabelAnalysis, Predictions, true_class_mask
 from engine.tasks.multilabel.entry import TASK
 from engine.tasks.predictions import Labels, LabelScores
 
@@ -48,13 +48,13 @@ class MultiLabelMetric(Metric):
     def update(self, outputs: Tensor, targets: Tensor) -> None:
         if not len(targets):
             return
-        likely, true = outputs.float().sigmoid(), targets > 0.5
-        found = likely >= THRESHOLD
+        probabilities, true = outputs.float().sigmoid(), targets > 0.5
+        predicted = probabilities >= THRESHOLD
         losses = functional.binary_cross_entropy_with_logits(outputs.float(), targets, reduction="none").mean(1)
-        sums = torch.stack([torch.ones_like(losses), losses, _accuracies(found, true)]).double().sum(1)
-        of_labels = torch.stack([found & true, true, found]).double().sum(1).flatten()
-        self.counters = self.counters.to(outputs.device) + torch.cat([sums, of_labels])
-        self.add_rows(torch.cat([likely, true], dim=1).double())
+        sums = torch.stack([torch.ones_like(losses), losses, _accuracies(predicted, true)]).double().sum(1)
+        label_counts = torch.stack([predicted & true, true, predicted]).double().sum(1).flatten()
+        self.counters = self.counters.to(outputs.device) + torch.cat([sums, label_counts])
+        self.add_rows(torch.cat([probabilities, true], dim=1).double())
 
     def compute(self) -> dict[str, float]:
         """Return the metrics. mAP and mean F1 are means over the labels that occur."""
@@ -62,9 +62,9 @@ class MultiLabelMetric(Metric):
         if not count:
             return {}
         precisions = [each for each in self._average_precisions() if each is not None]
-        right, true, found = self._sums()
-        occurring = true > 0
-        f1 = (2 * right / (true + found))[occurring]
+        correct, true, predicted = self._sums()
+        is_present = true > 0
+        f1 = (2 * correct / (true + predicted))[is_present]
         return {
             "map": float(np.mean(precisions)) if precisions else 0.0,
             "mean_f1": float(f1.mean()) if len(f1) else 0.0,
@@ -72,10 +72,11 @@ class MultiLabelMetric(Metric):
             "loss": loss / count,
         }
 
-    def per_class(self) -> dict[str, Shares]:
+    def per_class(self) -> dict[str, ClassValues]:
         return {"AP": self._average_precisions()} | class_scores(*self._sums())
 
-    def _average_precisions(self) -> Shares:
+    def _average_precisions(self) -> ClassValues:
+        """Return the average precision of each label, or None for a label that no sample has."""
         scores, true = np.split(self.rows.cpu().numpy(), 2, axis=1)
         return tuple(
             average_precision(RankedScores(scores[:, number], true[:, number] > 0).counts())
@@ -84,18 +85,18 @@ class MultiLabelMetric(Metric):
 
     def _sums(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return the numbers of samples in which each label is correct, true, and predicted, [C] each."""
-        right, true, found = self.counters[_SUMS:].view(3, self._classes)
-        return right, true, found
+        correct, true, predicted = self.counters[_SUMS:].view(3, self._classes)
+        return correct, true, predicted
 
 
-def _accuracies(found: Tensor, true: Tensor) -> Tensor:
+def _accuracies(predicted: Tensor, true: Tensor) -> Tensor:
     """Return the accuracy of each sample, [n], for predicted and true labels, bool [n, C].
 
     This is the fraction of the labels that are both predicted and true, among those that are predicted or true. It is 1
     for a sample without such labels (Godbole and Sarawagi 2004).
     """
-    union = (found | true).sum(1)
-    return torch.where(union > 0, (found & true).sum(1) / union.clamp(min=1), 1.0)
+    union = (predicted | true).sum(1)
+    return torch.where(union > 0, (predicted & true).sum(1) / union.clamp(min=1), 1.0)
 
 
 class MultiLabel(Classification):
@@ -121,29 +122,30 @@ class MultiLabelAnalysis(LabelAnalysis):
         The confidence is that of the least certain label.
         """
         probabilities, true = outputs.float().sigmoid(), targets > 0.5
-        found = probabilities >= THRESHOLD
-        decided = probabilities.where(found, 1 - probabilities).amin(1)
-        union, intersection = (found | true).sum(1), (found & true).sum(1)
+        predicted = probabilities >= THRESHOLD
+        label_confidences = probabilities.where(predicted, 1 - probabilities).amin(1)
         return Columns(
-            correct=(intersection / union.clamp(min=1)).where(union > 0, 1.0).double().tolist(),
+            correct=_accuracies(predicted, true).double().tolist(),
             true=[tuple(row.nonzero().flatten().tolist()) for row in true.cpu()],
-            predicted=[tuple(row.nonzero().flatten().tolist()) for row in found.cpu()],
-            confidence=decided.tolist(),
+            predicted=[tuple(row.nonzero().flatten().tolist()) for row in predicted.cpu()],
+            confidence=label_confidences.tolist(),
             probabilities=probabilities.cpu().numpy(),
         )
 
     def predictions(self, columns: Columns) -> Predictions:
         assert columns.probabilities is not None
         assert columns.true is not None
-        right = truth_of(columns.true, len(self.classes)).ravel().astype(np.float64)
+        is_true = true_class_mask(columns.true, len(self.classes)).ravel().astype(np.float64)
         return Predictions(
-            columns.probabilities.ravel().astype(np.float64), right, len(self.classes), float(right.sum())
+            columns.probabilities.ravel().astype(np.float64), is_true, len(self.classes), float(is_true.sum())
         )
 
-    def fit(self, columns: Columns) -> Fitted | None:
+    def fit(self, columns: Columns) -> FittedTemperature | None:
         assert columns.probabilities is not None
         assert columns.true is not None
-        return calibration.fit_temperature_of_labels(columns.probabilities, truth_of(columns.true, len(self.classes)))
+        return calibration.fit_temperature_of_labels(
+            columns.probabilities, true_class_mask(columns.true, len(self.classes))
+        )
 
 
 class LabelsOfImage(Objective):
@@ -180,15 +182,18 @@ class LabelsOfImage(Objective):
         return torch.zeros((len(inputs), len(self._classes)), device=inputs.device)
 
     def show_truth(self, image: Bytes, target: Tensor) -> Visualization:
-        return Visualization(image, ", ".join(self._classes[number] for number in _indices(target > 0.5)) or "no label")
+        numbers: list[int] = (target > 0.5).nonzero().flatten().tolist()
+        return Visualization(image, ", ".join(self._classes[number] for number in numbers) or "no label")
 
     def show_prediction(self, image: Bytes, output: Tensor) -> Visualization:
         probabilities = self.scores(output, 0).probabilities.numpy()
-        found = Labels(classes=tuple(self._classes), probabilities=probabilities, several=True, threshold=THRESHOLD)
-        return Visualization(image, found.words)
+        prediction = Labels(
+            classes=tuple(self._classes), probabilities=probabilities, is_multilabel=True, threshold=THRESHOLD
+        )
+        return Visualization(image, prediction.words)
 
     def scores(self, output: Tensor, size: int) -> LabelScores:
-        return LabelScores(output.float().sigmoid(), several=True)
+        return LabelScores(output.float().sigmoid(), is_multilabel=True)
 
     def analysis(self, classes: Sequence[str]) -> MultiLabelAnalysis:
         return MultiLabelAnalysis(self, classes)
@@ -199,8 +204,3 @@ class LabelsOfImage(Objective):
         """Return the logits of the requested labels, or of the most likely label if none is requested, as targets."""
         probabilities = outputs[0].detach().sigmoid()
         return class_targets(outputs[0], probabilities, classes, requested or [int(probabilities.argmax())])
-
-
-def _indices(mask: Tensor) -> list[int]:
-    indices: list[int] = mask.nonzero().flatten().tolist()
-    return indices

@@ -24,7 +24,7 @@ from engine.tasks.points.decoding.clouds import is_las
 from engine.tasks.points.semantic_kitti import KittiClasses, kitti_classes
 
 _REMEDY = "Save a whole number per point as its label, and list the names in classes.txt, one per line."
-_KEEP = "If they are a class, list the names of all labels in classes.txt, one per line, label 0 first."
+_NAME_LABELS_REMEDY = "If they are a class, list the names of all labels in classes.txt, one per line, label 0 first."
 _ASPRS = (
     "never classified", "unclassified", "ground", "low vegetation", "medium vegetation", "high vegetation", "building",
     "low point (noise)", "model key-point", "water", "rail", "road surface", "overlap", "wire guard", "wire conductor",
@@ -69,17 +69,17 @@ def label_classes(labels: Labels, code: MaskCode) -> Bytes:
 
     Raises Unfit for any other label that belongs to no class.
     """
-    numbers = {value: number for number, value in enumerate(code.values) if value >= 0}
-    meaning = dict.fromkeys(code.ignored, NO_CLASS) | numbers
+    class_of_label = {value: number for number, value in enumerate(code.values) if value >= 0}
+    all_labels = dict.fromkeys(code.ignored, NO_CLASS) | class_of_label
     for label, other in code.merged if isinstance(code, PointCode) else ():
-        meaning.setdefault(label, numbers.get(other, NO_CLASS))
-    known = np.array(sorted(meaning), np.int64)
-    index = np.minimum(np.searchsorted(known, labels), len(known) - 1)
-    is_unknown = (known[index] != labels) & (labels >= 0)
+        all_labels.setdefault(label, class_of_label.get(other, NO_CLASS))
+    known_labels = np.array(sorted(all_labels), np.int64)
+    positions = np.minimum(np.searchsorted(known_labels, labels), len(known_labels) - 1)
+    is_unknown = (known_labels[positions] != labels) & (labels >= 0)
     if is_unknown.any():
         raise Unfit(f"it holds the label {labels[is_unknown][0]}, which belongs to no class")
-    numbers_of_known = np.array([meaning[value] for value in known.tolist()], np.uint8)
-    classes: Bytes = np.where(labels < 0, NO_CLASS, numbers_of_known[index]).astype(np.uint8)
+    known_classes = np.array([all_labels[value] for value in known_labels.tolist()], np.uint8)
+    classes: Bytes = np.where(labels < 0, NO_CLASS, known_classes[positions]).astype(np.uint8)
     return classes
 
 
@@ -99,35 +99,36 @@ def learn_classes(folder: str, files: Sequence[str], counts: Mapping[int, int]) 
     if named is not None:
         if named.code is None:
             return PointMeaning(problems=[dataset_error(named.failure, _REMEDY)])
-        return _by_list(named.classes, named.code, counts)
+        return _classes_of_list(named.classes, named.code, counts)
     if all(map(rooms.is_room, files)):
         names = rooms.CLASSES
         return PointMeaning(names, MaskCode(tuple(range(len(names)))))
     kitti = kitti_classes(folder, files, counts)
     if kitti is not None:
-        return _by_kitti(kitti, counts)
+        return _classes_of_kitti(kitti, counts)
     if _are_semantic3d(files) and counts.keys() <= {0, *range(1, len(_SEMANTIC3D) + 1)}:
-        return _by_semantic3d(counts)
-    return _by_values(counts, is_survey=all(map(is_las, files)))
+        return _classes_of_semantic3d(counts)
+    return _classes_of_labels(counts, is_survey=all(map(is_las, files)))
 
 
-def _by_list(names: tuple[str, ...], code: MaskCode, counts: Counter[int]) -> PointMeaning:
+def _classes_of_list(names: tuple[str, ...], code: MaskCode, counts: Counter[int]) -> PointMeaning:
+    """Return the classes of a list in the folder, with a warning if there are points of labels that it lacks."""
     unnamed = [value for value in sorted(counts) if value not in code.values]
     code = MaskCode(code.values, ignored=tuple(dict.fromkeys((*code.ignored, *unnamed))))
     problems = []
     if unnamed:
-        message = f"{_labels_with_share(unnamed, counts)} not in the list of classes, so these points are of no class."
+        message = f"{_labels_text(unnamed, counts)} not in the list of classes, so these points are of no class."
         problems.append(dataset_warning(message, "Add the names to the list if they are classes."))
     return PointMeaning(names, code, problems)
 
 
-def _by_kitti(kitti: KittiClasses, counts: Counter[int]) -> PointMeaning:
+def _classes_of_kitti(kitti: KittiClasses, counts: Counter[int]) -> PointMeaning:
     """Return the classes of SemanticKITTI, with a warning if there are points of labels that it leaves out."""
     code = PointCode(kitti.values, ignored=kitti.ignored, merged=kitti.merged)
     left_out = [value for value in sorted(counts) if value in kitti.ignored]
     problems = []
     if left_out:
-        message = f"{_labels_with_share(left_out, counts)} of no class in SemanticKITTI, so these points are left out."
+        message = f"{_labels_text(left_out, counts)} of no class in SemanticKITTI, so these points are left out."
         problems.append(
             dataset_warning(
                 message, "This is the custom of the benchmark; semantic-kitti.yaml in the folder changes it."
@@ -136,15 +137,16 @@ def _by_kitti(kitti: KittiClasses, counts: Counter[int]) -> PointMeaning:
     return PointMeaning(kitti.names, code, problems)
 
 
-def _by_semantic3d(counts: Counter[int]) -> PointMeaning:
+def _classes_of_semantic3d(counts: Counter[int]) -> PointMeaning:
+    """Return the classes of Semantic3D, with a warning if there are points of the label 0, which it leaves out."""
     problems = []
     if counts[0]:
-        message = f"{_labels_with_share([0], counts)} of no class in Semantic3D, so these points are left out."
-        problems.append(dataset_warning(message, _KEEP))
+        message = f"{_labels_text([0], counts)} of no class in Semantic3D, so these points are left out."
+        problems.append(dataset_warning(message, _NAME_LABELS_REMEDY))
     return PointMeaning(_SEMANTIC3D, MaskCode(tuple(range(1, len(_SEMANTIC3D) + 1)), ignored=(0,)), problems)
 
 
-def _by_values(counts: Counter[int], *, is_survey: bool) -> PointMeaning:
+def _classes_of_labels(counts: Counter[int], *, is_survey: bool) -> PointMeaning:
     """Make a class of each label, except labels below 0 and the label 255.
 
     If `is_survey` is True, the files are LAS files, and the classes get the standard names if the labels can be those
@@ -154,21 +156,21 @@ def _by_values(counts: Counter[int], *, is_survey: bool) -> PointMeaning:
     ignored = [value for value in sorted(counts) if value < 0 or value == NO_CLASS]
     values = [value for value in sorted(counts) if value not in ignored]
     if ignored:
-        message = f"{_labels_with_share(ignored, counts)} below 0 or 255, so these points are of no class."
-        problems.append(dataset_warning(message, _KEEP))
+        message = f"{_labels_text(ignored, counts)} below 0 or 255, so these points are of no class."
+        problems.append(dataset_warning(message, _NAME_LABELS_REMEDY))
     names = {value: f"class {value}" for value in values}
     if is_survey and _are_standard(values):
         names.update({value: _ASPRS[value] for value in values if value < len(_ASPRS)})
         if 0 in values and len(values) > 1:
             values.remove(0)
             ignored.append(0)
-            message = f"{_labels_with_share([0], counts)} “{_ASPRS[0]}” in LAS files, so these points are of no class."
-            problems.append(dataset_warning(message, _KEEP))
+            message = f"{_labels_text([0], counts)} “{_ASPRS[0]}” in LAS files, so these points are of no class."
+            problems.append(dataset_warning(message, _NAME_LABELS_REMEDY))
     elif is_survey and 0 in values:
-        message = f"{_labels_with_share([0], counts)} kept as a class, because the labels are numbered from 0."
+        message = f"{_labels_text([0], counts)} kept as a class, because the labels are numbered from 0."
         remedy = "If these points were never classified, set the label 0 as the value to ignore."
         problems.append(dataset_warning(message, remedy))
-    return _checked([names[value] for value in values], values, ignored, counts, problems)
+    return _validated_meaning([names[value] for value in values], values, ignored, counts, problems)
 
 
 def _are_standard(values: Sequence[int]) -> bool:
@@ -181,10 +183,11 @@ def _are_standard(values: Sequence[int]) -> bool:
 
 
 def _are_semantic3d(files: Iterable[str]) -> bool:
+    """Return True if all files are named like those of Semantic3D."""
     return all(os.path.splitext(path)[0].endswith(_SEMANTIC3D_NAME) for path in files)
 
 
-def _checked(
+def _validated_meaning(
     names: Sequence[str],
     values: Sequence[int],
     ignored: Sequence[int],
@@ -202,7 +205,7 @@ def _checked(
     return PointMeaning(tuple(names), MaskCode(tuple(values), ignored=tuple(ignored)), problems)
 
 
-def _labels_with_share(values: Sequence[int], counts: Counter[int]) -> str:
+def _labels_text(values: Sequence[int], counts: Counter[int]) -> str:
     """Format labels with their fraction of the points, e.g. "Labels -1 and 255 (0.2% of the points) are"."""
     share = sum(counts[value] for value in values) / max(counts.total(), 1)
     noun, verb = ("Label", "is") if len(values) == 1 else ("Labels", "are")

@@ -43,19 +43,19 @@ def draw_points(positions: Points, classes: Bytes, side: int) -> Bytes:
     """
     image = np.full((side, side, 3), BACKGROUND, np.uint8)
     x, y, depth = _project(positions)
-    half = max(0, min(4, round(side / np.sqrt(len(positions)) / 4)))
-    scale = (side - 1 - 2 * half) / max(float(np.ptp(x)), float(np.ptp(y)), 1e-12)
+    half_dot = max(0, min(4, round(side / np.sqrt(len(positions)) / 4)))
+    scale = (side - 1 - 2 * half_dot) / max(float(np.ptp(x)), float(np.ptp(y)), 1e-12)
     order = np.argsort(depth, kind="stable")  # the nearest are drawn last
     columns, rows = (
-        np.rint((along[order] - (along.min() + along.max()) / 2) * scale + (side - 1) / 2).astype(int)
-        for along in (x, -y)
+        np.rint((coordinates[order] - (coordinates.min() + coordinates.max()) / 2) * scale + (side - 1) / 2).astype(int)
+        for coordinates in (x, -y)
     )
-    near = (depth[order] - depth.min()) / max(float(np.ptp(depth)), 1e-12)
-    grays = (FAR + (NEAR - FAR) * near).astype(np.uint8)[:, None]
+    nearness = (depth[order] - depth.min()) / max(float(np.ptp(depth)), 1e-12)
+    grays = (FAR + (NEAR - FAR) * nearness).astype(np.uint8)[:, None]
     colors = _colors(classes[order])
     colors = np.where(colors.any(1, keepdims=True), colors, grays)
-    for down in range(-half, half + 1):
-        for right in range(-half, half + 1):
+    for down in range(-half_dot, half_dot + 1):
+        for right in range(-half_dot, half_dot + 1):
             image[np.clip(rows + down, 0, side - 1), np.clip(columns + right, 0, side - 1)] = colors
     return image
 
@@ -66,9 +66,9 @@ def encode_points(positions: Points, classes: Bytes) -> str:
     `positions` are float32 [n, 3], and `classes` are uint8 [n]. At most `MAX_ENCODED` points are kept.
     """
     rows = spread_evenly(len(positions), MAX_ENCODED)
-    axes = _principal(positions[rows])
-    middle = (axes.min(1) + axes.max(1)) / 2
-    shifted = axes - middle[:, None]
+    coordinates = _principal_coordinates(positions[rows])
+    middle = (coordinates.min(1) + coordinates.max(1)) / 2
+    shifted = coordinates - middle[:, None]
     records = np.empty(len(rows), [("position", "<i2", 3), ("color", "u1", 3)])
     records["position"] = np.rint(32767 * shifted.T / max(float(np.abs(shifted).max()), 1e-12))
     records["color"] = _colors(classes[rows])
@@ -82,13 +82,13 @@ def _colors(classes: Bytes) -> Bytes:
 
 def _project(positions: Points) -> npt.NDArray[np.float64]:
     """Return the coordinates of points in the view, [3, n]: to the right, up, and towards the viewer."""
-    first, second, third = _principal(positions)
+    first, second, third = _principal_coordinates(positions)
     up = np.cos(TILT) * second + np.sin(TILT) * third
     near = np.cos(TILT) * third - np.sin(TILT) * second
     return np.stack([first, up, near])
 
 
-def _principal(positions: Points) -> npt.NDArray[np.float64]:
+def _principal_coordinates(positions: Points) -> npt.NDArray[np.float64]:
     """Return the coordinates of centered points along their principal axes, [3, n], by descending scatter.
 
     Each principal axis points in the positive direction of the file's axis that is nearest to it.
@@ -96,5 +96,5 @@ def _principal(positions: Points) -> npt.NDArray[np.float64]:
     centered = positions.astype(np.float64) - positions.mean(0, np.float64)
     _, axes = np.linalg.eigh(centered.T @ centered)  # sorted by ascending variance
     signs = np.where(axes[np.abs(axes).argmax(0), range(3)] < 0, -1.0, 1.0)
-    along: npt.NDArray[np.float64] = (axes * signs)[:, ::-1].T @ centered.T
-    return along
+    coordinates: npt.NDArray[np.float64] = (axes * signs)[:, ::-1].T @ centered.T
+    return coordinates

@@ -12,18 +12,18 @@ from engine.data.decoding.mask_values import NO_CLASS
 from engine.data.splits import Labels
 from engine.system.regular_files import open_regular
 from engine.tasks.base import FileSamples, SampleFiles
-from engine.tasks.points.decoding.clouds import is_cloud, is_las, read_head, read_parts
+from engine.tasks.points.decoding.clouds import is_cloud, is_las, read_chunks, read_head
 from engine.tasks.points.decoding.fields import LABELS
 from engine.tasks.points.samples import UnlabeledClouds
 from engine.tasks.predictions import PointClasses
 
-NEVER = 0
+NEVER_CLASSIFIED = 0
 """ASPRS class for points that were never classified."""
 MAX_LEGACY_CLASS = 31
 """Largest class number that fits in LAS point formats 0 to 5 (LAS 1.4, table 8)."""
-EXTRA = "predicted"
+EXTRA_DIMENSION = "predicted"
 """Name of the additional dimension for classes that do not fit in the standard dimension of a LAS file."""
-LABEL = "label"
+LABEL_PROPERTY = "label"
 """Name of the property for the predicted classes in a PLY file whose points had no labels."""
 COLORS = ("red", "green", "blue")
 
@@ -43,13 +43,17 @@ class CloudFiles(SampleFiles):
         return UnlabeledClouds(file, preprocessing, job.data.points), read_head(file).points
 
     def written_ending(self, source: str) -> str:
-        ending = Path(source).suffix
-        return ending if is_las(source) or ending.lower() == ".ply" else ".ply"
+        extension = Path(source).suffix
+        return extension if is_las(source) or extension.lower() == ".ply" else ".ply"
 
-    def write(self, source: str, target: Path, found: PointClasses, values: tuple[int, ...]) -> None:
-        meaning = np.array(values or range(len(found.classes)), np.int64)
-        known = found.numbers != NO_CLASS
-        labels = np.where(known, meaning[np.where(known, found.numbers, 0)], NEVER if is_las(source) else -1)
+    def write(self, source: str, target: Path, predicted: PointClasses, values: tuple[int, ...]) -> None:
+        label_of_class = np.array(values or range(len(predicted.classes)), np.int64)
+        has_class = predicted.numbers != NO_CLASS
+        labels = np.where(
+            has_class,
+            label_of_class[np.where(has_class, predicted.numbers, 0)],
+            NEVER_CLASSIFIED if is_las(source) else -1,
+        )
         if is_las(source):
             _write_las(source, target, labels)
         elif source.lower().endswith(".ply"):
@@ -61,7 +65,7 @@ class CloudFiles(SampleFiles):
 def _write_las(source: str, target: Path, labels: Labels) -> None:
     """Copy a LAS file with labels as its classification.
 
-    Labels that are too large for the classification are written to the additional dimension `EXTRA`.
+    Labels that are too large for the classification are written to the additional dimension `EXTRA_DIMENSION`.
     """
     import laspy
 
@@ -69,8 +73,8 @@ def _write_las(source: str, target: Path, labels: Labels) -> None:
         cloud = laspy.read(stream, closefd=False)
     # Point formats from 6 on store the class in a full byte.
     if cloud.header.point_format.id < 6 and labels.max(initial=0) > MAX_LEGACY_CLASS:
-        cloud.add_extra_dim(laspy.ExtraBytesParams(EXTRA, np.uint8, "Predicted class"))
-        cloud[EXTRA] = labels.astype(np.uint8)
+        cloud.add_extra_dim(laspy.ExtraBytesParams(EXTRA_DIMENSION, np.uint8, "Predicted class"))
+        cloud[EXTRA_DIMENSION] = labels.astype(np.uint8)
     else:
         cloud.classification = labels.astype(np.uint8)
     with target.open("wb") as written:
@@ -93,13 +97,15 @@ def _write_ply(source: str, target: Path, labels: Labels) -> None:
             continue
         points = element.data
         names = {name.lower(): name for name in reversed(points.dtype.names)}
-        name = next((names[each] for each in LABELS if each in names), None)
+        name = next((names[field] for field in LABELS if field in names), None)
         if name is None:
-            name = LABEL
-            wider = np.empty(len(points), [*((each, points.dtype[each]) for each in points.dtype.names), (name, "<i4")])
-            for each in points.dtype.names:
-                wider[each] = points[each]
-            points = wider
+            name = LABEL_PROPERTY
+            with_label = np.empty(
+                len(points), [*((field, points.dtype[field]) for field in points.dtype.names), (name, "<i4")]
+            )
+            for field in points.dtype.names:
+                with_label[field] = points[field]
+            points = with_label
         points[name] = labels.astype(points.dtype[name])
         elements.append(PlyElement.describe(points, "vertex", comments=element.comments))
     PlyData(
@@ -112,14 +118,14 @@ def _convert_to_ply(source: str, target: Path, labels: Labels) -> None:
     from plyfile import PlyData, PlyElement
 
     features = read_head(source).features
-    parts = zip(*read_parts(source, features, with_labels=False), strict=True)
+    parts = zip(*read_chunks(source, features, with_labels=False), strict=True)
     positions, columns, _, rows = (np.concatenate(each) for each in parts)
     types = {name: "u1" if name in COLORS else "<f4" for name in features}
-    points = np.empty(len(rows), [*((axis, "<f8") for axis in "xyz"), *types.items(), (LABEL, "<i4")])
+    points = np.empty(len(rows), [*((axis, "<f8") for axis in "xyz"), *types.items(), (LABEL_PROPERTY, "<i4")])
     for index, axis in enumerate("xyz"):
         points[axis] = positions[:, index]
     for index, name in enumerate(features):
         column = np.nan_to_num(columns[:, index])
         points[name] = column.clip(0, 255) if name in COLORS else column
-    points[LABEL] = labels[rows]
+    points[LABEL_PROPERTY] = labels[rows]
     PlyData([PlyElement.describe(points, "vertex")], byte_order="<").write(str(target))

@@ -17,9 +17,9 @@ from engine.system.format import listed
 from engine.tasks.points.classes import learn_classes
 from engine.tasks.points.decoding import rooms
 from engine.tasks.points.decoding.clouds import (
+    AMBIGUOUS,
     EXTENSIONS,
-    TABLES,
-    UNSURE,
+    TABLE_EXTENSIONS,
     count_labels,
     read_fields,
     read_head,
@@ -47,7 +47,10 @@ _OTHER_TEXTS = ("readme", "license", "licence", "classes", "class_names", "label
 
 @dataclass(frozen=True, eq=False)
 class PointSplit:
-    """Split of point cloud files. `features` are the inputs of a model in addition to the positions of points."""
+    """Split of point cloud files. `features` are the inputs of a model in addition to the positions of points.
+
+    `is_drawn` is True if the folder has no such split, so that its files are sampled from the training files.
+    """
 
     holds_images: ClassVar[bool] = False
     files: Sequence[str]
@@ -61,42 +64,44 @@ def detect(tree: Tree) -> list[Detection]:
     Files with an ambiguous extension, such as .txt, only count if they contain labels. Next to images, their columns
     must also have names.
     """
-    unambiguous, folders, has_images = _list_clouds(tree)
-    opened = {name: _fields_or_none(tree.path(name)) for name in _sample(unambiguous)}
-    labeled = [name for name, fields in opened.items() if fields is not None and fields.has_labels]
-    others = {name: _fields_or_none(tree.path(name)) for name in _sample_unsure(tree, folders)}
-    accepted = [name for name, fields in others.items() if fields is not None and fields.has_labels]
-    named = [name for name in accepted if not _is_guessed(tree.path(name))]
+    unambiguous, folders, has_images = _find_clouds(tree)
+    sampled_fields = {name: _fields_or_none(tree.path(name)) for name in _sample(unambiguous)}
+    labeled = [name for name, fields in sampled_fields.items() if fields is not None and fields.has_labels]
+    ambiguous_fields = {name: _fields_or_none(tree.path(name)) for name in _sample_ambiguous(tree, folders)}
+    ambiguous_labeled = [name for name, fields in ambiguous_fields.items() if fields is not None and fields.has_labels]
+    with_column_names = [name for name in ambiguous_labeled if not _has_guessed_columns(tree.path(name))]
     if has_images:
-        accepted = named
-    if not unambiguous and not accepted:
+        ambiguous_labeled = with_column_names
+    if not unambiguous and not ambiguous_labeled:
         return []
-    endings = {suffix(name) for name in accepted}
-    names = [*unambiguous, *(name for folder in folders for name in _unsure_in(tree, folder, endings) if endings)]
+    accepted_extensions = {suffix(name) for name in ambiguous_labeled}
+    names = list(unambiguous)
+    if accepted_extensions:
+        names += [name for folder in folders for name in _ambiguous_files(tree, folder, accepted_extensions)]
     types = sorted({suffix(name)[1:].upper() for name in names})
     evidence = [f"{len(names):,} {'file' if len(names) == 1 else 'files'} of points ({', '.join(types)})"]
-    against = []
+    objections = []
     confidence = Confidence.LIKELY
-    if labeled or accepted:
+    if labeled or ambiguous_labeled:
         evidence.append("labels of points")
-        if named or not all(_is_guessed(tree.path(name)) for name in labeled):
+        if with_column_names or not all(_has_guessed_columns(tree.path(name)) for name in labeled):
             confidence = Confidence.CERTAIN
         elif not labeled:
             confidence = Confidence.WEAK
-            against.append("columns without names")
+            objections.append("columns without names")
     elif has_images:
         confidence = Confidence.WEAK
-    return [Detection(("points",), confidence, tuple(evidence), tuple(against), source=tuple(sorted(names)))]
+    return [Detection(("points",), confidence, tuple(evidence), tuple(objections), source=tuple(sorted(names)))]
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Return the labeled clouds, with the features that all of them have. Unusable files are reported."""
     problems: list[Problem] = []
-    files = _usable(tree, detection.source, problems)
+    files = _select_usable(tree, detection.source, problems)
     if not files:
         return Content((), {}, problems)
     splits = _divide(tree, list(files), problems)
-    # `_usable` also returns unreadable clouds, without fields, but at least one with fields.
+    # `_select_usable` also returns unreadable clouds, without fields, but at least one with fields.
     readable = [fields for fields in files.values() if fields is not None]
     features = tuple(name for name in readable[0].features if all(name in fields.features for fields in readable))
     used = [path for paths in splits.values() for path in paths]
@@ -107,7 +112,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     return Content(meaning.classes, found, [*problems, *meaning.problems], meaning.code)
 
 
-def heads(files: Sequence[str]) -> Iterator[Head | None]:
+def read_heads(files: Sequence[str]) -> Iterator[Head | None]:
     """Yield the header of each file, or None if it can't be read."""
     for path in files:
         try:
@@ -116,7 +121,7 @@ def heads(files: Sequence[str]) -> Iterator[Head | None]:
             yield None
 
 
-def _list_clouds(tree: Tree) -> tuple[list[str], list[str], bool]:
+def _find_clouds(tree: Tree) -> tuple[list[str], list[str], bool]:
     """List possible point clouds in a folder.
 
     Returns the files with an extension that only clouds use, the folders that have files with an ambiguous extension,
@@ -130,99 +135,103 @@ def _list_clouds(tree: Tree) -> tuple[list[str], list[str], bool]:
             continue
         has_images = has_images or tree.has(IMAGE_ENDINGS, folder)
         unambiguous += [os.path.join(folder, name) for name in tree.files(folder, sorted(EXTENSIONS))]
-        if tree.has(UNSURE, folder):
+        if tree.has(AMBIGUOUS, folder):
             folders.append(folder)
     return unambiguous, folders, has_images
 
 
-def _unsure_in(tree: Tree, folder: str, endings: Iterable[str]) -> list[str]:
-    """Return the files in a folder with one of the extensions `endings`, except texts such as readme.txt."""
-    names = tree.files(folder, sorted(endings))
+def _ambiguous_files(tree: Tree, folder: str, extensions: Iterable[str]) -> list[str]:
+    """Return the files in a folder with one of the extensions `extensions`, except texts such as readme.txt."""
+    names = tree.files(folder, sorted(extensions))
     return [os.path.join(folder, name) for name in names if os.path.splitext(name)[0].lower() not in _OTHER_TEXTS]
 
 
-def _sample_unsure(tree: Tree, folders: Sequence[str]) -> list[str]:
+def _sample_ambiguous(tree: Tree, folders: Sequence[str]) -> list[str]:
     """Return up to `_SAMPLED` files with an ambiguous extension, taken from as many folders as possible."""
-    sampled = [folders[index] for index in spread_evenly(len(folders), _SAMPLED)]
-    each = max(1, _SAMPLED // max(len(sampled), 1))
+    sampled_folders = [folders[index] for index in spread_evenly(len(folders), _SAMPLED)]
+    files_per_folder = max(1, _SAMPLED // max(len(sampled_folders), 1))
     found: list[str] = []
-    for folder in sampled:
-        names = _unsure_in(tree, folder, UNSURE)
-        found += [names[index] for index in spread_evenly(len(names), each)]
+    for folder in sampled_folders:
+        names = _ambiguous_files(tree, folder, AMBIGUOUS)
+        found += [names[index] for index in spread_evenly(len(names), files_per_folder)]
     return found
 
 
 def _sample(names: Sequence[str]) -> list[str]:
+    """Return up to `_SAMPLED` evenly spaced names."""
     return [names[index] for index in spread_evenly(len(names), _SAMPLED)]
 
 
 def _fields_or_none(path: str) -> Fields | None:
+    """Return the fields of the points in a file, or None if it can't be read as a point cloud."""
     try:
         return read_fields(path)
-    except Exception:  # as in `heads`
+    except Exception:  # as in `read_heads`
         return None
 
 
-def _is_guessed(path: str) -> bool:
+def _has_guessed_columns(path: str) -> bool:
     """Return True for a table if both its labels and its other columns are recognized only by their values.
 
     If the labels are in a separate file, the table certainly contains points.
     """
-    if suffix(path) not in TABLES or rooms.is_room(path):
+    if suffix(path) not in TABLE_EXTENSIONS or rooms.is_room(path):
         return False
     table = read_table(path)
     return table.is_guessed and table.fields.has_labels
 
 
-def _usable(tree: Tree, names: Iterable[str], problems: list[Problem]) -> dict[str, Fields | None]:
+def _select_usable(tree: Tree, names: Iterable[str], problems: list[Problem]) -> dict[str, Fields | None]:
     """Return the labeled clouds with their fields, and report the other files in `problems`.
 
     The fields are None for an unreadable cloud. The result is empty if no labeled cloud can be read.
     """
     files = {tree.path(name): _fields_or_none(tree.path(name)) for name in names}
     unlabeled = [path for path, fields in files.items() if fields is not None and not fields.has_labels]
-    strays = [path for path, fields in files.items() if fields is None and suffix(path) in UNSURE]
-    usable = {path: fields for path, fields in files.items() if path not in {*unlabeled, *strays}}
+    no_clouds = [path for path, fields in files.items() if fields is None and suffix(path) in AMBIGUOUS]
+    usable = {path: fields for path, fields in files.items() if path not in {*unlabeled, *no_clouds}}
     if not any(usable.values()):
         message = "The points of the clouds have no labels." if unlabeled else "None of the point clouds can be read."
         problems.append(dataset_error(message, LAYOUT))
         return {}
     if unlabeled:
-        message = f"{_count(unlabeled, files)} without labels ({first_names(unlabeled)}) and not used."
+        message = f"{_count_text(unlabeled, files)} without labels ({first_names(unlabeled)}) and not used."
         problems.append(dataset_warning(message, "Add labels to them, or remove them."))
-    if strays:
-        message = f"{_count(strays, files)} no point clouds ({first_names(strays)}) and not used."
+    if no_clouds:
+        message = f"{_count_text(no_clouds, files)} no point clouds ({first_names(no_clouds)}) and not used."
         problems.append(
             dataset_warning(message, "Remove them, or write a point per line: x, y, z, and the label last.")
         )
     return usable
 
 
-def _count(some: Sequence[str], files: Mapping[str, object]) -> str:
-    return f"{len(some):,} of {len(files):,} files {'is' if len(some) == 1 else 'are'}"
+def _count_text(chosen: Sequence[str], files: Mapping[str, object]) -> str:
+    """Format the beginning of a sentence about some of the files, e.g. "2 of 10 files are"."""
+    return f"{len(chosen):,} of {len(files):,} files {'is' if len(chosen) == 1 else 'are'}"
 
 
 def _divide(tree: Tree, files: Sequence[str], problems: list[Problem]) -> dict[str, list[str]]:
     """Divide files into splits by the names of their folders, or by the usual sequences of SemanticKITTI.
 
-    Returns the files of each split, or all files under "" if there are no splits.
+    Returns the files of each split, or all files under "" if there are no splits. Files outside the folders of the
+    splits are reported in `problems` and left out, unless they can serve as the training split.
     """
     splits: dict[str, list[str]] = {}
     for path in files:
         folders = tree.within(path).split(os.sep)[:-1]
         split = next((split for name in folders if (split := split_named(name))), "")
         splits.setdefault(split, []).append(path)
-    loose = splits.get("", [])
-    if loose and set(splits) == {""}:
-        held_out = [path for path in loose if sequence_of(path) in VAL_SEQUENCES]
-        rest = [path for path in loose if path not in set(held_out)]
-        is_kitti = all(map(sequence_of, loose)) and held_out and rest
+    without_split = splits.get("", [])
+    if without_split and set(splits) == {""}:
+        held_out = [path for path in without_split if sequence_of(path) in VAL_SEQUENCES]
+        rest = [path for path in without_split if path not in set(held_out)]
+        is_kitti = all(map(sequence_of, without_split)) and held_out and rest
         return {"train": rest, "val": held_out} if is_kitti else splits
-    if loose and "train" not in splits:
+    if without_split and "train" not in splits:
         splits["train"] = splits.pop("")
-    elif loose:
-        clouds = "1 cloud is" if len(loose) == 1 else f"{len(loose):,} clouds are"
-        message = f"{clouds} in no folder of a split ({first_names(loose)}) and not used."
+    elif without_split:
+        clouds = "1 cloud is" if len(without_split) == 1 else f"{len(without_split):,} clouds are"
+        message = f"{clouds} in no folder of a split ({first_names(without_split)}) and not used."
         problems.append(dataset_warning(message, "Move them to the train, val or test folder."))
         del splits[""]
     return splits
@@ -235,20 +244,20 @@ def _count_labels(files: Sequence[str]) -> Counter[int]:
         try:
             labels, points = count_labels(files[index])
         except Exception:
-            continue  # as in `heads`
+            continue  # as in `read_heads`
         counts.update(dict(zip(labels.tolist(), points.tolist(), strict=True)))
     return counts
 
 
 def _report_columns(files: Sequence[str], problems: list[Problem]) -> None:
-    """Report how tables without column names are interpreted."""
+    """Report in `problems` how tables without column names are interpreted."""
     by_columns: dict[tuple[str, ...], list[str]] = {}
     for path in files:
-        if suffix(path) in TABLES and not rooms.is_room(path):
+        if suffix(path) in TABLE_EXTENSIONS and not rooms.is_room(path):
             try:
                 table = read_table(path)
             except Exception:
-                continue  # as in `heads`
+                continue  # as in `read_heads`
             if table.is_guessed:
                 by_columns.setdefault(tuple(name or "not used" for name in table.columns), []).append(path)
     for columns, paths in by_columns.items():
@@ -259,11 +268,11 @@ def _report_columns(files: Sequence[str], problems: list[Problem]) -> None:
 
 
 def _report_objects(files: Sequence[str], problems: list[Problem]) -> None:
-    """Report the files of objects in rooms whose names match no class. Problems are added to `problems`."""
+    """Report in `problems` the files of objects in rooms whose names match no class."""
     unknown = [
         os.path.join(os.path.basename(os.path.dirname(path)), rooms.ANNOTATIONS, name)
         for path in files
-        if suffix(path) in TABLES and rooms.is_room(path)
+        if suffix(path) in TABLE_EXTENSIONS and rooms.is_room(path)
         for name in rooms.unknown_objects(path)
     ]
     if unknown:

@@ -41,7 +41,7 @@ from engine.tasks.points.decoding.clouds import count_labels, read_cloud, read_h
 from engine.tasks.points.drawing import draw_points, encode_points
 from engine.tasks.points.formats import PointSplit
 
-READ = 64
+MAX_COUNTED = 64
 """Approximate number of clouds in a split that are read to determine the fraction of each class.
 
 Of the other clouds, only the headers are read.
@@ -50,64 +50,68 @@ DRAWN_POINTS = 20_000
 """Maximum number of points that are drawn from a cloud. They are evenly spaced in the file."""
 
 
-def inspect_points(found: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int) -> Inspection:
+def inspect_points(dataset: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int) -> Inspection:
     """Inspect every point cloud in a dataset.
 
     `leave_out(path, reason)` is called for each unusable file.
     """
-    splits = splits_of_type(found, PointSplit)
+    splits = splits_of_type(dataset, PointSplit)
     result = Inspection(channels=max(3 + len(split.features) for _, split in splits))
     checker = FileChecker(sum(len(split.files) for _, split in splits), progress, leave_out)
-    code = found.code
+    code = dataset.code
     assert code is not None
     for name, split in splits:
-        read = set(spread_evenly(len(split.files), READ))
-        checked = checker.check_each(split.files, partial(_inspect_cloud, split, code, read), threads)
-        counted, shares = shares_of_classes(found.classes, [each.by_class for each in checked.values()])
-        result.splits.append(SplitReport(name, counted, split.is_drawn, total=len(checked), shares=shares))
-        result.problems += _check_classes(name, shares, bool(checked))
-        result.problems += _report_lost({split.files[index]: each.invalid_points for index, each in checked.items()})
+        counted_indices = set(spread_evenly(len(split.files), MAX_COUNTED))
+        checked = checker.check_each(split.files, partial(_inspect_cloud, split, code, counted_indices), threads)
+        clouds_with_class, fractions = shares_of_classes(dataset.classes, [each.by_class for each in checked.values()])
+        result.splits.append(SplitReport(name, clouds_with_class, split.is_drawn, total=len(checked), shares=fractions))
+        result.problems += _check_classes(name, fractions, bool(checked))
+        result.problems += _report_invalid_points(
+            {split.files[index]: each.invalid_points for index, each in checked.items()}
+        )
         if name == "train":
             result.examples += draw_examples(spread_examples(list(checked)), partial(_draw, split, code))
     return result
 
 
-def list_points(found: RecognizedDataset, split: PointSplit, index: int) -> dict[str, Any]:
+def list_points(dataset: RecognizedDataset, split: PointSplit, index: int) -> dict[str, Any]:
     """Return the number of points of each class in a cloud, under the key "pixels"."""
-    assert found.code is not None
+    assert dataset.code is not None
     labels, counts = count_labels(split.files[index])
-    numbers = np.repeat(label_classes(labels, found.code), counts)
-    return {"pixels": count_by_class(found.classes, numbers)}
+    numbers = np.repeat(label_classes(labels, dataset.code), counts)
+    return {"pixels": count_by_class(dataset.classes, numbers)}
 
 
-class _Cloud(NamedTuple):
+class _CheckedCloud(NamedTuple):
+    """Result of checking a cloud."""
+
     by_class: Labels | None = None
     """Number of points by class, or None if only the header was read."""
     invalid_points: int = 0
     """Number of points without valid coordinates."""
 
 
-def _inspect_cloud(split: PointSplit, code: MaskCode, read: set[int], index: int) -> _Cloud:
-    """Count the points of a cloud by class if its index is in `read`. Otherwise only check its header.
+def _inspect_cloud(split: PointSplit, code: MaskCode, counted_indices: set[int], index: int) -> _CheckedCloud:
+    """Count the points of a cloud by class if its index is in `counted_indices`. Otherwise only check its header.
 
     Raises Unfit, or the errors of its reader.
     """
     head = read_head(split.files[index])
-    if index not in read:
-        return _Cloud()
+    if index not in counted_indices:
+        return _CheckedCloud()
     labels, points = count_labels(split.files[index])
     counts = np.zeros(NO_CLASS + 1, np.int64)
     np.add.at(counts, label_classes(labels, code), points)
-    return _Cloud(counts, max(0, head.points - int(points.sum())))
+    return _CheckedCloud(counts, max(0, head.points - int(points.sum())))
 
 
-def _report_lost(lost: Mapping[str, int]) -> list[Problem]:
+def _report_invalid_points(invalid_points: Mapping[str, int]) -> list[Problem]:
     """Return a problem that reports points without valid coordinates, if there are any.
 
     `invalid_points` is the number of such points in each file.
     """
-    files = [path for path, count in lost.items() if count]
-    total = sum(lost.values())
+    files = [path for path, count in invalid_points.items() if count]
+    total = sum(invalid_points.values())
     if not total:
         return []
     points = "1 point has" if total == 1 else f"{total:,} points have"
@@ -115,16 +119,17 @@ def _report_lost(lost: Mapping[str, int]) -> list[Problem]:
     return [dataset_warning(message, "If you need these points, repair the files.")]
 
 
-def _check_classes(name: str, shares: dict[str, float], usable: bool) -> list[Problem]:
+def _check_classes(name: str, fractions: dict[str, float], has_usable: bool) -> list[Problem]:
+    """Return an error if no cloud of a split can be used, or a warning if some classes have no points."""
     title = title_of(name)
-    if not usable:
+    if not has_usable:
         return [
             dataset_error(f"None of the {title} clouds can be used.", "Choose a folder with readable point clouds.")
         ]
-    never = [class_name for class_name, share in shares.items() if not share]
-    if not never:
+    absent = [class_name for class_name, fraction in fractions.items() if not fraction]
+    if not absent:
         return []
-    message = f"The {title} clouds have no points of {listed(never, most=5)}; this is {never_used(name)}."
+    message = f"The {title} clouds have no points of {listed(absent, most=5)}; this is {never_used(name)}."
     return [dataset_warning(message)]
 
 

@@ -55,31 +55,45 @@ class PointCNN(nn.Module):
 
     def __init__(self, channels: int, classes: int, width: int) -> None:
         super().__init__()
-        outputs = [level.channels * width for level in ENCODER_LEVELS]
-        feature_width = outputs[0] // 2 if channels > 3 else 0
-        self.lift = _Dense(channels - 3, feature_width) if feature_width else None
+        level_channels = [level.channels * width for level in ENCODER_LEVELS]
+        feature_width = level_channels[0] // 2 if channels > 3 else 0
+        self.lift = _DenseLayer(channels - 3, feature_width) if feature_width else None
         self.down = nn.ModuleList()
-        for level_index, (level, out) in enumerate(zip(ENCODER_LEVELS, outputs, strict=True)):
-            before = feature_width if level_index == 0 else outputs[level_index - 1]
+        for level_index, (level, out_channels) in enumerate(zip(ENCODER_LEVELS, level_channels, strict=True)):
+            in_channels = feature_width if level_index == 0 else level_channels[level_index - 1]
             # Channels of lifted coordinates and depth multiplier, as in the authors' code.
-            lifted = (out // 4 if feature_width else out // 2) if level_index == 0 else before // 4
-            multiplier = 4 if level_index == 0 else -(-out // before)
-            last = level_index == len(ENCODER_LEVELS) - 1
-            self.down.append(XConv(before, out, level.neighbors, level.dilation, lifted, multiplier, placed=last))
+            lifted_channels = (
+                (out_channels // 4 if feature_width else out_channels // 2) if level_index == 0 else in_channels // 4
+            )
+            depth_multiplier = 4 if level_index == 0 else -(-out_channels // in_channels)
+            is_last = level_index == len(ENCODER_LEVELS) - 1
+            self.down.append(
+                XConv(
+                    in_channels,
+                    out_channels,
+                    level.neighbors,
+                    level.dilation,
+                    lifted_channels,
+                    depth_multiplier,
+                    with_position=is_last,
+                )
+            )
         self.up = nn.ModuleList()
         self.join = nn.ModuleList()
         skip_widths = [
-            *outputs[:-1],
-            outputs[-1] + outputs[-1] // 4,
+            *level_channels[:-1],
+            level_channels[-1] + level_channels[-1] // 4,
         ]  # including those computed from the position
-        before = skip_widths[-1]
+        in_channels = skip_widths[-1]
         for neighbors, dilation, level_index in DECODER_LEVELS:
-            out = outputs[level_index]
-            self.up.append(XConv(before, out, neighbors, dilation, before // 4, 1))
-            self.join.append(_Dense(out + skip_widths[level_index], out))
-            before = out
-        self.fully_connected = nn.Sequential(_Dense(before, before), _Dense(before, before))
-        self.head = nn.Linear(before, classes)
+            out_channels = level_channels[level_index]
+            self.up.append(XConv(in_channels, out_channels, neighbors, dilation, in_channels // 4, 1))
+            self.join.append(_DenseLayer(out_channels + skip_widths[level_index], out_channels))
+            in_channels = out_channels
+        self.fully_connected = nn.Sequential(
+            _DenseLayer(in_channels, in_channels), _DenseLayer(in_channels, in_channels)
+        )
+        self.head = nn.Linear(in_channels, classes)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return the class scores of each point, [n, classes, points]."""
@@ -109,57 +123,63 @@ class PointCNN(nn.Module):
 class XConv(nn.Module):
     """X-Conv (section 3.2, algorithm 1).
 
-    It accepts features [n, m, before] at points [n, m, 3] and returns features [n, p, out] at the representative points
-    [n, p, 3]. The first layer has no features, so its `before` is 0.
+    It accepts features [n, m, in_channels] at points [n, m, 3] and returns features [n, p, out_channels] at the
+    representative points [n, p, 3]. The first layer has no features, so its `in_channels` is 0.
 
     Args:
-        before: Number of input channels.
-        out: Number of output channels.
+        in_channels: Number of input channels.
+        out_channels: Number of output channels.
         neighbors: Number of neighbors of each representative point.
         dilation: Each neighbor is every `dilation`-th of the nearest points.
-        lifted: Number of channels to which the coordinates of neighbors are lifted.
-        multiplier: Depth multiplier of the depthwise convolution.
-        placed: True to prepend out / 4 channels computed from the position of the representative point, as in the last
-            layer of the authors' code.
+        lifted_channels: Number of channels to which the coordinates of neighbors are lifted.
+        depth_multiplier: Depth multiplier of the depthwise convolution.
+        with_position: True to prepend out_channels / 4 channels computed from the position of the representative point,
+            as in the last layer of the authors' code.
     """
 
     def __init__(  # noqa: PLR0917 - in the order of the algorithm
         self,
-        before: int,
-        out: int,
+        in_channels: int,
+        out_channels: int,
         neighbors: int,
         dilation: int,
-        lifted: int,
-        multiplier: int,
+        lifted_channels: int,
+        depth_multiplier: int,
         *,
-        placed: bool = False,
+        with_position: bool = False,
     ) -> None:
         super().__init__()
         self.neighbors, self.dilation = neighbors, dilation
         # Batch normalization is applied to P', to F_p and to fully connected layers, but not within the two MLPs, which
         # have to be specific to each representative point (section 3.3).
         self.norm = nn.BatchNorm1d(3)
-        self.lift = nn.Sequential(nn.Linear(3, lifted), nn.ELU(), nn.Linear(lifted, lifted), nn.ELU())
+        self.lift = nn.Sequential(
+            nn.Linear(3, lifted_channels), nn.ELU(), nn.Linear(lifted_channels, lifted_channels), nn.ELU()
+        )
         self.transform = XTransform(neighbors)
-        channels = lifted + before
-        self.depthwise = nn.Parameter(torch.empty(neighbors, channels, multiplier))
+        channels = lifted_channels + in_channels
+        self.depthwise = nn.Parameter(torch.empty(neighbors, channels, depth_multiplier))
         nn.init.uniform_(self.depthwise, -(neighbors**-0.5), neighbors**-0.5)
-        self.pointwise = nn.Linear(channels * multiplier, out)
-        self.out_norm = nn.BatchNorm1d(out)
-        self.position_layers = nn.Sequential(_Dense(3, out // 4), _Dense(out // 4, out // 4)) if placed else None
+        self.pointwise = nn.Linear(channels * depth_multiplier, out_channels)
+        self.out_norm = nn.BatchNorm1d(out_channels)
+        self.position_layers = (
+            nn.Sequential(_DenseLayer(3, out_channels // 4), _DenseLayer(out_channels // 4, out_channels // 4))
+            if with_position
+            else None
+        )
 
     def forward(self, points: Tensor, features: Tensor | None, representative: Tensor) -> Tensor:
         """Return the features [n, p, out] of the `representative` points. `features` is None in the first layer."""
         nearest = neighbors_of(representative, points, self.neighbors, self.dilation)
         local = take(points, nearest) - representative[:, :, None]  # line 1: P' = P - p
-        local = _normed(self.norm, local)
+        local = _apply_norm(self.norm, local)
         gathered = self.lift(local)  # line 2: F_delta = MLP_delta(P')
         if features is not None:
             gathered = torch.cat([gathered, take(features, nearest)], 3)  # line 3: F_* = [F_delta, F]
         transformed = self.transform(local) @ gathered  # lines 4 and 5: X = MLP(P'), F_X = X x F_*
         # Line 6: F_p = Conv(K, F_X), a separable convolution (section 3.2).
-        each = torch.einsum("npkc,kcd->npcd", transformed, self.depthwise.to(transformed.dtype)).flatten(2)
-        outputs = _normed(self.out_norm, functional.elu(self.pointwise(each)))
+        convolved = torch.einsum("npkc,kcd->npcd", transformed, self.depthwise.to(transformed.dtype)).flatten(2)
+        outputs = _apply_norm(self.out_norm, functional.elu(self.pointwise(convolved)))
         if self.position_layers is not None:
             outputs = torch.cat([self.position_layers(representative), outputs], 2)
         return outputs
@@ -176,7 +196,7 @@ class XTransform(nn.Module):
         super().__init__()
         self.neighbors = neighbors
         self.first = nn.Linear(3 * neighbors, neighbors**2)
-        self.second, self.third = _Columns(neighbors), _Columns(neighbors)
+        self.second, self.third = _ColumnwiseLinear(neighbors), _ColumnwiseLinear(neighbors)
 
     def forward(self, local: Tensor) -> Tensor:
         values = functional.elu(self.first(local.flatten(2))).unflatten(2, (self.neighbors, self.neighbors))
@@ -184,7 +204,7 @@ class XTransform(nn.Module):
         return mixed
 
 
-class _Columns(nn.Module):
+class _ColumnwiseLinear(nn.Module):
     """Separate fully connected layer for each column of [n, p, K, K]."""
 
     def __init__(self, neighbors: int) -> None:
@@ -197,19 +217,19 @@ class _Columns(nn.Module):
         return torch.einsum("npkc,ckj->npcj", values, self.weight.to(values.dtype)) + self.bias.to(values.dtype)
 
 
-class _Dense(nn.Module):
+class _DenseLayer(nn.Module):
     """Fully connected layer over the last dimension, followed by ELU (section 3.3) and batch normalization."""
 
-    def __init__(self, before: int, out: int) -> None:
+    def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__()
-        self.linear = nn.Linear(before, out)
-        self.norm = nn.BatchNorm1d(out)
+        self.linear = nn.Linear(in_channels, out_channels)
+        self.norm = nn.BatchNorm1d(out_channels)
 
     def forward(self, features: Tensor) -> Tensor:
-        return _normed(self.norm, functional.elu(self.linear(features)))
+        return _apply_norm(self.norm, functional.elu(self.linear(features)))
 
 
-def _normed(norm: nn.Module, features: Tensor) -> Tensor:
+def _apply_norm(norm: nn.Module, features: Tensor) -> Tensor:
     """Apply batch normalization to the last dimension of `features`."""
     normed: Tensor = norm(features.reshape(-1, features.shape[-1]))
     return normed.reshape(features.shape)
@@ -226,31 +246,28 @@ def farthest_points(points: Tensor, count: int) -> Tensor:
     points = points.float()
     if torch.compiler.is_exporting():
         return _farthest_by_scan(points, count)
-    found = torch.zeros((points.shape[0], count), dtype=torch.int64, device=points.device)
-    away = torch.full(points.shape[:2], torch.inf, device=points.device)
-    for number in range(1, count):
-        newest = points[rows, found[:, number - 1]]
-        away = torch.minimum(away, (points - newest[:, None]).square().sum(2))
-        found[:, number] = away.argmax(1)
-    return found
+    chosen = torch.zeros((points.shape[0], count), dtype=torch.int64, device=points.device)
+    chosen_distances = torch.full(points.shape[:2], torch.inf, device=points.device)
+    for index in range(1, count):
+        newest = points[rows, chosen[:, index - 1]]
+        chosen_distances = torch.minimum(chosen_distances, (points - newest[:, None]).square().sum(2))
+        chosen[:, index] = chosen_distances.argmax(1)
+    return chosen
 
 
 def _farthest_by_scan(points: Tensor, count: int) -> Tensor:
-    """Return the same indices as `farthest_points`.
-
-    In an exported graph, the loop is a single operation.
-    """
+    """Return the same indices as `farthest_points` with a loop that is a single operation in an exported graph."""
 
     def step(state: tuple[Tensor, Tensor], _: Tensor) -> tuple[tuple[Tensor, Tensor], Tensor]:
-        away, last = state
+        chosen_distances, last = state
         newest = points.gather(1, last[:, None, None].expand(-1, 1, 3))
-        away = torch.minimum(away, (points - newest).square().sum(2))
-        farthest = away.argmax(1)
-        return (away, farthest), farthest.clone()
+        chosen_distances = torch.minimum(chosen_distances, (points - newest).square().sum(2))
+        farthest = chosen_distances.argmax(1)
+        return (chosen_distances, farthest), farthest.clone()
 
-    away = torch.full_like(points[..., 0], torch.inf)
+    chosen_distances = torch.full_like(points[..., 0], torch.inf)
     first = torch.zeros_like(points[:, 0, 0], dtype=torch.int64)
-    _, others = scan(step, (away, first), torch.zeros(count - 1, device=points.device))
+    _, others = scan(step, (chosen_distances, first), torch.zeros(count - 1, device=points.device))
     return torch.cat([first[:, None], others.transpose(0, 1)], 1)
 
 
@@ -271,17 +288,17 @@ def neighbors_of(representative: Tensor, points: Tensor, count: int, dilation: i
     return indices
 
 
-def _distances(ones: Tensor, others: Tensor) -> Tensor:
+def _distances(first: Tensor, second: Tensor) -> Tensor:
     """Return the distances between points [n, p, 3] and [n, m, 3], as [n, p, m].
 
     Computing them from products would be faster, but would lose the small differences between close points.
     """
     if torch.compiler.is_exporting():  # ONNX export would use products; this needs three times the memory
-        return (ones[:, :, None] - others[:, None]).square().sum(3)
-    return torch.cdist(ones, others, compute_mode="donot_use_mm_for_euclid_dist")
+        return (first[:, :, None] - second[:, None]).square().sum(3)
+    return torch.cdist(first, second, compute_mode="donot_use_mm_for_euclid_dist")
 
 
-def take(values: Tensor, positions: Tensor) -> Tensor:
-    """Return the items of `values` [n, m, c] at the indices `positions` [n, ...], as [n, ..., c]."""
-    rows = torch.arange(values.shape[0], device=values.device).reshape(-1, *(1 for _ in positions.shape[1:]))
-    return values[rows, positions]
+def take(values: Tensor, indices: Tensor) -> Tensor:
+    """Return the items of `values` [n, m, c] at the indices `indices` [n, ...], as [n, ..., c]."""
+    rows = torch.arange(values.shape[0], device=values.device).reshape(-1, *(1 for _ in indices.shape[1:]))
+    return values[rows, indices]

@@ -29,7 +29,7 @@ from engine.tasks.base import FileSamples
 from engine.tasks.points.classes import label_classes
 from engine.tasks.points.decoding.clouds import is_upright, read_cloud
 from engine.tasks.points.decoding.fields import Points
-from engine.tasks.points.formats import PointSplit, heads
+from engine.tasks.points.formats import PointSplit, read_heads
 
 MAX_BLOCK_SAMPLES = 8
 """Maximum number of points in a block, as a multiple of the points in a sample.
@@ -50,7 +50,7 @@ PointCNN rotates the rooms of S3DIS about one axis by at most the same angle.
 Flags = npt.NDArray[np.bool_]
 
 
-class _Read(NamedTuple):
+class _BlockedCloud(NamedTuple):
     """Cloud whose points are sorted by block.
 
     The rows of block i are `starts[i]` to `starts[i + 1]`.
@@ -64,17 +64,17 @@ class _Read(NamedTuple):
     """Index of each point in the file."""
 
     @property
-    def size(self) -> int:
+    def size_bytes(self) -> int:
         return self.positions.nbytes + self.features.nbytes + self.classes.nbytes + self.rows.nbytes
 
 
 class PointBlocks(FileSamples):
     """Split whose samples are blocks of neighboring points: inputs float32 [3 + f, points], and classes int64 [points].
 
-    Each cloud is halved across its longest side until a block has at most `MAX_BLOCK_SAMPLES` times as many points as a sample. The
-    points of a block are distributed at random over as many samples as needed, so that every point occurs once per
-    epoch. In training the distribution depends on (seed, epoch, block). In validation it is always the same. A sample
-    with too few points is filled up with other points of the block, whose class is set to `NO_CLASS`.
+    Each cloud is halved across its longest side until a block has at most `MAX_BLOCK_SAMPLES` times as many points as a
+    sample. The points of a block are distributed at random over as many samples as needed, so that every point occurs
+    once per epoch. In training the distribution depends on (seed, epoch, block). In validation it is always the same. A
+    sample with too few points is filled up with other points of the block, whose class is set to `NO_CLASS`.
 
     Positions are relative to their mean, and rotated in training if `is_rotated` is True. All inputs are normalized by
     `statistics`.
@@ -90,18 +90,18 @@ class PointBlocks(FileSamples):
         self.training = self.is_rotated = False
         self.statistics: Statistics | None = None
         self.split = split
-        self._counts = [max(1, head.points) if head is not None else 1 for head in heads(split.files)]
-        self._block_counts = [max(1, math.ceil(count / (MAX_BLOCK_SAMPLES * points))) for count in self._counts]
+        self._point_counts = [max(1, head.points) if head is not None else 1 for head in read_heads(split.files)]
+        self._block_counts = [max(1, math.ceil(count / (MAX_BLOCK_SAMPLES * points))) for count in self._point_counts]
         samples = [
             (cloud, block, number)
-            for cloud, (count, blocks) in enumerate(zip(self._counts, self._block_counts, strict=True))
-            for block, size in enumerate(_even(count, blocks))
-            for number in range(math.ceil(size / points))
+            for cloud, (count, blocks) in enumerate(zip(self._point_counts, self._block_counts, strict=True))
+            for block, block_points in enumerate(_even_sizes(count, blocks))
+            for number in range(math.ceil(block_points / points))
         ]
         self._samples = np.array(samples, np.int64).reshape(-1, 3)  # cloud, block, and number of the sample in it
-        self._cache: OrderedDict[int, _Read] = OrderedDict()
+        self._cache: OrderedDict[int, _BlockedCloud] = OrderedDict()
         self._cache_bytes = max(CACHE_BYTES, int(psutil.virtual_memory().available * CACHE_FRACTION))
-        self._broken: dict[int, str] = {}  # reasons by cloud
+        self._read_errors: dict[int, str] = {}  # reasons by cloud
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -136,14 +136,14 @@ class PointBlocks(FileSamples):
         sample. Raises the exceptions of the file's reader.
         """
         cloud, block, number = map(int, self._samples[index])
-        read = self._read(cloud)
-        rows, is_own = self._draw_rows(read, cloud, block, number, 0)
-        return read.rows[rows], is_own
+        points = self._cached_cloud(cloud)
+        rows, is_regular = self._draw_rows(points, cloud, block, number, 0)
+        return points.rows[rows], is_regular
 
     def identity(self) -> Iterator[bytes | memoryview]:
         yield f"{self.split.features} {self.code} {self.points}".encode()
         yield os.fsencode("\0".join(self.split.files)).replace(os.fsencode(self.folder), b"")
-        yield np.array(self._counts).data
+        yield np.array(self._point_counts).data
 
     def load(self, index: int, epoch: int) -> Sample:
         """Load a sample, and rotate its points in training. Raises UnreadableImage if its cloud can't be read.
@@ -151,17 +151,17 @@ class PointBlocks(FileSamples):
         A cloud that can't be read is remembered, and not read again.
         """
         cloud, block, number = map(int, self._samples[index])
-        if cloud in self._broken:
-            raise UnreadableImage(self.path(index), self._broken[cloud])
+        if cloud in self._read_errors:
+            raise UnreadableImage(self.path(index), self._read_errors[cloud])
         try:
-            read_cloud = self._read(cloud)
+            points = self._cached_cloud(cloud)
         except Exception as error:  # readers raise many errors for broken files
             if isinstance(error, OSError) and is_missing(self.folder):
                 raise folder_lost(self.folder) from error
-            self._broken[cloud] = describe_failure(error)
-            raise UnreadableImage(self.path(index), self._broken[cloud]) from error
-        rows, is_own = self._draw_rows(read_cloud, cloud, block, number, epoch if self.training else 0)
-        positions, features = read_cloud.positions[rows], read_cloud.features[rows]
+            self._read_errors[cloud] = describe_failure(error)
+            raise UnreadableImage(self.path(index), self._read_errors[cloud]) from error
+        rows, is_regular = self._draw_rows(points, cloud, block, number, epoch if self.training else 0)
+        positions, features = points.positions[rows], points.features[rows]
         positions = positions - positions.mean(0)
         if self.training and self.is_rotated:
             positions = positions @ self._rotation(index, epoch, upright=is_upright(self.split.files[cloud]))
@@ -169,14 +169,14 @@ class PointBlocks(FileSamples):
         if self.statistics is not None:
             mean, deviation = (np.array(each, np.float32)[:, None] for each in self.statistics)
             inputs = (inputs - mean) / deviation
-        target = np.where(is_own, read_cloud.classes[rows], NO_CLASS).astype(np.int64)
+        target = np.where(is_regular, points.classes[rows], NO_CLASS).astype(np.int64)
         return torch.from_numpy(np.ascontiguousarray(inputs, np.float32)), torch.from_numpy(target)
 
     def class_counts(self, classes: int) -> list[float]:
         counts = np.zeros(NO_CLASS + 1, np.int64)
         for cloud in range(len(self.split.files)):
             try:
-                counts += np.bincount(self._read(cloud).classes, minlength=len(counts))
+                counts += np.bincount(self._cached_cloud(cloud).classes, minlength=len(counts))
             except Exception:
                 continue  # the loader reports it
         return counts[:classes].astype(float).tolist()  # without `NO_CLASS`
@@ -192,34 +192,39 @@ class PointBlocks(FileSamples):
         Positions are relative to the mean of their block and share one standard deviation, which preserves shapes. The
         standard deviation of a constant channel is set to 1.
         """
-        squares, positions, features = 0.0, 0, []
+        square_sum, coordinate_count, features = 0.0, 0, []
         for cloud in spread_evenly(len(self.split.files), MAX_SURVEYED):
             try:
-                read = self._read(cloud)
+                points = self._cached_cloud(cloud)
             except Exception:
                 continue  # the loader reports it
-            for first, last in zip(read.starts, read.starts[1:], strict=False):
-                block = read.positions[first:last]
-                squares += float(np.square(block - block.mean(0)).sum())
-                positions += block.size
-            features.append(read.features)
-        spread = math.sqrt(squares / positions) if squares else 1.0
+            for first, last in zip(points.starts, points.starts[1:], strict=False):
+                block = points.positions[first:last]
+                square_sum += float(np.square(block - block.mean(0)).sum())
+                coordinate_count += block.size
+            features.append(points.features)
+        position_deviation = math.sqrt(square_sum / coordinate_count) if square_sum else 1.0
         all_features = np.concatenate(features) if features else np.zeros((1, self.channels - 3))
         means, deviations = all_features.mean(0, np.float64).tolist(), all_features.std(0, dtype=np.float64).tolist()
-        return (0.0, 0.0, 0.0, *means), (spread, spread, spread, *(each if each > 0 else 1.0 for each in deviations))
+        feature_deviations = [each if each > 0 else 1.0 for each in deviations]
+        return (0.0, 0.0, 0.0, *means), (*[position_deviation] * 3, *feature_deviations)
 
-    def _draw_rows(self, read: _Read, cloud: int, block: int, number: int, epoch: int) -> tuple[Labels, Flags]:
+    def _draw_rows(
+        self, points: _BlockedCloud, cloud: int, block: int, number: int, epoch: int
+    ) -> tuple[Labels, Flags]:
         """Select the points of sample `number` of block `block` at random.
 
-        Returns the rows of the points in `read`, and a mask that is False for points that only fill up the sample.
+        Returns the rows of the points in `points`, and a mask that is False for points that only fill up the sample.
         """
-        first, last = read.starts[block : block + 2]
-        block_samples = math.ceil(_even(self._counts[cloud], self._block_counts[cloud])[block] / self.points)
+        first, last = points.starts[block : block + 2]
+        block_samples = math.ceil(
+            _even_sizes(self._point_counts[cloud], self._block_counts[cloud])[block] / self.points
+        )
         # Number of each point within the split, in bits: cloud, 16 for the block, 24 for the point.
         point_numbers = (cloud << 40) + (block << 24) + np.arange(last - first, dtype=np.int64)
         random = self.streams.draw(Purpose.POINTS, epoch, point_numbers, 1)[0]
         order = first + np.argsort(random, kind="stable")
-        sizes = _even(len(order), block_samples)
+        sizes = _even_sizes(len(order), block_samples)
         # The points of the following samples fill up the sample. After the last point, they start again with the first.
         rows = np.resize(np.roll(order, -sum(sizes[:number])), self.points)
         return rows, np.arange(self.points) < sizes[number]
@@ -230,26 +235,37 @@ class PointBlocks(FileSamples):
         If `upright` is True, it rotates only about the vertical axis, by any angle. Otherwise it rotates about each
         axis by at most `MAX_TILT_RAD`.
         """
-        *turns, mirror = (self.streams.draw(Purpose.ROTATE, epoch, np.array([index]), 4)[:, 0] - 0.5).tolist()
+        # Three factors for the angles and one for the reflection, each from -0.5 to 0.5.
+        *angle_factors, reflection = (
+            self.streams.draw(Purpose.ROTATE, epoch, np.array([index]), 4)[:, 0] - 0.5
+        ).tolist()
         if upright:
-            rotation = _about(2, 2 * math.pi * turns[0])
+            rotation = _axis_rotation(2, 2 * math.pi * angle_factors[0])
         else:
-            rotation = np.linalg.multi_dot([_about(axis, 2 * MAX_TILT_RAD * turn) for axis, turn in enumerate(turns)])
-        return (rotation * np.array([1.0 if mirror < 0 else -1.0, 1, 1])).astype(np.float32)
+            rotation = np.linalg.multi_dot(
+                [_axis_rotation(axis, 2 * MAX_TILT_RAD * factor) for axis, factor in enumerate(angle_factors)]
+            )
+        return (rotation * np.array([1.0 if reflection < 0 else -1.0, 1, 1])).astype(np.float32)
 
-    def _read(self, cloud: int) -> _Read:
+    def _cached_cloud(self, cloud: int) -> _BlockedCloud:
+        """Return the points of the cloud with the index `cloud`, from the cache or its file.
+
+        Clouds that were not used for longest leave the cache when it exceeds its limit. Raises the exceptions of the
+        file's reader.
+        """
         with self._lock:
             if cloud in self._cache:
                 self._cache.move_to_end(cloud)
                 return self._cache[cloud]
-        found = self._read_blocks(cloud)
+        points = self._read_blocks(cloud)
         with self._lock:
-            self._cache[cloud] = found
-            while len(self._cache) > 1 and sum(read.size for read in self._cache.values()) > self._cache_bytes:
+            self._cache[cloud] = points
+            while len(self._cache) > 1 and sum(each.size_bytes for each in self._cache.values()) > self._cache_bytes:
                 self._cache.popitem(last=False)
-        return found
+        return points
 
-    def _read_blocks(self, cloud: int) -> _Read:
+    def _read_blocks(self, cloud: int) -> _BlockedCloud:
+        """Read a cloud and sort its points by block. Raises Unfit and the exceptions of the file's reader."""
         file = read_cloud(self.split.files[cloud], self.split.features, with_labels=self.has_labels)
         classes = label_classes(file.labels, self.code) if self.has_labels else np.zeros(len(file.labels), np.uint8)
         blocks = self._block_counts[cloud]
@@ -257,8 +273,8 @@ class PointBlocks(FileSamples):
             raise Unfit("nearly all of its points lack valid coordinates")
         order = np.arange(len(classes))
         _halve(file.positions, order, blocks)
-        starts = (0, *np.cumsum(_even(len(classes), blocks)).tolist())
-        return _Read(file.positions[order], file.features[order], classes[order], starts, file.rows[order])
+        starts = (0, *np.cumsum(_even_sizes(len(classes), blocks)).tolist())
+        return _BlockedCloud(file.positions[order], file.features[order], classes[order], starts, file.rows[order])
 
 
 class UnlabeledClouds(PointBlocks):
@@ -272,43 +288,44 @@ class UnlabeledClouds(PointBlocks):
         self.statistics = (preprocessing.mean, preprocessing.std)
 
 
-def open_points(found: RecognizedDataset, folder: str) -> Splits:
-    assert isinstance(found.train, PointSplit)
-    assert isinstance(found.val, PointSplit)
-    assert found.code is not None
-    train, val = (PointBlocks(split, found.code, folder) for split in (found.train, found.val))
-    test = val if found.test is found.val else None
-    if isinstance(found.test, PointSplit) and test is None:
-        test = PointBlocks(found.test, found.code, folder)
-    return Splits(found.classes, train.channels, found.format, train, val, test=test)
+def open_points(dataset: RecognizedDataset, folder: str) -> Splits:
+    """Open the splits of a folder that was recognized as a dataset of point clouds, without reading the points."""
+    assert isinstance(dataset.train, PointSplit)
+    assert isinstance(dataset.val, PointSplit)
+    assert dataset.code is not None
+    train, val = (PointBlocks(split, dataset.code, folder) for split in (dataset.train, dataset.val))
+    test = val if dataset.test is dataset.val else None
+    if isinstance(dataset.test, PointSplit) and test is None:
+        test = PointBlocks(dataset.test, dataset.code, folder)
+    return Splits(dataset.classes, train.channels, dataset.format, train, val, test=test)
 
 
-def _even(count: int, parts: int) -> list[int]:
+def _even_sizes(count: int, parts: int) -> list[int]:
     """Return the sizes of `parts` nearly equal parts of `count` items, like np.array_split."""
-    size, rest = divmod(count, parts)
-    return [size + (number < rest) for number in range(parts)]
+    size, remainder = divmod(count, parts)
+    return [size + (number < remainder) for number in range(parts)]
 
 
-def _halve(positions: Points, order: Labels, parts: int) -> None:
-    """Sort `order` in place so that it consists of `parts` nearly equal blocks of neighboring points.
+def _halve(positions: Points, order: Labels, block_count: int) -> None:
+    """Sort `order` in place so that it consists of `block_count` nearly equal blocks of neighboring points.
 
     `order` holds indices in `positions`. The points are halved recursively across their longest side.
     """
-    if parts == 1:
+    if block_count == 1:
         return
-    left = parts // 2
-    size = sum(_even(len(order), parts)[:left])
+    first_half_blocks = block_count // 2
+    first_half_points = sum(_even_sizes(len(order), block_count)[:first_half_blocks])
     ordered = positions[order]
     axis = int(np.argmax(np.ptp(ordered, 0)))
-    order[:] = order[np.argpartition(ordered[:, axis], size)]
-    _halve(positions, order[:size], left)
-    _halve(positions, order[size:], parts - left)
+    order[:] = order[np.argpartition(ordered[:, axis], first_half_points)]
+    _halve(positions, order[:first_half_points], first_half_blocks)
+    _halve(positions, order[first_half_points:], block_count - first_half_blocks)
 
 
-def _about(axis: int, angle: float) -> npt.NDArray[np.float64]:
+def _axis_rotation(axis: int, angle: float) -> npt.NDArray[np.float64]:
     """Return the matrix [3, 3] that rotates by `angle` radians about the axis with the index `axis`."""
-    one, other = (each for each in range(3) if each != axis)
+    first, second = (index for index in range(3) if index != axis)
     rotation = np.eye(3)
-    rotation[[one, other], [one, other]] = math.cos(angle)
-    rotation[one, other], rotation[other, one] = -math.sin(angle), math.sin(angle)
+    rotation[[first, second], [first, second]] = math.cos(angle)
+    rotation[first, second], rotation[second, first] = -math.sin(angle), math.sin(angle)
     return rotation

@@ -36,9 +36,9 @@ _CLASSES: Mapping[str, tuple[int, ...]] = {
     "traffic-sign": (81,),
 }
 """Labels of each class, with the main label first (semantic-kitti.yaml: learning_map, learning_map_inv)."""
-_NO_CLASS = (0, 1, 52, 99)
-_LINE = re.compile(r"(\w+)\s*:\s*(?:#.*)?")
-_ENTRY = re.compile(r"\s+(\w+)\s*:\s*(.+?)\s*(?:#.*)?")
+_UNLABELED = (0, 1, 52, 99)
+_SECTION_LINE = re.compile(r"(\w+)\s*:\s*(?:#.*)?")
+_ENTRY_LINE = re.compile(r"\s+(\w+)\s*:\s*(.+?)\s*(?:#.*)?")
 
 
 class KittiClasses(NamedTuple):
@@ -57,7 +57,7 @@ class KittiClasses(NamedTuple):
 _DEFAULT = KittiClasses(
     tuple(_CLASSES),
     tuple(values[0] for values in _CLASSES.values()),
-    _NO_CLASS,
+    _UNLABELED,
     tuple((other, values[0]) for values in _CLASSES.values() for other in values[1:]),
 )
 
@@ -71,13 +71,13 @@ def kitti_classes(folder: str, files: Sequence[str], labels: Iterable[int]) -> K
     sequences = [sequence_of(path) for path in files]
     if not all(sequences):
         return None
-    found = set(labels)
+    labels_found = set(labels)
     for parent in dict.fromkeys((folder, os.path.dirname(folder.rstrip(os.sep)))):
         path = os.path.join(parent, DEFINITION)
         if os.path.isfile(path):
             return _read_definition(path)
     known = {*_DEFAULT.values, *_DEFAULT.ignored, *(label for label, _ in _DEFAULT.merged)}
-    return _DEFAULT if found <= known and len(found - set(_NO_CLASS)) >= 2 else None
+    return _DEFAULT if labels_found <= known and len(labels_found - set(_UNLABELED)) >= 2 else None
 
 
 def sequence_of(path: str) -> str:
@@ -93,24 +93,24 @@ def _read_definition(path: str) -> KittiClasses:
     sections: dict[str, dict[str, str]] = {}
     section: dict[str, str] = {}
     for line in read_text(path, _MAX_BYTES).splitlines():
-        if match := _LINE.fullmatch(line):
+        if match := _SECTION_LINE.fullmatch(line):
             section = sections.setdefault(match[1], {})
-        elif match := _ENTRY.fullmatch(line):
+        elif match := _ENTRY_LINE.fullmatch(line):
             section[match[1]] = match[2].strip("'\"")
     try:
         names = {int(label): printable(name) for label, name in sections["labels"].items()}
         number_of = {int(label): int(number) for label, number in sections["learning_map"].items()}
         label_of = {int(number): int(label) for number, label in sections["learning_map_inv"].items()}
         is_ignored = {int(number): flag.lower() == "true" for number, flag in sections["learning_ignore"].items()}
-        used = sorted(number for number in label_of if not is_ignored.get(number, False))
+        class_numbers = sorted(number for number in label_of if not is_ignored.get(number, False))
         return KittiClasses(
-            names=tuple(names[label_of[number]] for number in used),
-            values=tuple(label_of[number] for number in used),
-            ignored=tuple(label for label, number in number_of.items() if number not in used),
+            names=tuple(names[label_of[number]] for number in class_numbers),
+            values=tuple(label_of[number] for number in class_numbers),
+            ignored=tuple(label for label, number in number_of.items() if number not in class_numbers),
             merged=tuple(
                 (label, label_of[number])
                 for label, number in number_of.items()
-                if number in used and label != label_of[number]
+                if number in class_numbers and label != label_of[number]
             ),
         )
     except (KeyError, ValueError) as error:

@@ -18,7 +18,7 @@ from engine.data.randomness import RandomStreams
 from engine.data.transforms.device_transforms import Statistics
 from engine.metrics.base import Metric
 from engine.metrics.class_counts import softened_weights
-from engine.models import weights
+from engine.models import user_file, weights
 from engine.models.base import ModelInfo, TaskError
 from engine.models.model_surgery import set_heads
 from engine.models.registry import build_foreign, build_seeded, is_foreign
@@ -51,8 +51,8 @@ class PointSegmentation(Task):
         return tuple(WIDTHS)
 
     def model_info(self, model: str) -> ModelInfo:
-        times = WIDTHS[model]
-        title = "PointCNN" if model == self.entry.model else f"PointCNN, {times} x 32 channels"
+        width = WIDTHS[model]
+        title = "PointCNN" if model == self.entry.model else f"PointCNN, {width} x 32 channels"
         return ModelInfo(title, "PointCNN", 0, 0, CLASSES, CHANNELS)
 
     def build_model(self, job: Job, classes: int, channels: int) -> nn.Module:
@@ -60,44 +60,20 @@ class PointSegmentation(Task):
 
         The first three channels are positions. Raises TaskError.
         """
-        construct = self._foreign if is_foreign(job) else _pointcnn
+        construct = _build_checked_user_model if is_foreign(job) else _build_pointcnn
         model = build_seeded(job, WIDTHS, lambda: construct(job, classes, channels))
         head = None if is_foreign(job) else "head"
-        if job.model.weights_file:
-            state = weights.from_file(job.model.weights_file)
-            weights.load(
-                model, state, head=head, channels=channels, field="weights_file", source=job.model.weights_file
-            )
-        elif job.model.pretrained:
+        if job.model.pretrained and not job.model.weights_file:
             message = "There are no pretrained weights for point clouds."
             raise TaskError("pretrained", message, "Set a weights file, or train from scratch.")
+        initial = weights.read_initial(job, job.model.name)
+        if initial is not None:
+            weights.load(model, initial, head=head, channels=channels)
         if job.model.freeze_epochs and head is None:
             message = "Footplate can't determine the head of a model file."
             raise TaskError("freeze_epochs", message, "Train all layers.")
         set_heads(model, [head] if head is not None else [], freeze=bool(job.model.freeze_epochs))
         return model.train()
-
-    def _foreign(self, job: Job, classes: int, channels: int) -> nn.Module:
-        """Build the user's model, and check that it returns the scores of each point for random points.
-
-        Raises TaskError.
-        """
-        model = build_foreign(job, classes, channels, images=False)
-        example = torch.randn(2, channels, job.data.points, generator=torch.Generator().manual_seed(0))
-        try:
-            with torch.no_grad():
-                outputs = model.eval()(example)
-        except Exception as error:  # a user's code may raise anything
-            message = (
-                f"The model of {job.model.name} fails on points {list(example.shape)}: {type(error).__name__}: {error}."
-            )
-            raise TaskError("model", message, "Fix the file, or set another number of points.") from error
-        expected = (2, classes, job.data.points)
-        if not isinstance(outputs, Tensor) or tuple(outputs.shape) != expected:
-            got = f"a tensor of {list(outputs.shape)}" if isinstance(outputs, Tensor) else f"a {type(outputs).__name__}"
-            message = f"For points {list(example.shape)}, the model of {job.model.name} returns {got}; expected {list(expected)}."
-            raise TaskError("model", message, f"Make it return {classes} values per point.")
-        return model
 
     def image_size(self, job: Job) -> int:
         """Return 0, since points have no image size."""
@@ -110,7 +86,7 @@ class PointSegmentation(Task):
     def example_shape(self, job: Job, channels: int) -> tuple[int, ...]:
         return channels, job.data.points
 
-    def prepared(self, job: Job, splits: Splits) -> Splits:
+    def prepare_splits(self, job: Job, splits: Splits) -> Splits:
         """Return splits with the job's number of points per sample, normalized by statistics of the training clouds.
 
         Points with the label `ignore_value` of the job have no class.
@@ -163,6 +139,7 @@ class ClassOfPoint(ClassOfPixel):
         self.legend = point_legend(classes)
 
     def _loss(self, outputs: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
+        """Return the loss of each cloud, [n]. The points are treated as images with a height of 1."""
         return super()._loss(outputs[:, :, None], targets[:, None], weights)
 
     def correct(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
@@ -180,7 +157,7 @@ class ClassOfPoint(ClassOfPixel):
     def analysis(self, classes: Sequence[str]) -> Analysis:
         return Analysis(self, classes)
 
-    def _drawn(self, image: npt.NDArray[Any], plane: Bytes) -> Bytes:
+    def _draw_classes(self, image: npt.NDArray[Any], plane: Bytes) -> Bytes:
         """Draw the points in the colors of their classes.
 
         `image` is the model's input, float32 [channels, points], and `plane` holds the class of each point.
@@ -192,5 +169,15 @@ class ClassOfPoint(ClassOfPixel):
         return super()._visualize(image, classes)._replace(cloud=cloud)
 
 
-def _pointcnn(job: Job, classes: int, channels: int) -> nn.Module:
+def _build_pointcnn(job: Job, classes: int, channels: int) -> nn.Module:
+    """Build a PointCNN with the width of the job's model."""
     return PointCNN(channels, classes, WIDTHS[job.model.name])
+
+
+def _build_checked_user_model(job: Job, classes: int, channels: int) -> nn.Module:
+    """Build the user's model, and check that it returns the scores of each point. Raises TaskError."""
+    model = build_foreign(job, classes, channels, images=False)
+    example = torch.randn(2, channels, job.data.points, generator=torch.Generator().manual_seed(0))
+    remedy = f"Make it return {classes} values per point."
+    user_file.try_out(job.model.name, model, example, (classes, job.data.points), remedy)
+    return model

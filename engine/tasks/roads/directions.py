@@ -25,17 +25,17 @@ VERSION = 2
 Increase it with any change to the computed directions, so that old caches are not used.
 """
 
-SPREAD = 3.0
+WEIGHT_DEVIATION_PX = 3.0
 """Standard deviation, in pixels, of the weights of nearby pixels that determine a pixel's direction.
 
 Smaller values follow the steps between pixels, larger ones cut corners.
 """
-REACH = 6
-"""Distance in pixels beyond which nearby pixels have no weight: twice `SPREAD`."""
-NARROW = 4.0
+WEIGHT_REACH_PX = 6
+"""Distance in pixels beyond which nearby pixels have no weight: twice `WEIGHT_DEVIATION_PX`."""
+MAX_CENTER_DISTANCE = 4.0
 """Maximum distance from the border of a line to its center, in blocks of pixels.
 
-Blocks are made larger for wider lines, since the steps in their borders are farther apart than `SPREAD`.
+Blocks are made larger for wider lines, since the steps in their borders are farther apart than `WEIGHT_DEVIATION_PX`.
 """
 
 Mask = npt.NDArray[np.bool_]
@@ -48,22 +48,22 @@ def orientation_plane(plane: Bytes) -> Bytes:
     """
     from scipy.ndimage import distance_transform_edt
 
-    lines = plane == LINE
-    found = np.full(plane.shape, BACKGROUND, np.uint8)
-    if lines.any():
+    is_line = plane == LINE
+    directions = np.full(plane.shape, BACKGROUND, np.uint8)
+    if is_line.any():
         # Half of the pixels on a line are farther from its border than a quarter of its width.
-        halfway = float(np.median(distance_transform_edt(np.pad(lines, 1))[1:-1, 1:-1][lines]))
-        step = max(1, round(2 * halfway / NARROW))
-        middle = thin(_in_blocks(lines, step))
+        median_distance = float(np.median(distance_transform_edt(np.pad(is_line, 1))[1:-1, 1:-1][is_line]))
+        step = max(1, round(2 * median_distance / MAX_CENTER_DISTANCE))
+        center = center_lines(_combine_blocks(is_line, step))
         # Pixels of a line have the direction of its center line.
-        closest = distance_transform_edt(~middle, return_distances=False, return_indices=True)
-        rows, columns = np.nonzero(lines)
-        found[lines] = _directions(middle)[tuple(closest[:, rows // step, columns // step])]
-    found[plane == NO_CLASS] = NO_CLASS
-    return found
+        nearest_center = distance_transform_edt(~center, return_distances=False, return_indices=True)
+        rows, columns = np.nonzero(is_line)
+        directions[is_line] = _line_directions(center)[tuple(nearest_center[:, rows // step, columns // step])]
+    directions[plane == NO_CLASS] = NO_CLASS
+    return directions
 
 
-def _in_blocks(mask: Mask, step: int) -> Mask:
+def _combine_blocks(mask: Mask, step: int) -> Mask:
     """Shrink `mask` by combining blocks of `step` x `step` pixels. A block is True if any of its pixels is True."""
     height, width = mask.shape
     padded = np.pad(mask, ((0, -height % step), (0, -width % step)))
@@ -71,7 +71,7 @@ def _in_blocks(mask: Mask, step: int) -> Mask:
     return blocks
 
 
-def thin(mask: Mask) -> Mask:
+def center_lines(mask: Mask) -> Mask:
     """Return the center lines of `mask`, bool [h, w], one pixel wide and connected like the mask.
 
     The algorithm is that of Rosenfeld 1975 (A characterization of parallel thinning algorithms). Pixels at the upper
@@ -88,7 +88,7 @@ def thin(mask: Mask) -> Mask:
             codes = pixels[candidates[:, None] + offsets] @ _BITS
             removed = candidates[_REMOVABLE[codes] & (pixels[candidates + offsets[side]] == 0)]
             pixels[removed] = 0
-            neighbors = _neighbors_of(removed, offsets)
+            neighbors = np.unique(removed[:, None] + offsets)
             changed.append(neighbors)
             candidates = np.union1d(candidates, neighbors) if len(removed) else candidates
             candidates = candidates[pixels[candidates] == 1]
@@ -105,7 +105,7 @@ _SIDES = (0, 4, 2, 6)
 _BITS = (1 << np.arange(8)).astype(np.uint8)
 
 
-def _removable() -> Mask:
+def _removable_table() -> Mask:
     """Return a table [256] that is True for each combination of neighbors whose center pixel may be removed.
 
     The index of a combination has a bit for each neighbor. After the removal, the neighbors must still be connected,
@@ -117,32 +117,28 @@ def _removable() -> Mask:
     return removable
 
 
-_REMOVABLE = _removable()
+_REMOVABLE = _removable_table()
 
 
-def _neighbors_of(indices: npt.NDArray[np.intp], offsets: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
-    return np.unique(indices[:, None] + offsets)
-
-
-def _directions(middle: Mask) -> Bytes:
+def _line_directions(center: Mask) -> Bytes:
     """Return the direction class of each pixel on center lines, uint8 [h, w].
 
     The direction is the axis along which nearby line pixels vary most, computed from their second moments. All other
     pixels, and pixels without a dominant axis, get `NO_CLASS`.
     """
-    rows, columns = np.nonzero(middle)
-    along = np.arange(-REACH, REACH + 1)
-    down, right = (each.ravel() for each in np.meshgrid(along, along, indexing="ij"))
-    weights = np.exp(-(down**2 + right**2) / (2 * SPREAD**2))
+    rows, columns = np.nonzero(center)
+    offsets = np.arange(-WEIGHT_REACH_PX, WEIGHT_REACH_PX + 1)
+    down, right = (each.ravel() for each in np.meshgrid(offsets, offsets, indexing="ij"))
+    weights = np.exp(-(down**2 + right**2) / (2 * WEIGHT_DEVIATION_PX**2))
     powers = np.stack([np.ones(len(down)), right, down, right**2, down**2, right * down], 1) * weights[:, None]
-    padded = np.pad(middle, REACH)
-    is_line = padded[rows[:, None] + REACH + down, columns[:, None] + REACH + right]
+    padded = np.pad(center, WEIGHT_REACH_PX)
+    is_line = padded[rows[:, None] + WEIGHT_REACH_PX + down, columns[:, None] + WEIGHT_REACH_PX + right]
     count, x, y, xx, yy, xy = (is_line @ powers).T
     x, y = x / count, y / count
-    straight = xx / count - x**2 - (yy / count - y**2)
-    skew = 2 * (xy / count - x * y)
-    degrees = np.degrees(np.arctan2(-skew, straight)) / 2  # rows run downwards
+    variance_difference = xx / count - x**2 - (yy / count - y**2)
+    double_covariance = 2 * (xy / count - x * y)
+    degrees = np.degrees(np.arctan2(-double_covariance, variance_difference)) / 2  # rows run downwards
     classes = np.round(degrees / STEP).astype(np.int64) % DIRECTIONS
-    found = np.full(middle.shape, NO_CLASS, np.uint8)
-    found[rows, columns] = np.where(np.hypot(straight, skew) > 1e-6, classes, NO_CLASS)
-    return found
+    directions = np.full(center.shape, NO_CLASS, np.uint8)
+    directions[rows, columns] = np.where(np.hypot(variance_difference, double_covariance) > 1e-6, classes, NO_CLASS)
+    return directions

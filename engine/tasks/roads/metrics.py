@@ -10,7 +10,8 @@ from torch import Tensor
 
 from engine.data.decoding.mask_values import NO_CLASS
 from engine.metrics.base import Metric
-from engine.tasks.roads.directions import DIRECTIONS, LINE, STEP, Mask, thin
+from engine.metrics.class_counts import ClassValues, ratios
+from engine.tasks.roads.directions import DIRECTIONS, LINE, STEP, Mask, center_lines
 
 SLACK = 3
 """Tolerance between predicted and true center lines, in rows and columns of the image that the model receives.
@@ -21,15 +22,15 @@ TOLERANCE = 10.0
 """Tolerance for a direction in degrees: the width of a class in Batra et al. 2019."""
 
 _CONFUSION = slice(2, 6)
-_MIDDLES = slice(6, 10)
-_DIRECTED = slice(10, 12)
+_CENTER_LINES = slice(6, 10)
+_DIRECTIONS = slice(10, 12)
 
 
 class RoadMetric(Metric):
     """Metrics for lines by area, center line and direction.
 
     `counters` hold, in this order: the sum of the losses and the number of images; the confusion matrix of pixels, with
-    a row per true class; the counts of `_middles`; and the counts of `_directed`.
+    a row per true class; the counts of `_count_center_lines`; and the counts of `_count_directions`.
 
     Args:
         losses: Function that returns the loss of each image, [n], for outputs and targets.
@@ -51,14 +52,16 @@ class RoadMetric(Metric):
             return
         losses = self._losses(outputs, targets).double()
         class_scores, direction_scores = self._scores(outputs, targets)
-        true, along = targets.unbind(1)
-        found = class_scores.argmax(1)
-        counted = true != NO_CLASS
+        true, true_directions = targets.unbind(1)
+        predicted = class_scores.argmax(1)
+        has_class = true != NO_CLASS
         sums = torch.stack([losses.sum(), torch.full_like(losses[0], len(losses))])
-        confusion = torch.bincount(true[counted] * 2 + found[counted], minlength=4)
-        middles = _middles(((found == LINE) & counted).cpu().numpy(), (true == LINE).cpu().numpy())
-        directed = _directed(direction_scores[:, :DIRECTIONS].argmax(1), along)
-        added = torch.cat([sums, confusion.double(), middles.to(sums), directed.double()])
+        confusion = torch.bincount(true[has_class] * 2 + predicted[has_class], minlength=4)
+        center_line_counts = _count_center_lines(
+            ((predicted == LINE) & has_class).cpu().numpy(), (true == LINE).cpu().numpy()
+        )
+        direction_counts = _count_directions(direction_scores[:, :DIRECTIONS].argmax(1), true_directions)
+        added = torch.cat([sums, confusion.double(), center_line_counts.to(sums), direction_counts.double()])
         self.counters = self.counters.to(outputs.device) + added
 
     def compute(self) -> dict[str, float]:
@@ -67,13 +70,13 @@ class RoadMetric(Metric):
         if not images:
             return {}
         precision, recall = self.relaxed()
-        directed, correct = self.counters[_DIRECTED].tolist()
+        with_direction, correct = self.counters[_DIRECTIONS].tolist()
         per_class = self.per_class()
         return {
             "iou": per_class["IoU"][LINE] or 0.0,
             "relaxed_iou": _ratio(precision * recall, precision + recall - precision * recall),
             "f1": per_class["F1"][LINE] or 0.0,
-            "orientation": _ratio(correct, directed),
+            "orientation": _ratio(correct, with_direction),
             "loss": loss / images,
         }
 
@@ -83,16 +86,15 @@ class RoadMetric(Metric):
         These are the fraction of predicted center lines near a true one, and the fraction of true ones near a predicted
         one.
         """
-        found, found_near, true, true_near = self.counters[_MIDDLES].tolist()
-        return _ratio(found_near, found), _ratio(true_near, true)
+        predicted, predicted_near, true, true_near = self.counters[_CENTER_LINES].tolist()
+        return _ratio(predicted_near, predicted), _ratio(true_near, true)
 
-    def per_class(self) -> dict[str, tuple[float | None, ...]]:
+    def per_class(self) -> dict[str, ClassValues]:
         confusion = self.counters[_CONFUSION].reshape(2, 2)
         correct, true_and_predicted = confusion.diag(), confusion.sum(0) + confusion.sum(1)
-        pairs = list(zip(correct.tolist(), true_and_predicted.tolist(), strict=True))
         return {
-            "IoU": tuple(_ratio(correct, total - correct) if total else None for correct, total in pairs),
-            "F1": tuple(_ratio(2 * correct, total) if total else None for correct, total in pairs),
+            "IoU": ratios(correct, true_and_predicted - correct),
+            "F1": ratios(2 * correct, true_and_predicted),
         }
 
     def confusion(self) -> tuple[tuple[int, ...], ...]:
@@ -101,10 +103,11 @@ class RoadMetric(Metric):
 
 
 def _ratio(count: float, total: float) -> float:
+    """Return the count divided by the total, or 0 if the total is 0."""
     return count / total if total else 0.0
 
 
-def _middles(found: Mask, true: Mask) -> Tensor:
+def _count_center_lines(predicted: Mask, true: Mask) -> Tensor:
     """Count the center line pixels in predicted and true masks of lines, [n, h, w].
 
     The four counts are: predicted pixels, predicted pixels near a true one, true pixels, and true pixels near a
@@ -114,21 +117,21 @@ def _middles(found: Mask, true: Mask) -> Tensor:
 
     counts = np.zeros(4)
     tolerance = np.ones((2 * SLACK + 1, 2 * SLACK + 1), bool)
-    for one, other in zip(found, true, strict=True):
-        lines = thin(one), thin(other)
-        for index, (line, against) in enumerate((lines, lines[::-1])):
-            near = line & binary_dilation(against, tolerance)
+    for predicted_lines, true_lines in zip(predicted, true, strict=True):
+        lines = center_lines(predicted_lines), center_lines(true_lines)
+        for index, (line, reference) in enumerate((lines, lines[::-1])):
+            near = line & binary_dilation(reference, tolerance)
             counts[2 * index : 2 * index + 2] += line.sum(), near.sum()
     return torch.from_numpy(counts)
 
 
-def _directed(found: Tensor, true: Tensor) -> Tensor:
+def _count_directions(predicted: Tensor, true: Tensor) -> Tensor:
     """Return the number of pixels with a true direction, and how many of them have the correct predicted direction.
 
     Both arguments are direction classes. A pixel counts even if no line is predicted there.
     """
     has_direction = true < DIRECTIONS
-    difference = (found - true).abs()
+    difference = (predicted - true).abs()
     difference = torch.minimum(difference, DIRECTIONS - difference)  # directions are circular
     is_correct = has_direction & (difference * STEP <= TOLERANCE)
     return torch.stack([has_direction.sum(), is_correct.sum()])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+import torch
 from torch import nn
 
 from engine.contract.job import Job
@@ -33,6 +34,7 @@ def names() -> tuple[str, ...]:
 
 
 def model_info(name: str) -> ModelInfo:
+    """Describe a model for the catalogue, without building it."""
     title, family = _TITLES[name]
     info = ModelInfo(title, family, IMAGE_SIZE, 2 * STRIDE, CLASSES, encoder=name == LINKNET)
     return info._replace(image_size_step=STRIDE)
@@ -57,8 +59,9 @@ def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
 
 
 def _construct(job: Job, title: str, channels: int, size: int) -> nn.Module:
+    """Build the model of a job with new weights. Raises TaskError."""
     if is_foreign(job):
-        return _foreign(job, channels, size)
+        return _build_checked_user_model(job, channels, size)
     if job.model.name == LINKNET:
         linknet = partial(LinkNetMTL, job.model.encoder, CLASSES, DIRECTIONS + 1, channels)
         return encoders.construct(job, title, size, linknet)
@@ -66,10 +69,11 @@ def _construct(job: Job, title: str, channels: int, size: int) -> nn.Module:
     return StackHourglassNetMTL(CLASSES, DIRECTIONS + 1, channels)
 
 
-def _foreign(job: Job, channels: int, size: int) -> nn.Module:
+def _build_checked_user_model(job: Job, channels: int, size: int) -> nn.Module:
+    """Build the user's model and check that it returns `SCORES` scores per pixel. Raises TaskError."""
     model = build_foreign(job, SCORES, channels)
     remedy = (
         f"Make it return {CLASSES} scores for background and line and {DIRECTIONS + 1} for the direction of each pixel."
     )
-    user_file.try_out(job.model.name, model, (channels, size, size), (SCORES, size, size), remedy)
+    user_file.try_out(job.model.name, model, torch.zeros(2, channels, size, size), (SCORES, size, size), remedy)
     return model

@@ -31,8 +31,8 @@ def unpack(outputs: Tensor, size: int) -> list[Tensor]:
     maps: list[Tensor] = []
     while pixels.shape[2]:
         side = size >> min(len(maps), 2)
-        one, pixels = pixels.split([side * side, pixels.shape[2] - side * side], 2)
-        maps.append(one.unflatten(2, (side, side)))
+        map_pixels, pixels = pixels.split([side * side, pixels.shape[2] - side * side], 2)
+        maps.append(map_pixels.unflatten(2, (side, side)))
     return maps
 
 
@@ -70,7 +70,7 @@ class LinkNetDecoder(nn.Module):
         self.finaldeconv1 = nn.ConvTranspose2d(widths[0], 32, 3, stride=2)
         self.finalconv2 = nn.Conv2d(32, 32, 3)
         self.finalconv3 = nn.Conv2d(32, scores, 2, padding=1)
-        initialize(self)
+        initialize_weights(self)
 
     def forward(self, features: Sequence[Tensor]) -> Tensor:
         *skips, x = features
@@ -115,12 +115,13 @@ class ResidualBlock(nn.Module):
         self.downsample = nn.Sequential(nn.Conv2d(inputs, outputs, 1)) if inputs != outputs else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
-        past = self.downsample(x)
+        skip = self.downsample(x)
         x = functional.relu(self.bn1(self.conv1(x)))
-        return functional.relu(self.bn2(self.conv2(x)) + past)
+        return functional.relu(self.bn2(self.conv2(x)) + skip)
 
 
-def _row(features: int, blocks: int) -> nn.Sequential:
+def _residual_blocks(features: int, blocks: int) -> nn.Sequential:
+    """Build a sequence of residual blocks with `features` channels."""
     return nn.Sequential(*(ResidualBlock(features, features) for _ in range(blocks)))
 
 
@@ -133,7 +134,10 @@ class HourglassModuleMTL(nn.Module):
     def __init__(self, features: int, blocks: int, depth: int) -> None:
         super().__init__()
         # Each depth has a skip, a path down, and one path up per branch. The deepest also has a bottom per branch.
-        rows = (nn.ModuleList(_row(features, blocks) for _ in range(6 if low == 0 else 4)) for low in range(depth))
+        rows = (
+            nn.ModuleList(_residual_blocks(features, blocks) for _ in range(6 if low == 0 else 4))
+            for low in range(depth)
+        )
         self.hg = nn.ModuleList(rows)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -162,14 +166,14 @@ class StackHourglassNetMTL(nn.Module):
         stem, features, blocks = 64, 128, 3
         self.conv1 = nn.Conv2d(channels, stem, 7, stride=2, padding=3)
         self.bn1 = nn.BatchNorm2d(stem)
-        self.layer1 = _row(stem, 1)
-        self.layer2 = _row(stem, 1)
+        self.layer1 = _residual_blocks(stem, 1)
+        self.layer2 = _residual_blocks(stem, 1)
         self.layer3 = nn.Sequential(ResidualBlock(stem, features))
         self.hg = nn.ModuleList(HourglassModuleMTL(features, blocks, depth) for _ in range(stacks))
         # Branch 1 is for the classes, branch 2 for the directions. The names are those of the authors' code.
         for branch, scores in (("1", classes), ("2", directions)):
             modules_of_stacks: dict[str, list[nn.Module]] = {
-                "res_": [_row(features, blocks) for _ in range(stacks)],
+                "res_": [_residual_blocks(features, blocks) for _ in range(stacks)],
                 "fc_": [_fully_connected(features) for _ in range(stacks)],
                 "score_": [nn.Conv2d(features, scores, 1) for _ in range(stacks)],
                 "_fc_": [nn.Conv2d(features, features, 1) for _ in range(stacks - 1)],
@@ -187,7 +191,7 @@ class StackHourglassNetMTL(nn.Module):
             }
             for name, layer in last.items():
                 self.add_module(branch + name, layer)
-        initialize(self)
+        initialize_weights(self)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the scores of both branches for each map, joined into one tensor (see the module).
@@ -197,18 +201,18 @@ class StackHourglassNetMTL(nn.Module):
         x = functional.relu(self.bn1(self.conv1(x)))
         x = functional.max_pool2d(self.layer1(x), 2)
         x = self.layer3(self.layer2(x))
-        quarters = []
+        quarter_scores = []
         for stack, hourglass in enumerate(self.hg):
-            halves = hourglass(x)
-            scores, backs, halves = self._scored(stack, halves)
-            quarters.append(scores)
-            x = x + backs if backs is not None else x
-        half_1, full_1 = self._enlarged("", halves[0])
-        half_2, full_2 = self._enlarged("angle_", halves[1])
-        maps = [torch.cat([full_1, full_2], 1), torch.cat([half_1, half_2], 1), *quarters]
+            branches = hourglass(x)
+            stack_scores, correction, branches = self._score_branches(stack, branches)
+            quarter_scores.append(stack_scores)
+            x = x + correction if correction is not None else x
+        half_1, full_1 = self._decode_branch("", branches[0])
+        half_2, full_2 = self._decode_branch("angle_", branches[1])
+        maps = [torch.cat([full_1, full_2], 1), torch.cat([half_1, half_2], 1), *quarter_scores]
         return torch.cat([each.flatten(2) for each in maps], 2)
 
-    def _scored(
+    def _score_branches(
         self, stack: int, branches: tuple[Tensor, Tensor]
     ) -> tuple[Tensor, Tensor | None, tuple[Tensor, Tensor]]:
         """Compute the scores of both branches after the hourglass with the index `stack`.
@@ -228,18 +232,20 @@ class StackHourglassNetMTL(nn.Module):
                 next_input = returned if next_input is None else next_input + returned
         return torch.cat(all_scores, 1), next_input, (features[0], features[1])
 
-    def _enlarged(self, branch: str, x: Tensor) -> tuple[Tensor, Tensor]:
-        d1 = getattr(self, f"{branch}decoder1")(x)
-        f2 = functional.relu(getattr(self, f"{branch}finaldeconv1")(d1))
-        f4 = functional.relu(getattr(self, f"{branch}finalconv2")(f2))
-        return getattr(self, f"{branch}decoder1_score")(d1), getattr(self, f"{branch}finalconv3")(f4)
+    def _decode_branch(self, branch: str, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the scores of one branch at half and at full size. `branch` is the prefix of its layers' names."""
+        half = getattr(self, f"{branch}decoder1")(x)
+        full = functional.relu(getattr(self, f"{branch}finaldeconv1")(half))
+        refined = functional.relu(getattr(self, f"{branch}finalconv2")(full))
+        return getattr(self, f"{branch}decoder1_score")(half), getattr(self, f"{branch}finalconv3")(refined)
 
 
 def _fully_connected(features: int) -> nn.Sequential:
+    """Build a fully connected layer for each pixel, with batch normalization and ReLU."""
     return nn.Sequential(nn.Conv2d(features, features, 1), nn.BatchNorm2d(features), nn.ReLU())
 
 
-def initialize(model: nn.Module) -> None:
+def initialize_weights(model: nn.Module) -> None:
     """Initialize weights as in the authors' code (He et al. 2015, equation 10, with the number of outputs).
 
     Layers that output scores start near zero instead, since scores of a few units would leave hardly any gradient for a
@@ -249,5 +255,5 @@ def initialize(model: nn.Module) -> None:
         if isinstance(module, nn.Conv2d | nn.ConvTranspose2d):
             fan = module.kernel_size[0] * module.kernel_size[1] * module.out_channels
             # Layers with "_score_" in their names receive scores instead.
-            gives_scores = "finalconv3" in name or ("score" in name and "_score_" not in name)
-            nn.init.normal_(module.weight, 0.0, 0.01 if gives_scores else math.sqrt(2.0 / fan))
+            outputs_scores = "finalconv3" in name or ("score" in name and "_score_" not in name)
+            nn.init.normal_(module.weight, 0.0, 0.01 if outputs_scores else math.sqrt(2.0 / fan))

@@ -45,15 +45,15 @@ class OrientedImages(ImageSet):
         assert planes is not None
         targets = planes.long()
         if placement is not None:
-            found = _moved_directions(placement.maps()[0])
-            targets[:, 1] = found.gather(1, targets[:, 1].flatten(1)).view_as(targets[:, 1])
+            moved_classes = _transformed_classes(placement.maps()[0])
+            targets[:, 1] = moved_classes.gather(1, targets[:, 1].flatten(1)).view_as(targets[:, 1])
         return targets
 
     def class_counts(self, classes: int) -> Sequence[float]:
         return self._images.class_counts(classes)
 
 
-def _moved_directions(linear: Tensor) -> Tensor:
+def _transformed_classes(linear: Tensor) -> Tensor:
     """Return the class of each direction class after its image is transformed, int64 [n, 256].
 
     `linear` [n, 2, 2] holds the matrix that transforms (x, y) in each image. Classes that are not directions are

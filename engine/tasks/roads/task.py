@@ -23,7 +23,7 @@ from engine.metrics.base import Metric
 from engine.tasks.analysis import Analysis, Measured, Values
 from engine.tasks.base import DatasetInfo, ImageTask, Objective, Visualization
 from engine.tasks.explanation import Target, pixel_targets
-from engine.tasks.predictions import LineScores, Scores
+from engine.tasks.predictions import LineScores, Scores, line_text
 from engine.tasks.roads import models
 from engine.tasks.roads.directions import BACKGROUND, DIRECTIONS, LINE
 from engine.tasks.roads.entry import TASK
@@ -41,15 +41,15 @@ class RoadExtraction(ImageTask):
     def objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
         return LinesAndDirections()
 
-    def prepared(self, job: Job, splits: Splits) -> Splits:
+    def prepare_splits(self, job: Job, splits: Splits) -> Splits:
         """Return the splits with directions added to the masks, and without the class that the job ignores.
 
         Raises DatasetError if there is more than one kind of line, and TaskError if there is none.
         """
-        splits = Segmentation().prepared(job, splits)
-        wrong = class_count_problems(self.entry, len(splits.classes))
-        if wrong:
-            raise DatasetError(wrong)
+        splits = Segmentation().prepare_splits(job, splits)
+        problems = class_count_problems(self.entry, len(splits.classes))
+        if problems:
+            raise DatasetError(problems)
         return splits.with_each(OrientedImages)
 
 
@@ -68,7 +68,7 @@ class LinesAndDirections(Objective):
     exports_all_outputs = False
 
     def __init__(self) -> None:
-        quarters = _wheel()[:: DIRECTIONS // 4]
+        quarters = _direction_colors()[:: DIRECTIONS // 4]
         self.legend = color_legend(("level", "rising to the right", "upright", "falling to the right"), quarters)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -76,38 +76,38 @@ class LinesAndDirections(Objective):
         total = outputs.new_zeros(len(outputs), dtype=torch.float32)
         for scores in unpack(outputs, size):
             step = size // scores.shape[-1]
-            true, along = targets[:, :, ::step, ::step].unbind(1)
-            of_classes, of_directions = scores.split([CLASSES, SCORES - CLASSES], 1)
-            total = total + _soft_iou(of_classes, true) + _cross_entropy(of_directions, along)
+            classes, directions = targets[:, :, ::step, ::step].unbind(1)
+            class_scores, direction_scores = scores.split([CLASSES, SCORES - CLASSES], 1)
+            total = total + _soft_iou(class_scores, classes) + _cross_entropy(direction_scores, directions)
         return total
 
     def correct(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        of_classes, _ = _full_size_scores(outputs, targets)
-        counted = targets[:, 0] != NO_CLASS
-        right = ((of_classes.argmax(1) == targets[:, 0]) & counted).sum((1, 2))
-        return (right / counted.sum((1, 2)).clamp(min=1)).sum()
+        class_scores, _ = _split_full_size_scores(outputs, targets)
+        has_class = targets[:, 0] != NO_CLASS
+        correct = ((class_scores.argmax(1) == targets[:, 0]) & has_class).sum((1, 2))
+        return (correct / has_class.sum((1, 2)).clamp(min=1)).sum()
 
     def metric(self) -> Metric:
-        return RoadMetric(self.loss, _full_size_scores)
+        return RoadMetric(self.loss, _split_full_size_scores)
 
     def blank_targets(self, inputs: Tensor) -> Tensor:
         return torch.zeros((len(inputs), 2, *inputs.shape[-2:]), dtype=torch.int64, device=inputs.device)
 
     def show_truth(self, image: Bytes, target: Tensor) -> Visualization:
-        classes, along = target.numpy()
-        return self._visualize(image, classes == LINE, along, counted=classes != NO_CLASS)
+        classes, directions = target.numpy()
+        return self._visualize(image, classes == LINE, directions, has_class=classes != NO_CLASS)
 
     def show_prediction(self, image: Bytes, output: Tensor) -> Visualization:
         """Draw predicted lines in the colors of their most likely directions."""
         scores = unpack(output[None].float(), image.shape[0])[0][0]
         lines = (scores[:CLASSES].argmax(0) == LINE).numpy()
-        along = scores[CLASSES : CLASSES + DIRECTIONS].argmax(0).numpy()
-        return self._visualize(image, lines, along, counted=np.ones_like(lines))
+        directions = scores[CLASSES : CLASSES + DIRECTIONS].argmax(0).numpy()
+        return self._visualize(image, lines, directions, has_class=np.ones_like(lines))
 
     def scores(self, output: Tensor, size: int) -> Scores:
         """Return the probability of a line at each pixel, from the largest map."""
-        of_classes = unpack(output[None].float(), size)[0][0, :CLASSES]
-        return LineScores(of_classes.softmax(0)[LINE:])
+        class_scores = unpack(output[None].float(), size)[0][0, :CLASSES]
+        return LineScores(class_scores.softmax(0)[LINE:])
 
     def analysis(self, classes: Sequence[str]) -> Analysis:
         return RoadAnalysis(self, classes)
@@ -122,10 +122,13 @@ class LinesAndDirections(Objective):
         height, width = inputs.shape[-2:]
         return outputs.flatten(2)[:, :, : height * width].unflatten(2, (height, width))
 
-    def _visualize(self, image: Bytes, lines: np.ndarray, along: np.ndarray, *, counted: np.ndarray) -> Visualization:
-        share = lines[counted].mean() if counted.any() else 0
-        legend = tuple(range(len(self.legend))) if lines.any() else ()
-        return Visualization(_lay_directions(image, lines, along), f"Lines on {100 * share:.1f}% of it", legend)
+    def _visualize(
+        self, image: Bytes, is_line: np.ndarray, directions: np.ndarray, *, has_class: np.ndarray
+    ) -> Visualization:
+        """Draw lines in the colors of their directions, with the fraction of the counted pixels that they cover."""
+        fraction = is_line[has_class].mean() if has_class.any() else 0
+        legend = tuple(range(len(self.legend))) if is_line.any() else ()
+        return Visualization(_draw_directions(image, is_line, directions), line_text(float(fraction)), legend)
 
 
 class RoadAnalysis(Analysis):
@@ -142,10 +145,11 @@ class RoadAnalysis(Analysis):
         return Values({**measures, "relaxed_precision": precision, "relaxed_recall": recall}, per_class)
 
 
-def _full_size_scores(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+def _split_full_size_scores(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the scores of the classes and of the directions in the model's largest map, [n, scores, h, w] each."""
     scores = unpack(outputs, targets.shape[-1])[0]
-    of_classes, of_directions = scores.split([CLASSES, SCORES - CLASSES], 1)
-    return of_classes, of_directions
+    class_scores, direction_scores = scores.split([CLASSES, SCORES - CLASSES], 1)
+    return class_scores, direction_scores
 
 
 def _soft_iou(scores: Tensor, targets: Tensor) -> Tensor:
@@ -155,14 +159,14 @@ def _soft_iou(scores: Tensor, targets: Tensor) -> Tensor:
     code uses the mean over both classes. If lines are rare, the background then has the larger gradient, and a short
     training predicts no lines.
     """
-    counted = targets != NO_CLASS
-    likely = scores.softmax(1, dtype=torch.float32)
+    has_class = targets != NO_CLASS
+    probabilities = scores.softmax(1, dtype=torch.float32)
     has_lines = (targets == LINE).any((1, 2))[:, None, None]
-    true = counted & (targets == torch.where(has_lines, LINE, 0))
-    likely = torch.where(has_lines, likely[:, LINE], likely[:, 0]) * counted
-    intersection = (likely * true).sum((1, 2))
-    union = (likely + true.float()).sum((1, 2)) - intersection
-    return (1 - intersection / union.clamp(min=1)) * counted.any((1, 2))
+    is_target = has_class & (targets == torch.where(has_lines, LINE, 0))
+    probabilities = torch.where(has_lines, probabilities[:, LINE], probabilities[:, 0]) * has_class
+    intersection = (probabilities * is_target).sum((1, 2))
+    union = (probabilities + is_target.float()).sum((1, 2)) - intersection
+    return (1 - intersection / union.clamp(min=1)) * has_class.any((1, 2))
 
 
 def _cross_entropy(scores: Tensor, targets: Tensor) -> Tensor:
@@ -172,25 +176,25 @@ def _cross_entropy(scores: Tensor, targets: Tensor) -> Tensor:
     authors' code uses the mean over all pixels. If lines are rare and thin, the background then has nearly all of the
     gradient, and a short training learns no directions.
     """
-    values = functional.cross_entropy(scores.float(), targets, ignore_index=NO_CLASS, reduction="none")
-    of_lines, of_background = (
-        (values * mask).sum((1, 2)) / mask.sum((1, 2)).clamp(min=1)
+    pixel_losses = functional.cross_entropy(scores.float(), targets, ignore_index=NO_CLASS, reduction="none")
+    line_loss, background_loss = (
+        (pixel_losses * mask).sum((1, 2)) / mask.sum((1, 2)).clamp(min=1)
         for mask in (targets < DIRECTIONS, targets == BACKGROUND)
     )
-    return (of_lines + of_background) / 2
+    return (line_loss + background_loss) / 2
 
 
-def _lay_directions(image: Bytes, lines: np.ndarray, along: np.ndarray) -> Bytes:
+def _draw_directions(image: Bytes, is_line: np.ndarray, directions: np.ndarray) -> Bytes:
     """Draw the lines on `image` in the colors of their directions. Lines without a direction are white.
 
     Red means horizontal. The hues complete one cycle over a half turn of the direction.
     """
-    colors = np.concatenate([_wheel(), np.full((256 - DIRECTIONS, 3), 255, np.uint8)])[along]
-    laid: Bytes = np.where(lines[..., None], image // 4 + colors // 4 * 3, image).astype(np.uint8)
-    return laid
+    colors = np.concatenate([_direction_colors(), np.full((256 - DIRECTIONS, 3), 255, np.uint8)])[directions]
+    drawn: Bytes = np.where(is_line[..., None], image // 4 + colors // 4 * 3, image).astype(np.uint8)
+    return drawn
 
 
-def _wheel() -> Bytes:
+def _direction_colors() -> Bytes:
     """Return the color of each direction class, uint8 [DIRECTIONS, 3]."""
     hues = np.round(np.arange(DIRECTIONS) * 256 / DIRECTIONS).astype(np.uint8)
     full = np.full(DIRECTIONS, 255, np.uint8)

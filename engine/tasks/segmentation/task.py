@@ -21,7 +21,7 @@ from engine.data.drawing import classes_in, mask_legend, overlay_mask
 from engine.data.formats.shared.ignored_class import masks_without
 from engine.metrics.base import Metric
 from engine.metrics.boundary_iou import BoundaryMetric
-from engine.metrics.class_counts import Shares, class_scores, shares, softened_weights
+from engine.metrics.class_counts import ClassValues, class_scores, ratios, softened_weights
 from engine.models import segmentation_models
 from engine.models.base import TaskError
 from engine.models.registry import has_own_loss
@@ -31,9 +31,9 @@ from engine.tasks.explanation import Target, pixel_targets
 from engine.tasks.predictions import PixelScores, Scores
 from engine.tasks.segmentation.entry import TASK
 
-FOCUS = 2.0
+FOCAL_EXPONENT = 2.0
 """Exponent of the focal loss. Lin et al. 2017 found 2 to be best (section 5.1)."""
-SMOOTH = 1.0
+DICE_SMOOTHING = 1.0
 """Constant that keeps the Dice loss finite for a class that does not occur in an image.
 
 Milletari et al. 2016 omit it, since their images always contain both classes.
@@ -56,9 +56,9 @@ class SegmentationMetric(Metric):
     def update(self, outputs: Tensor, targets: Tensor) -> None:
         if not len(targets):
             return
-        found, true = outputs.argmax(1).flatten(), targets.flatten()
-        counted = true != NO_CLASS
-        pairs = true[counted] * self._classes + found[counted]
+        predicted, true = outputs.argmax(1).flatten(), targets.flatten()
+        has_class = true != NO_CLASS
+        pairs = true[has_class] * self._classes + predicted[has_class]
         confusion = torch.bincount(pairs, minlength=self._classes**2).double()
         losses = self._objective.plain_loss(outputs, targets)
         sums = torch.stack([losses.double().sum(), torch.full_like(losses[0], len(losses)).double()])
@@ -69,20 +69,20 @@ class SegmentationMetric(Metric):
         loss, count = self.counters[:2].tolist()
         if not count:
             return {}
-        right, true, found = self._sums()
-        union = true + found - right
-        occurring = union > 0
+        correct, true, predicted = self._sums()
+        union = true + predicted - correct
+        is_present = union > 0
         return {
-            "miou": _mean(right[occurring] / union[occurring]),
-            "mean_f1": _mean(2 * right[occurring] / (true + found)[occurring]),
-            "pixel_accuracy": float(right.sum() / max(float(true.sum()), 1.0)),
+            "miou": _mean_or_zero(correct[is_present] / union[is_present]),
+            "mean_f1": _mean_or_zero(2 * correct[is_present] / (true + predicted)[is_present]),
+            "pixel_accuracy": float(correct.sum() / max(float(true.sum()), 1.0)),
             "loss": loss / count,
         }
 
-    def per_class(self) -> dict[str, Shares]:
+    def per_class(self) -> dict[str, ClassValues]:
         """Return the metrics of each class, or None for a class that neither occurs nor is predicted."""
-        right, true, found = self._sums()
-        return {"IoU": shares(right, true + found - right)} | class_scores(right, true, found)
+        correct, true, predicted = self._sums()
+        return {"IoU": ratios(correct, true + predicted - correct)} | class_scores(correct, true, predicted)
 
     def confusion(self) -> tuple[tuple[int, ...], ...]:
         """Return the confusion matrix, in numbers of pixels."""
@@ -90,6 +90,7 @@ class SegmentationMetric(Metric):
 
     @property
     def _matrix(self) -> Tensor:
+        """Confusion matrix of pixels, [C, C], with a row for each true class."""
         return self.counters[2:].reshape(self._classes, self._classes)
 
     def _sums(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -97,7 +98,7 @@ class SegmentationMetric(Metric):
         return self._matrix.diag(), self._matrix.sum(1), self._matrix.sum(0)
 
 
-def _mean(values: Tensor) -> float:
+def _mean_or_zero(values: Tensor) -> float:
     return float(values.mean()) if len(values) else 0.0
 
 
@@ -114,7 +115,7 @@ class Segmentation(ImageTask):
     entry = TASK.entry
     module = segmentation_models
 
-    def prepared(self, job: Job, splits: Splits) -> Splits:
+    def prepare_splits(self, job: Job, splits: Splits) -> Splits:
         """Return the splits without the class whose mask value is the job's `ignore_value`, if it is set.
 
         Raises TaskError if fewer than two classes remain.
@@ -145,8 +146,7 @@ class ClassOfPixel(Objective):
 
     Args:
         kind: The job's `loss`: cross entropy, the focal loss (Lin et al. 2017, equation 4, without alpha), the Dice
-            loss
-            (Milletari et al. 2016, over the classes in an image), or the mean of cross entropy and Dice.
+            loss (Milletari et al. 2016, over the classes in an image), or the mean of cross entropy and Dice.
         weights: Weights of pixels by class, [C], in the cross entropy and the focal loss. The Dice loss balances the
             classes without weights.
     """
@@ -169,6 +169,7 @@ class ClassOfPixel(Objective):
         return self._loss(outputs, targets, None)
 
     def _loss(self, outputs: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
+        """Return the loss of each image, [n]. `weights` are the weights of the classes, if any."""
         match self._kind:
             case "focal":
                 return _focal(outputs, targets, weights)
@@ -180,9 +181,9 @@ class ClassOfPixel(Objective):
                 return _cross_entropy(outputs, targets, weights)
 
     def correct(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
-        counted = targets != NO_CLASS
-        right = ((outputs.argmax(1) == targets) & counted).sum((1, 2))
-        return (right / counted.sum((1, 2)).clamp(min=1)).sum()
+        has_class = targets != NO_CLASS
+        correct = ((outputs.argmax(1) == targets) & has_class).sum((1, 2))
+        return (correct / has_class.sum((1, 2)).clamp(min=1)).sum()
 
     def metric(self) -> Metric:
         return SegmentationMetric(self, self._classes)
@@ -208,10 +209,11 @@ class ClassOfPixel(Objective):
         return pixel_targets(outputs[0], classes, requested)
 
     def _visualize(self, image: npt.NDArray[Any], classes: Tensor) -> Visualization:
-        plane = classes.to(torch.uint8).numpy()
-        return Visualization(self._drawn(image, plane), legend=classes_in(plane))
+        """Draw the class of each pixel, [h, w], over the image, with the legend entries of these classes."""
+        mask = classes.to(torch.uint8).numpy()
+        return Visualization(self._draw_classes(image, mask), legend=classes_in(mask))
 
-    def _drawn(self, image: npt.NDArray[Any], plane: Bytes) -> Bytes:
+    def _draw_classes(self, image: npt.NDArray[Any], plane: Bytes) -> Bytes:
         """Draw the classes in `plane` over `image` in their colors."""
         return overlay_mask(image, plane)
 
@@ -239,23 +241,26 @@ def _mean_of_image(values: Tensor, targets: Tensor) -> Tensor:
 
 
 def _cross_entropy(outputs: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
+    """Return the mean cross entropy over the pixels of each image, [n]."""
     values = functional.cross_entropy(outputs, targets, weights, ignore_index=NO_CLASS, reduction="none")
     return _mean_of_image(values, targets)
 
 
 def _focal(outputs: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
+    """Return the mean focal loss over the pixels of each image, [n]."""
     values = functional.cross_entropy(outputs, targets, ignore_index=NO_CLASS, reduction="none")
-    values = (1 - torch.exp(-values)) ** FOCUS * values
+    values = (1 - torch.exp(-values)) ** FOCAL_EXPONENT * values
     if weights is not None:
         values = values * weights[targets.where(targets != NO_CLASS, 0)]
     return _mean_of_image(values, targets)
 
 
 def _dice(outputs: Tensor, targets: Tensor) -> Tensor:
-    counted = (targets != NO_CLASS)[:, None]
-    likely = outputs.softmax(1) * counted
-    true = functional.one_hot(targets.where(counted[:, 0], 0), outputs.shape[1]).permute(0, 3, 1, 2) * counted
-    both, sizes = (likely * true).sum((2, 3)), (likely + true).sum((2, 3))
+    """Return the mean Dice loss over the classes that occur in each image, [n]."""
+    has_class = (targets != NO_CLASS)[:, None]
+    probabilities = outputs.softmax(1) * has_class
+    true = functional.one_hot(targets.where(has_class[:, 0], 0), outputs.shape[1]).permute(0, 3, 1, 2) * has_class
+    intersections, sizes = (probabilities * true).sum((2, 3)), (probabilities + true).sum((2, 3))
     is_present = true.sum((2, 3)) > 0
-    losses = 1 - (2 * both + SMOOTH) / (sizes + SMOOTH)
+    losses = 1 - (2 * intersections + DICE_SMOOTHING) / (sizes + DICE_SMOOTHING)
     return (losses * is_present).sum(1) / is_present.sum(1).clamp(min=1)

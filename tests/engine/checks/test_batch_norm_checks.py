@@ -13,7 +13,7 @@ from engine.checks.job_checks import problems
 from engine.contract.catalogue import ANY_SIZE, load_catalogue
 from engine.contract.job import Job
 from engine.contract.problems import Problem, errors
-from engine.models.meta_device import lone_size, on_meta
+from engine.models.meta_device import build_on_meta, largest_single_value_size
 from engine.tasks.registry import TASKS
 
 CATALOGUE = load_catalogue()
@@ -94,5 +94,7 @@ def test_the_catalogue_agrees_with_pytorch(task: str, name: str, size: int) -> N
 def test_lone_size_is_that_of_the_last_stride(name: str, expected: int) -> None:
     task = TASKS["classification"]
     info = task.model_info(name)
-    model = on_meta(lambda: task.build_model(Job.from_fields(model=name), info.classes, info.channels))
-    assert lone_size(model, info.channels, smallest=info.min_image_size, usual=info.image_size) == expected
+    model = build_on_meta(lambda: task.build_model(Job.from_fields(model=name), info.classes, info.channels))
+    assert (
+        largest_single_value_size(model, info.channels, smallest=info.min_image_size, usual=info.image_size) == expected
+    )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from engine.inference.conversion.comparison import BATCH_SIZES, load_samples
-from engine.inference.sweep import Partition, sweep
+from engine.inference.sweep import Partition, predict_batches
 from engine.inference.trained_model import CannotLoad, checkpoint_path, load
 from tests.support.cases import some
 from tests.support.consent import agreed
@@ -24,7 +24,7 @@ def test_loaded_model_matches_the_runs_metrics(task: str, trained: Callable[[str
     indices: list[int] = []
     val = model.task.splits(of.job).val
     for rank in range(2):
-        for swept in sweep(model, val, batch_size=3, partition=Partition(rank, 2)):
+        for swept in predict_batches(model, val, batch_size=3, partition=Partition(rank, 2)):
             metric.update(swept.outputs, swept.targets)
             indices += swept.samples.tolist()
     assert sorted(indices) == list(range(len(val)))
@@ -34,7 +34,7 @@ def test_loaded_model_matches_the_runs_metrics(task: str, trained: Callable[[str
 def test_for_display_undoes_the_normalization(trained: Callable[[str], Trained]) -> None:
     model = load(trained("classification").run, "last")
     image = np.full((model.size, model.size, 3), (200, 100, 50), np.uint8)
-    np.testing.assert_array_equal(model.for_display(model.inputs([image])[0]), image)
+    np.testing.assert_array_equal(model.to_display(model.inputs([image])[0]), image)
 
 
 def test_converted_model_is_compared_on_validation_images(trained: Callable[[str], Trained]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.inference.video import ENDINGS, NoVideo, VideoWriter, frames
+from engine.inference.video import VIDEO_EXTENSIONS, NoVideo, VideoWriter, frames
 
 pytest.importorskip("cv2")
 
@@ -31,7 +31,7 @@ def test_frames_of_a_video_are_read(video: Path) -> None:
     assert [frame.shape for frame in frames(video)] == [(48, 64, 3)] * 3
 
 
-@pytest.mark.parametrize("ending", sorted(ENDINGS & {".mp4", ".ts", ".mkv", ".avi"}))
+@pytest.mark.parametrize("ending", sorted(VIDEO_EXTENSIONS & {".mp4", ".ts", ".mkv", ".avi"}))
 @pytest.mark.parametrize("kind", PLAYLISTS)
 def test_playlist_opens_no_other_file(video: Path, kind: str, ending: str) -> None:
     playlist = video.with_name(f"playlist{ending}")

@@ -12,9 +12,9 @@ from engine.metrics.label_curves import (
     average_precision,
     best_f1,
     precision_recall,
+    reduce_points,
     roc,
     roc_area,
-    thin,
 )
 
 
@@ -60,7 +60,7 @@ def test_thinned_curve_keeps_its_shape() -> None:
     random = np.random.default_rng(0)
     scores = random.random(20_000)
     curve = roc(RankedScores(scores, random.random(20_000) < scores).counts())
-    fewer = thin(curve)
+    fewer = reduce_points(curve)
     assert len(fewer.x) <= MAX_POINTS
     assert (fewer.x[-1], fewer.y[-1], fewer.x[0]) == (1, 1, 0)
     assert np.interp(curve.x, fewer.x, fewer.y) == pytest.approx(curve.y, abs=0.03)
@@ -76,7 +76,9 @@ def test_calibration_error_matches_its_definition() -> None:
         inside = (confidence > low) & (confidence <= high) if number else confidence <= high
         if inside.any():
             total += inside.sum() * abs(confidence[inside].mean() - right[inside].mean())
-    assert calibration.expected_error(calibration.bins(confidence, right)) == pytest.approx(total / 503, abs=1e-9)
+    assert calibration.expected_calibration_error(calibration.sum_in_bins(confidence, right)) == pytest.approx(
+        total / 503, abs=1e-9
+    )
 
 
 def test_temperature_recovers_sharpened_logits() -> None:

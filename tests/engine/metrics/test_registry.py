@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.metrics.registry import AddedMetric, WithAdded
+from engine.metrics.registry import AddedMetric, MetricWithPlugins
 from engine.tasks import base
 from engine.tasks.classification.task import ClassificationMetric
 from tests.support.dataset_infos import class_of_image
@@ -21,8 +21,8 @@ CONFIDENCE = AddedMetric(
 )
 
 
-def measured() -> WithAdded:
-    return WithAdded(ClassificationMetric(3), {"confidence": CONFIDENCE})
+def measured() -> MetricWithPlugins:
+    return MetricWithPlugins(ClassificationMetric(3), {"confidence": CONFIDENCE})
 
 
 def test_added_metrics_sum_over_ranks() -> None:
@@ -44,7 +44,7 @@ def test_added_metrics_sum_over_ranks() -> None:
 
 
 def test_added_metrics_follow_those_of_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base, "added_to", lambda _task, _metrics: {"confidence": CONFIDENCE})
+    monkeypatch.setattr(base, "plugin_metrics_of", lambda _task, _metrics: {"confidence": CONFIDENCE})
     given = [measure.id for measure in class_of_image().entry.metrics]
     assert given
     extended = base.with_added_metrics(class_of_image())

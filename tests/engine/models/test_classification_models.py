@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from engine.contract.job import Job
 from engine.models import classification_models, timm_models, torchvision_models
 from engine.models.base import TaskError
-from engine.models.meta_device import on_meta
+from engine.models.meta_device import build_on_meta
 from engine.models.mnist_cnn import MnistCnn
 from engine.models.model_surgery import find_first_conv, find_head, match_channels
 from engine.models.weights import resize_positions
@@ -58,7 +58,7 @@ def outputs_of(model: nn.Module, channels: int, size: int) -> Tensor:
 @pytest.mark.parametrize("name", some(classification_models.names(), everyday=ONE_OF_EACH))
 def test_models_train_on_gray_images(name: str) -> None:
     size = max(8, classification_models.min_image_size(name))
-    model = on_meta(lambda: classification_models.build(Job.from_fields(model=name), 7, 1, size))
+    model = build_on_meta(lambda: classification_models.build(Job.from_fields(model=name), 7, 1, size))
     head, first = find_head(model, 7), find_first_conv(model)
     assert head is not None
     assert first is not None
@@ -72,8 +72,8 @@ def test_models_train_on_gray_images(name: str) -> None:
 @pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_checkpoint_loads_in_torchvision(name: str) -> None:
     size = classification_models.default_image_size(name)
-    built = on_meta(lambda: classification_models.build(Job.from_fields(model=name), 7, 3, size))
-    plain = on_meta(lambda: torchvision_models.construct(name, torchvision_models.arguments(name, 7, size)))
+    built = build_on_meta(lambda: classification_models.build(Job.from_fields(model=name), 7, 3, size))
+    plain = build_on_meta(lambda: torchvision_models.construct(name, torchvision_models.arguments(name, 7, size)))
     shapes = [{key: tensor.shape for key, tensor in model.state_dict().items()} for model in (built, plain)]
     assert shapes[0] == shapes[1]
 
@@ -87,7 +87,9 @@ def test_two_class_training_starts_near_chance(name: str) -> None:
     if (
         sum(
             p.numel()
-            for p in on_meta(lambda: classification_models.build(Job.from_fields(model=name), 2, 3, size)).parameters()
+            for p in build_on_meta(
+                lambda: classification_models.build(Job.from_fields(model=name), 2, 3, size)
+            ).parameters()
         )
         > LARGEST
     ):
@@ -271,7 +273,7 @@ def test_find_head_takes_the_last_layer_of_that_size() -> None:
 
 @pytest.mark.parametrize("name", ["resnet18", "mobilenet_v3_small", "squeezenet1_1", "vit_b_32", "mnist_cnn"])
 def test_freezing_trains_the_head_only(name: str) -> None:
-    model = on_meta(lambda: classification_models.build(Job.from_fields(model=name, freeze_epochs=100), 5, 3, 64))
+    model = build_on_meta(lambda: classification_models.build(Job.from_fields(model=name, freeze_epochs=100), 5, 3, 64))
     head = find_head(model, 5)
     free = {key for key, parameter in model.named_parameters() if parameter.requires_grad}
     assert free == {f"{head}.weight", f"{head}.bias"}
@@ -368,7 +370,7 @@ def test_model_file_needs_consent_to_run(tmp_path: Path, sha256: str) -> None:
 
 @pytest.mark.parametrize("model", ["efficientnet_b0", "swin_t", "timm:tf_efficientnet_lite0"])
 def test_dropout_follows_the_job(model: str) -> None:
-    built = on_meta(
+    built = build_on_meta(
         lambda: classification_models.build(
             Job.from_fields(model=model, dropout=0.375, stochastic_depth=0.25), 5, 3, 64
         )
@@ -396,5 +398,5 @@ def test_dropout_follows_the_job(model: str) -> None:
 )
 def test_unsupported_dropout_is_reported(model: str, field: str) -> None:
     with pytest.raises(TaskError, match="has no") as raised:
-        on_meta(lambda: classification_models.build(Job.from_fields(model=model, **{field: 0.2}), 5, 3, 64))  # type: ignore[arg-type]
+        build_on_meta(lambda: classification_models.build(Job.from_fields(model=model, **{field: 0.2}), 5, 3, 64))  # type: ignore[arg-type]
     assert raised.value.field == field

@@ -18,11 +18,11 @@ from engine.contract.recipes import collect_facts, load_recipes
 from engine.data.decoding.mask_values import NO_CLASS
 from engine.models.base import TaskError
 from engine.models.hugging_face.variants import MODELS
-from engine.models.tensor_detector import BOX, FINE_MASK_SIDE, fit_sizes
+from engine.models.tensor_detector import DETECTION_VALUES, FINE_MASK_SIDE, fit_sizes
 from engine.models.torchvision_detectors import instance_targets
-from engine.models.weights import Initial, from_file
+from engine.models.weights import InitialWeights, read_file
 from engine.tasks.detection.objects import read_detections
-from engine.tasks.instances.task import masks_of as pasted_masks
+from engine.tasks.instances.task import paste_masks as pasted_masks
 from engine.tasks.registry import TASKS
 from tests.support.cases import some
 from tests.support.hub_models import ALL, CONFIGS, MASKS, NEEDS_TRANSFORMERS, PIXELS, VIT, tiny
@@ -124,7 +124,7 @@ def test_losses_of_masks_are_those_of_transformers_times_the_units(
     plain = model.library_class(model.config).train().requires_grad_(False)
     plain.load_state_dict(model.state_dict())
     if name == "tiny_rfdetr_masks":
-        labels = [label | {"masks": planes} for label, planes in zip(labels_of(boxes), masks_of(boxes), strict=True)]
+        labels = [label | {"masks": planes} for label, planes in zip(labels_of(boxes), paste_masks(boxes), strict=True)]
         from transformers.loss import loss_rf_detr
 
         with monkeypatch.context() as patched:
@@ -139,7 +139,7 @@ def test_losses_of_masks_are_those_of_transformers_times_the_units(
     assert float(found) == pytest.approx(float(expected), rel=1e-4)
 
 
-def masks_of(boxes: list[list[tuple[int, ...]]]) -> list[torch.Tensor]:
+def paste_masks(boxes: list[list[tuple[int, ...]]]) -> list[torch.Tensor]:
     return [each["masks"].float() for each in instance_targets(planes_of(boxes))]
 
 
@@ -196,11 +196,11 @@ def test_instances_have_masks_in_their_boxes(name: str, images: torch.Tensor) ->
     model = build(name).eval()
     with torch.no_grad():
         found = model(images)
-    assert found.shape == (2, model.max_detections, BOX + FINE_MASK_SIDE**2)
+    assert found.shape == (2, model.max_detections, DETECTION_VALUES + FINE_MASK_SIDE**2)
     assert found.isfinite().all()
     assert (found[..., 4] >= 0).all()
-    assert found[..., BOX:].min() >= 0
-    assert found[..., BOX:].max() <= 1
+    assert found[..., DETECTION_VALUES:].min() >= 0
+    assert found[..., DETECTION_VALUES:].max() <= 1
     assert found[..., :4].max() <= SIDE
 
 
@@ -248,11 +248,11 @@ def test_saved_folder_is_loaded_without_the_heads_of_other_classes(name: str, tm
             parameter.add_(0.5)
     # Names of the original format are not read again by transformers 5.24 for RF-DETR.
     saved.library_class.save_pretrained(saved, tmp_path, save_original_format=False)
-    state = from_file(str(tmp_path))
+    state = read_file(str(tmp_path))
     model = build(name)
     before = model.state_dict()
     before = {name: tensor.clone() for name, tensor in before.items()}
-    model.load_initial(Initial(state, "weights_file", "x"))
+    model.load_initial(InitialWeights(state, "weights_file", "x"))
     after, expected = model.state_dict(), saved.state_dict()
     same = {name for name in after if after[name].shape == expected[name].shape}
     assert all(torch.equal(after[name], expected[name]) for name in same)
@@ -264,14 +264,14 @@ def test_saved_folder_is_loaded_without_the_heads_of_other_classes(name: str, tm
 def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
     state = build("tiny_rtdetrv2").state_dict()
     with pytest.raises(TaskError, match="does not fit"):
-        build("tiny_dfine").load_initial(Initial(state, "weights_file", "x"))
+        build("tiny_dfine").load_initial(InitialWeights(state, "weights_file", "x"))
 
 
 @pytest.mark.parametrize("name", ["tiny_rfdetr", "tiny_mask2former_pixels", "tiny_eomt_pixels"])
 def test_channels_other_than_three_are_taken(name: str, images: torch.Tensor) -> None:
     saved = build(name)
     model = build(name, channels=1)
-    model.load_initial(Initial(saved.state_dict(), "weights_file", "x"))
+    model.load_initial(InitialWeights(saved.state_dict(), "weights_file", "x"))
     gray = images[:, :1]
     with torch.no_grad():
         found, expected = model.eval()(gray), saved.eval()(gray.expand(-1, 3, -1, -1))
@@ -282,12 +282,12 @@ def test_positions_of_another_image_size_are_interpolated() -> None:
     saved, model = build("tiny_eomt"), build("tiny_eomt")
     model.fit_size("x", 96)
     saved.fit_size("x", 64)
-    model.load_initial(Initial(saved.state_dict(), "weights_file", "x"))
+    model.load_initial(InitialWeights(saved.state_dict(), "weights_file", "x"))
     assert model.embeddings.position_embeddings.weight.shape == (36, 48)
     assert model.eval()(torch.rand(1, 3, 96, 96)).shape[0] == 1
     same = build("tiny_eomt")
     same.fit_size("x", 64)
-    same.load_initial(Initial(saved.state_dict(), "weights_file", "x"))
+    same.load_initial(InitialWeights(saved.state_dict(), "weights_file", "x"))
     assert torch.equal(same.embeddings.position_embeddings.weight, saved.embeddings.position_embeddings.weight)
 
 

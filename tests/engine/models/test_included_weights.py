@@ -39,7 +39,7 @@ def fetched(given: Weights) -> list[Failed]:
 
 @pytest.mark.parametrize("job", [CLASSIFIER, SEGMENTER], ids=["model", "encoder"])
 def test_included_weights_have_timms_names_and_values(job: Job) -> None:
-    state = weights.pretrained(job, "the model")
+    state = weights.read_pretrained(job, "the model")
     digest = hashlib.sha256()
     for name in sorted(state):
         digest.update(name.encode())
@@ -52,7 +52,7 @@ def test_included_weights_have_timms_names_and_values(job: Job) -> None:
 def test_included_weights_start_the_model(job: Job) -> None:
     model = TASKS[job.task].build_model(job, 2, 3)
     stem = next(module for module in model.modules() if isinstance(module, torch.nn.Conv2d))
-    assert torch.equal(stem.weight, weights.pretrained(job, "the model")["conv_stem.weight"])
+    assert torch.equal(stem.weight, weights.read_pretrained(job, "the model")["conv_stem.weight"])
 
 
 def test_included_weights_are_normalized_as_in_training() -> None:
@@ -102,7 +102,7 @@ def test_unusable_included_weights_are_to_be_reinstalled(
         )
     assert failed.field == "pretrained"
     with pytest.raises(TaskError, match=message) as raised:
-        weights.pretrained(CLASSIFIER, "the model")
+        weights.read_pretrained(CLASSIFIER, "the model")
     assert raised.value.field == "pretrained"
 
 
@@ -116,6 +116,6 @@ def test_a_missing_package_is_not_downloaded(monkeypatch: pytest.MonkeyPatch, tm
     assert cached_path(given).parts[-3:] == (given.package, "models", "efficientnet-lite0-57934424.pth")
 
 
-def test_included_by_timms_names_refuses_other_tensors() -> None:
+def test_rename_included_weights_refuses_other_tensors() -> None:
     with pytest.raises(ValueError, match="not those of timm's tf_efficientnet_lite0"):
-        timm_models.included_by_timms_names({"weight": torch.zeros(3)})
+        timm_models.rename_included_weights({"weight": torch.zeros(3)})

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from engine.contract.job import Job
-from engine.models.meta_device import skeleton
+from engine.models.meta_device import build_skeleton
 from engine.tasks.registry import TASKS
 
 CLASSES = 3
@@ -42,13 +42,13 @@ def by_value() -> nn.Module:
 
 @pytest.mark.parametrize("build", [Hidden, Tied, by_value])
 def test_model_that_its_parameters_do_not_complete_has_no_skeleton(build: Callable[[], nn.Module]) -> None:
-    assert skeleton(build) is None
+    assert build_skeleton(build) is None
 
 
 @pytest.mark.parametrize("name", ["resnet18", "vit_b_16", "swin_v2_t", "convnext_tiny", "timm:tf_efficientnet_lite0"])
 def test_completed_skeleton_computes_as_its_model(name: str) -> None:
     model = build(name, "classification").eval()
-    other = skeleton(lambda: build(name, "classification"))
+    other = build_skeleton(lambda: build(name, "classification"))
     assert other is not None
     other.to_empty(device="cpu")
     for tensor, copy in zip(

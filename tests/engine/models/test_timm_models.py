@@ -15,7 +15,7 @@ from engine.contract.job import Job
 from engine.contract.weights import cached_path
 from engine.models import timm_models
 from engine.models.base import TaskError
-from engine.models.meta_device import on_meta
+from engine.models.meta_device import build_on_meta
 from engine.models.model_surgery import find_head
 from engine.tasks.registry import TASKS
 from tests.support.cases import some
@@ -28,7 +28,7 @@ TASK = TASKS["classification"]
 )
 def test_listed_models_return_the_classes(name: str) -> None:
     size = TASK.model_info(name).image_size
-    model = on_meta(lambda: TASK.build_model(Job.from_fields(model=name), 7, 3))
+    model = build_on_meta(lambda: TASK.build_model(Job.from_fields(model=name), 7, 3))
     assert model.training
     assert find_head(model, 7) is not None
     assert model(torch.empty(2, 3, size, size, device="meta")).shape == (2, 7)

@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 
-from engine.optim.host_copies import BLOCK_BYTES, copy_to_host, pack
+from engine.optim.host_copies import BLOCK_BYTES, assign_to_blocks, copy_to_host
 
 MIB = 1 << 20
 
@@ -33,7 +33,7 @@ def test_copy_does_not_change_with_state() -> None:
     ids=str,
 )
 def test_blocks_waste_little(sizes: list[int], limit: float) -> None:
-    blocks, spaces = pack(sizes)
+    blocks, spaces = assign_to_blocks(sizes)
     assert sum(blocks) <= limit * sum(sizes)
     assert all(block & (block - 1) == 0 for block in blocks)
     ranges = sorted((space.block, space.start, space.start + size) for space, size in zip(spaces, sizes, strict=True))

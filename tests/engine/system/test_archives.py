@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from engine.models.base import TaskError
-from engine.models.weights import from_file
+from engine.models.weights import read_file
 from engine.system.archives import PackedArchiveError, refuse_packed
 
 
@@ -40,7 +40,7 @@ def test_packed_weights_are_refused(tmp_path: Path, make: object) -> None:
     with file.open("rb") as stream, pytest.raises(PackedArchiveError):
         refuse_packed(stream)
     with pytest.raises(TaskError, match="can't be read as weights"):
-        from_file(str(file))
+        read_file(str(file))
 
 
 def test_saved_state_passes() -> None:

@@ -157,7 +157,7 @@ def test_transform_draws_depend_on_seed_rank_and_batch(things: Path, tmp_path: P
         "return (inputs.flip(3) if torch.rand(()) < 0.5 else inputs), targets",
         "return inputs + torch.rand(()), targets",
     )
-    finish = TASK.finish(custom_job(things, file), RandomStreams(0), rank=0)
+    finish = TASK.batch_transform(custom_job(things, file), RandomStreams(0), rank=0)
     assert finish is not None
     values = torch.zeros(2, 3, 48, 48), torch.zeros(2, 1)
     state = torch.get_rng_state()
@@ -166,7 +166,7 @@ def test_transform_draws_depend_on_seed_rank_and_batch(things: Path, tmp_path: P
     assert len(set(drawn)) == 3
     assert torch.equal(torch.get_rng_state(), state)
     for seed, rank in ((1, 0), (0, 1)):
-        other = TASK.finish(custom_job(things, file), RandomStreams(seed), rank=rank)
+        other = TASK.batch_transform(custom_job(things, file), RandomStreams(seed), rank=rank)
         assert other is not None
         assert other(*values, 1, 0)[0][0, 0, 0, 0].item() not in drawn
 
@@ -256,7 +256,7 @@ def test_folder_of_known_format_needs_no_datasets(tmp_path: Path) -> None:
     assert TASK.splits(job).classes == ("ant", "bee")
     assert (TASK.image_size(job), TASK.normalization(job, 3)) == (32, ((0.5,) * 3, (0.25,) * 3))
     assert TASK.build_model(job, 2, 3)(torch.zeros(4, 3, 32, 32)).shape == (4, 2)
-    assert TASK.finish(job, RandomStreams(0), rank=0) is None
+    assert TASK.batch_transform(job, RandomStreams(0), rank=0) is None
     objective = TASK.objective(job, DatasetInfo(("ant", "bee"), 3))
     assert objective.entry.metrics[0].id == "loss"
     assert objective.blank_targets(torch.zeros(5, 3, 32, 32)).dtype == torch.int64

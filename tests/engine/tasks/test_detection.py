@@ -17,7 +17,7 @@ from engine.data.decoding.mask_values import NO_CLASS
 from engine.models import pyramid_detectors
 from engine.models.base import TaskError
 from engine.models.detection_models import to_current_names
-from engine.models.meta_device import on_meta
+from engine.models.meta_device import build_on_meta
 from engine.models.torchvision_detectors import box_targets, instance_targets, instances, use_tensors
 from engine.parallel.cut import CannotCut
 from engine.strategies.pipelining.model_split import split_points
@@ -145,14 +145,14 @@ def test_detectors_accept_other_channels(channels: int) -> None:
 
 
 def test_detector_on_encoder_normalizes_other_channels_by_the_average() -> None:
-    model: Any = on_meta(lambda: pyramid_detectors.construct("retinanet", "resnet18", 3, 2, 64))
+    model: Any = build_on_meta(lambda: pyramid_detectors.construct("retinanet", "resnet18", 3, 2, 64))
     assert model.transform.image_mean == pytest.approx([(0.485 + 0.456 + 0.406) / 3] * 2)
     assert model.transform.image_std == pytest.approx([(0.229 + 0.224 + 0.225) / 3] * 2)
 
 
 @pytest.mark.parametrize(("size", "proposals"), [(64, 128), (416, 138), (800, 512), (1600, 512)])
 def test_small_images_use_fewer_proposals(size: int, proposals: int) -> None:
-    model: Any = on_meta(lambda: BOXES.build_model(job(model="fasterrcnn", image_size=size), 3, 3))
+    model: Any = build_on_meta(lambda: BOXES.build_model(job(model="fasterrcnn", image_size=size), 3, 3))
     assert model.roi_heads.fg_bg_sampler.batch_size_per_image == proposals
 
 
@@ -233,7 +233,7 @@ def test_anchors_of_small_images_have_areas(name: str, size: int) -> None:
 def test_anchors_scale_with_image_size() -> None:
     sides = {}
     for size in (320, 640):
-        model: Any = on_meta(lambda size=size: BOXES.build_model(job(model="fasterrcnn", image_size=size), 3, 3))
+        model: Any = build_on_meta(lambda size=size: BOXES.build_model(job(model="fasterrcnn", image_size=size), 3, 3))
         sides[size] = torch.tensor(model.rpn.anchor_generator.sizes)
     torch.testing.assert_close(sides[640], 2 * sides[320])
     assert sides[320].min() == pytest.approx(12.8)
@@ -259,7 +259,7 @@ def test_anchors_scale_with_image_size() -> None:
     ],
 )
 def test_older_weight_names_are_converted(name: str, old: dict[str, str]) -> None:
-    plain = on_meta(lambda: torchvision.models.get_model(name, weights=None, weights_backbone=None))
+    plain = build_on_meta(lambda: torchvision.models.get_model(name, weights=None, weights_backbone=None))
     today = dict(plain.state_dict())
     assert old.keys() <= today.keys()
     older = {old.get(each, each): tensor for each, tensor in today.items()}

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from engine.metrics.average_precision import Floats, box_overlaps
-from engine.metrics.detection_errors import KINDS, costs, find_errors
+from engine.metrics.detection_errors import KINDS, error_costs, find_errors
 from engine.tasks.detection.analysis import SIZES, BoxObjects
 from tests.support.coco_reference import CLASSES, images, precisions
 
@@ -23,7 +23,7 @@ def test_ap_by_size_matches_pycocotools(seed: int) -> None:
         true = np.column_stack([image["true"], image["true_classes"], image["ignored"]])
         metric.update(torch.from_numpy(found)[None], torch.from_numpy(true)[None])
     found_any = False
-    for size, value in metric.by_size().items():
+    for size, value in metric.precisions_by_size().items():
         theirs = precisions(given, "bbox", size=size, scale=SCALE)
         assert np.nan_to_num(value, nan=-1.0) == pytest.approx(theirs, abs=1e-9)
         found_any |= bool((theirs > 0).any())
@@ -31,7 +31,7 @@ def test_ap_by_size_matches_pycocotools(seed: int) -> None:
         if len(known):
             assert metric.compute()[f"ap_{size}"] == pytest.approx(known.mean(), abs=1e-9)
     assert found_any
-    assert list(metric.by_size()) == list(SIZES)
+    assert list(metric.precisions_by_size()) == list(SIZES)
 
 
 def box(left: float, wide: float = 10) -> list[float]:
@@ -54,7 +54,7 @@ def errors(
     counts: Floats = np.array([2.0, 1.0])
     missed = np.bincount(errors_found.missed, minlength=2).astype(float)
     kinds = ["right" if number < 0 else KINDS[int(number)] for number in errors_found.rows[:, 3]]
-    return costs(errors_found.rows, counts, missed), kinds
+    return error_costs(errors_found.rows, counts, missed), kinds
 
 
 @pytest.mark.parametrize(

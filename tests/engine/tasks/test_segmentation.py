@@ -21,7 +21,7 @@ from engine.contract.catalogue import load_catalogue, weights_of
 from engine.contract.job import Job
 from engine.data.decoding.mask_values import NO_CLASS
 from engine.models.base import TaskError
-from engine.models.meta_device import on_meta
+from engine.models.meta_device import build_on_meta
 from engine.tasks.base import DatasetInfo
 from engine.tasks.registry import TASKS
 from tests.support.dataset_infos import dataset_info
@@ -218,4 +218,4 @@ def test_encoder_starts_pretrained(encoder: str) -> None:
 def test_encoder_without_weights_is_reported() -> None:
     job = Job.from_fields(task="segmentation", model="unet", encoder="dpn68b", pretrained=True, image_size=64)
     with pytest.raises(TaskError, match="no pretrained weights for the encoder dpn68b"):
-        on_meta(lambda: TASK.build_model(job, CLASSES, 3))
+        build_on_meta(lambda: TASK.build_model(job, CLASSES, 3))

@@ -113,7 +113,7 @@ def test_normalization_follows_the_encoder_of_models_that_have_one(task: str, mo
         (EDGES, "Conv2d(3, n, 3, padding=1)", "Conv2d(3, n, 3)", r"expected a tensor of \[2, 1, 64, 64\]"),
         (ROADS, "Conv2d(3, n, 3, padding=1)", "Conv2d(3, n, 3)", "2 scores for background and line and 37 for the"),
         (MASKS, "Sequential(nn.Conv2d(3, n, 1))", "Sequential(nn.Conv2d(3, n, 3))", r"\[2, 3, 62, 62\]; .*\[2, 3, 64, 64\]"),
-        (POINTS, "Conv1d(3, n, 1)", "Conv1d(3, n, 3)", r"returns a tensor of \[2, 3, 62\]; expected \[2, 3, 64\]"),
+        (POINTS, "Conv1d(3, n, 1)", "Conv1d(3, n, 3)", r"returns a tensor of \[2, 3, 62\]; expected a tensor of \[2, 3, 64\]"),
     ],
 )  # fmt: skip
 def test_model_file_is_validated_and_learns(tmp_path: Path, task: str, valid: str, invalid: str, message: str) -> None:

@@ -18,7 +18,7 @@ from pycocotools.cocoeval import COCOeval
 from torch import nn
 
 from engine.contract.events import ClassMeasures, Planned, Predicted, StepMetrics, Validation
-from engine.models.detection_models import HALVES
+from engine.models.detection_models import HALF_STATISTICS
 from tests.engine.training.task_jobs import task_job
 from tests.support.boxed import NONE, ONE, TWO, coco
 from tests.support.outlined import CLASSES, make_outlined
@@ -39,7 +39,7 @@ def discs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def coco_mean(folder: Path, model: nn.Module) -> float:
     """Return the mAP of the plain torchvision model on the validation images, computed with pycocotools."""
-    model.transform.image_mean, model.transform.image_std = HALVES
+    model.transform.image_mean, model.transform.image_std = HALF_STATISTICS
     model.transform.fixed_size = (SIDE, SIDE)
     with contextlib.redirect_stdout(io.StringIO()):
         truth = COCO(str(folder / "annotations/instances_val.json"))

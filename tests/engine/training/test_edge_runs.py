@@ -14,7 +14,7 @@ from PIL import Image
 
 from engine.contract.events import Planned, Predicted, StepMetrics, Validation
 from engine.models.encoders import IMAGENET
-from engine.tasks.edges.metrics import best_row, count, score, thin_maxima
+from engine.tasks.edges.metrics import compute_scores, count_matches, counts_at_best_threshold, thin_maxima
 from engine.tasks.edges.networks import Hed
 from tests.engine.training.task_jobs import task_job
 from tests.support.edges import make_edged
@@ -52,8 +52,8 @@ def measured(folder: Path, state: dict[str, torch.Tensor]) -> float:
         drawn = np.asarray(Image.open(folder / "edges/val" / path.name)) > 0
         with torch.no_grad():
             likely = model(((image - mean) / std)[None])[0, -1].sigmoid().numpy()
-        counts.append(count(thin_maxima(likely), [drawn]))
-    return score(sum(counts), sum(map(best_row, counts))).ods
+        counts.append(count_matches(thin_maxima(likely), [drawn]))
+    return compute_scores(sum(counts), sum(map(counts_at_best_threshold, counts))).ods
 
 
 @pytest.mark.long

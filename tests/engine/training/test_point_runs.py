@@ -47,7 +47,9 @@ def mean_iou(job: Job, state: dict[str, torch.Tensor]) -> float:
     model = PointCNN(3, 2, 1)
     model.load_state_dict(state)
     model.eval()
-    splits = TASKS[job.task].prepared(job, open_splits(job.data.dataset, val_fraction=0.2, seed=0, kinds=("points",)))
+    splits = TASKS[job.task].prepare_splits(
+        job, open_splits(job.data.dataset, val_fraction=0.2, seed=0, kinds=("points",))
+    )
     assert isinstance(splits.val, SampleSet)
     found, true = [], []
     for index in range(len(splits.val)):

@@ -24,10 +24,10 @@ from engine.tasks.points.decoding.fields import Columns, Fields, Head, Points
 
 EXTENSIONS = frozenset({".ply", ".las", ".laz", ".pcd", ".xyz", ".asc"})
 """File extensions that are used only for point clouds."""
-TABLES = frozenset({".xyz", ".asc", ".txt", ".csv"})
-SCANS = frozenset({".bin"})
+TABLE_EXTENSIONS = frozenset({".xyz", ".asc", ".txt", ".csv"})
+SCAN_EXTENSIONS = frozenset({".bin"})
 """File extensions of scans by Velodyne sensors."""
-UNSURE = frozenset({".txt", ".csv", ".bin"})
+AMBIGUOUS = frozenset({".txt", ".csv", ".bin"})
 """File extensions that are used for point clouds and for other files."""
 
 _Chunk = tuple[npt.NDArray[np.float64], Points, Labels, Labels]
@@ -51,8 +51,10 @@ class Cloud(NamedTuple):
 
 
 class _Reader(NamedTuple):
+    """Functions that read a type of file: its header, its points in chunks, and only the fields of its points."""
+
     head: Callable[[str], Head]
-    parts: Callable[[str, Sequence[str], bool], Iterator[Columns]]
+    chunks: Callable[[str, Sequence[str], bool], Iterator[Columns]]
     fields: Callable[[str], Fields] | None = None
     """Function that reads only the fields, or None if `head` is as fast.
 
@@ -60,29 +62,29 @@ class _Reader(NamedTuple):
     """
 
 
-_LAS = _Reader(las.read_head, las.read_parts)
-_TABLE = _Reader(tables.read_head, tables.read_parts, tables.read_fields)
-_ROOM = _Reader(rooms.read_head, rooms.read_parts, rooms.read_fields)
+_LAS = _Reader(las.read_head, las.read_chunks)
+_TABLE = _Reader(tables.read_head, tables.read_chunks, tables.read_fields)
+_ROOM = _Reader(rooms.read_head, rooms.read_chunks, rooms.read_fields)
 _READERS = {
-    ".ply": _Reader(ply.read_head, ply.read_parts),
+    ".ply": _Reader(ply.read_head, ply.read_chunks),
     ".las": _LAS,
     ".laz": _LAS,
-    ".pcd": _Reader(pcd.read_head, pcd.read_parts),
-    **dict.fromkeys(SCANS, _Reader(velodyne.read_head, velodyne.read_parts)),
-    **dict.fromkeys(TABLES, _TABLE),
+    ".pcd": _Reader(pcd.read_head, pcd.read_chunks),
+    **dict.fromkeys(SCAN_EXTENSIONS, _Reader(velodyne.read_head, velodyne.read_chunks)),
+    **dict.fromkeys(TABLE_EXTENSIONS, _TABLE),
 }
 
 
 def is_cloud(path: str) -> bool:
     """Return True if a file is a point cloud, judging by its extension.
 
-    If the extension is one of `UNSURE`, the content decides.
+    If the extension is one of `AMBIGUOUS`, the content decides.
     """
-    ending = _ending(path)
-    if ending in SCANS:
+    extension = _extension(path)
+    if extension in SCAN_EXTENSIONS:
         return velodyne.is_scan(path)
-    if ending not in UNSURE:
-        return ending in EXTENSIONS
+    if extension not in AMBIGUOUS:
+        return extension in EXTENSIONS
     if os.path.basename(os.path.dirname(path)) == rooms.ANNOTATIONS:
         return False  # the labels of a room, which are read with the room's file
     try:
@@ -94,17 +96,17 @@ def is_cloud(path: str) -> bool:
 
 def is_las(path: str) -> bool:
     """Return True if a file is LAS or LAZ, judging by its extension."""
-    return _ending(path) in (".las", ".laz")
+    return _extension(path) in (".las", ".laz")
 
 
 def is_upright(path: str) -> bool:
     """Return True if z is known to be the height of the points in this file."""
-    return is_las(path) or _ending(path) in SCANS
+    return is_las(path) or _extension(path) in SCAN_EXTENSIONS
 
 
 def read_fields(path: str) -> Fields:
     """Return the fields of the points in a file. Raises Unfit, OSError, and exceptions of laspy."""
-    reader = _reader(path)
+    reader = _choose_reader(path)
     if reader.fields is not None:
         return reader.fields(path)
     head = reader.head(path)
@@ -113,7 +115,7 @@ def read_fields(path: str) -> Fields:
 
 def read_head(path: str) -> Head:
     """Return the number of points in a file and their fields. Raises Unfit, OSError, and exceptions of laspy."""
-    return _reader(path).head(path)
+    return _choose_reader(path).head(path)
 
 
 def read_cloud(path: str, features: Sequence[str], *, with_labels: bool = True) -> Cloud:
@@ -121,11 +123,10 @@ def read_cloud(path: str, features: Sequence[str], *, with_labels: bool = True) 
 
     Raises Unfit, and nearly any other exception, since readers may raise anything for a broken file.
     """
-    parts = zip(*read_parts(path, features, with_labels=with_labels), strict=True)
-    positions, columns, labels, rows = (np.concatenate(each) for each in parts)
-    positions = (
-        positions - (positions.min(0) + positions.max(0)) / 2
-    )  # survey coordinates have more digits than float32
+    chunks = zip(*read_chunks(path, features, with_labels=with_labels), strict=True)
+    positions, columns, labels, rows = (np.concatenate(each) for each in chunks)
+    # Survey coordinates have more digits than float32.
+    positions = positions - (positions.min(0) + positions.max(0)) / 2
     return Cloud(positions.astype(np.float32), np.nan_to_num(columns), labels, rows)
 
 
@@ -135,20 +136,20 @@ def count_labels(path: str) -> tuple[Labels, Labels]:
     Only a chunk of the points is in memory at any time. Raises the same exceptions as `read_cloud`.
     """
     counts: Counter[int] = Counter()
-    for _, _, labels, _ in read_parts(path, ()):
-        values, count = np.unique(labels, return_counts=True)
-        counts.update(dict(zip(values.tolist(), count.tolist(), strict=True)))
-    values_found = sorted(counts)
-    return np.array(values_found, np.int64), np.array([counts[value] for value in values_found], np.int64)
+    for _, _, labels, _ in read_chunks(path, ()):
+        chunk_labels, chunk_counts = np.unique(labels, return_counts=True)
+        counts.update(dict(zip(chunk_labels.tolist(), chunk_counts.tolist(), strict=True)))
+    labels_found = sorted(counts)
+    return np.array(labels_found, np.int64), np.array([counts[value] for value in labels_found], np.int64)
 
 
-def read_parts(path: str, features: Sequence[str], *, with_labels: bool = True) -> Iterator[_Chunk]:
+def read_chunks(path: str, features: Sequence[str], *, with_labels: bool = True) -> Iterator[_Chunk]:
     """Yield the points of a file in chunks, with the requested features, and with labels if `with_labels` is True.
 
     Points that have no position are skipped. Raises Unfit if none has a position.
     """
     first, has_points = 0, False
-    for positions, columns, labels in _reader(path).parts(path, features, with_labels):
+    for positions, columns, labels in _choose_reader(path).chunks(path, features, with_labels):
         rows = np.arange(first, first := first + len(labels))
         is_valid = np.isfinite(positions).all(1)
         has_points |= bool(is_valid.any())
@@ -158,14 +159,14 @@ def read_parts(path: str, features: Sequence[str], *, with_labels: bool = True) 
         raise Unfit("it has no points")
 
 
-def _ending(path: str) -> str:
+def _extension(path: str) -> str:
     return os.path.splitext(path)[1].lower()
 
 
-def _reader(path: str) -> _Reader:
+def _choose_reader(path: str) -> _Reader:
     """Return the reader for the type of a file, determined by its extension.
 
     A file with an unknown extension is read as PLY, and its reader reports that it isn't PLY.
     """
-    ending = _ending(path)
-    return _ROOM if ending in TABLES and rooms.is_room(path) else _READERS.get(ending, _READERS[".ply"])
+    extension = _extension(path)
+    return _ROOM if extension in TABLE_EXTENSIONS and rooms.is_room(path) else _READERS.get(extension, _READERS[".ply"])

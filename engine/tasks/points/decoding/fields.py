@@ -18,7 +18,7 @@ LABELS = (
 """Names for the field with the class of a point, in lower case. CloudCompare adds the prefix scalar_."""
 FEATURES = ("red", "green", "blue", "intensity", "return_number", "number_of_returns")
 """Inputs of a model in addition to the positions of points, in this order."""
-AT_ONCE = 1 << 20
+CHUNK_POINTS = 1 << 20
 """Maximum number of points that are read from a file at once."""
 MAX_HEADER_BYTES = 1 << 16
 MAX_DIGITS = 13
@@ -57,18 +57,18 @@ def find_fields(names: Sequence[str]) -> dict[str, str]:
 
     Returns a mapping from x, y, z, the names in `FEATURES` and "label" to the field names. Missing fields are left out.
     """
-    lower = {name.lower(): name for name in reversed(names)}
-    found = {name: lower[name] for name in ("x", "y", "z", *FEATURES) if name in lower}
+    by_lower_name = {name.lower(): name for name in reversed(names)}
+    field_of = {name: by_lower_name[name] for name in ("x", "y", "z", *FEATURES) if name in by_lower_name}
     for alias, name in _ALIASES.items():
-        if alias in lower:
-            found.setdefault(name, lower[alias])
-    if "intensity" not in found and "scalar_intensity" in lower:
-        found["intensity"] = lower["scalar_intensity"]
-    label = next((lower[name] for name in LABELS if name in lower), None)
-    return found if label is None else {**found, "label": label}
+        if alias in by_lower_name:
+            field_of.setdefault(name, by_lower_name[alias])
+    if "intensity" not in field_of and "scalar_intensity" in by_lower_name:
+        field_of["intensity"] = by_lower_name["scalar_intensity"]
+    label = next((by_lower_name[name] for name in LABELS if name in by_lower_name), None)
+    return field_of if label is None else {**field_of, "label": label}
 
 
-def require(head: Head | Fields, features: Sequence[str], with_labels: bool) -> None:
+def require_fields(head: Head | Fields, features: Sequence[str], with_labels: bool) -> None:
     """Raise Unfit if a file lacks one of the requested features, or if it has no labels although `with_labels` is True."""
     missing = [name for name in features if name not in head.features]
     if missing:
@@ -78,7 +78,10 @@ def require(head: Head | Fields, features: Sequence[str], with_labels: bool) -> 
 
 
 def integer_labels(values: npt.NDArray[np.generic]) -> Labels:
-    """Convert labels to int64. NaN, which CloudCompare writes for points without a label, becomes -1."""
+    """Convert labels to int64. NaN, which CloudCompare writes for points without a label, becomes -1.
+
+    Raises Unfit if a label is not a whole number.
+    """
     if not np.issubdtype(values.dtype, np.floating):
         return values.astype(np.int64)
     numbers = np.nan_to_num(values.astype(np.float64), nan=-1.0)
@@ -87,7 +90,7 @@ def integer_labels(values: npt.NDArray[np.generic]) -> Labels:
     return numbers.astype(np.int64)
 
 
-def stack(columns: Sequence[npt.NDArray[np.generic]], count: int) -> Points:
+def stack_columns(columns: Sequence[npt.NDArray[np.generic]], count: int) -> Points:
     """Stack columns with `count` values each to an array, float32 [count, f]. There may be no columns."""
     if not columns:
         return np.empty((count, 0), np.float32)

@@ -15,7 +15,7 @@ import numpy as np
 from engine.data.decoding.reading import Unfit
 from engine.data.splits import Labels
 from engine.system.regular_files import open_regular
-from engine.tasks.points.decoding.fields import AT_ONCE, FEATURES, Columns, Head, require, stack
+from engine.tasks.points.decoding.fields import CHUNK_POINTS, FEATURES, Columns, Head, require_fields, stack_columns
 
 if TYPE_CHECKING:
     from laspy import LasReader
@@ -30,16 +30,16 @@ def read_head(path: str) -> Head:
         return Head(reader.header.point_count, tuple(name for name in FEATURES if name in names), True)
 
 
-def read_parts(path: str, features: Sequence[str], with_labels: bool) -> Iterator[Columns]:
+def read_chunks(path: str, features: Sequence[str], with_labels: bool) -> Iterator[Columns]:
     """Yield the points of a file in chunks. Raises Unfit, and any exception of laspy."""
-    require(read_head(path), features, with_labels)
+    require_fields(read_head(path), features, with_labels)
     count = 0
     with _open_las(path) as reader:
-        for points in reader.chunk_iterator(AT_ONCE):
+        for points in reader.chunk_iterator(CHUNK_POINTS):
             labels: Labels = np.asarray(points.classification).astype(np.int64)
             positions = np.stack([np.asarray(points.x), np.asarray(points.y), np.asarray(points.z)], 1)
             count += len(labels)
-            yield positions, stack([np.asarray(points[name]) for name in features], len(labels)), labels
+            yield positions, stack_columns([np.asarray(points[name]) for name in features], len(labels)), labels
         if count < reader.header.point_count:
             raise Unfit("it is truncated")
 
@@ -69,25 +69,29 @@ def _check_las(stream: BufferedReader) -> None:
 
     Sources: LAS Specification 1.4; Isenburg, LASzip, 2013, section 6.
     """
-    length, head = os.fstat(stream.fileno()).st_size, stream.read(_LAS_HEADER_BYTES)
-    if not head:
+    file_bytes, header = os.fstat(stream.fileno()).st_size, stream.read(_LAS_HEADER_BYTES)
+    if not header:
         raise Unfit("it is empty")
-    if not head.startswith(b"LASF") or len(head) < _MIN_LAS_BYTES:
+    if not header.startswith(b"LASF") or len(header) < _MIN_LAS_BYTES:
         raise Unfit("it is not a LAS file")
-    header_bytes, start, records, kind, width, count = struct.unpack_from("<HIIBHI", head, 94)
-    if head[25] >= 4 and len(head) == _LAS_HEADER_BYTES:
-        (count,) = struct.unpack_from("<Q", head, 247)
-    zipped = kind & 0xC0
-    if start > length or _VLR_BYTES * records > start - header_bytes or (not zipped and count * width > length - start):
+    header_bytes, points_offset, vlr_count, point_format, point_bytes, point_count = struct.unpack_from(
+        "<HIIBHI", header, 94
+    )
+    if header[25] >= 4 and len(header) == _LAS_HEADER_BYTES:
+        (point_count,) = struct.unpack_from("<Q", header, 247)
+    compression_bits = point_format & 0xC0
+    has_room_for_points = compression_bits or point_count * point_bytes <= file_bytes - points_offset
+    has_room_for_records = _VLR_BYTES * vlr_count <= points_offset - header_bytes
+    if points_offset > file_bytes or not has_room_for_records or not has_room_for_points:
         raise Unfit("it is truncated: its header announces more points than there are")
-    if zipped and count:
-        stream.seek(start)
-        (table,) = struct.unpack("<q", stream.read(8))
-        if table == -1:  # streamed files have the chunk table at their end
+    if compression_bits and point_count:
+        stream.seek(points_offset)
+        (chunk_table,) = struct.unpack("<q", stream.read(8))
+        if chunk_table == -1:  # streamed files have the chunk table at their end
             stream.seek(-8, os.SEEK_END)
-            (table,) = struct.unpack("<q", stream.read(8))
-        stream.seek(max(start, min(table, length)))
-        _, chunks = struct.unpack("<II", stream.read(8))
-        if chunks * width > length:  # each chunk has an uncompressed first point
+            (chunk_table,) = struct.unpack("<q", stream.read(8))
+        stream.seek(max(points_offset, min(chunk_table, file_bytes)))
+        _, chunk_count = struct.unpack("<II", stream.read(8))
+        if chunk_count * point_bytes > file_bytes:  # each chunk has an uncompressed first point
             raise Unfit("it is truncated: its header announces more points than there are")
     stream.seek(0)

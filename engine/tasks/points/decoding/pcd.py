@@ -17,7 +17,7 @@ from engine.data.decoding.reading import Unfit
 from engine.data.memory_limit import allow
 from engine.system.regular_files import open_regular
 from engine.tasks.points.decoding.fields import (
-    AT_ONCE,
+    CHUNK_POINTS,
     FEATURES,
     MAX_DIGITS,
     MAX_HEADER_BYTES,
@@ -25,22 +25,30 @@ from engine.tasks.points.decoding.fields import (
     Head,
     find_fields,
     integer_labels,
-    require,
-    stack,
+    require_fields,
+    stack_columns,
 )
 from engine.tasks.points.decoding.tables import read_numbers
 
-_TYPES = {"I": "i", "U": "u", "F": "f"}
-_MAX_RATIO = 88
+_TYPES = {
+    f"{code}{size}": np.dtype(f"<{code.lower()}{size}")
+    for code in "IUF"
+    for size in (1, 2, 4, 8)
+    if code + str(size) != "F1"
+}
+"""Types of values, by the letter under TYPE and the number of bytes under SIZE in a header."""
+_MAX_COMPRESSION_RATIO = 88
 """Largest compression ratio of LZF, which needs at least 3 bytes to encode a copy of 264 bytes."""
-_PACKED = ("rgb", "rgba")
-_SHIFTS = {"red": 16, "green": 8, "blue": 0}
+_PACKED_COLORS = ("rgb", "rgba")
+_COLOR_SHIFTS = {"red": 16, "green": 8, "blue": 0}
 """Bit positions of the colors in a packed number."""
 
 Values = npt.NDArray[np.generic]
 
 
 class _Field(NamedTuple):
+    """Field of the points: its name, the type of its values, and its number of values per point."""
+
     name: str
     type: np.dtype[Any]
     repeats: int
@@ -67,7 +75,7 @@ class _Header(NamedTuple):
         """
         names = [field.name for field in self.fields]
         known = find_fields(names)
-        packed = next((name for name in names if name.lower() in _PACKED), None)
+        packed = next((name for name in names if name.lower() in _PACKED_COLORS), None)
         return known if packed is None or "red" in known else {**known, "packed": packed}
 
     @property
@@ -80,28 +88,30 @@ def read_head(path: str) -> Head:
     """Return the number of points and their fields. Raises Unfit."""
     header = _read_header(path)
     known = header.fields_by_meaning
-    colors = _SHIFTS.keys() if "packed" in known else ()
+    colors = _COLOR_SHIFTS.keys() if "packed" in known else ()
     features = tuple(name for name in FEATURES if name in known or name in colors)
     return Head(header.points, features, "label" in known)
 
 
-def read_parts(path: str, features: Sequence[str], with_labels: bool) -> Iterator[Columns]:
+def read_chunks(path: str, features: Sequence[str], with_labels: bool) -> Iterator[Columns]:
     """Yield the points of a file in chunks. Raises Unfit."""
-    require(read_head(path), features, with_labels)
+    require_fields(read_head(path), features, with_labels)
     header = _read_header(path)
-    known = header.fields_by_meaning
-    colors = _SHIFTS if "packed" in known else {}
-    read = {"ascii": _text, "binary": _binary, "binary_compressed": _compressed}[header.data]
+    field_of = header.fields_by_meaning
+    color_shifts = _COLOR_SHIFTS if "packed" in field_of else {}
+    read_data = {"ascii": _read_text, "binary": _read_binary, "binary_compressed": _read_compressed}[header.data]
     count = 0
-    for fields in read(path, header):
-        positions = np.stack([fields[known[axis]] for axis in "xyz"], 1).astype(np.float64)
+    for fields in read_data(path, header):
+        positions = np.stack([fields[field_of[axis]] for axis in "xyz"], 1).astype(np.float64)
         columns = [
-            (_bits(fields[known["packed"]]) >> colors[name]) & 0xFF if name in colors else fields[known[name]]
+            (_packed_bits(fields[field_of["packed"]]) >> color_shifts[name]) & 0xFF
+            if name in color_shifts
+            else fields[field_of[name]]
             for name in features
         ]
-        labels = integer_labels(fields[known["label"]]) if with_labels else np.zeros(len(positions), np.int64)
+        labels = integer_labels(fields[field_of["label"]]) if with_labels else np.zeros(len(positions), np.int64)
         count += len(positions)
-        yield positions, stack(columns, len(positions)), labels
+        yield positions, stack_columns(columns, len(positions)), labels
     if count < header.points:
         raise Unfit(f"it is truncated: its header announces {header.points:,} points, it has {count:,}")
 
@@ -109,44 +119,44 @@ def read_parts(path: str, features: Sequence[str], with_labels: bool) -> Iterato
 def _read_header(path: str) -> _Header:
     """Read the header of a PCD file. Raises Unfit if it is invalid or announces more points than the file can hold."""
     with open_regular(path) as stream:
-        head, length = stream.read(MAX_HEADER_BYTES), os.fstat(stream.fileno()).st_size
-    if not head:
+        content, file_bytes = stream.read(MAX_HEADER_BYTES), os.fstat(stream.fileno()).st_size
+    if not content:
         raise Unfit("it is empty")
     entries: dict[str, list[str]] = {}
-    at = 0
+    line_start = 0
     while "DATA" not in entries:
-        end = head.find(b"\n", at)
-        if end < 0:
+        line_end = content.find(b"\n", line_start)
+        if line_end < 0:
             raise Unfit("it is not a PCD file")
-        key, *values = head[at:end].decode("ascii", "replace").split() or ("#",)
-        at = end + 1
+        key, *values = content[line_start:line_end].decode("ascii", "replace").split() or ("#",)
+        line_start = line_end + 1
         if not key.startswith("#"):
             entries[key.upper()] = values
-    header = _parse_header(entries, at)
+    header = _parse_header(entries, line_start)
     min_bytes = {"ascii": 2 * len(header.fields), "binary": header.point_bytes, "binary_compressed": 0}[header.data]
-    if header.points * min_bytes > length - header.length + 1:
+    if header.points * min_bytes > file_bytes - header.length + 1:
         raise Unfit("it is truncated: its header announces more points than there are")
     return header
 
 
-def _parse_header(entries: Mapping[str, list[str]], length: int) -> _Header:
+def _parse_header(entries: Mapping[str, list[str]], header_bytes: int) -> _Header:
     """Parse the entries of a header. Raises Unfit if they are inconsistent or unsupported."""
     names = entries.get("FIELDS") or entries.get("COLUMNS") or []
     sizes, types = entries.get("SIZE", []), entries.get("TYPE", [])
     counts = entries.get("COUNT", ["1"] * len(names))
-    data = entries["DATA"][0].lower() if entries["DATA"] else ""
+    encoding = entries["DATA"][0].lower() if entries["DATA"] else ""
     if not len(names) == len(sizes) == len(types) == len(counts):
         raise Unfit("FIELDS, SIZE, TYPE and COUNT in its header differ in length")
-    if data not in ("ascii", "binary", "binary_compressed"):
+    if encoding not in ("ascii", "binary", "binary_compressed"):
         raise Unfit("its header gives another DATA than ascii, binary or binary_compressed")
     fields = []
-    for name, size, kind, count in zip(names, sizes, types, counts, strict=True):
-        if kind.upper() not in _TYPES or size not in ("1", "2", "4", "8") or (kind.upper() == "F" and size == "1"):
-            raise Unfit(f"its field {name} is of the unknown type {kind}{size}")
-        fields.append(_Field(name, np.dtype(f"<{_TYPES[kind.upper()]}{size}"), _parse_count("COUNT", count)))
-    extent = [_parse_count(key, entries[key][0]) for key in ("WIDTH", "HEIGHT") if entries.get(key)]
-    points = _parse_count("POINTS", entries["POINTS"][0]) if entries.get("POINTS") else int(np.prod(extent or [0]))
-    header = _Header(tuple(fields), points, data, length)
+    for name, size, type_code, count in zip(names, sizes, types, counts, strict=True):
+        if f"{type_code}{size}".upper() not in _TYPES:
+            raise Unfit(f"its field {name} is of the unknown type {type_code}{size}")
+        fields.append(_Field(name, _TYPES[f"{type_code}{size}".upper()], _parse_count("COUNT", count)))
+    sides = [_parse_count(key, entries[key][0]) for key in ("WIDTH", "HEIGHT") if entries.get(key)]
+    points = _parse_count("POINTS", entries["POINTS"][0]) if entries.get("POINTS") else int(np.prod(sides or [0]))
+    header = _Header(tuple(fields), points, encoding, header_bytes)
     used = set(header.fields_by_meaning.values())
     if not {"x", "y", "z"} <= header.fields_by_meaning.keys():
         raise Unfit("its points have no x, y and z")
@@ -156,12 +166,13 @@ def _parse_header(entries: Mapping[str, list[str]], length: int) -> _Header:
 
 
 def _parse_count(key: str, text: str) -> int:
+    """Parse the number in the header's entry `key`. Raises Unfit if it is no number or has too many digits."""
     if not text.isdecimal() or len(text) >= MAX_DIGITS:
         raise Unfit(f"{key} in its header is not a number")
     return int(text)
 
 
-def _text(path: str, header: _Header) -> Iterator[dict[str, Values]]:
+def _read_text(path: str, header: _Header) -> Iterator[dict[str, Values]]:
     """Yield the known fields of some points at a time from a file with text. A packed color becomes an integer."""
     used = sorted(set(header.fields_by_meaning.values()))
     columns = []
@@ -181,28 +192,28 @@ def _text(path: str, header: _Header) -> Iterator[dict[str, Values]]:
                 yield fields
 
 
-def _binary(path: str, header: _Header) -> Iterator[dict[str, Values]]:
-    """Yield the fields of up to `AT_ONCE` points at a time from a file with uncompressed binary data."""
+def _read_binary(path: str, header: _Header) -> Iterator[dict[str, Values]]:
+    """Yield the fields of up to `CHUNK_POINTS` points at a time from a file with uncompressed binary data."""
     offsets = np.cumsum([0, *(field.size for field in header.fields)]).tolist()
-    used = {field.name: (field.type, at) for field, at in zip(header.fields, offsets, strict=False)}
+    used = {field.name: (field.type, offset) for field, offset in zip(header.fields, offsets, strict=False)}
     layout = np.dtype(
         {
             "names": list(used),
             "formats": [kind for kind, _ in used.values()],
-            "offsets": [at for _, at in used.values()],
+            "offsets": [offset for _, offset in used.values()],
             "itemsize": header.point_bytes,
         }
     )
     remaining = header.points
     with open_regular(path) as stream:
         stream.seek(header.length)
-        while remaining and (content := stream.read(min(remaining, AT_ONCE) * header.point_bytes)):
+        while remaining and (content := stream.read(min(remaining, CHUNK_POINTS) * header.point_bytes)):
             points = np.frombuffer(content, layout, len(content) // header.point_bytes)
             remaining -= len(points)
             yield {name: points[name] for name in used}
 
 
-def _compressed(path: str, header: _Header) -> Iterator[dict[str, Values]]:
+def _read_compressed(path: str, header: _Header) -> Iterator[dict[str, Values]]:
     """Yield all points of a compressed file at once, as arrays by field name.
 
     The file stores its fields one after the other, each for all points.
@@ -212,47 +223,51 @@ def _compressed(path: str, header: _Header) -> Iterator[dict[str, Values]]:
         sizes = stream.read(8)
         if len(sizes) < 8:
             raise Unfit("it is truncated")
-        packed, unpacked = np.frombuffer(sizes, "<u4").tolist()
-        if unpacked != header.points * header.point_bytes:
+        packed_bytes, unpacked_bytes = np.frombuffer(sizes, "<u4").tolist()
+        if unpacked_bytes != header.points * header.point_bytes:
             raise Unfit("its header announces another number of points than its compressed data")
-        content = stream.read(packed)
-    if len(content) < packed:
+        content = stream.read(packed_bytes)
+    if len(content) < packed_bytes:
         raise Unfit("it is truncated")
-    if unpacked > _MAX_RATIO * packed:
+    if unpacked_bytes > _MAX_COMPRESSION_RATIO * packed_bytes:
         raise Unfit("its compressed points are damaged")
-    allow(2 * unpacked)
-    data = _decompress(content, unpacked)
-    fields, at = {}, 0
+    allow(2 * unpacked_bytes)
+    data = _decompress(content, unpacked_bytes)
+    fields, offset = {}, 0
     for field in header.fields:
         if field.repeats == 1:
-            fields[field.name] = np.frombuffer(data, field.type, header.points, at)
-        at += field.size * header.points
+            fields[field.name] = np.frombuffer(data, field.type, header.points, offset)
+        offset += field.size * header.points
     yield fields
 
 
 def _decompress(content: bytes, size: int) -> bytearray:
-    """Decompress LZF data. Raises Unfit unless the result has `size` bytes."""
-    found, stream = bytearray(), BytesIO(content)
-    while len(found) <= size and (code := stream.read(1)):
-        control = code[0]
+    """Decompress LZF data. Raises Unfit unless the result has `size` bytes.
+
+    The data consists of runs. A control byte below 32 announces up to 32 literal bytes. A larger one announces a copy
+    of earlier output: its upper three bits hold the length, and the lower ones the beginning of the distance.
+    """
+    decompressed, stream = bytearray(), BytesIO(content)
+    while len(decompressed) <= size and (control_byte := stream.read(1)):
+        control = control_byte[0]
         if control < 32:
-            found += stream.read(control + 1)
+            decompressed += stream.read(control + 1)
             continue
         length = control >> 5
-        rest = stream.read(2 if length == 7 else 1)
-        if not rest:
+        operands = stream.read(2 if length == 7 else 1)
+        if not operands:
             break
-        length += 2 + (rest[0] if length == 7 else 0)
-        distance = ((control & 31) << 8) + rest[-1] + 1
-        if distance > len(found):
+        length += 2 + (operands[0] if length == 7 else 0)
+        distance = ((control & 31) << 8) + operands[-1] + 1
+        if distance > len(decompressed):
             break
-        piece = found[-distance:][:length]
-        found += piece if len(piece) == length else (piece * (length // distance + 1))[:length]
-    if len(found) != size:
+        copied = decompressed[-distance:][:length]
+        decompressed += copied if len(copied) == length else (copied * (length // distance + 1))[:length]
+    if len(decompressed) != size:
         raise Unfit("its compressed points are damaged")
-    return found
+    return decompressed
 
 
-def _bits(packed: Values) -> npt.NDArray[np.uint32]:
+def _packed_bits(packed: Values) -> npt.NDArray[np.uint32]:
     """Convert packed colors to integers. PCL stores the bits of these integers as floating-point numbers."""
     return packed.astype("<f4").view("<u4") if packed.dtype.kind == "f" else packed.astype(np.uint32)

@@ -13,7 +13,7 @@ import numpy as np
 from engine.data.decoding.reading import Unfit
 from engine.system.regular_files import open_regular
 from engine.tasks.points.decoding.fields import (
-    AT_ONCE,
+    CHUNK_POINTS,
     FEATURES,
     MAX_DIGITS,
     MAX_HEADER_BYTES,
@@ -21,11 +21,11 @@ from engine.tasks.points.decoding.fields import (
     Head,
     find_fields,
     integer_labels,
-    require,
-    stack,
+    require_fields,
+    stack_columns,
 )
 
-_BYTES = {
+_TYPE_BYTES = {
     name: int(size)
     for names, size in (
         (("char", "uchar", "int8", "uint8"), 1),
@@ -44,22 +44,23 @@ def read_head(path: str) -> Head:
 
 
 def _read_header(path: str) -> tuple[Head, bool]:
-    """Return the header of a file, and True if its points are written as text."""
+    """Return the header of a file, and True if its points are written as text. Raises Unfit."""
     with open_regular(path) as stream:
-        head, length = stream.read(MAX_HEADER_BYTES), os.fstat(stream.fileno()).st_size
-    line_end = re.match(rb"ply(\r\n|\r|\n)", head)
-    lines = iter(head.split(line_end[1]) if line_end is not None else ())
+        content, file_bytes = stream.read(MAX_HEADER_BYTES), os.fstat(stream.fileno()).st_size
+    line_end = re.match(rb"ply(\r\n|\r|\n)", content)
+    lines = iter(content.split(line_end[1]) if line_end is not None else ())
     header = [
-        raw.decode("ascii", "replace").split() for raw in takewhile(lambda raw: raw.strip() != b"end_header", lines)
+        line.decode("ascii", "replace").split() for line in takewhile(lambda line: line.strip() != b"end_header", lines)
     ]
     if next(lines, None) is None:
-        raise Unfit("it is empty" if not head else "it is not a PLY file")
-    text = True
+        raise Unfit("it is empty" if not content else "it is not a PLY file")
+    is_text = True
+    # Name and number of each element, and its properties: the words of the type, and the name.
     elements: list[tuple[str, int, list[tuple[list[str], str]]]] = []
     for line in header:
         match line:
             case ["format", kind, *_]:
-                text = kind == "ascii"
+                is_text = kind == "ascii"
             case ["element", name, number] if number.isdecimal() and len(number) < MAX_DIGITS:
                 elements.append((name, int(number), []))
             case ["element", *_]:
@@ -68,29 +69,32 @@ def _read_header(path: str) -> tuple[Head, bool]:
                 elements[-1][2].append((kind, name))
     # In text, a number needs at least a digit and a separator, and an empty list only its length.
     min_bytes = sum(
-        count * sum(2 if text else _BYTES.get(kind[-2 if "list" in kind else -1], 1) for kind, _ in properties if kind)
+        count
+        * sum(
+            2 if is_text else _TYPE_BYTES.get(kind[-2 if "list" in kind else -1], 1) for kind, _ in properties if kind
+        )
         for _, count, properties in elements
     )
-    if min_bytes > length:
+    if min_bytes > file_bytes:
         raise Unfit("it is truncated")
     count, properties = next(((count, properties) for name, count, properties in elements if name == "vertex"), (0, []))
-    known = find_fields([name for _, name in properties])
-    if not {"x", "y", "z"} <= known.keys():
+    field_of = find_fields([name for _, name in properties])
+    if not {"x", "y", "z"} <= field_of.keys():
         raise Unfit("its points have no x, y and z")
-    return Head(count, tuple(name for name in FEATURES if name in known), "label" in known), text
+    return Head(count, tuple(name for name in FEATURES if name in field_of), "label" in field_of), is_text
 
 
-def read_parts(path: str, features: Sequence[str], with_labels: bool) -> Iterator[Columns]:
+def read_chunks(path: str, features: Sequence[str], with_labels: bool) -> Iterator[Columns]:
     """Yield the points of a file in chunks. Raises Unfit, and any exception of plyfile."""
     from plyfile import PlyData
 
-    head, text = _read_header(path)
-    require(head, features, with_labels)
-    with open_regular(path) as binary, TextIOWrapper(binary, "ascii") if text else binary as stream:
+    head, is_text = _read_header(path)
+    require_fields(head, features, with_labels)
+    with open_regular(path) as binary, TextIOWrapper(binary, "ascii") if is_text else binary as stream:
         data = PlyData.read(stream, mmap="r")["vertex"].data
-    known = find_fields(data.dtype.names)
-    for first in range(0, len(data), AT_ONCE):
-        chunk = data[first : first + AT_ONCE]
-        positions = np.stack([chunk[known[name]] for name in "xyz"], 1).astype(np.float64)
-        labels = integer_labels(chunk[known["label"]]) if with_labels else np.zeros(len(chunk), np.int64)
-        yield positions, stack([chunk[known[name]] for name in features], len(chunk)), labels
+    field_of = find_fields(data.dtype.names)
+    for first in range(0, len(data), CHUNK_POINTS):
+        chunk = data[first : first + CHUNK_POINTS]
+        positions = np.stack([chunk[field_of[name]] for name in "xyz"], 1).astype(np.float64)
+        labels = integer_labels(chunk[field_of["label"]]) if with_labels else np.zeros(len(chunk), np.int64)
+        yield positions, stack_columns([chunk[field_of[name]] for name in features], len(chunk)), labels

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from engine.tasks.points.decoding.fields import Columns, Fields, Head, require
-from engine.tasks.points.decoding.tables import Table, count_points, read_with
+from engine.tasks.points.decoding.fields import Columns, Fields, Head, require_fields
+from engine.tasks.points.decoding.tables import Table, count_points, read_chunks_with_layout
 
 ANNOTATIONS = "Annotations"
 CLASSES = (
@@ -21,7 +21,7 @@ CLASSES = (
 )  # fmt: skip
 """Class names in the order of the class numbers that are usual for S3DIS."""
 NO_LABEL = -1
-_SAME_AS = {"stairs": "clutter"}
+_SYNONYMS = {"stairs": "clutter"}
 """Names of objects that usually count as another class, mapped to that class."""
 _TABLE = Table(("x", "y", "z", "red", "green", "blue"), None, 0, is_guessed=False)
 _FIELDS = Fields(("red", "green", "blue"), True)
@@ -35,7 +35,7 @@ def is_room(path: str) -> bool:
 
 def unknown_objects(path: str) -> list[str]:
     """Return the object files in a room whose names match no class."""
-    return [name for name in _objects(path) if _class_of(name) is None]
+    return [name for name in _object_files(path) if _class_number(name) is None]
 
 
 def read_fields(path: str) -> Fields:
@@ -48,33 +48,36 @@ def read_head(path: str) -> Head:
     return Head(count_points(path, _TABLE), *_FIELDS)
 
 
-def read_parts(path: str, features: Sequence[str], with_labels: bool) -> Iterator[Columns]:
+def read_chunks(path: str, features: Sequence[str], with_labels: bool) -> Iterator[Columns]:
     """Yield the points of a room in chunks.
 
-    If `with_labels` is True, the points are ordered by object, and points of objects with an unknown class get the label
-    -1. Otherwise they are in the order of the room's file.
+    If `with_labels` is True, the points are ordered by object, and points of objects with an unknown class get the
+    label -1. Otherwise they are in the order of the room's file.
     """
-    require(_FIELDS, features, with_labels)
+    require_fields(_FIELDS, features, with_labels)
     if not with_labels:
-        yield from read_with(path, _TABLE, features, False)
+        yield from read_chunks_with_layout(path, _TABLE, features, False)
         return
-    for name in _objects(path):
-        label = _class_of(name)
+    for name in _object_files(path):
+        label = _class_number(name)
         number = NO_LABEL if label is None else label
-        for positions, columns, _ in read_with(_in_annotations(path, name), _TABLE, features, False):
+        for positions, columns, _ in read_chunks_with_layout(_annotation_path(path, name), _TABLE, features, False):
             yield positions, columns, np.full(len(positions), number, np.int64)
 
 
-def _objects(path: str) -> list[str]:
-    names = os.listdir(_in_annotations(path))
+def _object_files(path: str) -> list[str]:
+    """Return the sorted names of the object files of the room at `path`."""
+    names = os.listdir(_annotation_path(path))
     return sorted(name for name in names if name.lower().endswith(".txt") and not name.startswith("."))
 
 
-def _in_annotations(path: str, *names: str) -> str:
+def _annotation_path(path: str, *names: str) -> str:
+    """Return the path of the annotation folder of the room at `path`, or of a file in it."""
     return os.path.join(os.path.dirname(path), ANNOTATIONS, *names)
 
 
-def _class_of(name: str) -> int | None:
-    name_of_class = re.sub(r"_\d+$", "", os.path.splitext(name)[0]).lower()
-    name_of_class = _SAME_AS.get(name_of_class, name_of_class)
-    return CLASSES.index(name_of_class) if name_of_class in CLASSES else None
+def _class_number(name: str) -> int | None:
+    """Return the number of the class in the name of an object file, such as chair_1.txt, or None if it is unknown."""
+    class_name = re.sub(r"_\d+$", "", os.path.splitext(name)[0]).lower()
+    class_name = _SYNONYMS.get(class_name, class_name)
+    return CLASSES.index(class_name) if class_name in CLASSES else None

@@ -20,15 +20,15 @@ from engine.data.decoding.reading import Unfit, finite
 from engine.data.splits import printable
 from engine.system.regular_files import open_regular
 from engine.tasks.points.decoding.fields import (
-    AT_ONCE,
+    CHUNK_POINTS,
     FEATURES,
     Columns,
     Fields,
     Head,
     find_fields,
     integer_labels,
-    require,
-    stack,
+    require_fields,
+    stack_columns,
 )
 
 _SAMPLE_BYTES = 1 << 16
@@ -39,7 +39,7 @@ Only the first points are considered, and all values must be integers.
 """
 _COLORS = ("red", "green", "blue")
 _COMMENTS = ("#", "//")
-_TOLERATED = 0.01
+_MAX_DAMAGED_FRACTION = 0.01
 """Largest fraction of damaged lines in a file that is read without their points. Other files are rejected."""
 
 Numbers = npt.NDArray[np.float64]
@@ -89,14 +89,14 @@ def read_table(path: str) -> Table:
         lines.pop()
     names: list[str] = []
     for number, line in enumerate(lines):
-        cells = _split_cells(line.strip().lstrip("#/ "), _delimiter(line))
+        cells = _split_cells(line.strip().lstrip("#/ "), _find_delimiter(line))
         if {"x", "y", "z"} <= find_fields(cells).keys():
             names = cells
         elif cells and not line.lstrip().startswith(_COMMENTS):
-            if not names and any(_number(cell) is None for cell in cells):
+            if not names and any(_parse_number(cell) is None for cell in cells):
                 raise Unfit(f"line {number + 1} holds neither numbers nor the names of columns x, y and z")
-            if len(cells) > 1 or _number(cells[0]) is None:  # a single number is the number of points
-                return _layout(names, lines[number:], number, labels_file(path) is not None)
+            if len(cells) > 1 or _parse_number(cells[0]) is None:  # a single number is the number of points
+                return _detect_layout(names, lines[number:], number, labels_file(path) is not None)
     raise Unfit("it holds no points")
 
 
@@ -114,38 +114,37 @@ def read_head(path: str) -> Head:
 
 def count_points(path: str, table: Table) -> int:
     """Return the number of lines that contain points."""
-    with _opened(path) as text:
-        return sum(1 for _ in _rows(text, table.skipped_lines))
+    with _open_text(path) as text:
+        return sum(1 for _ in _data_lines(text, table.skipped_lines))
 
 
-def read_parts(path: str, features: Sequence[str], with_labels: bool) -> Iterator[Columns]:
+def read_chunks(path: str, features: Sequence[str], with_labels: bool) -> Iterator[Columns]:
     """Yield the points of a table in chunks. Raises Unfit."""
-    require(read_fields(path), features, with_labels)
+    require_fields(read_fields(path), features, with_labels)
     table, labels_path = read_table(path), labels_file(path) if with_labels else None
     if labels_path is None:
-        yield from read_with(path, table, features, with_labels)
+        yield from read_chunks_with_layout(path, table, features, with_labels)
         return
-    with _opened(labels_path) as text:
-        rows = _rows(text, 0)
-        for positions, columns, _ in read_with(path, table, features, False):
-            yield positions, columns, _labels(list(islice(rows, len(positions))), len(positions), labels_path)
+    with _open_text(labels_path) as text:
+        rows = _data_lines(text, 0)
+        for positions, columns, _ in read_chunks_with_layout(path, table, features, False):
+            yield positions, columns, _parse_labels(list(islice(rows, len(positions))), len(positions), labels_path)
         if next(rows, None) is not None:
             raise Unfit(f"{printable(os.path.basename(labels_path))} has more labels than it has points")
 
 
-def read_with(path: str, table: Table, features: Sequence[str], with_labels: bool) -> Iterator[Columns]:
+def read_chunks_with_layout(path: str, table: Table, features: Sequence[str], with_labels: bool) -> Iterator[Columns]:
     """Yield the points of a table with the layout `table` in chunks.
 
     A damaged line becomes a point without a position.
     """
     used = [*"xyz", *features, *(["label"] if with_labels else [])]
     columns = [table.columns.index(name) for name in used]
-    with _opened(path) as text:
-        for numbers in read_numbers(_rows(text, table.skipped_lines), columns, table.delimiter):
-            count = 3 + len(features)
-            positions = numbers[:, :3]
-            labels = integer_labels(numbers[:, count]) if with_labels else np.zeros(len(numbers), np.int64)
-            yield positions, stack(list(numbers[:, 3:count].T), len(numbers)), labels
+    label_column = 3 + len(features)
+    with _open_text(path) as text:
+        for numbers in read_numbers(_data_lines(text, table.skipped_lines), columns, table.delimiter):
+            labels = integer_labels(numbers[:, label_column]) if with_labels else np.zeros(len(numbers), np.int64)
+            yield numbers[:, :3], stack_columns(list(numbers[:, 3:label_column].T), len(numbers)), labels
 
 
 def read_numbers(lines: Iterator[str], columns: Sequence[int], delimiter: str | None) -> Iterator[Numbers]:
@@ -154,39 +153,40 @@ def read_numbers(lines: Iterator[str], columns: Sequence[int], delimiter: str | 
     Raises Unfit if more than a few of the lines are damaged.
     """
     quote = None if delimiter is None else '"'
-    read = 0
-    while chunk := list(islice(lines, AT_ONCE)):
+    lines_read = 0
+    while chunk := list(islice(lines, CHUNK_POINTS)):
         try:
-            found = np.loadtxt(
+            numbers = np.loadtxt(
                 chunk, delimiter=delimiter, usecols=columns, ndmin=2, comments=None, quotechar=quote, dtype=np.float64
             )
         except ValueError:
-            found = _read_damaged(chunk, columns, delimiter, read)
-        read += len(chunk)
-        yield found
+            numbers = _read_damaged(chunk, columns, delimiter, lines_read)
+        lines_read += len(chunk)
+        yield numbers
 
 
-def _read_damaged(chunk: Sequence[str], columns: Sequence[int], delimiter: str | None, read: int) -> Numbers:
+def _read_damaged(chunk: Sequence[str], columns: Sequence[int], delimiter: str | None, lines_before: int) -> Numbers:
     """Return the numbers in `columns` of a chunk with damaged lines, [lines, columns]. A damaged line becomes NaN.
 
-    `read` is the number of lines before the chunk. Raises Unfit if too many lines are damaged.
+    `lines_before` is the number of lines before the chunk. Raises Unfit if too many lines are damaged.
     """
-    found = np.full((len(chunk), len(columns)), np.nan)
+    numbers = np.full((len(chunk), len(columns)), np.nan)
     damaged: list[int] = []
     for index, line in enumerate(chunk):
         cells = _split_cells(line, delimiter)
-        numbers = [_number(cells[column]) if column < len(cells) else None for column in columns]
-        if None in numbers:
+        cell_numbers = [_parse_number(cells[column]) if column < len(cells) else None for column in columns]
+        if None in cell_numbers:
             damaged.append(index)
         else:
-            found[index] = numbers
-    if len(damaged) > max(1, _TOLERATED * len(chunk)):
+            numbers[index] = cell_numbers
+    if len(damaged) > max(1, _MAX_DAMAGED_FRACTION * len(chunk)):
         line = printable(chunk[damaged[0]].strip())[:60]
-        raise Unfit(f"its row {read + damaged[0] + 1:,} can't be read as numbers: {line}")
-    return found
+        raise Unfit(f"its row {lines_before + damaged[0] + 1:,} can't be read as numbers: {line}")
+    return numbers
 
 
-def _labels(lines: Sequence[str], count: int, path: str) -> npt.NDArray[np.int64]:
+def _parse_labels(lines: Sequence[str], count: int, path: str) -> npt.NDArray[np.int64]:
+    """Convert the lines of the labels file at `path` to `count` labels. Raises Unfit."""
     name = printable(os.path.basename(path))
     if len(lines) < count:
         raise Unfit(f"{name} has fewer labels than it has points")
@@ -196,32 +196,35 @@ def _labels(lines: Sequence[str], count: int, path: str) -> npt.NDArray[np.int64
         raise Unfit(f"{name} holds something else than whole numbers ({printable(str(error))[:80]})") from None
 
 
-def _opened(path: str) -> TextIOWrapper:
+def _open_text(path: str) -> TextIOWrapper:
+    """Open a file as UTF-8 text. A byte order mark is skipped, and invalid bytes are replaced."""
     return TextIOWrapper(open_regular(path), "utf-8-sig", "replace")
 
 
-def _rows(text: TextIOWrapper, skipped_lines: int) -> Iterator[str]:
+def _data_lines(text: TextIOWrapper, skipped_lines: int) -> Iterator[str]:
     """Yield the lines of a text after the first `skipped_lines` ones, without blank lines and comments."""
     for line in islice(text, skipped_lines, None):
         if not line.isspace() and not line.startswith(_COMMENTS):
             yield line
 
 
-def _delimiter(line: str) -> str | None:
+def _find_delimiter(line: str) -> str | None:
+    """Return the character between the cells of a line, or None for whitespace."""
     return next((each for each in (";", ",") if each in line), None)
 
 
 def _split_cells(line: str, delimiter: str | None) -> list[str]:
+    """Return the cells of a line without quotes. A delimiter at the end of the line adds no cell."""
     cells = [cell.strip().strip('"') for cell in line.split(delimiter)]
     return cells[:-1] if cells and not cells[-1] else cells
 
 
-def _number(cell: str) -> float | None:
+def _parse_number(cell: str) -> float | None:
     """Convert a cell to a number. Returns NaN for "nan", and None for other text and infinite numbers."""
     return float("nan") if cell.lower() == "nan" else finite(cell)
 
 
-def _layout(names: Sequence[str], lines: Sequence[str], skipped_lines: int, has_labels_file: bool) -> Table:
+def _detect_layout(names: Sequence[str], lines: Sequence[str], skipped_lines: int, has_labels_file: bool) -> Table:
     """Determine the layout of a table from its first lines with points.
 
     Args:
@@ -230,7 +233,7 @@ def _layout(names: Sequence[str], lines: Sequence[str], skipped_lines: int, has_
         skipped_lines: Number of lines before these.
         has_labels_file: True if the labels are in a separate file, so that no column holds them.
     """
-    delimiter = _delimiter(lines[0])
+    delimiter = _find_delimiter(lines[0])
     width = len(_split_cells(lines[0], delimiter))
     if names and len(names) != width:
         raise Unfit(f"it names {len(names)} columns, but line {skipped_lines + 1} has {width}")
@@ -241,39 +244,41 @@ def _layout(names: Sequence[str], lines: Sequence[str], skipped_lines: int, has_
     if width < 3:
         raise Unfit(f"line {skipped_lines + 1} has {width} columns; x, y and z are needed")
     rows = [row for row in (_split_cells(line, delimiter) for line in lines) if len(row) == width]
-    numbers = [[_number(cell) for cell in row] for row in rows]
+    numbers = [[_parse_number(cell) for cell in row] for row in rows]
     sample = np.array([row for row in numbers if None not in row], np.float64)
-    return Table(_by_values(sample, has_labels_file), delimiter, skipped_lines, is_guessed=width > 3)
+    return Table(_guess_columns(sample, has_labels_file), delimiter, skipped_lines, is_guessed=width > 3)
 
 
-def _by_values(sample: Numbers, has_labels_file: bool) -> tuple[str, ...]:
+def _guess_columns(sample: Numbers, has_labels_file: bool) -> tuple[str, ...]:
     """Return the meaning of columns without names, determined from a sample of their values.
 
     The first columns are x, y and z. Colors and intensity may follow in any order, and then labels.
     """
-    rest = sample.shape[1] - 3
-    colored = [first for first in range(3, 3 + rest - 2) if _are_colors(sample[:, first : first + 3])]
-    only_colors = rest == 3 and bool(colored)
-    labeled = rest >= 1 and not has_labels_file and not only_colors and _are_labels(sample[:, -1])
-    columns = ["x", "y", "z", *[""] * rest]
-    if labeled:
+    extra_columns = sample.shape[1] - 3
+    color_starts = [first for first in range(3, 3 + extra_columns - 2) if _are_colors(sample[:, first : first + 3])]
+    only_colors = extra_columns == 3 and bool(color_starts)
+    has_labels = extra_columns >= 1 and not has_labels_file and not only_colors and _are_labels(sample[:, -1])
+    columns = ["x", "y", "z", *[""] * extra_columns]
+    if has_labels:
         columns[-1] = "label"
-    fitting = [first for first in colored if first + 3 <= 3 + rest - labeled]
-    if fitting:
+    fitting_starts = [first for first in color_starts if first + 3 <= 3 + extra_columns - has_labels]
+    if fitting_starts:
         # Of four columns before the labels, the intensity comes first or last.
-        columns[fitting[-1] : fitting[-1] + 3] = _COLORS
-    free = [index for index in range(3, 3 + rest) if not columns[index]]
-    if len(free) == 1 and (fitting or rest - labeled == 1):
-        columns[free[0]] = "intensity"
+        columns[fitting_starts[-1] : fitting_starts[-1] + 3] = _COLORS
+    unnamed = [index for index in range(3, 3 + extra_columns) if not columns[index]]
+    if len(unnamed) == 1 and (fitting_starts or extra_columns - has_labels == 1):
+        columns[unnamed[0]] = "intensity"
     return tuple(columns)
 
 
 def _are_colors(values: Numbers) -> bool:
+    """Return True if all finite values are integers from 0 to 255."""
     values = values[np.isfinite(values).all(1)]
     return len(values) > 0 and bool((values == np.round(values)).all()) and values.min() >= 0 and values.max() <= 255
 
 
 def _are_labels(values: Numbers) -> bool:
+    """Return True if the finite values are integers from -1 on with at most `_MAX_LABELS` distinct values."""
     values = values[np.isfinite(values)]
     if not len(values) or (values != np.round(values)).any() or values.min() < -1:
         return False

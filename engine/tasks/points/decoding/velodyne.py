@@ -14,26 +14,26 @@ import numpy as np
 from engine.data.decoding.reading import Unfit
 from engine.data.splits import printable
 from engine.system.regular_files import open_regular
-from engine.tasks.points.decoding.fields import AT_ONCE, Columns, Head, require
+from engine.tasks.points.decoding.fields import CHUNK_POINTS, Columns, Head, require_fields
 
 _POINT_BYTES, _LABEL_BYTES = 16, 4
 _CLASS_BITS = 0xFFFF
-_SAMPLE = 1024
+_SAMPLE_POINTS = 1024
 _FARTHEST_M = 10_000
 """Largest coordinate of a scan, in meters from the scanner. A file with larger numbers is not a scan."""
 
 
-def label_file(path: str) -> str | None:
+def find_label_file(path: str) -> str | None:
     """Return the path of the labels for a scan, or None if there are none.
 
     They may be next to the scan, or in a folder `labels` next to the folder `velodyne` of the scan.
     """
     folder, name = os.path.split(path)
     name = os.path.splitext(name)[0] + ".label"
-    places = [os.path.join(folder, name)]
+    candidates = [os.path.join(folder, name)]
     if os.path.basename(folder).lower() == "velodyne":
-        places.append(os.path.join(os.path.dirname(folder), "labels", name))
-    return next((place for place in places if os.path.isfile(place)), None)
+        candidates.append(os.path.join(os.path.dirname(folder), "labels", name))
+    return next((candidate for candidate in candidates if os.path.isfile(candidate)), None)
 
 
 def is_scan(path: str) -> bool:
@@ -42,7 +42,7 @@ def is_scan(path: str) -> bool:
         if not read_head(path).points:
             return False
         with open_regular(path) as stream:
-            sample = np.frombuffer(stream.read(_SAMPLE * _POINT_BYTES), "<f4").reshape(-1, 4)
+            sample = np.frombuffer(stream.read(_SAMPLE_POINTS * _POINT_BYTES), "<f4").reshape(-1, 4)
     except (Unfit, OSError):
         return False
     return bool(np.isfinite(sample).all() and (np.abs(sample[:, :3]) < _FARTHEST_M).all() and np.ptp(sample))
@@ -55,17 +55,17 @@ def read_head(path: str) -> Head:
         raise Unfit("it is a scan of nuScenes, with five numbers per point; convert it to PLY")
     if size % _POINT_BYTES:
         raise Unfit("it is no scan of KITTI: its size is no multiple of 16 bytes")
-    return Head(size // _POINT_BYTES, ("intensity",), label_file(path) is not None)
+    return Head(size // _POINT_BYTES, ("intensity",), find_label_file(path) is not None)
 
 
-def read_parts(path: str, features: Sequence[str], with_labels: bool) -> Iterator[Columns]:
+def read_chunks(path: str, features: Sequence[str], with_labels: bool) -> Iterator[Columns]:
     """Yield the points of a scan in chunks. Raises Unfit."""
     head = read_head(path)
-    require(head, features, with_labels)
+    require_fields(head, features, with_labels)
     labels = _read_labels(path, head.points) if with_labels else np.zeros(head.points, np.int64)
     first = 0
     with open_regular(path) as stream:
-        while content := stream.read(AT_ONCE * _POINT_BYTES):
+        while content := stream.read(CHUNK_POINTS * _POINT_BYTES):
             points = np.frombuffer(content, "<f4").reshape(-1, 4)
             columns = points[:, 3:] if features else points[:, :0]
             yield points[:, :3].astype(np.float64), columns.astype(np.float32), labels[first : first + len(points)]
@@ -73,7 +73,8 @@ def read_parts(path: str, features: Sequence[str], with_labels: bool) -> Iterato
 
 
 def _read_labels(path: str, points: int) -> np.ndarray:
-    file = label_file(path)
+    """Return the class labels of a scan with this number of points, int64 [points]. Raises Unfit for another number."""
+    file = find_label_file(path)
     assert file is not None
     count = os.stat(file).st_size / _LABEL_BYTES
     if count != points:

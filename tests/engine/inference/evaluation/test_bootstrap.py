@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from engine.inference.evaluation import bootstrap
-from engine.inference.evaluation.bootstrap import intervals_of, resample, weights_of
-from engine.inference.evaluation.sample_states import Recorder, States
+from engine.inference.evaluation.bootstrap import intervals_of, resample, resample_weights
+from engine.inference.evaluation.sample_states import SampleStates, StateRecorder
 from engine.metrics.base import Metric
 from engine.tasks.analysis import Values
 
@@ -47,13 +47,13 @@ def test_intervals_match_a_plain_bootstrap(monkeypatch: pytest.MonkeyPatch) -> N
     order = np.random.default_rng(1).permutation(40)
     parts = []
     for chunk in (order[:15], order[15:]):
-        recorder = Recorder()
+        recorder = StateRecorder()
         for index in chunk:
             metric = Mean()
             metric.update(values[index : index + 1], values[index : index + 1])
             recorder.add(metric)
-        parts.append(recorder.packed())
-    states = States(parts, np.argsort(order))
+        parts.append(recorder.pack())
+    states = SampleStates(parts, np.argsort(order))
 
     def of(weights: np.ndarray) -> Values:
         computed = states.fill(Mean(), weights).compute()
@@ -62,7 +62,7 @@ def test_intervals_match_a_plain_bootstrap(monkeypatch: pytest.MonkeyPatch) -> N
     draws = resample(40, of, lambda share: None)
     found, per_class = intervals_of(of(np.ones(40, np.int64)), draws)
     plain = values.numpy()
-    means = [np.repeat(plain, weights_of(number, 40)).mean() for number in range(200)]
+    means = [np.repeat(plain, resample_weights(number, 40)).mean() for number in range(200)]
     low, high = np.percentile(means, [2.5, 97.5])
     for each in found.values():
         assert (each.value, each.low, each.high) == pytest.approx((plain.mean(), low, high), abs=1e-9)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from engine.contract.job import Job
 from engine.inference.explanation.explainer import eigen_cam, grad_cam
-from engine.inference.explanation.feature_maps import NoFeatureMap, as_map, choose_layer, maps_of, recorded
+from engine.inference.explanation.feature_maps import NoFeatureMap, as_map, choose_layer, maps_of, record_outputs
 from engine.tasks.registry import TASKS
 
 SIDE = 64
@@ -43,7 +43,7 @@ def built(model: str, side: int = SIDE) -> nn.Module:
 )
 def test_last_relevant_feature_map_is_found(model: str, side: int, layer: str) -> None:
     module = built(model, side)
-    found = choose_layer(module, lambda outputs: outputs[0, 1], torch.randn(1, 3, side, side), dense=False)
+    found = choose_layer(module, lambda outputs: outputs[0, 1], torch.randn(1, 3, side, side), is_dense=False)
     assert found.grid == (4, 4)
     assert found.name == layer
 
@@ -65,7 +65,7 @@ def test_map_cells_match_image_positions(model: str, layer: str, row: int, colum
     changed[..., row * side : (row + 1) * side, column * side : (column + 1) * side] += 2
     maps: list[Tensor] = []
     for given in (image, changed):
-        with recorded(module, [layer]) as outputs, torch.no_grad():
+        with record_outputs(module, [layer]) as outputs, torch.no_grad():
             module(given)
         maps += maps_of(outputs[layer], SIDE)
     difference = (maps[0] - maps[1]).abs().sum(0)
@@ -85,7 +85,7 @@ def test_shapes_are_recognized_as_maps() -> None:
 def test_model_without_a_map_is_reported() -> None:
     flat = nn.Sequential(nn.Flatten(), nn.Linear(3 * 64, 4))
     with pytest.raises(NoFeatureMap, match="no layer with a map"):
-        choose_layer(flat, lambda outputs: outputs[0, 0], torch.zeros(1, 3, 8, 8), dense=False)
+        choose_layer(flat, lambda outputs: outputs[0, 0], torch.zeros(1, 3, 8, 8), is_dense=False)
 
 
 def test_cams_match_their_definitions() -> None:

@@ -21,7 +21,7 @@ from engine.data.decoding.mask_values import NO_CLASS
 from engine.data.decoding.tiff_rows import GEO_TAGS
 from engine.inference import Run
 from engine.inference.prediction.predict import predict
-from engine.inference.tiles import corners
+from engine.inference.tiles import tile_starts
 from engine.inference.trained_model import TrainedModel
 from engine.tasks.predictions import Lines, Mask, Objects
 from engine.tasks.registry import TASKS
@@ -43,10 +43,10 @@ def noise(height: int, width: int) -> np.ndarray:
 
 def test_tiles_cover_with_minimum_overlap() -> None:
     for length, side, overlap in ((100, 32, 0.2), (1000, 256, 0.5), (33, 32, 0.0), (20, 32, 0.2), (64, 32, 0.0)):
-        begins = corners(length, side, overlap)
+        begins = tile_starts(length, side, overlap)
         assert (begins[0], begins[-1]) == (0, max(0, length - side))
         assert all(side - (after - before) >= int(side * overlap) for before, after in pairwise(begins))
-    assert corners(64, 32, 0.0) == [0, 32]
+    assert tile_starts(64, 32, 0.0) == [0, 32]
 
 
 @pytest.mark.parametrize("overlap", [0.0, 0.2, 0.7])

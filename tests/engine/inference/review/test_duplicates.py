@@ -10,7 +10,7 @@ from PIL import Image, ImageEnhance
 
 from engine.contract.job import Job
 from engine.data.datasets.images import FileImages
-from engine.inference.review.duplicates import compute_prints, find_pairs
+from engine.inference.review.duplicates import compute_fingerprints, find_pairs
 from engine.tasks.registry import TASKS
 
 DATASETS = Path(__file__).parents[5] / "shared/datasets"
@@ -24,7 +24,7 @@ def photograph(random: np.random.Generator) -> np.ndarray:
 
 def found_in(*splits: FileImages) -> set[tuple[str, str]]:
     names = [Path(split.path(index)).name for split in splits for index in range(len(split))]
-    prints = compute_prints(splits, 3, 2, lambda done: None)
+    prints = compute_fingerprints(splits, 3, 2, lambda done: None)
     return {(names[pair.first], names[pair.second]) for pair in find_pairs(prints)}
 
 

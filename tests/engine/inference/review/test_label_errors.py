@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.inference.review.label_errors import expected_errors, joint_of, margins, wrong_labels
+from engine.inference.review.label_errors import estimate_joint, expected_errors, label_margins, wrong_labels
 from tests.benchmarks.label_errors import AIM, IMAGES, measure
 
 
@@ -29,14 +29,14 @@ def test_flipped_labels_rank_first() -> None:
     assert (found & wrong).sum() / wrong.sum() > 0.8
     assert (found & wrong).sum() / found.sum() > 0.8
     assert expected_errors(probabilities, labels) == pytest.approx(wrong.sum(), rel=0.35)
-    first = np.argsort(margins(probabilities, labels), kind="stable")[:150]
+    first = np.argsort(label_margins(probabilities, labels), kind="stable")[:150]
     assert wrong[first].sum() / wrong.sum() > 0.8
 
 
 def test_joint_counts_sum_to_the_labels() -> None:
     probabilities, labels, _ = predicted(200, 3, 0.2)
     probabilities = np.concatenate([probabilities * 0.9, np.full((200, 1), 0.1)], 1)
-    joint = joint_of(probabilities, labels)
+    joint = estimate_joint(probabilities, labels)
     assert np.allclose(joint.sum(1), np.bincount(labels, minlength=4))
     assert not joint[:, 3].any()
 

@@ -21,7 +21,7 @@ from engine.data.formats.registry import recognize
 from engine.data.formats.tree import Tree
 from engine.data.inspection.inspector import inspect
 from engine.data.splits import RecognizedDataset
-from engine.tasks.edges.decoding import FULL, OUTSIDE, AnnotatedEdges, lay_edges, read_edges, thin_lines
+from engine.tasks.edges.decoding import FULL, OUTSIDE, AnnotatedEdges, letterbox_edges, read_edges, thin_lines
 from engine.tasks.edges.formats import FORMAT, EdgeSplit
 from engine.tasks.registry import TASKS
 from tests.support.dataset_formats import edges as edges_writer
@@ -115,7 +115,7 @@ def test_annotators_are_separate(tmp_path: Path) -> None:
     save_matlab(tmp_path / "a.mat", layers)
     drawn = read_edges("a.mat", (tmp_path / "a.mat").read_bytes())
     assert drawn.sides == (20, 30)
-    share, bits = lay_edges(drawn, 30)
+    share, bits = letterbox_edges(drawn, 30)
     assert (share[:5] == OUTSIDE).all()
     assert not bits[:5].any()
     inside = (slice(5, 25), slice(None))
@@ -129,7 +129,7 @@ def test_shrunk_edges_stay_connected_and_thin() -> None:
     rows, columns = np.mgrid[:240, :320]
     layer = np.abs(np.hypot(rows - 120, columns - 160) - 90) < 0.8
     for size in (64, 100, 200, 319):
-        share, bits = lay_edges(AnnotatedEdges(layer[None]), size)
+        share, bits = letterbox_edges(AnnotatedEdges(layer[None]), size)
         assert ndimage.label(bits, np.ones((3, 3)))[1] == 1
         assert ndimage.label(bits == 0)[1] == 2, "the circle is still closed"
         assert bits.sum() < 2 * np.pi * 90 * size / 320
@@ -141,7 +141,7 @@ def test_shrunk_edges_stay_connected_and_thin() -> None:
 def test_shrunk_edge_is_at_the_place_of_its_pixel(row: int, column: int) -> None:
     layer = np.zeros((240, 320), bool)
     layer[row, column] = True
-    share, _bits = lay_edges(AnnotatedEdges(layer[None]), 100)
+    share, _bits = letterbox_edges(AnnotatedEdges(layer[None]), 100)
     above = (100 - 75) // 2
     assert np.argwhere(share == FULL).tolist() == [[above + row * 75 // 240, column * 100 // 320]]
 
@@ -150,7 +150,7 @@ def test_gray_edges_keep_their_strength() -> None:
     levels = np.zeros((10, 10), np.uint8)
     levels[:, 4] = 51
     levels[4] = 255
-    share, bits = lay_edges(AnnotatedEdges((levels > 77)[None], levels), 40)
+    share, bits = letterbox_edges(AnnotatedEdges((levels > 77)[None], levels), 40)
     assert (share[16:20, :16] == FULL).all()
     assert share[0, 17] == round(51 * FULL / 255)
     assert bits.sum() <= 40  # one of four rows remains

@@ -16,9 +16,9 @@ from engine.tasks.edges.metrics import (
     MATCHED_PREDICTED,
     PREDICTED,
     THRESHOLDS,
-    best_row,
-    count,
-    score,
+    compute_scores,
+    count_matches,
+    counts_at_best_threshold,
     thin_maxima,
 )
 from tests.support.edges import make_edged
@@ -66,7 +66,7 @@ def test_matching_equals_the_full_assignment(seed: int) -> None:
     # In a larger image the tolerance is 2.8 px, so that many pixels may be matched with several.
     drawn, found = np.zeros((300, 220), bool), np.zeros((300, 220))
     drawn[: SIDES[0], : SIDES[1]], found[: SIDES[0], : SIDES[1]] = lines(seed), found_like(lines(seed), seed + 10)
-    counts = count(found, [drawn])
+    counts = count_matches(found, [drawn])
     for threshold in (0.05, 0.25, 0.5, 0.9):
         place = int(np.argmin(np.abs(THRESHOLDS - threshold)))
         strong = found >= THRESHOLDS[place]
@@ -80,7 +80,7 @@ def test_precision_needs_one_annotator_recall_all() -> None:
     top[10, 5:75], bottom[60, 5:75] = True, True
     found = np.zeros((80, 80))
     found[10, 5:75], found[40, 5:75] = 0.8, 0.4
-    counts = count(found, [top, bottom, top])
+    counts = count_matches(found, [top, bottom, top])
     assert counts[59].tolist() == [140, 210, 70, 70]
     assert counts[19].tolist() == [140, 210, 70, 140]
     assert counts[89].tolist() == [0, 210, 0, 0]
@@ -91,15 +91,15 @@ def test_matches_are_one_to_one() -> None:
     drawn[100, 20:180] = True
     found = np.zeros((200, 200))
     found[99, 20:180] = found[101, 20:180] = 1
-    assert count(found, [drawn])[50].tolist() == [160, 160, 160, 320]
+    assert count_matches(found, [drawn])[50].tolist() == [160, 160, 160, 320]
     found[:] = 0
     found[103, 20:180] = 1  # the tolerance is 2.1 px
-    assert count(found, [drawn])[50, MATCHED_PREDICTED] == 0
+    assert count_matches(found, [drawn])[50, MATCHED_PREDICTED] == 0
 
 
 def test_scores_match_their_definitions() -> None:
-    images = [count(found_like(lines(seed), seed + 20), [lines(seed)]) for seed in range(4)]
-    scores = score(sum(images), sum(map(best_row, images)))
+    images = [count_matches(found_like(lines(seed), seed + 20), [lines(seed)]) for seed in range(4)]
+    scores = compute_scores(sum(images), sum(map(counts_at_best_threshold, images)))
 
     def f_measure(rows: np.ndarray) -> float:
         recall, precision = rows[0] / rows[1], rows[2] / max(rows[3], 1)
@@ -115,10 +115,10 @@ def test_scores_match_their_definitions() -> None:
 
 def test_perfect_edges_score_one_and_none_zero() -> None:
     drawn = lines(5)
-    counts = count(drawn * 0.995, [drawn])
-    assert score(counts, best_row(counts))[:2] == (1, 1)
-    counts = count(np.zeros(SIDES), [drawn])
-    assert score(counts, best_row(counts))[:3] == (0, 0, 0)
+    counts = count_matches(drawn * 0.995, [drawn])
+    assert compute_scores(counts, counts_at_best_threshold(counts))[:2] == (1, 1)
+    counts = count_matches(np.zeros(SIDES), [drawn])
+    assert compute_scores(counts, counts_at_best_threshold(counts))[:3] == (0, 0, 0)
 
 
 def test_soft_edge_is_thinned_to_its_middle() -> None:
@@ -143,11 +143,11 @@ def test_annotator_agreement_matches_by_hand(tmp_path: Path) -> None:
     make_edged(tmp_path, {"test": 2}, side=64, matlab=True)
     read = [read_edges(file.name, file.read_bytes()).layers for file in sorted(tmp_path.glob("groundTruth/test/*.mat"))]
     assert [len(layers) for layers in read] == [2, 2]
-    counts = sum(count(layers[0] * 0.995, layers[1:]) for layers in read)
+    counts = sum(count_matches(layers[0] * 0.995, layers[1:]) for layers in read)
     drawn, also = (sum(int(layers[which].sum()) for layers in read) for which in (0, 1))
     right = also / drawn
-    assert score(counts, counts[0]).ods == pytest.approx(2 * right / (right + 1), rel=0.05)
-    assert score(counts, counts[0]).ods < 0.95
+    assert compute_scores(counts, counts[0]).ods == pytest.approx(2 * right / (right + 1), rel=0.05)
+    assert compute_scores(counts, counts[0]).ods < 0.95
 
 
 @pytest.mark.skipif(not BSDS.is_dir(), reason="needs bsds500_subset")
@@ -155,7 +155,7 @@ def test_bsds500_agreement_matches_the_benchmark() -> None:
     """Compare with the agreement between annotators of 0.80 that Arbelaez et al. 2011 give."""
     files = sorted((BSDS / "groundTruth/test").glob("*.mat"))[:2]
     counts = sum(
-        count(layers[0] * 0.995, layers[1:])
+        count_matches(layers[0] * 0.995, layers[1:])
         for layers in (read_edges(file.name, file.read_bytes()).layers for file in files)
     )
-    assert 0.6 < score(counts, counts[0]).ods < 0.95
+    assert 0.6 < compute_scores(counts, counts[0]).ods < 0.95

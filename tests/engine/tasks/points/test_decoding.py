@@ -70,7 +70,7 @@ def test_files_are_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     WRITERS[name](path, places, classes)
     at_once = read_cloud(str(path), ())
     for module in (las, pcd, tables, velodyne):
-        monkeypatch.setattr(module, "AT_ONCE", 7)
+        monkeypatch.setattr(module, "CHUNK_POINTS", 7)
     in_parts = read_cloud(str(path), ())
     assert len(in_parts.labels) == 60
     np.testing.assert_array_equal(in_parts.labels, at_once.labels)

@@ -66,7 +66,7 @@ def test_x_transform_starts_like_linear_layers(fan_in: int) -> None:
 
 def test_x_conv_matches_the_paper() -> None:
     torch.manual_seed(0)
-    layer = XConv(5, 7, neighbors=4, dilation=1, lifted=6, multiplier=2).eval()
+    layer = XConv(5, 7, neighbors=4, dilation=1, lifted_channels=6, depth_multiplier=2).eval()
     points, features = cloud(1, 20).transpose(1, 2), torch.randn(1, 20, 5)
     outputs = layer(points, features, points[:, :3])
     for place in range(3):
@@ -160,7 +160,7 @@ def test_points_are_drawn_from_the_sample() -> None:
 def test_splits_may_ignore_a_label(tmp_path: Path) -> None:
     make_clouds(tmp_path, {"train": 2, "val": 1}, 200)
     splits = open_splits(str(tmp_path), val_fraction=0.2, seed=0, kinds=("points",))
-    prepared = TASK.prepared(job(points=80, seed=7, augmentation="light"), splits)
+    prepared = TASK.prepare_splits(job(points=80, seed=7, augmentation="light"), splits)
     assert isinstance(prepared.train, PointBlocks)
     assert isinstance(prepared.val, PointBlocks)
     assert (len(prepared.train), len(prepared.val), prepared.train.streams.seed) == (6, 3, 7)
@@ -169,5 +169,5 @@ def test_splits_may_ignore_a_label(tmp_path: Path) -> None:
     assert prepared.train.statistics == prepared.val.statistics == prepared.statistics
     assert prepared.train.load(0, 1)[0].shape == TASK.example_shape(job(points=80), splits.channels)
     with pytest.raises(TaskError, match="Without the label 1, there are no two classes left") as error:
-        TASK.prepared(job(ignore_value=1), splits)
+        TASK.prepare_splits(job(ignore_value=1), splits)
     assert error.value.field == "ignore_value"

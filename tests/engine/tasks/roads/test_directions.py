@@ -7,7 +7,7 @@ import pytest
 from scipy import ndimage
 
 from engine.data.decoding.mask_values import NO_CLASS
-from engine.tasks.roads.directions import BACKGROUND, DIRECTIONS, STEP, orientation_plane, thin
+from engine.tasks.roads.directions import BACKGROUND, DIRECTIONS, STEP, center_lines, orientation_plane
 
 SIDE = 96
 
@@ -38,7 +38,7 @@ def test_center_lines_are_thin_and_connected() -> None:
     touching = np.ones((3, 3))
     for seed in range(12):
         mask = blobs(seed)
-        middle = thin(mask)
+        middle = center_lines(mask)
         assert not (middle & ~mask).any()
         assert ndimage.label(middle, touching)[1] == ndimage.label(mask, touching)[1]
         assert ndimage.label(~np.pad(middle, 1))[1] == ndimage.label(~np.pad(mask, 1))[1]
@@ -53,10 +53,10 @@ def test_center_lines_are_thin_and_connected() -> None:
 def test_band_becomes_its_center_line() -> None:
     mask = np.zeros((20, 40), bool)
     mask[7:12, 5:35] = True
-    middle = thin(mask)
+    middle = center_lines(mask)
     assert set(np.nonzero(middle)[0]) == {9}
     assert middle.sum() >= 24
-    assert not thin(np.zeros((5, 5), bool)).any()
+    assert not center_lines(np.zeros((5, 5), bool)).any()
 
 
 @pytest.mark.parametrize("degrees", range(0, 180, 13))

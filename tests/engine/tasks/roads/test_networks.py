@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from engine.models.meta_device import on_meta
+from engine.models.meta_device import build_on_meta
 from engine.strategies.pipelining.model_split import split_points
 from engine.tasks.roads.networks import LinkNetMTL, StackHourglassNetMTL, unpack
 
@@ -51,7 +51,7 @@ def test_packed_maps_round_trip() -> None:
 def test_networks_have_the_authors_sizes() -> None:
     """Compare the numbers of parameters with those of the authors' code."""
     sizes = [
-        sum(parameter.numel() for parameter in on_meta(build).parameters())
+        sum(parameter.numel() for parameter in build_on_meta(build).parameters())
         for build in (lambda: LinkNetMTL("resnet34", 2, 37, 3), lambda: StackHourglassNetMTL(2, 37, 3))
     ]
     assert sizes == [22_004_903, 29_002_012]
@@ -71,7 +71,7 @@ def test_branches_train_themselves_and_the_trunk() -> None:
 
 def test_networks_split_before_their_branches() -> None:
     for build in (lambda: LinkNetMTL("resnet18", 2, 37, 3), hourglass):
-        assert len(split_points(on_meta(build))) > 2
+        assert len(split_points(build_on_meta(build))) > 2
 
 
 def test_fresh_networks_are_uncertain() -> None:

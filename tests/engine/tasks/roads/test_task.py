@@ -16,7 +16,7 @@ from engine.data.datasets.images import DatasetError, ImageSet
 from engine.data.datasets.open_splits import Splits, open_splits
 from engine.data.decoding.mask_values import NO_CLASS
 from engine.tasks.registry import TASKS
-from engine.tasks.roads.directions import BACKGROUND, DIRECTIONS, STEP, orientation_plane, thin
+from engine.tasks.roads.directions import BACKGROUND, DIRECTIONS, STEP, center_lines, orientation_plane
 from engine.tasks.roads.models import SCORES
 from tests.support.dataset_infos import dataset_info
 from tests.support.lines import line, make_lined
@@ -75,7 +75,7 @@ def by_hand(outputs: torch.Tensor, targets: torch.Tensor) -> dict[str, float]:
         union += (found_line | true_line).sum()
         found_lines += found_line.sum()
         true_lines += true_line.sum()
-        middles = thin(found_line), thin(true_line)
+        middles = center_lines(found_line), center_lines(true_line)
         for place in range(2):
             other = np.argwhere(middles[1 - place])
             for row, column in np.argwhere(middles[place]):
@@ -205,7 +205,7 @@ def test_lines_are_colored_by_direction() -> None:
 def test_masks_must_have_two_classes(tmp_path: Path) -> None:
     def prepared(folder: Path, ignored: int | None = None) -> Splits:
         splits = open_splits(str(folder), val_fraction=0.2, seed=0, kinds=TASK.entry.annotations)
-        return TASK.prepared(Job.from_fields(task="road_extraction", ignore_value=ignored), splits)
+        return TASK.prepare_splits(Job.from_fields(task="road_extraction", ignore_value=ignored), splits)
 
     discs = make_masked(tmp_path / "discs", {"train": 2, "val": 2})
     assert prepared(make_lined(tmp_path / "lines", {"train": 2, "val": 2})).train.planes == 2
