@@ -6,7 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -218,4 +218,5 @@ def compare_detections(expected: Tensor, actual: Tensor, size: int) -> Differenc
 
 def max_detections(model: TrainedModel) -> int:
     """Return the maximum number of detections per image, or 0 if the model is not a detector."""
-    return int(getattr(model.module, "most", 0)) if model.task.entry.predicts == "objects" else 0
+    module: Any = model.module
+    return int(module.max_detections) if model.task.entry.predicts == "objects" else 0

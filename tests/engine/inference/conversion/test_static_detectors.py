@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import onnxruntime
 import pytest
 import torch
+from msgspec.structs import replace
 
+from engine.contract.inference.conversion import Difference
 from engine.contract.job import Job
-from engine.inference.conversion.comparison import compare_detections
+from engine.inference.conversion.comparison import compare_detections, is_equivalent, max_detections
 from engine.inference.conversion.failure import suppress_output
 from engine.tasks.registry import TASKS
 
@@ -39,6 +42,16 @@ def detector(task: str, name: str, size: int) -> tuple[Any, torch.Tensor]:
     images = torch.randn(3, 3, size, size)
     spread_scores(model, images)
     return model, images
+
+
+def test_rounding_may_change_a_few_detections() -> None:
+    module, _ = detector("detection", "fasterrcnn", 64)
+    model = Mock(module=module, task=TASKS["detection"])
+    limit = max_detections(model)
+    assert limit == module.max_detections == 100
+    within = Difference(batch_size=1, difference=0.0, largest_output=1.0, unmatched=2)
+    assert is_equivalent((within,), limit)
+    assert not is_equivalent((replace(within, unmatched=3),), limit)
 
 
 @torch.no_grad()
