@@ -21,6 +21,8 @@ NEVER_CLASSIFIED = 0
 """ASPRS class for points that were never classified."""
 MAX_LEGACY_CLASS = 31
 """Largest class number that fits in LAS point formats 0 to 5 (LAS 1.4, table 8)."""
+MAX_CLASS = 255
+"""Largest class number that fits in the other point formats."""
 EXTRA_DIMENSION = "predicted"
 """Name of the additional dimension for classes that do not fit in the standard dimension of a LAS file."""
 LABEL_PROPERTY = "label"
@@ -65,16 +67,21 @@ class CloudFiles(SampleFiles):
 def _write_las(source: str, target: Path, labels: Labels) -> None:
     """Copy a LAS file with labels as its classification.
 
-    Labels that are too large for the classification are written to the additional dimension `EXTRA_DIMENSION`.
+    If they are too large for the classification, they are written to the additional dimension `EXTRA_DIMENSION`, which
+    replaces that of an earlier prediction.
     """
     import laspy
 
     with open_regular(source) as stream:
         cloud = laspy.read(stream, closefd=False)
     # Point formats from 6 on store the class in a full byte.
-    if cloud.header.point_format.id < 6 and labels.max(initial=0) > MAX_LEGACY_CLASS:
-        cloud.add_extra_dim(laspy.ExtraBytesParams(EXTRA_DIMENSION, np.uint8, "Predicted class"))
-        cloud[EXTRA_DIMENSION] = labels.astype(np.uint8)
+    max_class = MAX_LEGACY_CLASS if cloud.header.point_format.id < 6 else MAX_CLASS
+    if labels.max(initial=0) > max_class:
+        if EXTRA_DIMENSION in cloud.point_format.extra_dimension_names:
+            cloud.remove_extra_dim(EXTRA_DIMENSION)
+        dtype = np.uint8 if labels.max() <= MAX_CLASS else np.int32
+        cloud.add_extra_dim(laspy.ExtraBytesParams(EXTRA_DIMENSION, dtype, "Predicted class"))
+        cloud[EXTRA_DIMENSION] = labels.astype(dtype)
     else:
         cloud.classification = labels.astype(np.uint8)
     with target.open("wb") as written:

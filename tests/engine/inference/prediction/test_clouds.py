@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import laspy
 import numpy as np
 import pytest
 from plyfile import PlyData
@@ -12,7 +13,7 @@ from engine.data.decoding.mask_values import NO_CLASS
 from engine.inference.prediction.sources import list_sources
 from engine.tasks.points.files import CloudFiles
 from engine.tasks.predictions import PointClasses
-from tests.support.clouds import scene, write_pcd, write_ply, write_scan, write_table
+from tests.support.clouds import scene, write_las, write_pcd, write_ply, write_scan, write_table
 
 
 @pytest.mark.parametrize("ending", ["pcd", "xyz", "csv", "bin"])
@@ -36,6 +37,19 @@ def test_cloud_of_other_type_is_written_as_ply(tmp_path: Path, ending: str) -> N
     assert written.dtype.names == ("x", "y", "z", "intensity", "label")
     np.testing.assert_allclose(np.stack([written[axis] for axis in "xyz"], 1), places, rtol=1e-5, atol=1e-8)
     assert written["label"].tolist() == [-1 if row == 7 else (4, 9)[each] for row, each in enumerate(classes)]
+
+
+@pytest.mark.parametrize("values", [(4, 300), (4, 70_000)])
+def test_label_above_a_byte_is_preserved_in_las(tmp_path: Path, values: tuple[int, int]) -> None:
+    places, classes = scene(0, 50)
+    source, first, second = (tmp_path / name for name in ("source.las", "first.las", "second.las"))
+    write_las(source, places, classes)
+    found = PointClasses(classes=("floor", "ball"), numbers=classes, probability=np.ones(50, np.float32))
+    CloudFiles().write(str(source), first, found, values)
+    CloudFiles().write(str(first), second, found, values)  # its points already have a predicted class
+    expected = [values[number] for number in classes]
+    for written in (first, second):
+        assert laspy.read(written)["predicted"].tolist() == expected
 
 
 def test_clouds_of_every_type_are_listed_and_other_files_are_not(tmp_path: Path) -> None:
