@@ -20,6 +20,7 @@ from engine.data.drawing import encode_png
 from engine.data.loading.base_loader import Batch
 from engine.inference.devices import OnProgress, run_on_devices
 from engine.inference.evaluation.dataset import open_data
+from engine.inference.review.samples import displayed_file
 from engine.inference.sweep import iterate_batches
 from engine.inference.trained_model import CannotLoad, TrainedModel, checkpoint_path
 from engine.inference.worker import Shard, serve
@@ -50,10 +51,10 @@ def show(order: ShowOrder, on_progress: OnProgress) -> Path:
 
 def worker(spec: WorkerSpec, channel: socket.socket) -> int:
     """Run this process as the worker for the order in its folder, and return the exit code."""
-    return serve(spec, channel, ShowOrder, _draw_samples)
+    return serve(spec, channel, ShowOrder, draw_samples)
 
 
-def _draw_samples(order: ShowOrder, model: TrainedModel, shard: Shard) -> None:
+def draw_samples(order: ShowOrder, model: TrainedModel, shard: Shard) -> None:
     """Draw the samples of an order, and write the drawings with an index of them to the output folder.
 
     Raises CannotLoad if the dataset has changed since the evaluation.
@@ -61,16 +62,15 @@ def _draw_samples(order: ShowOrder, model: TrainedModel, shard: Shard) -> None:
     saved, samples = _read_evaluation(order)
     evaluation = saved.evaluation
     samples_by_split = dict(open_data(model, evaluation.dataset, evaluation.split).splits)
+    for number in order.samples:
+        split = samples_by_split.get(samples.splits[number])
+        if displayed_file(split, samples.indices[number], samples.paths[number]) is None:
+            message = f"{evaluation.dataset} has changed since the evaluation."
+            raise CannotLoad(Problem("evaluation", message, "Evaluate the model again."))
     drawings = []
     for split_name, split in samples_by_split.items():
         numbers = [number for number in order.samples if samples.splits[number] == split_name]
-        number_by_index = {
-            samples.indices[number]: number for number in numbers if samples.indices[number] < len(split)
-        }
-        changed = [number for index, number in number_by_index.items() if split.path(index) != samples.paths[number]]
-        if changed:
-            message = f"{evaluation.dataset} has changed since the evaluation."
-            raise CannotLoad(Problem("evaluation", message, "Evaluate the model again."))
+        number_by_index = {samples.indices[number]: number for number in numbers}
         selected = np.array(list(number_by_index), np.int64)
         for batch in iterate_batches(model, split, batch_size=_BATCH_SIZE, selected=selected) if len(selected) else ():
             drawings += _draw_batch(model, split, batch, number_by_index, Path(order.out))
