@@ -225,9 +225,10 @@ def _of_csv(path: str, name: str, faults: EntryFaults, problems: list[Problem]) 
             header = text.partition("\n")[0]
             delimiter = max(",;\t", key=header.count)
             for row in csv.DictReader(io.StringIO(text), delimiter=delimiter, skipinitialspace=True):
-                entry = _of_row({(key or "").strip("# ").lower(): value for key, value in row.items()})
+                cells = {(column or "").strip("# ").lower(): cell for column, cell in row.items()}
+                entry = _of_row(cells)
                 if entry is None:
-                    faults.add(_NOT_JSON, f"{row.get('filename')}")
+                    faults.add(_NOT_JSON, f"{cells.get('filename')}")
                 else:
                     yield entry
     except (OSError, UnusableFile) as error:

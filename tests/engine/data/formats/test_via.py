@@ -106,10 +106,11 @@ def test_attributes_that_may_be_the_class_are_distinguished(
     assert found[0].kinds == ("boxes",)
 
 
-def test_a_bad_line_of_a_table_costs_one_region(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mark", ["", "#"])  # VIA 1 writes #filename
+def test_a_bad_line_of_a_table_costs_one_region(tmp_path: Path, mark: str) -> None:
     via.write(TRUTH, tmp_path, "csv")
     path = tmp_path / "via_region_data.csv"
-    path.write_text(path.read_text().replace('""name""', "name", 1))
+    path.write_text(mark + path.read_text().replace('""name""', "name", 1))
     content = read(FORMAT, tmp_path, "boxes")
     assert sum(map(len, boxes(content).values())) == sum(len(image.objects) for image in TRUTH.images) - 1
     assert "img_1.png" in content.problems[0].message
