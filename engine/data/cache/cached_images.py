@@ -113,14 +113,17 @@ class CachedImages(Store):
             os.close(descriptor)
 
     def find(self, sample: int) -> bool:
-        """Return True if the image of a sample is cached and its file has not changed since it was decoded."""
+        """Return True if the image of a sample is cached and its file has not changed since it was decoded.
+
+        Otherwise, `put` may then store the image; a sample whose file has changed gets another row.
+        """
         try:
             state = self._state_of(sample)
         except OSError:
             return False
         if self._is_valid(sample, state):
             return True
-        if self._index[self._rows[sample]]["file_bytes"]:
+        if self._index[self._rows[sample]]["file_bytes"]:  # of another version of the file, or damaged
             if not self._assign_another_row(sample):
                 return False
             if self._is_valid(sample, state):
