@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import zipfile
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
@@ -139,6 +140,18 @@ def test_doctor_explains_a_failed_probe(
 
     monkeypatch.setattr(doctor, "run_child", run)
     assert error in doctor._probe()["error"]
+
+
+def test_doctor_writes_a_report_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(doctor, "as_text", lambda: "ok    Python")
+    target = tmp_path / "report.zip"
+    answers = [footplate_here("doctor", "--report", str(target)) for _ in range(2)]
+    assert [answer.code for answer in answers] == [0, 2]
+    assert f"Wrote {target}: doctor.txt" in answers[0].out
+    assert str(target) in answers[1].err
+    with zipfile.ZipFile(target) as archive:
+        (name,) = (each for each in archive.namelist() if each.endswith("doctor.txt"))
+        assert archive.read(name) == b"ok    Python"
 
 
 def test_doctor_reports_a_crashing_pytorch() -> None:
