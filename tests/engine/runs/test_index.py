@@ -10,8 +10,10 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from engine.contract.events import LogLine
 from engine.runs.folder import RunFolder, RunSummary, SupervisorFile, UnreadableJob, process_start
 from engine.runs.index import RunIndex, find_run
 from engine.runs.notes import change_notes
@@ -21,6 +23,16 @@ from tests.gui.sources.written_runs import NESTED_TOO_DEEP, a_run, story, write
 
 def read() -> dict[str, RunSummary]:
     return {summary.run_id: summary for summary in RunIndex().summaries()}
+
+
+def test_plan_of_a_run_is_that_of_its_last_execution() -> None:
+    run = a_run(8)
+    first = run.planned()
+    assert first is not None
+    write(run.events_file, [first, msgspec.structs.replace(first, epochs=first.epochs + 1), LogLine(text="later")])
+    last = run.planned()
+    assert last is not None
+    assert last.epochs == first.epochs + 1
 
 
 def age(runs: Iterable[RunFolder]) -> None:

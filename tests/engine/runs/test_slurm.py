@@ -53,6 +53,21 @@ def test_squeue_and_sacct_output_is_parsed() -> None:
     ]
 
 
+def test_refresh_updates_all_jobs_of_a_host(job: Callable[..., Job], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.runs.slurm._run_known", lambda _host, *_command: SQUEUE)
+    runs = [create_run(job(2, strategy="ddp")) for _ in range(3)]
+    for number, run in enumerate(runs, 5):
+        write_slurm(run.path, SlurmJob(job_id=number))
+    assert refresh(runs)
+    found = [read_slurm(run.path) for run in runs]
+    assert [(one.job_id, one.state, one.place) for one in found if one is not None] == [
+        (5, "RUNNING", None),
+        (6, "PENDING", 1),
+        (7, "PENDING", 2),
+    ]
+    assert not refresh(runs)
+
+
 def test_state_of_slurm_run(job: Callable[..., Job]) -> None:
     run = _run(job, reason="Priority")
     assert run.state() == "waiting"

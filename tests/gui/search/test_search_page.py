@@ -107,7 +107,7 @@ def test_trials_stay_sorted_and_selected(page: SearchPage, qtbot: QtBot, qtmodel
 
 
 def test_search_plots_show_and_highlight_trials(page: SearchPage, qtbot: QtBot) -> None:
-    make_search("both", 40, goals=2)
+    make_search("both", 40, goals=2, running=2)
     page.resize(1300, 1100)
     plots = show_search(page, qtbot, "both").view.plots
     qtbot.waitUntil(lambda: not plots.pending)

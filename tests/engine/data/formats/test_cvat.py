@@ -129,8 +129,8 @@ def test_cvat_tags_next_to_boxes_are_a_further_kind(tmp_path: Path) -> None:
         draw(tmp_path / f"{name}.png", TWO)
     put(
         tmp_path / "annotations.xml",
-        image('<tag label="sunny"/><tag label="wet"/>' + BOX),
         image('<tag label="wet"/>', "b.png"),
+        image('<tag label="sunny"/><tag label="wet"/>' + BOX),
     )
     (detection,) = FORMAT.detect(Tree(str(tmp_path)))
     assert detection.kinds == ("boxes", "labels")

@@ -169,6 +169,12 @@ def test_label_studio_images_that_no_file_has_are_missing(tmp_path: Path, image:
     assert "1 annotation without an image" in warnings_of(content_of(tmp_path))
 
 
+@pytest.mark.parametrize(("name", "split"), [("val.json", "val"), ("export.json", "train")])
+def test_label_studio_split_is_that_of_the_file_or_of_the_image(tmp_path: Path, name: str, split: str) -> None:
+    put(tmp_path, task(BOX, image="train/a.png"), images=("train/a.png",), name=name)
+    assert boxes_in(content_of(tmp_path)) == {split: {"a": [CAT]}}
+
+
 def test_label_studio_without_any_image_is_an_error(tmp_path: Path) -> None:
     put(tmp_path, task(BOX), task(BOX, image="b.png"), images=())
     (problem,) = errors(content_of(tmp_path).problems)

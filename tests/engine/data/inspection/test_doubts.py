@@ -12,7 +12,7 @@ from PIL import Image
 
 from engine.contract.problems import Problem
 from engine.data.inspection.contents import Contents
-from engine.data.inspection.doubts import find_doubts, spelling_key
+from engine.data.inspection.doubts import NAMED, find_doubts, spelling_key
 from engine.data.inspection.inspector import inspect
 from engine.data.splits import MaskSplit, RecognizedDataset
 from engine.tasks.edges.formats import EdgeSplit
@@ -53,6 +53,18 @@ def test_images_that_share_boxes_are_reported(tmp_path: Path) -> None:
         (problem,) = warnings(folder, "boxes", "share an annotation")
         assert "a.bmp and " in problem.message or " and images/train/a.bmp" in problem.message
         assert "a name of its own" in problem.remedy
+
+
+@pytest.mark.parametrize("pairs", [NAMED, NAMED + 1])
+def test_first_images_that_share_boxes_are_named(tmp_path: Path, pairs: int) -> None:
+    names = [f"a{number}" for number in range(pairs)]
+    folder = yolo(tmp_path, {"train": dict.fromkeys([*names, "b"], TWO), "val": {"c": ONE}})
+    for name in names:
+        draw(next((folder / "images").rglob(f"{name}.*")).with_suffix(".bmp"), TWO)
+    (problem,) = warnings(folder, "boxes", "share an annotation")
+    assert problem.message.startswith(f"{pairs} pairs of images share an annotation")
+    assert problem.message.count(" and ") == NAMED
+    assert ("; …)" in problem.message) == (pairs > NAMED)
 
 
 def test_images_of_one_name_with_one_mask_are_reported(tmp_path: Path) -> None:
