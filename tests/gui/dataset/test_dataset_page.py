@@ -27,6 +27,7 @@ from engine.training.dataloaders import image_loader, normalization
 from gui.dataset import dataset_format
 from gui.dataset.class_balance import ClassBalance
 from gui.dataset.page import DatasetPage
+from tests.support.unclear_dataset import UNCLEAR
 from tests.support.widgets import ShowWidget
 
 
@@ -79,6 +80,13 @@ def test_dataset_page_describes_dataset(page: DatasetPage) -> None:
     assert page.bars.accessibleDescription().splitlines()[0] == "ash: train 40, val 4"
     assert [page.examples.item(n).text() for n in range(3)] == ["ash", "birch", "ash"]
     assert not page.grab().isNull()
+
+
+def test_dataset_page_of_an_unclear_folder_shows_nothing_of_the_one_before(page: DatasetPage) -> None:
+    for report, title in ((UNCLEAR, "warehouse · "), (REPORT, "flowers · "), (None, "Dataset")):
+        page.show_report(report)
+        assert page.title.text().startswith(title)
+        assert bool(page.subtitle.text()) == (report is REPORT)
 
 
 def test_dataset_page_filters_examples_by_class(page: DatasetPage) -> None:

@@ -172,7 +172,9 @@ def test_plot_crosshair_by_keyboard(screen: PlotOnScreen) -> None:
     assert screen.group.cursor is None
 
 
-def test_plot_log_axis_drops_nonpositive(screen: PlotOnScreen) -> None:
+@pytest.mark.parametrize("edges", [{}, {"low": 0.0, "high": 110.0}])
+def test_plot_log_axis_drops_nonpositive(styled: QApplication, qtbot: QtBot, edges: dict[str, float]) -> None:
+    screen = PlotOnScreen(qtbot, **edges)
     screen.plot.set_log(True)
     screen.data(4, np.array([100.0, 0.0, -5.0, 1.0]))
     low, high = screen.plot.vertical_range

@@ -181,6 +181,7 @@ def test_fork_reports_missing_checkpoint_and_job(page: RunsPage, refresh: Refres
     with qtbot.waitSignal(page.message) as message:
         page.acts.change.trigger()
     assert "“early”" in message.args[0]
+    assert str(run.job_file) in message.args[0]
 
 
 def test_details_fork_from_checkpoint(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:

@@ -11,7 +11,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
-from engine.contract.dataset import Example
+from engine.contract.dataset import Example, PreviewImage
 from engine.contract.images import CLOUD_TEXT
 from engine.data.drawing import encode_png
 from engine.tasks.points.drawing import BACKGROUND, draw_points, encode_points
@@ -97,3 +97,13 @@ def test_grid_of_examples_turns_clouds(styled: QApplication, qtbot: QtBot) -> No
     assert "Turned by 20°" in examples.item(1).toolTip()
     QTest.keyClick(examples, Qt.Key.Key_Left, Qt.KeyboardModifier.ShiftModifier)
     assert "Turned by 10°" in examples.item(1).toolTip()
+
+
+def test_rendered_example_replaces_its_cloud(styled: QApplication, qtbot: QtBot) -> None:
+    examples = ExampleList(96, strip=False)
+    qtbot.addWidget(examples)
+    examples.show_examples([Example("", "train", b"", sample) for sample in (5, 6)], {})
+    for content, turns in ((png_of_cloud(), True), (encode_png(np.zeros((8, 8, 3), np.uint8)), False)):
+        examples.give(PreviewImage(6, 1, 96, content))
+        examples.image(1)
+        assert (examples._cloud(1) is not None) == turns

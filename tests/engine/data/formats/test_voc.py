@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,9 @@ from engine.contract.problems import errors
 from engine.data.formats.format import Confidence, Content
 from engine.data.formats.registry import recognize
 from engine.data.formats.tree import Tree
-from engine.data.formats.voc import FORMAT
+from engine.data.formats.voc import FORMAT, _survey
 from engine.data.splits import RecognizedDataset
+from engine.system.regular_files import UnusableFile
 from tests.support import boxed
 from tests.support.boxed import ONE, SPLITS, TWO, Drawn, Rectangle, draw, text
 from tests.support.read_formats import boxes_in, warnings_of
@@ -239,6 +241,15 @@ def test_voc_detection_needs_boxes_in_files_of_this_format(tmp_path: Path) -> No
     text(tmp_path / "broken/a.xml", "<annotation>")
     for name in ("gdal", "tags", "cvat", "broken"):
         assert FORMAT.detect(Tree(str(tmp_path / name))) == []
+
+
+def test_voc_survey_refuses_a_special_file_only_without_others(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "broken.xml")
+    text(tmp_path / "other.xml", "<project/>")
+    tree = Tree(str(tmp_path))
+    assert _survey(tree, ["broken.xml", "other.xml"]) == (0, 1, 0, 0)
+    with pytest.raises(UnusableFile, match="FIFO"):
+        _survey(tree, ["broken.xml"])
 
 
 def test_voc_detection_reads_several_files(tmp_path: Path) -> None:

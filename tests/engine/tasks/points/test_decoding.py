@@ -244,6 +244,7 @@ def test_rooms_take_labels_from_objects(tmp_path: Path) -> None:
     counts = np.bincount(label_classes(cloud.labels, content.code), minlength=256)
     assert (counts[0], counts[1], counts[8], counts[12], counts[255]) == (30, 100, 70, 50, 50)
     assert not is_cloud(str(tmp_path / "Area_1/office_1/Annotations/chair_1.txt"))
+    assert not is_cloud(str(tmp_path / "gone.txt"))
 
 
 def test_semantic_kitti_merges_labels_and_holds_out_08(tmp_path: Path) -> None:

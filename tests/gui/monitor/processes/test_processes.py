@@ -16,6 +16,7 @@ from engine.contract.devices import GpuProcess, Mig, Snapshot
 from gui.monitor.processes.model import COLUMNS, ProcessModel
 from gui.monitor.processes.process_rows import process_rows, sharing
 from gui.monitor.processes.view import ASKING_S, ProcessesView
+from gui.sources.devices.device_format import current_user
 from gui.sources.devices.hosts import Hosts
 from gui.sources.run_intervals import RunInterval, RunIntervals
 from tests.gui.monitor.machines import GIB, NOW, numbered, process, see
@@ -106,11 +107,13 @@ def test_tree_groups_by_run_parent_and_ancestor() -> None:
 
 
 def test_run_sm_percent_is_mean_over_gpus() -> None:
-    ranks = [process(701 + n, ancestors=(700,), sm_percent=30.0 + 20.0 * n) for n in range(2)]
+    users = (current_user(), "anna")
+    ranks = [process(701 + n, ancestors=(700,), sm_percent=30.0 + 20.0 * n, user=users[n]) for n in range(2)]
     sample = snapshot(*(numbered(n, processes=(ranks[n],)) for n in range(2)))
     (group,) = [line for line in process_rows("", sample, [RUN], lambda pid: None) if line.group]
     assert group.gpus == ("GPU 0", "GPU 1")
     assert group.sm_percent == 40.0
+    assert (group.user, group.mine) == (None, False)
 
 
 def test_remote_and_container_pids_match_no_run() -> None:
