@@ -14,7 +14,7 @@ from typing import Literal, Protocol
 import msgspec
 
 from engine.contract.catalogue import Measure
-from engine.contract.weights import OnDisk, Weights, WeightsDisk, find
+from engine.contract.weights import OnDisk, Weights, WeightsDisk, find_weights
 from engine.runs.consent import is_agreed
 from engine.system.regular_files import read_regular
 
@@ -122,7 +122,7 @@ class RealDisk:
         return ModelFile(sha256, metrics_in(content), is_agreed(path, sha256))
 
     def weights(self, weights: Weights) -> OnDisk:
-        return find(weights)
+        return find_weights(weights)
 
     def reaches(self, host: str) -> bool | None:
         return _probe(host).wait()

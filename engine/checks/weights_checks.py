@@ -11,7 +11,15 @@ from engine.contract.catalogue import Catalogue, DefaultModel, TaskEntry, weight
 from engine.contract.job import FIELDS, TIMM, Job
 from engine.contract.problems import Choice, Problem
 from engine.contract.recipes import builtin_recipes
-from engine.contract.weights import FROM_SCRATCH, TIMM_ENCODER, OnDisk, Weights, is_available, ways_out, why_unavailable
+from engine.contract.weights import (
+    FROM_SCRATCH,
+    TIMM_ENCODER,
+    OnDisk,
+    Weights,
+    is_available,
+    unavailable_remedy,
+    why_unavailable,
+)
 from engine.system.format import size
 
 
@@ -187,7 +195,7 @@ def _remedy(job: Job, weights: Weights, catalogue: Catalogue) -> str:
     if alternative is not None:
         flags = " ".join(f"{FIELDS[name].flag} {value}" for name, value in alternative.values.items())
         instead.insert(0, f"use the included {default_title(alternative, catalogue)} ({flags})")
-    return ways_out(weights, instead)
+    return unavailable_remedy(weights, instead)
 
 
 def _elsewhere(job: Job, weights: Weights, disk: Disk) -> str:

@@ -12,7 +12,7 @@ import msgspec
 
 from engine.cli import arguments, children, train
 from engine.cli.terminal import COMPLETED, FAILED, report, require_valid, say, table
-from engine.contract.advice import BUDGET_S, Advice, AdviceOrder, Candidate, Network, changed
+from engine.contract.advice import BUDGET_S, Advice, AdviceOrder, Candidate, Network, apply_candidate
 from engine.contract.job import FIELDS, Job, save_job
 from engine.contract.problems import Problem
 from engine.system.format import NOT_KNOWN, counted, duration, listed, size
@@ -60,7 +60,7 @@ def advise(options: argparse.Namespace) -> int:
     answer: Advice = children.carry_out(order, refused=FAILED)
     say(*([msgspec.json.encode(answer).decode()] if options.json else _lines(answer)))
     if options.save is not None and answer.fits:
-        return _save(changed(job, answer.table[0]), Path(options.save), quiet=options.json)
+        return _save(apply_candidate(job, answer.table[0]), Path(options.save), quiet=options.json)
     return COMPLETED if answer.fits else FAILED
 
 

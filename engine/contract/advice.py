@@ -84,7 +84,7 @@ class Candidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
     Attributes:
         name: Name for users: "DDP, 2 devices, accumulation 2".
-        changes: Fields that differ from the requested job. `changed` applies them.
+        changes: Fields that differ from the requested job. `apply_candidate` applies them.
         is_requested: True for the job as requested.
         images_per_second: Median speed of all devices together. It is limited by the data pipeline if that is slower
             than the step.
@@ -218,7 +218,7 @@ class Advice(msgspec.Struct, tag="advice", tag_field="type", frozen=True, forbid
 ADVISING = msgspec.json.Decoder(AdviceProgress | Refused | Done[Advice])
 
 
-def changed(job: Job, candidate: Candidate) -> Job:
+def apply_candidate(job: Job, candidate: Candidate) -> Job:
     """Return a copy of `job` with the changes of `candidate`.
 
     Raises:

@@ -92,19 +92,21 @@ def parse(text: str, kind: AugmentationKind | None = None) -> Transform | Proble
 
     Return a problem if it is invalid. If `kind` is given, the transform must support targets of this kind.
     """
-    name, *given = text.strip().split(":")
+    name, *words = text.strip().split(":")
     spec = TRANSFORMS.get(name)
     if spec is None:
         return _wrong(f"There is no transform “{name}”.", did_you_mean(name, list(TRANSFORMS)))
     if kind is not None and spec.only and kind not in spec.only:
         return _wrong(f"“{name}” is not for this task: {spec.why}.", "Remove it.")
     required = sum(number.default is None for number in spec.numbers)
-    if not required <= len(given) <= len(spec.numbers):
-        takes = "takes no numbers" if not spec.numbers else "needs " + " and ".join(n.limits for n in spec.numbers)
-        return _wrong(f"“{text}”: {name} {takes}.", f"Write {_example(name, spec)}.")
+    if not required <= len(words) <= len(spec.numbers):
+        needs = (
+            "needs " + " and ".join(number.limits for number in spec.numbers) if spec.numbers else "takes no numbers"
+        )
+        return _wrong(f"“{text}”: {name} {needs}.", f"Write {_example(name, spec)}.")
     values = []
-    for number, word in zip(spec.numbers, given, strict=False):
-        value = _value(word, number)
+    for number, word in zip(spec.numbers, words, strict=False):
+        value = _parse_number(word, number)
         if value is None:
             kind_of = "a whole number" if number.is_integer else "a number"
             return _wrong(f"“{text}”: “{word}” is not {number.limits}.", f"Give {kind_of} within these limits.")
@@ -116,7 +118,8 @@ def parse(text: str, kind: AugmentationKind | None = None) -> Transform | Proble
 
 
 @lru_cache(maxsize=1)
-def _strengths() -> dict[str, dict[str, list[str]]]:
+def _presets() -> dict[str, dict[str, list[str]]]:
+    """Return the transforms of each strength ("medium", "strong") for each `AugmentationKind`, in their notation."""
     return tomllib.loads(files("resources").joinpath("augmentation.toml").read_text(encoding="utf-8"))
 
 
@@ -138,7 +141,7 @@ def transforms(job: Job) -> tuple[Transform, ...]:
     kind = augmentation_kind(job.task)
     if kind is None or job.augmentation.name in ("none", "light"):
         return ()
-    texts = job.augmentation.transforms if job.augmentation.name == "own" else _strengths()[kind][job.augmentation.name]
+    texts = job.augmentation.transforms if job.augmentation.name == "own" else _presets()[kind][job.augmentation.name]
     return tuple(parsed for text in texts if isinstance(parsed := parse(text, kind), Transform))
 
 
@@ -147,7 +150,7 @@ def describe(job: Job) -> str:
     return ", ".join(":".join([each.name, *(f"{number:g}" for number in each.numbers)]) for each in transforms(job))
 
 
-def mosaic_ends(epochs: int) -> int:
+def last_mosaic_epoch(epochs: int) -> int:
     """Return the last epoch that uses mosaic, in a run of `epochs` epochs."""
     return epochs - min(CLOSING_EPOCHS, -(-epochs // 10))
 
@@ -164,11 +167,12 @@ def mirrors(job: Job, classes: Sequence[str], *, images: bool = True) -> bool:
 
 
 def _example(name: str, spec: _Spec) -> str:
-    middle = [number.default if number.default is not None else number.maximum for number in spec.numbers]
-    return ":".join([name, *(f"{value:g}" for value in middle)])
+    """Return a valid notation of a transform for messages, such as "rotate:180"."""
+    values = [number.default if number.default is not None else number.maximum for number in spec.numbers]
+    return ":".join([name, *(f"{value:g}" for value in values)])
 
 
-def _value(word: str, number: _Number) -> float | None:
+def _parse_number(word: str, number: _Number) -> float | None:
     """Parse a number of a transform. Return None if it is invalid or outside the range that `number` declares."""
     try:
         value = float(word)

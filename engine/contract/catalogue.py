@@ -325,8 +325,9 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def models_of(self, task: str) -> tuple[ModelEntry, ...]:
         """Return the models for a task, or all models for an unknown task."""
         entry = self.task(task)
-        of = (entry.models or entry.id) if entry is not None else None
-        return tuple(model for model in self.models if of in (None, model.task))
+        if entry is None:
+            return self.models
+        return tuple(model for model in self.models if model.task == (entry.models or entry.id))
 
     def strategy(self, name: str) -> StrategyEntry | None:
         return next((entry for entry in self.strategies if entry.id == name), None)
@@ -338,7 +339,7 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def options_of(self, task: str, model: str, strategy: str) -> tuple[Field, ...]:
         """Return the options of a job with this task, model and strategy.
 
-        Options with the same name are returned once.
+        Of options with the same name, only that of the task is returned, or else that of the model.
         """
         entries = (self.task(task), self.model(model), self.strategy(strategy))
         found = {field.name: field for entry in reversed(entries) if entry is not None for field in entry.options}

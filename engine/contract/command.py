@@ -33,7 +33,9 @@ def command_arguments(job: Job) -> list[str]:
         values["recipe"] = ""  # the recipe no longer exists
     if not job.model_is_file:
         values.pop("model_file_sha256", None)
-    return ["train", *_positional(job.data.dataset), *flags(values | {"options": job.options})]
+    folder = job.data.dataset
+    positional = [f"./{folder}" if folder.startswith("-") else folder] if folder else []
+    return ["train", *positional, *flags(values | {"options": job.options})]
 
 
 def command_line(job: Job) -> str:
@@ -47,33 +49,33 @@ def resume_line(run_id: str, changes: Mapping[str, Any]) -> str:
 
 
 def flags(values: Mapping[str, Any]) -> list[str]:
-    """Return the flags for values by field. An empty value clears the field."""
+    """Return the flags for values by field, including `options`. An empty value clears the field.
+
+    The dataset is left out, since it is a positional argument. Any value of `model_file_sha256` becomes a flag without
+    a value.
+    """
     arguments = []
     for name, value in values.items():
         if name == "options":
-            arguments += _options(value)
+            arguments += _option_flags(value)
+        elif name in ("dataset", "model_file_sha256"):
             continue
-        flag = FIELDS[name].flag
-        if name in ("dataset", "model_file_sha256"):
-            continue
-        if FIELDS[name].kind == "bool":
-            arguments.append(flag if value else f"--no-{flag[2:]}")
+        elif FIELDS[name].kind == "bool":
+            arguments.append(FIELDS[name].flag if value else f"--no-{FIELDS[name].flag[2:]}")
         else:
             text = ",".join(map(str, value)) if isinstance(value, tuple | list) else value
-            arguments += _option(flag, "" if text is None else str(text))
+            arguments += _flag_with_value(FIELDS[name].flag, "" if text is None else str(text))
     return [*arguments, "--trust-model-file"] if "model_file_sha256" in values else arguments
 
 
-def _positional(dataset: str) -> list[str]:
-    return [f"./{dataset}" if dataset.startswith("-") else dataset] if dataset else []
+def _option_flags(values: Mapping[str, Any]) -> list[str]:
+    """Return a flag `--option NAME=VALUE` for each option of a job."""
+    texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in values.items()}
+    return [argument for name, text in texts.items() for argument in ("--option", f"{name}={text}")]
 
 
-def _options(values: Mapping[str, Any]) -> list[str]:
-    written = (str(value).lower() if isinstance(value, bool) else str(value) for value in values.values())
-    return [argument for name, text in zip(values, written, strict=True) for argument in ("--option", f"{name}={text}")]
-
-
-def _option(flag: str, value: str) -> list[str]:
+def _flag_with_value(flag: str, value: str) -> list[str]:
+    """Return a flag and its value, in one argument if the value could be mistaken for a flag."""
     return [f"{flag}={value}"] if value.startswith("-") else [flag, value]
 
 
@@ -88,7 +90,7 @@ It is used for a single machine, which needs no such port.
 """
 
 
-def single_process(job: Job) -> Problem | None:
+def single_process_problem(job: Job) -> Problem | None:
     """Return a problem if a job has a single process and thus does not need torchrun, otherwise None."""
     strategy = load_catalogue().strategy(job.resolved_strategy)
     if strategy is not None and strategy.process_per_device and len(job.parallel.devices) > 1:
@@ -103,24 +105,19 @@ def torchrun_lines(job: Job) -> tuple[dict[str, str], list[Problem]]:
     Machines are in the order of node ranks. Several machines use torchrun's static rendezvous at the address and port
     of the first one.
     """
-    if problem := single_process(job):
+    if problem := single_process_problem(job):
         return {}, [problem]
-    machines = [
-        (host(name) or Host(name=name), len(list(each))) for name, each in groupby(job.parallel.devices, host_of)
-    ]
+    groups = groupby(job.parallel.devices, host_of)
+    machines = [(host(name) or Host(name=name), len(list(devices))) for name, devices in groups]
     titles = [machine.title for machine, _ in machines]
     if len(set(titles)) < len(titles):
-        return {}, [
-            Problem(
-                "devices",
-                "The devices of a machine are not listed consecutively.",
-                "List each machine's devices together.",
-            )
-        ]
-    worker = f"-m {WORKER} {shlex.quote(_as_json(job))}"
+        message = "The devices of a machine are not listed consecutively."
+        return {}, [Problem("devices", message, "List each machine's devices together.")]
+    job_json = msgspec.json.encode(changed_fields(job) | {"devices": job.parallel.devices}).decode()
+    worker = f"-m {WORKER} {shlex.quote(job_json)}"
     if len(machines) == 1:
         machine, count = machines[0]
-        line = f"{_NO_SERVER} {_program(machine)} --nproc-per-node {count} {_ONE_MACHINE} {worker}"
+        line = f"{_NO_SERVER} {_torchrun_program(machine)} --nproc-per-node {count} {_ONE_MACHINE} {worker}"
         return {machine.title: line}, []
     first = machines[0][0]
     address = first.address or first.reached_by.rpartition("@")[2]
@@ -128,7 +125,7 @@ def torchrun_lines(job: Job) -> tuple[dict[str, str], list[Problem]]:
         message = "The other machines don't know the address of this machine."
         return {}, [Problem("devices", message, f"Run `footplate hosts add {THIS} --address ADDRESS`.")]
     return {
-        machine.title: f"{_program(machine)} --nnodes {len(machines)} --node-rank {number} --nproc-per-node {count} "
+        machine.title: f"{_torchrun_program(machine)} --nnodes {len(machines)} --node-rank {number} --nproc-per-node {count} "
         f"--master-addr {shlex.quote(address)} --master-port {first.port} {worker}"
         for number, (machine, count) in enumerate(machines)
     }, []
@@ -139,11 +136,8 @@ def torchrun_text(lines: dict[str, str]) -> str:
     return "\n".join(f"# On {title}:\n{line}" for title, line in lines.items())
 
 
-def _as_json(job: Job) -> str:
-    return msgspec.json.encode(changed_fields(job) | {"devices": job.parallel.devices}).decode()
-
-
-def _program(machine: Host) -> str:
+def _torchrun_program(machine: Host) -> str:
+    """Return the shell word that starts torchrun on a machine, from its virtual environment if that is known."""
     folder = machine.folder.rstrip("/")
     if not folder:
         return "torchrun"

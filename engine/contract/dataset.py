@@ -213,21 +213,21 @@ INSPECTION = msgspec.json.Decoder(InspectionProgress | Done[DatasetReport])
 """Decoder for the messages of the inspector (``python -m engine.data FOLDER``)."""
 
 
-_WRITTEN = re.compile(r"(\d{1,3})/(\d{1,3})", re.ASCII)
+_FOLD = re.compile(r"(\d{1,3})/(\d{1,3})", re.ASCII)
 
 
 def parse_fold(text: str) -> tuple[int, int] | None:
     """Parse the text for a fold: (2, 5) for "2/5", the second of five folds. Returns None for other text."""
-    written = _WRITTEN.fullmatch(text)
-    if written is None:
+    match = _FOLD.fullmatch(text)
+    if match is None:
         return None
-    number, count = int(written[1]), int(written[2])
+    number, count = int(match[1]), int(match[2])
     return (number, count) if 1 <= number <= count > 1 else None
 
 
-EPOCHS = 3
+PREVIEW_EPOCHS = 3
 """Number of epochs to preview."""
-MAX_SIDE = 384
+MAX_PREVIEW_SIDE = 384
 """Maximum side length of a preview image in pixels."""
 
 

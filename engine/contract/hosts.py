@@ -132,27 +132,27 @@ def host(name: str) -> Host | None:
 
     The name "" means this machine, which needs no entry.
     """
-    found = next((one for one in hosts() if one.name == name), None)
-    return found or (Host(name="") if not name else None)
+    listed = next((each for each in hosts() if each.name == name), None)
+    return listed or (Host(name="") if not name else None)
 
 
 def put_host(new: Host) -> None:
     """Add a machine, or replace the machine with the same name. Raises OSError."""
-    found = _readable()
-    known = any(one.name == new.name for one in found)
-    save_hosts(tuple(new if one.name == new.name else one for one in found) if known else (*found, new))
+    found = _hosts_to_change()
+    is_known = any(each.name == new.name for each in found)
+    save_hosts(tuple(new if each.name == new.name else each for each in found) if is_known else (*found, new))
 
 
 def remove_host(name: str) -> bool:
     """Remove a machine, or return False if there is none with this name. Raises OSError."""
-    found = _readable()
-    left = tuple(one for one in found if one.name != name)
-    if len(left) < len(found):
-        save_hosts(left)
-    return len(left) < len(found)
+    found = _hosts_to_change()
+    remaining = tuple(each for each in found if each.name != name)
+    if len(remaining) < len(found):
+        save_hosts(remaining)
+    return len(remaining) < len(found)
 
 
-def _readable() -> tuple[Host, ...]:
+def _hosts_to_change() -> tuple[Host, ...]:
     """Read the list of machines before changing it.
 
     Raises OSError if the list can't be read, so that it isn't overwritten.

@@ -48,13 +48,14 @@ def idle_by_entries(values: Mapping[str, Any], catalogue: Catalogue) -> dict[str
     found: dict[str, Idle] = {}
     task, model = catalogue.task(value["task"]), catalogue.model(value["model"])
     if task is not None:
-        special = {name for each in catalogue.tasks for name in each.fields}
-        found |= dict.fromkeys((special - set(task.fields)) | set(task.without), Idle(f"for the task {task.title}"))
+        task_specific = {name for each in catalogue.tasks for name in each.fields}
+        ignored = (task_specific - set(task.fields)) | set(task.without)
+        found |= dict.fromkeys(ignored, Idle(f"for the task {task.title}"))
     if model is not None:
-        has = {"encoder": model.encoder, "freeze_batchnorm": model.batch_norm}
-        has |= {name: name in model.fields for name in MODEL_FIELDS}
-        has |= dict.fromkeys(("loss", "class_weights"), not model.own_loss)
-        found |= {name: Idle(f"with {model.title}") for name in has if not has[name]}
+        is_used = {"encoder": model.encoder, "freeze_batchnorm": model.batch_norm}
+        is_used |= {name: name in model.fields for name in MODEL_FIELDS}
+        is_used |= dict.fromkeys(("loss", "class_weights"), not model.own_loss)
+        found |= {name: Idle(f"with {model.title}") for name in is_used if not is_used[name]}
     strategy = catalogue.strategy(resolve_strategy(value["strategy"], value["devices"]))
     if strategy is not None:
         found |= _by_strategy(strategy, catalogue.strategies)
@@ -70,6 +71,7 @@ def idle_by_entries(values: Mapping[str, Any], catalogue: Catalogue) -> dict[str
 
 @lru_cache
 def _by_strategy(strategy: StrategyEntry, strategies: tuple[StrategyEntry, ...]) -> dict[str, Idle]:
+    """Return the fields that `strategy` ignores, although others of the `strategies` use them."""
     under, found = f"under {strategy.title}", {}
     for name in {name for each in strategies for name in each.fields} - set(strategy.fields):
         users = [each.title for each in strategies if name in each.fields]
@@ -92,11 +94,11 @@ def idle_by_needs(values: Mapping[str, Any], idle: Collection[str] = ()) -> dict
         return default if name in idle or name in found else values.get(name, default)
 
     for name, needs in _DEPENDENT.items():
-        lacking = next((need for need in needs if not need.met(value)), None)
-        if lacking is not None:
-            labels = " and ".join(FIELDS[each].label for each in lacking.fields)
-            are = "is" if len(lacking.fields) == 1 else "are"
-            found[name] = Idle(f"while {labels} {are} {_format_value(value(lacking.fields[0]))}", _instead(lacking))
+        unmet = next((need for need in needs if not need.is_met(value)), None)
+        if unmet is not None:
+            labels = " and ".join(FIELDS[each].label for each in unmet.fields)
+            are = "is" if len(unmet.fields) == 1 else "are"
+            found[name] = Idle(f"while {labels} {are} {_format_value(value(unmet.fields[0]))}", _how_to_meet(unmet))
     if value("freeze_epochs") >= value("epochs"):
         found["layer_decay"] = Idle("while the head alone is trained", "freeze the backbone for fewer epochs")
     return found
@@ -106,7 +108,8 @@ def _format_value(value: Any) -> str:
     return "empty" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _instead(need: Need) -> str:
+def _how_to_meet(need: Need) -> str:
+    """Return a clause that says how to meet a need: "set Schedule to cosine, linear or poly"."""
     labels = " or ".join(FIELDS[name].label for name in need.fields)
     return f"set {labels}" + (f" to {listed(need.values, 'or')}" if need.values else "")
 
@@ -123,5 +126,6 @@ def without_effect(job: Job, catalogue: Catalogue) -> list[Problem]:
 
 
 def _remedy(name: str, idle: Idle) -> str:
-    back = FIELDS[name].back_to_default
-    return f"{back}, or {idle.instead}." if idle.instead else f"{back}."
+    """Return a sentence that says how to restore the default of an idle field, or how to give the field an effect."""
+    restore = FIELDS[name].back_to_default
+    return f"{restore}, or {idle.instead}." if idle.instead else f"{restore}."

@@ -109,9 +109,9 @@ def side_of_epoch(job: Job, size: int, epoch: int, limits: SizeLimits = USUAL_LI
     """
     if job.data.progressive_from is None:
         return size
-    share = (epoch - 1) / max(1.0, job.training.epochs * 2 / 3)
-    side = job.data.progressive_from + share * (size - job.data.progressive_from)
-    return size if share >= 1 else min(size, max(limits.step, int(side) // limits.step * limits.step))
+    progress = (epoch - 1) / max(1.0, job.training.epochs * 2 / 3)  # 1 when the side length stops growing
+    side = job.data.progressive_from + progress * (size - job.data.progressive_from)
+    return size if progress >= 1 else min(size, max(limits.step, int(side) // limits.step * limits.step))
 
 
 def sides_of_epoch(job: Job, size: int, epoch: int, limits: SizeLimits = USUAL_LIMITS) -> Sequence[int]:

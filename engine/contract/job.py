@@ -8,7 +8,6 @@ it. In each section, the field that selects its subject is called `name`, and it
 from __future__ import annotations
 
 import difflib
-import os
 import tomllib
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
@@ -18,7 +17,7 @@ import msgspec
 import tomli_w
 from msgspec import Meta
 
-from engine.contract.job_fields import ABOUT, Field, Group, Trait, describe, wrong_value
+from engine.contract.job_fields import ABOUT, Field, Trait, describe, wrong_value
 from engine.contract.problems import Problem
 from engine.system import paths
 from engine.system.files import read_file
@@ -27,7 +26,6 @@ JOB_VERSION: Final = 1
 
 TIMM = "timm:"
 """Prefix for the names of timm models."""
-
 
 AUTO_STRATEGY: Final = "auto"
 """Value of `strategy` that leaves the choice to Footplate."""
@@ -255,6 +253,7 @@ _SECTIONS: dict[str, type[Section]] = {
 
 
 def _flat_name(section: str, attribute: str) -> str:
+    """Return the flat name of a field of a section: that of the section if the attribute is called `name`."""
     return section if attribute == "name" and section else attribute
 
 
@@ -267,10 +266,10 @@ _INFO: dict[str, tuple[str, msgspec.structs.FieldInfo]] = {
 }
 _OPTIONS_TYPE = dict[str, bool | int | float | str]
 _PATHS = {name: (section, info.name) for name, (section, info) in _INFO.items()} | {"options": ("", "options")}
-_OTHER_GROUPS: dict[str, Group] = {"": "training"}
+"""Section and attribute of each field, by flat name. The section is "" for fields of `Job` itself."""
 
 FIELDS: dict[str, Field] = {
-    name: describe(name, info, about, _OTHER_GROUPS.get(section, section))  # type: ignore[arg-type]
+    name: describe(name, info, about, section or "training")  # type: ignore[arg-type]
     for name, about in ABOUT.items()
     for section, info in [_INFO[name]]
 }
@@ -301,7 +300,11 @@ def job_from_values(values: Mapping[str, Any]) -> tuple[Job | None, list[Problem
         try:
             accepted[name] = msgspec.convert(value, _OPTIONS_TYPE if name == "options" else _INFO[name][1].type)
         except msgspec.ValidationError:
-            problems.append(wrong_value(FIELDS[name], name, value) if name in FIELDS else _wrong_options(name))
+            if name == "options":
+                message = "The options of a job are a table of single values."
+                problems.append(Problem(name, message, "Write NAME = VALUE below [options]."))
+            else:
+                problems.append(wrong_value(FIELDS[name], name, value))
         else:
             if isinstance(value, str) and not _is_unicode(value):
                 escaped = value.encode(errors="backslashreplace").decode()
@@ -339,14 +342,10 @@ def values_from_table(table: Mapping[str, Any]) -> tuple[dict[str, Any], list[Pr
 
 
 def _unknown_field(name: str, known: Iterable[str]) -> Problem:
+    """Return a problem for a name that is not among the `known` fields, with the most similar one as its remedy."""
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"Did you mean “{near[0]}”?" if near else "Remove it; `footplate train --help` lists all fields."
     return Problem(name, f"“{name}” is not a field of a job.", hint)
-
-
-def _wrong_options(name: str) -> Problem:
-    message = "The options of a job are a table of single values."
-    return Problem(name, message, "Write NAME = VALUE below [options].")
 
 
 def _is_unicode(text: str) -> bool:
@@ -400,12 +399,8 @@ def job_to_toml(job: Job) -> str:
 
 
 def save_job(job: Job, path: Path) -> None:
-    """Write a `job.toml` atomically. Only its owner may read it."""
-    temporary = path.with_name(path.name + ".part")
-    temporary.unlink(missing_ok=True)
-    with open(temporary, "w", encoding="utf-8", opener=paths.open_private) as stream:
-        stream.write(job_to_toml(job))
-    os.replace(temporary, path)
+    """Write a `job.toml` atomically. Only its owner may read it. Raises OSError."""
+    paths.write_atomically(path, job_to_toml(job).encode())
 
 
 def changed_fields(job: Job) -> dict[str, Any]:

@@ -40,10 +40,10 @@ class Need(NamedTuple):
     fields: tuple[str, ...]
     values: tuple[Any, ...] = ()
 
-    def met(self, value: Callable[[str], Any]) -> bool:
+    def is_met(self, value: Callable[[str], Any]) -> bool:
         """Return True if the condition holds. `value` returns the value of a field, given its name."""
-        given = [value(name) for name in self.fields]
-        return any(each in self.values for each in given) if self.values else any(given)
+        current = [value(name) for name in self.fields]
+        return any(each in self.values for each in current) if self.values else any(current)
 
 
 class About(NamedTuple):
@@ -56,6 +56,7 @@ class About(NamedTuple):
 
 
 def _about(label: str, traits: list[Trait], help_text: str, *needs: Need) -> About:
+    """Create an `About`, with its arguments in the order that reads best in the table below."""
     return About(label, help_text, frozenset(traits), needs)
 
 
@@ -340,7 +341,7 @@ def describe(name: str, info: msgspec.structs.FieldInfo, about: About, group: Gr
     annotated = info.type
     optional = type(None) in get_args(annotated)
     if optional:
-        annotated = next(arm for arm in get_args(annotated) if arm is not type(None))
+        annotated = next(member for member in get_args(annotated) if member is not type(None))
     value_type, meta = get_args(annotated)[:2] if get_origin(annotated) is Annotated else (annotated, Meta())
     choices: tuple[str, ...] = ()
     kind: Any
@@ -403,13 +404,12 @@ def wrong_value(field: Field, name: str, value: Any) -> Problem:
     if field.choices:
         near = difflib.get_close_matches(str(value), field.choices, n=1)
         hint = f" Did you mean “{near[0]}”?" if near else ""
-        return Problem(
-            name, f"{field.label}: {value!r} is not one of its choices.", f"Choose {', '.join(field.choices)}.{hint}"
-        )
+        message = f"{field.label}: {value!r} is not one of its choices."
+        return Problem(name, message, f"Choose {', '.join(field.choices)}.{hint}")
     if field.kind == "text" and isinstance(value, str):
         return Problem(name, f"{field.label} has {len(value)} characters.", f"Give text {field.limits}.")
-    kind = {"int": int, "float": int | float}.get(field.kind, ())
-    if field.limits and isinstance(value, kind) and not isinstance(value, bool):
+    number_types = {"int": int, "float": int | float}.get(field.kind, ())
+    if field.limits and isinstance(value, number_types) and not isinstance(value, bool):
         return Problem(name, f"{field.label}: {value!r} is out of range.", f"Give a value {field.limits}.")
     expected = f"{_KINDS[field.kind]} {field.limits}".strip()
     return Problem(name, f"{field.label}: {value!r} is not {_KINDS[field.kind]}.", f"Give {expected}.")

@@ -37,7 +37,7 @@ def option(label: str, help_text: str, *, resume: bool = False, **limits: Any) -
 
 def declared(kind: type[msgspec.Struct] | None) -> tuple[Field, ...]:
     """Return the options that a Struct declares as fields. Raises TypeError for a field that can't be an option."""
-    fields = tuple(map(_field, msgspec.structs.fields(kind))) if kind is not None else ()
+    fields = tuple(map(_describe_option, msgspec.structs.fields(kind))) if kind is not None else ()
     for field in fields:
         if field.optional or (field.kind not in _TYPES and field.kind != "choice"):
             raise TypeError(_WRONG_TYPE.format(field.name))
@@ -48,7 +48,8 @@ def declared(kind: type[msgspec.Struct] | None) -> tuple[Field, ...]:
     return fields
 
 
-def _field(info: msgspec.structs.FieldInfo) -> Field:
+def _describe_option(info: msgspec.structs.FieldInfo) -> Field:
+    """Describe the option that a field of a Struct declares. Raises TypeError if it isn't annotated by `option`."""
     try:
         _, meta = get_args(info.type)
         about = About(meta.title, meta.description, frozenset(meta.extra["traits"]))

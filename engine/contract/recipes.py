@@ -29,7 +29,6 @@ holds::
 from __future__ import annotations
 
 import math
-import os
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -147,9 +146,9 @@ def collect_facts(
         chosen: Fields whose values no recipe changes.
         disk: Source of information about pretrained weights. Without it, known weights count as available.
     """
-    names = (*chosen, "task", "model", "strategy", "encoder", "weights_file", "resume_from")
-    selected = {name: values[name] for name in names if name in values}
-    valid = {name: job.value(name) for name, value in selected.items() if (job := job_from_values({name: value})[0])}
+    names = {*chosen, "task", "model", "strategy", "encoder", "weights_file", "resume_from"} & values.keys()
+    jobs = {name: job_from_values({name: values[name]})[0] for name in names}  # None for an invalid value
+    valid = {name: job.value(name) for name, job in jobs.items() if job is not None}
     job = Job.from_fields(**valid)
     task, model = catalogue.task(job.task), catalogue.model(job.model.name)
     train = report.split("train") if report is not None else None
@@ -193,7 +192,8 @@ class Range(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max: float | None = None
 
     def holds(self, value: float | None) -> bool:
-        return value is not None and (self.min or -math.inf) <= value <= (math.inf if self.max is None else self.max)
+        """Return True if `value` is known and in the range."""
+        return value is not None and (self.min is None or self.min <= value) and (self.max is None or value <= self.max)
 
 
 class Scale(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -241,14 +241,14 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     of_weights: tuple[Literal["val_crop"], ...] = ()
     scale: dict[str, Scale] = {}
 
-    def holds(self, facts: RecipeFacts, found: Mapping[str, Any]) -> bool:
-        """Return True if all conditions hold. `found` contains the values that the recipe has set already."""
+    def holds(self, facts: RecipeFacts, set_already: Mapping[str, Any]) -> bool:
+        """Return True if all conditions hold. `set_already` contains the values that earlier rules have set, by field."""
 
         def value(name: str) -> Any:
-            return facts.chosen.get(name, found.get(name, FIELDS[name].default))
+            return facts.chosen.get(name, set_already.get(name, FIELDS[name].default))
 
         images, classes, batch, epochs = facts.images, facts.classes, value("batch_size"), value("epochs")
-        known = {
+        numbers = {
             "images": images,
             "classes": classes,
             "images_per_class": images / classes if images and classes else None,
@@ -259,6 +259,7 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
             "epochs": epochs,
             "steps": math.ceil(images / batch) * epochs if images else None,
         }
+        ranges: dict[str, Range | None] = {name: getattr(self, name) for name in numbers}
         tasks = (self.task,) if isinstance(self.task, str) else self.task
         pretrained = bool(value("pretrained") or value("weights_file"))
         return (
@@ -268,11 +269,8 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
             and self.batch_norm in (None, facts.batch_norm)
             and self.weights in (None, facts.weights)
             and self.pretrained in (None, pretrained)
-            and all(asked is None or asked.holds(known[name]) for name, asked in self._ranges())
+            and all(limits is None or limits.holds(numbers[name]) for name, limits in ranges.items())
         )
-
-    def _ranges(self) -> list[tuple[str, Range | None]]:
-        return [(name, getattr(self, name)) for name in _COUNTED]
 
 
 class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -299,23 +297,22 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
         Fields that would have no effect are left out.
         """
-        found, scales = dict(self.set), dict(self.scale)
+        values, scales = dict(self.set), dict(self.scale)
         for rule in self.when:
-            if rule.holds(facts, found):
-                found |= rule.set | {
-                    name: facts.of_weights[name] for name in rule.of_weights if name in facts.of_weights
-                }
+            if rule.holds(facts, values):
+                authors_choices = {name: facts.of_weights[name] for name in rule.of_weights if name in facts.of_weights}
+                values |= rule.set | authors_choices
                 # A value that a rule sets is not scaled, unless the rule says so.
                 scales = {name: scale for name, scale in scales.items() if name not in rule.set} | rule.scale
-        batch = facts.chosen.get("batch_size", found.get("batch_size", FIELDS["batch_size"].default))
+        batch = facts.chosen.get("batch_size", values.get("batch_size", FIELDS["batch_size"].default))
         for name, scale in scales.items():  # from the batch size in the recipe to that of the job
-            if name in found:  # rounded for readability
-                found[name] = float(f"{found[name] * batch / scale.batch:.4g}")
-        size = found.get("image_size")
+            if name in values:  # rounded for readability
+                values[name] = float(f"{values[name] * batch / scale.batch:.4g}")
+        size = values.get("image_size")
         if isinstance(size, int) and facts.min_size is not None:
-            found["image_size"] = max(math.ceil(size / facts.size_step) * facts.size_step, facts.min_size)
-        idle = facts.idle | idle_by_needs({**found, **facts.chosen}, facts.idle).keys()
-        return {name: value for name, value in found.items() if name not in idle}
+            values["image_size"] = max(math.ceil(size / facts.size_step) * facts.size_step, facts.min_size)
+        idle = facts.idle | idle_by_needs({**values, **facts.chosen}, facts.idle).keys()
+        return {name: value for name, value in values.items() if name not in idle}
 
     @property
     def mentioned(self) -> frozenset[str]:
@@ -354,9 +351,9 @@ class Recipes(msgspec.Struct, frozen=True):
         for recipe in self.all:
             if name.lower() in (recipe.id.lower(), recipe.title.lower()):
                 return recipe, []
-        broken = next((one for one in self.broken if one.id == name), None)
-        if broken is not None:
-            return None, list(broken.problems)
+        invalid = next((file for file in self.broken if file.id == name), None)
+        if invalid is not None:
+            return None, list(invalid.problems)
         known = [recipe.id for recipe in self.all]
         return None, [Problem("recipe", f"There is no recipe “{name}”.", did_you_mean(name, known))]
 
@@ -398,6 +395,7 @@ def load_recipes() -> Recipes:
 
 
 def _user_files() -> list[Path]:
+    """Return the paths of the user's recipe files, or [] if their folder can't be read."""
     try:
         return sorted(path for path in recipes_folder().iterdir() if path.suffix == ".toml")
     except OSError:
@@ -410,18 +408,13 @@ def read_recipe(path: Path) -> tuple[Recipe | None, list[Problem]]:
     if problem is not None:
         return None, [problem]
     reader = _Reader(path)
-    values = reader.struct(content, Recipe, "", ("id", "path"))
+    values = reader.read_struct(content, Recipe, "", ("id", "path"))
     for key in ("title", "about"):
         if not isinstance(values.get(key), str) or not values[key].strip():
             reader.add(key, f"“{key}” is missing.", f'Add {key} = "…".', once=True)
     if reader.problems:
         return None, reader.problems
     return Recipe(id=path.stem, path=str(path), **values), []
-
-
-@lru_cache
-def _types(kind: type[msgspec.Struct]) -> dict[str, Any]:
-    return {field.name: field.type for field in msgspec.structs.fields(kind)}
 
 
 class _Reader:
@@ -433,77 +426,80 @@ class _Reader:
         self._reported: set[str] = set()
 
     def add(self, key: str, message: str, remedy: str, *, once: bool = False) -> None:
+        """Record a problem with `key`. If `once` is True and one is recorded for this key already, do nothing."""
         if not (once and key in self._reported):
             self.problems.append(Problem("recipe", f"{self._path.name}: {message}", remedy))
         self._reported.add(key)
 
-    def struct(
-        self, content: Mapping[str, Any], kind: type[msgspec.Struct], where: str, but: tuple[str, ...] = ()
+    def read_struct(
+        self, content: Mapping[str, Any], kind: type[msgspec.Struct], prefix: str, excluded: tuple[str, ...] = ()
     ) -> Any:
-        """Return the valid fields in `content` by name, converted to the types in `kind`, and report invalid ones.
+        """Return the valid fields in `content` by name, converted to the types in `kind`, and record invalid ones.
 
-        `where` is the prefix for field names in messages, or "" for the top level of the file. `but` lists the fields
+        `prefix` precedes field names in messages, and is "" for the top level of the file. `excluded` lists the fields
         of `kind` that a file must not set.
         """
-        types = {name: type_ for name, type_ in _types(kind).items() if name not in but}
-        found: dict[str, Any] = {}
+        types = {field.name: field.type for field in msgspec.structs.fields(kind) if field.name not in excluded}
+        fields: dict[str, Any] = {}
         for key, value in content.items():
-            named = f"{where}{key}"
+            path = f"{prefix}{key}"
             if key not in types:
-                self.add(named, f"“{named}” is not known.", did_you_mean(key, list(types)))
+                self.add(path, f"“{path}” is not known.", did_you_mean(key, list(types)))
             elif key == "set":
-                found[key] = self._values(value, named)
+                fields[key] = self._read_values(value, path)
             elif key == "when":
-                found[key] = self._rules(value)
+                fields[key] = self._read_rules(value)
             else:
                 try:
-                    found[key] = msgspec.convert(value, types[key])
+                    fields[key] = msgspec.convert(value, types[key])
                 except msgspec.ValidationError as error:
-                    self.add(
-                        named,
-                        f"“{named}” can't have the value {value!r}: {_first_lower(str(error))}.",
-                        _REMEDIES.get(key, ""),
-                    )
+                    message = f"“{path}” can't have the value {value!r}: {_as_clause(str(error))}."
+                    self.add(path, message, _REMEDIES.get(key, ""))
                 else:
-                    self._scaled(found[key] if key == "scale" else {}, named)
-        return found
+                    if key == "scale":
+                        self._check_scales(fields[key], path)
+        return fields
 
-    def _rules(self, content: Any) -> tuple[Rule, ...]:
+    def _read_rules(self, content: Any) -> tuple[Rule, ...]:
+        """Return the rules in the value of “when”. Record their problems, and leave out their invalid fields."""
         if not isinstance(content, list) or not all(isinstance(rule, dict) for rule in content):
             self.add("when", "“when” is not a list of rules.", "Begin each rule with [[when]].")
             return ()
-        found = [self.struct(rule, Rule, f"[[when]] {number}: ") for number, rule in enumerate(content, 1)]
-        return tuple(Rule(**values) for values in found)
+        return tuple(
+            Rule(**self.read_struct(rule, Rule, f"[[when]] {number}: ")) for number, rule in enumerate(content, 1)
+        )
 
-    def _values(self, content: Any, where: str) -> dict[str, Any]:
-        """Return the valid values in a table of job fields.
+    def _read_values(self, content: Any, table: str) -> dict[str, Any]:
+        """Return the valid values by field in `content`, a table of job fields.
 
-        `where` is the name of the table, under which problems are recorded.
+        `table` is the name of the table, under which problems are recorded.
         """
         if not isinstance(content, dict):
-            self.add(where, f"“{where}” is not a table.", "Write fields and values below [set] or [when.set].")
+            self.add(table, f"“{table}” is not a table.", "Write fields and values below [set] or [when.set].")
             return {}
-        found = {}
+        values = {}
         for name, value in content.items():
+            path = f"{table}.{name}"
             if name not in SETTABLE:
                 known = "of a job, but a recipe can't set it" if name in FIELDS else "not a field of a job"
                 remedy = "Remove it." if name in FIELDS else did_you_mean(name, list(SETTABLE))
-                self.add(f"{where}.{name}", f"“{where}.{name}” is {known}.", remedy)
+                self.add(path, f"“{path}” is {known}.", remedy)
                 continue
-            job, wrong = job_from_values({name: value})
-            for problem in wrong:
-                self.add(f"{where}.{name}", f"“{where}.{name}”: {problem.message}", problem.remedy)
+            job, problems = job_from_values({name: value})
+            for problem in problems:
+                self.add(path, f"“{path}”: {problem.message}", problem.remedy)
             if job is not None:
-                found[name] = job.value(name)
-        return found
+                values[name] = job.value(name)
+        return values
 
-    def _scaled(self, scales: Mapping[str, Scale], where: str) -> None:
+    def _check_scales(self, scales: Mapping[str, Scale], table: str) -> None:
+        """Record a problem for each field in `scales` that is no settable float, or whose batch size isn't positive."""
         for name, scale in scales.items():
             if name not in SETTABLE or FIELDS[name].kind != "float":
-                numbers = [name for name in SETTABLE if FIELDS[name].kind == "float"]
-                self.add(where, f"“{where}.{name}” is not a field that can be scaled.", did_you_mean(name, numbers))
+                scalable = [name for name in SETTABLE if FIELDS[name].kind == "float"]
+                self.add(table, f"“{table}.{name}” is not a field that can be scaled.", did_you_mean(name, scalable))
             elif scale.batch <= 0:
-                self.add(where, f"“{where}.{name}”: {scale.batch:g} is not a batch size.", "Give a number above 0.")
+                self.add(table, f"“{table}.{name}”: {scale.batch:g} is not a batch size.", "Give a number above 0.")
 
 
 _RANGE = "Give { min = … }, { max = … } or both."
@@ -519,8 +515,9 @@ _REMEDIES = {
 }
 
 
-def _first_lower(text: str) -> str:
-    return text[:1].lower() + text[1:].rstrip(".")
+def _as_clause(sentence: str) -> str:
+    """Convert a sentence for use within another one: lower its first letter, and drop its full stop."""
+    return sentence[:1].lower() + sentence[1:].rstrip(".")
 
 
 def file_stem(title: str) -> str:
@@ -528,15 +525,15 @@ def file_stem(title: str) -> str:
     return re.sub(r"\W+", "-", title.lower()).strip("-_")
 
 
-def title_problem(title: str, but: str = "") -> str:
+def title_problem(title: str, renamed_id: str = "") -> str:
     """Return the reason why a recipe can't have this title, or "" if it can.
 
-    `but` is the id of the recipe that is being renamed, which may keep its title.
+    `renamed_id` is the id of the recipe that is being renamed, which may keep its title.
     """
     name = file_stem(title)
     if not name:
         return "Give it a name with a letter or a digit."
-    if name != but and name in {recipe.id for recipe in builtin_recipes()}:
+    if name != renamed_id and name in {recipe.id for recipe in builtin_recipes()}:
         return f"“{title.strip()}” is a built-in recipe. Choose another name."
     return ""
 
@@ -558,7 +555,10 @@ def save_recipe(title: str, about: str, task: str, values: Mapping[str, Any]) ->
 
 
 def rename_recipe(recipe: Recipe, title: str) -> str:
-    """Change the title and file name of a user's recipe, and return its new id. Raises OSError."""
+    """Change the title and file name of a user's recipe, and return its new id. Raises OSError.
+
+    The rest of the file, including its comments, stays the same.
+    """
     old, new = Path(recipe.path), recipe_path(file_stem(title))
     line = tomli_w.dumps({"title": title.strip()}).strip()
     text = re.sub(r"(?m)^title\s*=.*$", lambda _match: line, read_file(old).decode(), count=1)
@@ -579,8 +579,7 @@ def recipe_path(name: str) -> Path:
 
 
 def _write(path: Path, text: str) -> None:
+    """Write a recipe file atomically, and create its folder if necessary. Raises OSError."""
     paths.make_home()
     paths.make_folder(path.parent)
-    temporary = path.with_name(path.name + ".part")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
+    paths.write_atomically(path, text.encode())

@@ -33,20 +33,9 @@ TRIAL_FILE = "trial.json"
 OPTION = "options."
 """Prefix of options among the fields of a search space."""
 
-FIXED = frozenset(
-    (
-        "dataset",
-        "task",
-        "devices",
-        "recipe",
-        "name",
-        "resume_from",
-        "model_file_sha256",
-        "val_fraction",
-        "fold",
-        "best_by",
-    )
-) | {name for name, field in FIELDS.items() if field.group in ("checkpoints", "faults")}
+FIXED = frozenset(("dataset", "task", "devices", "recipe", "name", "model_file_sha256", "val_fraction", "fold")) | {
+    name for name, field in FIELDS.items() if field.group in ("checkpoints", "faults")
+}
 """Job fields that a search can't vary.
 
 With another dataset or validation split, results can't be compared. Fields about checkpoints and faults don't change

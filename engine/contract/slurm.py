@@ -26,14 +26,14 @@ WARNING_S = 90
 """Time between the warning of a run and its time limit, in seconds. The run saves a checkpoint in this time."""
 MIN_TIME_S = 300
 """Minimum time limit in seconds. It is enough for the start, the warning and some training."""
-HEAD = "node --slurm"
-"""Footplate command in the script: the script must run `footplate node --slurm FOLDER`."""
+START_COMMAND = "node --slurm"
+"""Arguments of `footplate` with which every batch script must start its run, followed by the run folder."""
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,@+-]*")
 _TIME = re.compile(r"(?:(?P<days>\d{1,4})-)?(?P<parts>\d{1,6}(?::\d{1,2}){0,2})")
-_END = f"""
+_SCRIPT_END = f"""
 # This node supervises the run, and starts its part on the other nodes through srun. {WARNING_S} s before the end of its time,
 # SLURM sends it SIGUSR1: the run saves a checkpoint, requeues the job, and continues from there.
-exec ${{FOOTPLATE:-footplate}} {HEAD} .
+exec ${{FOOTPLATE:-footplate}} {START_COMMAND} .
 """
 
 
@@ -82,10 +82,9 @@ class SlurmOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
             )
             if not minimum <= value <= maximum
         ]
+        remedy = "Give one command per line, without #SBATCH directives."
         found += [
-            Problem(
-                "--setup", f"“{line}” is not a shell command.", "Give one command per line, without #SBATCH directives."
-            )
+            Problem("--setup", f"“{line}” is not a shell command.", remedy)
             for line in self.setup
             if not line.strip()
             or not line.replace("\t", " ").isprintable()
@@ -97,7 +96,7 @@ class SlurmOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
     def script(self, name: str) -> str:
         """Return the batch script for a run called `name`. It must be submitted in the folder of the run."""
-        asked = {
+        options = {
             "job-name": re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.") or "footplate",
             "partition": self.partition,
             "account": self.account,
@@ -110,11 +109,11 @@ class SlurmOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
             "open-mode": "append",
             "signal": f"B:USR1@{WARNING_S}",
         }
-        lines = ["#!/bin/bash", *(f"#SBATCH --{option}={value}" for option, value in asked.items() if value)]
+        lines = ["#!/bin/bash", *(f"#SBATCH --{option}={value}" for option, value in options.items() if value)]
         lines += ["#SBATCH --requeue", "", f'export PATH={shlex.quote(str(Path(sys.executable).parent))}:"$PATH"']
         if home := os.environ.get("FOOTPLATE_HOME"):
             lines.append(f"export FOOTPLATE_HOME={shlex.quote(home)}")
-        return "\n".join([*lines, *self.setup]) + "\n" + _END
+        return "\n".join([*lines, *self.setup]) + "\n" + _SCRIPT_END
 
     def job(self, job: Job) -> Job:
         """Return a copy of `job` for the requested devices.
@@ -122,7 +121,7 @@ class SlurmOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
         It does not wait for other runs, since SLURM manages that.
         """
         names = [f"gpu{number}" for number in range(self.gpus_per_node)] or [CPU]
-        devices = tuple(f"{SLURM}{node}:{one}" for node in range(1, self.nodes + 1) for one in names)
+        devices = tuple(f"{SLURM}{node}:{name}" for node in range(1, self.nodes + 1) for name in names)
         return job.with_fields(devices=devices, start="at_once")
 
 
@@ -131,9 +130,9 @@ def script_problems(text: str) -> list[Problem]:
     found = []
     if not text.startswith("#!"):
         found.append(Problem("--script", "The script doesn't begin with #!.", "Begin it with #!/bin/bash."))
-    if not any(HEAD in line and not line.lstrip().startswith("#") for line in text.splitlines()):
+    if not any(START_COMMAND in line and not line.lstrip().startswith("#") for line in text.splitlines()):
         message = "The script doesn't start the run."
-        found.append(Problem("--script", message, f"It needs the line `exec footplate {HEAD} .`."))
+        found.append(Problem("--script", message, f"It needs the line `exec footplate {START_COMMAND} .`."))
     if "\0" in text:
         found.append(Problem("--script", "The script contains a NUL byte.", "Give a text file."))
     return found
@@ -144,11 +143,14 @@ def time_limit_s(text: str) -> int | None:
 
     Returns None for other text.
     """
-    found = _TIME.fullmatch(text)
-    if found is None:
+    match = _TIME.fullmatch(text)
+    if match is None:
         return None
-    parts = [int(number) for number in found["parts"].split(":")]
-    if found["days"] is None:
-        parts = [0] * (3 - len(parts)) + parts if len(parts) > 1 else [0, *parts, 0]
-    hours, minutes, seconds = (*parts, 0, 0)[:3]
-    return ((int(found["days"] or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
+    parts = [int(number) for number in match["parts"].split(":")]
+    if match["days"] is not None:  # d-h, d-h:m or d-h:m:s
+        hours, minutes, seconds = (*parts, 0, 0)[:3]
+    elif len(parts) == 1:
+        hours, minutes, seconds = 0, parts[0], 0
+    else:  # m:s or h:m:s
+        hours, minutes, seconds = (0, *parts)[-3:]
+    return ((int(match["days"] or 0) * 24 + hours) * 60 + minutes) * 60 + seconds

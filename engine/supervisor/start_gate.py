@@ -16,7 +16,7 @@ from engine.contract.catalogue import load_catalogue, weights_of
 from engine.contract.devices import host_of, is_gpu
 from engine.contract.events import EVENT, AnyEvent, Failed, Fetching, PhaseChanged, Warned
 from engine.contract.job import Job
-from engine.contract.weights import Weights, find
+from engine.contract.weights import Weights, find_weights
 from engine.processes.imports import ImportThread
 from engine.processes.line_child import LineChild
 from engine.runs.folder import RunFolder
@@ -189,7 +189,7 @@ class WeightsFetch:
 
     def _start(self, weights: Weights) -> None:
         """Start the child process. If the weights are not on the disk, report that they are being downloaded."""
-        self._is_download = not find(weights).path
+        self._is_download = not find_weights(weights).path
         if self._is_download:
             name = weights.repository or weights.files[0]
             detail = f"the pretrained weights {name} from {urlparse(weights.host).netloc}"

@@ -15,7 +15,7 @@ from PIL import Image
 
 from engine.checks.training_checks import augmentation_problems
 from engine.contract import augmentation
-from engine.contract.dataset import EPOCHS, MAX_SIDE, PreviewImage, PreviewOrder
+from engine.contract.dataset import MAX_PREVIEW_SIDE, PREVIEW_EPOCHS, PreviewImage, PreviewOrder
 from engine.contract.problems import Problem, errors
 from engine.data.datasets.images import DatasetError
 from engine.data.datasets.samples import SampleSet
@@ -59,7 +59,7 @@ def render(order: PreviewOrder, emit: Callable[[PreviewImage], None]) -> bool:
     )
     mean, std = (torch.tensor(values).view(-1, 1, 1) for values in normalization(job, task, splits))
     try:
-        for epoch in range(1, min(EPOCHS, job.training.epochs) + 1):
+        for epoch in range(1, min(PREVIEW_EPOCHS, job.training.epochs) + 1):
             rows = (
                 (inputs, target)
                 for batch in loader.epoch(epoch)
@@ -96,7 +96,7 @@ class _FixedSampler(GlobalBatchSampler):
 
 def _png(image: Bytes) -> bytes:
     small = Image.fromarray(image)
-    small.thumbnail((MAX_SIDE, MAX_SIDE))
+    small.thumbnail((MAX_PREVIEW_SIDE, MAX_PREVIEW_SIDE))
     stream = BytesIO()
     small.save(stream, "PNG")
     return stream.getvalue()

@@ -7,7 +7,7 @@ from typing import Any
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QDoubleSpinBox, QSpinBox, QWidget
 
-from engine.contract.advice import BUDGET_S, Advice, AdviceOrder, AdviceProgress, Candidate, Network, changed
+from engine.contract.advice import BUDGET_S, Advice, AdviceOrder, AdviceProgress, Candidate, Network, apply_candidate
 from engine.contract.job import FIELDS, Job
 from engine.contract.messages import Progress
 from engine.contract.problems import Problem
@@ -66,7 +66,7 @@ class AdvicePage(FinderPage):
         if self._tried_job is None:
             return False
         same = WITHOUT_EFFECT - {"epochs"}
-        advised = [changed(self._tried_job, each) for each in self.found.table] if self.found is not None else []
+        advised = [apply_candidate(self._tried_job, each) for each in self.found.table] if self.found is not None else []
         return any(are_equal(job, each, same) for each in (self._tried_job, *advised))
 
     def above(self) -> tuple[QWidget, ...]:
@@ -119,7 +119,7 @@ class AdvicePage(FinderPage):
         if row is None or self._tried_job is None:
             return {}
         names = {name for each in self.found.table for name in each.changes}
-        job = changed(self._tried_job, row)
+        job = apply_candidate(self._tried_job, row)
         return {name: job.value(name) for name in FIELDS if name in names}
 
     def show_choice(self) -> None:

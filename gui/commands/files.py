@@ -10,7 +10,7 @@ import msgspec
 from PySide6.QtCore import QObject, Signal
 from PySide6.QtGui import QGuiApplication
 
-from engine.contract.command import single_process, torchrun_lines, torchrun_text
+from engine.contract.command import single_process_problem, torchrun_lines, torchrun_text
 from engine.contract.job import Job, load_job, save_job
 from engine.contract.problems import Problem
 from engine.runs.folder import RunFolder, RunSummary
@@ -132,7 +132,7 @@ class JobFiles(QObject):
         acts, job = self._context.actions, self._panel.form.job
         for action in (acts.save_job, acts.copy_command, acts.submit):
             action.allow("" if job is not None else _ERRORS)
-        problem = single_process(job) if job is not None else _ERRORS
+        problem = single_process_problem(job) if job is not None else _ERRORS
         acts.copy_torchrun.allow(str(problem or ""))
 
 

@@ -21,7 +21,15 @@ from PySide6.QtWidgets import (
 )
 
 from engine.contract import augmentation
-from engine.contract.dataset import EPOCHS, MAX_SIDE, PREVIEW, DatasetReport, Example, PreviewImage, PreviewOrder
+from engine.contract.dataset import (
+    MAX_PREVIEW_SIDE,
+    PREVIEW,
+    PREVIEW_EPOCHS,
+    DatasetReport,
+    Example,
+    PreviewImage,
+    PreviewOrder,
+)
 from engine.contract.job import Job
 from engine.contract.problems import Problem
 from gui.actions import back_action, bind
@@ -201,7 +209,7 @@ class DatasetPage(QWidget):
         present = {name for example in self._report.examples for name in _classes_of(example)}
         of_classes = [name for name in self._report.classes if name in present]
         epochs = (
-            min(EPOCHS, self._job.training.epochs if self._job is not None else EPOCHS)
+            min(PREVIEW_EPOCHS, self._job.training.epochs if self._job is not None else PREVIEW_EPOCHS)
             if self._training_samples()
             else 0
         )
@@ -356,7 +364,7 @@ class DatasetPage(QWidget):
 
 def _size_slider() -> QSlider:
     slider = styled(QSlider(Qt.Orientation.Horizontal), name=tr("Size of the images"), tip=tr("Size of the images"))
-    slider.setRange(_SMALLEST, MAX_SIDE)
+    slider.setRange(_SMALLEST, MAX_PREVIEW_SIDE)
     slider.setPageStep(32)
     slider.setValue(SIDE)
     slider.setMinimumWidth(40)

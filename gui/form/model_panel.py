@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QAbstractItemView, QFrame, QLineEdit, QWidget
 
 from engine.contract.catalogue import Catalogue, ModelEntry, missing_extra, weights_of
 from engine.contract.job import Job
-from engine.contract.weights import Weights, find
+from engine.contract.weights import Weights, find_weights
 from engine.runs.estimates import Estimate
 from gui.format import about, localized, size
 from gui.sources.background import in_background, reraise
@@ -317,7 +317,7 @@ def _weights_state(weights: Weights | None) -> WeightsState:
     """Describe where a model's pretrained weights are. None means that it has none."""
     if weights is None:
         return WeightsState(tr("none"), float("inf"))
-    if find(weights).path:
+    if find_weights(weights).path:
         text = tr("included") if weights.is_included else tr("on this machine")
         return WeightsState(text, 0.0, weights.license_title)
     if not weights.bytes:

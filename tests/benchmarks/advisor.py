@@ -36,7 +36,7 @@ from engine.advisor.advice.setups import Setup, list_setups
 from engine.advisor.advice.trial_files import TrialOrder
 from engine.advisor.advice.trials import try_setup
 from engine.advisor.workers import TrialFolder, import_for
-from engine.contract.advice import ADVISING, Advice, AdviceOrder, AdviceProgress, changed
+from engine.contract.advice import ADVISING, Advice, AdviceOrder, AdviceProgress, apply_candidate
 from engine.contract.catalogue import load_catalogue
 from engine.contract.events import EVENT, RunFinished
 from engine.contract.job import Job, save_job
@@ -226,7 +226,7 @@ def prove(name: str, case: Case, seconds: float, trial_s: float) -> list[str]:
             wrong.append(f"{name}: the advisor took {took_s:.1f} s")
         if not answer.fits:
             return [*wrong, f"{name}: nothing fits"]
-        first = changed(case.job, answer.table[0])
+        first = apply_candidate(case.job, answer.table[0])
         predicted = answer.table[0].time
         assert predicted is not None
         real_s = run_s(first, Path(temporary), case.cap_bytes)

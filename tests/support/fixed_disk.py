@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from engine.checks.disk import RealDisk
-from engine.contract.weights import OnDisk, Weights, find
+from engine.contract.weights import OnDisk, Weights, find_weights
 
 
 class FixedDisk(RealDisk):
@@ -21,7 +21,7 @@ class FixedDisk(RealDisk):
 
     def weights(self, weights: Weights) -> OnDisk:
         if weights.is_included:
-            return find(weights)
+            return find_weights(weights)
         return OnDisk("/weights", 1 << 20) if weights.title in self._here else OnDisk()
 
     def reaches(self, host: str) -> bool | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.contract.advice import Candidate, LeftOut, changed
+from engine.contract.advice import Candidate, LeftOut, apply_candidate
 from engine.contract.catalogue import Catalogue
 from engine.contract.devices import is_gpu
 from engine.contract.job import Job
@@ -99,7 +99,7 @@ def _explain_fewer_devices(job: Job, measured: Sequence[Candidate]) -> list[str]
     if larger is None:
         return []
     reason = "they would spend more time on communication than they save"
-    if changed(job, larger).training.accumulation > changed(job, best).training.accumulation:
+    if apply_candidate(job, larger).training.accumulation > apply_candidate(job, best).training.accumulation:
         reason = "a batch only fits in smaller parts"
     elif _waiting(larger) > LONG_WAIT:
         reason = "the step waits for data"
@@ -115,7 +115,7 @@ def _compare(job: Job, catalogue: Catalogue, best: Candidate, other: Candidate) 
     assert strategy is not None
     ratio = _speed(other) / _speed(best)
     fact = f"{other.name} is as fast" if ratio > 1 - TIE else f"{other.name} reaches {percent(ratio)} of that"
-    if idle := bubble(changed(job, other), strategy):
+    if idle := bubble(apply_candidate(job, other), strategy):
         return f"{fact}; its bubble takes {percent(idle / (1 + idle))} of its devices' time."
     if strategy.cuts_model and not strategy.schedules:
         return f"{fact}, since its devices compute one after another."

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from engine.contract.augmentation import Transform, mosaic_ends
+from engine.contract.augmentation import Transform, last_mosaic_epoch
 from engine.data.randomness import Purpose, RandomStreams
 from engine.data.splits import Labels
 
@@ -168,7 +168,7 @@ class Augmentation:
         self.streams, self.size, self.channels = streams, size, channels
         self._images = images
         names = {each.name for each in self.transforms}
-        self._mosaic_until = mosaic_ends(epochs) if "mosaic" in names else 0
+        self._mosaic_until = last_mosaic_epoch(epochs) if "mosaic" in names else 0
         self.colors, self.erases = bool(names & {"color", "hue", "gray"}), "erase" in names
         # Columns of `Draws.numbers`: the first one of the policies, and the number of all columns.
         self.policies_from = COLOR + (channels * (channels + 1) if self.colors else 0)

@@ -9,8 +9,8 @@ from engine.contract.augmentation import (
     TRANSFORMS,
     Transform,
     describe,
+    last_mosaic_epoch,
     mirrors,
-    mosaic_ends,
     parse,
     transforms,
 )
@@ -101,7 +101,7 @@ def test_parse_remedy_is_a_valid_example() -> None:
 
 @pytest.mark.parametrize(("epochs", "last"), [(1, 0), (5, 4), (50, 45), (300, 290)])
 def test_mosaic_ends_before_the_run(epochs: int, last: int) -> None:
-    assert mosaic_ends(epochs) == last
+    assert last_mosaic_epoch(epochs) == last
 
 
 def test_mirrors_excludes_images_of_characters() -> None:

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from engine.contract.events import EVENT, AnyEvent, Failed, Fetching
-from engine.contract.weights import Weights, cached_path, find, hub_cache, torch_cache
+from engine.contract.weights import Weights, cached_path, find_weights, hub_cache, torch_cache
 from tests.support.weights_server import Fault, WeightsServer
 
 CONTENT = bytes(range(256)) * 4096
@@ -62,7 +62,7 @@ def cause(weights: Weights, **given: object) -> str:
     code, events = fetched(weights, **given)
     assert code == 1
     (failed,) = [event for event in events if isinstance(event, Failed)]
-    assert find(weights).path == ""
+    assert find_weights(weights).path == ""
     assert contents(hub_cache()) + contents(torch_cache()) == []
     return failed.cause
 
@@ -82,7 +82,7 @@ def test_weights_are_downloaded_once(serve: Callable[..., WeightsServer], of_hub
     last = events[-1]
     assert isinstance(last, Fetching)
     assert (last.done_bytes, last.total_bytes, last.source) == (len(CONTENT), len(CONTENT), weights.title)
-    here = find(weights)
+    here = find_weights(weights)
     assert Path(here.path).read_bytes() == CONTENT
     assert here.bytes == len(CONTENT)
     server.asked.clear()
@@ -94,7 +94,7 @@ def test_weights_are_downloaded_once(serve: Callable[..., WeightsServer], of_hub
 def test_pickle_only_weights_are_downloaded(serve: Callable[..., WeightsServer]) -> None:
     serve(files={"pytorch_model.bin": CONTENT})
     assert fetched(HUB)[0] == 0
-    assert Path(find(HUB).path).name == "pytorch_model.bin"
+    assert Path(find_weights(HUB).path).name == "pytorch_model.bin"
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_missing_network_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_damaged_cached_file_is_named(serve: Callable[..., WeightsServer]) -> None:
     serve()
     assert fetched(HUB)[0] == 0
-    path = Path(find(HUB).path)
+    path = Path(find_weights(HUB).path)
     path.write_bytes(b"something else")
     code, (failed,) = fetched(HUB)
     assert code == 1
@@ -181,5 +181,5 @@ def test_stopped_download_leaves_nothing(serve: Callable[..., WeightsServer], of
         assert server.holding.wait(120)
         child.send_signal(signal.SIGTERM)
         child.communicate(timeout=120)
-    assert find(weights).path == ""
+    assert find_weights(weights).path == ""
     assert contents(hub_cache()) + contents(torch_cache()) == []

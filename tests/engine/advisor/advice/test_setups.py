@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.advisor.advice.setups import device_counts, list_setups, list_smaller_setups
-from engine.contract.advice import changed
+from engine.contract.advice import apply_candidate
 from engine.contract.catalogue import load_catalogue
 from engine.contract.job import Job
 from engine.system import paths
@@ -35,7 +35,7 @@ def test_setups_include_all_strategies_or_refusals() -> None:
         "zbv",
     }
     assert all(setup.job.training.batch_size == 32 and setup.job.optimizer.learning_rate == 0.3 for setup in setups)
-    assert all(changed(requested, setup.candidate(requested)) == setup.job for setup in able)
+    assert all(apply_candidate(requested, setup.candidate(requested)) == setup.job for setup in able)
 
 
 def test_setups_for_eight_gpus_keep_job_settings() -> None:
