@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from importlib.util import find_spec
 from pathlib import Path
-from typing import get_args
 
 from engine.contract.catalogue import Catalogue, predictions_of
 from engine.contract.inference.conversion import MAX_OPSET, MIN_OPSET, OnnxOptions, Target
@@ -16,14 +15,6 @@ from engine.system.plugins import install_command
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 _ONE_SIZE = ("Hourglass",)
 """Families of models with dense outputs that accept only a single image size."""
-
-
-def convertible(job: Job, catalogue: Catalogue) -> dict[Target, list[Problem]]:
-    """Return the problems with a conversion to each format with default options.
-
-    If there are only warnings, or none, the conversion is worth trying.
-    """
-    return {target: conversion_problems(job, target, OnnxOptions(), catalogue) for target in get_args(Target)}
 
 
 def conversion_problems(job: Job, target: Target, options: OnnxOptions, catalogue: Catalogue) -> list[Problem]:
@@ -40,9 +31,8 @@ def conversion_problems(job: Job, target: Target, options: OnnxOptions, catalogu
         found.append(Problem("opset", message, f"Set {MIN_OPSET} to {MAX_OPSET}."))
     if options.dynamic_size and not takes_any_size(job, catalogue):
         message = "This model takes images of one size only."
-        found.append(
-            Problem("dynamic_size", message, "Turn it off, and resize images to the size of the training images.")
-        )
+        remedy = "Turn it off, and resize images to the size of the training images."
+        found.append(Problem("dynamic_size", message, remedy))
     if options.int8 and predictions_of(job.task) in ("objects", "points", "raw"):
         message = "Converting to int8 is not supported for this task."
         found.append(Problem("int8", message, "Turn it off, and use fp16 in the program that runs the file."))
@@ -76,13 +66,14 @@ def out_problems(out: str, *, packed: bool) -> list[Problem]:
     if is_taken:
         reason = "already exists" if packed or not path.is_dir() else "contains other files"
         return [Problem("out", f"{path} {reason}.", "Choose another name, or move it.")]
-    above = next(folder for folder in path.parents if folder.exists())
-    if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
-        return [Problem("out", f"You have no permission to write to {above}.", "Choose another folder.")]
+    parent = next(folder for folder in path.parents if folder.exists())
+    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+        return [Problem("out", f"You have no permission to write to {parent}.", "Choose another folder.")]
     return []
 
 
 def _safetensors_problems(job: Job, catalogue: Catalogue) -> list[Problem]:
+    """Return a warning for a model from the user's file or a plug-in, which can't be rebuilt without that code."""
     known = catalogue.model(job.model.name)
     if job.model_is_file or (known is not None and known.package):
         message = "The weights can be loaded only with the code that builds the model."

@@ -39,6 +39,7 @@ def metrics_in(content: bytes) -> tuple[Measure, ...]:
 
 
 def _is_base(base: ast.expr) -> bool:
+    """Return True if a base in the head of a class is `BASE`, as a plain name or an attribute of a module."""
     return BASE in (getattr(base, "id", ""), getattr(base, "attr", ""))
 
 
@@ -144,14 +145,15 @@ class _Probe:
     def __init__(self, host: str) -> None:
         self.started_at = time.monotonic()
         self._answers: list[bool] = []  # only the first one counts, even if the server answers late
-        self._thread = threading.Thread(target=self._ask, args=(host,), name="probe", daemon=True)
+        self._thread = threading.Thread(target=self._record_answer, args=(host,), name="probe", daemon=True)
         self._thread.start()
 
-    def _ask(self, host: str) -> None:
-        self._answers.append(_answers(host))
+    def _record_answer(self, host: str) -> None:
+        self._answers.append(_server_answers(host))
 
     @property
     def answer(self) -> bool | None:
+        """True if the server has answered, False if it can't be reached, or None while that is unknown."""
         return self._answers[0] if self._answers else None
 
     def wait(self) -> bool:
@@ -175,7 +177,7 @@ def _probe(host: str) -> _Probe:
         return probe
 
 
-def _answers(host: str) -> bool:
+def _server_answers(host: str) -> bool:
     """Return True if the server `host` responds, through the user's proxy if there is one."""
     from http.client import HTTPException
     from urllib.error import HTTPError

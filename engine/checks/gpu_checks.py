@@ -78,11 +78,11 @@ def access_obstacles(
     gpus: tuple[Gpu, ...], machine: Snapshot, environment: Mapping[str, str], job: Job
 ) -> Iterator[Obstacle]:
     """Yield the obstacles that keep CUDA from using `gpus` in a run of `job` with these environment variables."""
-    yield from _denied(gpus, machine.nvml)
-    yield from _hidden(gpus, machine, environment)
-    yield from _divided(gpus)
-    yield from _prohibited(gpus, machine)
-    yield from _taken(gpus, machine, job)
+    yield from _denied_files_obstacle(gpus, machine.nvml)
+    yield from _hidden_obstacle(gpus, machine, environment)
+    yield from _mig_obstacle(gpus)
+    yield from _prohibited_obstacle(gpus, machine)
+    yield from _exclusive_obstacles(gpus, machine, job)
 
 
 def other_gpu(devices: Sequence[str], gpu: Gpu, machine: Snapshot) -> tuple[Choice, ...]:
@@ -119,7 +119,7 @@ def mig_problems(job: Job) -> list[Problem]:
     return [Problem("devices", message, "Choose one MIG instance, or turn MIG off: sudo nvidia-smi -mig 0")]
 
 
-def _denied(gpus: tuple[Gpu, ...], nvml: Nvml) -> Iterator[Obstacle]:
+def _denied_files_obstacle(gpus: tuple[Gpu, ...], nvml: Nvml) -> Iterator[Obstacle]:
     """Yield an obstacle if the user can't open device files that CUDA needs for any GPU.
 
     A GPU whose own device file is denied is not listed by NVML, so it is not considered here.
@@ -133,43 +133,45 @@ def _denied(gpus: tuple[Gpu, ...], nvml: Nvml) -> Iterator[Obstacle]:
         yield Obstacle(gpus, message, remedy)
 
 
-def _hidden(gpus: tuple[Gpu, ...], machine: Snapshot, environment: Mapping[str, str]) -> Iterator[Obstacle]:
+def _hidden_obstacle(gpus: tuple[Gpu, ...], machine: Snapshot, environment: Mapping[str, str]) -> Iterator[Obstacle]:
     """Yield an obstacle if CUDA_VISIBLE_DEVICES hides some of the `gpus`."""
     value = environment.get("CUDA_VISIBLE_DEVICES")
     if value is None:
         return
-    visible = _visible(machine.gpus, value, by_bus=environment.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID")
+    visible = _visible_uuids(machine.gpus, value, by_bus=environment.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID")
     hidden = tuple(gpu for gpu in gpus if gpu.uuid not in visible)
     if hidden:
-        message = f"Footplate was started with CUDA_VISIBLE_DEVICES set to “{value}”, which hides {titles(hidden)}."
+        message = (
+            f"Footplate was started with CUDA_VISIBLE_DEVICES set to “{value}”, which hides {join_titles(hidden)}."
+        )
         others = [gpu for gpu in machine.gpus if gpu.uuid in visible and not gpu.mig_enabled]
-        choose = f"Choose {titles(others, 'or')}, or start" if others else "Start"
+        choose = f"Choose {join_titles(others, 'or')}, or start" if others else "Start"
         unset = "set CUDA_VISIBLE_DEVICES=" if sys.platform == "win32" else "unset CUDA_VISIBLE_DEVICES"
         yield Obstacle(hidden, message, f"{choose} Footplate again without it: {unset}")
 
 
-def _visible(gpus: Sequence[Gpu], value: str, *, by_bus: bool) -> set[str]:
+def _visible_uuids(gpus: Sequence[Gpu], value: str, *, by_bus: bool) -> set[str]:
     """Return the UUIDs of the GPUs and MIG instances that are visible with CUDA_VISIBLE_DEVICES=`value`.
 
     Entries after the first invalid one are ignored. If `by_bus` is True, CUDA numbers GPUs by bus, as NVML does. If
     CUDA's order is unknown, numeric entries hide nothing. Source: CUDA C++ Programming Guide, "CUDA Environment
     Variables".
     """
-    cards = [gpu for gpu in gpus if gpu.mig is None]
-    by_bus = by_bus or len(cards) == 1
-    numbers = {index if by_bus else gpu.cuda_index: gpu for index, gpu in enumerate(cards)}
+    physical = [gpu for gpu in gpus if gpu.mig is None]
+    by_bus = by_bus or len(physical) == 1
+    by_number = {index if by_bus else gpu.cuda_index: gpu for index, gpu in enumerate(physical)}
     visible: set[str] = set()
     for entry in map(str.strip, value.split(",")):
-        if entry.isdecimal() and None in numbers and int(entry) < len(cards):
+        if entry.isdecimal() and None in by_number and int(entry) < len(physical):
             return {gpu.uuid for gpu in gpus}
-        named = [numbers.get(int(entry))] if entry.isdecimal() else [gpu for gpu in gpus if _answers_to(gpu, entry)]
-        if len(named) != 1 or named[0] is None:
+        named = [by_number.get(int(entry))] if entry.isdecimal() else [gpu for gpu in gpus if _is_named_by(gpu, entry)]
+        if len(named) != 1 or named[0] is None:  # unknown or ambiguous
             break
         visible.add(named[0].uuid)
     return visible | {gpu.uuid for gpu in gpus if gpu.mig is not None and gpu.mig.parent_uuid in visible}
 
 
-def _answers_to(gpu: Gpu, entry: str) -> bool:
+def _is_named_by(gpu: Gpu, entry: str) -> bool:
     """Return True if `entry` of CUDA_VISIBLE_DEVICES names the GPU.
 
     It may be a prefix of the UUID, or a MIG name as in drivers before R470.
@@ -179,47 +181,49 @@ def _answers_to(gpu: Gpu, entry: str) -> bool:
     return entry != "" and gpu.uuid.lower().startswith(entry.lower())
 
 
-def _divided(gpus: tuple[Gpu, ...]) -> Iterator[Obstacle]:
+def _mig_obstacle(gpus: tuple[Gpu, ...]) -> Iterator[Obstacle]:
+    """Yield an obstacle if some of the `gpus` are divided into MIG instances."""
     divided = tuple(gpu for gpu in gpus if gpu.mig_enabled)
     if divided:
-        message = f"MIG is on for {titles(divided)}, so CUDA can use only MIG instances there."
+        message = f"MIG is on for {join_titles(divided)}, so CUDA can use only MIG instances there."
         remedy = f"Choose a MIG instance, or turn MIG off: sudo nvidia-smi -i {_indices(divided)} -mig 0"
         yield Obstacle(divided, message, remedy)
 
 
-def _prohibited(gpus: tuple[Gpu, ...], machine: Snapshot) -> Iterator[Obstacle]:
+def _prohibited_obstacle(gpus: tuple[Gpu, ...], machine: Snapshot) -> Iterator[Obstacle]:
+    """Yield an obstacle if the compute mode of some of the `gpus` allows no processes."""
     closed = tuple(gpu for gpu in gpus if physical_gpu(gpu, machine).compute_mode == "prohibited")
     if closed:
-        message = f"The compute mode “prohibited” keeps every process off {titles(closed)}."
-        yield Obstacle(closed, message, f"Choose other devices, or change the mode: {_default_mode(closed)}")
+        message = f"The compute mode “prohibited” keeps every process off {join_titles(closed)}."
+        yield Obstacle(closed, message, f"Choose other devices, or change the mode: {_default_mode_command(closed)}")
 
 
-def _taken(gpus: tuple[Gpu, ...], machine: Snapshot, job: Job) -> Iterator[Obstacle]:
+def _exclusive_obstacles(gpus: tuple[Gpu, ...], machine: Snapshot, job: Job) -> Iterator[Obstacle]:
     """Yield an obstacle for each GPU in exclusive mode that other processes use.
 
     GPUs are left out if the run waits until these processes have ended.
     """
     for gpu in gpus:
-        holders = [process for process in gpu.processes or () if process.kind != "graphics"]
-        only_workers = all((process.name or "").startswith(WORKER_PREFIX) for process in holders)
+        users = [process for process in gpu.processes or () if process.kind != "graphics"]
+        only_workers = all((process.name or "").startswith(WORKER_PREFIX) for process in users)
         waits = job.faults.start == "when_free" and (only_workers or job.faults.wait_for_others)
-        if (
-            holders
-            and not waits
-            and physical_gpu(gpu, machine).compute_mode in ("exclusive_process", "exclusive_thread")
-        ):
-            who = listed(dict.fromkeys(map(_called, holders)))
-            message = f"{titles([gpu])} is in use by {who}, and its compute mode “exclusive” allows no other process."
-            remedy = f"Wait until that ends, choose other devices, or change the mode: {_default_mode([gpu])}"
+        is_exclusive = physical_gpu(gpu, machine).compute_mode in ("exclusive_process", "exclusive_thread")
+        if users and is_exclusive and not waits:
+            who = listed(dict.fromkeys(map(_describe_process, users)))
+            message = (
+                f"{join_titles([gpu])} is in use by {who}, and its compute mode “exclusive” allows no other process."
+            )
+            remedy = f"Wait until that ends, choose other devices, or change the mode: {_default_mode_command([gpu])}"
             yield Obstacle((gpu,), message, remedy)
 
 
-def _called(process: GpuProcess) -> str:
+def _describe_process(process: GpuProcess) -> str:
     """Describe a process, e.g. "python (pid 4242, ada)"."""
     return f"{process.name or 'a process'} ({', '.join(filter(None, (f'pid {process.pid}', process.user)))})"
 
 
-def _default_mode(gpus: Sequence[Gpu]) -> str:
+def _default_mode_command(gpus: Sequence[Gpu]) -> str:
+    """Return the shell command that allows any number of processes on the GPUs."""
     return f"sudo nvidia-smi -i {_indices(gpus)} -c DEFAULT"
 
 
@@ -228,7 +232,7 @@ def _indices(gpus: Sequence[Gpu]) -> str:
     return ",".join(dict.fromkeys(str(gpu.nvml_index) for gpu in gpus))
 
 
-def titles(gpus: Iterable[Gpu], conjunction: str = "and") -> str:
+def join_titles(gpus: Iterable[Gpu], conjunction: str = "and") -> str:
     """Join the names of GPUs, e.g. "GPU 0, GPU 1 and GPU 2", with `conjunction` before the last one."""
     return listed(dict.fromkeys(map(gpu_title, gpus)), conjunction)
 

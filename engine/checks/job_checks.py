@@ -29,7 +29,7 @@ from engine.contract.images import image_size_problem
 from engine.contract.job import AUTO_STRATEGY, FIELDS, TIMM, Job
 from engine.contract.options import option_problems
 from engine.contract.problems import Choice, Problem, errors
-from engine.contract.weights import HUB_FILES
+from engine.contract.weights import HUB_FILES, TIMM_ENCODER
 
 REAL_DISK = RealDisk()
 
@@ -58,29 +58,29 @@ def problems(
     model = None if is_in_file else catalogue.model(job.model.name)
     found = [
         *dataset_problems(job, report, disk),
-        *_task(job, task, catalogue, report, disk),
-        *_loss(job, task),
-        *_batch_size(job, report, chosen),
+        *_task_problems(job, task, catalogue, report, disk),
+        *_loss_problems(job, task),
+        *_batch_size_warning(job, report, chosen),
         *option_problems(job.options, catalogue.options_of(job.task, job.model.name, job.resolved_strategy)),
-        *(_model_in_file(job, disk) if is_in_file else _named_model(job, model, catalogue)),
+        *(_model_file_problems(job, disk) if is_in_file else _named_model_problems(job, model, catalogue)),
         *weights_problems(job, catalogue, disk, chosen=chosen),
-        *_files(job, disk),
-        *_strategy(job, strategy, catalogue),
+        *_file_problems(job, disk),
+        *_unknown_strategy(job, strategy, catalogue),
         *augmentation_problems(job),
-        *_fold(job),
+        *_fold_problems(job),
         *image_size_problems(job, task, strategy, model),
-        *_devices(job, strategy, machine),
+        *_device_problems(job, strategy, machine),
     ]
     if strategy is not None:
         found += strategy_problems(job, strategy, model)
         found += [*speed_problems(job, strategy), *optimizer_problems(job, strategy)]
-    found += _precision(job)
+    found += _precision_problems(job)
     reported = {problem.field for problem in found}
     found = [_with_automatic(problem) for problem in found] + list(catalogue.problems)
     return found + [problem for problem in without_effect(job, catalogue) if problem.field not in reported]
 
 
-def _task(
+def _task_problems(
     job: Job, task: TaskEntry | None, catalogue: Catalogue, report: DatasetReport | None, disk: Disk
 ) -> list[Problem]:
     """Return the problems with the task, the number of classes, and the metric that selects the best checkpoint."""
@@ -91,23 +91,24 @@ def _task(
     if report is not None and report.format and not errors(report.problems):
         found += class_count_problems(task, len(report.classes))
     if job.checkpoints.best_by:
-        found += _best_by(job, task, len(report.classes) if report is not None else 0, disk)
+        found += _best_by_problems(job, task, len(report.classes) if report is not None else 0, disk)
     return found
 
 
-def _files(job: Job, disk: Disk) -> Iterator[Problem]:
+def _file_problems(job: Job, disk: Disk) -> Iterator[Problem]:
     """Yield the problems with the checkpoint to resume from and with the file of initial weights."""
-    if job.checkpoints.resume_from and (message := _no_file(job.checkpoints.resume_from, disk)):
+    if job.checkpoints.resume_from and (message := _why_unreadable(job.checkpoints.resume_from, disk)):
         remedy = "Choose the last.pt in a run's checkpoints folder, or leave it empty."
         yield Problem("resume_from", message, remedy)
     weights_file = job.model.weights_file
     if disk.kind(weights_file) == "folder":  # saved by transformers, with a fixed name for the file of weights
         weights_file = f"{weights_file}/{HUB_FILES[0]}"
-    if weights_file and (message := _no_file(weights_file, disk)):
+    if weights_file and (message := _why_unreadable(weights_file, disk)):
         yield Problem("weights_file", message, "Check the spelling, or browse for it.")
 
 
-def _strategy(job: Job, strategy: StrategyEntry | None, catalogue: Catalogue) -> list[Problem]:
+def _unknown_strategy(job: Job, strategy: StrategyEntry | None, catalogue: Catalogue) -> list[Problem]:
+    """Return a problem if the catalogue doesn't list the job's strategy, so that `strategy` is None."""
     if strategy is not None:
         return []
     known = [AUTO_STRATEGY, *(each.id for each in catalogue.strategies)]
@@ -115,7 +116,8 @@ def _strategy(job: Job, strategy: StrategyEntry | None, catalogue: Catalogue) ->
     return [Problem("strategy", message, did_you_mean(job.resolved_strategy, known))]
 
 
-def _precision(job: Job) -> list[Problem]:
+def _precision_problems(job: Job) -> list[Problem]:
+    """Return a problem with fp16 on the CPU."""
     if job.precision.name != "fp16" or any(map(is_gpu, job.parallel.devices)):
         return []
     message = "fp16 needs a GPU: on the CPU it is slower than fp32 and loses accuracy."
@@ -129,7 +131,7 @@ def _with_automatic(problem: Problem) -> Problem:
     return msgspec.structs.replace(problem, choices=(Choice("Use Automatic", {"strategy": AUTO_STRATEGY}),))
 
 
-def _no_file(path: str, disk: Disk) -> str:
+def _why_unreadable(path: str, disk: Disk) -> str:
     """Return the reason why the file `path` can't be opened, or "" if it can be opened or that is unknown."""
     match disk.kind(path):
         case "file" | None:
@@ -149,27 +151,28 @@ def dataset_problems(job: Job, report: DatasetReport | None = None, disk: Disk =
     if kind == "":
         return [Problem("dataset", f"There is no folder {job.data.dataset}.", "Check the spelling, or browse for it.")]
     if kind not in ("folder", None):
-        return [
-            Problem("dataset", f"{job.data.dataset} is a file, not a folder.", "Choose the folder with the images.")
-        ]
+        message = f"{job.data.dataset} is a file, not a folder."
+        return [Problem("dataset", message, "Choose the folder with the images.")]
     return list(report.problems) if report is not None else []
 
 
-def _fold(job: Job) -> list[Problem]:
+def _fold_problems(job: Job) -> list[Problem]:
+    """Return a problem if the fold is not written as in "2/5"."""
     if not job.data.fold or parse_fold(job.data.fold) is not None:
         return []
-    return [
-        Problem("fold", f"There is no fold “{job.data.fold}”.", "Write 1/5 to 5/5 for five folds, or leave it empty.")
-    ]
+    message = f"There is no fold “{job.data.fold}”."
+    return [Problem("fold", message, "Write 1/5 to 5/5 for five folds, or leave it empty.")]
 
 
-def _loss(job: Job, task: TaskEntry | None) -> list[Problem]:
+def _loss_problems(job: Job, task: TaskEntry | None) -> list[Problem]:
+    """Return a problem if the task doesn't offer the job's loss. Tasks without a choice of losses have none."""
     if task is None or not task.losses or job.training.loss in task.losses:
         return []
     return [Problem("loss", f"{task.title} has no loss “{job.training.loss}”.", f"Choose {' or '.join(task.losses)}.")]
 
 
-def _batch_size(job: Job, report: DatasetReport | None, chosen: Collection[str] | None) -> list[Problem]:
+def _batch_size_warning(job: Job, report: DatasetReport | None, chosen: Collection[str] | None) -> list[Problem]:
+    """Return a warning if the user has chosen a batch size that exceeds the number of training images."""
     train = report.split("train") if report is not None and "batch_size" in (chosen or ()) else None
     if train is None or not train.images or job.training.batch_size <= train.images:
         return []
@@ -178,7 +181,7 @@ def _batch_size(job: Job, report: DatasetReport | None, chosen: Collection[str] 
     return [Problem("batch_size", message, f"Set {train.images:,} or less.", "warning", (choice,))]
 
 
-def _best_by(job: Job, task: TaskEntry, classes: int, disk: Disk) -> list[Problem]:
+def _best_by_problems(job: Job, task: TaskEntry, classes: int, disk: Disk) -> list[Problem]:
     """Return a problem if the metric that selects the best checkpoint is unknown or constant.
 
     `classes` is the number of classes, or 0 if it is unknown.
@@ -190,9 +193,8 @@ def _best_by(job: Job, task: TaskEntry, classes: int, disk: Disk) -> list[Proble
     if name in known:
         if not known[name].is_always_one(classes):
             return []
-        return [
-            Problem("best_by", f"{known[name].title} is always 100% with {classes} classes.", "Choose another metric.")
-        ]
+        message = f"{known[name].title} is always 100% with {classes} classes."
+        return [Problem("best_by", message, "Choose another metric.")]
     # If the metrics can't be determined from the file's text, the run checks the name at its start.
     if task.file and not of_file:
         return []
@@ -208,7 +210,7 @@ def class_count_problems(task: TaskEntry, classes: int) -> list[Problem]:
     return [Problem("dataset", message, remedy)]
 
 
-def _model_in_file(job: Job, disk: Disk) -> list[Problem]:
+def _model_file_problems(job: Job, disk: Disk) -> list[Problem]:
     """Return a problem if the model's file can't be read, or if the user has not allowed its present content to run."""
     if not job.model_is_file:
         message = "A Python file of yours defines this task."
@@ -219,42 +221,37 @@ def _model_in_file(job: Job, disk: Disk) -> list[Problem]:
     if file.sha256 is None:
         if disk.kind(job.model.name) == "other":
             return [Problem("model", f"The model file {job.model.name} is not a regular file.", "Give a Python file.")]
-        return [
-            Problem("model", f"The model file {job.model.name} can't be read.", "Check the path and its permissions.")
-        ]
-    if job.model.model_file_sha256 != file.sha256 or not file.agreed:
-        changed = (
-            " It has changed since you allowed it." if job.model.model_file_sha256 not in ("", file.sha256) else ""
-        )
-        return [
-            Problem(
-                "model",
-                f"{Path(job.model.name).name} contains code that you have not allowed to run yet.{changed}",
-                "Read it, then allow it (in the window), or add --trust-model-file (in a terminal).",
-            )
-        ]
-    return []
+        message = f"The model file {job.model.name} can't be read."
+        return [Problem("model", message, "Check the path and its permissions.")]
+    allowed = job.model.model_file_sha256
+    if allowed == file.sha256 and file.agreed:
+        return []
+    message = f"{Path(job.model.name).name} contains code that you have not allowed to run yet."
+    if allowed not in ("", file.sha256):
+        message += " It has changed since you allowed it."
+    remedy = "Read it, then allow it (in the window), or add --trust-model-file (in a terminal)."
+    return [Problem("model", message, remedy)]
 
 
-def _named_model(job: Job, model: ModelEntry | None, catalogue: Catalogue) -> list[Problem]:
+def _named_model_problems(job: Job, model: ModelEntry | None, catalogue: Catalogue) -> list[Problem]:
     """Return the problems with a model that is chosen by name. `model` is None if the catalogue doesn't list it."""
     if model is not None:
-        return [*_model(job, model, catalogue), *(_encoder(job, catalogue) if model.encoder else [])]
+        return list(_model_problems(job, model, catalogue))
     if not job.model.name.startswith(TIMM):
-        known = [listed.id for listed in catalogue.models]
+        known = [entry.id for entry in catalogue.models]
         return [Problem("model", f"There is no model “{job.model.name}”.", did_you_mean(job.model.name, known))]
     # Whether the model exists is only known to the engine, after importing timm.
-    if not any(listed.id.startswith(TIMM) for listed in catalogue.models_of(job.task)):
+    if not any(entry.id.startswith(TIMM) for entry in catalogue.models_of(job.task)):
         task = catalogue.task(job.task)
         instead = f"Choose a model for this task, such as {task.model}." if task is not None else "Choose another."
         return [Problem("model", "This task does not support timm's models.", instead)]
     return []
 
 
-def _model(job: Job, model: ModelEntry, catalogue: Catalogue) -> Iterator[Problem]:
+def _model_problems(job: Job, model: ModelEntry, catalogue: Catalogue) -> Iterator[Problem]:
     """Yield the problems with a model from the catalogue.
 
-    They concern its task, a missing package, the image size, dropout, and frozen layers.
+    They concern its task, a missing package, the encoder, the image size, dropout, and frozen layers.
     """
     task = catalogue.task(job.task)
     # A task may use the models of another task.
@@ -263,6 +260,9 @@ def _model(job: Job, model: ModelEntry, catalogue: Catalogue) -> Iterator[Proble
         yield Problem("model", f"{model.title} is not a model for this task.", instead)
     if command := missing_extra(model.extra):
         yield Problem("model", f"{model.title} needs a package that is not installed.", f"Run: {command}")
+    if model.encoder and not _has_encoder(job.model.encoder, catalogue):
+        remedy = did_you_mean(job.model.encoder, list(catalogue.encoders))
+        yield Problem("encoder", f"There is no encoder “{job.model.encoder}”.", remedy)
     if job.data.image_size is not None and (
         problem := image_size_problem(model.title, job.data.image_size, model.min_image_size, model.image_size_step)
     ):
@@ -272,24 +272,19 @@ def _model(job: Job, model: ModelEntry, catalogue: Catalogue) -> Iterator[Proble
             message = f"{model.title} has no {FIELDS[name].label.lower()}."
             yield Problem(name, message, "Leave it empty, or choose a model that has it, such as EfficientNet-B0.")
     if job.model.freeze_epochs and not (job.model.pretrained or job.model.weights_file):
-        yield Problem(
-            "freeze_epochs",
-            "The backbone is frozen but starts from random weights.",
-            "Choose pretrained weights, or train all layers.",
-            "warning",
-        )
+        message = "The backbone is frozen but starts from random weights."
+        yield Problem("freeze_epochs", message, "Choose pretrained weights, or train all layers.", "warning")
 
 
-def _encoder(job: Job, catalogue: Catalogue) -> Iterator[Problem]:
-    if job.model.encoder not in catalogue.encoders and not job.model.encoder.startswith("tu-"):
-        known = list(catalogue.encoders)
-        yield Problem("encoder", f"There is no encoder “{job.model.encoder}”.", did_you_mean(job.model.encoder, known))
+def _has_encoder(name: str, catalogue: Catalogue) -> bool:
+    """Return True if an encoder is in the catalogue or comes from timm, whose encoders are known only to the engine."""
+    return name in catalogue.encoders or name.startswith(TIMM_ENCODER)
 
 
-def _devices(job: Job, strategy: StrategyEntry | None, machine: Snapshot | None) -> Iterator[Problem]:
-    """Yield the problems with the devices of a job.
+def _device_problems(job: Job, strategy: StrategyEntry | None, machine: Snapshot | None) -> Iterator[Problem]:
+    """Yield the problems with a job's devices: none, mixed, repeated, unknown or lost ones, or of a wrong kind.
 
-    There may be none, or mixed, repeated, unknown or lost ones, or too few or too many for the strategy.
+    Lost and unknown GPUs are recognized only if the devices of this machine are given by `machine`.
     """
     if not job.parallel.devices:
         yield Problem("devices", "No device is chosen.", "Check at least one GPU or the CPU.")
@@ -299,29 +294,23 @@ def _devices(job: Job, strategy: StrategyEntry | None, machine: Snapshot | None)
         yield Problem("devices", "A run can't use GPUs and the CPU together.", "Check either GPUs or the CPU.")
     twice = sorted({gpu for gpu in gpus if gpus.count(gpu) > 1})
     if twice:
-        yield Problem(
-            "devices",
-            f"{', '.join(twice)} is listed more than once: NCCL allows one worker per GPU.",
-            "List each GPU once.",
-        )
+        message = f"{', '.join(twice)} is listed more than once: NCCL allows one worker per GPU."
+        yield Problem("devices", message, "List each GPU once.")
     if machine is not None:
         known = {gpu.uuid: gpu for gpu in machine.gpus}
         for uuid in dict.fromkeys(gpu for gpu in gpus if not host_of(gpu)):
-            if uuid not in known:
-                why = machine.nvml.message or "Choose one that `footplate gpus` lists."
-                yield Problem("devices", f"There is no GPU {uuid} on this machine.", why)
-            elif known[uuid].lost:
-                yield Problem(
-                    "devices",
-                    f"{gpu_title(known[uuid])} ({known[uuid].name}, {uuid}) has been lost.",
-                    "Choose another, or restart the machine.",
-                    choices=other_gpu(job.parallel.devices, known[uuid], machine),
-                )
+            gpu = known.get(uuid)
+            if gpu is None:
+                remedy = machine.nvml.message or "Choose one that `footplate gpus` lists."
+                yield Problem("devices", f"There is no GPU {uuid} on this machine.", remedy)
+            elif gpu.lost:
+                message = f"{gpu_title(gpu)} ({gpu.name}, {uuid}) has been lost."
+                choices = other_gpu(job.parallel.devices, gpu, machine)
+                yield Problem("devices", message, "Choose another, or restart the machine.", choices=choices)
     yield from host_problems(job, strategy)
     if strategy is not None:
         kinds = {"cuda" if is_gpu(device) else "cpu" for device in job.parallel.devices}
         if not kinds <= set(strategy.device_kinds):
             needed = "CUDA GPUs" if strategy.device_kinds == ("cuda",) else "CPU workers"
-            yield Problem(
-                "strategy", f"{strategy.title} runs on {needed} only.", "Choose another strategy or other devices."
-            )
+            message = f"{strategy.title} runs on {needed} only."
+            yield Problem("strategy", message, "Choose another strategy or other devices.")

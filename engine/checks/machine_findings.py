@@ -12,9 +12,9 @@ from typing import Literal
 
 import msgspec
 
-from engine.checks.gpu_checks import obstacles, titles
+from engine.checks.gpu_checks import join_titles, obstacles
 from engine.checks.torch_support import TorchBuild
-from engine.contract.devices import Cpu, Gpu, Nvml, NvmlStatus, Snapshot, is_gpu
+from engine.contract.devices import Cpu, Nvml, NvmlStatus, Snapshot, is_gpu
 from engine.contract.job import Job
 from engine.contract.problems import Problem
 from engine.system import paths
@@ -67,21 +67,20 @@ def driver_findings(nvml: Nvml) -> Iterator[Finding]:
 
 def gpu_findings(machine: Snapshot) -> Iterator[Finding]:
     """Yield a finding about the GPUs, and a finding about lost GPUs if there are any."""
-    gpus = _physical_gpus(machine)
+    gpus = [gpu for gpu in machine.gpus if gpu.mig is None]
     counts = Counter((gpu.name, gpu.memory_total_bytes) for gpu in gpus if not gpu.lost)
-    named = [
-        (name if count == 1 else f"{count} × {name}")
-        + (f", {size(memory)}" + (" each" if count > 1 else "") if memory else "")
-        for (name, memory), count in counts.items()
-    ]
-    if named:
-        yield Finding("fine", "GPUs" if sum(counts.values()) > 1 else "GPU", "; ".join(named))
+    texts = []
+    for (name, memory), count in counts.items():
+        each = " each" if count > 1 else ""
+        texts.append((f"{count} × {name}" if each else name) + (f", {size(memory)}{each}" if memory else ""))
+    if texts:
+        yield Finding("fine", "GPUs" if sum(counts.values()) > 1 else "GPU", "; ".join(texts))
     elif machine.nvml.status == "ok" and not gpus:
         yield Finding("limited", "GPU", machine.nvml.message or "no NVIDIA GPU is installed in this machine")
     lost = [gpu for gpu in gpus if gpu.lost]
     if lost:
         are = "is" if len(lost) == 1 else "are"
-        message = f"{titles(lost)} {are} lost: the driver can't reach {'it' if len(lost) == 1 else 'them'}."
+        message = f"{join_titles(lost)} {are} lost: the driver can't reach {'it' if len(lost) == 1 else 'them'}."
         yield Finding("limited", "GPU", message, "Restart the computer.")
 
 
@@ -98,7 +97,7 @@ def training_findings(machine: Snapshot, torch: TorchBuild | None, environment: 
     for obstacle in found:
         yield Finding("limited" if usable else "cpu_only", "Training", obstacle.message, obstacle.remedy)
     if usable:
-        yield Finding("fine", "Training", f"PyTorch can use {titles(usable)}")
+        yield Finding("fine", "Training", f"PyTorch can use {join_titles(usable)}")
 
 
 def cpu_warnings(
@@ -162,8 +161,3 @@ def shared_memory_findings() -> Iterator[Finding]:
             yield Finding("limited", "Shared memory", f"{size(free)} free; NCCL between GPUs may need more.", remedy)
         else:
             yield Finding("fine", "Shared memory", f"{size(free)} free in {folder}")
-
-
-def _physical_gpus(machine: Snapshot) -> list[Gpu]:
-    """Return the GPUs without their MIG instances."""
-    return [gpu for gpu in machine.gpus if gpu.mig is None]

@@ -7,12 +7,13 @@ import os
 import platform
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import distributions
+from itertools import groupby
 from pathlib import Path
 
 from engine.checks.torch_support import installed_torch
 from engine.contract.catalogue import StrategyEntry
 from engine.contract.devices import has_remote_devices, host_of
-from engine.contract.hosts import SLURM, THIS, host
+from engine.contract.hosts import SLURM, host
 from engine.contract.job import Job
 from engine.contract.nodes import DatasetDigest, NodeFacts, file_sha256
 from engine.contract.problems import Problem
@@ -57,33 +58,29 @@ def host_problems(job: Job, strategy: StrategyEntry | None) -> list[Problem]:
         for name in names
         if name and not name.startswith(SLURM) and host(name) is None
     ]
-    runs = [name for number, name in enumerate(map(host_of, job.parallel.devices)) if _begins(job, number, name)]
-    if len(runs) > len(names):
+    groups = [name for name, _ in groupby(job.parallel.devices, host_of)]
+    if len(groups) > len(names):
         message = "The devices of each machine must be listed consecutively."
         found.append(Problem("devices", message, "List all devices of one machine, then those of the next."))
     if strategy is not None and not strategy.process_per_device and len(names) > 1:
         message = f"{strategy.title} runs in one process, which can use the devices of one machine only."
         found.append(Problem("strategy", message, "Choose another strategy, or devices of one machine."))
     elif strategy is not None and not found and len(names) > 1:
-        found += _crossing(job, strategy)
+        found += _split_replica_warning(job, strategy)
     return found
 
 
-def _begins(job: Job, number: int, name: str) -> bool:
-    return number == 0 or host_of(job.parallel.devices[number - 1]) != name
-
-
-def _crossing(job: Job, strategy: StrategyEntry) -> Iterator[Problem]:
+def _split_replica_warning(job: Job, strategy: StrategyEntry) -> Iterator[Problem]:
     """Yield a warning if a replica of the model has devices on different machines.
 
     These devices would communicate over the network at every layer or microbatch.
     """
-    arranged = layout(job, strategy)
-    if arranged.replicas < 2:
+    arrangement = layout(job, strategy)
+    if arrangement.replicas < 2:
         return
     groups = [
-        job.parallel.devices[first : first + arranged.group]
-        for first in range(0, len(job.parallel.devices), arranged.group)
+        job.parallel.devices[first : first + arrangement.group]
+        for first in range(0, len(job.parallel.devices), arrangement.group)
     ]
     crossing = sum(len(set(map(host_of, group))) > 1 for group in groups)
     if crossing:
@@ -92,16 +89,12 @@ def _crossing(job: Job, strategy: StrategyEntry) -> Iterator[Problem]:
         yield Problem("replicas", message, remedy, "warning")
 
 
-def here_only(devices: Iterable[str]) -> list[Problem]:
-    """Return a problem if some of the `devices` are on other machines.
-
-    It is for work that is possible only on this machine.
-    """
+def remote_device_problems(devices: Iterable[str]) -> list[Problem]:
+    """Return a problem if some of the `devices` for work that is possible only on this machine are on others."""
     if not has_remote_devices(devices):
         return []
-    return [
-        Problem("devices", "Only a training run uses devices of other machines.", "Choose devices of this machine.")
-    ]
+    message = "Only a training run uses devices of other machines."
+    return [Problem("devices", message, "Choose devices of this machine.")]
 
 
 def versions() -> dict[str, str]:
@@ -132,6 +125,7 @@ def inputs_of(job: Job) -> dict[str, DatasetDigest]:
 
 
 def _file_digest(path: Path) -> DatasetDigest:
+    """Return the size and the SHA-256 of a file, or an empty digest if it can't be read."""
     try:
         return DatasetDigest(files=1, size_bytes=path.stat().st_size, names=file_sha256(path))
     except OSError:
@@ -176,10 +170,10 @@ def _files(root: Path) -> Iterator[tuple[str, int]]:
                 continue
 
 
-def differences(
+def machine_problems(
     facts: NodeFacts, title: str, local_inputs: Mapping[str, DatasetDigest], reference: NodeFacts, reference_title: str
 ) -> list[Problem]:
-    """Return the problems with a machine that shall train together with others.
+    """Return the problems with a machine that shall train together with others: other versions or other inputs.
 
     Args:
         facts: Facts that the machine has reported.
@@ -189,30 +183,23 @@ def differences(
         reference_title: Name of the machine with the facts `reference`.
     """
     found = [Problem("hosts", f"{title}: {facts.problem}")] if facts.problem else []
-    for name, here in reference.versions.items():
-        other = facts.versions.get(name, "none")
-        if other != here and (name in facts.versions or name in _REQUIRED):
-            message = f"{title} has {_TITLES.get(name, name)} {other}, and {reference_title} {here}."
+    for name, expected_version in reference.versions.items():
+        version = facts.versions.get(name, "none")
+        if version != expected_version and (name in facts.versions or name in _REQUIRED):
+            message = f"{title} has {_TITLES.get(name, name)} {version}, and {reference_title} {expected_version}."
             found.append(Problem("hosts", message, "Install the same version on both."))
     for field, expected in local_inputs.items():
-        given = facts.inputs.get(field, DatasetDigest())
+        digest = facts.inputs.get(field, DatasetDigest())
         what = "dataset" if field == "dataset" else f"file of the job's {field}"
-        if not given.names:
+        if not digest.names:
             message = f"{title} has no {what} at the job's path."
             found.append(Problem(field, message, "Copy it there, for example with rsync, or use a shared folder."))
-        elif given != expected:
-            message = f"{title} has a different {what}: {_in_words(given)}; this machine has {_in_words(expected)}."
+        elif digest != expected:
+            here, there = _describe_digest(expected), _describe_digest(digest)
+            message = f"{title} has a different {what}: {there}; this machine has {here}."
             found.append(Problem(field, message, "Copy it again, for example with rsync -a --delete."))
     return found
 
 
-def _in_words(digest: DatasetDigest) -> str:
+def _describe_digest(digest: DatasetDigest) -> str:
     return f"{counted(digest.files, 'file')} of {digest.size_bytes:,} bytes, digest {digest.names[:8]}"
-
-
-def named(typed: str) -> str:
-    """Convert a machine's name as typed on the command line to its name in the list of machines.
-
-    This machine has the name "".
-    """
-    return "" if typed == THIS else typed

@@ -45,6 +45,7 @@ MIN_FREE_BYTES = 1 << 30
 """Minimum free disk space in bytes for which a trial is started."""
 
 _BYTES_PER_PARAMETER = 4 * (1 + 2 * 3)
+"""Size of a trial's checkpoints per parameter: best weights, and two states of weights and optimizer, in float32."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,79}")
 _OTHER_GOALS = {SECONDS: "Training time", PARAMETERS: "Parameters"}
 _BUDGET = {"trials": "trials", "hours": "hours", "total_epochs": "epochs"}
@@ -52,9 +53,10 @@ _BUDGET = {"trials": "trials", "hours": "hours", "total_epochs": "epochs"}
 _CHANGEABLE = ("budget", "pruner", "confirm", "devices", "devices_per_trial", "best_epochs", "keep_checkpoints")
 """Fields of a search that may change when the search is continued."""
 _KEYS = (
-    *("name", "space", "goals", *_BUDGET, "sampler", "pruner", "confirm", "seed", "devices"),
-    *("devices_per_trial", "best_epochs", "keep_checkpoints"),
-)
+    "name", "space", "goals", *_BUDGET, "sampler", "pruner", "confirm", "seed", "devices", "devices_per_trial",
+    "best_epochs", "keep_checkpoints",
+)  # fmt: skip
+"""Names of the values in a request."""
 
 
 def validate_search(
@@ -79,37 +81,35 @@ def validate_search(
         report: As in `job_checks.problems`.
         disk: As in `job_checks.problems`.
     """
-    found = [
-        Problem(
-            "search", "A search needs the package Optuna, which isn't installed.", f"Run: {install_command('search')}"
-        )
-    ]
-    found = [] if find_spec("optuna") is not None else found
+    found = []
+    if find_spec("optuna") is None:
+        message = "A search needs the package Optuna, which isn't installed."
+        found.append(Problem("search", message, f"Run: {install_command('search')}"))
     found += [
         Problem(name, f"A search has no “{name}”.", did_you_mean(name, list(_KEYS)))
         for name in values
         if name not in _KEYS
     ]
-    name = _name(values, found)
+    name = _validate_name(values, found)
     space = space_of(values.get("space"), job, catalogue, found)
-    goals = _goals(values.get("goals", ()), job, catalogue, disk, found)
-    sampler = _one_of("sampler", values, Sampler, "nsgaii" if len(goals) > 1 else "tpe", found)
-    pruner = _one_of("pruner", values, Pruner, "hyperband" if _by_metric(goals) else "none", found)
-    found += _pruning(pruner, goals)
-    confirm = _confirm(values, goals, space, found)
+    goals = _validate_goals(values.get("goals", ()), job, catalogue, disk, found)
+    sampler = _validate_choice("sampler", values, Sampler, "nsgaii" if len(goals) > 1 else "tpe", found)
+    pruner = _validate_choice("pruner", values, Pruner, "hyperband" if _is_one_metric(goals) else "none", found)
+    found += _pruner_problems(pruner, goals)
+    confirm = _validate_confirm(values, goals, space, found)
     combinations = math.prod(len(grid_values(each, field_of(job, key, catalogue)) or ()) for key, each in space.items())
     if sampler == "grid":
         found += grid_problems(space, combinations, job, catalogue)
-    devices, per_trial = _devices(values, job, machine, found)
-    budget = _budget(values, combinations if sampler == "grid" else USUAL_TRIALS, found)
-    seed = _number(values, "seed", "seed", 0, found)
-    best_epochs = _number(values, "best_epochs", "epochs", None, found)
+    devices, per_trial = _validate_devices(values, job, machine, found)
+    budget = _validate_budget(values, combinations if sampler == "grid" else USUAL_TRIALS, found)
+    seed = _validate_number(values, "seed", "seed", 0, found)
+    best_epochs = _validate_number(values, "best_epochs", "epochs", None, found)
     keep = values.get("keep_checkpoints", False)
     if not isinstance(keep, bool):
         found.append(Problem("keep_checkpoints", f"{keep!r} is neither true nor false.", "Give true or false."))
     if not found:
         base = job.with_fields(devices=devices[:per_trial])
-        found += _impossible(space, base, catalogue, machine=machine, report=report, disk=disk)
+        found += _value_problems(space, base, catalogue, machine=machine, report=report, disk=disk)
     if found:
         return None, found
     return (
@@ -132,7 +132,8 @@ def validate_search(
     )
 
 
-def _name(values: Mapping[str, Any], found: list[Problem]) -> str:
+def _validate_name(values: Mapping[str, Any], found: list[Problem]) -> str:
+    """Return the name of a search. If it is missing or invalid, add a problem to `found`."""
     name = values.get("name", "")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         message = f"{name!r} can't be the name of a search." if name else "The search has no name."
@@ -140,18 +141,20 @@ def _name(values: Mapping[str, Any], found: list[Problem]) -> str:
     return str(name)
 
 
-def _goals(requested: Any, job: Job, catalogue: Catalogue, disk: Disk, found: list[Problem]) -> tuple[Goal, ...]:
+def _validate_goals(
+    requested: Any, job: Job, catalogue: Catalogue, disk: Disk, found: list[Problem]
+) -> tuple[Goal, ...]:
     """Return the requested goals, by default the metric that selects the best checkpoint.
 
-    Problems are added to `found`.
+    `requested` is the name of a metric, or a list of names. Problems are added to `found`.
     """
     requested = (requested,) if isinstance(requested, str) else requested
     task = catalogue.task(job.task)
     file = disk.model_file(job.model.name) if task is not None and task.file else None
     measures = [*(file.measures if file is not None else ()), *(task.metrics if task is not None else ())]
     known = {
-        m.id: Goal(measure=m.id, title=m.title, higher_is_better=m.higher_is_better, percent=m.percent)
-        for m in measures
+        each.id: Goal(measure=each.id, title=each.title, higher_is_better=each.higher_is_better, percent=each.percent)
+        for each in measures
     }
     known |= {name: Goal(measure=name, title=title, higher_is_better=False) for name, title in _OTHER_GOALS.items()}
     if not isinstance(requested, list | tuple) or not all(isinstance(name, str) for name in requested):
@@ -169,12 +172,14 @@ def _goals(requested: Any, job: Job, catalogue: Catalogue, disk: Disk, found: li
     return tuple(known[name] for name in names if name in known)
 
 
-def _by_metric(goals: tuple[Goal, ...]) -> bool:
+def _is_one_metric(goals: tuple[Goal, ...]) -> bool:
+    """Return True if the only goal is a metric, so that trials can be compared epoch by epoch."""
     return len(goals) == 1 and goals[0].measure not in _OTHER_GOALS
 
 
-def _pruning(pruner: str, goals: tuple[Goal, ...]) -> list[Problem]:
-    if pruner == "none" or not goals or _by_metric(goals):
+def _pruner_problems(pruner: str, goals: tuple[Goal, ...]) -> list[Problem]:
+    """Return a problem if a `pruner` is chosen although trials with these goals can't be stopped early."""
+    if pruner == "none" or not goals or _is_one_metric(goals):
         return []
     if len(goals) > 1:
         message = "Trials can't be stopped early with several goals: there is no single order of trials."
@@ -183,30 +188,30 @@ def _pruning(pruner: str, goals: tuple[Goal, ...]) -> list[Problem]:
     return [Problem("pruner", message, "Set the pruner to none, or choose a metric as the goal.")]
 
 
-def _confirm(
+def _validate_confirm(
     values: Mapping[str, Any], goals: tuple[Goal, ...], space: Mapping[str, Dimension], found: list[Problem]
 ) -> Any:
     """Return how often the best trials are repeated with other seeds to confirm them.
 
     By default, this is 1 if confirmation is possible, otherwise 0. Problems are added to `found`.
     """
-    confirm = values.get("confirm", int(_by_metric(goals) and "seed" not in space))
+    confirm = values.get("confirm", int(_is_one_metric(goals) and "seed" not in space))
     if not isinstance(confirm, int) or isinstance(confirm, bool) or not 0 <= confirm <= MAX_REPEATS:
         limits = f"from 0 to {MAX_REPEATS}"
         found.append(Problem("confirm", f"{confirm!r} is not a number {limits}.", f"Give a whole number {limits}."))
         return 0
-    found += _confirming(confirm, goals, space)
+    found += _confirm_problems(confirm, goals, space)
     return confirm
 
 
-def _confirming(confirm: int, goals: tuple[Goal, ...], space: Mapping[str, Dimension]) -> list[Problem]:
+def _confirm_problems(confirm: int, goals: tuple[Goal, ...], space: Mapping[str, Dimension]) -> list[Problem]:
     """Return the problem with repeating the `confirm` best trials with other seeds, if any."""
     if not confirm or not goals:
         return []
     if len(goals) > 1:
         message = "The best can't be confirmed with several goals: there is no single best trial."
         return [Problem("confirm", message, "Set it to 0, or choose one goal.")]
-    if not _by_metric(goals):
+    if not _is_one_metric(goals):
         message = f"The best can't be confirmed by {goals[0].title.lower()}: it doesn't depend on the seed."
         return [Problem("confirm", message, "Set it to 0, or choose a metric as the goal.")]
     if "seed" in space:
@@ -215,7 +220,7 @@ def _confirming(confirm: int, goals: tuple[Goal, ...], space: Mapping[str, Dimen
     return []
 
 
-def _devices(
+def _validate_devices(
     values: Mapping[str, Any], job: Job, machine: Snapshot | None, found: list[Problem]
 ) -> tuple[tuple[str, ...], int]:
     """Return the devices of a search, and the number of devices per trial. Problems are added to `found`."""
@@ -245,20 +250,20 @@ def _devices(
     return devices, per_trial
 
 
-def _budget(values: Mapping[str, Any], usual_trials: int, found: list[Problem]) -> Budget:
-    given = {field: values[name] for name, field in _BUDGET.items() if values.get(name) is not None}
-    right: dict[str, Any] = {}
-    for name, field in _BUDGET.items():
-        if field not in given:
-            continue
+def _validate_budget(values: Mapping[str, Any], usual_trials: int, found: list[Problem]) -> Budget:
+    """Return the requested budget, by default `usual_trials` trials. Problems are added to `found`."""
+    given = {name: values[name] for name in _BUDGET if values.get(name) is not None}
+    limits: dict[str, Any] = {}
+    for name, value in given.items():
+        field = _BUDGET[name]
         try:
-            right[field] = getattr(msgspec.convert({field: given[field]}, Budget), field)
+            limits[field] = getattr(msgspec.convert({field: value}, Budget), field)
         except msgspec.ValidationError:
-            found.append(Problem(name, f"{given[field]!r} can't be a number of {field}.", "Give a number above 0."))
-    return Budget(**right) if given else Budget(trials=max(1, usual_trials))
+            found.append(Problem(name, f"{value!r} can't be a number of {field}.", "Give a number above 0."))
+    return Budget(**limits) if given else Budget(trials=max(1, usual_trials))
 
 
-def _number(values: Mapping[str, Any], name: str, like: str, usual: Any, found: list[Problem]) -> Any:
+def _validate_number(values: Mapping[str, Any], name: str, like: str, usual: Any, found: list[Problem]) -> Any:
     """Return the value `name`, or `usual` if it is not given.
 
     It is validated like the job field `like`, and problems are added to `found`.
@@ -271,7 +276,8 @@ def _number(values: Mapping[str, Any], name: str, like: str, usual: Any, found: 
     return value
 
 
-def _one_of(name: str, values: Mapping[str, Any], kind: Any, usual: str, found: list[Problem]) -> Any:
+def _validate_choice(name: str, values: Mapping[str, Any], kind: Any, usual: str, found: list[Problem]) -> Any:
+    """Return the value `name`, or `usual` if it is not given. If the Literal `kind` lacks it, add a problem to `found`."""
     value = values.get(name, usual)
     if value not in get_args(kind):
         known = list(get_args(kind))
@@ -284,7 +290,7 @@ def _with_best_metric(goal: Goal, job: Job) -> Job:
     return job if job.checkpoints.best_by or goal.measure in _OTHER_GOALS else job.with_fields(best_by=goal.measure)
 
 
-def _impossible(
+def _value_problems(
     space: Mapping[str, Dimension],
     base: Job,
     catalogue: Catalogue,
@@ -322,11 +328,11 @@ def room_problems(search: Search, catalogue: Catalogue, folder: Path) -> list[Pr
     if isinstance(search.space.get("model"), Choices):
         models = set(map(str, search.space["model"].values))  # type: ignore[union-attr]
     sizes = [model.parameters for name in models if (model := catalogue.model(name)) is not None]
-    at_once = len(search.devices) // search.devices_per_trial
-    saved, trials = CONFIRMED + 1 if search.confirm else 1, search.budget.trials
+    running, trials = len(search.devices) // search.devices_per_trial, search.budget.trials
+    retained = CONFIRMED + 1 if search.confirm else 1  # ended trials whose checkpoints are retained
     if trials is not None:
-        saved = trials if search.keep_checkpoints else min(saved, trials)
-    needed = max(sizes, default=0) * _BYTES_PER_PARAMETER * (at_once + saved) + MIN_FREE_BYTES
+        retained = trials if search.keep_checkpoints else min(retained, trials)
+    needed = max(sizes, default=0) * _BYTES_PER_PARAMETER * (running + retained) + MIN_FREE_BYTES
     existing = next((each for each in (folder, *folder.parents) if each.exists()), folder)
     free = shutil.disk_usage(existing).free
     if free >= needed:

@@ -55,7 +55,7 @@ def space_of(given: Any, job: Job, catalogue: Catalogue, found: list[Problem]) -
     for name, values in given.items():
         field = field_of(job, name, catalogue)
         if field is None or name in FIXED:
-            found.append(_unknown_field(name, job, catalogue))
+            found.append(_not_searchable(name, job, catalogue))
             continue
         wrong: list[Problem] = []
         dimension = (
@@ -67,7 +67,8 @@ def space_of(given: Any, job: Job, catalogue: Catalogue, found: list[Problem]) -
     return space
 
 
-def _unknown_field(name: str, job: Job, catalogue: Catalogue) -> Problem:
+def _not_searchable(name: str, job: Job, catalogue: Catalogue) -> Problem:
+    """Return the problem with a field that is unknown, or that a search can't vary."""
     problem_field = f"space.{name}"
     if name in FIXED:
         message = f"{FIELDS[name].label} can't be searched: trials could not be compared, or would all be the same."
@@ -84,49 +85,40 @@ def _range(name: str, field: Field, given: Mapping[str, Any], found: list[Proble
     If the table is invalid, problems are added to `found`, and None is returned.
     """
     problem_field = f"space.{name}"
+
+    def refuse(message: str, remedy: str) -> None:
+        found.append(Problem(problem_field, message, remedy))
+
     if field.kind not in ("int", "float"):
-        found.append(
-            Problem(problem_field, f"{field.label} has no range.", f"List its values: {name} = [{_examples(field)}].")
-        )
+        refuse(f"{field.label} has no range.", f"List its values: {name} = [{_example_values(field)}].")
         return None
     unknown = [key for key in given if key not in _RANGE_KEYS]
     missing = [key for key in ("low", "high") if key not in given]
     if unknown or missing:
         what = f"has no “{missing[0]}”" if missing else f"has an unknown “{unknown[0]}”"
-        found.append(
-            Problem(
-                problem_field, f"The range of {field.label.lower()} {what}.", "Give low, high, and maybe log or step."
-            )
-        )
+        refuse(f"The range of {field.label.lower()} {what}.", "Give low, high, and maybe log or step.")
         return None
-    low, high = (_value(problem_field, name, field, given[key], found) for key in ("low", "high"))
+    low, high = (_convert_value(problem_field, name, field, given[key], found) for key in ("low", "high"))
     log, step = given.get("log", False), given.get("step")
     if found:
         return None
     if not isinstance(log, bool):
-        found.append(Problem(problem_field, f"log = {log!r} is neither true nor false.", "Give true or false."))
+        refuse(f"log = {log!r} is neither true nor false.", "Give true or false.")
     elif low is None or high is None or low >= high:
-        found.append(
-            Problem(problem_field, f"The range from {low} to {high} is empty.", "Give a low that is below high.")
-        )
+        refuse(f"The range from {low} to {high} is empty.", "Give a low that is below high.")
     elif log and low <= 0:
-        found.append(
-            Problem(problem_field, "A logarithmic range can't begin at 0.", "Give a low above 0, or leave log away.")
-        )
+        refuse("A logarithmic range can't begin at 0.", "Give a low above 0, or leave log away.")
     elif step is not None and not _is_step(step, field, low, high):
-        found.append(
-            Problem(
-                problem_field, f"step = {step!r} does not fit the range.", f"Give a step of at most {high - low:g}."
-            )
-        )
+        refuse(f"step = {step!r} does not fit the range.", f"Give a step of at most {high - low:g}.")
     elif log and step is not None and step != 1:
-        found.append(Problem(problem_field, "A logarithmic range has no steps.", "Leave out log or step."))
+        refuse("A logarithmic range has no steps.", "Leave out log or step.")
     return None if found else Range(low=low, high=high, log=log, step=step)
 
 
 def _is_step(step: Any, field: Field, low: float, high: float) -> bool:
-    kinds = int if field.kind == "int" else int | float
-    return isinstance(step, kinds) and not isinstance(step, bool) and 0 < step <= high - low
+    """Return True if `step` is a positive number of the field's type that fits between `low` and `high`."""
+    types = int if field.kind == "int" else int | float
+    return isinstance(step, types) and not isinstance(step, bool) and 0 < step <= high - low
 
 
 def _choices(name: str, field: Field, values_given: Any, found: list[Problem]) -> Choices | None:
@@ -139,23 +131,21 @@ def _choices(name: str, field: Field, values_given: Any, found: list[Problem]) -
         remedy = "Give a list of values, or of numbers a table with low and high."
         found.append(Problem(problem_field, f"{field.label}: {values_given!r} is neither a list nor a range.", remedy))
         return None
-    values = tuple(_value(problem_field, name, field, each, found) for each in values_given)
+    values = tuple(_convert_value(problem_field, name, field, each, found) for each in values_given)
     if not found and len(set(map(repr, values))) < max(2, len(values)):
-        found.append(
-            Problem(problem_field, f"{field.label} needs at least two different values.", "Or set it in the job.")
-        )
+        message = f"{field.label} needs at least two different values."
+        found.append(Problem(problem_field, message, "Or set it in the job."))
     return None if found else Choices(values=values)
 
 
-def _value(problem_field: str, name: str, field: Field, given: Any, found: list[Problem]) -> Any:
+def _convert_value(problem_field: str, name: str, field: Field, given: Any, found: list[Problem]) -> Any:
     """Convert a value to the type of a field. The text "none" clears an optional field.
 
     Problems are added to `found`, with `problem_field` as their field.
     """
     given = None if field.optional and given in ("none", "") else given
     if name.startswith(OPTION):
-        wrong = [*option_problems({field.name: given}, (field,))]
-        value = given
+        value, wrong = given, option_problems({field.name: given}, (field,))
     else:
         job, wrong = job_from_values({name: given})
         value = job.value(name) if job is not None else None
@@ -165,7 +155,8 @@ def _value(problem_field: str, name: str, field: Field, given: Any, found: list[
     return value
 
 
-def _examples(field: Field) -> str:
+def _example_values(field: Field) -> str:
+    """Return a few values of a field in TOML, or "…" for a field without choices."""
     if field.kind == "bool":
         return "false, true"
     return ", ".join(f'"{choice}"' for choice in islice(field.choices, 3)) or "…"
@@ -177,11 +168,8 @@ def grid_problems(
     """Yield problems with a grid search: ranges without single values, and too many combinations."""
     for name, each in space.items():
         if grid_values(each, field_of(job, name, catalogue)) is None:
-            remedy = (
-                f"Give it a step, or list its values: {name} = [{each.low:g}, {each.high:g}]."
-                if isinstance(each, Range)
-                else ""
-            )
+            assert isinstance(each, Range)  # choices always have values
+            remedy = f"Give it a step, or list its values: {name} = [{each.low:g}, {each.high:g}]."
             yield Problem(f"space.{name}", "A grid needs single values, and this range has none.", remedy)
     if combinations > MAX_COMBINATIONS:
         message = f"The grid has {combinations:,} combinations."

@@ -40,15 +40,16 @@ def installed_torch() -> TorchBuild | None:
     if spec is None or not spec.submodule_search_locations:
         return None
     folder = Path(spec.submodule_search_locations[0])
-    text = _text(folder / "version.py")
+    text = _read_text(folder / "version.py")
     version, cuda = _VERSION.search(text), _CUDA.search(text)
     if version is None:
         return None
-    compiled_by = _text(folder / "include" / "ATen" / "cuda" / "CUDAConfig.h")
+    compiled_by = _read_text(folder / "include" / "ATen" / "cuda" / "CUDAConfig.h")
     return TorchBuild(version[1], cuda[1] if cuda else None, tuple(_ARCHITECTURES.findall(compiled_by)))
 
 
-def _text(file: Path) -> str:
+def _read_text(file: Path) -> str:
+    """Return the text of a file, or "" if it can't be read."""
     try:
         return read_file(file).decode()
     except OSError:
@@ -121,10 +122,10 @@ def torch_obstacles(gpus: Sequence[tuple[Gpu, Numbers | None]], nvml: Nvml, torc
     Each entry of `gpus` is a GPU with its compute capability, which is None if it is unknown.
     """
     all_gpus = tuple(gpu for gpu, _ in gpus)
-    known = [capability for _, capability in gpus if capability is not None]
+    capabilities = [capability for _, capability in gpus if capability is not None]
     if torch.cuda is None:
         message = f"torch {torch.version} is built without CUDA, which NVIDIA GPUs need."
-        yield Obstacle(all_gpus, message, _another_torch(nvml, known))
+        yield Obstacle(all_gpus, message, _torch_remedy(nvml, capabilities))
         return
     cuda = _numbers(torch.cuda)
     if not driver_runs(nvml, cuda):
@@ -132,16 +133,16 @@ def torch_obstacles(gpus: Sequence[tuple[Gpu, Numbers | None]], nvml: Nvml, torc
             f"torch {torch.version} is built for CUDA {torch.cuda}, for which NVIDIA driver {nvml.driver_version} is "
             "too old."
         )
-        yield Obstacle(all_gpus, message, _newer_driver(nvml, cuda, known))
-    lacking = [(gpu, capability) for gpu, capability in gpus if capability is not None and not _runs(torch, capability)]
-    if lacking:
+        yield Obstacle(all_gpus, message, _driver_remedy(nvml, cuda, capabilities))
+    unsupported = [
+        (gpu, capability) for gpu, capability in gpus if capability is not None and not _has_code_for(torch, capability)
+    ]
+    if unsupported:
         supported = listed(dict.fromkeys(_dotted(_architecture(name)[1]) for name in torch.architectures))
-        named = listed(
-            dict.fromkeys(f"{gpu_title(gpu)} ({gpu.name}, {_dotted(capability)})" for gpu, capability in lacking)
-        )
-        message = f"torch {torch.version} is built for compute capabilities {supported}, not for {named}."
-        remedy = _another_torch(nvml, [capability for _, capability in lacking])
-        yield Obstacle(tuple(gpu for gpu, _ in lacking), message, remedy)
+        names = [f"{gpu_title(gpu)} ({gpu.name}, {_dotted(capability)})" for gpu, capability in unsupported]
+        message = f"torch {torch.version} is built for compute capabilities {supported}, not for {listed(names)}."
+        remedy = _torch_remedy(nvml, [capability for _, capability in unsupported])
+        yield Obstacle(tuple(gpu for gpu, _ in unsupported), message, remedy)
 
 
 def driver_runs(nvml: Nvml, cuda: Numbers) -> bool:
@@ -156,46 +157,49 @@ def driver_runs(nvml: Nvml, cuda: Numbers) -> bool:
     return oldest is None or not nvml.driver_version or _numbers(nvml.driver_version) >= _numbers(oldest)
 
 
-def _runs(torch: TorchBuild, capability: Numbers) -> bool:
+def _has_code_for(torch: TorchBuild, capability: Numbers) -> bool:
     """Return True if the torch build has code for GPUs of this compute capability, or if that is unknown.
 
     Source: CUDA C++ Programming Guide, "Application Compatibility": compiled code ("sm") runs on GPUs of the same major
     version and an equal or higher minor version; code that the driver compiles ("compute") runs on all later GPUs.
     """
-    built = map(_architecture, torch.architectures)
     return not torch.architectures or any(
         architecture <= capability and (kind == "compute" or architecture[0] == capability[0])
-        for kind, architecture in built
+        for kind, architecture in map(_architecture, torch.architectures)
     )
 
 
-def _newer_driver(nvml: Nvml, cuda: Numbers, capabilities: Sequence[Numbers]) -> str:
-    update = (
-        f"Update the driver to {OLDEST_DRIVERS[cuda[0]]} or newer" if cuda[0] in OLDEST_DRIVERS else "Update the driver"
-    )
-    build = _published(nvml, capabilities)
+def _driver_remedy(nvml: Nvml, cuda: Numbers, capabilities: Sequence[Numbers]) -> str:
+    """Return a remedy for a driver that is too old for torch's `cuda`: a newer driver, or another torch for the GPUs.
+
+    `capabilities` are the compute capabilities of the GPUs.
+    """
+    oldest = OLDEST_DRIVERS.get(cuda[0])
+    update = f"Update the driver to {oldest} or newer" if oldest is not None else "Update the driver"
+    build = _fitting_build(nvml, capabilities)
     if build is not None:
         return f"{update}, or install a torch that fits it: {INSTALL.format(*build.cuda)}"
     return f"{update}; Footplate needs torch {_dotted(OLDEST_TORCH)} or newer, which is not built for older drivers."
 
 
-def _another_torch(nvml: Nvml, capabilities: Sequence[Numbers]) -> str:
-    build = _published(nvml, capabilities)
+def _torch_remedy(nvml: Nvml, capabilities: Sequence[Numbers]) -> str:
+    """Return a remedy for a torch without code for GPUs with these compute capabilities: another torch, if any fits."""
+    build = _fitting_build(nvml, capabilities)
     if build is not None:
         return f"Install one that fits: {INSTALL.format(*build.cuda)}"
-    build = _published(Nvml("ok"), capabilities)
+    build = _fitting_build(Nvml("ok"), capabilities)
     if build is not None:
         update = f"Update the NVIDIA driver to {OLDEST_DRIVERS[build.cuda[0]]} or newer"
         return f"{update}, then install one that fits: {INSTALL.format(*build.cuda)}"
     return "Choose other devices; no torch that Footplate runs with is built for these."
 
 
-def _published(nvml: Nvml, capabilities: Sequence[Numbers]) -> PublishedBuild | None:
+def _fitting_build(nvml: Nvml, capabilities: Sequence[Numbers]) -> PublishedBuild | None:
     """Return the newest build that the driver and the GPUs support, or None if there is none.
 
     Among builds of the same torch version, one whose CUDA version the driver fully supports is preferred.
     """
-    known = _numbers(nvml.cuda_version or "")
+    driver_cuda = _numbers(nvml.cuda_version or "")  # () if it is unknown
     fitting = (
         build
         for build in PUBLISHED
@@ -203,7 +207,11 @@ def _published(nvml: Nvml, capabilities: Sequence[Numbers]) -> PublishedBuild | 
         and driver_runs(nvml, build.cuda)
         and all(build.oldest_gpu <= capability <= build.newest_gpu for capability in capabilities)
     )
-    return max(fitting, key=lambda b: (b.newest_torch, not known or b.cuda <= known, b.cuda), default=None)
+
+    def preference(build: PublishedBuild) -> tuple[Numbers, bool, Numbers]:
+        return build.newest_torch, not driver_cuda or build.cuda <= driver_cuda, build.cuda
+
+    return max(fitting, key=preference, default=None)
 
 
 def _architecture(name: str) -> tuple[str, Numbers]:

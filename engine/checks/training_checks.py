@@ -65,11 +65,10 @@ def optimizer_problems(job: Job, strategy: StrategyEntry) -> Iterator[Problem]:
         message = "Nesterov momentum is a form of SGD's momentum."
         yield Problem("nesterov", message, "Set a momentum above 0, or turn it off.")
     if job.optimizer.name == "lamb" and (strategy.shards or strategy.splits_layers):
-        yield Problem(
-            "optimizer",
-            f"LAMB needs the norm of whole parameters, but {strategy.title} gives each device only a part of them.",
-            "Choose AdamW, or DistributedDataParallel.",
+        message = (
+            f"LAMB needs the norm of whole parameters, but {strategy.title} gives each device only a part of them."
         )
+        yield Problem("optimizer", message, "Choose AdamW, or DistributedDataParallel.")
     if any(epoch < 1 for epoch in job.schedule.milestones):
         yield Problem("milestones", "Epochs are counted from 1.", "Give whole numbers above 0, or leave it empty.")
     if job.schedule.warmup_epochs >= job.training.epochs and job.schedule.name != "onecycle":
@@ -77,7 +76,7 @@ def optimizer_problems(job: Job, strategy: StrategyEntry) -> Iterator[Problem]:
         yield Problem("warmup_epochs", message, "Set fewer.", "warning")
 
 
-def cpp_compiler() -> str:
+def _cpp_compiler() -> str:
     """Return the name of the C++ compiler that torch.compile uses for the CPU (torch._inductor.cpp_builder)."""
     return os.environ.get("CXX") or ("clang++" if sys.platform == "darwin" else "g++")
 
@@ -86,21 +85,14 @@ def speed_problems(job: Job, strategy: StrategyEntry) -> Iterator[Problem]:
     """Yield the problems with torch.compile, which the field `compile` selects."""
     if job.precision.compile != "on" or not strategy.keeps_full_model:
         return
-    if CPU in job.parallel.devices and shutil.which(cpp_compiler()) is None:
+    if CPU in job.parallel.devices and shutil.which(_cpp_compiler()) is None:
+        message = f"torch.compile needs a C++ compiler for the CPU, and there is no {_cpp_compiler()} on the PATH."
         yield Problem(
-            "compile",
-            f"torch.compile needs a C++ compiler for the CPU, and there is no {cpp_compiler()} on the PATH.",
-            "Install one (on Debian and Ubuntu: sudo apt install g++), or set it to auto.",
+            "compile", message, "Install one (on Debian and Ubuntu: sudo apt install g++), or set it to auto."
         )
     if job.parallel.activation_checkpointing:
-        yield Problem(
-            "compile",
-            "torch.compile can't trace the recomputation of activation checkpointing.",
-            "Set it to auto, or turn off activation checkpointing.",
-        )
+        message = "torch.compile can't trace the recomputation of activation checkpointing."
+        yield Problem("compile", message, "Set it to auto, or turn off activation checkpointing.")
     if job.parallel.static_graph and "static_graph" in strategy.fields:
-        yield Problem(
-            "compile",
-            "DDP can't record a static graph of a compiled model.",
-            "Set it to auto, or turn off Static graph.",
-        )
+        message = "DDP can't record a static graph of a compiled model."
+        yield Problem("compile", message, "Set it to auto, or turn off Static graph.")

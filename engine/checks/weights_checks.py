@@ -44,11 +44,11 @@ def choose_model(task: TaskEntry, catalogue: Catalogue, disk: Disk, *, uses_gpu:
     for default in task.defaults:
         weights = weights_of(_job(task, default), catalogue)
         if default is task.defaults[-1]:  # chosen without a check, and the previous default's problem is the reason
-            return _choice(default, weights, why_last, catalogue)
+            return _model_choice(default, weights, why_last, catalogue)
         if default.gpu and not uses_gpu:
             why_last = "because training runs on the CPU"
         elif weights is None or (available := is_available(weights, disk)):
-            return _choice(default, weights, _origin(weights, disk), catalogue)
+            return _model_choice(default, weights, _origin_clause(weights, disk), catalogue)
         elif available is None:
             why_last = f"because {urlparse(weights.host).netloc} hasn't answered yet"
         else:
@@ -80,12 +80,13 @@ def default_title(default: DefaultModel, catalogue: Catalogue) -> str:
     return f"{_model_title(default.model, catalogue)} on {_model_title(encoder, catalogue)}"
 
 
-def _choice(default: DefaultModel, weights: Weights | None, why: str, catalogue: Catalogue) -> ModelChoice:
+def _model_choice(default: DefaultModel, weights: Weights | None, why: str, catalogue: Catalogue) -> ModelChoice:
+    """Return the choice of a default model, with a text that names it, its weights and the reason `why`."""
     included = " (included weights)" if weights is not None and weights.is_included else ""
     return ModelChoice(default.model, default.encoder, f"{default_title(default, catalogue)}{included}, {why}")
 
 
-def _origin(weights: Weights | None, disk: Disk) -> str:
+def _origin_clause(weights: Weights | None, disk: Disk) -> str:
     """Return a relative clause that says where available weights come from. `weights` is None if there are none."""
     if weights is None:
         return "which starts from random weights"
@@ -120,10 +121,11 @@ def weights_problems(
         return []
     weights = weights_of(job, catalogue)
     if not job.model.pretrained:
-        missed = weights is not None and chosen is not None and _expects_weights(job, chosen)
-        return _lost(job, weights, catalogue, disk) if weights is not None and missed else []
+        if weights is None or chosen is None or not _expects_weights(job, chosen):
+            return []
+        return _missed_weights_warning(job, weights, catalogue, disk)
     if weights is None:
-        message = f"There are no known pretrained weights for {_title(job, catalogue)}."
+        message = f"There are no known pretrained weights for {_weighted_part(job, catalogue)}."
         return [Problem("pretrained", message, "Give a weights file, or train from scratch.")]
     found = []
     if weights.non_commercial:
@@ -131,9 +133,9 @@ def weights_problems(
         remedy = "For commercial use, choose other weights or train from scratch."
         found.append(Problem("pretrained", message, remedy, "warning"))
     if is_available(weights, disk) is False:
-        message = f"The pretrained weights {weights.title} are unavailable, because {_why(weights, 'they')}."
+        message = f"The pretrained weights {weights.title} are unavailable, because {_why_missing(weights, 'they')}."
         choices = weights_choices(job, catalogue)
-        found.append(Problem("pretrained", message, _remedy(job, weights, catalogue), choices=choices))
+        found.append(Problem("pretrained", message, _missing_remedy(job, weights, catalogue), choices=choices))
     return found
 
 
@@ -157,39 +159,40 @@ def weights_line(job: Job, catalogue: Catalogue, disk: Disk, in_words: Callable[
     if weights is None:
         return "No pretrained weights"
     local = disk.weights(weights)
-    parts = [f"Weights: {weights.title}", weights.license_title, _size(job, weights, local, catalogue, in_words)]
+    texts = [f"Weights: {weights.title}", weights.license_title, _size_text(job, weights, local, catalogue, in_words)]
     if local is not None and not (weights.is_included and local.path):
-        parts.append("on this machine" if local.path else _elsewhere(job, weights, disk))
-    return ", ".join(filter(None, parts))
+        texts.append("on this machine" if local.path else _download_state(job, weights, disk))
+    return ", ".join(filter(None, texts))
 
 
 def _expects_weights(job: Job, chosen: Collection[str]) -> bool:
     """Return True if the user would expect the job to start from pretrained weights."""
     if "pretrained" in chosen:
         return False
-    return "recipe" not in chosen or any(
-        job.recipe == one.id and "pretrained" in one.mentioned for one in builtin_recipes()
-    )
+    recipe = next((recipe for recipe in builtin_recipes() if recipe.id == job.recipe), None)
+    return "recipe" not in chosen or (recipe is not None and "pretrained" in recipe.mentioned)
 
 
-def _lost(job: Job, weights: Weights, catalogue: Catalogue, disk: Disk) -> list[Problem]:
+def _missed_weights_warning(job: Job, weights: Weights, catalogue: Catalogue, disk: Disk) -> list[Problem]:
     """Return a warning if a job starts from random weights because its pretrained weights are unavailable."""
     if is_available(weights, disk) is not False:
         return []
-    why = _why(weights, "its pretrained weights")
+    why = _why_missing(weights, "its pretrained weights")
     model = catalogue.model(job.model.name)
     started = DefaultModel(job.model.name, job.model.encoder if model is not None and model.encoder else "")
     message = f"{default_title(started, catalogue)} starts from random weights, because {why}."
-    remedy, choices = _remedy(job, weights, catalogue), weights_choices(job, catalogue)
+    remedy, choices = _missing_remedy(job, weights, catalogue), weights_choices(job, catalogue)
     return [Problem("pretrained", message, remedy, "warning", choices)]
 
 
-def _why(weights: Weights, whose: str) -> str:
+def _why_missing(weights: Weights, subject: str) -> str:
+    """Return a clause that explains why weights are unavailable. `subject` stands for them: "they"."""
     why = why_unavailable(weights)
-    return why if weights.is_included else f"{why} and {whose} aren't on this machine"
+    return why if weights.is_included else f"{why} and {subject} aren't on this machine"
 
 
-def _remedy(job: Job, weights: Weights, catalogue: Catalogue) -> str:
+def _missing_remedy(job: Job, weights: Weights, catalogue: Catalogue) -> str:
+    """Return a sentence with the remedies for a job whose weights are unavailable, the included weights first."""
     instead = [FROM_SCRATCH] if job.model.pretrained else []
     alternative = included_alternative(job, catalogue)
     if alternative is not None:
@@ -198,7 +201,7 @@ def _remedy(job: Job, weights: Weights, catalogue: Catalogue) -> str:
     return unavailable_remedy(weights, instead)
 
 
-def _elsewhere(job: Job, weights: Weights, disk: Disk) -> str:
+def _download_state(job: Job, weights: Weights, disk: Disk) -> str:
     """Describe the state of weights that are not on this machine, e.g. "will be downloaded".
 
     If the job does not use pretrained weights, no server is contacted.
@@ -210,9 +213,12 @@ def _elsewhere(job: Job, weights: Weights, disk: Disk) -> str:
     return "unreachable" if is_available(weights, disk) is False else "will be downloaded"
 
 
-def _size(job: Job, weights: Weights, here: OnDisk | None, catalogue: Catalogue, in_words: Callable[[int], str]) -> str:
-    if here is not None and here.path:
-        return in_words(here.bytes)
+def _size_text(
+    job: Job, weights: Weights, local: OnDisk | None, catalogue: Catalogue, in_words: Callable[[int], str]
+) -> str:
+    """Return the size of the weights file: of the `local` one, as published, or estimated. Return "" if unknown."""
+    if local is not None and local.path:
+        return in_words(local.bytes)
     model = catalogue.model(job.model.name)
     if weights.bytes or model is None or model.encoder:
         return in_words(weights.bytes) if weights.bytes else ""
@@ -227,7 +233,8 @@ def _model_exists(job: Job, catalogue: Catalogue) -> bool:
     return catalogue.model(job.model.name) is not None and not (task is not None and task.file)
 
 
-def _title(job: Job, catalogue: Catalogue) -> str:
+def _weighted_part(job: Job, catalogue: Catalogue) -> str:
+    """Name the part of a job's model that would have pretrained weights: the model itself, or its encoder."""
     if job.model_is_file:
         return "a model file"
     model = catalogue.model(job.model.name)

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from engine.checks.node_checks import here_only
+from engine.checks.node_checks import remote_device_problems
 from engine.cli import arguments, children, train
 from engine.cli.terminal import BAD_REQUEST, COMPLETED, FAILED, require_valid, say, table
 from engine.contract.advice import BatchFound, BatchTrial, FinderOrder, RateFound, RatePoint
@@ -71,7 +71,7 @@ def _valid_job(options: argparse.Namespace, *, needs_dataset: bool = True) -> Jo
     job, problems = train.validate(options)
     if job is not None and not job.data.dataset and not needs_dataset:
         problems = [problem for problem in problems if problem.field != "dataset"]
-    return require_valid(job, [*problems, *(here_only(job.parallel.devices) if job is not None else ())])
+    return require_valid(job, [*problems, *(remote_device_problems(job.parallel.devices) if job is not None else ())])
 
 
 def _rate_lines(found: RateFound) -> list[str]:

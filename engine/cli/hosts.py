@@ -9,7 +9,6 @@ from pathlib import Path
 
 import msgspec
 
-from engine.checks.node_checks import named
 from engine.cli.terminal import BAD_REQUEST, COMPLETED, report, say, table
 from engine.contract.hosts import FIRST_PORT, THIS, Host, host, put_host, read_hosts, remove_host
 from engine.contract.problems import Problem, errors
@@ -19,6 +18,11 @@ from engine.machines.install import FOLDER, InstallFailed, install
 from engine.system.format import counted, size
 
 _NAME = f"a host that ssh knows, or any name together with --ssh; “{THIS}” for this machine"
+
+
+def _listed_name(typed: str) -> str:
+    """Convert a machine's name as typed on the command line to its name in the list, which is "" for this machine."""
+    return "" if typed == THIS else typed
 
 
 def add_hosts(parser: argparse.ArgumentParser) -> None:
@@ -91,7 +95,7 @@ def _cells(each: Host) -> tuple[str, ...]:
 
 
 def _add(options: argparse.Namespace) -> int:
-    name = named(options.name)
+    name = _listed_name(options.name)
     names = {"ssh": "destination"}
     given = {
         names.get(each, each): getattr(options, each) for each in ("ssh", "folder", "address", "port", "environment")
@@ -140,7 +144,7 @@ def _install(new: Host, wheel: Path, *, yes: bool) -> bool:
 
 
 def _check(options: argparse.Namespace, found: Sequence[Host]) -> int:
-    names = [named(name) for name in options.names]
+    names = [_listed_name(name) for name in options.names]
     unknown = [name for name in names if host(name) is None]
     if unknown:
         return _report(
@@ -179,7 +183,7 @@ def _report(problems: Iterable[Problem]) -> int:
 
 
 def _remove(name: str) -> int:
-    if not remove_host(named(name)):
+    if not remove_host(_listed_name(name)):
         return _report([Problem("hosts", f"{name} is not listed.", "See `footplate hosts`.")])
     say(f"Removed {name}.")
     return COMPLETED

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from engine.checks.node_checks import here_only
+from engine.checks.node_checks import remote_device_problems
 from engine.cli import arguments, children, train
 from engine.cli.terminal import CommandError, report
 from engine.cli.watching import require_run
@@ -41,7 +41,7 @@ def model_values(options: argparse.Namespace) -> dict[str, Any]:
         raise CommandError(report([Problem("run", f"The job of {run.run_id} can't be read.", "Choose another run.")]))
     local = tuple(device for device in job.parallel.devices if not host_of(device)) or (CPU,)
     devices = tuple(options.devices.split(",")) if options.devices else local
-    found = here_only(devices)
+    found = remote_device_problems(devices)
     values: dict[str, Any] = {"devices": devices}
     if not found and any(device != CPU for device in devices):
         machine = train.read_machine(found)

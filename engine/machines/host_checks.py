@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from engine.checks.node_checks import differences, inputs_of, versions
+from engine.checks.node_checks import inputs_of, machine_problems, versions
 from engine.contract.hosts import Host
 from engine.contract.job import Job
 from engine.contract.nodes import MeetOrder, MeetResult, NodeFacts
@@ -68,7 +68,7 @@ def check_hosts(hosts: Sequence[Host], dataset: str = "") -> list[CheckedHost]:
     local = NodeFacts(versions=versions(), inputs={}, time=0.0, free_bytes=0)
     for each in checked:
         if each.facts is not None:
-            each.problems.extend(differences(each.facts, each.host.title, local_inputs, local, "this machine"))
+            each.problems.extend(machine_problems(each.facts, each.host.title, local_inputs, local, "this machine"))
     return checked
 
 

@@ -20,7 +20,7 @@ from typing import TypeVar
 
 import msgspec
 
-from engine.checks.node_checks import differences, inputs_of, versions
+from engine.checks.node_checks import inputs_of, machine_problems, versions
 from engine.contract.devices import DeviceSample, host_of, local_device
 from engine.contract.events import AnyEvent, CheckpointSaved, Failed, LogLine, PhaseChanged, Predicted, Waiting, Warned
 from engine.contract.hosts import SLURM, Host, host
@@ -272,9 +272,9 @@ class Nodes:
         local = msgspec.structs.replace(facts[0], versions={"footplate": versions()["footplate"]})
         problems: list[Problem] = []
         for node, node_facts in zip(self.nodes, facts, strict=True):
-            problems += differences(node_facts, node.title, local_inputs, local, "this machine")
+            problems += machine_problems(node_facts, node.title, local_inputs, local, "this machine")
             without_problem = msgspec.structs.replace(node_facts, problem="")  # it is already reported
-            problems += differences(without_problem, node.title, {}, first, self.nodes[0].title)
+            problems += machine_problems(without_problem, node.title, {}, first, self.nodes[0].title)
         return problems
 
     def _lost_gpus(self) -> Failed:

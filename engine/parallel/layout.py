@@ -14,6 +14,10 @@ PER_ROUND = frozenset({"interleaved_1f1b", "zb1p"})
 """Schedules that proceed in equal rounds, each with at least one microbatch per device."""
 ZERO_BUBBLE = frozenset({"zb1p", "zbv"})
 """Schedules that divide the backward pass into one for the inputs and one for the weights."""
+SCHEDULE_TITLES = {
+    "1f1b": "1F1B", "gpipe": "GPipe", "interleaved_1f1b": "Interleaved 1F1B", "zb1p": "ZB1P", "zbv": "ZBV"
+}  # fmt: skip
+"""Titles of the pipeline schedules, in the order in which the advisor tries them."""
 
 
 class Layout(NamedTuple):

@@ -8,7 +8,7 @@ import msgspec
 from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtWidgets import QLabel, QProgressBar, QPushButton, QStackedWidget, QWidget
 
-from engine.checks.node_checks import here_only
+from engine.checks.node_checks import remote_device_problems
 from engine.contract.catalogue import load_catalogue
 from engine.contract.cut import PLANNING, Cut
 from engine.contract.job import Job
@@ -104,7 +104,7 @@ class CutPage(QWidget):
         self._names = dict(names)
         self.set_job(job)
         errors = [problem for problem in problems if problem.severity == "error" and problem.field in MEASURED_BY]
-        errors += here_only(job.parallel.devices) if job is not None else []
+        errors += remote_device_problems(job.parallel.devices) if job is not None else []
         if job is None or errors:
             self.planner.cancel()
             self._show_failure(errors or [Problem("", tr("The job is invalid."), tr("Correct the marked fields."))])

@@ -9,7 +9,7 @@ import msgspec
 from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtWidgets import QLabel, QProgressBar, QPushButton, QStackedWidget, QWidget
 
-from engine.checks.node_checks import here_only
+from engine.checks.node_checks import remote_device_problems
 from engine.contract.advice import ADVISING, FINDING, AdviceOrder, FinderOrder
 from engine.contract.job import FIELDS, Job
 from engine.contract.messages import Progress
@@ -107,7 +107,7 @@ class FinderPage(QWidget):
         """
         self.set_job(job)
         blockers = [problem for problem in errors(problems) if problem.field not in self.varied]
-        blockers += here_only(job.parallel.devices) if job is not None else []
+        blockers += remote_device_problems(job.parallel.devices) if job is not None else []
         if job is None or blockers:
             self.child.cancel()
             self._show_failure(blockers or [Problem("", tr("The job is invalid."), tr("Correct the marked fields."))])

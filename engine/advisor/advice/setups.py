@@ -15,12 +15,9 @@ from engine.contract.catalogue import Catalogue, StrategyEntry
 from engine.contract.devices import is_gpu
 from engine.contract.job import FIELDS, Job
 from engine.contract.problems import errors
+from engine.parallel.layout import SCHEDULE_TITLES
 from engine.system.format import counted
 
-SCHEDULE_TITLES = {
-    "1f1b": "1F1B", "gpipe": "GPipe", "interleaved_1f1b": "interleaved 1F1B", "zb1p": "ZB1P", "zbv": "ZBV"
-}  # fmt: skip
-"""Titles of the pipeline schedules that are tried."""
 MICROBATCHES = (2, 8)
 """Numbers of microbatches per device that are tried, in addition to the strategy's default of about four."""
 BUCKETS_MIB = (5.0, 100.0)

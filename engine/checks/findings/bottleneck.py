@@ -81,26 +81,27 @@ class RunProfile:
         return entry
 
     @property
-    def has_several(self) -> bool:
+    def has_several_devices(self) -> bool:
         return len(self.job.parallel.devices) > 1
 
     def devices(self, verb: str) -> str:
         """Return the devices as the subject of a sentence with its verb, e.g. "The GPUs wait" or "The CPU waits"."""
         kind = "GPU" if self.on_gpu else "CPU"
-        if self.has_several:
+        if self.has_several_devices:
             return f"The {kind}s {verb}" if self.on_gpu else f"The {kind} workers {verb}"
         return f"The {kind} {'is' if verb == 'are' else f'{verb}s'}"
 
     @property
     def pronoun(self) -> str:
-        return "them" if self.has_several else "it"
+        """Pronoun for the devices as the object of a sentence."""
+        return "them" if self.has_several_devices else "it"
 
 
 def find_bottleneck(profile: RunProfile) -> Advice:
     """Return advice on the bottleneck that costs most. If there is none, the advice states that."""
-    costly = [each for each in _costs(profile) if each[0] >= MIN_LOSS]
-    if costly:
-        return max(costly, key=lambda each: each[0])[1]
+    cost, advice = max(_costs(profile), key=lambda cost_and_advice: cost_and_advice[0])
+    if cost >= MIN_LOSS:
+        return advice
     busy = percent(max(0.0, 1.0 - profile.fraction(*WAITING)))
     return Advice(sentence=f"{profile.devices('are')} busy {busy} of the time; there is no bottleneck.")
 
@@ -108,11 +109,8 @@ def find_bottleneck(profile: RunProfile) -> Advice:
 def _costs(profile: RunProfile) -> Iterator[tuple[float, Advice]]:
     """Yield possible bottlenecks, each as the fraction of the training time that it costs and advice on it."""
     yield profile.fraction("data"), _check_data(profile)
-    if (
-        not profile.on_gpu
-        and profile.decoding_s < DECODING_LOAD * profile.step_s
-        and profile.cpu_wait_fraction >= BUSY_CPU
-    ):
+    is_decoding = profile.decoding_s >= DECODING_LOAD * profile.step_s
+    if not profile.on_gpu and not is_decoding and profile.cpu_wait_fraction >= BUSY_CPU:
         # Other ranks wait for any rank that loses its core, so straggler and communication are not the cause.
         yield profile.cpu_wait_fraction, _check_other_programs(profile)
     elif profile.ranks is not None and profile.ranks.straggler is not None:
@@ -126,11 +124,7 @@ def _costs(profile: RunProfile) -> Iterator[tuple[float, Advice]]:
         advice = Advice(sentence=sentence, field="precision", value="bf16")
         yield BF16_SAVES * profile.fraction("forward", "backward"), advice
     # If the GPU waits for images, this explains its empty queue.
-    if (
-        profile.starved_fraction is not None
-        and profile.starved_fraction >= STARVED
-        and profile.fraction("data") < MIN_LOSS
-    ):
+    if (profile.starved_fraction or 0.0) >= STARVED and profile.fraction("data") < MIN_LOSS:
         larger = 2 * profile.job.training.batch_size
         sentence = (
             f"{profile.devices('run')} out of work between steps, starved by CPU launch overhead: "
@@ -138,13 +132,12 @@ def _costs(profile: RunProfile) -> Iterator[tuple[float, Advice]]:
         )
         yield 1.0 - profile.fraction(*WAITING), Advice(sentence=sentence, field="batch_size", value=larger)
     copying = profile.fraction("transfer")
-    yield (
-        copying,
-        Advice(sentence=f"{profile.devices('wait')} {percent(copying)} of the time for images to be copied."),
-    )
+    sentence = f"{profile.devices('wait')} {percent(copying)} of the time for images to be copied."
+    yield copying, Advice(sentence=sentence)
 
 
 def _check_data(profile: RunProfile) -> Advice:
+    """Explain why the devices wait for images, and advise a faster way to load them if there is one."""
     waits = f"{profile.devices('wait')} {percent(profile.fraction('data'))} of the time for images"
     if profile.readers is None:
         return Advice(sentence=f"{waits}, which another worker loads.")
@@ -181,8 +174,9 @@ def _check_decoding(profile: RunProfile, readers: int, waits: str) -> Advice:
 def _check_straggler(profile: RunProfile, ranks: RanksTimed, slow: int) -> tuple[float, Advice]:
     """Return the mean fraction of a step for which other ranks wait for the rank `slow`, and advice."""
     others = [times for rank, times in enumerate(ranks.ranks) if rank != slow]
-    waiting = [t.waiting_s / total for t in others if (total := t.compute_s + t.communication_s + t.waiting_s) > 0]
-    fraction = sum(waiting) / len(waiting) if waiting else 0.0
+    totals_s = [times.compute_s + times.communication_s + times.waiting_s for times in others]
+    fractions = [times.waiting_s / total_s for times, total_s in zip(others, totals_s, strict=True) if total_s > 0]
+    fraction = sum(fractions) / len(fractions) if fractions else 0.0
     who = "the other waits" if len(others) == 1 else "the others wait"
     sentence = f"Rank {slow} is the slowest: {who} {percent(fraction)} of each step for it"
     if profile.job.parallel.balance == "equal":
@@ -199,11 +193,8 @@ def _check_communication(profile: RunProfile) -> Advice:
         simplest = load_catalogue().recommended_strategy("replicate")
         sentence = f"{fact}: {simplest.title} communicates less, if the model fits on each device."
         return Advice(sentence=sentence, field="strategy", value=simplest.id)
-    if (
-        profile.on_gpu
-        and "gradient_compression" in profile.strategy.fields
-        and job.parallel.gradient_compression == "none"
-    ):
+    can_compress = profile.on_gpu and "gradient_compression" in profile.strategy.fields
+    if can_compress and job.parallel.gradient_compression == "none":
         sentence = f"{fact}: sending them in bf16 takes half as long."
         return Advice(sentence=sentence, field="gradient_compression", value="bf16")
     sentence = f"{fact}: a batch size of {2 * job.training.batch_size:,} halves that; adapt the learning rate to it."
@@ -233,6 +224,7 @@ def _check_bubble(profile: RunProfile, trace: ScheduleTraced) -> Advice:
 
 
 def _check_other_programs(profile: RunProfile) -> Advice:
+    """Report that other programs use the cores of this worker, and advise fewer threads if it has several."""
     threads = profile.computing_threads
     fact = f"Other programs are using the CPU: {percent(profile.cpu_wait_fraction)} of each step is spent waiting for a core"
     if threads == 1:

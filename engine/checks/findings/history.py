@@ -33,6 +33,7 @@ class Epoch:
 
     @property
     def loss(self) -> float | None:
+        """Mean loss over the training steps, or None if no finite loss was reported."""
         return self._mean_loss if self._loss_steps else None
 
     @property

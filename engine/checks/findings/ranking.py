@@ -72,19 +72,21 @@ def list_remedies(table: Sequence[Candidate]) -> tuple[str, ...]:
     if not measured:
         return (NOTHING_FITS,)
     first, *others = measured
-    slower = (f"{percent(1 - _speed(row) / _speed(first))} slower than the first" for row in others)
-    return (
-        f"It fits with {first.name}: {speed(_speed(first))}.",
-        *(f"It fits with {row.name}: {speed(_speed(row))}, {loss}." for row, loss in zip(others, slower, strict=True)),
-    )
+    sentences = [f"It fits with {first.name}: {speed(_speed(first))}."]
+    for row in others:
+        loss = percent(1 - _speed(row) / _speed(first))
+        sentences.append(f"It fits with {row.name}: {speed(_speed(row))}, {loss} slower than the first.")
+    return tuple(sentences)
 
 
 def _speed(row: Candidate) -> float:
+    """Return the measured images per second of a candidate whose speed is known."""
     assert row.images_per_second is not None
     return row.images_per_second
 
 
 def _waiting(row: Candidate) -> float:
+    """Return the fraction of a step that is spent waiting for data, or 0 if it is unknown."""
     return row.data_wait_share or 0.0
 
 

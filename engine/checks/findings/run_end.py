@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import NamedTuple
 
 from engine.checks.findings.history import Epoch, History
 from engine.contract.catalogue import Measure, TaskEntry, load_catalogue
@@ -94,7 +95,7 @@ def find_verdict(history: History, job: Job, outcome: Outcome) -> Verdict | None
     is_completed = outcome == "completed"
     verdict = _check_learning(run) or _check_overfitting(run) or _check_falling(run, is_completed=is_completed)
     if verdict is None and _is_at_rest(run):
-        verdict = _check_classes(run) or (_converged(run) if is_completed else None)
+        verdict = _check_classes(run) or (_converged_verdict(run) if is_completed else None)
     return verdict
 
 
@@ -108,11 +109,10 @@ class _Curve:
 
     @classmethod
     def of(cls, history: History, measure: Measure) -> _Curve:
-        values = [
-            (number, epoch.measures.get(measure.id, math.nan)) for number, epoch in sorted(history.epochs.items())
-        ]
-        plausible = [(number, value) for number, value in values if abs(value) < MAX_PLAUSIBLE]
-        return cls(measure, tuple(number for number, _ in plausible), tuple(value for _, value in plausible))
+        """Create the curve of a metric. Epochs without it, and implausible values such as NaN, are left out."""
+        values = {number: epoch.measures.get(measure.id, math.nan) for number, epoch in sorted(history.epochs.items())}
+        plausible = {number: value for number, value in values.items() if abs(value) < MAX_PLAUSIBLE}
+        return cls(measure, tuple(plausible), tuple(plausible.values()))
 
     @property
     def costs(self) -> tuple[float, ...]:
@@ -152,6 +152,7 @@ class _Curve:
         return _mean(after) if after else self.costs[-1]
 
     def text(self, cost: float) -> str:
+        """Format the value that belongs to one of the `costs`."""
         value = abs(cost)
         return f"{100 * value:.1f}%" if self.measure.percent else f"{value:.3g}"
 
@@ -173,14 +174,12 @@ class _Run:
     @classmethod
     def of(cls, history: History, job: Job, task: TaskEntry) -> _Run | None:
         """Create an instance from a history. Returns None if there are too few validations."""
-        known = [measure for measure in task.metrics if any(measure.id in e.measures for e in history.epochs.values())]
-        best_by = next(
-            (measure for measure in known if measure.id == job.checkpoints.best_by), known[0] if known else None
-        )
-        loss = next((measure for measure in known if measure.id == "loss"), best_by)
-        if best_by is None or loss is None:
+        measured = {name for epoch in history.epochs.values() for name in epoch.measures}
+        known = {measure.id: measure for measure in task.metrics if measure.id in measured}
+        if not known:
             return None
-        curve, best_curve = _Curve.of(history, loss), _Curve.of(history, best_by)
+        best_by = known.get(job.checkpoints.best_by, next(iter(known.values())))
+        curve, best_curve = _Curve.of(history, known.get("loss", best_by)), _Curve.of(history, best_by)
         if min(len(curve.values), len(best_curve.values)) < MIN_EPOCHS:
             return None
         trained = {number: epoch for number, epoch in sorted(history.epochs.items()) if epoch.loss is not None}
@@ -227,7 +226,7 @@ def _check_learning(run: _Run) -> Verdict | None:
     is_rate_suspect = not usual / SUSPECT_RATE_FACTOR <= run.job.optimizer.learning_rate <= usual * SUSPECT_RATE_FACTOR
     is_flat = best.costs[0] - min(best.costs) <= NOISE_DEVIATIONS * best.noise()
     has_failed = not run.is_learning and (is_near_zero or (is_rate_suspect and is_flat))
-    return _bad_rate(run, losses) if has_failed else None
+    return _rate_verdict(run, losses) if has_failed else None
 
 
 def _check_chance_level(run: _Run, losses: Sequence[float]) -> Verdict | None:
@@ -238,23 +237,23 @@ def _check_chance_level(run: _Run, losses: Sequence[float]) -> Verdict | None:
         return None
     chance = max(1 / classes, max(counts) / max(1, sum(counts)) if counts else 0.0)
     margin = 2 * math.sqrt(chance * max(0.0, 1 - chance) / run.history.val_samples)
-    best, learned = max(top1.values), run.accuracy
+    best, trained = max(top1.values), run.accuracy
     if margin > MAX_CHANCE_MARGIN or best > chance + margin:
         return None
-    if learned is not None and learned >= chance + LEARNED_ABOVE_CHANCE:
+    if trained is not None and trained >= chance + LEARNED_ABOVE_CHANCE:
         sentence = (
-            f"The model learned its training images ({percent(learned)} correct) but does not generalize: "
+            f"The model learned its training images ({percent(trained)} correct) but does not generalize: "
             f"{percent(best)} of the validation images are correct, and always predicting the most "
             f"frequent class would give {percent(chance)}. Check that the labels of both splits are "
             "correct and use the same classes."
         )
-        figures = {"training_accuracy": learned, "validation_accuracy": best, "chance": chance}
+        figures = {"training_accuracy": trained, "validation_accuracy": best, "chance": chance}
         return Verdict(code="not_generalized", sentence=sentence, figures=figures)
-    is_hopeless = learned is not None and learned < chance + LEARNED_ABOVE_CHANCE / 2
-    return _bad_rate(run, losses) if is_hopeless or not run.is_learning else None
+    is_hopeless = trained is not None and trained < chance + LEARNED_ABOVE_CHANCE / 2
+    return _rate_verdict(run, losses) if is_hopeless or not run.is_learning else None
 
 
-def _bad_rate(run: _Run, losses: Sequence[float]) -> Verdict:
+def _rate_verdict(run: _Run, losses: Sequence[float]) -> Verdict:
     """Return a verdict that suggests another learning rate, for a run whose training loss did not decrease.
 
     The rate counts as too low if it is below the usual one, or if the loss decreased slightly. It counts as too high if
@@ -281,6 +280,7 @@ def _bad_rate(run: _Run, losses: Sequence[float]) -> Verdict:
 
 
 def _usual_rate(job: Job) -> float:
+    """Return the learning rate at which most models learn with the job's optimizer."""
     return USUAL_RATES.get(job.optimizer.name, USUAL_RATE)
 
 
@@ -303,11 +303,11 @@ def _check_overfitting(run: _Run) -> Verdict | None:
         return None
     if recent - curve.mean_near_best <= NOISE_DEVIATIONS * curve.noise(curve.best) or _is_still_improving(run, epoch):
         return None
-    changes = _regularization(run, epoch)
+    changes = _regularization_changes(run, epoch)
     moved = "fell" if curve.measure.higher_is_better else "rose"
     sentence = (
-        f"Overfitted since epoch {epoch}: {_lower(curve.measure.title)} {moved} from {curve.text(best)} to "
-        f"{curve.text(recent)} while the training loss fell from {before.loss:.3g} to {now.loss:.3g}.{_advice(changes)}"
+        f"Overfitted since epoch {epoch}: {_lower_first_letter(curve.measure.title)} {moved} from {curve.text(best)} to "
+        f"{curve.text(recent)} while the training loss fell from {before.loss:.3g} to {now.loss:.3g}.{_advice_sentence(changes)}"
     )
     figures = {"epoch": epoch, "best": abs(best), "last": abs(recent), "training_before": before.loss}
     return Verdict(code="overfitted", sentence=sentence, figures=figures | {"training": now.loss}, changes=changes)
@@ -318,15 +318,15 @@ def _is_still_improving(run: _Run, since: int) -> bool:
     best = run.best_curve
     if since not in best.epochs:
         return False
-    at = best.epochs.index(since)
+    index = best.epochs.index(since)
     standard_error = 1e-9
     if best.measure.percent:
-        fraction = min(max(best.values[at], 0.0), 1.0)
+        fraction = min(max(best.values[index], 0.0), 1.0)
         standard_error = math.sqrt(fraction * (1 - fraction) / max(1, run.history.val_samples))
-    return best.costs[at] - _mean(best.costs[-MIN_EPOCHS:]) > max(best.noise(), standard_error)
+    return best.costs[index] - _mean(best.costs[-MIN_EPOCHS:]) > max(best.noise(), standard_error)
 
 
-def _regularization(run: _Run, best_epoch: int) -> _Changes:
+def _regularization_changes(run: _Run, best_epoch: int) -> _Changes:
     """Return changes to a stronger augmentation.
 
     If it is already the strongest, return changes to other regularization, or else to fewer epochs.
@@ -404,13 +404,23 @@ def _is_at_rest(run: _Run) -> bool:
     return rate < WORTHWHILE_GAIN and curve.recent - best <= tolerance
 
 
-def _converged(run: _Run) -> Verdict:
+def _converged_verdict(run: _Run) -> Verdict:
+    """Return the verdict on a run for which nothing is known to help."""
     best, last = run.best_curve.epochs[run.best_curve.best], run.best_curve.epochs[-1]
     sentence = f"Converged: the best epoch was {best} of {last}."
     return Verdict(code="converged", sentence=sentence, figures={"best_epoch": best, "epochs": last})
 
 
 # Single classes
+
+
+class _WeakClass(NamedTuple):
+    """Class with a low recall, its number of validation samples, and how often it was predicted."""
+
+    recall: float
+    name: str
+    samples: int
+    predictions: int
 
 
 def _check_classes(run: _Run) -> Verdict | None:
@@ -424,32 +434,32 @@ def _check_classes(run: _Run) -> Verdict | None:
     if measured is None or not known or not len(counts) == len(recalls) == len(run.history.classes):
         return None
     median, typical_count = known[len(known) // 2], sorted(counts)[len(counts) // 2]
-    weak = [
-        (recall, run.history.classes[number], counts[number], sum(row[number] for row in measured.confusion))
+    weak = sorted(
+        _WeakClass(recall, run.history.classes[number], counts[number], sum(row[number] for row in measured.confusion))
         for number, recall in enumerate(recalls)
         if recall is not None and counts[number] and recall < WEAK_FRACTION * median
         and median - recall > 2 * math.sqrt(max(0.0, median * (1 - median)) / counts[number])
-    ]  # fmt: skip
+    )  # fmt: skip
     if median < MIN_MEDIAN_RECALL or not weak:
         return None
-    figures = {f"recall of {name}": recall for recall, name, *_ in sorted(weak)[:_MAX_NAMES]}
-    if rare := [each for each in sorted(weak) if each[2] < WEAK_FRACTION * typical_count]:
-        changes = _oversampling(run)
-        names = listed([f"“{name}” (recall {percent(recall)})" for recall, name, *_ in rare], most=_MAX_NAMES)
-        advice = _advice(changes) or " Add more images of them."
+    figures = {f"recall of {each.name}": each.recall for each in weak[:_MAX_NAMES]}
+    if rare := [each for each in weak if each.samples < WEAK_FRACTION * typical_count]:
+        changes = _balancing_changes(run)
+        names = listed([f"“{each.name}” (recall {percent(each.recall)})" for each in rare], most=_MAX_NAMES)
+        advice = _advice_sentence(changes) or " Add more images of them."
         sentence = f"{names} {'is' if len(rare) == 1 else 'are'} rare and rarely recognized.{advice}"
         return Verdict(code="weak_classes", sentence=sentence, figures=figures, changes=changes)
-    never = [f"“{name}”" for _, name, _, predicted in sorted(weak) if not predicted]
+    never = [f"“{each.name}”" for each in weak if not each.predictions]
     if not never:
         return None
     are, its = ("is", "its") if len(never) == 1 else ("are", "their")
-    sentence = (
-        f"{listed(never, most=_MAX_NAMES)} {are} never predicted, although not rare: check {its} images and labels."
-    )
+    names = listed(never, most=_MAX_NAMES)
+    sentence = f"{names} {are} never predicted, although not rare: check {its} images and labels."
     return Verdict(code="weak_classes", sentence=sentence, figures=figures)
 
 
-def _oversampling(run: _Run) -> _Changes:
+def _balancing_changes(run: _Run) -> _Changes:
+    """Return a change that gives rare classes more weight: oversampling, or else class weights, or {} if none helps."""
     if run.uses("oversample") and not run.job.data.oversample:
         return {"oversample": True}
     if run.uses("class_weights") and run.job.training.class_weights == "none" and not run.job.data.oversample:
@@ -460,7 +470,7 @@ def _oversampling(run: _Run) -> _Changes:
 # Text
 
 
-def _advice(changes: _Changes) -> str:
+def _advice_sentence(changes: _Changes) -> str:
     """Return a sentence that advises the changes, or "" if there are none.
 
     The sentence starts with a space, as in “ Set label smoothing to 0.1.”
@@ -469,13 +479,13 @@ def _advice(changes: _Changes) -> str:
     if switches:
         return f" Turn on {listed(switches, most=_MAX_NAMES)}."
     settings = [
-        f"{_lower(FIELDS[name].label)} to {format(value, 'g') if isinstance(value, float) else value}"
+        f"{_lower_first_letter(FIELDS[name].label)} to {format(value, 'g') if isinstance(value, float) else value}"
         for name, value in changes.items()
     ]
     return f" Set {listed(settings, most=_MAX_NAMES)}." if settings else ""
 
 
-def _lower(title: str) -> str:
+def _lower_first_letter(title: str) -> str:
     """Convert the first letter of a title to lower case, except in abbreviations such as "IoU"."""
     return title[:1].lower() + title[1:] if title.partition(" ")[0][1:].islower() else title
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from engine.checks import conversion_checks
-from engine.checks.conversion_checks import conversion_problems, convertible, out_problems, takes_any_size
+from engine.checks.conversion_checks import conversion_problems, out_problems, takes_any_size
 from engine.contract.catalogue import load_catalogue
 from engine.contract.inference.conversion import OnnxOptions
 from engine.contract.job import Job
@@ -22,10 +22,11 @@ def fields(job: Job, **options: object) -> list[str]:
     return [problem.field for problem in found if problem.severity == "error"]
 
 
-def test_convertible_accepts_every_listed_model() -> None:
+def test_conversion_problems_accepts_every_listed_model() -> None:
     for model in CATALOGUE.models:
-        refusal = convertible(Job.from_fields(task=model.task, model=model.id), CATALOGUE)
-        assert refusal == {"onnx": [], "safetensors": []}
+        job = Job.from_fields(task=model.task, model=model.id)
+        assert not conversion_problems(job, "onnx", OnnxOptions(), CATALOGUE)
+        assert not conversion_problems(job, "safetensors", OnnxOptions(), CATALOGUE)
 
 
 def test_conversion_problems_are_reported_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,7 +45,7 @@ def test_takes_any_size_of_dense_convolutional_models() -> None:
 
 
 def test_conversion_of_a_model_file_is_a_warning() -> None:
-    (problem,) = convertible(Job.from_fields(model="own.py"), CATALOGUE)["safetensors"]
+    (problem,) = conversion_problems(Job.from_fields(model="own.py"), "safetensors", OnnxOptions(), CATALOGUE)
     assert (problem.field, problem.severity) == ("model", "warning")
 
 

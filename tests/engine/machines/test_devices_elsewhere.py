@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from engine.checks import node_checks
-from engine.checks.node_checks import differences, host_problems, inputs_of, versions
+from engine.checks.node_checks import host_problems, inputs_of, machine_problems, versions
 from engine.cli.arguments import needs_gpus, resolve_devices
 from engine.contract.catalogue import load_catalogue
 from engine.contract.devices import Cpu, Gpu, Nvml, Snapshot, host_of, is_gpu, local_device
@@ -117,12 +117,14 @@ def test_differences_find_other_dataset(tmp_path: Path) -> None:
     (tmp_path / "a" / "1.png").write_bytes(b"1")
     inputs = inputs_of(Job.from_fields(dataset=str(tmp_path)))
     facts = NodeFacts(versions={}, inputs=inputs, time=0.0, free_bytes=1)
-    assert differences(facts, "node1", inputs, facts, "this machine") == []
+    assert machine_problems(facts, "node1", inputs, facts, "this machine") == []
     (tmp_path / "a" / "1.png").write_bytes(b"22")
-    [problem] = differences(facts, "node1", inputs_of(Job.from_fields(dataset=str(tmp_path))), facts, "this machine")
+    [problem] = machine_problems(
+        facts, "node1", inputs_of(Job.from_fields(dataset=str(tmp_path))), facts, "this machine"
+    )
     assert problem.field == "dataset"
     absent = msgspec.structs.replace(facts, inputs={})
-    [problem] = differences(absent, "node1", inputs, facts, "this machine")
+    [problem] = machine_problems(absent, "node1", inputs, facts, "this machine")
     assert problem.field == "dataset"
 
 
@@ -169,8 +171,8 @@ def test_versions_cover_packages_that_runs_use(monkeypatch: pytest.MonkeyPatch) 
 def test_differences_require_equal_versions(package: str, installed: str | None, differs: bool) -> None:
     reference = NodeFacts(versions={package: "2"}, inputs={}, time=0.0, free_bytes=1)
     facts = msgspec.structs.replace(reference, versions={} if installed is None else {package: installed})
-    assert bool(differences(facts, "node1", {}, reference, "this machine")) == differs
-    assert differences(reference, "node1", {}, reference, "this machine") == []
+    assert bool(machine_problems(facts, "node1", {}, reference, "this machine")) == differs
+    assert machine_problems(reference, "node1", {}, reference, "this machine") == []
 
 
 def test_machines_connect_over_gloo() -> None:
