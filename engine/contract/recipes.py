@@ -257,7 +257,8 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
             "parameters": facts.parameters,
             "batch_size": batch,
             "epochs": epochs,
-            "steps": math.ceil(images / batch) * epochs if images else None,
+            # Training drops an incomplete last batch, unless it is the only one.
+            "steps": max(1, images // batch) * epochs if images else None,
         }
         ranges: dict[str, Range | None] = {name: getattr(self, name) for name in numbers}
         tasks = (self.task,) if isinstance(self.task, str) else self.task

@@ -235,7 +235,7 @@ def test_recipe_omits_idle_fields_of_chosen_values() -> None:
         ("parameters = { max = 1000 }", False),
         ("batch_size = { max = 31 }", False),
         ("epochs = { min = 5, max = 5 }", True),
-        ("steps = { min = 160, max = 160 }", True),
+        ("steps = { min = 155, max = 155 }", True),
         ('classes = { min = 10 }\nmodel = "transformer"', False),
     ],
 )
