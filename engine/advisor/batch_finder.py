@@ -47,6 +47,7 @@ class _Timing:
 
     @property
     def remaining_s(self) -> float:
+        """Time in seconds that is left of `BUDGET_S`."""
         return self._started + BUDGET_S - time.monotonic()
 
     @property
@@ -56,6 +57,7 @@ class _Timing:
         return None if mean_s is None else max(0.0, min(mean_s * (MAX_TRIALS - self.count), self.remaining_s))
 
     def add(self, size: int, took_s: float, probe: Probe) -> None:
+        """Learn from a trial with batches of `size` that took `took_s` seconds: time per image, and other time."""
         self._per_image_s = 1 / probe.images_per_second
         self._overhead_s = max(self._overhead_s, took_s - STEPS * size * self._per_image_s)
 
@@ -73,6 +75,7 @@ def find_batch(job: Job, emit: OnProgress) -> BatchFound:
     with TrialFolder() as folder:
 
         def probe(size: int) -> Probe | None:
+            """Run a trial, and return its measurements, or None if the size doesn't fit. Raises OrderError."""
             nonlocal fitted
             done = PREPARED + (1 - PREPARED) * timing.count / MAX_TRIALS
             emit(Progress(done, f"Trying batches of {size:,}", timing.trials_remaining_s))
@@ -90,7 +93,7 @@ def find_batch(job: Job, emit: OnProgress) -> BatchFound:
             return None
 
         maximum = int(FIELDS["batch_size"].maximum or math.inf)
-        return describe_result(search(probe, unit=_unit(job), maximum=maximum, has_time=timing.allows))
+        return describe_result(search(probe, unit=_size_unit(job), maximum=maximum, has_time=timing.allows))
 
 
 def trial_job(job: Job, size: int) -> Job:
@@ -116,7 +119,7 @@ def trial_job(job: Job, size: int) -> Job:
     )
 
 
-def _unit(job: Job) -> int:
+def _size_unit(job: Job) -> int:
     """Return the number that batch sizes must be divisible by.
 
     All devices and microbatches then get the same number of samples.

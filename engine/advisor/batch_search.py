@@ -7,7 +7,6 @@ size that has been tried and fits, close to one that does not fit.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -68,10 +67,7 @@ class SearchResult(NamedTuple):
 
     @property
     def knee(self) -> int:
-        """Smallest size that fits and is nearly as fast as all larger sizes (see `KNEE_GAIN`).
-
-        It is 0 if no size fits.
-        """
+        """Smallest size that fits and is nearly as fast as all larger sizes (see `KNEE_GAIN`), or 0 if none fits."""
         return _knee(self.trials)
 
 
@@ -87,6 +83,7 @@ class _Bracket(NamedTuple):
 
     @property
     def largest(self) -> int:
+        """Largest size that fits, or 0 if none does."""
         return self.fits[-1][0] if self.fits else 0
 
     def with_room(self, unit: int) -> int:
@@ -115,7 +112,7 @@ def search(
     """
     trials: dict[int, Probe | None] = {}
     maximum, untried = maximum // unit * unit, 0
-    while len(trials) < MAX_TRIALS and (size := _next(trials, unit, maximum)):
+    while len(trials) < MAX_TRIALS and (size := _next_size(trials, unit, maximum)):
         if not has_time(size):
             untried = size
             break
@@ -130,12 +127,13 @@ def search(
         # Sizes that fit, leave room, and are close enough to the largest possible one
         proven = (size for size, _ in bracket.fits if NEAR * ROOM * largest_possible - unit < size <= with_room)
         largest = max(proven, default=largest)
-    while largest and len(trials) < MAX_TRIALS and (between := _below_knee(trials, unit)) and has_time(between):
+    while largest and len(trials) < MAX_TRIALS and (between := _size_below_knee(trials, unit)) and has_time(between):
         trials[between] = probe(between)
     return SearchResult(dict(sorted(trials.items())), largest, maximum, untried)
 
 
 def _bracket(trials: Mapping[int, Probe | None]) -> _Bracket:
+    """Derive the bounds for the largest size that fits from the trials, whose value is None for sizes that don't fit."""
     smallest_failed = min((size for size, measured in trials.items() if measured is None), default=math.inf)
     fits = [
         (size, measured.memory)
@@ -145,7 +143,7 @@ def _bracket(trials: Mapping[int, Probe | None]) -> _Bracket:
     return _Bracket(fits, smallest_failed, _full_at(fits))
 
 
-def _next(trials: Mapping[int, Probe | None], unit: int, maximum: int) -> int:
+def _next_size(trials: Mapping[int, Probe | None], unit: int, maximum: int) -> int:
     """Return the next size to try, or 0 if the search is complete.
 
     The size is a multiple of `unit` and at most `maximum`.
@@ -160,11 +158,11 @@ def _next(trials: Mapping[int, Probe | None], unit: int, maximum: int) -> int:
         with_room = bracket.with_room(unit)
         # If it did not fit, other sizes must be measured.
         return with_room if with_room not in trials and len(trials) < MAX_TRIALS - 1 else 0
-    aim = _above(fits, full) if smallest_failed == math.inf else _between(trials, bracket)
+    aim = _size_above(fits, full) if smallest_failed == math.inf else _size_between(trials, bracket)
     return int(min(max(aim // unit * unit, largest + unit), maximum, smallest_failed - unit))
 
 
-def _above(fits: list[tuple[int, Mapping[str, tuple[int, int]]]], full: float) -> float:
+def _size_above(fits: list[tuple[int, Mapping[str, tuple[int, int]]]], full: float) -> float:
     """Return a larger size to try if all tried sizes fit.
 
     `fits` has these sizes in ascending order, each with its memory, and `full` is the size at which memory is predicted
@@ -178,7 +176,7 @@ def _above(fits: list[tuple[int, Mapping[str, tuple[int, int]]]], full: float) -
     return max(AIM * full, largest / NEAR)
 
 
-def _between(trials: Mapping[int, Probe | None], bracket: _Bracket) -> float:
+def _size_between(trials: Mapping[int, Probe | None], bracket: _Bracket) -> float:
     """Return a size to try between the largest one that fits and the smallest one that does not."""
     largest, failed = bracket.largest, bracket.smallest_failed
     if any(size > failed for size, measured in trials.items() if measured is not None):
@@ -207,6 +205,7 @@ def _full_at(fits: list[tuple[int, Mapping[str, tuple[int, int]]]]) -> float:
 
 
 def _knee(trials: Mapping[int, Probe | None]) -> int:
+    """Return the smallest size that fits and is nearly as fast as all larger ones, or 0 if no size fits."""
     speeds = {size: measured.images_per_second for size, measured in sorted(trials.items()) if measured is not None}
     for size, speed in speeds.items():
         if all(other <= speed * (1 + KNEE_GAIN) for larger, other in speeds.items() if larger > size):
@@ -214,15 +213,12 @@ def _knee(trials: Mapping[int, Probe | None]) -> int:
     return 0
 
 
-def _below_knee(trials: Mapping[int, Probe | None], unit: int) -> int:
+def _size_below_knee(trials: Mapping[int, Probe | None], unit: int) -> int:
     """Return a size to try between the knee and the next smaller tried size, to locate the knee more precisely.
 
     Returns 0 if the two are already close.
     """
     knee = _knee(trials)
-    smaller, at = next(
-        (pair for pair in itertools.pairwise(sorted(size for size, t in trials.items() if t)) if pair[1] == knee),
-        (knee, knee),
-    )
-    between = round(math.sqrt(smaller * at) / unit) * unit
-    return between if at > KNEE_GAP * smaller and between not in trials else 0
+    smaller = max((size for size, measured in trials.items() if measured is not None and size < knee), default=knee)
+    between = round(math.sqrt(smaller * knee) / unit) * unit
+    return between if knee > KNEE_GAP * smaller and between not in trials else 0

@@ -29,6 +29,7 @@ class MainMemory:
     """
 
     def __init__(self, workers: int, reserve: float = 0.0) -> None:
+        """Determine the free memory, and on Linux make this process's allocations beyond its portion fail."""
         free = min((psutil.virtual_memory().available, *_free_in_cgroups())) // workers
         if sys.platform == "linux":
             import resource

@@ -113,7 +113,7 @@ def read_curve(curve: Curve) -> RateFound:
     points = tuple(map(RatePoint, rates, losses.tolist(), smoothed.tolist()))
     result = RateFound(points=points, suggestion=None, why="", smoothing=WIDTH, diverged=curve.diverged)
     if finite < warm_up + MIN_POINTS:
-        why, remedy = _too_short(curve, finite)
+        why, remedy = _explain_short_curve(curve, finite)
         return msgspec.structs.replace(result, why=why, remedy=remedy)
     lowest = warm_up + int(smoothed[warm_up:].argmin())
     # Standard error of the fall, from the residuals up to the lowest loss.
@@ -172,7 +172,7 @@ def rate_text(rate: float) -> str:
     return f"{rate:.2g}"
 
 
-def _too_short(curve: Curve, finite: int) -> tuple[str, str]:
+def _explain_short_curve(curve: Curve, finite: int) -> tuple[str, str]:
     """Return the reason why a curve is too short for a suggestion, and a remedy.
 
     `finite` is the number of finite losses at the beginning of the curve.

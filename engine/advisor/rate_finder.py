@@ -79,6 +79,7 @@ class _Progress:
         self._started: float | None = None
 
     def on_event(self, event: AnyEvent) -> None:
+        """Report the progress and the remaining time if `event` has the metrics of a step. Other events are ignored."""
         if not isinstance(event, StepMetrics):
             return
         now = time.monotonic()

@@ -38,6 +38,7 @@ def run(spec: WorkerSpec, channel: socket.socket) -> int:
 
 
 def _train(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
+    """Record the curve of losses on all ranks together, and write it to the run folder on rank 0."""
     prepared = worker.prepare(spec, reporter)
     train = prepared.dataloaders.train()
     try:
@@ -109,13 +110,14 @@ def _record_curve(rate_steps: _RateSteps, spec: WorkerSpec, reporter: Reporter) 
         losses.append(loss)
         running.add(loss)
         if spec.rank == 0:
-            reporter.send(_metrics(rate_steps.step_count, rate, loss))
+            reporter.send(_step_metrics(rate_steps.step_count, rate, loss))
         if rate_steps.collectives.all_reduce_max([int(running.diverged)])[0]:
             break
     return Curve(tuple(losses), steps, running.diverged)
 
 
-def _metrics(step: int, rate: float, loss: float) -> StepMetrics:
+def _step_metrics(step: int, rate: float, loss: float) -> StepMetrics:
+    """Return the event that reports a step to the finder, which needs only the learning rate."""
     return StepMetrics(
         epoch=1,
         step=step,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from engine.advisor.advice.answer import CachedAdvice, adapt_cached, answer, load_cached, save_cached
+from engine.advisor.advice.answer import CachedAdvice, adapt_cached, create_answer, load_cached, save_cached
 from engine.advisor.advice.contenders import DROP_FACTOR, Contender, drop_slow, is_settled, rank
 from engine.advisor.advice.estimates import ESTIMATE_MARGIN, calibrate, estimate_bytes, min_step_s
 from engine.advisor.advice.setups import Setup, list_setups, list_smaller_setups
@@ -62,7 +62,7 @@ def advise(order: AdviceOrder, send: _Send) -> Advice:
     except KeyboardInterrupt:
         advisor.state.stop()
     advisor.state.took_s = time.monotonic() - started
-    result = answer(advisor.state)
+    result = create_answer(advisor.state)
     if result.ended_by != "stopped" and result.fits:
         save_cached(order, CachedAdvice(result, order.seconds, advisor.state.machine_step))
     return result
@@ -79,6 +79,7 @@ class _Advisor:
 
     @property
     def _remaining_s(self) -> float:
+        """Time in seconds that is left of the time for all trials. It is negative once that is over."""
         return self._started + self._order.seconds - time.monotonic()
 
     def run(self) -> None:
@@ -119,12 +120,12 @@ class _Advisor:
                 state.queue.append(contender)
                 continue
             state.leave_out("memory", setup, TOO_LARGE)
-            smaller = None if setup.base_name else next(self._fitting_setups(setup), None)
+            smaller = None if setup.base_name else next(self._fitting_variants(setup), None)
             if smaller is not None and smaller.setup.job not in {each.setup.job for each in state.queue}:
                 state.considered += 1
                 state.queue.append(smaller)
 
-    def _fitting_setups(self, setup: Setup) -> Iterator[Contender]:
+    def _fitting_variants(self, setup: Setup) -> Iterator[Contender]:
         """Yield variants of `setup` that need less memory and fit, according to their estimates.
 
         The variants that are expected to be the fastest come first.
@@ -132,17 +133,20 @@ class _Advisor:
         footprint = self.state.footprint
         for smaller in list_smaller_setups(setup, self._order.job, self._catalogue):
             contender = Contender(smaller, estimated=self._estimate(smaller.job))
+            # Activation checkpointing has no estimate, and no effect, if the model has no blocks.
             has_no_blocks = footprint is not None and footprint.activations is not None and contender.estimated is None
             if self._fits(contender, margin=1 / ESTIMATE_MARGIN) and not has_no_blocks:
                 yield contender
 
     def _estimate(self, job: Job) -> int | None:
+        """Estimate the peak memory of a device or CPU worker in bytes. Return None if it can't be estimated."""
         state = self.state
         if state.footprint is None:
             return None
         return estimate_bytes(job, self._strategy(job), state.footprint, state.calibration)
 
     def _fits(self, contender: Contender, margin: float = ESTIMATE_MARGIN) -> bool:
+        """Return True if the estimate is at most `margin` times the smallest device's memory, or if it is unknown."""
         footprint = self.state.footprint
         return footprint is None or contender.estimated is None or contender.estimated <= margin * min(footprint.limits)
 
@@ -166,7 +170,7 @@ class _Advisor:
 
     def _try_round(self, number: int, folder: Path) -> bool:
         """Try each contender of a round. Return False if time ran out before the end of the round."""
-        queue = self._select(number)
+        queue = self._select_contenders(number)
         while queue:
             contender = queue.pop(0)
             if not contender.trials and not self._may_be_fastest(contender):
@@ -176,10 +180,10 @@ class _Advisor:
                 return False
             self._try(contender, number, folder, len(queue))
             if number == 0 and contender.state == "too_large":
-                queue[:0] = self._replace(contender)
+                queue[:0] = self._replacement_for(contender)
         return True
 
-    def _select(self, number: int) -> list[Contender]:
+    def _select_contenders(self, number: int) -> list[Contender]:
         """Select the contenders for round `number`, counted from 0.
 
         The first round has all base setups, the most promising first. Later rounds have the contenders that were not
@@ -199,24 +203,20 @@ class _Advisor:
             if each.setup.base_name not in near:
                 reason = "They vary a setting of a setup that is slower than others, or was not tried."
                 state.leave_out("cost", each.setup, reason)
-        return [*varied, *running, *self._suspect_baseline()]
+        return [*varied, *running, *self._one_device_to_repeat()]
 
-    def _suspect_baseline(self) -> list[Contender]:
+    def _one_device_to_repeat(self) -> list[Contender]:
         """Return a list with the contender on one device if its measurement should be repeated, otherwise [].
 
         It should be repeated if several devices appear implausibly fast in comparison, unless the contender is tried
         again anyway.
         """
-        state, alone = self.state, self.state.fastest_on_one_device
-        best = rank(state.contenders)[0]
+        alone, best = self.state.fastest_on_one_device, rank(self.state.contenders)[0]
         # Measured contenders are tried again anyway.
         if alone is None or alone.trials > 1 or alone.state == "measured":
             return []
-        return (
-            [alone]
-            if best.speed.median > SUPERLINEAR * len(best.setup.job.parallel.devices) * alone.speed.median
-            else []
-        )
+        plausible = SUPERLINEAR * len(best.setup.job.parallel.devices) * alone.speed.median
+        return [alone] if best.speed.median > plausible else []
 
     def _try_one_device(self, folder: Path) -> None:
         """Measure a step on one device. The predictions for other setups are based on it.
@@ -230,12 +230,12 @@ class _Advisor:
         while singles:
             contender = singles.pop(0)
             state.queue.remove(contender)
-            self._try(contender, 0, folder, len(state.queue), smaller=True)
+            self._try(contender, 0, folder, len(state.queue), times_smaller=True)
             if contender.steps:
                 self._calibrate(contender)
                 return
             if contender.state == "too_large":
-                singles = self._replace(contender)
+                singles = self._replacement_for(contender)
                 state.queue[:0] = singles
 
     def _calibrate(self, alone: Contender) -> None:
@@ -254,9 +254,9 @@ class _Advisor:
             else:
                 state.leave_out("memory", contender.setup, TOO_LARGE)
                 if not contender.setup.base_name:
-                    state.queue += list(self._fitting_setups(contender.setup))[:1]
+                    state.queue += list(self._fitting_variants(contender.setup))[:1]
 
-    def _replace(self, failed: Contender) -> list[Contender]:
+    def _replacement_for(self, failed: Contender) -> list[Contender]:
         """Return a list with a contender to try instead of `failed`, which ran out of memory despite its estimate.
 
         The estimate for the new contender must be lower than that for `failed` by `ESTIMATE_MARGIN`. If there is none,
@@ -265,7 +265,7 @@ class _Advisor:
         """
         state = self.state
         known = {each.setup.job for each in (*state.contenders, *state.queue)}
-        variants = [each for each in self._fitting_setups(failed.setup) if each.setup.job not in known]
+        variants = [each for each in self._fitting_variants(failed.setup) if each.setup.job not in known]
         smaller = [
             each
             for each in variants
@@ -279,15 +279,17 @@ class _Advisor:
 
     # Trials
 
-    def _try(self, contender: Contender, number: int, folder: Path, left: int, *, smaller: bool = False) -> None:
+    def _try(
+        self, contender: Contender, number: int, folder: Path, trials_left: int, *, times_smaller: bool = False
+    ) -> None:
         """Run a trial of a contender, with at most the remaining time.
 
         Args:
             contender: Contender to try.
             number: Number of the round, from 0.
             folder: Folder for the files of the trial.
-            left: Number of trials that remain in this round.
-            smaller: True to also time steps with a quarter of the batch.
+            trials_left: Number of trials that remain in this round.
+            times_smaller: True to also time steps with a quarter of the batch.
         """
         state, job = self.state, contender.setup.job
         if contender not in state.contenders:
@@ -297,16 +299,16 @@ class _Advisor:
             min_steps=MIN_STEPS * 2**number,
             seconds=MIN_SECONDS * 2**number,
             give_up_s=DROP_FACTOR * fastest if fastest < float("inf") else self._remaining_s / 4,
-            smaller=smaller,
-            link=len(job.parallel.devices) > 1 and state.link is None and self._strategy(job).process_per_device,
+            times_smaller=times_smaller,
+            times_link=len(job.parallel.devices) > 1 and state.link is None and self._strategy(job).process_per_device,
         )
         contender.why = ""
-        self._report(f"Trying {contender.setup.name}", left, trying=contender)
+        self._report(f"Trying {contender.setup.name}", trials_left, trying=contender)
         timeout_s = max(1.0, self._remaining_s - REHEARSAL_SHARE / 2 * self._order.seconds)
         try_setup(contender, order, folder, timeout_s)
         if contender.measured is not None and contender.measured.link is not None:
             state.link = contender.measured.link
-        self._report(f"Tried {contender.setup.name}", left)
+        self._report(f"Tried {contender.setup.name}", trials_left)
 
     def _may_be_fastest(self, contender: Contender) -> bool:
         """Return True if a contender may be the fastest according to the costs of its parts. Otherwise, leave it out.
@@ -317,12 +319,11 @@ class _Advisor:
         measured = [each for each in state.contenders if each.steps]
         fastest = min((each.step_s for each in measured), default=float("inf"))
         bound = self._min_step_s(contender)
-        kind = setup.job.resolved_strategy, len(setup.job.parallel.devices)
-        siblings = [
-            each
-            for each in measured
-            if (each.setup.job.resolved_strategy, len(each.setup.job.parallel.devices)) == kind
-        ]
+
+        def kind(job: Job) -> tuple[str, int]:
+            return job.resolved_strategy, len(job.parallel.devices)
+
+        siblings = [each for each in measured if kind(each.setup.job) == kind(setup.job)]
         if siblings and not setup.base_name:
             scaled = min(each.step_s * bound / max(1e-9, self._min_step_s(each)) for each in siblings)
             bound = max(bound, OPTIMISM * scaled)
@@ -337,11 +338,14 @@ class _Advisor:
         return 0.0 if costs is None else min_step_s(job, self._strategy(job), costs)
 
     def _has_time(self, contender: Contender, number: int) -> bool:
-        walls = [each.wall_s for each in self.state.contenders if each.wall_s]
-        expected = contender.wall_s or (sum(walls) / len(walls) if walls else DEFAULT_TRIAL_S)
-        return expected + MIN_SECONDS * 2**number / 2 < self._remaining_s - REHEARSAL_SHARE * self._order.seconds
+        """Return True if a trial in round `number` is expected to end before the time reserved for the rehearsal."""
+        durations_s = [each.wall_s for each in self.state.contenders if each.wall_s]
+        mean_s = sum(durations_s) / len(durations_s) if durations_s else DEFAULT_TRIAL_S
+        expected_s = (contender.wall_s or mean_s) + MIN_SECONDS * 2**number / 2
+        return expected_s < self._remaining_s - REHEARSAL_SHARE * self._order.seconds
 
     def _rehearse(self, best: Contender, folder: Path) -> None:
+        """Rehearse a run with the fastest contender in the remaining time, and store the durations in the state."""
         self._report(f"Rehearsing {best.setup.name}", trying=best)
         phase_s = max(0.5, min(5.0, self._remaining_s / 7))
         result = rehearse(best, phase_s, folder, max(1.0, self._remaining_s))
@@ -349,6 +353,7 @@ class _Advisor:
             self.state.rehearsal, self.state.startup_s, self.state.rehearsed = *result, best
 
     def _strategy(self, job: Job) -> StrategyEntry:
+        """Return the catalogue entry of the job's strategy."""
         entry = self._catalogue.strategy(job.resolved_strategy)
         assert entry is not None
         return entry

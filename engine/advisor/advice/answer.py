@@ -61,7 +61,7 @@ def load_cached(order: AdviceOrder) -> CachedAdvice | None:
     A cached answer whose trials ran out of time is not returned if `order` allows more time.
     """
     try:
-        cached = msgspec.json.decode(read_file(_file(order)), type=CachedAdvice)
+        cached = msgspec.json.decode(read_file(_cache_file(order)), type=CachedAdvice)
     except (OSError, msgspec.DecodeError):
         return None
     return cached if cached.answer.ended_by == "settled" or order.seconds <= cached.seconds else None
@@ -70,12 +70,12 @@ def load_cached(order: AdviceOrder) -> CachedAdvice | None:
 def save_cached(order: AdviceOrder, advice: CachedAdvice) -> None:
     """Save an answer if the cache folder is writable."""
     with suppress(OSError):
-        file = _file(order)
+        file = _cache_file(order)
         paths.private_folder(file.parent)
         paths.write_atomically(file, msgspec.json.encode(advice))
 
 
-def _file(order: AdviceOrder) -> Path:
+def _cache_file(order: AdviceOrder) -> Path:
     """Return the path of the cached answer. It depends on everything that affects the answer, also on the hardware."""
     job = order.job
     relevant = {
@@ -110,7 +110,7 @@ def _for_epochs(row: Candidate, epochs: int) -> Candidate:
     return msgspec.structs.replace(row, time=msgspec.structs.replace(spent, epochs=epochs, total_s=total))
 
 
-def answer(state: AdviceState) -> Advice:
+def create_answer(state: AdviceState) -> Advice:
     """Create the answer from the measurements in `state`."""
     tried = rank(state.contenders)
     fits = bool(tried and tried[0].steps)
@@ -159,24 +159,23 @@ def _predict_changes(state: AdviceState, tried: list[Contender]) -> Iterator[str
         next((each for each in plain if each.setup.job.resolved_strategy == strategy.id), None)
         for strategy in (state.catalogue.recommended_strategy("replicate"), state.catalogue.recommended_strategy())
     )
-
     if costs is None or several is None or alone is None:
         return
     count, batch = len(several.setup.job.parallel.devices), several.setup.job.training.batch_size
-    per_image = max(0.0, alone.step_s - costs.fixed_s) / batch
-    communication = several.step_s - costs.fixed_s - per_image * batch / count
-    saved_per_image = per_image * (1 - 1 / count)
-    if communication <= 0 or not saved_per_image:
+    per_image_s = max(0.0, alone.step_s - costs.fixed_s) / batch
+    communication_s = several.step_s - costs.fixed_s - per_image_s * batch / count
+    saved_per_image_s = per_image_s * (1 - 1 / count)
+    if communication_s <= 0 or not saved_per_image_s:
         return
-    break_even = communication / saved_per_image
+    break_even = communication_s / saved_per_image_s  # batch size for which several devices are as fast as one
     rounded, devices = f"{float(f'{break_even:.2g}'):,.0f}", device_text(several.setup.job)
     on_one_device = len(best.setup.job.parallel.devices) == 1
     if on_one_device and batch < break_even < 64 * batch:
         yield f"From a batch of about {rounded} on, {devices} would be faster than one (predicted)."
     elif not on_one_device and 2 < break_even < batch:
         yield f"Below a batch of about {rounded}, one device would be as fast as {devices} (predicted)."
-    if communication > LONG_WAIT * several.step_s:
-        faster = batch / (several.step_s - communication * (1 - 1 / FASTER_LINK))
+    if communication_s > LONG_WAIT * several.step_s:
+        faster = batch / (several.step_s - communication_s * (1 - 1 / FASTER_LINK))
         yield (
             f"With links between the devices {FASTER_LINK} times as fast, such as NVLink instead of PCIe, DDP would "
             f"reach about {faster:,.0f} images/s (predicted)."

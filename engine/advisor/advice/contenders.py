@@ -71,6 +71,7 @@ class Contender:
 
     @property
     def speed(self) -> Speed:
+        """Speed with its confidence interval, or zeros if no step was timed."""
         if not self.steps:
             return Speed(0.0, 0.0, 0.0)
         half = half_width(self.steps)

@@ -6,6 +6,7 @@ It runs forward passes with fake tensors.
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterable
 from functools import partial
 
 import psutil
@@ -39,6 +40,7 @@ def run(spec: WorkerSpec, channel: socket.socket) -> int:
 
 
 def _measure(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
+    """Measure the footprint of the job, and write it to the run folder."""
     reporter.set_phase("preparing")
     torch.set_num_threads(1)
     on_cpu = CPU in spec.devices
@@ -86,8 +88,9 @@ def footprint_of(job: Job, base_bytes: int, limits: tuple[int, ...]) -> Footprin
     )
 
 
-def _bytes(tensors: object) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)  # type: ignore[attr-defined]
+def _bytes(tensors: Iterable[Tensor]) -> int:
+    """Return the total size of tensors in bytes."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 def _activations(model: nn.Module, job: Job, shape: tuple[int, ...]) -> Activations | None:

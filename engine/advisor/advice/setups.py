@@ -77,6 +77,7 @@ def device_counts(devices: int) -> list[int]:
 
 
 def _base_setups(requested: Job, catalogue: Catalogue) -> Iterator[Setup]:
+    """Yield the setups for each strategy and number of devices, also with each number of replicas and schedule."""
     for count in device_counts(len(requested.parallel.devices)):
         for strategy in catalogue.strategies:
             if count < strategy.min_devices or (strategy.max_devices is not None and count > strategy.max_devices):

@@ -49,6 +49,7 @@ class AdviceState:
     took_s: float = 0.0
 
     def leave_out(self, kind: Kind, setup: Setup, reason: str) -> None:
+        """Record that `setup` is not tried, for a reason of this kind."""
         self.left_out.append((kind, setup.name, reason))
 
     def stop(self) -> None:

@@ -20,9 +20,9 @@ class TrialOrder(msgspec.Struct, frozen=True, kw_only=True):
     """Minimum duration of the timed steps."""
     give_up_s: float = float("inf")
     """Maximum duration of a step in seconds. After a longer step, the trial ends."""
-    smaller: bool = False
+    times_smaller: bool = False
     """True to also time steps with a quarter of the batch."""
-    link: bool = False
+    times_link: bool = False
     """True to also time an all-reduce."""
     rehearse_s: float = 0.0
     """Maximum time in seconds for training as in a run, and for validation as in a run. It is 0 for no rehearsal."""
@@ -116,10 +116,12 @@ def write_order(folder: Path, order: TrialOrder) -> None:
 
 
 def read_order(folder: str) -> TrialOrder:
+    """Read the order for a trial from its folder."""
     return msgspec.msgpack.decode(read_file(Path(folder, _ORDER), MAX_RESULT_BYTES), type=TrialOrder)
 
 
 def write_result(folder: str, rank: int, result: Measured | Footprint) -> None:
+    """Write the result of a rank to the folder of its trial."""
     Path(folder, f"found-{rank}.msgpack").write_bytes(msgspec.msgpack.encode(result))
 
 

@@ -131,7 +131,7 @@ def _run_trial(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
     del prefetched
     used = memory.peak() if memory is not None else gpu_peaks(strategy.gpus)
     smaller = max(2 * len(spec.devices), batch_size // SMALLER_DIVISOR)
-    can_shrink = order.smaller and steps and smaller < batch_size
+    can_shrink = order.times_smaller and steps and smaller < batch_size
     smaller_step_s = _time_smaller(trial, smaller) if can_shrink else None
     load_rate = _measure_loading(trial)
     rehearsal = _rehearse(trial) if order.rehearse_s and steps else None
@@ -145,7 +145,7 @@ def _run_trial(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
         smaller_batch=smaller,
         joules_per_image=watts * statistics.median(steps) / batch_size if watts and steps else None,
         backward_share=_backward_share(strategy.profiler.watch.take()),
-        link=_measure_link(trial) if order.link else None,
+        link=_measure_link(trial) if order.times_link else None,
         rehearsal=rehearsal,
     )
     write_result(spec.run_folder, spec.rank, result)
@@ -333,6 +333,7 @@ def _measure_link(trial: _Trial) -> Link | None:
     device, ranks = trial.strategy.device, dist.get_world_size()
 
     def mean_s(size: int, repetitions: int) -> float:
+        """Return the mean duration of an all-reduce of `size` bytes, in seconds."""
         load = torch.ones(size // 4, device=device)
         dist.all_reduce(load)
         started = clock(device)

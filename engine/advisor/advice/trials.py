@@ -59,7 +59,7 @@ def try_setup(contender: Contender, order: TrialOrder, folder: Path, timeout_s: 
         contender.state = "measured" if contender.steps else "slower"
         contender.why = "" if contender.steps else f"It took over {timeout_s:.0f} s to try."
     elif isinstance(outcome, Failed):
-        contender.steps = []
+        contender.steps = []  # it can't be recommended, even if earlier trials succeeded
         is_too_large = is_out_of_memory(outcome)
         contender.state = "too_large" if is_too_large else "failed"
         contender.why = "Out of memory." if is_too_large else outcome.cause

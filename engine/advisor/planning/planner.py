@@ -72,7 +72,7 @@ def plan(job: Job, threads: int, progress: OnProgress) -> Cut:
     if any(map(is_gpu, job.parallel.devices)):
         use_fast_kernels()
     progress(0.0, "Building the model")
-    model, channels = _model(job)
+    model, channels = _build_model(job)
     arrangement = layout(job, entry)
     try:
         traces = trace(model)
@@ -93,7 +93,7 @@ def plan(job: Job, threads: int, progress: OnProgress) -> Cut:
         raise OrderError(Problem(reason.field, message, reason.remedy)) from reason
 
 
-def _model(job: Job) -> tuple[nn.Module, int]:
+def _build_model(job: Job) -> tuple[nn.Module, int]:
     """Return the job's model with new weights, and the number of channels of its images."""
     classes, channels = NO_DIGITS if job.model.name == MNIST_CNN else NO_DATASET
     try:
@@ -151,6 +151,7 @@ def _rank_costs(
 
 
 def _torch_device(job: Job, name: str) -> torch.device:
+    """Return the torch device with this name, "cpu" or a UUID. CUDA numbers the job's GPUs in the job's order."""
     gpus = list(dict.fromkeys(filter(is_gpu, job.parallel.devices)))
     return torch.device("cuda", gpus.index(name)) if is_gpu(name) else torch.device("cpu")
 
@@ -161,7 +162,7 @@ def _seconds_per_byte(one: torch.device, other: torch.device) -> float:
     CPU workers use gloo, and GPUs copy directly.
     """
     if one.type == other.type == "cpu":
-        return _gloo_seconds() / TRANSFER_BYTES
+        return _time_gloo_send() / TRANSFER_BYTES
     load = torch.zeros(TRANSFER_BYTES, dtype=torch.uint8, device=one)
     seconds = []
     for _ in range(TIMED_TRANSFERS):
@@ -172,7 +173,7 @@ def _seconds_per_byte(one: torch.device, other: torch.device) -> float:
     return min(seconds) / TRANSFER_BYTES
 
 
-def _gloo_seconds() -> float:
+def _time_gloo_send() -> float:
     """Return the time to send `TRANSFER_BYTES` between two members of a gloo group in this process, in seconds."""
     if sys.platform != "win32":
         os.environ["GLOO_SOCKET_IFNAME"] = LOOPBACK
@@ -180,6 +181,7 @@ def _gloo_seconds() -> float:
     load, answer = torch.zeros(TRANSFER_BYTES, dtype=torch.uint8), torch.zeros(1, dtype=torch.uint8)
 
     def receive() -> None:
+        """Receive each load as the other member of the group, and send a byte back."""
         group: Any = dist.ProcessGroupGloo(store, 1, 2, TRAVEL_TIMEOUT)
         received = torch.empty_like(load)
         for _ in range(TIMED_TRANSFERS):

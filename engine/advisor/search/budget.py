@@ -39,26 +39,31 @@ def seconds_left(
         repeat_count: Total number of repeats.
         is_done: True if all original trials have ended.
     """
-    left = 0.0 if is_done else _original_seconds_left(search.budget, rows, worked_s)
-    durations = [row.seconds for row in rows if row.state == "completed"]
-    if left is None or not durations:
-        return left
-    parallel = len(search.devices) / search.devices_per_trial
-    mean_s = sum(durations) / len(durations)
-    return round(left + (repeat_count - sum(map(_fraction_done, repeats))) * mean_s / parallel, 1)
+    originals_s = 0.0 if is_done else _original_seconds_left(search.budget, rows, worked_s)
+    durations_s = [row.seconds for row in rows if row.state == "completed"]
+    if originals_s is None or not durations_s:
+        return originals_s
+    trials_at_once = len(search.devices) / search.devices_per_trial
+    mean_s = sum(durations_s) / len(durations_s)
+    repeats_s = (repeat_count - sum(map(_fraction_done, repeats))) * mean_s / trials_at_once
+    return round(originals_s + repeats_s, 1)
 
 
 def _original_seconds_left(budget: Budget, rows: Sequence[TrialRow], worked_s: float) -> float | None:
-    left = []
+    """Estimate the seconds until the first limit of the budget is reached, without repeats. None if it is unknown.
+
+    `rows` are the original trials, which have taken `worked_s` seconds until now.
+    """
+    estimates_s = []
     if budget.hours is not None:
-        left.append(3600 * budget.hours - worked_s)
+        estimates_s.append(3600 * budget.hours - worked_s)
     done = sum(map(_fraction_done, rows))
     if budget.trials is not None and any(row.ended for row in rows):
-        left.append(worked_s / done * (budget.trials - done))
+        estimates_s.append(worked_s / done * (budget.trials - done))
     epochs = sum(row.epoch for row in rows)
     if budget.epochs is not None and epochs:
-        left.append(worked_s / epochs * (budget.epochs - epochs))
-    return round(max(0.0, min(left)), 1) if left else None
+        estimates_s.append(worked_s / epochs * (budget.epochs - epochs))
+    return round(max(0.0, min(estimates_s)), 1) if estimates_s else None
 
 
 def _fraction_done(row: TrialRow) -> float:

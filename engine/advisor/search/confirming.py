@@ -69,5 +69,6 @@ def winner(values: Mapping[int, Sequence[float]], goal: Goal) -> int | None:
 
 
 def _ranked(values: Mapping[int, float], goal: Goal) -> tuple[int, ...]:
+    """Return the numbers of the trials, best first, given a value for each number."""
     sign = -1 if goal.higher_is_better else 1
     return tuple(sorted(values, key=lambda number: (sign * values[number], number)))

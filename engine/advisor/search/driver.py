@@ -194,8 +194,8 @@ class Driver:
         if self._to_confirm is None and self._are_originals_done():
             self._to_confirm = self._best_trials() if self._search.confirm else ()
             self._confirming_since = time.monotonic()
-        while free and (left := self._missing_repeats()):
-            self._repeat(*left[0], free.pop(0))
+        while free and (missing := self._missing_repeats()):
+            self._repeat(*missing[0], free.pop(0))
 
     def _free_slots(self) -> list[tuple[str, ...]]:
         """Return the groups of devices that no trial of this search uses now."""
@@ -300,6 +300,7 @@ class Driver:
         self._preloader.start_run(run)
 
     def _wait_for_preloader(self) -> None:
+        """Start the preloader, and wait until it has imported PyTorch or exited, for at most `READY_S`."""
         self._preloader.start()
         deadline = time.monotonic() + READY_S
         while self._preloader.alive and not self._preloader.ready and time.monotonic() < deadline:
@@ -310,8 +311,9 @@ class Driver:
 
     def _rank(self) -> None:
         """Determine the best trials again after a trial has ended."""
-        if (now := (sum(handle.ended for handle in self._handles.values()), self._to_confirm)) != self._ranked:
-            self._ranked = now
+        current = sum(handle.ended for handle in self._handles.values()), self._to_confirm
+        if current != self._ranked:
+            self._ranked = current
             known = [handle.known for handle in self._originals]
             self._front, self._importance = self._study.front(known), self._study.importance(known)
             self._update_confirmed()
@@ -365,16 +367,20 @@ class Driver:
 
     @property
     def _repeats(self) -> list[TrialHandle]:
+        """Trials that repeat another one with a different seed."""
         return [handle for handle in self._handles.values() if handle.trial.repeat_of is not None]
 
     @property
     def _baseline(self) -> int | None:
+        """Number of the completed trial with the unchanged job, or None."""
         return confirming.baseline(self._original_rows, self._job_settings)
 
     def _worked_s(self) -> float:
+        """Return the working time of the search in seconds, including that of earlier drivers."""
         return self._worked_before_s + time.monotonic() - self._started
 
     def _confirming_s(self) -> float:
+        """Return the portion of the working time that was spent on repeats, in seconds."""
         since = time.monotonic() - self._confirming_since if self._to_confirm else 0.0
         return self._confirming_before_s + since
 
@@ -412,6 +418,7 @@ class Driver:
             self._changed = True
 
     def _seconds_left(self, repeats: int) -> float | None:
+        """Estimate the remaining time in seconds, given the total number of repeats. None if it is unknown."""
         return budget.seconds_left(
             self._search,
             self._original_rows,
@@ -441,5 +448,6 @@ def _slots(search: Search) -> list[tuple[str, ...]]:
 
 
 def _save_trial(run: RunFolder, trial: Trial) -> None:
+    """Tag a new run with the name of its search, and write the description of its trial. Raises OSError."""
     change_notes(run.path, tags=(tag_of(trial.search),))
     save_trial(run, trial)

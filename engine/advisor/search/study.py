@@ -165,6 +165,7 @@ class Study:
         )
 
     def _sampler(self, seed: int) -> optuna.samplers.BaseSampler:
+        """Create the search's sampler. About a third of few trials are random before it learns from results."""
         trials = self._search.budget.trials or 100
         match self._search.sampler:
             case "random":
@@ -192,6 +193,7 @@ class Study:
                 return optuna.pruners.NopPruner()
 
     def _distribution(self, name: str, dimension: Dimension) -> BaseDistribution:
+        """Convert a dimension of the search space, which varies the field `name`, to Optuna's type."""
         if isinstance(dimension, Choices):
             return CategoricalDistribution([_encoded(value) for value in dimension.values])
         field = self._fields[name]
@@ -204,7 +206,7 @@ class Study:
 
         Returns None if one of the values is outside the search space.
         """
-        settings = {name: _plain(_value(self._search.job, name, field)) for name, field in self._fields.items()}
+        settings = {name: _plain(_job_value(self._search.job, name, field)) for name, field in self._fields.items()}
         is_inside = all(_contains(self._distributions[name], _encoded(value)) for name, value in settings.items())
         return settings if is_inside else None
 
@@ -222,7 +224,8 @@ class Study:
         return next(itertools.islice(untried, index, None), None)
 
 
-def _value(job: Job, name: str, field: Any) -> Any:
+def _job_value(job: Job, name: str, field: Any) -> Any:
+    """Return the job's value for a name in the search space: a field, or an option described by `field`."""
     if name.startswith(OPTION):
         return job.options.get(name.removeprefix(OPTION), field.default)
     return job.value(name)
@@ -252,4 +255,5 @@ def _encoded(value: Any) -> CategoricalChoiceType:
 
 
 def _decoded(value: CategoricalChoiceType) -> Any:
+    """Convert a value that `_encoded` returned back, with lists in place of tuples."""
     return json.loads(value) if isinstance(value, str) and value.startswith("[") else value

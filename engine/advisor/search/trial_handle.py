@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from math import isfinite
+from math import isfinite, nan
+from operator import itemgetter
 
 import msgspec
 
@@ -116,6 +117,7 @@ class TrialLog:
                 self._cause = event.cause or self._cause
 
     def _state(self, trial: Trial, alive: bool) -> TrialState:
+        """Return the state of the trial according to the last execution in its log. See `row` for the arguments."""
         if self.finished is None:
             return "interrupted" if not alive else "waiting" if self._waiting else "running"
         state = _OUTCOMES.get(self.finished.outcome, "failed")
@@ -124,14 +126,19 @@ class TrialLog:
     def _reported(self) -> dict[int, float]:
         """Return the values of the first goal by epoch, without values that are not finite."""
         first = self._goals[0].measure
-        return {epoch: m[first] for epoch, m in self._measures.items() if first in m and isfinite(m[first])}
+        values = {epoch: measures[first] for epoch, measures in self._measures.items() if first in measures}
+        return {epoch: value for epoch, value in values.items() if isfinite(value)}
 
     def _values(self) -> tuple[float | None, ...]:
+        """Return the trial's value for each goal, or None if it is unknown or not finite.
+
+        Metrics are those of the validation that is best by the first goal that is a metric.
+        """
         best: dict[str, float] = {}
         goal = next((goal for goal in self._goals if goal.measure not in (SECONDS, PARAMETERS)), None)
         if goal is not None:
-            finite = [m for m in self._measures.values() if goal.measure in m and isfinite(m[goal.measure])]
-            best = (max if goal.higher_is_better else min)(finite, key=lambda m: m[goal.measure], default={})
+            finite = [each for each in self._measures.values() if isfinite(each.get(goal.measure, nan))]
+            best = (max if goal.higher_is_better else min)(finite, key=itemgetter(goal.measure), default={})
         costs = {SECONDS: self._seconds or None, PARAMETERS: self._parameters}
         values = (costs[each.measure] if each.measure in costs else best.get(each.measure) for each in self._goals)
         return tuple(float(value) if value is not None and isfinite(value) else None for value in values)

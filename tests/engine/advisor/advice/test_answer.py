@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from engine.advisor.advice import trials
-from engine.advisor.advice.answer import answer
+from engine.advisor.advice.answer import create_answer
 from engine.advisor.advice.contenders import Contender
 from engine.advisor.advice.setups import list_setups
 from engine.advisor.advice.state import AdviceState
@@ -29,19 +29,19 @@ def state() -> AdviceState:
 
 
 def test_answer_without_time_gives_remedy(state: AdviceState) -> None:
-    result = answer(state)
+    result = create_answer(state)
     assert not result.fits
     assert result.sentence == "The time was up before any step was measured. Give it more."
     assert {left.kind for left in result.left_out} == {"time"}
     state.stop()
-    assert answer(state).sentence == "It was stopped before anything was measured."
+    assert create_answer(state).sentence == "It was stopped before anything was measured."
 
 
 def test_fastest_candidate_does_not_count_as_slower(state: AdviceState) -> None:
     first, second = state.queue[:2]
     state.contenders = [first, second]
     first.state, first.why, first.steps, second.steps = "slower", "A step takes longer.", [0.1] * 3, [0.2] * 3
-    row = answer(state).table[0]
+    row = create_answer(state).table[0]
     assert (row.name, row.state, row.why) == (first.setup.name, "measured", "")
 
 
