@@ -42,19 +42,20 @@ class Agreement:
         """
         if self._is_alone:
             return requests
-        agreed = self._take()
+        agreed = self._take_result()
         new = Requests(*(now and not sent for now, sent in zip(requests, self._sent, strict=True)))
         self._result, self._sent = self._collectives.start_all_reduce_max([int(each) for each in new]), new
         if at_once or agreed.stop or agreed.checkpoint:
-            agreed = Requests(*(old or late for old, late in zip(agreed, self._take(), strict=True)))
+            agreed = Requests(*(old or late for old, late in zip(agreed, self._take_result(), strict=True)))
             self._sent = Requests()
         return agreed
 
     def discard_pending(self) -> None:
         """Wait for the pending exchange and ignore its result."""
-        self._take()
+        self._take_result()
         self._sent = Requests()
 
-    def _take(self) -> Requests:
+    def _take_result(self) -> Requests:
+        """Wait for the pending exchange, and return the requests of all ranks in it, or none if there is no exchange."""
         result, self._result = self._result, None
         return Requests(*map(bool, result())) if result is not None else Requests()

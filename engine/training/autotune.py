@@ -100,22 +100,18 @@ class Autotuner:
         if self.job.precision.name == "auto":
             self._choose_precision()
         if len(self._example_shape) != 3 and self.job.precision.memory_format != "contiguous":
-            self._choose(
-                "memory_format",
-                "contiguous",
-                "only images can have their channels last, and these samples are not images",
-            )
-        alike = computes_alike(before, self.job)
+            why = "only images can have their channels last, and these samples are not images"
+            self._choose("memory_format", "contiguous", why)
+        can_reuse = computes_alike(before, self.job)
         if not strategy.entry.keeps_full_model:
-            cuts = tuple(before["cuts"]) if alike and not self.job.parallel.cuts else self.job.parallel.cuts
+            cuts = tuple(before["cuts"]) if can_reuse and not self.job.parallel.cuts else self.job.parallel.cuts
             self.job = self.job.with_fields(memory_format="contiguous", compile="off", cuts=cuts)
             return self.job
-        if alike:
+        if can_reuse:
             self._restore_choices(before)
         if self.job.precision.memory_format == "auto":
-            with Rehearsal(
-                strategy, self.job, model.to(strategy.device), self._objective, self._example_shape
-            ) as rehearsal:
+            model.to(strategy.device)
+            with Rehearsal(strategy, self.job, model, self._objective, self._example_shape) as rehearsal:
                 self._choose_memory_format(rehearsal, model)
         return self.job
 
@@ -146,6 +142,7 @@ class Autotuner:
             torch.compiler.set_stance("eager_on_recompile")
 
     def _choose(self, field: str, choice: Any, why: str) -> None:
+        """Set a field of the job to `choice`. Rank 0 reports the choice with the reason `why`, a clause."""
         self.job = self.job.with_fields(**{field: choice})
         if self._strategy.spec.rank == 0:
             self._emit(Chosen(field=field, choice=str(choice), why=why))
@@ -153,8 +150,8 @@ class Autotuner:
     def _choose_precision(self) -> None:
         """Choose bf16 if the devices of all ranks support it natively. They may be on different machines."""
         strategy = self._strategy
-        lacking = strategy.collectives.all_gather_objects(device_without_bf16(strategy))
-        rank, device = next(((rank, device) for rank, device in enumerate(lacking) if device), (0, ""))
+        devices = strategy.collectives.all_gather_objects(device_without_bf16(strategy))  # "" for a device with bf16
+        rank, device = next(((rank, device) for rank, device in enumerate(devices) if device), (0, ""))
         if not device:
             self._choose("precision", "bf16", "the GPUs support bf16 natively, and it needs no loss scaling")
         elif strategy.device.type == "cuda":
@@ -163,6 +160,7 @@ class Autotuner:
             self._choose("precision", "fp32", "bf16 is chosen only on GPUs that support it natively")
 
     def _restore_choices(self, before: Mapping[str, Any]) -> None:
+        """Make the automatic choices of memory format and compilation as the resumed run did, whose fields `before` has."""
         job = self.job
         if job.precision.memory_format == "auto" and before.get("memory_format") in FORMATS:
             self._choose("memory_format", before["memory_format"], "the resumed run used it")
@@ -175,13 +173,10 @@ class Autotuner:
         if refusal:
             self._choose("memory_format", "contiguous", refusal)
             return
-        choice = "contiguous"
-        measured = self._compare(
-            rehearsal, *(partial(_set_memory_format, rehearsal, model, each) for each in FORMATS.values())
-        )
-        if measured and _is_faster(*measured):
-            choice = "channels_last"
-        why = _explain_comparison("contiguous", "channels_last", *measured) if measured else self._trial_failed
+        candidates = [partial(_set_memory_format, rehearsal, model, each) for each in FORMATS.values()]
+        pass_s = self._compare(rehearsal, *candidates)
+        choice = "channels_last" if pass_s and _is_faster(*pass_s) else "contiguous"
+        why = _explain_comparison("contiguous", "channels_last", *pass_s) if pass_s else self._trial_failed
         self._choose("memory_format", choice, why)
         _set_memory_format(rehearsal, model, FORMATS[choice])
 
@@ -190,10 +185,10 @@ class Autotuner:
         if not any(parameter.dim() == 4 for parameter in model.parameters()):
             return "the model has no convolutions that would benefit"
         if not self._can_afford():
-            return self._trial_too_short
+            return f"a run of {counted(self._steps, 'step')} is too short for a trial to pay off"
         if self._strategy.device.type == "cuda" and any(map(_is_depthwise, model.modules())):
-            usual = self._compare(rehearsal, _keep_current)
-            return self._reason_too_short(usual[0], DEPTHWISE_SAVES, DEPTHWISE_S) if usual else self._trial_failed
+            pass_s = self._compare(rehearsal, _keep_current)
+            return self._reason_too_short(pass_s[0], DEPTHWISE_SAVES, DEPTHWISE_S) if pass_s else self._trial_failed
         return ""
 
     def _reason_too_short(self, pass_s: float, saved: float, cost_s: float) -> str:
@@ -201,17 +196,15 @@ class Autotuner:
 
         The change costs `cost_s` once and saves at most the fraction `saved` of each pass.
         """
-        rest_s = pass_s * self._steps * self.job.training.accumulation
-        if rest_s * saved >= cost_s:
+        run_s = pass_s * self._steps * self.job.training.accumulation
+        if run_s * saved >= cost_s:
             return ""
-        return f"the run takes about {_format_seconds(rest_s)}, too short to repay the {_format_seconds(cost_s)} that compiling takes"
-
-    @property
-    def _trial_too_short(self) -> str:
-        return f"a run of {counted(self._steps, 'step')} is too short for a trial to pay off"
+        cost = _format_seconds(cost_s)
+        return f"the run takes about {_format_seconds(run_s)}, too short to repay the {cost} that compiling takes"
 
     @property
     def _trial_failed(self) -> str:
+        """Reason for a choice after `_compare` has failed."""
         return f"a trial of the alternative failed ({self._error or 'on another rank'})"
 
     def _can_afford(self) -> bool:
@@ -238,14 +231,13 @@ class Autotuner:
             except Exception as error:  # a custom model may fail in any way; training reports it if it fails again
                 self._error = _first_line(error)
             last = [measured[-1] for measured in seconds if measured]
-            clear = number > warm_up and max(last) > CLEAR * min(last)
-            enough = number >= warm_up + MIN_PASSES and time.perf_counter() - started > ENOUGH_S
-            failed, enough = map(
-                bool, strategy.collectives.all_reduce_max([int(bool(self._error)), int(clear or enough)])
-            )
-            if failed:
+            is_clear = number > warm_up and max(last) > CLEAR * min(last)
+            is_over = number >= warm_up + MIN_PASSES and time.perf_counter() - started > ENOUGH_S
+            flags = [int(bool(self._error)), int(is_clear or is_over)]
+            any_failed, any_is_done = strategy.collectives.all_reduce_max(flags)
+            if any_failed:
                 return []
-            if enough:
+            if any_is_done:
                 break
         medians = [statistics.median(measured[warm_up:]) for measured in seconds]
         total = strategy.collectives.all_reduce_sum(torch.tensor(medians, dtype=torch.float64))
@@ -259,23 +251,15 @@ class Autotuner:
             (not self._objective.compiles, "in this task, each image takes a different path through the model"),
             (bool(varying_size_fields(job)), "it would have to be recompiled for every image size"),
             (job.unfreezes, "it would have to be recompiled when the backbone is unfrozen"),
-            (
-                self._strategy.device.type == "cpu",
-                "on the CPU it takes about half a minute and gains almost nothing",
-            ),
-            (
-                job.parallel.activation_checkpointing,
-                "activation checkpointing recomputes blocks in ways that can't be compiled",
-            ),
+            (self._strategy.device.type == "cpu", "on the CPU it takes about half a minute and gains almost nothing"),
+            (job.parallel.activation_checkpointing, "activation checkpointing recomputes blocks in ways that can't be compiled"),
             (job.parallel.static_graph, "DDP's static graph can't be combined with it"),
-            (
-                job.parallel.sync_batchnorm,
-                "SyncBatchNorm layers communicate with the other devices in the middle of the model",
-            ),
-        )
+            (job.parallel.sync_batchnorm, "SyncBatchNorm layers communicate with the other devices in the middle of the model"),
+        )  # fmt: skip
         return next((reason for applies, reason in reasons if applies), "")
 
     def _require_compiling(self, rehearsal: Rehearsal, model: nn.Module) -> None:
+        """Compile the model. Raises StrategyError if that fails on any rank."""
         if not self._compile_and_time(rehearsal, model, "default"):
             raise StrategyError(
                 f"The model can't be compiled: {self._error or 'it failed on another rank'}. Set Compile "
@@ -297,17 +281,17 @@ class Autotuner:
         if self._strategy.spec.world_size == 1 and job.training.accumulation == 1:
             # With CUDA graphs, all passes use the same memory, and the next one overwrites gradients.
             modes.append("reduce-overhead")
-        found = {mode: measured[0] for mode in modes if (measured := self._compile_and_time(rehearsal, model, mode))}
-        best = min(found, key=found.__getitem__, default=None)
-        if best is None or not _is_faster(eager[0], found[best]):
+        compiled = {mode: pass_s[0] for mode in modes if (pass_s := self._compile_and_time(rehearsal, model, mode))}
+        best = min(compiled, key=compiled.__getitem__, default=None)
+        if best is None or not _is_faster(eager[0], compiled[best]):
             undo_compiling(model)
-            why = _explain_comparison("off", "on", eager[0], found[best]) if best is not None else self._trial_failed
+            why = self._trial_failed if best is None else _explain_comparison("off", "on", eager[0], compiled[best])
             self._choose("compile", "off", why)
             return
         if best != modes[-1]:
             self._compile_and_time(rehearsal, model, best)  # from torch's cache
         graphs = " (with CUDA graphs)" if best == "reduce-overhead" else ""
-        self._choose("compile", "on", _explain_comparison("off", "on" + graphs, eager[0], found[best]))
+        self._choose("compile", "on", _explain_comparison("off", "on" + graphs, eager[0], compiled[best]))
 
     def _compile_and_time(self, rehearsal: Rehearsal, model: nn.Module, mode: str) -> list[float]:
         """Compile the model and measure its passes after a warm-up.
@@ -321,7 +305,7 @@ class Autotuner:
 
 
 def _keep_current() -> None:
-    pass
+    """Leave the model as it is. This is a candidate for `Autotuner._compare`."""
 
 
 def _is_depthwise(module: nn.Module) -> bool:
@@ -329,6 +313,7 @@ def _is_depthwise(module: nn.Module) -> bool:
 
 
 def _set_memory_format(rehearsal: Rehearsal, model: nn.Module, memory_format: torch.memory_format) -> None:
+    """Convert the model and the inputs of its rehearsal to a memory format."""
     model.to(memory_format=memory_format)
     rehearsal.inputs = rehearsal.inputs.to(memory_format=memory_format)
 
@@ -345,12 +330,15 @@ def computes_alike(before: Mapping[str, Any], job: Job) -> bool:
 
 
 def _is_faster(usual_s: float, other_s: float) -> bool:
+    """Return True if `other_s` is clearly less than `usual_s`."""
     return other_s < usual_s * (1 - FASTER)
 
 
 def _explain_comparison(usual: str, other: str, usual_s: float, other_s: float) -> str:
+    """Return a clause with the seconds of a pass for the values `usual` and `other` of a field, as the reason to choose."""
     close = "" if _is_faster(usual_s, other_s) or other_s > usual_s else ", too small a difference to change it"
-    return f"in a trial a pass took {_format_seconds(usual_s)} with {usual} and {_format_seconds(other_s)} with {other}{close}"
+    took = f"{_format_seconds(usual_s)} with {usual} and {_format_seconds(other_s)} with {other}"
+    return f"in a trial a pass took {took}{close}"
 
 
 def _format_seconds(seconds: float) -> str:
@@ -360,4 +348,5 @@ def _format_seconds(seconds: float) -> str:
 
 
 def _first_line(error: Exception) -> str:
+    """Return the kind of an error and the beginning of its message."""
     return f"{type(error).__name__}: {error}".splitlines()[0][:200]

@@ -87,9 +87,9 @@ class DataLoaders:
         """Create the callback that saves predictions for validation samples. Return None if the job requests none."""
         if not self._spec.job.checkpoints.predictions or not len(self._splits.val):
             return None
-        return Predictions(Path(self._spec.run_folder), self._strategy, self._picked, self._reporter.send)
+        return Predictions(Path(self._spec.run_folder), self._strategy, self._load_picked, self._reporter.send)
 
-    def _picked(self) -> RankSamples:
+    def _load_picked(self) -> RankSamples:
         """Load the validation samples whose predictions are saved. All ranks call it together."""
         job, all_reduce_max = self._spec.job, self._strategy.collectives.all_reduce_max
         val, size = self._splits.val, self._task.image_size(job)
@@ -106,7 +106,7 @@ class DataLoaders:
             )
         )
         sampler = self._sampler(picked, shuffle=False)
-        positions = [int(index) for share in sampler.epoch_from(1, 0) for index in share.indices]
+        positions = [int(index) for batch in sampler.epoch_from(1, 0) for index in batch.indices]
         return RankSamples(picked, positions, self._split_loader(picked, sampler, cache="memory", threads=0))
 
     def _sampler(self, samples: ImageSet | SampleSet, *, shuffle: bool) -> GlobalBatchSampler:
@@ -134,6 +134,10 @@ class DataLoaders:
         cache: str = "",
         threads: int | None = None,
     ) -> SplitLoader:
+        """Create the loader for a split, without an actual loader on a rank that loads no data.
+
+        See `_loader` for the arguments.
+        """
         has_loader = self._strategy.loads_data
         loader = self._loader(samples, sampler, cache=cache, threads=threads) if has_loader else None
         return SplitLoader(len(sampler), len(samples), loader)
@@ -188,11 +192,12 @@ class DataLoaders:
         )
 
     def _report_unreadable(self, path: str, reason: str) -> None:
-        self._reporter.send(
-            Warned(code="unreadable_picture", message=f"Skipping {path}: {reason}", rank=self._spec.rank)
-        )
+        """Warn the user that a sample is skipped."""
+        message = f"Skipping {path}: {reason}"
+        self._reporter.send(Warned(code="unreadable_picture", message=message, rank=self._spec.rank))
 
     def _report_cache(self, choice: str, reason: str) -> None:
+        """Report where decoded images are cached, which the loader has chosen."""
         self._reporter.send(Chosen(field="picture_cache", choice=choice, why=reason))
 
 
@@ -211,22 +216,24 @@ def image_loader(
     If `sampler` shuffles, the loader yields augmented training batches. Their image sizes, if these vary, keep within
     `limits`. `settings` are additional arguments of BatchLoader.
     """
-    size, training = task.image_size(job), sampler.shuffle
-    varies = training and not set(varying_size_fields(job)) <= set(task.entry.without)
+    size, is_training = task.image_size(job), sampler.shuffle
+    varies = is_training and not set(varying_size_fields(job)) <= set(task.entry.without)
     mean, std = normalization(job, task, splits)
+
+    def draw_side(epoch: int, batch_index: int) -> int:
+        return _draw_side(sides_of_epoch(job, size, epoch, limits), sampler.streams, epoch, batch_index)
+
     return BatchLoader(
         images,
         sampler,
         size=size,
         channels=splits.channels,
-        augmentation=job.augmentation.name if training else "none",
-        transforms=augmentation.transforms(job) if training else (),
+        augmentation=job.augmentation.name if is_training else "none",
+        transforms=augmentation.transforms(job) if is_training else (),
         mirror=augmentation.mirrors(job, splits.classes, images=images.mirror),
         epochs=job.training.epochs,
-        resized=None if training else validation_side(job, task.entry, size),
-        side=(lambda epoch, index: _draw_side(sides_of_epoch(job, size, epoch, limits), sampler.streams, epoch, index))
-        if varies
-        else None,
+        resized=None if is_training else validation_side(job, task.entry, size),
+        side=draw_side if varies else None,
         mean=mean,
         std=std,
         cache=job.data.picture_cache,

@@ -79,7 +79,7 @@ def kind(error: BaseException, spec: WorkerSpec) -> FailureKind:
         return "not_finite"
     if isinstance(error, DoesNotFit) or is_out_of_memory(error):
         return "out_of_memory"
-    known = _known_error(error)
+    known = _known_nccl_error(error)
     if known is not None:
         return "fault" if known.can_pass else "error"
     if _device_failed(error) or _peer_lost(error, spec):
@@ -96,12 +96,12 @@ def cause(error: BaseException, spec: WorkerSpec, where: str) -> str:
     if isinstance(error, NotFinite | StrategyError | TaskError | DatasetError | UnreadableImage):
         return text
     explanation = (
-        _out_of_memory(error, spec, where)
-        or _in_nccl(error, where)
-        or _without_deterministic_form(text)
-        or _in_device(error, spec, where)
-        or _in_model_file(error, spec, where)
-        or _between_workers(error, spec, where)
+        _explain_out_of_memory(error, spec, where)
+        or _explain_nccl_error(error, where)
+        or _explain_nondeterminism(text)
+        or _explain_device_error(error, spec, where)
+        or _explain_model_file_error(error, spec, where)
+        or _explain_strategy_error(error, spec, where)
     )
     if explanation:
         return explanation
@@ -113,6 +113,7 @@ def cause(error: BaseException, spec: WorkerSpec, where: str) -> str:
 
 
 def _device_failed(error: BaseException) -> bool:
+    """Return True for an error of CUDA that is caused by the GPU, not by the program."""
     text = str(error)
     if not isinstance(error, RuntimeError) or _FAILED_PROGRAM.search(text):
         return False
@@ -120,17 +121,18 @@ def _device_failed(error: BaseException) -> bool:
 
 
 def _peer_lost(error: BaseException, spec: WorkerSpec) -> bool:
+    """Return True if a rank failed because it lost the connection to another rank."""
     return spec.world_size > 1 and isinstance(error, RuntimeError) and _LOST_PEER.search(str(error)) is not None
 
 
-def _out_of_memory(error: BaseException, spec: WorkerSpec, where: str) -> str:
+def _explain_out_of_memory(error: BaseException, spec: WorkerSpec, where: str) -> str:
     """Explain that memory ran out, with a remedy. Returns "" if `error` has another cause.
 
     `where` describes the work that failed, such as "at step 7".
     """
     if isinstance(error, DoesNotFit):
         parts = "a single image" if error.images == 1 else f"the {error.images} images that BatchNorm needs"
-        device = _device(spec, str(error.__cause__))
+        device = _describe_device(spec, str(error.__cause__))
         return (
             f"Out of memory on {device} {where}, even with {parts} at a time. Set a smaller image size, or "
             "choose bf16, activation checkpointing, a smaller model or a device with more memory."
@@ -139,37 +141,38 @@ def _out_of_memory(error: BaseException, spec: WorkerSpec, where: str) -> str:
         return ""
     if lacks_memory(error):
         return f"Out of system memory {where}. Set a smaller batch size or image size, or fewer workers."
-    return (
-        f"Out of memory on {_device(spec, str(error))} {where}. Set a smaller batch size or image size, or choose bf16."
-    )
+    return f"Out of memory on {_describe_device(spec, str(error))} {where}. Set a smaller batch size or image size, or choose bf16."
 
 
-def _known_error(error: BaseException) -> NcclError | None:
+def _known_nccl_error(error: BaseException) -> NcclError | None:
+    """Return the explanation of an error of NCCL, or None if it is unknown or another error."""
     return known_error(str(error)) if isinstance(error, RuntimeError) else None
 
 
-def _in_nccl(error: BaseException, where: str) -> str:
-    text = str(error)
-    if not isinstance(error, RuntimeError) or not (is_nccl_error(text) or known_error(text)):
+def _explain_nccl_error(error: BaseException, where: str) -> str:
+    """Explain an error of NCCL that occurred in the work `where`. Return "" for other errors."""
+    text, known = str(error), _known_nccl_error(error)
+    if known is None and not (isinstance(error, RuntimeError) and is_nccl_error(text)):
         return ""
-    known = known_error(text)
     report = f"The error {where}: {last_error(text)}"
     return f"{known.meaning} {report}" if known is not None else f"GPUs failed to communicate. {report}"
 
 
-def _in_device(error: BaseException, spec: WorkerSpec, where: str) -> str:
+def _explain_device_error(error: BaseException, spec: WorkerSpec, where: str) -> str:
+    """Explain a failure of the worker's GPU in the work `where`, with a remedy. Return "" for other errors."""
     if not _device_failed(error):
         return ""
-    device = _device(spec)
+    device = _describe_device(spec)
     return (
         f"{device[:1].upper()}{device[1:]} failed {where}: {_first_line(str(error)).rstrip('.')}. If it "
         "happens again, check the system log for Xid messages, restart the machine, or choose another GPU."
     )
 
 
-def _without_deterministic_form(text: str) -> str:
-    operation, complained, _ = text.partition(" does not have a deterministic implementation")
-    if not complained:
+def _explain_nondeterminism(text: str) -> str:
+    """Explain the error message of an operation that can't be deterministic. Return "" for other messages."""
+    operation, complaint, _ = text.partition(" does not have a deterministic implementation")
+    if not complaint:
         return ""
     return (
         f"The model uses {operation}, which has no deterministic implementation. Turn Deterministic off, or "
@@ -177,10 +180,11 @@ def _without_deterministic_form(text: str) -> str:
     )
 
 
-def _between_workers(error: BaseException, spec: WorkerSpec, where: str) -> str:
+def _explain_strategy_error(error: BaseException, spec: WorkerSpec, where: str) -> str:
+    """Explain an error about an unmet requirement of a strategy, or a lost connection. Return "" for other errors."""
     text = str(error)
-    for words, explanation in _RULES:
-        if words in text:
+    for phrase, explanation in _RULES:
+        if phrase in text:
             return explanation
     if _peer_lost(error, spec):
         return f"Lost the connection to another worker {where}: {_first_line(text)}"
@@ -191,7 +195,7 @@ def _first_line(text: str) -> str:
     return text.splitlines()[0] if text else "no further details"
 
 
-def _device(spec: WorkerSpec, text: str = "") -> str:
+def _describe_device(spec: WorkerSpec, text: str = "") -> str:
     """Return the name of the worker's device.
 
     If the worker has several devices, return the one that the error message `text` names as full.
@@ -207,13 +211,13 @@ def _device(spec: WorkerSpec, text: str = "") -> str:
         return f"GPU {index} of the run ({spec.local_devices[index]})"
 
 
-def _in_model_file(error: BaseException, spec: WorkerSpec, where: str) -> str:
+def _explain_model_file_error(error: BaseException, spec: WorkerSpec, where: str) -> str:
     """Describe an error raised in the user's model file, with its line, or return "" if it was raised elsewhere."""
     if not spec.job.model_is_file:
         return ""
     name = Path(spec.job.model.name).name
-    inside = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).name == name]
-    if not inside:
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).name == name]
+    if not frames:
         return ""
-    line = f"line {inside[-1].lineno} ({inside[-1].name})"
+    line = f"line {frames[-1].lineno} ({frames[-1].name})"
     return f"The model file raised {type(error).__name__} in {line} {where}: {_first_line(str(error))}"

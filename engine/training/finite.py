@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-_NUMPYS = (torch.float16, torch.float32, torch.float64)
+_NUMPY_TYPES = (torch.float16, torch.float32, torch.float64)
 
 
 def first_nonfinite(state: Mapping[str, Any], expected: Collection[str] = ()) -> str:
@@ -45,7 +45,7 @@ def is_finite(tensor: Tensor) -> bool:
     if not tensor.is_floating_point() or tensor.layout != torch.strided:
         return True
     detached = tensor.detach()
-    numbers = (detached if detached.dtype in _NUMPYS else detached.float()).numpy()
+    numbers = (detached if detached.dtype in _NUMPY_TYPES else detached.float()).numpy()
     with np.errstate(over="ignore", invalid="ignore"):
         total = numbers.sum(dtype=np.float64)
     return bool(np.isfinite(total)) or bool(np.isfinite(numbers).all())

@@ -17,11 +17,10 @@ from engine.strategies.base import StepResult
 class NotFinite(Exception):  # noqa: N818 - describes the loss
     """Raised when a loss is NaN or infinite. The error message names the step."""
 
-    def __init__(self, step: int, what: str, saved: bool) -> None:
-        checkpoint = "The last good checkpoint is kept." if saved else "No checkpoint has been saved yet."
-        super().__init__(
-            f"{what} became NaN or infinite at step {step}. {checkpoint} Try a lower learning rate, or fp32 if another precision was chosen."
-        )
+    def __init__(self, step: int, subject: str, has_checkpoint: bool) -> None:
+        checkpoint = "The last good checkpoint is kept." if has_checkpoint else "No checkpoint has been saved yet."
+        remedy = "Try a lower learning rate, or fp32 if another precision was chosen."
+        super().__init__(f"{subject} became NaN or infinite at step {step}. {checkpoint} {remedy}")
         self.step = step
 
 
@@ -60,6 +59,7 @@ class MetricBuffer:
         self._started = time.perf_counter()
 
     def add(self, result: StepResult, wait_s: float) -> None:
+        """Add the result of a step, before which the worker waited `wait_s` seconds for its batch."""
         self._steps += 1
         self._wait_s += wait_s
         if result.loss is not None:
@@ -112,6 +112,7 @@ class _Copy:
     """Copy of numbers and tensors to the CPU that runs in the background. The tensors have one shape and one device."""
 
     def __init__(self, values: Sequence[Tensor | int | None]) -> None:
+        """Start copying the `values`. Those that are None are left out."""
         tensors = [value.detach() for value in values if isinstance(value, Tensor)]
         self._numbers = [float(value) for value in values if isinstance(value, int)]
         self._copied = torch.stack(tensors).double() if tensors else None
@@ -123,6 +124,7 @@ class _Copy:
             self._done.record()
 
     def read(self) -> list[Any]:
+        """Wait for the copy, and return the numbers, followed by the values of the tensors as (nested) lists."""
         if self._done is not None:
             self._done.synchronize()
         return self._numbers + (self._copied.tolist() if self._copied is not None else [])

@@ -81,7 +81,7 @@ class ResilientStep:
         if self._buffers is not None:
             self._buffers.save()
         if self._is_alone and batch is not None:
-            result = self._in_parts_that_fit(batch, number)
+            result = self._run_in_parts(batch, number)
         else:
             result = self._strategy.step(batch, self._optimizer_step)
         if not self._optimizer_step.skipped:
@@ -97,7 +97,7 @@ class ResilientStep:
         self._emit(Warned(code="step_skipped", message=message))
         return None
 
-    def _in_parts_that_fit(self, batch: Batch, number: int) -> StepResult:
+    def _run_in_parts(self, batch: Batch, number: int) -> StepResult:
         """Run a step, and repeat it with smaller parts of the batch while memory runs out.
 
         The strategy keeps the higher accumulation, which is reported. A step that has updated the weights is not
@@ -107,6 +107,7 @@ class ResilientStep:
         parts_before, updates, images = self._strategy.accumulation, self._optimizer_step.updates, len(batch.targets)
 
         def run_step(parts: int) -> StepResult:
+            """Run the step with the batch divided into `parts`."""
             self._strategy.accumulation = parts
             return self._strategy.step(batch, self._optimizer_step)
 
@@ -132,12 +133,12 @@ class ResilientStep:
 
     def _explain_parts(self, number: int, parts: int, images: int) -> str:
         """Return the message that each batch of `images` images is now processed in `parts` parts."""
-        part = -(-images // parts)
-        but = ""
+        images_per_part = -(-images // parts)
+        exception = ""
         if any(isinstance(module, BatchNorm) and module.training for module in self._strategy.model.modules()):
-            but = ", except for BatchNorm, which sees one part at a time"
+            exception = ", except for BatchNorm, which sees one part at a time"
         return (
-            f"{device_name(self._strategy)} ran out of memory at step {number:,}: each batch is now "
-            f"processed in {parts} parts of {counted(part, 'image')}, which trains the same{but}. A smaller "
+            f"{device_name(self._strategy)} ran out of memory at step {number:,}: each batch is now processed in {parts} "
+            f"parts of {counted(images_per_part, 'image')}, which trains the same{exception}. A smaller "
             "image size, bf16 or activation checkpointing needs less memory."
         )

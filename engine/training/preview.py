@@ -40,8 +40,8 @@ def render(order: PreviewOrder, emit: Callable[[PreviewImage], None]) -> bool:
     """
     job = order.job
     task = TASKS[job.task]
-    for problem in errors(augmentation_problems(job)):
-        raise TaskError.of(problem)
+    if problems := errors(augmentation_problems(job)):
+        raise TaskError.of(problems[0])
     splits = task.splits(job)
     if isinstance(splits.train, SampleSet):
         raise TaskError("task", "The samples of this task are not images.", "Their augmentation can't be previewed.")
@@ -90,11 +90,12 @@ class _FixedSampler(GlobalBatchSampler):
 
     def epoch_from(self, epoch: int, start: int = 0) -> Iterator[RankSamples]:
         for step in range(start, len(self)):
-            part = self._chosen[step * self.batch_size : (step + 1) * self.batch_size]
-            yield RankSamples(part, len(part))
+            indices = self._chosen[step * self.batch_size : (step + 1) * self.batch_size]
+            yield RankSamples(indices, len(indices))
 
 
 def _png(image: Bytes) -> bytes:
+    """Encode an image, reduced to at most `MAX_PREVIEW_SIDE` pixels per side, as a PNG."""
     small = Image.fromarray(image)
     small.thumbnail((MAX_PREVIEW_SIDE, MAX_PREVIEW_SIDE))
     stream = BytesIO()
@@ -111,10 +112,8 @@ def _render(order: PreviewOrder, emit: Callable[[PreviewImage], None]) -> bool:
     except DatasetError as error:
         raise OrderError(*error.problems) from error
     except Exception as error:  # a custom task may raise any error
-        problem = Problem(
-            "", f"The images can't be shown: {type(error).__name__}: {error}.", "Start a training for details."
-        )
-        raise OrderError(problem) from error
+        message = f"The images can't be shown: {type(error).__name__}: {error}."
+        raise OrderError(Problem("", message, "Start a training for details.")) from error
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ _ACTIVITIES: dict[Phase, Activity] = {
 
 
 def _exit_at_once() -> None:
-    # The supervisor has exited, and no worker may outlive it.
+    """End this process without cleanup, because the supervisor has exited and no worker may outlive it."""
     os._exit(1)
 
 
@@ -97,12 +97,12 @@ class Reporter:
 
     def set_phase(self, phase: Phase, detail: str = "") -> None:
         """Set the phase of the run. Rank 0 reports it for all ranks."""
-        prepared = self._phase == "preparing" != phase
+        ends_preparation = self._phase == "preparing" != phase
         self._phase = phase
         # The first step includes one-time work and does not count as the longest.
         self._step_began = time.monotonic() if phase == "training" and self._warm else None
         self.set_activity(_ACTIVITIES.get(phase, ""))
-        if prepared:
+        if ends_preparation:
             with self._condition:  # send a heartbeat now: the supervisor allows more time for preparation
                 self._next_heartbeat = 0.0
                 self._condition.notify()
@@ -193,7 +193,7 @@ class Reporter:
                 )
                 messages = list(self._queue)
                 self._queue.clear()
-                ending = self._closing
+                is_last = self._closing
             now = time.monotonic()
             if now >= self._next_heartbeat:
                 self._next_heartbeat = now + HEARTBEAT_S
@@ -205,7 +205,7 @@ class Reporter:
                 if not self._closing:
                     self._on_end()
                 return
-            if ending:
+            if is_last:
                 return
 
     def _receive(self) -> None:

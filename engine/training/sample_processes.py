@@ -74,12 +74,12 @@ def are_worthwhile(samples: SampleSet, loads: int) -> bool:
     """
     if sys.platform != "linux" or type(samples).__module__.partition(".")[0] == "engine":
         return False
-    alone = _measure(samples, threading.Barrier(1))
+    alone = _measure_load(samples, threading.Barrier(1))
     if alone.sample_s < SLOW_S or alone.sample_s * loads < WORTHWHILE_S:
         return False
     with ThreadPoolExecutor(2) as pool:
         start = threading.Barrier(2)
-        pairs = [list(pool.map(lambda _: _measure(samples, start), range(2))) for _ in range(ROUNDS)]
+        pairs = [list(pool.map(lambda _: _measure_load(samples, start), range(2))) for _ in range(ROUNDS)]
     blocked = statistics.median(sum(each.blocked for each in pair) / 2 for pair in pairs) - alone.blocked
     return blocked > BLOCKED and psutil.virtual_memory().available > 2 * psutil.Process().memory_info().rss
 
@@ -91,7 +91,7 @@ class _Load(NamedTuple):
     blocked: float
 
 
-def _measure(samples: SampleSet, start: threading.Barrier) -> _Load:
+def _measure_load(samples: SampleSet, start: threading.Barrier) -> _Load:
     """Load samples for `MEASURED_S`, at least one, when all threads have arrived at `start`."""
     start.wait()
     began, processor_s, queued_s = time.perf_counter(), time.thread_time(), linux.waited_for_core_s()
@@ -106,6 +106,8 @@ def _measure(samples: SampleSet, start: threading.Barrier) -> _Load:
 
 
 class _Process(NamedTuple):
+    """Process that loads samples, and the connection to it."""
+
     pid: int
     connection: Connection[Any, Any]
 
@@ -154,7 +156,7 @@ class SampleProcesses:
             process.connection.send((split, index, epoch))
             arrays = process.connection.recv()
         except (EOFError, OSError):
-            raise self._death(process.pid, samples.path(index)) from None
+            raise self._report_death(process.pid, samples.path(index)) from None
         self._idle.append(process)
         if arrays is None:
             return samples.load(index, epoch)  # raises the error in this process, with its traceback
@@ -196,7 +198,8 @@ class SampleProcesses:
             self._on_log(f"Threads load samples, not processes: {problem}" if problem else "Processes load samples")
         return self._state == "ready"
 
-    def _death(self, pid: int, path: str) -> DatasetError:
+    def _report_death(self, pid: int, path: str) -> DatasetError:
+        """Return the error for a process that has exited while it loaded the sample `path`, with its exit code."""
         try:
             with self._lock:
                 self._control.send(pid)
@@ -264,19 +267,20 @@ def _serve(connection: Connection[Any, Any], splits: Splits, streams: RandomStre
         np.random.seed(number & 0xFFFFFFFF)
         torch.default_generator.manual_seed(number)
         try:
-            arrays = [_as_bytes(tensor) for tensor in _samples(splits, split).load(index, epoch)]
+            arrays = [_to_bytes(tensor) for tensor in _samples(splits, split).load(index, epoch)]
         except BaseException:
             arrays = None
         connection.send(arrays)
 
 
 def _samples(splits: Splits, split: SplitName) -> SampleSet:
+    """Return the samples of a split, which must not be images."""
     samples = splits.train if split == "train" else splits.val
     assert isinstance(samples, SampleSet)
     return samples
 
 
-def _as_bytes(tensor: Tensor) -> tuple[Any, torch.dtype, torch.Size]:
+def _to_bytes(tensor: Tensor) -> tuple[Any, torch.dtype, torch.Size]:
     """Convert a tensor to an array of bytes, its type and its shape. numpy lacks some of torch's types."""
     flat = tensor.detach().contiguous().view(-1)
     return flat.view(torch.uint8).numpy(), tensor.dtype, tensor.shape

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from collections import defaultdict
 
 import torch
 from torch import Tensor, nn
@@ -25,41 +24,41 @@ class SavedBuffers:
         self._originals: list[Tensor | None] = []  # buffers at the last `save`
         self._copies: list[Tensor | None] = []
         # Copies and originals, in a pair of lists for each device and data type.
-        self._alike: list[tuple[list[Tensor], list[Tensor]]] = []
+        self._groups: list[tuple[list[Tensor], list[Tensor]]] = []
 
     @torch.no_grad()
     def save(self) -> None:
+        """Copy the current buffers."""
         current = [buffers[name] for buffers, name in self._owners]
-        if not self._is_known(current):
-            self._learn(current)
+        if not self._are_unchanged(current):
+            self._copy_and_group(current)
             return
-        for copies, buffers in self._alike:
+        for copies, buffers in self._groups:
             copy_all(copies, buffers)
 
     @torch.no_grad()
     def restore(self) -> None:
+        """Put the buffer tensors of the last `save` back into the modules, with the values that they had then."""
         for (buffers, name), current, copy in zip(self._owners, self._originals, self._copies, strict=True):
             if current is not None and copy is not None:
                 current.copy_(copy)
             buffers[name] = current
 
-    def _is_known(self, current: list[Tensor | None]) -> bool:
+    def _are_unchanged(self, current: list[Tensor | None]) -> bool:
         """Return True if the `current` buffers are the same tensor objects as before.
 
         A model may have replaced them.
         """
         return len(current) == len(self._originals) and all(map(operator.is_, current, self._originals))
 
-    def _learn(self, current: list[Tensor | None]) -> None:
+    def _copy_and_group(self, current: list[Tensor | None]) -> None:
         """Copy the buffers, and group them by device and data type for faster copies later."""
-        self._originals, self._copies = (
-            current,
-            [None if buffer is None else buffer.detach().clone() for buffer in current],
-        )
-        alike: dict[tuple[torch.device, torch.dtype], tuple[list[Tensor], list[Tensor]]] = defaultdict(lambda: ([], []))
+        self._originals = current
+        self._copies = [None if buffer is None else buffer.detach().clone() for buffer in current]
+        groups: dict[tuple[torch.device, torch.dtype], tuple[list[Tensor], list[Tensor]]] = {}
         for copy, buffer in zip(self._copies, current, strict=True):
             if buffer is not None and copy is not None:
-                copies, buffers = alike[buffer.device, buffer.dtype]
+                copies, buffers = groups.setdefault((buffer.device, buffer.dtype), ([], []))
                 copies.append(copy)
                 buffers.append(buffer)
-        self._alike = list(alike.values())
+        self._groups = list(groups.values())

@@ -66,8 +66,10 @@ def inspect_stack(thread: int) -> tuple[ThreadState, str]:
 
 
 def _file(frame: FrameType) -> str:
+    """Return the path of the file with the frame's function, with slashes on all systems."""
     return frame.f_code.co_filename.replace("\\", "/")
 
 
 def _is_standard(file: str) -> bool:
+    """Return True if a file is part of the standard library, not of an installed package."""
     return file.startswith(_STDLIB) and "-packages/" not in file

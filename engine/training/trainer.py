@@ -107,7 +107,7 @@ class Trainer:
         if done < self.train.steps:
             done, stopped = self._train_epoch(epoch, done)
         values, averaged = (None, None) if stopped else self._validate(epoch)
-        stopped = values is None
+        stopped = values is None  # also if a stop interrupted the validation
         if not stopped:
             self.reporter.set_phase("saving")
         is_last = stopped or self.stopping.is_over or epoch == self.job.training.epochs
@@ -251,8 +251,10 @@ class Trainer:
         return stop
 
     def _progress(self, epoch: int, done: int, *, validated: bool = False) -> TrainProgress:
+        """Return the position after step `done` of `epoch`, for a checkpoint."""
         return TrainProgress(epoch=epoch, done=done, steps=self.train.steps, step=self.step, validated=validated)
 
     def _emit(self, event: Event) -> None:
+        """Send an event to the supervisor. Ranks other than 0 do nothing."""
         if self.leads:
             self.reporter.send(event)

@@ -141,7 +141,7 @@ def prepare(spec: WorkerSpec, reporter: Reporter) -> WorkerContext:
     task = TASKS[job.task]
     strategy = STRATEGIES[job.resolved_strategy](spec)
     strategy.setup()
-    splits = _open(spec, strategy, task)
+    splits = _open_dataset(spec, strategy, task)
     model = _build_model(spec, strategy, task, splits)
     expected_nonfinite = nonfinite_buffers(model) if spec.rank == 0 else []
     checkpoint = None
@@ -265,7 +265,7 @@ def _wrap(
     return autotuner
 
 
-def _open(spec: WorkerSpec, strategy: Strategy, task: Task) -> Splits:
+def _open_dataset(spec: WorkerSpec, strategy: Strategy, task: Task) -> Splits:
     """Open the job's dataset and check that all ranks have the same data."""
     splits = task.splits(spec.job)
     if spec.world_size > 1:
@@ -283,6 +283,7 @@ def _build_model(spec: WorkerSpec, strategy: Strategy, task: Task, splits: Split
     without_weights = job.with_fields(pretrained=False, weights_file="")
 
     def build(job: Job) -> nn.Module:
+        """Seed the random generators and build the model of `job`."""
         seed(job.training.seed)
         model = task.build_model(job, len(splits.classes), splits.channels)
         if job.model.freeze_batchnorm:
@@ -333,6 +334,7 @@ def _report_plan(
 
 
 def _dataset_info(splits: Splits) -> DatasetInfo:
+    """Return the facts about a dataset that a task's objective needs. Classes are counted only on demand."""
     return DatasetInfo(
         splits.classes, splits.channels, lambda: splits.train.class_counts(len(splits.classes)), len(splits.train)
     )
@@ -340,8 +342,8 @@ def _dataset_info(splits: Splits) -> DatasetInfo:
 
 def _steps_left(job: Job, splits: Splits, checkpoint: Checkpoint | None) -> int:
     """Return the number of steps that remain in the run."""
-    each = len(GlobalBatchSampler(len(splits.train), job.training.batch_size, 0, 1, RandomStreams(job.training.seed)))
-    return each * job.training.epochs - _start_position(checkpoint, each).step
+    sampler = GlobalBatchSampler(len(splits.train), job.training.batch_size, 0, 1, RandomStreams(job.training.seed))
+    return len(sampler) * job.training.epochs - _start_position(checkpoint, len(sampler)).step
 
 
 def _start_position(checkpoint: Checkpoint | None, steps: int) -> TrainProgress:

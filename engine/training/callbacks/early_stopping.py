@@ -44,11 +44,8 @@ class EarlyStopping(Callback):
 
     def add(self, epoch: int, values: dict[str, float]) -> None:
         """Count a validation with the metrics `values`. It counts as no improvement if `values` lacks the metric."""
-        value = values.get(self._criterion.id)
-        better = value is not None and (
-            self._best is None or (value > self._best if self._criterion.higher_is_better else value < self._best)
-        )
-        if better:
+        value, sign = values.get(self._criterion.id), 1 if self._criterion.higher_is_better else -1
+        if value is not None and (self._best is None or sign * value > sign * self._best):
             self._best, self._best_epoch, self.waited = value, epoch, 0
         else:
             self.waited += 1

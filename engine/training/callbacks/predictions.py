@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import itertools
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -57,9 +57,9 @@ def _load_readable(
             loaded.append(load(index))
         except UnreadableImage:
             loaded.append(None)
-    unreadable = all_reduce_max([int(each is None) for each in loaded])
-    found = [(index, each) for index, each, bad in zip(indices, loaded, unreadable, strict=True) if not bad]
-    return [index for index, _ in found], [each for _, each in found if each is not None]
+    unreadable = all_reduce_max([int(each is None) for each in loaded])  # 1 if any rank can't read the sample
+    readable = [(index, each) for index, each, bad in zip(indices, loaded, unreadable, strict=True) if not bad]
+    return [index for index, _ in readable], [each for _, each in readable if each is not None]
 
 
 class Picked(ImageSet):
@@ -98,6 +98,7 @@ class Picked(ImageSet):
         return self._images.path(self.indices[index])
 
     def load(self, index: int, size: int, channels: int) -> Tensor:
+        """Return a decoded image, which already has this size and number of channels."""
         return self._loaded[index]
 
     def batch_targets(self, rows: Tensor, planes: Tensor | None, placement: Placement | None, size: int) -> Tensor:
@@ -134,6 +135,7 @@ class PickedSamples(SampleSet):
         return self._samples.path(self.indices[index])
 
     def load(self, index: int, epoch: int) -> Sample:
+        """Return a loaded sample, which is the same in every epoch."""
         return self._loaded[index]
 
     def visible_input(self, index: int) -> npt.NDArray[Any]:
@@ -172,44 +174,44 @@ class Predictions(Callback):
         self._strategy = strategy
         self._pick = pick
         self._send = send
-        self._share: RankSamples | None = None
+        self._rank_samples: RankSamples | None = None
         self._failed = False
 
     def on_validation_end(self, epoch: int, step: int, metric: Metric, values: dict[str, float]) -> None:
         """Predict this rank's samples, save them as images, and report those of all ranks on rank 0."""
-        self._share = share = self._share or self._pick()
+        self._rank_samples = rank_samples = self._rank_samples or self._pick()
         outputs = _Outputs()
-        self._strategy.evaluate(share.split_loader.epoch(1), outputs, lambda: False)
+        self._strategy.evaluate(rank_samples.split_loader.epoch(1), outputs, lambda: False)
         drawn: list[PredictedSample] = []
         if outputs.outputs and not self._failed:
             try:
-                drawn = self._drawn(share, step, outputs.outputs, outputs.targets)
+                drawn = self._draw_samples(rank_samples, step, outputs.outputs, outputs.targets)
             except Exception as error:  # drawing may be custom code; a disk may be full
                 self._failed = True
                 message = f"Predictions are no longer saved: {type(error).__name__}: {error}."
                 self._send(Warned(code="predictions_failed", message=message))
-        gathered = self._strategy.collectives.gather_objects(drawn)
-        if gathered is None:
+        by_rank = self._strategy.collectives.gather_objects(drawn)
+        if by_rank is None:  # on all ranks but rank 0
             return
-        samples = sorted((sample for part in gathered for sample in part), key=lambda sample: sample.prediction_png)
+        samples = sorted(itertools.chain(*by_rank), key=lambda sample: sample.prediction_png)
         self._thin_out()
         if samples:
             legend = self._strategy.objective.legend
             self._send(Predicted(epoch=epoch, step=step, samples=tuple(samples), legend=legend))
 
-    def _drawn(
-        self, share: RankSamples, step: int, outputs: list[Tensor], targets: list[Tensor]
+    def _draw_samples(
+        self, rank_samples: RankSamples, step: int, outputs: list[Tensor], targets: list[Tensor]
     ) -> list[PredictedSample]:
         """Draw the ground truth and the prediction of each of this rank's samples, and save both as images."""
         objective = self._strategy.objective
         drawn = []
-        for position, output, target in zip(share.positions, outputs, targets, strict=True):
-            image = share.samples.visible_input(position)
+        for position, output, target in zip(rank_samples.positions, outputs, targets, strict=True):
+            image = rank_samples.samples.visible_input(position)
             truth = objective.show_truth(image, target)
             prediction = objective.show_prediction(image, output)
             drawn.append(
                 PredictedSample(
-                    name=share.samples.path(position),
+                    name=rank_samples.samples.path(position),
                     truth_png=self._write("truth", position, truth),
                     prediction_png=self._write(f"{step:09d}", position, prediction),
                     truth_words=truth.words,
@@ -228,10 +230,7 @@ class Predictions(Callback):
         target = self._folder / path
         if name != "truth" or not target.exists():
             paths.make_folder(target.parent)
-            unfinished = target.with_suffix(".part")
-            with open(unfinished, "wb", opener=paths.open_private) as stream:
-                stream.write(encode_png(visualization.image, visualization.cloud))
-            os.replace(unfinished, target)
+            paths.write_atomically(target, encode_png(visualization.image, visualization.cloud))
         return path.as_posix()
 
     def _thin_out(self) -> None:

@@ -22,14 +22,14 @@ class StepReport(Callback):
     """Callback that accumulates the results of steps, sums them over all ranks, and reports them.
 
     On a GPU, results are reported one step late, so that the device computes the next step while they are copied.
-    Raises NotFinite on all ranks if a loss is not finite. `saved` is a function that returns True if the run has a
+    Raises NotFinite on all ranks if a loss is not finite. `has_checkpoint` is a function that returns True if the run has a
     checkpoint.
     """
 
-    def __init__(self, strategy: Strategy, emit: Callable[[Event], None], saved: Callable[[], bool]) -> None:
+    def __init__(self, strategy: Strategy, emit: Callable[[Event], None], has_checkpoint: Callable[[], bool]) -> None:
         self._strategy = strategy
         self._emit = emit
-        self._saved = saved
+        self._has_checkpoint = has_checkpoint
         self._metric_buffer = MetricBuffer()
         self._pending: tuple[StepEnd, BufferedMetrics] | None = None
 
@@ -46,13 +46,14 @@ class StepReport(Callback):
             self._metric_buffer.add(result, wait_s)
 
     def on_step_end(self, end: StepEnd) -> None:
-        self._settle()
+        """Report the pending results, and take those of the step if it should be reported."""
+        self._report_pending()
         if end.report or end.settled:
             self._pending = end, self._metric_buffer.take(end.step)
         if end.settled or self._strategy.device.type == "cpu":
-            self._settle()
+            self._report_pending()
 
-    def _settle(self) -> None:
+    def _report_pending(self) -> None:
         """Sum the pending results over all ranks, and report them."""
         if self._pending is None:
             return
@@ -62,9 +63,9 @@ class StepReport(Callback):
             return
         collectives = self._strategy.collectives
         # The maximum of these differences belongs to the first bad step on any rank.
-        steps_left = collectives.all_reduce_max([_NEVER - totals.first_bad if totals.first_bad is not None else 0])[0]
-        if steps_left:
-            raise NotFinite(_NEVER - steps_left, "The loss", self._saved())
+        difference = collectives.all_reduce_max([_NEVER - totals.first_bad if totals.first_bad is not None else 0])[0]
+        if difference:
+            raise NotFinite(_NEVER - difference, "The loss", self._has_checkpoint())
         names: tuple[str, ...] = getattr(self._strategy.model, "loss_names", ())
         local = [
             *(totals.losses or (0.0,) * len(names)),
@@ -78,7 +79,7 @@ class StepReport(Callback):
         summed = collectives.all_reduce_sum(torch.tensor(local, dtype=torch.float64)).tolist()
         # The flags have become numbers of ranks.
         losses, (loss, correct, counted, images, wait_s, loaders) = summed[: len(names)], summed[len(names) :]
-        wait_s /= loaders
+        wait_s /= loaders  # mean over the ranks that load data
         self._emit(
             StepMetrics(
                 epoch=end.epoch,

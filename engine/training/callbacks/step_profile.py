@@ -50,7 +50,7 @@ class StepProfile(Callback):
         self._emitted_at = time.monotonic()
         self._decoded_s = split_loader.decoding_s
         self._waited_for_core_s = linux.waited_for_core_s()
-        self._shares: dict[Part, float] = {}  # moving average of each part's fraction of a step
+        self._fractions: dict[Part, float] = {}  # moving average of each part's fraction of a step
         self._ranks: RanksTimed | None = None
         self._last_straggler: int | None = None
         self._trace: ScheduleTraced | None = None
@@ -63,10 +63,11 @@ class StepProfile(Callback):
         self._profiler.begin(record=self._record)
 
     def on_step_made(self, step: int, result: StepResult | None, wait_s: float) -> None:
+        """Report the times of all ranks if the step was recorded. All ranks call it together."""
         event = self._profiler.end(step, self._strategy.collectives)
         if event is not None:
             self._emit(event)
-            self.learn(event)
+            self.store(event)
 
     def on_step_end(self, end: StepEnd) -> None:
         self._record = end.record
@@ -81,7 +82,7 @@ class StepProfile(Callback):
     def on_steps_end(self) -> None:
         self._watch.pause()
 
-    def learn(self, event: RanksTimed | ScheduleTraced) -> None:
+    def store(self, event: RanksTimed | ScheduleTraced) -> None:
         """Store the times of a recorded step.
 
         A straggler is only accepted if two recorded steps in a row name the same rank.
@@ -117,21 +118,21 @@ class StepProfile(Callback):
         strategy = self._strategy
         on_gpu = strategy.device.type == "cuda"
         threads = 1 if on_gpu else torch.get_num_threads()
-        before, self._decoded_s = self._decoded_s, self._split_loader.decoding_s
+        decoded_before_s, self._decoded_s = self._decoded_s, self._split_loader.decoding_s
         waited_before_s, self._waited_for_core_s = self._waited_for_core_s, linux.waited_for_core_s()
         newest = {part: seconds / times.step_s for part, seconds in times.parts.items()} if times.step_s else {}
-        old = self._shares or newest
-        self._shares = {
+        old = self._fractions or newest
+        self._fractions = {
             part: NEWEST * newest.get(part, 0.0) + (1 - NEWEST) * old.get(part, 0.0) for part in {**old, **newest}
         }
         return RunProfile(
             job=strategy.job,
             step_s=times.step_s,
-            parts={part: share * times.step_s for part, share in self._shares.items()},
+            parts={part: fraction * times.step_s for part, fraction in self._fractions.items()},
             on_gpu=on_gpu,
             native_bf16=on_gpu and torch.cuda.get_device_capability(strategy.device) >= NATIVE_BF16,
             readers=self._split_loader.threads,
-            decoding_s=(self._decoded_s - before) / times.steps,
+            decoding_s=(self._decoded_s - decoded_before_s) / times.steps,
             # The supervisor has divided the cores among the workers.
             spare_cores=strategy.spec.threads - threads,
             computing_threads=threads,

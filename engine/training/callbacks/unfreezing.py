@@ -26,6 +26,7 @@ class Unfreezing(Callback):
         self._emit = emit
 
     def on_epoch_start(self, epoch: int) -> None:
+        """Unfreeze the backbone if this is the first epoch after the job's `freeze_epochs`."""
         job = self._strategy.job
         if epoch <= job.model.freeze_epochs or not self._optimizer_step.has_frozen:
             return

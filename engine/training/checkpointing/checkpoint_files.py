@@ -49,6 +49,8 @@ class DamagedCheckpoint(Exception):  # noqa: N818 - describes the file
 
 @dataclass(frozen=True, slots=True)
 class Written:
+    """Size of a written checkpoint, the duration of writing it, and its checksum."""
+
     bytes: int
     seconds: float
     sha256: str
@@ -62,11 +64,11 @@ def older_name(epoch: int, step: int) -> str:
     return f"epoch-{epoch}-step-{step}.pt"
 
 
-def write_checkpoint(content: Any, path: Path, *, aside: str = "") -> Written:
+def write_checkpoint(content: Any, path: Path, *, kept_name: str = "") -> Written:
     """Write `content` to `path` with torch.save and a checksum.
 
-    Even after a power failure, the file at `path` is either the previous one or complete. If `aside` is given, the
-    previous file is renamed to `aside` and kept. Raises CheckpointError.
+    Even after a power failure, the file at `path` is either the previous one or complete. If `kept_name` is given, the
+    previous file is kept under this name. Raises CheckpointError.
     """
     started = time.perf_counter()
     temporary = _partial_path(path)
@@ -81,8 +83,8 @@ def write_checkpoint(content: Any, path: Path, *, aside: str = "") -> Written:
         if path.is_dir() and not path.is_symlink():
             # Set a folder with this name aside.
             os.replace(path, path.with_name(f"{path.name}.{secrets.token_hex(2)}.folder"))
-        if aside and path.exists():
-            _set_aside(path, path.with_name(aside))
+        if kept_name and path.exists():
+            _keep_as(path, path.with_name(kept_name))
         os.replace(temporary, path)
         sync(path.parent)
     except (OSError, RuntimeError) as error:
@@ -180,11 +182,11 @@ def _comment(sha256: str) -> bytes:
 def _verify(stream: BinaryIO) -> str:
     """Verify the checkpoint in `stream`, and return its SHA-256. Raises DamagedCheckpoint."""
     sha256 = hashlib.sha256()
-    left = max(0, stream.seek(0, os.SEEK_END) - len(_comment(sha256.hexdigest())))
+    remaining = max(0, stream.seek(0, os.SEEK_END) - len(_comment(sha256.hexdigest())))
     stream.seek(0)
-    while block := stream.read(min(_BLOCK_BYTES, left)):
+    while block := stream.read(min(_BLOCK_BYTES, remaining)):
         sha256.update(block)
-        left -= len(block)
+        remaining -= len(block)
     sha256.update(_NO_COMMENT)
     digest = sha256.hexdigest()
     if stream.read() != _comment(digest):
@@ -206,7 +208,8 @@ def _drop_link(path: Path) -> None:
         path.unlink()
 
 
-def _set_aside(path: Path, older: Path) -> None:
+def _keep_as(path: Path, older: Path) -> None:
+    """Make the file at `path`, which is about to be replaced, also available at `older`. Raises OSError."""
     older.unlink(missing_ok=True)
     try:
         os.link(path, older)  # unlike renaming, this leaves `path` in place

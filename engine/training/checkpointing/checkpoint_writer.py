@@ -169,6 +169,7 @@ class CheckpointWriter:
         return WriteResult(best_saved, best_refused)
 
     def _write_best(self, best: BestState) -> bool:
+        """Write best.pt and remember its checksum. Returns False, after a warning, if it can't be written."""
         best.wait()
         written = self._write("best", best.state, best.progress, best.measures)
         if written is not None:
@@ -192,11 +193,12 @@ class CheckpointWriter:
             )
             self._warn("checkpoint_not_finite", message)
             return None
-        before = self.newest if kind == "last" and self._job.checkpoints.keep_checkpoints else None
+        previous = self.newest if kind == "last" and self._job.checkpoints.keep_checkpoints else None
         # Don't keep a last.pt that was written at the same step before the validation.
-        aside = older_name(before.epoch, before.step) if before is not None and before.step != progress.step else ""
+        is_older = previous is not None and previous.step != progress.step
+        kept_name = older_name(previous.epoch, previous.step) if previous is not None and is_older else ""
         try:
-            written = write_checkpoint(content, path, aside=aside)
+            written = write_checkpoint(content, path, kept_name=kept_name)
         except CheckpointError as error:
             self.refusal = error.why
             if not self.is_retrying:
@@ -240,6 +242,7 @@ class CheckpointWriter:
         return copy
 
     def _first_nonfinite(self, kind: Kind, content: Any) -> str:
+        """Return the name of a tensor in a checkpoint with NaN or infinite numbers, or "" if there is none."""
         state = content if kind == "best" else {name: content[name] for name in ("model", "optimizer")}
         return first_nonfinite(state, self._expected_nonfinite)
 

@@ -107,6 +107,7 @@ class Checkpointer:
         return self
 
     def __exit__(self, *_: object) -> None:
+        """Write a best state that is not on the disk, unless the disk has refused it, and wait for the writer."""
         best = self._unsaved_best
         self.writer.close(best if best is not None and best.state is not None and not self._best_refused else None)
 
@@ -166,20 +167,20 @@ class Checkpointer:
                 checkpoint. A new best state is then saved with the next checkpoint.
         """
         started = time.perf_counter()
+        strategy = self._strategy
         is_better = measures is not None and self.is_better(measures)
-        has_state = is_better and not self._optimizer_step.averages
-        model = self._strategy.state_dict() if has_state else averaged
+        is_trained_model_best = is_better and not self._optimizer_step.averages
+        best_model = strategy.state_dict() if is_trained_model_best else averaged
         if is_better:
             assert measures is not None
-            self._unsaved_best = BestState(model, _queued_work(self._strategy.device), progress, measures)
+            self._unsaved_best = BestState(best_model, _queued_work(strategy.device), progress, measures)
             self._best_refused = False
-        strategy = self._strategy
         is_recent = self._leads and time.monotonic() < self.writer.next_epoch_end
         if may_skip and strategy.collectives.all_reduce_max([int(is_recent)])[0]:
             return
         self.wait()
         self.writer.unwritten = None
-        content = self._copy_state(model if has_state else strategy.state_dict(), progress)
+        content = self._copy_state(best_model if is_trained_model_best else strategy.state_dict(), progress)
         best, self._unsaved_best = self._unsaved_best, None
         result = None
         self._saved_at = time.monotonic()
@@ -229,16 +230,16 @@ class Checkpointer:
         self._reporter.set_activity("save")
         pending, self._pending_write = self._pending_write, None
         result = pending.result.result() if pending.result is not None else WriteResult()
-        saved, refused = map(
-            bool, self._strategy.collectives.all_reduce_max([int(result.best_saved), int(result.best_refused)])
-        )
-        self._best_refused = refused
+        flags = [int(result.best_saved), int(result.best_refused)]
+        saved, refused = self._strategy.collectives.all_reduce_max(flags)
+        self._best_refused = bool(refused)
         if saved:
             self._set_best(pending.best)
         elif refused:
             self._unsaved_best = pending.best  # retry with the next checkpoint
 
     def _set_best(self, best: BestState | None) -> None:
+        """Remember the metrics and the epoch of a best state that is now on the disk."""
         assert best is not None
         self.best, self.best_epoch = best.measures, best.progress.epoch
 

@@ -34,15 +34,15 @@ def save_elsewhere(
     NotSavedElsewhere.
     """
     copy = RunFolder(folder / run.run_id)
-    _check(folder, copy, state_bytes(last) + state_bytes(best))
+    _check_folder(folder, copy, state_bytes(last) + state_bytes(best))
     try:
         copy.path.mkdir(mode=0o700)
     except OSError as error:
         raise NotSavedElsewhere(f"{copy.path} can't be created: {error.strerror}.") from error
     try:
         save_job(run.job() or job, copy.job_file)
-        best_sha256 = _put("best.pt", best, run, copy)
-        _put("last.pt", last and {**last, **best_sha256}, run, copy)
+        best_sha256 = _write_or_copy("best.pt", best, run, copy)
+        _write_or_copy("last.pt", last and {**last, **best_sha256}, run, copy)
         for path in (copy.job_file, copy.path, folder):
             sync(path)
     except (OSError, CheckpointError) as error:
@@ -73,7 +73,7 @@ def state_bytes(state: Any) -> int:
     return sum(map(state_bytes, state)) if isinstance(state, list | tuple) else 0
 
 
-def _put(name: str, content: Any, run: RunFolder, copy: RunFolder) -> dict[str, str]:
+def _write_or_copy(name: str, content: Any, run: RunFolder, copy: RunFolder) -> dict[str, str]:
     """Write the checkpoint `name` with `content` to `copy`. If `content` is None, copy the file of `run`.
 
     If best.pt was written, its checksum is returned as a field for last.pt, otherwise {}.
@@ -85,7 +85,7 @@ def _put(name: str, content: Any, run: RunFolder, copy: RunFolder) -> dict[str, 
     return {}
 
 
-def _check(folder: Path, copy: RunFolder, needed: int) -> None:
+def _check_folder(folder: Path, copy: RunFolder, needed: int) -> None:
     """Raise NotSavedElsewhere unless `folder` is writable, does not contain `copy`, and has `needed` free bytes."""
     try:
         if not folder.is_absolute() or not folder.exists():

@@ -80,14 +80,16 @@ class Checkpoint:
         epoch, done = content["epoch"], content["done"]
         if done == content["steps"]:
             epoch, done = (epoch + 1, 0) if content["validated"] else (epoch, steps)
-        elif not self._same_order(steps):
+        elif not self._has_same_order(steps):
             done = 0
         return TrainProgress(epoch=epoch, done=done, steps=steps, step=(epoch - 1) * steps + done)
 
-    def _same_order(self, steps: int) -> bool:
-        before = self._content["job"]
-        same = all(before.get(name, FIELDS[name].default) == self._job.value(name) for name in fields_with("order"))
-        return same and self._content["steps"] == steps
+    def _has_same_order(self, steps: int) -> bool:
+        """Return True if the job, with `steps` steps per epoch, has the samples in the order of the resumed run."""
+        is_equal = all(
+            self.job.get(name, FIELDS[name].default) == self._job.value(name) for name in fields_with("order")
+        )
+        return is_equal and self._content["steps"] == steps
 
     def remarks(self, steps: int) -> list[Warned]:
         """Return messages to the user about the position at which the job resumes."""
@@ -135,10 +137,9 @@ class Checkpoint:
     def shares(self) -> tuple[float, ...] | None:
         """Fraction of each batch per data rank that the resumed run used. None if devices or strategy differ."""
         job, before = self._job, self.job
-        alike = tuple(before["devices"]) == job.parallel.devices and before["strategy"] == job.resolved_strategy
-        return (
-            tuple(self._content["shares"]) if alike and before["balance"] == job.parallel.balance == "speed" else None
-        )
+        is_alike = tuple(before["devices"]) == job.parallel.devices and before["strategy"] == job.resolved_strategy
+        is_by_speed = before["balance"] == job.parallel.balance == "speed"
+        return tuple(self._content["shares"]) if is_alike and is_by_speed else None
 
     def cut(self, job: Job) -> Cut | None:
         """Return the resumed run's split into pipeline stages, or None if it can't be reused.
@@ -148,9 +149,8 @@ class Checkpoint:
         if self._content["cut"] is None or not computes_alike(self.job, job):
             return None
         cut = msgspec.convert(self._content["cut"], Cut)
-        return (
-            cut if cut.cuts == job.parallel.cuts and cut.recomputed == job.parallel.activation_checkpointing else None
-        )
+        is_equal = cut.cuts == job.parallel.cuts and cut.recomputed == job.parallel.activation_checkpointing
+        return cut if is_equal else None
 
     def restore(
         self, strategy: Strategy, optimizer_step: OptimizerStep, checkpointer: Checkpointer, progress: TrainProgress
@@ -176,8 +176,8 @@ class Checkpoint:
             optimizer_step.load_state_dict(self._content.pop("optimizer") | {"schedule": None})
             optimizer_step.go_to(progress.step)
         job, before = self._job, self.job
-        alike = all(before[name] == job.value(name) for name in ("strategy", "seed"))
-        if alike and len(before["devices"]) == len(job.parallel.devices):
+        is_alike = all(before[name] == job.value(name) for name in ("strategy", "seed"))
+        if is_alike and len(before["devices"]) == len(job.parallel.devices):
             set_random_state(content["random"][strategy.spec.rank], strategy.gpus)
 
     def _copy_best(self, target: Path) -> bool:
@@ -201,9 +201,7 @@ class Checkpoint:
         """
         before: dict[str, Any] = self._content["job"]
         if tuple(self._content["classes"]) != tuple(classes):
-            message = (
-                f"{self.path} was trained on {_listed(self._content['classes'])}; the dataset has {_listed(classes)}."
-            )
+            message = f"{self.path} was trained on {_describe_classes(self._content['classes'])}; the dataset has {_describe_classes(classes)}."
             raise TaskError(_FIELD, message, "Choose that run's dataset, or clear “Continue from”.")
         state = self._content["model"]
         shapes = {name: tuple(tensor.shape) for name, tensor in state.items()}
@@ -219,8 +217,10 @@ class Checkpoint:
 
 def _needs_same_memory(before: dict[str, Any], job: Job) -> bool:
     """Return True if `job` needs as much memory on each device as the job `before`."""
-    alike = all(before.get(name, FIELDS[name].default) == job.value(name) for name in fields_with("memory"))
-    return alike and tuple(before["devices"]) == job.parallel.devices and before["precision"] == resolve_precision(job)
+    is_alike = all(before.get(name, FIELDS[name].default) == job.value(name) for name in fields_with("memory"))
+    return (
+        is_alike and tuple(before["devices"]) == job.parallel.devices and before["precision"] == resolve_precision(job)
+    )
 
 
 def _read_intact(path: Path) -> tuple[Path, dict[str, Any], str]:
@@ -229,20 +229,19 @@ def _read_intact(path: Path) -> tuple[Path, dict[str, Any], str]:
     If `path` is a damaged last.pt, the newest intact checkpoint before it is read instead.
     """
     try:
-        return path, *_read(path)
+        return path, *_read_content(path)
     except FileNotFoundError:
         raise TaskError(_FIELD, f"There is no file {path}.", "Check the spelling, or browse for it.") from None
     except (DamagedCheckpoint, OSError) as error:
-        before = [*older_checkpoints(path.parent).values()][::-1] if path.name == "last.pt" else []
-        for older in before:
+        older_files = [*older_checkpoints(path.parent).values()][::-1] if path.name == "last.pt" else []
+        for older in older_files:
             try:
-                return older, *_read(older)
+                return older, *_read_content(older)
             except (DamagedCheckpoint, OSError):
                 continue
-        if before:
-            message = (
-                f"{path} is damaged, and so are the checkpoints before it ({', '.join(file.name for file in before)})."
-            )
+        if older_files:
+            names = ", ".join(file.name for file in older_files)
+            message = f"{path} is damaged, and so are the checkpoints before it ({names})."
             remedy = "Train from the start; if its best.pt is intact, it can serve as the weights file."
         elif isinstance(error, OSError):
             message, remedy = f"{path} can't be read: {error.strerror}.", "Check the path."
@@ -251,7 +250,11 @@ def _read_intact(path: Path) -> tuple[Path, dict[str, Any], str]:
         raise TaskError(_FIELD, message, remedy) from error
 
 
-def _read(path: Path) -> tuple[dict[str, Any], str]:
+def _read_content(path: Path) -> tuple[dict[str, Any], str]:
+    """Read a checkpoint, and return its content and its SHA-256. Raises OSError, DamagedCheckpoint and TaskError.
+
+    TaskError means that the file is intact, but doesn't have the content of a checkpoint.
+    """
     content, digest = read_checkpoint(path)
     if isinstance(content, dict) and content.keys() >= _KEYS:
         return content, digest
@@ -261,6 +264,7 @@ def _read(path: Path) -> tuple[dict[str, Any], str]:
     raise TaskError(_FIELD, f"{path} is not a Footplate checkpoint.", "Choose a run's last.pt.")
 
 
-def _listed(classes: Sequence[str]) -> str:
+def _describe_classes(classes: Sequence[str]) -> str:
+    """Return the number of classes and the names of the first ones, as in "9 classes (a, b, c, …)"."""
     named = ", ".join(classes[:3]) + (", …" if len(classes) > 3 else "")
     return f"{len(classes)} classes ({named})"

@@ -101,7 +101,7 @@ def test_slowest_rank_needs_two_reports(job: Make, tmp_path: Path, monkeypatch: 
     teller = StepProfile(strategy, SplitLoader(9, 9, None), events.append, first_epoch=1, first_step=1)
     strategy.profiler.watch.start()
     for slowest in (1, None, 1, 1):
-        teller.learn(timed(slowest))
+        teller.store(timed(slowest))
         strategy.profiler.watch.mark("forward")
         teller.on_step_end(StepEnd(1, 2, 0.1, report=True, settled=False, record=False, last=False))
     advised = [event.advice.field for event in events if isinstance(event, TimeSpent) and event.advice is not None]
