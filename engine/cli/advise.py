@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import msgspec
 from engine.cli import arguments, children, train
 from engine.cli.terminal import COMPLETED, FAILED, report, require_valid, say, table
 from engine.contract.advice import BUDGET_S, Advice, AdviceOrder, Candidate, Network, apply_candidate
+from engine.contract.command import flags
 from engine.contract.job import FIELDS, Job, save_job
 from engine.contract.problems import Problem
 from engine.system.format import NOT_KNOWN, counted, duration, listed, size
@@ -101,8 +103,8 @@ def _lines(answer: Advice) -> list[str]:
         first = answer.table[0]
         if first.time is not None:
             lines.append(_time_text(first))
-        flags = _flags(first)
-        lines.append(f"To train with these settings: {flags}" if flags else "The job already has these settings.")
+        settings = shlex.join(flags(first.changes))
+        lines.append(f"To train with these settings: {settings}" if settings else "The job already has these settings.")
     lines += [f"Left out: {counted(len(out.names), 'candidate')}. {out.why}" for out in answer.left_out]
     lines.append(_summary(answer))
     return lines
@@ -134,20 +136,6 @@ def _time_text(first: Candidate) -> str:
         f"{1000 * time.step_s:,.1f} ms and a validation of {time.validation_s:,.1f} s each. Measured: {listed(time.measured)}."
     )
     return text + (f" Estimated: {listed(time.estimated)}." if time.estimated else "")
-
-
-def _flags(first: Candidate) -> str:
-    """Return the command-line flags that select the settings of a candidate, or "" if it changes nothing."""
-    words = []
-    for name, value in first.changes.items():
-        field = FIELDS[name]
-        if isinstance(value, bool):
-            words.append(field.flag if value else f"--no-{field.flag.removeprefix('--')}")
-        else:
-            words.append(
-                f"{field.flag} {','.join(value) if isinstance(value, tuple) else '' if value is None else value}"
-            )
-    return " ".join(words)
 
 
 def _summary(answer: Advice) -> str:

@@ -77,7 +77,7 @@ ADVICE = Advice(
     table=(
         Candidate(
             name="DDP, 2 devices", strategy="ddp", devices=("cpu", "cpu"), images_per_second=812.5, low=800.0, high=830.0,
-            changes={"strategy": "ddp", "devices": ("cpu", "cpu"), "pretrained": False, "bucket_mib": 5.0},
+            changes={"strategy": "ddp", "devices": ("cpu", "cpu"), "pretrained": False, "microbatches": None},
             memory_bytes=2 * GIB, estimated_bytes=3 * GIB, efficiency=0.81, joules_per_thousand_images=640.0,
             time=JobTime(total_s=7265.0, start_s=20.0, epochs=5, steps=10, step_s=1.5, validation_s=2.5,
                          measured=("step", "data"), estimated=("start",)),
