@@ -54,7 +54,7 @@ def advise(options: argparse.Namespace) -> int:
     """Print the tried candidates, fastest first, with explanations and the limits of the answer."""
     job, found = train.validate(options)
     found = [problem for problem in found if problem.field not in _CHOSEN_FIELDS]
-    network, wrong = _network(options)
+    network, wrong = _parse_network(options)
     job = require_valid(job, [*found, *wrong])
     order = AdviceOrder(
         job=job, seconds=options.seconds, remeasure=options.again, machines=options.machines, network=network
@@ -66,20 +66,18 @@ def advise(options: argparse.Namespace) -> int:
     return COMPLETED if answer.fits else FAILED
 
 
-def _network(options: argparse.Namespace) -> tuple[Network | None, list[Problem]]:
+def _parse_network(options: argparse.Namespace) -> tuple[Network | None, list[Problem]]:
     """Parse the network from the flags, and return it with all problems of this command's flags.
 
     The network is None if it is not given or invalid.
     """
     wrong = []
-    if not options.seconds >= MIN_SECONDS:
-        wrong.append(
-            Problem("--seconds", f"{options.seconds:g} s are too short for a trial.", f"Give {MIN_SECONDS:g} or more.")
-        )
+    if not options.seconds >= MIN_SECONDS:  # also for NaN
+        message = f"{options.seconds:g} s are too short for a trial."
+        wrong.append(Problem("--seconds", message, f"Give {MIN_SECONDS:g} or more."))
     if not 1 <= options.machines <= 10_000:
-        wrong.append(
-            Problem("--machines", f"{options.machines} is not a valid number of machines.", "Give 1 to 10,000.")
-        )
+        message = f"{options.machines} is not a valid number of machines."
+        wrong.append(Problem("--machines", message, "Give 1 to 10,000."))
     if options.network is None:
         return None, wrong
     match = _NETWORK.fullmatch(options.network.strip())
@@ -96,7 +94,7 @@ def _network(options: argparse.Namespace) -> tuple[Network | None, list[Problem]
 
 def _lines(answer: Advice) -> list[str]:
     """Format the answer as lines of text."""
-    lines = table(_HEAD, [_row(row) for row in answer.table]) if answer.table else []
+    lines = table(_HEAD, [_cells(row) for row in answer.table]) if answer.table else []
     lines += [answer.sentence, *answer.remedies, *answer.what_would_change]
     lines += [prediction.sentence for prediction in answer.machines]
     if answer.fits:
@@ -113,7 +111,8 @@ def _lines(answer: Advice) -> list[str]:
 _HEAD = ("", "images/s", "memory", "estimated", "efficiency", "J/1,000 images", "full job", "")
 
 
-def _row(row: Candidate) -> tuple[str, ...]:
+def _cells(row: Candidate) -> tuple[str, ...]:
+    """Return the cells of a candidate in the printed table, in the order of `_HEAD`."""
     margin = (row.high - row.low) / 2 if row.high is not None and row.low is not None else None
     speed = f"{row.images_per_second:,.1f} ± {margin:,.1f}" if row.images_per_second is not None else NOT_KNOWN
     return (
@@ -129,6 +128,7 @@ def _row(row: Candidate) -> tuple[str, ...]:
 
 
 def _time_text(first: Candidate) -> str:
+    """Describe the predicted duration of the job with the settings of `first`, which has a prediction."""
     assert first.time is not None
     time = first.time
     text = (
@@ -139,6 +139,7 @@ def _time_text(first: Candidate) -> str:
 
 
 def _summary(answer: Advice) -> str:
+    """Return a sentence about the extent and the certainty of the answer, its hardware and its age."""
     tried = f"{len(answer.table)} of {counted(answer.considered, 'candidate')} tried"
     equal = len(answer.equally_fast)
     certain = f"the first place is certain at {100 * answer.confidence:.0f}% confidence"
@@ -158,6 +159,7 @@ def _summary(answer: Advice) -> str:
 
 
 def _save(job: Job, file: Path, *, quiet: bool) -> int:
+    """Write the job to `file` and report that unless `quiet` is True. Returns an exit code."""
     try:
         save_job(job, file)
     except OSError as error:

@@ -39,7 +39,6 @@ RUN = "a run's id, its beginning or its last part, its name, or “last”"
 RUN_ANYWHERE = f"{RUN}; HOST:RUN on another machine"
 _OTHER_FLAGS = ("--job", "--json", "--detach", "--trust-model-file", "--option")
 
-
 _PATH_ENDINGS = {"dataset": "", "weights_file": "", "resume_from": "", "model": ".py", "recipe": ".toml"}
 """Fields whose values may be paths, with the extension that identifies a path, or "" if every value is a path."""
 
@@ -89,11 +88,13 @@ def add_search(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_fields(parser: argparse.ArgumentParser) -> None:
+    """Add the argument DATASET and a flag for every other field of a job."""
     parser.add_argument("dataset", nargs="?", metavar="DATASET", help="the folder that holds the images")
     _add_job(parser)
 
 
 def _add_job(parser: argparse.ArgumentParser) -> None:
+    """Add flags for a job file, consent to a model file, options, and every field of a job but the dataset."""
     parser.add_argument("--job", metavar="FILE", help="a job.toml to start from; flags override its values")
     _add_trust(parser)
     _add_option(parser)
@@ -231,6 +232,7 @@ def _add_options(values: dict[str, Any], given: list[str]) -> list[Problem]:
 
 
 def _option_value(field: Field | None, text: str) -> Any:
+    """Convert the text of an option's value to the type of its `field`. If the option is unknown, keep the text."""
     if field is not None and field.kind == "bool":
         return {"true": True, "false": False}.get(text.lower(), text)
     return text if field is None else parse_value(field, text)
@@ -293,6 +295,7 @@ def resolve_devices(
 
 
 def _resolve_on_host(devices: list[str], host: str, machine: Snapshot, problems: list[Problem]) -> Iterator[str]:
+    """Yield the devices of one machine, with UUIDs in place of CUDA indices. Add problems with unknown indices."""
     uuids = {str(gpu.cuda_index): gpu.uuid for gpu in machine.gpus if gpu.cuda_index is not None}
     prefix = f"{host}:" if host else ""
     for device in devices:
@@ -317,14 +320,14 @@ def _unknown_problems(words: list[str]) -> list[Problem]:
 
 
 def _unknown_problem(flag: str) -> Problem:
+    """Return the problem with a flag that doesn't exist, or with a stray word."""
     if not flag.startswith("-"):
         return Problem(flag, f"“{flag}” is an extra argument.", "Give one dataset folder; quote names with spaces.")
     name = flag.split("=", maxsplit=1)[0]
     known = [field.flag for field in FIELDS.values()] + list(_OTHER_FLAGS)
     near = difflib.get_close_matches(name, known, n=1)
-    return Problem(
-        name, f"There is no flag {name}.", f"Did you mean {near[0]}?" if near else "See `footplate train --help`."
-    )
+    remedy = f"Did you mean {near[0]}?" if near else "See `footplate train --help`."
+    return Problem(name, f"There is no flag {name}.", remedy)
 
 
 def parse_value(field: Field, given: str | bool) -> Any:

@@ -49,12 +49,14 @@ def cache(options: argparse.Namespace) -> int:
 
 
 def _images(cached: CachedSet) -> int:
+    """Return the number of images that a cached set contains."""
     from engine.data.cache.cached_images import filled_rows
 
     return filled_rows(cached.folder)
 
 
 def _values(cached: CachedSet) -> dict[str, object]:
+    """Return the facts about a cached set that `--json` prints."""
     return msgspec.to_builtins(cached.about) | {
         "pictures": _images(cached),
         "bytes": cached.used_bytes,
@@ -63,6 +65,7 @@ def _values(cached: CachedSet) -> dict[str, object]:
 
 
 def _row(cached: CachedSet) -> tuple[str, ...]:
+    """Return the cells of a cached set in the printed table."""
     about = cached.about
     kind = f"{about.size} px, {'gray' if about.channels == 1 else 'color'}"
     ago = f"{duration(time.time() - cached.used_at)} ago"

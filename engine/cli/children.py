@@ -86,6 +86,7 @@ def snapshots(
 
 
 def snapshot() -> Snapshot:
+    """Return one complete snapshot of this machine's devices. Raises ChildFailed."""
     return next(snapshots(once=True))
 
 
@@ -132,10 +133,8 @@ def carry_out(order: Any, *, is_quiet: bool = False, refused: int | None = None)
     try:
         msgspec.json.encode(order)
     except UnicodeEncodeError as error:
-        name = f"{error.object}"
-        problem = Problem("paths", f"{escaped(name)} is not valid UTF-8.", "Rename it, or name its folder.")
-        report((problem,))
-        raise CommandError(BAD_REQUEST) from None
+        message = f"{escaped(str(error.object))} is not valid UTF-8."
+        raise CommandError(report((Problem("paths", message, "Rename it, or name its folder."),))) from None
     is_advice = isinstance(order, AdviceOrder)
     messages = _messages(child.module, child.decoder, order=order, answers_interrupt=is_advice)
     problems: tuple[Problem, ...] = ()
@@ -224,6 +223,7 @@ def _terminate_on_interrupt(process: subprocess.Popen[bytes]) -> Iterator[None]:
     """Inside the context, let the first Ctrl+C only terminate the child. The next one interrupts this process."""
 
     def end(_number: int, _frame: object) -> None:
+        """Terminate the child, and restore the previous reaction to Ctrl+C."""
         signal.signal(signal.SIGINT, previous)
         process.terminate()
 

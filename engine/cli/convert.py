@@ -95,6 +95,7 @@ def convert(options: argparse.Namespace) -> int:
 
 
 def _default_out(run: RunFolder, options: argparse.Namespace) -> Path:
+    """Return the path to write to by default: a zip file here, or a new folder in the folder of the run."""
     if options.packed:
         return Path(f"{run.run_id}-handover.zip").absolute()
     return run.path / "exports" / f"{time.strftime('%Y%m%d-%H%M%S')}-{'-'.join(options.to)}"
@@ -109,6 +110,7 @@ def _check(order: ConvertOrder, job: Job) -> None:
 
 
 def _lines(converted: Converted) -> list[str]:
+    """Format the result of a conversion as lines of text."""
     lines = [f"Wrote {converted.out} in {duration(converted.seconds)}:"]
     lines += [f"  {each.name}, {size(each.size_bytes)}: {each.what}" for each in converted.files]
     for each in converted.compared:
@@ -122,6 +124,7 @@ def _lines(converted: Converted) -> list[str]:
 
 
 def _comparison_lines(task: str, each: ComparedFile) -> list[str]:
+    """Format the comparison of a converted file with the model as lines of text."""
     lines = []
     if each.differences:
         largest = max(one.difference for one in each.differences)

@@ -71,6 +71,7 @@ def doctor(options: argparse.Namespace) -> int:
 
 
 def _report(file: Path) -> int:
+    """Write a problem report to `file`, and print its contents. Returns an exit code."""
     try:
         check_target(file)
         texts = problem_report(as_text())
@@ -106,6 +107,7 @@ def diagnose() -> int:
 
 
 def _findings() -> Iterator[Finding]:
+    """Yield all findings in the order in which they are printed. Some take seconds."""
     yield _python()
     yield from _packages()
     yield from plugins()
@@ -154,6 +156,7 @@ def plugins() -> Iterator[Finding]:
 
 
 def _probe() -> dict[str, Any]:
+    """Load PyTorch in another process and return what `engine.cli.probe` found. "error" explains why that failed."""
     try:
         command = [sys.executable, "-m", "engine.cli.probe"]
         result = run_child(command, timeout_s=_PROBE_S, cwd=str(paths.PACKAGES))
@@ -187,6 +190,7 @@ def pytorch(facts: dict[str, Any]) -> Iterator[Finding]:
 
 
 def _weights(folder: str | None) -> Finding:
+    """Return a finding about the pretrained weights in torch's cache `folder`."""
     cached = sorted(Path(folder, "checkpoints").glob("*.pth")) if folder else []
     if not cached:
         return Finding("limited", "Pretrained weights", "none are cached; they are downloaded when first used")
@@ -194,6 +198,7 @@ def _weights(folder: str | None) -> Finding:
 
 
 def _devices(facts: dict[str, Any]) -> Iterator[Finding]:
+    """Yield findings about the GPUs and the processor. `facts` are those from PyTorch's probe."""
     try:
         machine: Snapshot = children.snapshot()
     except children.ChildFailed as error:
@@ -210,15 +215,13 @@ def gpus(machine: Snapshot) -> Iterator[Finding]:
     numbers = gpu_numbers(machine.gpus)
     for gpu in machine.gpus:
         found = remarks(gpu)
-        text = "; ".join(
-            (f"{gpu.name}, {size(gpu.memory_total_bytes)}, {gpu.uuid}", *(remark.text for remark in found))
-        )
-        alarming = any(remark.alarming for remark in found)
-        yield Finding("limited" if alarming else "fine", f"GPU {numbers[gpu.uuid]}", text)
+        facts = f"{gpu.name}, {size(gpu.memory_total_bytes)}, {gpu.uuid}"
+        text = "; ".join((facts, *(remark.text for remark in found)))
+        is_alarming = any(remark.alarming for remark in found)
+        yield Finding("limited" if is_alarming else "fine", f"GPU {numbers[gpu.uuid]}", text)
     if machine.foreign_pids and machine.gpus:
-        yield Finding(
-            "limited", "Container", "NVML reports the host's processes here, so the users of a GPU are unknown"
-        )
+        text = "NVML reports the host's processes here, so the users of a GPU are unknown"
+        yield Finding("limited", "Container", text)
 
 
 def trainable(machine: Snapshot, facts: dict[str, Any]) -> Iterator[Finding]:
@@ -236,6 +239,7 @@ def trainable(machine: Snapshot, facts: dict[str, Any]) -> Iterator[Finding]:
 
 
 def _display() -> Finding:
+    """Return a finding about whether a window can be opened."""
     if sys.platform in ("win32", "darwin"):
         return Finding("fine", "Display", "available")
     for name in ("WAYLAND_DISPLAY", "DISPLAY"):
@@ -255,6 +259,7 @@ def folders() -> Iterator[Finding]:
 
 
 def _loopback() -> Finding:
+    """Return a finding about connections over loopback, which ranks use on one machine."""
     try:
         with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname(), 2.0):
             return Finding("fine", "Loopback", "answers")

@@ -34,9 +34,9 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
 
 def evaluate(options: argparse.Namespace) -> int:
     """Evaluate the model and print the result."""
-    saved = _evaluate(options)
+    saved = _evaluate_run(options)
     if options.against is not None:
-        return _compare(saved, options)
+        return _compare_with_run(saved, options)
     if options.csv is not None:
         write_csv(options.csv, _csv_rows(saved.evaluation))
     if options.json:
@@ -47,11 +47,11 @@ def evaluate(options: argparse.Namespace) -> int:
     return COMPLETED
 
 
-def _compare(saved: SavedEvaluation, options: argparse.Namespace) -> int:
+def _compare_with_run(saved: SavedEvaluation, options: argparse.Namespace) -> int:
     """Evaluate the model of the run `options.against` on the same samples, and print the comparison."""
     options.run, options.checkpoint = options.against, "best"
     options.folder, options.split = saved.evaluation.dataset, saved.evaluation.split
-    other = _evaluate(options)
+    other = _evaluate_run(options)
     try:
         comparison = compare(saved, other)
     except (NotComparable, DamagedEvaluation) as error:
@@ -65,7 +65,7 @@ def _compare(saved: SavedEvaluation, options: argparse.Namespace) -> int:
     return COMPLETED
 
 
-def _evaluate(options: argparse.Namespace) -> SavedEvaluation:
+def _evaluate_run(options: argparse.Namespace) -> SavedEvaluation:
     """Evaluate the model of the run in the options. Raises CommandError."""
     values = model_values(options)
     folder = str(Path(options.folder).expanduser().absolute()) if options.folder else ""
@@ -115,7 +115,7 @@ def _class_lines(evaluation: Evaluation) -> Iterator[str]:
     titles = list(evaluation.per_class)
     titles.sort(key=lambda title: title != "F1")
     ordering = evaluation.per_class[titles[0]]
-    order = sorted(range(len(evaluation.classes)), key=lambda index: _rank(ordering[index]))
+    order = sorted(range(len(evaluation.classes)), key=lambda index: _sort_key(ordering[index]))
     yield ""
     rows = [
         (
@@ -172,11 +172,13 @@ def comparison_lines(comparison: Comparison) -> Iterator[str]:
         )
 
 
-def _rank(value: Interval | None) -> float:
+def _sort_key(value: Interval | None) -> float:
+    """Return the value of a class's metric, or infinity if it has none, so that the class comes last."""
     return value.value if value is not None else float("inf")
 
 
 def _class_value(value: Interval | None, *, with_range: bool = False) -> str:
+    """Format a metric of a class as a percentage, with its interval if `with_range` is True."""
     if value is None:
         return NOT_KNOWN
     interval = f" ({_range(value, percent=True)})" if with_range and value.low is not None else ""
@@ -184,6 +186,7 @@ def _class_value(value: Interval | None, *, with_range: bool = False) -> str:
 
 
 def _value(value: float | None, *, percent: bool, signed: bool = False) -> str:
+    """Format a metric as a percentage or with four digits. A difference is `signed`."""
     if value is None:
         return NOT_KNOWN
     sign = "+" if signed else ""
@@ -191,6 +194,7 @@ def _value(value: float | None, *, percent: bool, signed: bool = False) -> str:
 
 
 def _range(value: Interval, *, percent: bool, signed: bool = False) -> str:
+    """Format the interval of a metric, as in "71.2 to 75.0%". See `_value` for the arguments."""
     if value.low is None or value.high is None:
         return NOT_KNOWN
     low, high = (_value(end, percent=percent, signed=signed) for end in (value.low, value.high))

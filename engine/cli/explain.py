@@ -55,12 +55,13 @@ def explain(options: argparse.Namespace) -> int:
         say(msgspec.json.encode(explanation).decode())
         return COMPLETED
     for image in explanation.images:
-        _print(image, file.parent)
+        _print_image(image, file.parent)
     say(_summary(explanation, file.parent))
     return COMPLETED
 
 
-def _print(image: ExplainedImage, folder: Path) -> None:
+def _print_image(image: ExplainedImage, folder: Path) -> None:
+    """Print the prediction for an image, and the paths of its heat maps, which are in `folder`."""
     say(f"{image.path}: {image.reason or image.predicted}")
     for each in image.maps:
         score = f" ({100 * each.score:.0f}%)" if each.score is not None else ""

@@ -42,13 +42,14 @@ def export(options: argparse.Namespace) -> int:
             written = _write_tensorboard(run, options.tensorboard)
             say(f"Wrote TensorBoard's event files to {written}. To view them: tensorboard --logdir {written.parent}")
         if options.zip is not None or options.folder is not None or options.tensorboard is None:
-            _write(run, options)
+            _write_export(run, options)
     except (ExportRefused, NoTensorBoard) as refused:
         return fail(str(refused))
     return COMPLETED
 
 
-def _write(run: RunFolder, options: argparse.Namespace) -> None:
+def _write_export(run: RunFolder, options: argparse.Namespace) -> None:
+    """Write the run as a zip file or a folder, with the doctor's findings. Raises ExportRefused."""
     folder, zipped = options.folder, options.zip
     if folder is None and zipped is None:
         zipped = Path(f"{run.run_id}.zip")
@@ -79,17 +80,18 @@ def _write_tensorboard(run: RunFolder, folder: Path) -> Path:
     target = folder / run.run_id
     if target.exists():
         raise NoTensorBoard(f"{target} already exists. Choose another folder, or move it away.")
-    writer = _writer(target)
+    writer = _open_writer(target)
     step = 0
     with writer:
         for event in run.events():
             if isinstance(event, StepMetrics):
                 step = event.step
-            _add(writer, event, step)
+            _add_event(writer, event, step)
     return target
 
 
-def _writer(target: Path) -> SummaryWriter:
+def _open_writer(target: Path) -> SummaryWriter:
+    """Create TensorBoard's writer for a new folder. Raises NoTensorBoard."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ModuleNotFoundError as error:
@@ -103,7 +105,7 @@ def _writer(target: Path) -> SummaryWriter:
         raise NoTensorBoard(f"{target} can't be created: {error.strerror or error}. Choose another folder.") from error
 
 
-def _add(writer: SummaryWriter, event: AnyEvent, step: int) -> None:
+def _add_event(writer: SummaryWriter, event: AnyEvent, step: int) -> None:
     """Add the values in a run's event to TensorBoard's event files."""
     scalars: dict[str, float | None] = {}
     match event:

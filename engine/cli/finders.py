@@ -75,30 +75,33 @@ def _valid_job(options: argparse.Namespace, *, needs_dataset: bool = True) -> Jo
 
 
 def _rate_lines(found: RateFound) -> list[str]:
+    """Format the result of the learning rate finder, with its curve, as lines of text."""
     chart = curve(found.points, found.suggestion) if found.points else []
     if found.suggestion is None:
         return [*chart, found.why, found.remedy]
-    marks = f"Steepest descent: {_rate(found.steepest)}."
+    marks = f"Steepest descent: {_rate_text(found.steepest)}."
     if found.valley is not None:
-        marks += f" fastai's valley: {_rate(found.valley)}."
+        marks += f" fastai's valley: {_rate_text(found.valley)}."
     return [
         *chart,
-        f"Suggested learning rate: {_rate(found.suggestion)}",
+        f"Suggested learning rate: {_rate_text(found.suggestion)}",
         found.why,
         f"{marks} The curve is smoothed by a Gaussian of {found.smoothing:g} decades.",
-        f"To train with it: --learning-rate {_rate(found.suggestion)}",
+        f"To train with it: --learning-rate {_rate_text(found.suggestion)}",
     ]
 
 
 def _batch_lines(found: BatchFound) -> list[str]:
-    rows = [_row(trial, found) for trial in found.trials]
+    """Format the result of the batch size finder as lines of text."""
+    rows = [_batch_row(trial, found) for trial in found.trials]
     advice = found.remedy
     if found.largest is not None:
         advice = f"To train with the smallest of the fastest sizes: --batch-size {found.knee}"
     return [*table(("batch size", "memory", "of", "images/s", ""), rows), found.why, advice]
 
 
-def _row(trial: BatchTrial, found: BatchFound) -> tuple[str, ...]:
+def _batch_row(trial: BatchTrial, found: BatchFound) -> tuple[str, ...]:
+    """Return the cells of a tried batch size in the printed table."""
     if not trial.fits:
         return f"{trial.size:,}", "too much", "", "", ""
     marks = [name for name, mark in (("knee", found.knee), ("largest", found.largest)) if mark == trial.size]
@@ -128,15 +131,16 @@ def curve(points: tuple[RatePoint, ...], suggestion: float | None) -> list[str]:
     labels = [f"{highest:.4g}", *[""] * (_HEIGHT - 2), f"{lowest:.4g}"]
     margin = max(map(len, labels))
     lines = [f"{label:>{margin}} {''.join(row).rstrip()}" for label, row in zip(labels, rows, strict=True)]
-    ends = f"{_rate(points[0].rate)}{_rate(points[-1].rate):>{_WIDTH - len(_rate(points[0].rate))}}"
+    ends = f"{_rate_text(points[0].rate)}{_rate_text(points[-1].rate):>{_WIDTH - len(_rate_text(points[0].rate))}}"
     return [*lines, f"{'':>{margin}} {ends}"]
 
 
-def _rate(rate: float | None) -> str:
+def _rate_text(rate: float | None) -> str:
     return "–" if rate is None else f"{rate:.2g}"
 
 
 def _cut_lines(cut: Cut) -> list[str]:
+    """Format the stages of a cut as a table, and the flag that keeps this cut."""
     rows = [_stage_row(number, stage) for number, stage in enumerate(compute_stages(cut))]
     names = ",".join(cut.cuts)
     origin = "Cut by measurement" if cut.chosen else "Cut as given"
@@ -145,6 +149,7 @@ def _cut_lines(cut: Cut) -> list[str]:
 
 
 def _stage_row(number: int, stage: Stage) -> tuple[str, ...]:
+    """Return the cells of a stage in the printed table, in the order of `_CUT_HEAD`."""
     return (
         str(number),
         f"{stage.device} ({stage.group_rank})",

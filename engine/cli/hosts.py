@@ -64,7 +64,7 @@ def hosts(options: argparse.Namespace) -> int:
     """Change, check or print the list of machines."""
     found, problem = read_hosts()
     if problem is not None:
-        return _report([problem])
+        return _report_problems([problem])
     try:
         match options.action:
             case "add":
@@ -74,11 +74,12 @@ def hosts(options: argparse.Namespace) -> int:
             case "remove":
                 return _remove(options.name)
     except OSError as error:
-        return _report([Problem("hosts", f"The list can't be written: {error}.", "Check FOOTPLATE_HOME.")])
+        return _report_problems([Problem("hosts", f"The list can't be written: {error}.", "Check FOOTPLATE_HOME.")])
     return _list(found, json=options.json)
 
 
 def _list(found: Sequence[Host], *, json: bool) -> int:
+    """Print the machines as a table or as lines of JSON. Returns an exit code."""
     if json:
         say(*(ENCODE.encode(each).decode() for each in found))
     elif found:
@@ -95,6 +96,7 @@ def _cells(each: Host) -> tuple[str, ...]:
 
 
 def _add(options: argparse.Namespace) -> int:
+    """Add or change a machine, after installing Footplate on it and checking it if requested. Returns an exit code."""
     name = _listed_name(options.name)
     names = {"ssh": "destination"}
     given = {
@@ -105,9 +107,9 @@ def _add(options: argparse.Namespace) -> int:
     try:
         new = msgspec.convert(msgspec.to_builtins(known) | values, Host)
     except msgspec.ValidationError as error:
-        return _report([Problem("port", f"{error}.", "Give a port from 1024 to 65519.")])
+        return _report_problems([Problem("port", f"{error}.", "Give a port from 1024 to 65519.")])
     if wrong := new.problems():
-        return _report(wrong)
+        return _report_problems(wrong)
     if options.install is not None and not _install(new, options.install, yes=options.yes):
         return BAD_REQUEST
     if options.install is not None and not new.folder:
@@ -127,6 +129,7 @@ def _add(options: argparse.Namespace) -> int:
 
 
 def _install(new: Host, wheel: Path, *, yes: bool) -> bool:
+    """Install Footplate on a machine from a wheel after asking the user. Returns False if that was not done."""
     if not yes:
         say(
             f"Install {wheel.name} and its dependencies (several GB) into ~/{FOLDER} on {new.title}? [y/N] ",
@@ -138,16 +141,17 @@ def _install(new: Host, wheel: Path, *, yes: bool) -> bool:
     try:
         install(new, wheel)
     except InstallFailed as error:
-        _report([Problem("install", str(error))])
+        _report_problems([Problem("install", str(error))])
         return False
     return True
 
 
 def _check(options: argparse.Namespace, found: Sequence[Host]) -> int:
+    """Connect to the requested machines, by default to all, and report what keeps them from training together."""
     names = [_listed_name(name) for name in options.names]
     unknown = [name for name in names if host(name) is None]
     if unknown:
-        return _report(
+        return _report_problems(
             [Problem("hosts", f"{name} is not listed.", f"Run `footplate hosts add {name}`.") for name in unknown]
         )
     chosen = [host(name) or Host(name=name) for name in names] or list(found)
@@ -162,6 +166,7 @@ def _check(options: argparse.Namespace, found: Sequence[Host]) -> int:
 
 
 def _print_facts(checked: Sequence[checking.CheckedHost], problems: Sequence[Problem]) -> None:
+    """Print the facts that the machines have reported, then the problems."""
     for each in checked:
         if each.facts is not None:
             facts = each.facts
@@ -175,16 +180,18 @@ def _print_facts(checked: Sequence[checking.CheckedHost], problems: Sequence[Pro
                 say(
                     f"  dataset: {counted(digest.files, 'file')}, {size(digest.size_bytes)}, digest {digest.names[:8] or '–'}"
                 )
-    _report(problems)
+    _report_problems(problems)
 
 
-def _report(problems: Iterable[Problem]) -> int:
+def _report_problems(problems: Iterable[Problem]) -> int:
+    """Print problems without their fields, which are not flags. Returns the exit code for a bad request."""
     return report(msgspec.structs.replace(problem, field="") for problem in problems)
 
 
 def _remove(name: str) -> int:
+    """Remove a machine from the list. Returns an exit code."""
     if not remove_host(_listed_name(name)):
-        return _report([Problem("hosts", f"{name} is not listed.", "See `footplate hosts`.")])
+        return _report_problems([Problem("hosts", f"{name} is not listed.", "See `footplate hosts`.")])
     say(f"Removed {name}.")
     return COMPLETED
 

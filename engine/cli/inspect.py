@@ -63,6 +63,7 @@ def _task_for(folder: str, format: str) -> str:
 
 
 def _as_json(report: DatasetReport, task: str) -> dict[str, Any]:
+    """Return the report as plain values for `--json`, whose names never change."""
     return {
         "folder": report.folder,
         "task": task if report.format else None,
@@ -89,6 +90,7 @@ def _as_json(report: DatasetReport, task: str) -> dict[str, Any]:
 
 
 def _lines(report: DatasetReport, task: str) -> Iterator[str]:
+    """Format the report as lines of text."""
     if report.format:
         entry = load_catalogue().task(task)
         yield f"{report.folder}: {report.title}, for {entry.title if entry is not None else task}"
@@ -100,11 +102,9 @@ def _lines(report: DatasetReport, task: str) -> Iterator[str]:
             held_out = ", held out from train" if split.is_drawn else ""
             yield f"{split.name}: {split.images:,} images{held_out}" + (f" ({counts})" if counts else "")
         if report.mask_values:
-            yield f"Values in the masks: {', '.join(map(_mask_value, report.mask_values[:VALUES_LISTED]))}" + (
-                f" and {len(report.mask_values) - VALUES_LISTED} more"
-                if len(report.mask_values) > VALUES_LISTED
-                else ""
-            )
+            values, others = report.mask_values[:VALUES_LISTED], len(report.mask_values) - VALUES_LISTED
+            more = f" and {others} more" if others > 0 else ""
+            yield f"Values in the masks: {', '.join(map(_mask_value, values))}{more}"
     else:
         yield f"{report.folder}: not recognized"
         for each in report.readings:
@@ -127,6 +127,7 @@ def sample_lines(samples: tuple[Sample, ...]) -> Iterator[str]:
 
 
 def _annotations(sample: Sample) -> str:
+    """Format the annotations of a sample as text: its class, labels, boxes, or the largest classes of its pixels."""
     if sample.problem:
         return f"can't be read: {sample.problem}"
     if sample.label is not None:
@@ -137,8 +138,7 @@ def _annotations(sample: Sample) -> str:
         boxes = [f"{box.label} ({box.x1:g}, {box.y1:g}, {box.x2:g}, {box.y2:g})" for box in sample.boxes[:4]]
         more = f" and {len(sample.boxes) - 4} more" if len(sample.boxes) > 4 else ""
         return "; ".join(boxes) + more if boxes else "no object"
-    total = sum((sample.pixels or {}).values()) or 1
-    fractions = sorted(
-        ((count / total, name or "no class") for name, count in (sample.pixels or {}).items()), reverse=True
-    )
+    pixels = sample.pixels or {}
+    total = sum(pixels.values()) or 1
+    fractions = sorted(((count / total, name or "no class") for name, count in pixels.items()), reverse=True)
     return ", ".join(f"{name} {fraction:.0%}" for fraction, name in fractions[:5] if fraction)

@@ -39,6 +39,7 @@ def runs(options: argparse.Namespace) -> int:
 
 
 def _run_row(run: RunSummary) -> tuple[str, ...]:
+    """Return the cells of a run in the printed table."""
     devices = ",".join(dict.fromkeys(device[:12] for device in run.devices))
     if len(run.devices) > 1:
         devices += f" x{len(run.devices)}"

@@ -60,6 +60,7 @@ def add_predict(commands: Any) -> None:
 
 
 def predict(options: argparse.Namespace) -> int:
+    """Make predictions for the given files, write them to a folder, and print the first ones."""
     values = model_values(options)
     tile = options.tile
     if tile not in (None, "auto"):
@@ -91,6 +92,7 @@ def predict(options: argparse.Namespace) -> int:
 
 
 def _print(result: Predicted) -> None:
+    """Print the first results and skipped files, the speed, and the written files."""
     for row in result.rows[:MAX_ROWS]:
         say(f"{row.path}: {row.text}")
     if result.predicted > MAX_ROWS:

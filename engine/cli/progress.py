@@ -56,8 +56,9 @@ class Progress:
         self._printed: tuple[str, int | str] | None = None  # last printed advice
 
     def show(self, event: AnyEvent) -> None:
+        """Print the lines for an event, or update the status line with its progress."""
         if isinstance(event, StepMetrics):
-            self._line.show(self._bar(event))
+            self._line.show(self._status_text(event))
             return
         if isinstance(event, Fetching):
             self._fetching = (*self._fetching[:1], event)
@@ -65,7 +66,7 @@ class Progress:
             return
         self.say(*self._lines(event))
         if isinstance(event, TimeSpent) and event.advice is not None:
-            is_same = self._advice is not None and _change(event.advice) == _change(self._advice)
+            is_same = self._advice is not None and _changed_setting(event.advice) == _changed_setting(self._advice)
             self._advice_count = self._advice_count + 1 if is_same else 1
             self._advice = event.advice
         if isinstance(event, Validation) or self._advice_count >= STEADY:
@@ -74,17 +75,19 @@ class Progress:
     def _print_advice(self) -> None:
         """Print the latest advice on the bottleneck, unless it was the last one printed."""
         advice = self._advice
-        if advice is not None and _change(advice) != self._printed:
-            self._printed = _change(advice)
+        if advice is not None and _changed_setting(advice) != self._printed:
+            self._printed = _changed_setting(advice)
             field = FIELDS.get(advice.field)
             self.say(advice.sentence + (f" Next time: {field.flag} {advice.value}" if field is not None else ""))
 
     def say(self, *lines: str) -> None:
+        """Print lines in place of the status line, which appears again with the next progress."""
         if lines:
             self._line.clear()
             say(*lines, to=self._out)
 
-    def _bar(self, event: StepMetrics) -> str:
+    def _status_text(self, event: StepMetrics) -> str:
+        """Format the progress of the training as a status line, with the remaining time."""
         if self._first is None:
             self._first = (event.step, event.time)
         fraction = min(1.0, event.step / self._total) if self._total else 0.0
@@ -98,17 +101,19 @@ class Progress:
         )
 
     def _lines(self, event: AnyEvent) -> Sequence[str]:
+        """Return the lines of text for an event, or none if it is not shown."""
         match event:
             case Restarting():
                 return _restart_lines(event)
             case Verdict():
                 return _finding_lines(event, self._run.run_id)
             case RunFinished():
-                return self._finished(event)
+                return self._end_lines(event)
         text = self._text(event)
         return (text,) if text else ()
 
     def _text(self, event: AnyEvent) -> str:  # noqa: PLR0911, PLR0912  (one sentence per event)
+        """Return the line of text for an event that has at most one, or ""."""
         match event:
             case RunStarted():
                 devices = ", ".join(f"{d.name} x{len(d.ranks)}" for d in event.devices)
@@ -129,7 +134,7 @@ class Progress:
             case Chosen():
                 return event.text
             case Validation():
-                return f"epoch {event.epoch}: {_metrics(event.measures)} ({duration(event.seconds)})"
+                return f"epoch {event.epoch}: {_metrics_text(event.measures)} ({duration(event.seconds)})"
             case CheckpointSaved(kind="best"):
                 return f"  best model, saved as {event.path} ({size(event.bytes)})"
             case LogLine():
@@ -146,6 +151,7 @@ class Progress:
         return ""
 
     def _on_plan(self, event: Planned) -> str:
+        """Remember the number of steps and epochs, and return a line about the data and the model."""
         is_restart = self._total > 0
         self._total, self._epochs, self._first = event.epochs * event.steps_per_epoch, event.epochs, None
         if is_restart:
@@ -157,8 +163,9 @@ class Progress:
             f"{classes}{image_size}; {event.parameters:,} parameters"
         )
 
-    def _finished(self, event: RunFinished) -> list[str]:
-        best = f" Best ({'epoch ' + str(event.best_epoch)}): {_metrics(event.best)}." if event.best else ""
+    def _end_lines(self, event: RunFinished) -> list[str]:
+        """Return a line with the outcome and the best metrics of a run, then the paths of its checkpoints."""
+        best = f" Best ({'epoch ' + str(event.best_epoch)}): {_metrics_text(event.best)}." if event.best else ""
         text = f"{event.outcome.capitalize()} after {duration(event.seconds)}.{best}"
         if event.cause and event.outcome != "failed":
             text += f" {event.cause}"
@@ -216,9 +223,10 @@ def _finding_lines(event: Verdict, run_id: str) -> tuple[str, ...]:
     return event.sentence, f"  Next time: {shlex.join(flags(event.changes))}"
 
 
-def _change(advice: Advice) -> tuple[str, int | str]:
+def _changed_setting(advice: Advice) -> tuple[str, int | str]:
+    """Return the field and the value that advice suggests, which identify it."""
     return advice.field, advice.value
 
 
-def _metrics(metrics: dict[str, float]) -> str:
+def _metrics_text(metrics: dict[str, float]) -> str:
     return ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())

@@ -68,6 +68,7 @@ def queue(options: argparse.Namespace) -> int:
 
 
 def _list(*, json: bool) -> int:
+    """Print the queued runs as a table or as lines of JSON. Returns an exit code."""
     rows = [_row(ticket) for ticket in run_queue.waiting()]
     if json:
         say(*(ENCODE.encode(row).decode() for row in rows))
@@ -79,6 +80,7 @@ def _list(*, json: bool) -> int:
 
 
 def _row(ticket: Ticket) -> _Row:
+    """Collect the facts about a queued run from its ticket, its notes, its job and its log."""
     run = RunFolder(ticket.folder)
     name, job, last = read_notes(run.path).name, run.job(), run.last_event()
     return _Row(
@@ -95,6 +97,7 @@ def _row(ticket: Ticket) -> _Row:
 
 
 def _cells(row: _Row) -> tuple[str, ...]:
+    """Return the cells of a queued run in the printed table."""
     devices = ",".join(device[:12] for device in row.devices)
     waits_for = ("its release" if row.held else "", in_short(row.behind), *row.others)
     waited = duration(time.time() - row.since)
@@ -109,10 +112,11 @@ def _cells(row: _Row) -> tuple[str, ...]:
 
 
 def _act(action: str, name: str) -> int:
-    run = _find(name)
+    """Carry out an action on the run with this name, and print its new position. Returns an exit code."""
+    run = _find_run(name)
     if action == "remove":
         return _remove(run)
-    if not _change(action, run.run_id):
+    if not _change_queue(action, run.run_id):
         return _report_not_queued(run)
     tickets = run_queue.waiting()
     found = next((ticket for ticket in tickets if ticket.run_id == run.run_id), None)
@@ -125,7 +129,7 @@ def _act(action: str, name: str) -> int:
     return COMPLETED
 
 
-def _change(action: str, run_id: str) -> bool:
+def _change_queue(action: str, run_id: str) -> bool:
     """Carry out an action on a run in the queue. Returns False if the run is not in the queue."""
     match action:
         case "up":
@@ -153,7 +157,7 @@ def _remove(run: RunFolder) -> int:
     return COMPLETED
 
 
-def _find(name: str) -> RunFolder:
+def _find_run(name: str) -> RunFolder:
     """Find a queued run by its id, or any other run by its name. Raises CommandError.
 
     The folder of a queued run may be outside the runs folder.

@@ -49,6 +49,7 @@ def follow(machine: Host, run: str) -> RunFolder:
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
+    """Make the follower exit by closing its standard input, and wait for that."""
     assert child.stdin is not None
     child.stdin.close()
     child.wait(_EXIT_TIMEOUT_S)

@@ -60,13 +60,14 @@ def review(options: argparse.Namespace) -> int:
     else:
         say(*_lines(found, options))
     if options.csv is not None:
-        marks = tuple(_marks(found))
+        marks = tuple(_samples_to_mark(found))
         write_csv(options.csv, [_COLUMNS, *([getattr(each, name) for name in _COLUMNS] for each in marks)])
         say(f"Wrote {counted(len(marks), 'sample')} to {options.csv}.", to=sys.stderr if options.json else None)
     return COMPLETED
 
 
 def _review(options: argparse.Namespace, values: dict[str, Any]) -> Review:
+    """Review the requested evaluations. If there are none, evaluate the run first, or cross-validate it."""
     run = RunFolder(values["run"])
     folders: tuple[str, ...] = ()
     if options.cross_validate is not None:
@@ -89,18 +90,20 @@ def _review(options: argparse.Namespace, values: dict[str, Any]) -> Review:
 
 
 def _lines(found: Review, options: argparse.Namespace) -> Iterator[str]:
-    is_limited = options.labels or options.duplicates
+    """Yield the requested parts of a review as lines of text."""
+    shows_all = not (options.labels or options.duplicates)
     yield found.origin
     yield from found.missing
-    if not is_limited or options.worst or options.true or options.predicted:
+    if shows_all or options.worst or options.true or options.predicted:
         yield from _worst_lines(found)
-    if options.labels or not is_limited:
+    if shows_all or options.labels:
         yield from _label_lines(found)
-    if options.duplicates or not is_limited:
+    if shows_all or options.duplicates:
         yield from _duplicate_lines(found)
 
 
 def _worst_lines(found: Review) -> Iterator[str]:
+    """Yield a table of the samples with the highest losses."""
     yield ""
     yield "Worst samples:"
     rows = [
@@ -117,6 +120,7 @@ def _worst_lines(found: Review) -> Iterator[str]:
 
 
 def _label_lines(found: Review) -> Iterator[str]:
+    """Yield a table of the labels that are probably wrong."""
     yield ""
     if found.is_model_weak:
         yield (
@@ -138,6 +142,7 @@ def _label_lines(found: Review) -> Iterator[str]:
 
 
 def _duplicate_lines(found: Review) -> Iterator[str]:
+    """Yield a table of the pairs of equal or nearly equal images."""
     yield ""
     in_both_splits = sum(each.first.split != each.second.split for each in found.duplicates)
     yield f"Duplicates: {counted(len(found.duplicates), 'pair')}, {in_both_splits:,} of them across splits."
@@ -153,7 +158,7 @@ def _duplicate_lines(found: Review) -> Iterator[str]:
     yield from table(("Image", "Other image", "", ""), pairs) if pairs else ()
 
 
-def _marks(found: Review) -> Iterator[Mark]:
+def _samples_to_mark(found: Review) -> Iterator[Mark]:
     """Yield the samples to mark: those with label issues, and duplicates.
 
     If there are none, yield the worst samples. Otherwise these are left out, since a high loss alone does not prove a

@@ -110,6 +110,7 @@ def _act(options: argparse.Namespace) -> int:
 
 
 def _continue(folder: SearchFolder, requested: Search, options: argparse.Namespace) -> int:
+    """Continue a search that has ended, unless the disk is too full. Returns an exit code."""
     found = room_problems(requested, load_catalogue(), folder.path)
     if found:
         return report(found)
@@ -119,6 +120,7 @@ def _continue(folder: SearchFolder, requested: Search, options: argparse.Namespa
 
 
 def _after_start(folder: SearchFolder, requested: Search, options: argparse.Namespace) -> int:
+    """Print the name of a started search, or follow it to its end. Returns an exit code."""
     if options.detach:
         say(folder.name)
         return COMPLETED
@@ -139,7 +141,7 @@ def _follow(folder: SearchFolder, requested: Search, *, json: bool) -> int:
         interrupts.append(number)
 
     previous = signal.signal(signal.SIGINT, handler)
-    line, handled, printed = StatusLine(sys.stderr), 0, _ended(folder.state())
+    line, handled, printed = StatusLine(sys.stderr), 0, _ended_trials(folder.state())
     try:
         while True:
             status = folder.status()
@@ -167,11 +169,13 @@ def _follow(folder: SearchFolder, requested: Search, *, json: bool) -> int:
         signal.signal(signal.SIGINT, previous)
 
 
-def _ended(state: SearchState) -> set[int]:
+def _ended_trials(state: SearchState) -> set[int]:
+    """Return the numbers of the trials that have ended."""
     return {row.number for row in state.trials if row.ended}
 
 
 def _stop(folder: SearchFolder) -> int:
+    """Stop a search, and wait until its driver has exited. Returns an exit code."""
     if not stop_driver(folder):
         say(f"“{folder.name}” is not running; it is {folder.status()}.")
         return COMPLETED
@@ -182,6 +186,7 @@ def _stop(folder: SearchFolder) -> int:
 
 
 def _train_best(folder: SearchFolder, requested: Search, options: argparse.Namespace) -> int:
+    """Train the best settings of a search, or those of the requested trial, as a new run. Returns an exit code."""
     state = folder.state()
     number = state.best if options.train_best < 0 else options.train_best
     row = state.row(number)
@@ -199,6 +204,7 @@ def _train_best(folder: SearchFolder, requested: Search, options: argparse.Names
 
 
 def _list(*, json: bool) -> int:
+    """Print all searches as a table or as lines of JSON. Returns an exit code."""
     known = [(folder, requested) for folder in list_searches() if (requested := folder.search()) is not None]
     if json:
         for folder, _ in known:
@@ -263,11 +269,11 @@ def add_request(parser: argparse.ArgumentParser) -> None:
 
 def build_search(options: argparse.Namespace) -> tuple[Search | None, list[Problem]]:
     """Build the search that the SPACE.toml and the flags describe. Returns it, or None, and all problems with it."""
-    values, found = _file(options) if options.space else ({}, [])
+    values, found = _read_space_file(options) if options.space else ({}, [])
     if found:
         return None, found
     _take_flags(values, options, found)
-    devices = _devices(values, options)
+    devices = _requested_devices(values, options)
     first = max(1, values["devices_per_trial"]) if isinstance(values.get("devices_per_trial"), int) else 1
     options.devices = ",".join(map(str, devices[:first])) if devices else None
     job, wrong = train.validate(options)
@@ -293,7 +299,7 @@ def build_search(options: argparse.Namespace) -> tuple[Search | None, list[Probl
     return search, found
 
 
-def _file(options: argparse.Namespace) -> tuple[dict[str, Any], list[Problem]]:
+def _read_space_file(options: argparse.Namespace) -> tuple[dict[str, Any], list[Problem]]:
     """Read the SPACE.toml, and return its values and the problems with it.
 
     Its job is stored in `options`, so that flags can override it.
@@ -330,13 +336,13 @@ def _take_flags(values: dict[str, Any], options: argparse.Namespace, found: list
         name, sign, choices = text.partition("=")
         name = name.replace("-", "_") if not name.startswith(OPTION) else name
         if sign and choices and isinstance(space, dict):
-            space[name] = _dimension(name, choices)
+            space[name] = _parse_dimension(name, choices)
         else:
             found.append(Problem("--vary", f"“{text}” has no values.", "Write --vary FIELD=LOW..HIGH or FIELD=A,B,C."))
     values["space"] = space
 
 
-def _dimension(name: str, text: str) -> Any:
+def _parse_dimension(name: str, text: str) -> Any:
     """Parse the values of a field to search, in the notation of `--vary`, e.g. "1e-4..1e-1,log" or "sgd,adamw".
 
     Invalid text is returned unchanged, and the validation reports it.
@@ -345,20 +351,21 @@ def _dimension(name: str, text: str) -> Any:
     first, *rest = text.split(",")
     low, dots, high = first.partition("..")
     if dots:
-        dimension: dict[str, Any] = {"low": _number(low), "high": _number(high)}
+        dimension: dict[str, Any] = {"low": _parse_number(low), "high": _parse_number(high)}
         for each in rest:
             key, sign, value = each.partition("=")
-            dimension[key.strip()] = _number(value) if sign else True
+            dimension[key.strip()] = _parse_number(value) if sign else True
         return dimension
     items = [item.strip() for item in text.split(",")]
     if field is not None and field.kind == "bool":
         return [{"true": True, "false": False}.get(item.lower(), item) for item in items]
     if field is None:
-        return [_number(item) for item in items]
+        return [_parse_number(item) for item in items]
     return [item if item == "none" else arguments.parse_value(field, item) for item in items]
 
 
-def _number(text: str) -> Any:
+def _parse_number(text: str) -> Any:
+    """Convert text to an int or a float. Other text is returned unchanged."""
     try:
         return int(text)
     except ValueError:
@@ -369,7 +376,7 @@ def _number(text: str) -> Any:
         return int(value) if math.isfinite(value) and value.is_integer() and "." not in text else value
 
 
-def _devices(values: dict[str, Any], options: argparse.Namespace) -> Any:
+def _requested_devices(values: dict[str, Any], options: argparse.Namespace) -> Any:
     """Return the devices that all trials share, from the flag, the SPACE.toml, or else the job."""
     if options.devices is not None:
         return [device.strip() for device in options.devices.split(",") if device.strip()]

@@ -19,6 +19,7 @@ def search_table(searches: Sequence[tuple[Search, SearchState, Status]]) -> list
 
 
 def _listed_row(search: Search, state: SearchState, status: Status) -> tuple[str, ...]:
+    """Return the cells of a search in the table of all searches."""
     left = duration(state.seconds_left) if status == "running" else NOT_KNOWN
     counts = (str(state.count("pruned")), str(state.count("failed")))
     return (search.name, status, _done(state), *counts, _best(search, state), duration(state.worked_s), left)
@@ -76,6 +77,7 @@ def lines(search: Search, state: SearchState, status: Status) -> list[str]:
 
 
 def _row(search: Search, state: SearchState, row: TrialRow) -> tuple[str, ...]:
+    """Return the cells of a trial in the table of a search."""
     mark = " ★" if row.number in state.front else ""
     values = [_value(goal, value) for goal, value in _pairs(search, row)]
     values += [_value(search.goals[0], row.mean)] if _has_confirmed(state) else []
@@ -84,28 +86,30 @@ def _row(search: Search, state: SearchState, row: TrialRow) -> tuple[str, ...]:
 
 
 def _has_confirmed(state: SearchState) -> bool:
+    """Return True if any trial was repeated with another seed."""
     return any(row.confirmed for row in state.trials)
 
 
 def _done(state: SearchState) -> str:
-    return (
-        f"{state.originals_ended}/{state.originals_total}"
-        if state.originals_total is not None
-        else str(state.originals_ended)
-    )
+    """Format the number of ended trials, and their expected number if it is known, as in "7/20"."""
+    total = f"/{state.originals_total}" if state.originals_total is not None else ""
+    return f"{state.originals_ended}{total}"
 
 
 def _best(search: Search, state: SearchState) -> str:
+    """Format the best result until now, or the number of trials on the Pareto front."""
     if state.best is None and state.front:
         return f"{len(state.front)} on the front"
     return _value(search.goals[0], state.reached)
 
 
 def _pairs(search: Search, row: TrialRow) -> list[tuple[Goal, float | None]]:
+    """Return each goal with the trial's value for it, which is None if it is unknown."""
     return list(zip(search.goals, row.values, strict=True))
 
 
 def _value(goal: Goal, value: float | None) -> str:
+    """Format a value of a goal: as a percentage, a duration or a number."""
     if value is None:
         return NOT_KNOWN
     if goal.percent:

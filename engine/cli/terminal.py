@@ -34,7 +34,6 @@ UNSAVED = 4
 """Exit code of a run whose training ended, but whose last state could not be written to disk."""
 INTERRUPTED = 130
 
-
 _MAX_TABLE_WIDTH = 10_000
 
 
@@ -138,6 +137,7 @@ class StatusLine:
         self._is_shown = False
 
     def show(self, text: str) -> None:
+        """Replace the line by `text`, cropped to the width of the terminal."""
         if self._is_terminal:
             cropped = Text(escaped(text))
             cropped.truncate(shutil.get_terminal_size().columns - 1)
@@ -146,6 +146,7 @@ class StatusLine:
             self._is_shown = True
 
     def clear(self) -> None:
+        """Remove the line, so that other text can be printed."""
         if self._is_shown:
             self._stream.write("\r\x1b[K")
             self._stream.flush()
@@ -174,6 +175,7 @@ def show_progress(*, quiet: bool = False) -> Iterator[Callable[[Progress | Inspe
 
 
 def _progress_text(message: Progress | InspectionProgress) -> str:
+    """Format the progress of a child process as a status line."""
     if isinstance(message, InspectionProgress):
         return f"Inspecting the images: {message.done} of {message.total or '…'}"
     if isinstance(message, AdviceProgress):

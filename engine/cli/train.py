@@ -107,7 +107,8 @@ def _valid_part(values: dict[str, Any], invalid: set[str]) -> Job | None:
     In this way, problems that depend on a job are reported together with those of the invalid fields. Returns None if
     there is no valid job.
     """
-    return job_from_values(values)[0] or job_from_values({n: v for n, v in values.items() if n not in invalid})[0]
+    valid = {name: value for name, value in values.items() if name not in invalid}
+    return job_from_values(values)[0] or job_from_values(valid)[0]
 
 
 def _contact_weight_servers(values: dict[str, Any]) -> None:
@@ -152,7 +153,7 @@ def _apply_recipe(
     facts = collect_facts(values, catalogue, report, values, disk)
     recipe, wrong = load_recipes().find(str(values.get("recipe") or initial_recipe(facts)))
     if recipe is not None and not recipe.is_for(facts.task):
-        ids = ", ".join(one.id for one in load_recipes().for_task(facts.task))
+        ids = ", ".join(each.id for each in load_recipes().for_task(facts.task))
         message = f"“{recipe.title}” is not a recipe for the task {facts.task}."
         return None, [Problem("recipe", message, f"Choose {ids}.")]
     if recipe is not None:
@@ -192,13 +193,13 @@ def _inspect(job: Job, found: list[Problem]) -> DatasetReport | None:
         with show_progress() as on_progress:
             return children.inspect(job, on_progress, samples=SAMPLES)
     except children.ChildFailed as error:
-        found.append(
-            Problem("dataset", f"The folder could not be inspected: {error}.", "Try again, or another folder.")
-        )
+        message = f"The folder could not be inspected: {error}."
+        found.append(Problem("dataset", message, "Try again, or another folder."))
         return None
 
 
 def dataset_lines(report: DatasetReport) -> list[str]:
+    """Format the report on a dataset as lines of text. Uncertain labels are listed for checking."""
     splits = ", ".join(
         f"{split.images} {split.name}" + (" (held out)" if split.is_drawn else "") for split in report.splits
     )

@@ -142,6 +142,7 @@ class Watcher:
         return True
 
     def _connect(self) -> bool:
+        """Try to connect to the supervisor. Returns False if that fails or if the last attempt was too recent."""
         if time.monotonic() < self._retry_at and self._is_active():
             return False
         try:
@@ -210,6 +211,7 @@ class Watcher:
                 self._on_event_line(line[:-1])
 
     def _on_event_line(self, line: bytes) -> None:
+        """Report an event, given as a line of JSON, unless it was reported before. Other lines are ignored."""
         try:
             event = EVENT.decode(line)
         except NOT_DECODED:
@@ -238,6 +240,7 @@ def follow(
     watcher = Watcher(run, on_line, execution=execution, from_n=from_n)
 
     def on_interrupt_count(count: int) -> None:
+        """Stop the run on the first two interrupts if requested. Otherwise, raise Detached."""
         if not stop_on_interrupt or count > 2:
             raise Detached
         watcher.request_stop()
@@ -283,6 +286,7 @@ def _end(options: argparse.Namespace, command: Stop | Pause) -> int:
     saved: list[CheckpointSaved] = []
 
     def note(line: bytes) -> None:
+        """Remember the last saved checkpoints, whose step is printed at the end."""
         event = EVENT.decode(line)
         if isinstance(event, CheckpointSaved) and event.kind == "last":
             saved.append(event)
@@ -382,6 +386,7 @@ def _save(run: RunFolder, folder: str) -> tuple[int, str]:
     is_saved_elsewhere = False
 
     def note(line: bytes) -> None:
+        """Remember if the state was saved in the folder. Raises _Refused if the folder was refused."""
         nonlocal is_saved_elsewhere
         event = EVENT.decode(line)
         if isinstance(event, Warned) and event.code == "not_saved_elsewhere":

@@ -21,12 +21,12 @@ def add_gpus(parser: argparse.ArgumentParser) -> None:
     formats.add_argument("--json", action="store_true", help="print one JSON snapshot per line")
     formats.add_argument("--csv", action="store_true", help="print a header, then one line per GPU and snapshot")
     formats.add_argument(
-        "--prometheus", type=_port, metavar="PORT", help="serve the metrics at http://127.0.0.1:PORT/metrics"
+        "--prometheus", type=_parse_port, metavar="PORT", help="serve the metrics at http://127.0.0.1:PORT/metrics"
     )
     parser.set_defaults(command=gpus)
     parser.add_argument("--watch", action="store_true", help="repeat until Ctrl+C")
     parser.add_argument(
-        "--interval", type=_interval, metavar="S", help=f"seconds between snapshots, {INTERVAL_S:g} by default"
+        "--interval", type=_parse_interval, metavar="S", help=f"seconds between snapshots, {INTERVAL_S:g} by default"
     )
 
 
@@ -56,6 +56,7 @@ def _print_json(options: argparse.Namespace) -> None:
 
 
 def _print_csv(options: argparse.Namespace) -> None:
+    """Print a CSV header, then the lines of each snapshot. Reasons for missing GPUs go to standard error."""
     from engine.cli.gpus import csv_lines
 
     say(csv_lines.header())
@@ -66,6 +67,7 @@ def _print_csv(options: argparse.Namespace) -> None:
 
 
 def _print_tables(options: argparse.Namespace) -> None:
+    """Print the snapshots as tables, one below the other."""
     from engine.cli.gpus.screen import console
     from engine.cli.gpus.table import View
 
@@ -77,6 +79,7 @@ def _print_tables(options: argparse.Namespace) -> None:
 
 
 def _redraw(options: argparse.Namespace) -> None:
+    """Show the snapshots one after another on the terminal's alternate screen."""
     from engine.cli.gpus.screen import console, full_screen
     from engine.cli.gpus.table import View
 
@@ -86,6 +89,7 @@ def _redraw(options: argparse.Namespace) -> None:
 
 
 def _serve(port: int, interval_s: float) -> int:
+    """Serve the metrics over HTTP until Ctrl+C. Returns an exit code."""
     from engine.cli.gpus.metrics import MetricsServer
 
     try:
@@ -119,6 +123,7 @@ class NvmlReporter:
         self._reported = ("ok", "")
 
     def report(self, nvml: Nvml) -> None:
+        """Print NVML's message if its state has changed since the last message."""
         if nvml.message == sentences.ASKING:
             return  # the first answer is pending
         state = (nvml.status, nvml.message if nvml.status == "ok" else "")  # other messages count the seconds
@@ -128,6 +133,7 @@ class NvmlReporter:
 
 
 def _snapshots(options: argparse.Namespace, shown: SnapshotRequest) -> Iterator[Snapshot]:
+    """Yield one snapshot, or one per interval with `--watch`, with the readings in `shown`."""
     return children.snapshots(once=not options.watch, interval_s=options.interval or INTERVAL_S, shown=shown)
 
 
@@ -135,7 +141,8 @@ def _table_request(options: argparse.Namespace) -> SnapshotRequest:
     return SnapshotRequest(activity=options.details)
 
 
-def _interval(text: str) -> float:
+def _parse_interval(text: str) -> float:
+    """Convert the value of `--interval` to seconds. Raises ArgumentTypeError."""
     try:
         value = float(text)
     except ValueError:
@@ -145,7 +152,8 @@ def _interval(text: str) -> float:
     return value
 
 
-def _port(text: str) -> int:
+def _parse_port(text: str) -> int:
+    """Convert the value of `--prometheus` to a port. Raises ArgumentTypeError."""
     if not text.isascii() or not text.isdigit() or int(text) > 65535:
         raise argparse.ArgumentTypeError(
             f"{text} is not a valid port: choose one from 1 to 65535, or 0 for any free port"

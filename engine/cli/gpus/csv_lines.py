@@ -37,6 +37,7 @@ def _state(gpu: Gpu) -> str:
 
 
 def _values(gpu: Gpu, is_current: bool) -> Iterable[str]:
+    """Yield the readings of a GPU, or "" for all of them if they are not current."""
     is_known = is_current and not gpu.lost
     for quantity in QUANTITIES:
         value = quantity.read(gpu) if is_known else None

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from engine.cli.gpus.layout import GAP, Column, line, tables
 from engine.cli.gpus.remarks import clock
-from engine.contract.devices import Gpu, GpuPair, NvLink, Snapshot, Topology
+from engine.contract.devices import Gpu, GpuAffinity, GpuPair, NvLink, Snapshot, Topology
 from engine.gpus.quantities import GIB, QUANTITIES
 from engine.system.plain_text import escaped
 
@@ -72,56 +72,55 @@ def _facts(gpu: Gpu) -> Iterator[tuple[str, str | None]]:
     """
     for quantity in QUANTITIES:
         limit = quantity.highest(gpu) if quantity.unit in _UNITS_WITH_LIMIT else None
-        yield quantity.title, _format_of(quantity.write, quantity.read(gpu), limit)
-    yield "Memory reserved", _format("{:.1f} GiB", gpu.memory_reserved_bytes, 1 / GIB)
-    yield "Memory free", _format("{:.1f} GiB", gpu.memory_free_bytes, 1 / GIB)
-    yield "Slows down from", _format("{:.0f} °C", gpu.slowdown_c)
-    yield "Shuts down from", _format("{:.0f} °C", gpu.shutdown_c)
-    yield "Memory at most", _format("{:.0f} °C", gpu.memory_max_c)
-    yield "Energy", _format("{:,.2f} kWh since driver load", gpu.energy_j, 1 / J_PER_KWH)
-    yield "Performance state", _format("P{}", gpu.performance_state)
+        yield quantity.title, _format_with_limit(quantity.write, quantity.read(gpu), limit)
+    yield "Memory reserved", _format_value("{:.1f} GiB", gpu.memory_reserved_bytes, 1 / GIB)
+    yield "Memory free", _format_value("{:.1f} GiB", gpu.memory_free_bytes, 1 / GIB)
+    yield "Slows down from", _format_value("{:.0f} °C", gpu.slowdown_c)
+    yield "Shuts down from", _format_value("{:.0f} °C", gpu.shutdown_c)
+    yield "Memory at most", _format_value("{:.0f} °C", gpu.memory_max_c)
+    yield "Energy", _format_value("{:,.2f} kWh since driver load", gpu.energy_j, 1 / J_PER_KWH)
+    yield "Performance state", _format_value("P{}", gpu.performance_state)
     yield from _bus_facts(gpu)
     yield from _memory_facts(gpu)
     yield "Xids", _join(*(f"{xid.number} ({clock(xid.time)})" for xid in gpu.xids))
     yield "Compute mode", gpu.compute_mode.replace("_", " ")
-    yield "Persistence mode", _switch(gpu.persistence)
-    yield "MIG", _switch(gpu.mig_enabled)
+    yield "Persistence mode", _on_or_off(gpu.persistence)
+    yield "MIG", _on_or_off(gpu.mig_enabled)
     yield "PCI bus id", gpu.pci_bus_id
     if gpu.mig is not None:
-        yield "MIG instance", _join(str(gpu.mig.gpu_instance), _format("compute {}", gpu.mig.compute_instance))
+        yield "MIG instance", _join(str(gpu.mig.gpu_instance), _format_value("compute {}", gpu.mig.compute_instance))
     else:
-        yield "Numbers", _join(_format("CUDA {}", gpu.cuda_index) or "not in CUDA", f"NVML {gpu.nvml_index}")
+        yield "Numbers", _join(_format_value("CUDA {}", gpu.cuda_index) or "not in CUDA", f"NVML {gpu.nvml_index}")
 
 
 def _bus_facts(gpu: Gpu) -> Iterator[tuple[str, str | None]]:
     pcie = gpu.pcie
-    generation, width = (
-        _format_of("{:.0f}".format, pcie.generation, pcie.max_generation),
-        _format_of("x{:.0f}".format, pcie.width, pcie.max_width),
-    )
+    generation = _format_with_limit("{:.0f}".format, pcie.generation, pcie.max_generation)
+    width = _format_with_limit("x{:.0f}".format, pcie.width, pcie.max_width)
     yield "PCIe", _join(generation and f"gen {generation}", width)
-    yield "PCIe replays", _format("{:,}", pcie.replays)
+    yield "PCIe replays", _format_value("{:,}", pcie.replays)
     yield from _nvlinks(gpu.nvlinks)
 
 
 def _memory_facts(gpu: Gpu) -> Iterator[tuple[str, str | None]]:
+    """Yield the title and the text of each fact about memory errors and retired memory. Unknown facts are empty."""
     ecc, retired = gpu.ecc, gpu.retired
-    yield "ECC", _switch(ecc.enabled)
-    yield "Memory errors", _join(_format("{:,} corrected", ecc.corrected), _format("{:,} not", ecc.uncorrected))
-    yield (
-        "… lifetime",
-        _join(_format("{:,} corrected", ecc.total_corrected), _format("{:,} not", ecc.total_uncorrected)),
-    )
-    pages, rows = (
-        _sum(retired.pages_single_bit, retired.pages_double_bit),
-        _sum(retired.rows_corrected, retired.rows_uncorrected),
-    )
+    yield "ECC", _on_or_off(ecc.enabled)
+    yield "Memory errors", _error_counts(ecc.corrected, ecc.uncorrected)
+    yield "… lifetime", _error_counts(ecc.total_corrected, ecc.total_uncorrected)
+    pages = _format_sum(retired.pages_single_bit, retired.pages_double_bit)
+    rows = _format_sum(retired.rows_corrected, retired.rows_uncorrected)
     yield "Retired pages", pages and pages + (", more at the next reset" if retired.pages_pending else "")
     state = ", one has failed" if retired.rows_failed else ", more at a reset" if retired.rows_pending else ""
     yield "Remapped rows", rows and rows + state
 
 
+def _error_counts(corrected: int | None, uncorrected: int | None) -> str:
+    return _join(_format_value("{:,} corrected", corrected), _format_value("{:,} not", uncorrected))
+
+
 def _nvlinks(links: Sequence[NvLink]) -> Iterator[tuple[str, str]]:
+    """Yield the number of active NVLinks, and the traffic on each link for which it is known."""
     if links:
         down = _join(*(str(link.link) for link in links if not link.active))
         up = sum(link.active for link in links)
@@ -132,11 +131,13 @@ def _nvlinks(links: Sequence[NvLink]) -> Iterator[tuple[str, str]]:
             yield f"NVLink {link.link}", f"{received / 1e9:.1f} in, {sent / 1e9:.1f} out GB/s"
 
 
-def _format(template: str, value: float | None, scale: float = 1) -> str | None:
+def _format_value(template: str, value: float | None, scale: float = 1) -> str | None:
+    """Insert the scaled value into a template for `str.format`, or return None if it is unknown."""
     return None if value is None else template.format(value * scale)
 
 
-def _format_of(write: Callable[[float], str], value: float | None, limit: float | None) -> str | None:
+def _format_with_limit(write: Callable[[float], str], value: float | None, limit: float | None) -> str | None:
+    """Format a value with its maximum, as in "120 of 350 W", or return None if the value is unknown."""
     return None if value is None else write(value) + (f" of {write(limit)}" if limit else "")
 
 
@@ -144,26 +145,26 @@ def _join(*parts: str | None) -> str:
     return ", ".join(filter(None, parts))
 
 
-def _sum(*counts: int | None) -> str:
+def _format_sum(*counts: int | None) -> str:
+    """Format the sum of the known counts, or return "" if none is known."""
     return f"{sum(filter(None, counts)):,}" if any(count is not None for count in counts) else ""
 
 
-def _switch(on: bool | None) -> str:
+def _on_or_off(on: bool | None) -> str:
     return "" if on is None else "on" if on else "off"
 
 
 def _matrix(topology: Topology, indices: Sequence[int], names: Mapping[int, str]) -> list[Column]:
+    """Return the columns of the matrix of links: a row for each GPU, its links, NUMA node and cores."""
     pairs = {(pair.one, pair.other): pair for pair in topology.pairs}
     affinities = {affinity.index: affinity for affinity in topology.affinities}
     columns = [Column("", [f"GPU {names[index]}" for index in indices], name=True)]
     for other in indices:
         cells = [_cell(pairs.get((min(one, other), max(one, other)))) if one != other else "×" for one in indices]
         columns.append(Column(names[other], cells))
-    cores = [affinity.cores or None if (affinity := affinities.get(index)) else None for index in indices]
-    nodes = [
-        str(affinity.numa_node) if (affinity := affinities.get(i)) and affinity.numa_node is not None else None
-        for i in indices
-    ]
+    known = [affinities.get(index, GpuAffinity(index=index)) for index in indices]
+    cores = [affinity.cores or None for affinity in known]
+    nodes = [None if affinity.numa_node is None else str(affinity.numa_node) for affinity in known]
     return [*columns, Column("NUMA", nodes), Column("Cores", cores, name=True)]
 
 

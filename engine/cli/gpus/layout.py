@@ -39,6 +39,7 @@ class Column(NamedTuple):
         return [line(NOT_KNOWN if cell is None else cell) for cell in self.cells]
 
     def width(self, *, cropped: bool) -> int:
+        """Return the width in characters. Long names are cropped if `cropped` is True."""
         longest = max(cell_len(self.title), *(text.cell_len for text in self.texts))
         return min(MIN_NAME_WIDTH, longest) if cropped and self.name else longest
 

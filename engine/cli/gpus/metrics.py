@@ -83,6 +83,7 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = CLIENT_TIMEOUT_S
 
     def do_GET(self) -> None:
+        """Answer with the metrics, or with an error for another path or a foreign host name."""
         hosts = {host.strip().lower().partition(":")[0] for host in self.headers.get_all("Host", [])}
         if not hosts <= HOSTS:
             self._send(HTTPStatus.MISDIRECTED_REQUEST, f"The metrics are at {self.server.url}.\n")

@@ -61,6 +61,7 @@ def exposition(snapshot: Snapshot) -> str:
 
 
 def _host_lines(snapshot: Snapshot) -> Iterator[str]:
+    """Yield the lines of the metrics about the host, its processor and NVML."""
     host = {"Hostname": snapshot.host}
     cpu = snapshot.cpu
     metrics: tuple[tuple[str, str, float | None], ...] = (
@@ -77,17 +78,23 @@ def _host_lines(snapshot: Snapshot) -> Iterator[str]:
 
 
 def _gpu_lines(snapshot: Snapshot) -> Iterator[str]:
+    """Yield the lines of the metrics about the GPUs. Lost and sleeping GPUs have only their state."""
     current = snapshot.gpus if snapshot.nvml.status == "ok" else ()  # otherwise the readings are old
     gpus = [(gpu, _labels(gpu, snapshot)) for gpu in current]
-    yield from _metric("footplate_gpu_lost", "gauge", "Whether the GPU was lost.", [(at, gpu.lost) for gpu, at in gpus])
-    sleep = [(at, gpu.asleep) for gpu, at in gpus]
-    yield from _metric("footplate_gpu_asleep", "gauge", "Whether the GPU is powered down, and not woken.", sleep)
-    awake = [(gpu, at) for gpu, at in gpus if not gpu.lost and not gpu.asleep]
+    lost = [(labels, gpu.lost) for gpu, labels in gpus]
+    yield from _metric("footplate_gpu_lost", "gauge", "Whether the GPU was lost.", lost)
+    asleep = [(labels, gpu.asleep) for gpu, labels in gpus]
+    yield from _metric("footplate_gpu_asleep", "gauge", "Whether the GPU is powered down, and not woken.", asleep)
+    awake = [(gpu, labels) for gpu, labels in gpus if not gpu.lost and not gpu.asleep]
     for metric in METRICS:
-        values = [(at, metric.read(gpu)) for gpu, at in awake]
+        values = [(labels, metric.read(gpu)) for gpu, labels in awake]
         yield from _metric(metric.name, metric.kind, metric.meaning, values)
     for family in FAMILIES:
-        samples = [({**at, family.label: one}, value) for gpu, at in awake for one, value in family.read(gpu)]
+        samples = [
+            ({**labels, family.label: label_value}, value)
+            for gpu, labels in awake
+            for label_value, value in family.read(gpu)
+        ]
         yield from _metric(family.name, "gauge", family.meaning, samples)
 
 
@@ -131,12 +138,14 @@ def _escape(value: str) -> str:
 
 
 def _reasons(gpu: Gpu) -> Iterator[tuple[str, float]]:
+    """Yield each reason for reduced clocks, with True if it applies, or nothing if that is unknown."""
     if gpu.throttled is not None:
         for reason in get_args(Throttle):
             yield reason, reason in gpu.throttled
 
 
 def _links(read: Callable[[NvLink], float | None]) -> Callable[[Gpu], Iterable[tuple[str, float | None]]]:
+    """Return the `read` function of a family that has a value for each NVLink."""
     return lambda gpu: [(str(link.link), read(link)) for link in gpu.nvlinks]
 
 

@@ -58,6 +58,7 @@ def clock(time_s: float) -> str:
 
 
 def _faults(gpu: Gpu) -> list[Remark]:
+    """Return remarks on the errors and the faulty memory of a GPU."""
     found = []
     if gpu.xids:
         last = gpu.xids[-1]

@@ -21,6 +21,7 @@ WIDTH = 100
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
+        """Raise the error again, which rich would turn into an exit of the process."""
         raise  # noqa: PLE0704  (called in an except block; `main` handles it)
 
 
@@ -83,4 +84,5 @@ def _end_signals() -> list[signal.Signals]:
 
 
 def _exit(number: int, _frame: FrameType | None) -> None:
+    """Handle a signal by raising SystemExit, so that the terminal is restored."""
     raise SystemExit(128 + number)

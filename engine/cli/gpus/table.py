@@ -120,6 +120,7 @@ def _rounded(value: float | None, unit: str, digits: int) -> str | None:
 
 
 def _power(gpu: Gpu) -> str | None:
+    """Format the power of a GPU with its limit, or return None if the power is unknown."""
     if gpu.power_w is None:
         return None
     limit = "" if gpu.power_limit_w is None else f"{gpu.power_limit_w:.0f}"
@@ -127,6 +128,7 @@ def _power(gpu: Gpu) -> str | None:
 
 
 def _fraction(used: float | None, total: float | None) -> float | None:
+    """Return the used fraction of a total for a bar, or None if it is unknown."""
     return None if used is None or not total else used / total
 
 
@@ -156,6 +158,7 @@ def _processes(snapshot: Snapshot, numbers: Mapping[str, str], width: int) -> It
 
 
 def _running(process: GpuProcess, now: float) -> str | None:
+    """Format how long a process has been running at the time `now`, or return None if that is unknown."""
     return None if process.started is None else duration(now - process.started)
 
 
