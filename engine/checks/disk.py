@@ -115,6 +115,7 @@ class RealDisk:
         return "folder" if stat.S_ISDIR(mode) else "file" if stat.S_ISREG(mode) else "other"
 
     def model_file(self, path: str) -> ModelFile:
+        """Read and hash the file at `path`, which may block. See `ModelFile` for the result."""
         try:
             content = read_regular(os.path.expanduser(path), MODEL_FILE_BYTES)
         except (OSError, ValueError):
@@ -143,12 +144,14 @@ class _Probe:
     """
 
     def __init__(self, host: str) -> None:
+        """Start a thread that contacts the server."""
         self.started_at = time.monotonic()
         self._answers: list[bool] = []  # only the first one counts, even if the server answers late
         self._thread = threading.Thread(target=self._record_answer, args=(host,), name="probe", daemon=True)
         self._thread.start()
 
     def _record_answer(self, host: str) -> None:
+        """Contact the server, and record if it has answered."""
         self._answers.append(_server_answers(host))
 
     @property

@@ -150,12 +150,11 @@ def _summary(answer: Advice) -> str:
     }[answer.ended_by]
     by = {"one_device": "from one device's trial", "fake_tensors": "by fake tensors", "none": ""}[answer.memory_by]
     memory = f"; memory estimated {by}" if by else ""
-    cached = (
-        f" Cached from {datetime.fromtimestamp(answer.measured_at):%d %B %Y, %H:%M}; --again measures again."
-        if answer.is_cached
-        else ""
-    )
-    return f"{tried} in {duration(answer.took_s)}; {ended}{memory}. On {', '.join(answer.hardware)}.{cached}"
+    text = f"{tried} in {duration(answer.took_s)}; {ended}{memory}. On {', '.join(answer.hardware)}."
+    if answer.is_cached:
+        date = datetime.fromtimestamp(answer.measured_at)
+        text += f" Cached from {date:%d %B %Y, %H:%M}; --again measures again."
+    return text
 
 
 def _save(job: Job, file: Path, *, quiet: bool) -> int:

@@ -30,6 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 def history_file() -> Path:
+    """Return the path of the file with the latest readings."""
     return paths.home() / "device_history.jsonl"
 
 
@@ -108,8 +109,10 @@ def read_history(path: Path) -> Iterator[tuple[float, dict[str, dict[str, float]
 
 
 def _predecessor(path: Path) -> Path:
+    """Return the path to which a full file is moved."""
     return path.with_name(f"{path.name}.1")
 
 
 def _rounded(value: float | None) -> float | None:
+    """Round a value to `_DIGITS` significant digits."""
     return None if value is None else float(f"{value:.{_DIGITS}g}")

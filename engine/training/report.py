@@ -56,6 +56,7 @@ class Reporter:
     """
 
     def __init__(self, channel: socket.socket, rank: int, on_end: Callable[[], None] = _exit_at_once) -> None:
+        """Start the threads that send messages to `channel` and receive commands from it."""
         self.rank = rank
         self.stop_requested = False
         self.ending: Phase = "stopping"

@@ -125,6 +125,7 @@ class SampleProcesses:
     """
 
     def __init__(self, job: Job, splits: Splits, on_log: Callable[[str], None]) -> None:
+        """Start the server process, which begins to open the dataset."""
         self._splits = splits
         self._on_log = on_log
         self._idle: deque[_Process] = deque()

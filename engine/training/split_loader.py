@@ -48,6 +48,7 @@ class SplitLoader:
             self.loader.set_threads(threads)
 
     def close(self) -> None:
+        """Stop the loader's threads."""
         if self.loader is not None:
             self.loader.close()
 

@@ -128,6 +128,7 @@ def _saved_bytes(model: nn.Module, job: Job, shape: tuple[int, ...]) -> tuple[in
     precision = resolve_precision(job)
 
     def save(tensor: Tensor) -> Tensor:
+        """Record the storage of a tensor that is saved for the backward pass."""
         storage = tensor.untyped_storage()
         storages[storage._cdata] = storage
         return tensor

@@ -278,6 +278,7 @@ def _validate_twice(trial: _Trial, val: SplitLoader) -> tuple[float, float]:
         completed, started = 0, time.perf_counter()
 
         def should_stop(started: float = started) -> bool:
+            """Count a validated batch, and return True once the time is over on any rank."""
             nonlocal completed
             is_late = trial.any_rank(time.perf_counter() - started > trial.order.rehearse_s)
             completed += not is_late

@@ -53,6 +53,7 @@ class Driver:
     """Driver of the trials of the search in a folder. It starts runs with `preloader`, which it closes at the end."""
 
     def __init__(self, folder: SearchFolder, search: Search, preloader: Preloader) -> None:
+        """Read the trials of the search, whose runs may be active, from their folders."""
         self._folder = folder
         self._search = search
         self._catalogue: Catalogue = load_catalogue()

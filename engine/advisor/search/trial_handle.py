@@ -154,6 +154,7 @@ class TrialHandle:
     """Handle for a trial of a search and its run."""
 
     def __init__(self, search: Search, run: RunFolder, trial: Trial) -> None:
+        """Read the job and the log of the trial's run."""
         job = run.job()
         self.run = run
         self.trial = trial

@@ -51,6 +51,7 @@ class EarlyStopping(Callback):
             self.waited += 1
 
     def state_dict(self) -> dict[str, Any]:
+        """Return the state for a checkpoint, with the id of the metric that it is about."""
         return {
             "measure": self._criterion.id,
             "best": self._best,

@@ -250,6 +250,7 @@ class _Outputs(Metric):
         self.targets: list[Tensor] = []
 
     def update(self, outputs: Tensor, targets: Tensor) -> None:
+        """Append the samples of a batch."""
         self.outputs.extend(outputs.cpu())
         self.targets.extend(targets.cpu())
 

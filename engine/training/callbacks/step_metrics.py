@@ -39,6 +39,7 @@ class StepReport(Callback):
         return self._strategy.spec.rank == 0 and self._metric_buffer.seconds >= REPORT_S
 
     def on_steps_start(self) -> None:
+        """Restart the clock, so that the time of a validation or checkpoint doesn't count."""
         self._metric_buffer.start()
 
     def on_step_made(self, step: int, result: StepResult | None, wait_s: float) -> None:

@@ -70,6 +70,7 @@ class StepProfile(Callback):
             self.store(event)
 
     def on_step_end(self, end: StepEnd) -> None:
+        """Report the times of the steps if requested. The first step only starts the measurement."""
         self._record = end.record
         if end.step == self._first_step:
             self._watch.start()

@@ -156,6 +156,7 @@ class _HashingStream:
         self.flush = stream.flush
 
     def write(self, data: Any) -> int:
+        """Write data, and return the number of written bytes."""
         self.sha256.update(data)
         return self._stream.write(data)
 

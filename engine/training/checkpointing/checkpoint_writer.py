@@ -247,4 +247,5 @@ class CheckpointWriter:
         return first_nonfinite(state, self._expected_nonfinite)
 
     def _warn(self, code: str, message: str) -> None:
+        """Send a warning for the user to the supervisor."""
         self._send(Warned(code=code, message=message, rank=0))

@@ -292,11 +292,9 @@ class Checkpointer:
         if copy is not None:
             remedy = how_to_resume(RunFolder(self._folder), copy, finished=not stopped)
             return f"{writer.refusal} T{state[1:]} was saved to {copy.path}. {remedy}"
-        on_disk = (
-            f"last.pt contains step {writer.newest.step:,}"
-            if writer.newest is not None
-            else "this execution saved no last.pt"
-        )
+        on_disk = "this execution saved no last.pt"
+        if writer.newest is not None:
+            on_disk = f"last.pt contains step {writer.newest.step:,}"
         remedy = "Free some space there or allow writing, then resume the run."
         return f"{writer.refusal} Therefore {state} is lost; {on_disk}. {remedy}"
 

@@ -53,6 +53,7 @@ class Checkpoint:
         plain: dict[str, Tensor],
         collectives: Collectives,
     ) -> None:
+        """Read the checkpoint and validate it, together with all other ranks. Raises TaskError."""
         self._requested = Path(job.checkpoints.resume_from).expanduser()
         self._job = job
         self._memory_warnings: list[Warned] = []
