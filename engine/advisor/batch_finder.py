@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
-import msgspec
-
 from engine.advisor.batch_search import KNEE_GAIN, MAX_TRIALS, Probe, SearchResult, search
+from engine.advisor.trial_results import take_results
 from engine.advisor.workers import TrialFolder, import_for, run_workers
 from engine.contract.advice import BatchFound, BatchTrial
 from engine.contract.catalogue import load_catalogue
@@ -23,7 +22,6 @@ from engine.parallel.layout import layout
 from engine.processes.orders import OrderError
 from engine.supervisor.environment import usable_cores
 from engine.supervisor.restart_policy import world_size
-from engine.system.files import MAX_RESULT_BYTES, read_file
 from engine.system.format import speed
 
 WORKER = "engine.advisor.batch_worker:run"
@@ -84,7 +82,7 @@ def find_batch(job: Job, emit: OnProgress) -> BatchFound:
             failed = run_workers(trial_job(job, size), WORKER, Path(folder), lambda _event: None)
             if failed is None:
                 fitted += 1
-                found = _merge_probes(Path(folder))
+                found = merge_probes(take_results(Path(folder), Probe))
                 timing.add(size, time.monotonic() - started, found)
                 return found
             # Libraries may fail in other ways if memory runs out, but not once a smaller size has fitted.
@@ -142,12 +140,8 @@ def is_out_of_memory(failed: Failed) -> bool:
     return failed.kind == "out_of_memory" or any(phrase in failed.cause for phrase in phrases)
 
 
-def _merge_probes(folder: Path) -> Probe:
-    """Read the measurements of all ranks, delete their files, and combine them."""
-    probes = []
-    for file in sorted(folder.glob("probe-*.msgpack")):
-        probes.append(msgspec.msgpack.decode(read_file(file, MAX_RESULT_BYTES), type=Probe))
-        file.unlink()
+def merge_probes(probes: Sequence[Probe]) -> Probe:
+    """Combine the measurements of all ranks, in order of ranks. Their speeds are equal."""
     memory = {
         f"{name} of rank {rank}": used for rank, probe in enumerate(probes) for name, used in probe.memory.items()
     }

@@ -5,14 +5,12 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from engine.advisor.batch_search import Probe
 from engine.advisor.memory import MainMemory, gpu_peaks
 from engine.advisor.trial_batches import repeated_batches, reserve_prefetched
+from engine.advisor.trial_results import write_result
 from engine.contract.devices import CPU
 from engine.contract.worker import WorkerDone, WorkerSpec
 from engine.data.loading.base_loader import Batch
@@ -54,7 +52,7 @@ def _time_steps(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
     slowest = strategy.collectives.all_reduce_max([round(1e6 * step_s)])[0] / 1e6
     used = memory.peak() if memory is not None else gpu_peaks(strategy.gpus)
     result = Probe(spec.job.training.batch_size / slowest, used, len(prepared.splits.train))
-    Path(spec.run_folder, f"probe-{spec.rank}.msgpack").write_bytes(msgspec.msgpack.encode(result))
+    write_result(spec.run_folder, spec.rank, result)
     strategy.teardown()
     return WorkerDone(stopped=False)
 

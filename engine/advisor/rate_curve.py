@@ -46,9 +46,6 @@ The minimum of a hundred points of a constant curve is about 2.5 standard errors
 VALLEY_SKIPS = 5
 """Number of steps at the end that fastai excludes from the valley, since the loss may rise steeply there."""
 
-CURVE_FILE = "curve.msgpack"
-"""Name of the file with rank 0's `Curve` in the run folder."""
-
 
 class Curve(msgspec.Struct, frozen=True):
     """Losses of the completed steps in a training with increasing rates.

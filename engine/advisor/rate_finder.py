@@ -10,9 +10,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
-
-from engine.advisor.rate_curve import CURVE_FILE, FIRST_RATE, LAST_RATE, Curve, read_curve
+from engine.advisor.rate_curve import FIRST_RATE, LAST_RATE, Curve, read_curve
+from engine.advisor.trial_results import take_results
 from engine.advisor.workers import TrialFolder, import_for, run_workers
 from engine.contract.advice import RateFound
 from engine.contract.events import AnyEvent, StepMetrics
@@ -20,7 +19,6 @@ from engine.contract.job import Job
 from engine.contract.messages import Progress
 from engine.contract.problems import Problem
 from engine.processes.orders import OrderError
-from engine.system.files import MAX_RESULT_BYTES, read_file
 
 WORKER = "engine.advisor.rate_worker:run"
 PREPARED = 0.1
@@ -51,7 +49,7 @@ def find_rate(job: Job, emit: OnProgress) -> RateFound:
         failure = run_workers(_trial_job(job), WORKER, Path(folder), progress.on_event)
         if failure is not None:
             raise OrderError(Problem("batch_size" if failure.kind == "out_of_memory" else "", failure.cause))
-        curve = msgspec.msgpack.decode(read_file(Path(folder, CURVE_FILE), MAX_RESULT_BYTES), type=Curve)
+        (curve,) = take_results(Path(folder), Curve)  # that of rank 0
     return read_curve(curve)
 
 

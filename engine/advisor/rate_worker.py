@@ -6,12 +6,11 @@ import math
 import socket
 import time
 from functools import partial
-from pathlib import Path
 
-import msgspec
 import torch
 
-from engine.advisor.rate_curve import CURVE_FILE, STEPS, Curve, RunningLoss, rate_at, running_decay
+from engine.advisor.rate_curve import STEPS, Curve, RunningLoss, rate_at, running_decay
+from engine.advisor.trial_results import write_result
 from engine.contract.events import StepMetrics
 from engine.contract.worker import WorkerDone, WorkerSpec
 from engine.data.randomness import Purpose
@@ -46,7 +45,7 @@ def _train(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
     finally:
         train.close()
     if spec.rank == 0:
-        Path(spec.run_folder, CURVE_FILE).write_bytes(msgspec.msgpack.encode(curve))
+        write_result(spec.run_folder, spec.rank, curve)
     prepared.strategy.teardown()
     return WorkerDone(stopped=False)
 

@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from engine.advisor.advice.machines import last_bucket
-from engine.advisor.advice.trial_files import Activations, Footprint, write_result
+from engine.advisor.advice.trial_files import Activations, Footprint
 from engine.advisor.memory import MainMemory, gpu_peaks
+from engine.advisor.trial_results import write_result
 from engine.contract.devices import CPU
 from engine.contract.job import Job
 from engine.contract.worker import WorkerDone, WorkerSpec

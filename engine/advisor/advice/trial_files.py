@@ -1,4 +1,4 @@
-"""Orders to the advisor's workers and their results, which are exchanged as files in the folder of a trial."""
+"""Orders to the advisor's workers, which are files in the folder of a trial, and the workers' results."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from engine.advisor.trial_results import delete_results
 from engine.system.files import MAX_RESULT_BYTES, read_file
 
 _ORDER = "order.msgpack"
@@ -110,33 +111,10 @@ class Footprint(msgspec.Struct, frozen=True, kw_only=True):
 
 def write_order(folder: Path, order: TrialOrder) -> None:
     """Write the order for the next trial and delete the results of the previous one."""
-    for file in folder.glob("found-*"):
-        file.unlink()
+    delete_results(folder)
     (folder / _ORDER).write_bytes(msgspec.msgpack.encode(order))
 
 
 def read_order(folder: str) -> TrialOrder:
     """Read the order for a trial from its folder."""
     return msgspec.msgpack.decode(read_file(Path(folder, _ORDER), MAX_RESULT_BYTES), type=TrialOrder)
-
-
-def write_result(folder: str, rank: int, result: Measured | Footprint) -> None:
-    """Write the result of a rank to the folder of its trial."""
-    Path(folder, f"found-{rank}.msgpack").write_bytes(msgspec.msgpack.encode(result))
-
-
-def take_footprint(folder: Path) -> Footprint:
-    """Read the footprint that rank 0 has written, and delete its file."""
-    file = folder / "found-0.msgpack"
-    footprint = msgspec.msgpack.decode(read_file(file, MAX_RESULT_BYTES), type=Footprint)
-    file.unlink()
-    return footprint
-
-
-def take_measurements(folder: Path) -> list[Measured]:
-    """Read the measurements of all ranks, in order of ranks, and delete their files."""
-    measurements = []
-    for file in sorted(folder.glob("found-*.msgpack"), key=lambda path: int(path.stem.partition("-")[2])):
-        measurements.append(msgspec.msgpack.decode(read_file(file, MAX_RESULT_BYTES), type=Measured))
-        file.unlink()
-    return measurements

@@ -18,9 +18,10 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from engine.advisor.advice.trial_files import Link, Measured, Rehearsal, TrialOrder, read_order, write_result
+from engine.advisor.advice.trial_files import Link, Measured, Rehearsal, TrialOrder, read_order
 from engine.advisor.memory import MainMemory, gpu_peaks
 from engine.advisor.trial_batches import repeated_batches, reserve_prefetched
+from engine.advisor.trial_results import write_result
 from engine.contract.devices import CPU, is_gpu
 from engine.contract.worker import WorkerDone, WorkerSpec
 from engine.data.loading.base_loader import Batch

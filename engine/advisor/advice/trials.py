@@ -8,16 +8,9 @@ from pathlib import Path
 import msgspec
 
 from engine.advisor.advice.contenders import DROP_FACTOR, Contender
-from engine.advisor.advice.trial_files import (
-    Footprint,
-    Measured,
-    Rehearsal,
-    TrialOrder,
-    take_footprint,
-    take_measurements,
-    write_order,
-)
+from engine.advisor.advice.trial_files import Footprint, Measured, Rehearsal, TrialOrder, write_order
 from engine.advisor.batch_finder import is_out_of_memory, trial_job
+from engine.advisor.trial_results import take_results
 from engine.advisor.workers import run_workers
 from engine.contract.catalogue import load_catalogue
 from engine.contract.events import Failed
@@ -47,7 +40,7 @@ def measure_footprint(job: Job, folder: Path, timeout_s: float) -> Footprint | F
         failure = run_workers(alone, FOOTPRINT_WORKER, folder, lambda _event: None, seconds=timeout_s)
     except TimeoutError:
         return None
-    return take_footprint(folder) if failure is None else failure
+    return take_results(folder, Footprint)[0] if failure is None else failure
 
 
 def try_setup(contender: Contender, order: TrialOrder, folder: Path, timeout_s: float) -> None:
@@ -107,7 +100,7 @@ def _run_trial(job: Job, order: TrialOrder, folder: Path, timeout_s: float) -> l
         failure = run_workers(job, WORKER, folder, lambda _event: None, seconds=timeout_s)
     except TimeoutError:
         return None
-    return failure if failure is not None else take_measurements(folder)
+    return failure if failure is not None else take_results(folder, Measured)
 
 
 def _merge(before: Measured, now: Measured) -> Measured:
