@@ -49,10 +49,14 @@ def follow(machine: Host, run: str) -> RunFolder:
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """Make the follower exit by closing its standard input, and wait for that."""
+    """Make the follower exit by closing its standard input, and kill it if it doesn't."""
     assert child.stdin is not None
-    child.stdin.close()
-    child.wait(_EXIT_TIMEOUT_S)
+    with child:
+        child.stdin.close()
+        try:
+            child.wait(_EXIT_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            child.kill()
 
 
 def add_fetch(parser: argparse.ArgumentParser) -> None:
