@@ -330,6 +330,11 @@ def _unknown_problem(flag: str) -> Problem:
     return Problem(name, f"There is no flag {name}.", remedy)
 
 
+def split_list(text: str) -> list[str]:
+    """Split the comma-separated value of a flag. Spaces around entries and empty entries are dropped."""
+    return [entry.strip() for entry in text.split(",") if entry.strip()]
+
+
 def parse_value(field: Field, given: str | bool) -> Any:
     """Convert the text of a flag to the type of its field.
 
@@ -338,8 +343,7 @@ def parse_value(field: Field, given: str | bool) -> Any:
     if isinstance(given, bool) or field.kind in ("text", "choice"):
         return given
     if field.kind in ("list", "ints"):
-        parts = [part.strip() for part in given.split(",") if part.strip()]
-        return [int(part) if field.kind == "ints" and part.isdecimal() else part for part in parts]
+        return [int(entry) if field.kind == "ints" and entry.isdecimal() else entry for entry in split_list(given)]
     if field.optional and not given:
         return None
     try:

@@ -10,6 +10,7 @@ from typing import get_args
 import msgspec
 
 from engine.cli import inference
+from engine.cli.arguments import split_list
 from engine.cli.terminal import COMPLETED, say
 from engine.contract.inference.explanation import ExplainedImage, ExplainOrder, Explanation, Method, decode_explanation
 from engine.system.files import MAX_RESULT_BYTES, read_file
@@ -45,7 +46,7 @@ def explain(options: argparse.Namespace) -> int:
     order = ExplainOrder(
         paths=tuple(os.path.abspath(os.path.expanduser(path)) for path in options.images),
         out=str(out.expanduser().absolute()),
-        classes=tuple(name.strip() for name in options.classes.split(",") if name.strip()),
+        classes=tuple(split_list(options.classes)),
         method=options.method,
         **values,
     )

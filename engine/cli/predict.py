@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any, get_args
 
+from engine.cli.arguments import split_list
 from engine.cli.inference import add_model, model_values, run_order
 from engine.cli.terminal import COMPLETED, report, say
 from engine.contract.inference.prediction import CAMERA, PREDICTED, Format, Predicted, PredictOrder
@@ -67,7 +68,7 @@ def predict(options: argparse.Namespace) -> int:
         if not tile.isdecimal():
             return report([Problem("tile", f"“{tile}” is not a tile size.", "Give a number of pixels, or auto.")])
         tile = int(tile)
-    formats = tuple(options.format.split(",")) if options.format else ()
+    formats: Any = tuple(split_list(options.format or ""))  # validated below
     unknown = [name for name in formats if name not in get_args(Format)]
     if unknown:
         message = f"There is no format “{unknown[0]}”."

@@ -379,7 +379,7 @@ def _parse_number(text: str) -> Any:
 def _requested_devices(values: dict[str, Any], options: argparse.Namespace) -> Any:
     """Return the devices that all trials share, from the flag, the SPACE.toml, or else the job."""
     if options.devices is not None:
-        return [device.strip() for device in options.devices.split(",") if device.strip()]
+        return arguments.split_list(options.devices)
     job = getattr(options, "values", {})
     if options.job is not None:
         job = load_values(Path(options.job), "job")[0]

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from engine.cli import children
 from engine.cli.arguments import needs_gpus, resolve_devices
-from engine.cli.terminal import table
+from engine.cli.main import main
+from engine.cli.terminal import CommandError, table
 from engine.contract.devices import Cpu, Gpu, Nvml, Snapshot
+from engine.contract.inference.prediction import PredictOrder
+from tests.gui.sources.written_runs import a_run
 
 A, B = "GPU-aaaa", "GPU-bbbb"
 MACHINE = Snapshot(
@@ -33,6 +39,19 @@ def test_devices_reports_unknown_cuda_indices() -> None:
     values: dict[str, Any] = {"devices": ["2", "1"]}
     problems = resolve_devices(values, MACHINE)
     assert [str(problem) for problem in problems] == ["CUDA finds no GPU 2 on this machine. Available: 0, 1."]
+
+
+def test_lists_may_have_spaces(monkeypatch: pytest.MonkeyPatch) -> None:
+    orders: list[PredictOrder] = []
+
+    def refuse(order: PredictOrder, **_options: Any) -> None:
+        orders.append(order)
+        raise CommandError
+
+    monkeypatch.setattr(children, "carry_out", refuse)
+    main(["predict", str(a_run(8).path), "one.png", "--devices", "cpu, cpu,", "--format", "csv, json"])
+    (order,) = orders
+    assert (order.devices, order.formats) == (("cpu", "cpu"), ("csv", "json"))
 
 
 def test_devices_cpu_needs_no_gpus() -> None:
