@@ -81,15 +81,7 @@ def validate_search(
         report: As in `job_checks.problems`.
         disk: As in `job_checks.problems`.
     """
-    found = []
-    if find_spec("optuna") is None:
-        message = "A search needs the package Optuna, which isn't installed."
-        found.append(Problem("search", message, f"Run: {install_command('search')}"))
-    found += [
-        Problem(name, f"A search has no “{name}”.", did_you_mean(name, list(_KEYS)))
-        for name in values
-        if name not in _KEYS
-    ]
+    found = _unusable_values(values)
     name = _validate_name(values, found)
     space = space_of(values.get("space"), job, catalogue, found)
     goals = _validate_goals(values.get("goals", ()), job, catalogue, disk, found)
@@ -107,29 +99,38 @@ def validate_search(
     keep = values.get("keep_checkpoints", False)
     if not isinstance(keep, bool):
         found.append(Problem("keep_checkpoints", f"{keep!r} is neither true nor false.", "Give true or false."))
-    if not found:
-        base = job.with_fields(devices=devices[:per_trial])
-        found += _value_problems(space, base, catalogue, machine=machine, report=report, disk=disk)
+    base = job.with_fields(devices=devices[:per_trial])
+    found = found or _value_problems(space, base, catalogue, machine=machine, report=report, disk=disk)
     if found:
         return None, found
-    return (
-        Search(
-            name=name,
-            job=_with_best_metric(goals[0], base),
-            space=space,
-            goals=goals,
-            budget=budget,
-            sampler=sampler,
-            pruner=pruner,
-            confirm=confirm,
-            seed=seed,
-            devices=devices,
-            devices_per_trial=per_trial,
-            best_epochs=best_epochs,
-            keep_checkpoints=keep,
-        ),
-        [],
+    if not base.checkpoints.best_by and _is_one_metric(goals[:1]):
+        base = base.with_fields(best_by=goals[0].measure)
+    search = Search(
+        name=name,
+        job=base,
+        space=space,
+        goals=goals,
+        budget=budget,
+        sampler=sampler,
+        pruner=pruner,
+        confirm=confirm,
+        seed=seed,
+        devices=devices,
+        devices_per_trial=per_trial,
+        best_epochs=best_epochs,
+        keep_checkpoints=keep,
     )
+    return search, []
+
+
+def _unusable_values(values: Mapping[str, Any]) -> list[Problem]:
+    """Return a problem for each unknown name in a request, and a problem if Optuna isn't installed."""
+    found = []
+    if find_spec("optuna") is None:
+        message = "A search needs the package Optuna, which isn't installed."
+        found.append(Problem("search", message, f"Run: {install_command('search')}"))
+    unknown = [name for name in values if name not in _KEYS]
+    return found + [Problem(key, f"A search has no “{key}”.", did_you_mean(key, list(_KEYS))) for key in unknown]
 
 
 def _validate_name(values: Mapping[str, Any], found: list[Problem]) -> str:
@@ -283,11 +284,6 @@ def _validate_choice(name: str, values: Mapping[str, Any], kind: Any, usual: str
         known = list(get_args(kind))
         found.append(Problem(name, f"There is no {name} “{value}”.", did_you_mean(str(value), known)))
     return value
-
-
-def _with_best_metric(goal: Goal, job: Job) -> Job:
-    """Return the job with the goal as the metric that selects the best checkpoint, unless the job already sets one."""
-    return job if job.checkpoints.best_by or goal.measure in _OTHER_GOALS else job.with_fields(best_by=goal.measure)
 
 
 def _value_problems(

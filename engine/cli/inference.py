@@ -40,7 +40,7 @@ def model_values(options: argparse.Namespace) -> dict[str, Any]:
     if job is None:
         raise CommandError(report([Problem("run", f"The job of {run.run_id} can't be read.", "Choose another run.")]))
     local = tuple(device for device in job.parallel.devices if not host_of(device)) or (CPU,)
-    devices = tuple(arguments.split_list(options.devices)) if options.devices else local
+    devices = tuple(arguments.split_list(options.devices or "")) or local
     found = remote_device_problems(devices)
     values: dict[str, Any] = {"devices": devices}
     if not found and any(device != CPU for device in devices):

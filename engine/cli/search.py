@@ -31,7 +31,7 @@ from engine.contract.catalogue import load_catalogue
 from engine.contract.devices import Snapshot
 from engine.contract.job import FIELDS, Job, load_values, read_toml, values_from_table
 from engine.contract.problems import Problem, errors
-from engine.contract.search import OPTION, Pruner, Sampler, Search, SearchState
+from engine.contract.search import OPTION, Pruner, Sampler, Search
 from engine.runs.searches import (
     SearchFolder,
     create_search,
@@ -71,8 +71,7 @@ def search(options: argparse.Namespace) -> int:
     """Start, show or change a search. Returns an exit code."""
     if options.list:
         return _list(json=options.json)
-    is_known = options.space and not options.space.endswith(".toml") and not options.vary
-    if is_known:
+    if options.space and not options.space.endswith(".toml") and not options.vary:  # the name of a search
         return _act(options)
     requested, found = build_search(options)
     if options.detach and options.train_best is not None:
@@ -141,11 +140,11 @@ def _follow(folder: SearchFolder, requested: Search, *, json: bool) -> int:
         interrupts.append(number)
 
     previous = signal.signal(signal.SIGINT, handler)
-    line, handled, printed = StatusLine(sys.stderr), 0, _ended_trials(folder.state())
+    line, handled = StatusLine(sys.stderr), 0
+    printed = {row.number for row in folder.state().trials if row.ended}
     try:
         while True:
-            status = folder.status()
-            state = folder.state()
+            status, state = folder.status(), folder.state()
             for row in state.trials:
                 if row.ended and row.number not in printed:
                     printed.add(row.number)
@@ -167,11 +166,6 @@ def _follow(folder: SearchFolder, requested: Search, *, json: bool) -> int:
             time.sleep(_POLL_S)
     finally:
         signal.signal(signal.SIGINT, previous)
-
-
-def _ended_trials(state: SearchState) -> set[int]:
-    """Return the numbers of the trials that have ended."""
-    return {row.number for row in state.trials if row.ended}
 
 
 def _stop(folder: SearchFolder) -> int:

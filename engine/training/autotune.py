@@ -86,7 +86,7 @@ class Autotuner:
         self._objective = objective
         self._example_shape = example_shape
         self._steps = steps
-        self._passes = int(TRIAL_FRACTION * steps)
+        self._passes = int(TRIAL_FRACTION * steps)  # number of passes that trials may still make
         self._emit = emit
         self._error = ""
 
@@ -184,7 +184,7 @@ class Autotuner:
         """Return the reason why channels last need not be tried, or "" if it should be tried."""
         if not any(parameter.dim() == 4 for parameter in model.parameters()):
             return "the model has no convolutions that would benefit"
-        if not self._can_afford():
+        if self._passes < 2 * (WARM_UP + MIN_PASSES):
             return f"a run of {counted(self._steps, 'step')} is too short for a trial to pay off"
         if self._strategy.device.type == "cuda" and any(map(_is_depthwise, model.modules())):
             pass_s = self._compare(rehearsal, _keep_current)
@@ -206,10 +206,6 @@ class Autotuner:
     def _trial_failed(self) -> str:
         """Reason for a choice after `_compare` has failed."""
         return f"a trial of the alternative failed ({self._error or 'on another rank'})"
-
-    def _can_afford(self) -> bool:
-        """Return True if comparing two candidates fits into the remaining time for trials."""
-        return self._passes >= 2 * (WARM_UP + MIN_PASSES)
 
     def _compare(self, rehearsal: Rehearsal, *candidates: Callable[[], object], warm_up: int = WARM_UP) -> list[float]:
         """Measure the duration of a pass with each candidate, and return the mean over all ranks.

@@ -37,7 +37,8 @@ def full_screen(to: Console) -> Iterator[Callable[[RenderableType], None]]:
 
     SIGTERM and a closed terminal raise SystemExit in the context, so that the terminal is restored.
     """
-    handlers = {number: signal.signal(number, _exit) for number in _end_signals()}
+    end_signals = [signal.SIGTERM] if os.name == "nt" else [signal.SIGTERM, signal.SIGHUP]
+    handlers = {number: signal.signal(number, _exit) for number in end_signals}
     with _hidden_keys():
         to.set_alt_screen(True)
         to.show_cursor(False)
@@ -77,10 +78,6 @@ def _hidden_keys() -> Iterator[None]:
     finally:
         with suppress(termios.error):  # the terminal was closed
             termios.tcsetattr(sys.stdin, termios.TCSAFLUSH, previous)
-
-
-def _end_signals() -> list[signal.Signals]:
-    return [signal.SIGTERM] if os.name == "nt" else [signal.SIGTERM, signal.SIGHUP]
 
 
 def _exit(number: int, _frame: FrameType | None) -> None:
