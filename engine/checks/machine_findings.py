@@ -110,16 +110,14 @@ def cpu_warnings(
     """
     if any(map(is_gpu, job.parallel.devices)):
         return []
-    found = [*driver_findings(machine.nvml), *training_findings(machine, torch, environment)]
-    warnings = [
-        Problem("devices", f"The run is on the CPU. {finding.text}", finding.remedy, "warning")
-        for finding in found
-        if finding.grade == "cpu_only"
-    ]
-    if not chosen:
-        usable = (finding for finding in found if finding.topic == "Training" and finding.grade == "fine")
-        remedy = "Train on GPUs with --devices, as in --devices 0; --devices cpu keeps to the CPU."
-        warnings += [Problem("devices", f"The run is on the CPU. {f.text}.", remedy, "warning") for f in usable]
+    warnings = []
+    for finding in (*driver_findings(machine.nvml), *training_findings(machine, torch, environment)):
+        if finding.grade == "cpu_only":
+            message, remedy = f"The run is on the CPU. {finding.text}", finding.remedy
+            warnings.append(Problem("devices", message, remedy, "warning"))
+        elif finding.grade == "fine" and finding.topic == "Training" and not chosen:
+            remedy = "Train on GPUs with --devices, as in --devices 0; --devices cpu keeps to the CPU."
+            warnings.append(Problem("devices", f"The run is on the CPU. {finding.text}.", remedy, "warning"))
     return warnings
 
 

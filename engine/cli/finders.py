@@ -23,16 +23,15 @@ _CUT_HEAD = ("stage", "device", "from", "to", "layers", "parameters", "time", "m
 
 
 def add_finders(commands: Any) -> None:
-    command = commands.add_parser(
-        "find-lr", help="suggest a learning rate by training a few steps at a rising one", allow_abbrev=False
-    )
-    arguments.add_finder(command, "print the curve and the suggestion as one JSON object")
-    command.set_defaults(command=find_rate)
-    command = commands.add_parser(
-        "find-batch", help="find the largest batch size that fits, and the speed of each size", allow_abbrev=False
-    )
-    arguments.add_finder(command, "print all sizes tried, and the results, as one JSON object")
-    command.set_defaults(command=find_batch)
+    for name, function, text, json_text in (
+        ("cut", cut, "show where a model would be cut into stages", "the cut and its stages"),
+        ("find-lr", find_rate, "suggest a learning rate by training a few steps at a rising one", "the curve and the suggestion"),
+        ("find-batch", find_batch, "find the largest batch size that fits, and the speed of each size", "all sizes tried, and the results,"),
+    ):  # fmt: skip
+        command = commands.add_parser(name, help=text, allow_abbrev=False)
+        command.add_argument("--json", action="store_true", help=f"print {json_text} as one JSON object")
+        arguments.add_fields(command)
+        command.set_defaults(command=function)
 
 
 def find_rate(options: argparse.Namespace) -> int:

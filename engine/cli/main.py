@@ -46,16 +46,9 @@ compiled code.
 Without a command, `footplate` opens the window, and `footplate PATH` opens it with a dataset
 folder or a job file."""
 _REPORTS_UNKNOWN = (
-    train.train,
-    resume.resume,
-    finders.cut,
-    finders.find_rate,
-    finders.find_batch,
-    search.search,
-    advise.advise,
-    submit.torchrun,
-    submit.submit,
-)
+    train.train, resume.resume, finders.cut, finders.find_rate, finders.find_batch, search.search, advise.advise,
+    submit.torchrun, submit.submit,
+)  # fmt: skip
 """Commands that report unknown flags together with all other problems with the job."""
 
 
@@ -112,10 +105,6 @@ def _add_training(commands: Any) -> None:
     command = commands.add_parser("train", help="train a model on a folder of images", allow_abbrev=False)
     arguments.add_train(command)
     command.set_defaults(command=train.train)
-
-    command = commands.add_parser("cut", help="show where a model would be cut into stages", allow_abbrev=False)
-    arguments.add_finder(command, "print the cut and its stages as one JSON object")
-    command.set_defaults(command=finders.cut)
 
     inspect.add_inspect(commands.add_parser("inspect", help="show how a folder is read as a dataset"))
     finders.add_finders(commands)

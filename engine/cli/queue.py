@@ -99,16 +99,10 @@ def _row(ticket: Ticket) -> _Row:
 def _cells(row: _Row) -> tuple[str, ...]:
     """Return the cells of a queued run in the printed table."""
     devices = ",".join(device[:12] for device in row.devices)
-    waits_for = ("its release" if row.held else "", in_short(row.behind), *row.others)
+    reasons = filter(None, ("its release" if row.held else "", in_short(row.behind), *row.others))
+    waits_for = ", ".join(reasons) or "its devices"
     waited = duration(time.time() - row.since)
-    return (
-        str(row.position),
-        row.run_id,
-        row.name or "–",
-        devices,
-        waited,
-        ", ".join(filter(None, waits_for)) or "its devices",
-    )
+    return str(row.position), row.run_id, row.name or "–", devices, waited, waits_for
 
 
 def _act(action: str, name: str) -> int:

@@ -46,16 +46,16 @@ def add_submit(commands: Any) -> None:
     )
     group.add_argument("--script", metavar="FILE", help="submit this script, for example an edited one from --print")
     group.add_argument("--print", action="store_true", help="print the script without submitting it")
-    arguments.add_launcher(parser)
-    parser.set_defaults(command=submit)
+    arguments.add_fields(parser)
+    parser.set_defaults(command=submit, json=False)
 
 
 def add_torchrun(commands: Any) -> None:
     parser = commands.add_parser(
         "torchrun", help="print the commands of PyTorch's launcher that train a job", allow_abbrev=False
     )
-    arguments.add_launcher(parser)
-    parser.set_defaults(command=torchrun)
+    arguments.add_fields(parser)
+    parser.set_defaults(command=torchrun, json=False)
 
 
 def torchrun(options: argparse.Namespace) -> int:

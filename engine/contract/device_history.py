@@ -26,6 +26,10 @@ _DIGITS = 5
 Readings = Mapping[str, Mapping[str, float | None]]
 """Values by device and quantity, with None for unknown values."""
 
+_Names = dict[str, list[str]]
+_Reading = tuple[float, dict[str, list[float | None]]]
+"""Types of the lines in a file: the names of the quantities, or a time with the values of each device."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -85,9 +89,7 @@ def read_history(path: Path) -> Iterator[tuple[float, dict[str, dict[str, float]
         quantities: list[str] = []
         for line in content.splitlines():
             try:
-                value = msgspec.json.decode(
-                    line, type=dict[str, list[str]] | tuple[float, dict[str, list[float | None]]]
-                )
+                value = msgspec.json.decode(line, type=_Names | _Reading)
             except (msgspec.DecodeError, UnicodeDecodeError):
                 damaged += 1
                 continue
@@ -95,14 +97,10 @@ def read_history(path: Path) -> Iterator[tuple[float, dict[str, dict[str, float]
                 quantities = value.get("quantities", [])
                 continue
             time, rows = value
+            by_device = {device: zip(quantities, numbers, strict=False) for device, numbers in rows.items()}
             yield (
                 time,
-                {
-                    device: {
-                        id_: number for id_, number in zip(quantities, numbers, strict=False) if number is not None
-                    }
-                    for device, numbers in rows.items()
-                },
+                {device: {id_: n for id_, n in pairs if n is not None} for device, pairs in by_device.items()},
             )
     if damaged:
         _log.warning("Skipped %d damaged lines of the device history in %s", damaged, path)
