@@ -268,8 +268,9 @@ def build_search(options: argparse.Namespace) -> tuple[Search | None, list[Probl
         return None, found
     _take_flags(values, options, found)
     devices = _requested_devices(values, options)
-    first = max(1, values["devices_per_trial"]) if isinstance(values.get("devices_per_trial"), int) else 1
-    options.devices = ",".join(map(str, devices[:first])) if devices else None
+    # The job is validated with the devices of one trial.
+    per_trial = max(1, values["devices_per_trial"]) if isinstance(values.get("devices_per_trial"), int) else 1
+    options.devices = ",".join(map(str, devices[:per_trial])) if devices else None
     job, wrong = train.validate(options)
     machine: Snapshot | None = None
     if arguments.needs_gpus({"devices": devices}):

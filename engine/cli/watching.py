@@ -95,8 +95,8 @@ class Watcher:
         Raises:
             Detached: The user interrupted twice while no supervisor could be reached.
         """
-        handled = 0
-        deadline = time.monotonic() + _START_TIMEOUT_S
+        handled = 0  # number of interrupts that were passed on
+        deadline = time.monotonic() + _START_TIMEOUT_S  # for a supervisor to start or to come back
         while self.finished is None:
             if self.connection is None and not self._connect():
                 if self._follow_slurm():

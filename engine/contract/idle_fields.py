@@ -85,7 +85,7 @@ def _by_strategy(strategy: StrategyEntry, strategies: tuple[StrategyEntry, ...])
 def idle_by_needs(values: Mapping[str, Any], idle: Collection[str] = ()) -> dict[str, Idle]:
     """Return the fields that have no effect because of the current values of other fields.
 
-    Fields in `idle` are treated as if they had their default values.
+    Fields in `idle`, and those found to have no effect, are treated as if they had their default values.
     """
     found: dict[str, Idle] = {}
 

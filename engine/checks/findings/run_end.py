@@ -44,6 +44,8 @@ NOTHING_LEARNED = 0.05
 """Maximum value of a metric, from 0 to 1, of a run that has learned nothing, if the metric has no chance level."""
 SUSPECT_RATE_FACTOR = 10.0
 """Factor between a learning rate and the usual one above which the rate is suspected if nothing was learned."""
+CLEAR_RATE_FACTOR = 3.0
+"""Factor between a learning rate and the usual one above which the rate itself tells if it is too low or too high."""
 LEARNED_ABOVE_CHANCE = 0.25
 """Minimum difference between training accuracy and chance in a model that has learned its training images."""
 MAX_CHANCE_MARGIN = 0.15
@@ -265,17 +267,17 @@ def _rate_verdict(run: _Run, losses: Sequence[float]) -> Verdict:
     if job.model.freeze_epochs >= job.training.epochs:
         sentence = f"{fact} with only the head trained: train all layers."
         return Verdict(code="not_fitted", sentence=sentence, figures=figures, changes={"freeze_epochs": 0})
-    usual = _usual_rate(job)
+    rate, usual = job.optimizer.learning_rate, _usual_rate(job)
     spread = (max(losses) - min(losses)) / max(abs(min(losses)), 1e-12)
-    if job.optimizer.learning_rate < usual / NOISE_DEVIATIONS:
+    if rate < usual / CLEAR_RATE_FACTOR:
         is_low = True
-    elif job.optimizer.learning_rate > usual * NOISE_DEVIATIONS:
+    elif rate > usual * CLEAR_RATE_FACTOR:
         is_low = False
     else:
         is_low = last <= first and spread < LEARNING_DECREASE
-    leads_to_usual = is_low == (job.optimizer.learning_rate < usual) and job.optimizer.learning_rate != usual
-    better = usual if leads_to_usual else usual * (10 if is_low else 0.1)
-    sentence = f"{fact}: the learning rate of {job.optimizer.learning_rate:g} is too {'low' if is_low else 'high'}. Try {better:g}."
+    is_usual_better = usual > rate if is_low else usual < rate
+    better = usual if is_usual_better else usual * (10 if is_low else 0.1)
+    sentence = f"{fact}: the learning rate of {rate:g} is too {'low' if is_low else 'high'}. Try {better:g}."
     return Verdict(code="not_fitted", sentence=sentence, figures=figures, changes={"learning_rate": better})
 
 
