@@ -8,7 +8,8 @@ from urllib.parse import urlparse
 
 from engine.checks.disk import Disk
 from engine.contract.catalogue import Catalogue, DefaultModel, TaskEntry, weights_of
-from engine.contract.job import FIELDS, TIMM, Job
+from engine.contract.command import flags
+from engine.contract.job import TIMM, Job
 from engine.contract.problems import Choice, Problem
 from engine.contract.recipes import builtin_recipes
 from engine.contract.weights import (
@@ -196,8 +197,8 @@ def _missing_remedy(job: Job, weights: Weights, catalogue: Catalogue) -> str:
     instead = [FROM_SCRATCH] if job.model.pretrained else []
     alternative = included_alternative(job, catalogue)
     if alternative is not None:
-        flags = " ".join(f"{FIELDS[name].flag} {value}" for name, value in alternative.values.items())
-        instead.insert(0, f"use the included {default_title(alternative, catalogue)} ({flags})")
+        words = " ".join(flags(alternative.values))
+        instead.insert(0, f"use the included {default_title(alternative, catalogue)} ({words})")
     return unavailable_remedy(weights, instead)
 
 

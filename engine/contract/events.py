@@ -422,32 +422,10 @@ class RunFinished(Event, tag="run_finished", kw_only=True):
 
 
 AnyEvent = (
-    RunStarted
-    | Waiting
-    | PhaseChanged
-    | Fetching
-    | Planned
-    | EpochStarted
-    | StepMetrics
-    | ScheduleTraced
-    | RanksTimed
-    | TimeSpent
-    | Chosen
-    | Validation
-    | ClassMeasures
-    | Predicted
-    | CheckpointSaved
-    | DevicesSampled
-    | LogLine
-    | Warned
-    | Failed
-    | Restarting
-    | Verdict
-    | CommandReceived
-    | EventsLost
-    | DevicesFree
-    | RunFinished
-)
+    RunStarted | Waiting | PhaseChanged | Fetching | Planned | EpochStarted | StepMetrics | ScheduleTraced | RanksTimed
+    | TimeSpent | Chosen | Validation | ClassMeasures | Predicted | CheckpointSaved | DevicesSampled | LogLine | Warned
+    | Failed | Restarting | Verdict | CommandReceived | EventsLost | DevicesFree | RunFinished
+)  # fmt: skip
 
 DROPPABLE = (Fetching, StepMetrics, ScheduleTraced, RanksTimed, TimeSpent, DevicesSampled)
 """Events that may be dropped for a slow reader."""

@@ -258,19 +258,9 @@ class FollowResult(Message, tag="follow_result", kw_only=True, frozen=True):
 
 ToNode = NodeOrder | Rendezvous | WorkerCommand | KillWorker | LogRequest | RunCommand | KeepAlive
 FromNode = (
-    NodeFacts
-    | Listening
-    | FromWorker
-    | WorkerEnded
-    | Sampled
-    | NodeFailed
-    | RunFound
-    | LogChunk
-    | RunLiveness
-    | KeepAlive
-    | ShellStarted
-    | Waiting
-)
+    NodeFacts | Listening | FromWorker | WorkerEnded | Sampled | NodeFailed | RunFound | LogChunk | RunLiveness
+    | KeepAlive | ShellStarted | Waiting
+)  # fmt: skip
 
 TO_NODE = msgspec.json.Decoder(ToNode)
 FROM_NODE = msgspec.json.Decoder(FromNode)

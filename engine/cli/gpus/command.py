@@ -72,7 +72,7 @@ def _print_tables(options: argparse.Namespace) -> None:
     from engine.cli.gpus.table import View
 
     out = console(sys.stdout)
-    for number, snapshot in enumerate(_snapshots(options, _table_request(options))):
+    for number, snapshot in enumerate(_snapshots(options, SnapshotRequest(activity=options.details))):
         if number:
             out.print()
         out.print(View(snapshot, details=options.details))
@@ -84,7 +84,7 @@ def _redraw(options: argparse.Namespace) -> None:
     from engine.cli.gpus.table import View
 
     with full_screen(console(sys.stdout)) as show:
-        for snapshot in _snapshots(options, _table_request(options)):
+        for snapshot in _snapshots(options, SnapshotRequest(activity=options.details)):
             show(View(snapshot, details=options.details))
 
 
@@ -135,10 +135,6 @@ class NvmlReporter:
 def _snapshots(options: argparse.Namespace, shown: SnapshotRequest) -> Iterator[Snapshot]:
     """Yield one snapshot, or one per interval with `--watch`, with the readings in `shown`."""
     return children.snapshots(once=not options.watch, interval_s=options.interval or INTERVAL_S, shown=shown)
-
-
-def _table_request(options: argparse.Namespace) -> SnapshotRequest:
-    return SnapshotRequest(activity=options.details)
 
 
 def _parse_interval(text: str) -> float:
