@@ -207,11 +207,12 @@ def _measure_loading(trial: _Trial) -> float | None:
         for is_second in (False, True):
             batches, started, delivered = train.epoch(1), time.perf_counter(), 0
             while True:
-                is_over = int(_is_exhausted(batches))
+                is_exhausted = _is_exhausted(batches)
                 is_enough = delivered + 1 >= count if is_second else time.perf_counter() - started > LOADING_S
-                is_over, has_ended = strategy.collectives.all_reduce_max([is_over, int(is_enough)])
-                delivered += not is_over
-                if is_over or has_ended:
+                flags = [int(is_exhausted), int(is_enough)]
+                any_exhausted, any_has_enough = strategy.collectives.all_reduce_max(flags)
+                delivered += not any_exhausted
+                if any_exhausted or any_has_enough:
                     break
             count, seconds = delivered, time.perf_counter() - started
     finally:
