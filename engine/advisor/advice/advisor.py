@@ -105,25 +105,25 @@ class _Advisor:
                 self._rehearse(rank(state.contenders)[0], folder)
 
     def _queue_setups(self, setups: list[Setup]) -> None:
-        """Queue those of `setups` that can run.
-
-        A setup that doesn't fit in memory is replaced with variants that need less.
-        """
-        state = self.state
+        """Queue those of `setups` that can run, and leave out the others."""
+        self.state.considered += len(setups)
         for setup in setups:
-            state.considered += 1
             if setup.refusal:
-                state.leave_out("rules", setup, setup.refusal)
-                continue
-            contender = Contender(setup, estimated=self._estimate(setup.job))
-            if self._fits(contender):
-                state.queue.append(contender)
-                continue
-            state.leave_out("memory", setup, TOO_LARGE)
-            smaller = None if setup.base_name else next(self._fitting_variants(setup), None)
-            if smaller is not None and smaller.setup.job not in {each.setup.job for each in state.queue}:
-                state.considered += 1
-                state.queue.append(smaller)
+                self.state.leave_out("rules", setup, setup.refusal)
+            else:
+                self._queue_setup(setup)
+
+    def _queue_setup(self, setup: Setup) -> None:
+        """Queue a setup that fits in memory. Otherwise, leave it out, and queue a variant of it that needs less."""
+        state, contender = self.state, Contender(setup, estimated=self._estimate(setup.job))
+        if self._fits(contender):
+            state.queue.append(contender)
+            return
+        state.leave_out("memory", setup, TOO_LARGE)
+        smaller = None if setup.base_name else next(self._fitting_variants(setup), None)
+        if smaller is not None and smaller.setup.job not in {each.setup.job for each in state.queue}:
+            state.considered += 1
+            state.queue.append(smaller)
 
     def _fitting_variants(self, setup: Setup) -> Iterator[Contender]:
         """Yield variants of `setup` that need less memory and fit, according to their estimates.
@@ -247,14 +247,8 @@ class _Advisor:
         state.calibration = calibrate(alone.memory[0], job, self._strategy(job), state.footprint)
         state.memory_by = "one_device"
         queued, state.queue = state.queue, []
-        for contender in queued:
-            contender.estimated = self._estimate(contender.setup.job)
-            if self._fits(contender):
-                state.queue.append(contender)
-            else:
-                state.leave_out("memory", contender.setup, TOO_LARGE)
-                if not contender.setup.base_name:
-                    state.queue += list(self._fitting_variants(contender.setup))[:1]
+        for contender in queued:  # none of them has been tried yet
+            self._queue_setup(contender.setup)
 
     def _replacement_for(self, failed: Contender) -> list[Contender]:
         """Return a list with a contender to try instead of `failed`, which ran out of memory despite its estimate.

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from engine.advisor.advice import trials
+from engine.advisor.advice import advisor, trials
 from engine.advisor.advice.answer import create_answer
 from engine.advisor.advice.contenders import Contender
+from engine.advisor.advice.estimates import UNCALIBRATED
 from engine.advisor.advice.setups import list_setups
 from engine.advisor.advice.state import AdviceState
+from engine.advisor.advice.trial_files import Footprint
 from engine.contract.advice import AdviceOrder
 from engine.contract.catalogue import load_catalogue
 from engine.contract.job import Job
@@ -51,3 +53,19 @@ def test_footprint_timeout_is_no_failure(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
     monkeypatch.setattr(trials, "run_workers", too_slow)
     assert trials.measure_footprint(JOB, tmp_path, 0.1) is None
+
+
+def test_calibration_counts_variants_that_it_queues(monkeypatch: pytest.MonkeyPatch) -> None:
+    advising = advisor._Advisor(AdviceOrder(job=JOB), lambda _progress: None)
+    advising.state.footprint = Footprint(
+        parameter_bytes=1, trained_bytes=1, last_bytes=1, buffer_bytes=1, block_bytes=1, base_bytes=1, limits=(1000,),
+        image_bytes=1, prefetched_batches=1, activations=None, checkpointed_activations=None, train_images=1, val_images=1,
+        settled_precision="fp32",
+    )  # fmt: skip
+    monkeypatch.setattr(advisor, "calibrate", lambda *_arguments: UNCALIBRATED)
+    monkeypatch.setattr(advisor, "estimate_bytes", lambda job, *_: 500 if job.training.accumulation > 1 else 5000)
+    requested = list_setups(JOB, load_catalogue())[0]
+    advising.state.queue, advising.state.considered = [Contender(requested, estimated=0)], 1
+    advising._calibrate(Contender(requested, memory=(1, 2)))
+    assert [each.setup.job.training.accumulation for each in advising.state.queue] == [2]
+    assert advising.state.considered == 2
