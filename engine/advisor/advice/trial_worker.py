@@ -352,7 +352,7 @@ def _measure_link(trial: _Trial) -> Link | None:
 def _joules(spec: WorkerSpec) -> float:
     """Return the energy that the job's GPUs have used since their driver was loaded, in joules.
 
-    It is 0 on ranks other than 0. GPUs that don't report their energy are not counted.
+    It is 0 on ranks other than 0, and if one of the GPUs doesn't report its energy.
     """
     gpus = [device for device in spec.devices if is_gpu(device)]
     if spec.rank or not gpus:
