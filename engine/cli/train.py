@@ -41,7 +41,10 @@ def train(options: argparse.Namespace) -> int:
 
 
 def validate(options: argparse.Namespace) -> tuple[Job | None, list[Problem]]:
-    """Validate the flags and the job file. Returns the job, or None if it is invalid, and all errors and warnings."""
+    """Validate the flags and the job file. Returns the job, or None if it is invalid, and all errors and warnings.
+
+    The dataset is inspected. A task, a model and a recipe are chosen if none is given, and these choices are printed.
+    """
     values, found = arguments.gather(options)
     given = set(values)
     detected = _detect_task(values)
@@ -116,7 +119,7 @@ def _contact_weight_servers(values: dict[str, Any]) -> None:
 
     The check runs while the dataset is inspected.
     """
-    draft = dict(values)
+    draft = dict(values)  # only the requests matter here, which ImpatientDisk makes in threads
     _choose_model(draft, ImpatientDisk())
     collect_facts(draft, load_catalogue(), None, draft, ImpatientDisk())
 

@@ -92,7 +92,10 @@ class _Load(NamedTuple):
 
 
 def _measure_load(samples: SampleSet, start: threading.Barrier) -> _Load:
-    """Load samples for `MEASURED_S`, at least one, when all threads have arrived at `start`."""
+    """Measure the load of this thread while it loads samples for `MEASURED_S`, at least one.
+
+    It begins when all threads have arrived at `start`.
+    """
     start.wait()
     began, processor_s, queued_s = time.perf_counter(), time.thread_time(), linux.waited_for_core_s()
     count = 0

@@ -55,13 +55,11 @@ def estimate_bytes(job: Job, strategy: StrategyEntry, footprint: Footprint, cali
     if activations is None:
         return None
     arrangement, count = layout(job, strategy), len(job.parallel.devices)
-    state_bytes = footprint.trained_bytes * (
-        OPTIMIZER_STATES[job.optimizer.name] + (job.optimizer.name in ("sgd", "rmsprop") and job.optimizer.momentum > 0)
-    )
+    has_momentum = job.optimizer.name in ("sgd", "rmsprop") and job.optimizer.momentum > 0
+    state_bytes = footprint.trained_bytes * (OPTIMIZER_STATES[job.optimizer.name] + has_momentum)
     saved = calibration.scale * _activation_bytes(job, strategy, footprint, activations, arrangement)
-    samples = job.training.batch_size / (
-        count if strategy.splits_batch and not strategy.cuts_model else arrangement.replicas
-    )
+    slices = count if strategy.splits_batch and not strategy.cuts_model else arrangement.replicas
+    samples = job.training.batch_size / slices
     # Prefetched batches of both splits wait as bytes; three more are prepared, used and released as 4-byte floats.
     batches = footprint.image_bytes * samples * (2 * (footprint.prefetched_batches + 1) / 4 + 3)
     total = footprint.base_bytes + calibration.extra_bytes + saved + footprint.buffer_bytes + batches
