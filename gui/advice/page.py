@@ -66,7 +66,9 @@ class AdvicePage(FinderPage):
         if self._tried_job is None:
             return False
         same = WITHOUT_EFFECT - {"epochs"}
-        advised = [apply_candidate(self._tried_job, each) for each in self.found.table] if self.found is not None else []
+        advised = (
+            [apply_candidate(self._tried_job, each) for each in self.found.table] if self.found is not None else []
+        )
         return any(are_equal(job, each, same) for each in (self._tried_job, *advised))
 
     def above(self) -> tuple[QWidget, ...]:
