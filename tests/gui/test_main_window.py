@@ -9,7 +9,7 @@ import pytest
 from PySide6.QtGui import QDragLeaveEvent
 from PySide6.QtWidgets import QApplication
 
-from gui.pages import RUNS, TRAIN
+from gui.pages import MONITOR, RUNS, TRAIN
 from gui.style import theme
 from tests.support.drops import drag_files, drop_files
 from tests.support.widgets import OpenWindow
@@ -38,6 +38,27 @@ def test_devices_panel_folds_while_text_is_large(open_window: OpenWindow) -> Non
     assert panel.isChecked()
     window.resize(700, 800)
     assert not panel.isChecked()
+
+
+def test_devices_panel_is_chosen_for_each_page(open_window: OpenWindow) -> None:
+    window = open_window()
+    window.resize(1600, 900)
+    panel, shown = window.acts.devices_panel, []
+    for number, change in (
+        (TRAIN, True),
+        (MONITOR, False),
+        (TRAIN, False),
+        (MONITOR, True),
+        (TRAIN, False),
+        (MONITOR, False),
+    ):
+        window.header.show_page(number)
+        shown.append(panel.isChecked())
+        assert window.dock.panel.isVisible() == panel.isChecked()
+        if change:
+            panel.toggle()
+    train, monitor = shown[:2]
+    assert shown[2:] == [not train, monitor, not train, not monitor]
 
 
 def test_drag_over_window_shows_drop_target(open_window: OpenWindow, tmp_path: Path) -> None:

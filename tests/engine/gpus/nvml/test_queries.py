@@ -154,6 +154,12 @@ def test_shared_memory_is_none_not_zero(nvml_stub: NvmlStub, start_sampler: Star
     assert gpu.processes[0].memory_used_bytes == 5 * GIB
 
 
+def test_unknown_versions_are_none(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+    nvml_stub.write([gpu_profile(0)], driver_version="", cuda_version=0)
+    nvml = start_sampler("--once", stub=nvml_stub).next().nvml
+    assert (nvml.driver_version, nvml.cuda_version) == (None, None)
+
+
 def test_old_driver_lacks_newer_quantities_only(old_nvml_stub: NvmlStub, start_sampler: Start) -> None:
     MACHINES["old_driver"].write(old_nvml_stub)
     snapshot = start_sampler(*QUICK, stub=old_nvml_stub).until(

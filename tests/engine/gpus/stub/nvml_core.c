@@ -211,6 +211,7 @@ int nvmlShutdown(void) { library.initialized = 0; return SUCCESS; }
 const char *nvmlErrorString(int code) { return code == 999 ? "Unknown Error" : "stub error"; }
 
 int nvmlSystemGetDriverVersion(char *to, unsigned int size) {
+    if (!library.driver_version[0]) return NOT_SUPPORTED;
     snprintf(to, size, "%s", library.driver_version);
     return SUCCESS;
 }
