@@ -48,7 +48,9 @@ class StrategyError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ResolvedJob:
-    """Job with final values for all automatic settings except `compile`, and facts about its training.
+    """Job with final values for automatic settings, and facts about its training.
+
+    The value of `compile` is chosen after the model is wrapped. A setting whose trial was stopped stays automatic.
 
     Attributes:
         job: Job with the final values.

@@ -10,6 +10,8 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -62,6 +64,10 @@ It was measured at batch size 256.
 FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
 
 
+class _TrialStopped(Exception):  # noqa: N818  (a state of things more than an error)
+    """Raised on all ranks when the run should stop during a trial."""
+
+
 class Autotuner:
     """Maker of the automatic choices for a run of `steps` steps.
 
@@ -81,20 +87,33 @@ class Autotuner:
         *,
         steps: int,
         emit: Callable[[Chosen], None],
+        is_stopped: Callable[[], bool],
     ) -> None:
+        """Create a maker of choices.
+
+        Args:
+            strategy: Strategy that will train the model.
+            objective: Objective of the training.
+            example_shape: Shape of a sample.
+            steps: Number of steps that the run will train.
+            emit: Function that reports a choice.
+            is_stopped: Function that returns True once the run should stop or pause. Trials then end early.
+        """
         self._strategy = strategy
         self._objective = objective
         self._example_shape = example_shape
         self._steps = steps
         self._passes = int(TRIAL_FRACTION * steps)  # number of passes that trials may still make
         self._emit = emit
+        self._is_stopped = is_stopped
         self._error = ""
 
     def decide(self, job: Job, model: nn.Module, before: Mapping[str, Any]) -> Job:
         """Choose the precision and memory format for a model, and return `job` with these choices.
 
         `model` is the plain model in training mode. `before` has the fields of the job that this run resumes. It is
-        empty if the run doesn't resume one.
+        empty if the run doesn't resume one. If the run is stopped during a trial, the memory format stays automatic, so
+        that a resumed run repeats the trial.
         """
         self.job, strategy = job, self._strategy
         if self.job.precision.name == "auto":
@@ -111,16 +130,22 @@ class Autotuner:
             self._restore_choices(before)
         if self.job.precision.memory_format == "auto":
             model.to(strategy.device)
-            with Rehearsal(strategy, self.job, model, self._objective, self._example_shape) as rehearsal:
+            rehearsal = Rehearsal(strategy, self.job, model, self._objective, self._example_shape)
+            with suppress(_TrialStopped), rehearsal:
                 self._choose_memory_format(rehearsal, model)
         return self.job
 
     def compile(self) -> None:
         """Compile the wrapped model if the job requests it, or if the choice is automatic and a trial shows a gain.
 
-        Strategies whose ranks hold only parts of the model never compile, since `decide` turns it off for them. Raises
-        StrategyError if the job requests it and compiling fails.
+        Strategies whose ranks hold only parts of the model never compile, since `decide` turns it off for them. If the
+        run is stopped during a trial, the model isn't compiled, and an automatic choice stays open for a resumed run.
+        Raises StrategyError if the job requests it and compiling fails.
         """
+        self._compile()
+        self._strategy.resolved_job = replace(self._strategy.resolved_job, job=self.job)
+
+    def _compile(self) -> None:
         strategy = self._strategy
         requested = self.job.precision.compile
         if requested == "off":
@@ -132,11 +157,15 @@ class Autotuner:
             return
         rehearsal = Rehearsal(strategy, self.job, strategy.model, self._objective, self._example_shape)
         rehearsal.forward = strategy.forward  # what training calls: under DDP, a wrapper of the model
-        with rehearsal, strategy.no_sync():
-            if requested == "on":
-                self._require_compiling(rehearsal, strategy.model)
-            else:
-                self._try_compiling(rehearsal, strategy.model)
+        try:
+            with rehearsal, strategy.no_sync():
+                if requested == "on":
+                    self._require_compiling(rehearsal, strategy.model)
+                else:
+                    self._try_compiling(rehearsal, strategy.model)
+        except _TrialStopped:
+            if is_compiled(strategy.model):
+                undo_compiling(strategy.model)
         if is_compiled(strategy.model):
             # Compiling again for other batch shapes and for validations would cost more than it saves.
             torch.compiler.set_stance("eager_on_recompile")
@@ -211,7 +240,8 @@ class Autotuner:
         """Measure the duration of a pass with each candidate, and return the mean over all ranks.
 
         A candidate is a function that prepares the model for its passes. Returns [] if a pass failed on any rank, with
-        the reason in `_error`. The passes are subtracted from those that trials may still make.
+        the reason in `_error`. Raises _TrialStopped if the run is stopped on any rank. The passes are subtracted from
+        those that trials may still make.
         """
         strategy = self._strategy
         self._passes -= len(candidates) * (WARM_UP + MIN_PASSES)
@@ -222,6 +252,8 @@ class Autotuner:
         for number in range(1, warm_up + MAX_PASSES + 1):
             try:
                 for arrange, measured in zip(candidates, seconds, strict=True):
+                    if self._is_stopped():
+                        break
                     arrange()
                     measured.append(rehearsal.seconds())
             except Exception as error:  # a custom model may fail in any way; training reports it if it fails again
@@ -229,8 +261,10 @@ class Autotuner:
             last = [measured[-1] for measured in seconds if measured]
             is_clear = number > warm_up and max(last) > CLEAR * min(last)
             is_over = number >= warm_up + MIN_PASSES and time.perf_counter() - started > ENOUGH_S
-            flags = [int(bool(self._error)), int(is_clear or is_over)]
-            any_failed, any_is_done = strategy.collectives.all_reduce_max(flags)
+            flags = [int(self._is_stopped()), int(bool(self._error)), int(is_clear or is_over)]
+            any_is_stopped, any_failed, any_is_done = strategy.collectives.all_reduce_max(flags)
+            if any_is_stopped:
+                raise _TrialStopped
             if any_failed:
                 return []
             if any_is_done:

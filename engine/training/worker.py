@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from engine.contract.devices import CPU
-from engine.contract.events import AnyEvent, Failed, Planned, Warned
+from engine.contract.events import Failed, Planned, Warned
 from engine.contract.job import Job
 from engine.contract.worker import WorkerDone, WorkerSpec
 from engine.data.datasets.open_splits import Splits
@@ -151,7 +151,7 @@ def prepare(spec: WorkerSpec, reporter: Reporter) -> WorkerContext:
     counts = _parameter_counts(model)
     frozen = mark_frozen(model) if job.unfreezes else frozenset()
     groups = parameter_groups(model, job)
-    autotuner = _wrap(strategy, task, splits, model, checkpoint, emit=reporter.send)
+    autotuner = _wrap(strategy, task, splits, model, checkpoint, reporter=reporter)
     spec = msgspec.structs.replace(spec, job=strategy.job)
     del model  # a rank of a pipeline keeps only its stage
     trained = strategy.parameters()
@@ -243,7 +243,7 @@ def _wrap(
     model: nn.Module,
     checkpoint: Checkpoint | None,
     *,
-    emit: Callable[[AnyEvent], None],
+    reporter: Reporter,
 ) -> Autotuner:
     """Make the automatic choices for the plain `model`, and wrap it with the strategy.
 
@@ -254,7 +254,14 @@ def _wrap(
     example_shape = task.example_shape(job, splits.channels)
     objective = with_added_metrics(task.objective(job, _dataset_info(splits)))
     steps = _steps_left(job, splits, checkpoint)
-    autotuner = Autotuner(strategy, objective, example_shape, steps=steps, emit=emit)
+    autotuner = Autotuner(
+        strategy,
+        objective,
+        example_shape,
+        steps=steps,
+        emit=reporter.send,
+        is_stopped=lambda: reporter.stop_requested,
+    )
     if checkpoint is None:
         resolved = ResolvedJob(autotuner.decide(job, model, {}))
     else:

@@ -301,9 +301,10 @@ class Checkpointer:
 
 def _resolved_job(strategy: Strategy) -> Job:
     """Return the job with the accumulation, compilation and pipeline split that the run uses."""
+    undecided = "auto" if strategy.job.precision.compile == "auto" else "off"
     return strategy.job.with_fields(
         accumulation=strategy.accumulation,
-        compile="on" if is_compiled(strategy.model) else "off",
+        compile="on" if is_compiled(strategy.model) else undecided,
         cuts=strategy.cut.cuts if strategy.cut is not None else strategy.job.parallel.cuts,
     )
 

@@ -16,10 +16,13 @@ from torch import Tensor, nn
 
 from engine.contract.events import Chosen, Failed, Validation
 from engine.contract.job import Job
+from engine.contract.protocol import Pause
+from engine.contract.worker import WorkerDone
 from engine.strategies import STRATEGIES
 from engine.strategies.base import ResolvedJob, Strategy, resolve_precision
 from engine.training.autotune import Autotuner
 from tests.support.dataset_infos import class_of_image
+from tests.support.gates import ONCE_ASKED
 from tests.support.specs import spec_of
 from tests.support.worker_group import WorkerGroup
 
@@ -70,7 +73,9 @@ class Decided:
         fields: dict[str, Any] = {"batch_size": 4, "devices": ("cpu",)} | job
         spec = spec_of(Job.from_fields(**fields), world_size=1, devices=("cpu",))
         self.strategy: Strategy = STRATEGIES[spec.job.resolved_strategy](spec)
-        self.trials = Autotuner(self.strategy, class_of_image(), SHAPE, steps=steps, emit=self._emit)
+        self.trials = Autotuner(
+            self.strategy, class_of_image(), SHAPE, steps=steps, emit=self._emit, is_stopped=lambda: False
+        )
         self.trials.decide(spec.job, model.train(), before or {})
 
     def _emit(self, event: Chosen) -> None:
@@ -258,6 +263,49 @@ def test_autotune_agrees_among_ranks(
     assert chosen.choice == "contiguous"
     last = group.checkpoint()
     assert last["job"]["memory_format"] == "contiguous"
+
+
+GATED_PASSES = """
+import time
+from pathlib import Path
+
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, num_classes):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+        self.head = nn.Linear(4 * 14 * 14, num_classes)
+
+    def forward(self, x):
+        with Path(__file__).with_name("passes").open("a") as file:
+            file.write("pass\\n")
+        while not Path(__file__).with_name("gate").exists():
+            time.sleep(0.01)
+        return self.head(self.conv(x).flatten(1))
+
+def build_model(num_classes):
+    return Net(num_classes)
+"""
+
+
+@pytest.mark.parametrize("cpus", [1, pytest.param(2, marks=pytest.mark.long)])
+def test_pause_ends_trial_of_memory_formats(
+    job: Callable[..., Job],
+    start: Callable[..., WorkerGroup],
+    model_file: Callable[[str], dict[str, str]],
+    cpus: int,
+) -> None:
+    file = model_file(GATED_PASSES)
+    passes = Path(file["model"]).with_name("passes")
+    given = job(cpus=cpus, strategy="single" if cpus == 1 else "ddp", epochs=1000, memory_format="auto", **file)
+    group = start(given, prepare=ONCE_ASKED)
+    group.read(lambda _, _message: passes.exists())  # heartbeats are messages, too
+    group.send(Pause(), rank=cpus - 1)
+    assert group.finish() == [0] * cpus
+    assert len(passes.read_text().splitlines()) <= 5 * cpus
+    assert [done.stopped for done in group.of(WorkerDone)] == [True] * cpus
+    assert group.checkpoint()["job"]["memory_format"] == "auto"
 
 
 @pytest.mark.parametrize(
