@@ -52,7 +52,7 @@ class RunFacts:
         is_remote: True if the supervisor runs under SLURM on another machine.
         interruption: Explanation of an interrupted run.
         rejection: Reason why the supervisor doesn't accept this client.
-        names: Names of queued runs, by run id.
+        users: Users of the devices that the run waits for, by run id.
     """
 
     state: State | None = None
@@ -62,7 +62,7 @@ class RunFacts:
     is_remote: bool = False
     interruption: str = ""
     rejection: str = ""
-    names: dict[str, str] = field(default_factory=dict)
+    users: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def ended(self) -> bool:
@@ -73,8 +73,7 @@ class RunFacts:
         state, waiting, started = self.state or "starting", data.waiting, data.started
         texts = {"interrupted": self.interruption} if self.interruption else {}
         if waiting is not None and started is not None:
-            devices = started.job.parallel.devices
-            texts["queued"] = queue_message(waiting, devices, gpu_titles, lambda run_id: self.names.get(run_id, run_id))
+            texts["queued"] = queue_message(waiting, started.job.parallel.devices, gpu_titles, self.users)
         elif state == "waiting" and self.slurm is not None:
             texts["queued"] = tr("SLURM {words}").format(words=self.slurm.words)
         status = status_of(data, state, requested, **texts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import select
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,14 +16,11 @@ from engine.runs import queue
 from engine.runs.connection import NotRunning, RunConnection
 from engine.runs.folder import RunFolder
 from engine.runs.launch import start_supervisor
-from engine.runs.notes import read_notes
 from engine.runs.queue import Ticket
 from engine.runs.resume import job_to_resume, save_next_job
-from engine.system import paths
 from engine.system.format import listed
-from engine.system.plain_text import shortened
 from gui.format import lately
-from gui.titles import device_user, devices_words, gpu_names, has_ended, model_title, title_of
+from gui.titles import device_user, devices_words, gpu_names, has_ended, title_of
 
 PATIENCE_S = 30.0
 """Maximum seconds to wait for a queued run to exit."""
@@ -56,19 +53,17 @@ class QueuePosition:
 def queue_positions() -> list[QueuePosition]:
     """Return the queued runs in order. Raises CannotQueue, OSError."""
     tickets = queue.waiting()
-    names: dict[str, str] = {}
-    users: dict[str, str] = {}
     folders = {ticket.run_id: Path(ticket.folder) for ticket in tickets}
-    for run_id in {behind for ticket in tickets for behind in ticket.behind} | folders.keys():
+    users = {}
+    for run_id in {behind for ticket in tickets for behind in ticket.behind}:
         # Runs that aren't queued are in the same runs folder.
         folder = folders.get(run_id) or next(iter(folders.values())).parent / run_id
-        names[run_id] = title_of(RunFolder(folder))
-        users[run_id] = device_user(names[run_id], has_ended=has_ended(RunFolder(folder)))
-    return [_position(number, ticket, names[ticket.run_id], users) for number, ticket in enumerate(tickets, 1)]
+        users[run_id] = user_of_devices(RunFolder(folder))
+    return [_position(number, ticket, users) for number, ticket in enumerate(tickets, 1)]
 
 
-def _position(number: int, ticket: Ticket, name: str, users: dict[str, str]) -> QueuePosition:
-    """Describe a waiting run with this position, starting at 1, and name. `users` are the users of devices, by run id."""
+def _position(number: int, ticket: Ticket, users: dict[str, str]) -> QueuePosition:
+    """Describe a waiting run with this position, starting at 1. `users` are the users of devices, by run id."""
     last = RunFolder(ticket.folder).last_event()
     others = last.others if isinstance(last, Waiting) else ()
     behind = [users[run_id] for run_id in ticket.behind]
@@ -77,7 +72,7 @@ def _position(number: int, ticket: Ticket, name: str, users: dict[str, str]) -> 
         number=number,
         run_id=ticket.run_id,
         folder=ticket.folder,
-        name=name,
+        name=title_of(RunFolder(ticket.folder)),
         devices=devices_words(ticket.devices),
         waits_for=", ".join((*released, *behind, *others)) or "its turn",
         since=lately(ticket.since),
@@ -125,33 +120,24 @@ _NAMED = 2
 """Maximum number of preceding runs that are all named. If there are more, only the first is named."""
 
 
-def run_name(run_id: str) -> str:
-    """Return the name that the user gave a run, or its model and dataset."""
-    run = RunFolder(paths.runs_folder() / run_id)
-    job = run.job()
-    name = read_notes(run.path).name
-    if job is None:
-        return name or run.run_id
-    return shortened(
-        (job.name if name is None else name) or f"{model_title(job.model.name)} on {Path(job.data.dataset).name}"
-    )
+def user_of_devices(run: RunFolder) -> str:
+    """Describe what uses the devices of a run: the run or, if it has ended, the use of its model. Raises OSError."""
+    return device_user(title_of(run), has_ended=has_ended(run))
 
 
-def queue_message(
-    waiting: Waiting, devices: Sequence[str], titles: Mapping[str, str], name_of: Callable[[str], str]
-) -> str:
-    """Describe the queue position of a run, as in "2nd in the queue for GPU 0, behind ResNet-50 on flowers".
+def queue_message(waiting: Waiting, devices: Sequence[str], titles: Mapping[str, str], users: Mapping[str, str]) -> str:
+    """Describe the queue position of a run, as in "2nd in the queue for GPU 0, behind “flowers · 6e2a”".
 
     Args:
         waiting: Event with the run's position.
         devices: Devices of the run's job.
         titles: Titles of known GPUs, by UUID.
-        name_of: Function that returns the name of a run by its id.
+        users: Users of the devices, by run id. The others are described by their ids.
     """
     text = f"{_ordinal(waiting.position)} in the queue for {_devices(devices, titles)}"
     if waiting.held:
         return f"{text}, on hold until released"
-    reasons = [f"behind {_runs(waiting.behind, name_of)}"] if waiting.behind else []
+    reasons = [f"behind {_users(waiting.behind, users)}"] if waiting.behind else []
     return ", ".join([text, *reasons, *waiting.others])
 
 
@@ -173,7 +159,6 @@ def _devices(devices: Sequence[str], titles: Mapping[str, str]) -> str:
     return gpu_names([titles[gpu] for gpu in gpus])
 
 
-def _runs(run_ids: Sequence[str], name_of: Callable[[str], str]) -> str:
-    if len(run_ids) > _NAMED:
-        return f"{name_of(run_ids[0])} and {len(run_ids) - 1} more runs"
-    return listed(name_of(run_id) for run_id in run_ids)
+def _users(run_ids: Sequence[str], users: Mapping[str, str]) -> str:
+    texts = [users.get(run_id, run_id) for run_id in run_ids]
+    return f"{texts[0]} and {len(texts) - 1} more runs" if len(texts) > _NAMED else listed(texts)

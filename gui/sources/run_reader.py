@@ -15,9 +15,10 @@ from engine.runs.folder import ENDED, RunFolder, State
 from engine.runs.interruptions import explain_interruption
 from engine.runs.slurm import supervised_elsewhere
 from engine.runs.slurm_job import FILE, SlurmJob, read_slurm
+from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.files import MAX_DAMAGED_BYTES, open_file
-from gui.sources.run_queue import run_name
+from gui.sources.run_queue import user_of_devices
 
 _CHUNK_BYTES = 1 << 16
 """Number of bytes to decode at once, which takes a third of a millisecond.
@@ -44,7 +45,7 @@ class Poll:
         is_remote: True if the supervisor runs under SLURM on another machine and can't be reached.
         interruption: Explanation of an interrupted run.
         connection: New connection to the supervisor.
-        names: Names of queued runs, by run id.
+        users: Users of the devices that the queued run waits for, by run id.
     """
 
     events: Sequence[AnyEvent] = ()
@@ -56,7 +57,7 @@ class Poll:
     is_remote: bool = False
     interruption: str = ""
     connection: RunConnection | None = None
-    names: Mapping[str, str] = field(default_factory=dict)
+    users: Mapping[str, str] = field(default_factory=dict)
 
 
 class RunReader:
@@ -65,7 +66,6 @@ class RunReader:
     def __init__(self, run: RunFolder) -> None:
         self._run = run
         self._log = LogReader(run.events_file)
-        self._names: dict[str, str] = {}
         self._stalled_at = -1
         """Number of the event at which the log seemed to end before the last event of an ended run, or -1."""
 
@@ -123,12 +123,10 @@ class RunReader:
         """Read only the version, which shows whether anything has changed."""
         return Poll(version=self._read_version())
 
-    def read_names(self, run_ids: Iterable[str]) -> Poll:
-        """Read the names of queued runs."""
-        for run_id in run_ids:
-            if run_id not in self._names:
-                self._names[run_id] = run_name(run_id)
-        return Poll(names=dict(self._names))
+    def read_users(self, run_ids: Iterable[str]) -> Poll:
+        """Describe the users of the devices that the queued run waits for. Raises OSError."""
+        folder = paths.runs_folder()
+        return Poll(users={run_id: user_of_devices(RunFolder(folder / run_id)) for run_id in run_ids})
 
     def close(self) -> None:
         """Close the log. The next read reopens it."""

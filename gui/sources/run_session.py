@@ -224,20 +224,20 @@ class RunSession(QObject):
             return reader.glance
         if self._stage is Stage.LIVE:
             behind = self.data.waiting.behind if self.data.waiting is not None else ()
-            return partial(reader.read_names, behind)
+            return partial(reader.read_users, behind)
         return partial(reader.read, SLICE_S if self._facts.state is not None else 0.0, self.data.last_n)
 
     def _on_polled(self, poll: Poll) -> None:
         """Apply the result of a poll, and poll again or finish, depending on the session's stage.
 
-        A closed session discards the result. A live one only updates changed names, and an ended one checks for a new
+        A closed session discards the result. A live one only updates the users of devices, and an ended one checks for a new
         execution. While the log is being read, new events lead to another poll, and the end of the log to the next
         stage.
         """
         if self._stage is Stage.CLOSED and self._reader is not None:
             _discard(self._reader, poll)
         elif self._stage is Stage.LIVE:
-            self._facts.names |= poll.names
+            self._facts.users = poll.users
             self._updates.schedule()
         elif self._stage is Stage.ENDED:
             self._check_for_resume(poll.version)
@@ -318,7 +318,7 @@ class RunSession(QObject):
         self._set_stage(Stage.LIVE)
         self._live.open(connection)
         self._retry_ms = _FIRST_RETRY_MS
-        self._request_names()
+        self._request_users()
         if self._commands.requested and self._commands.requested != self.data.end_request:
             self._commands.repeat()
 
@@ -336,7 +336,7 @@ class RunSession(QObject):
         elif self._live.is_lost or not complete:
             self._return_to_log()
         elif messages:
-            self._request_names()
+            self._request_users()
             self._updates.schedule()
 
     def _take_message(self, message: ServerMessage) -> bool:
@@ -351,9 +351,9 @@ class RunSession(QObject):
         self.data.apply(message)
         return True
 
-    def _request_names(self) -> None:
-        """Read the names of the runs that this run waits for, unless they are known."""
-        if self.data.waiting is not None and not self._facts.names.keys() >= set(self.data.waiting.behind):
+    def _request_users(self) -> None:
+        """Read again what uses the devices that the run waits for: a run may end and its model be used."""
+        if self.data.waiting is not None and self.data.waiting.behind:
             self._poll()
 
     def _on_rejected(self, reason: str) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from engine.contract.events import Waiting
-from engine.runs.folder import create_run
+from engine.runs.folder import RunFolder, create_run
 from engine.runs.notes import change_notes
-from gui.sources.run_queue import queue_message, run_name
+from gui.sources.run_queue import queue_message, user_of_devices
 from tests.gui.sources.devices.snapshots import UUIDS
-from tests.gui.sources.written_runs import job
+from tests.gui.sources.written_runs import a_run, job
 
 TITLES = {UUIDS[0]: "GPU 0", UUIDS[1]: "GPU 1"}
-NAMES = {"a": "ResNet-50 on flowers", "b": "birds", "c": "cars"}
+USERS = {"a": "“flowers · 6e2a”", "b": "“birds”", "c": "the use of “cars”’s model"}
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ NAMES = {"a": "ResNet-50 on flowers", "b": "birds", "c": "cars"}
     [(1, "next"), (2, "2nd"), (3, "3rd"), (4, "4th"), (11, "11th"), (12, "12th"), (21, "21st"), (113, "113th")],
 )
 def test_queue_message_has_ordinal(position: int, ordinal: str) -> None:
-    message = queue_message(Waiting(position=position), ["cpu"], {}, NAMES.__getitem__)
+    message = queue_message(Waiting(position=position), ["cpu"], {}, USERS)
     assert message == f"{ordinal} in the queue for the CPU"
 
 
@@ -35,15 +35,18 @@ def test_queue_message_has_ordinal(position: int, ordinal: str) -> None:
     ],
 )
 def test_queue_message_names_devices(devices: tuple[str, ...], text: str) -> None:
-    assert queue_message(Waiting(position=1), devices, TITLES, NAMES.__getitem__) == f"next in the queue for {text}"
+    assert queue_message(Waiting(position=1), devices, TITLES, USERS) == f"next in the queue for {text}"
 
 
 @pytest.mark.parametrize(
     ("waiting", "message"),
     [
-        (Waiting(position=2, behind=("a",)), "2nd in the queue for GPU 0, behind ResNet-50 on flowers"),
-        (Waiting(position=3, behind=("b", "c")), "3rd in the queue for GPU 0, behind birds and cars"),
-        (Waiting(position=4, behind=("b", "c", "a")), "4th in the queue for GPU 0, behind birds and 2 more runs"),
+        (Waiting(position=2, behind=("a",)), "2nd in the queue for GPU 0, behind “flowers · 6e2a”"),
+        (
+            Waiting(position=3, behind=("b", "c")),
+            "3rd in the queue for GPU 0, behind “birds” and the use of “cars”’s model",
+        ),
+        (Waiting(position=4, behind=("b", "c", "a")), "4th in the queue for GPU 0, behind “birds” and 2 more runs"),
         (
             Waiting(position=1, others=("python of anna is on GPU 0",)),
             "next in the queue for GPU 0, python of anna is on GPU 0",
@@ -52,17 +55,15 @@ def test_queue_message_names_devices(devices: tuple[str, ...], text: str) -> Non
     ],
 )
 def test_queue_message_names_other_runs(waiting: Waiting, message: str) -> None:
-    assert queue_message(waiting, UUIDS[:1], TITLES, NAMES.__getitem__) == message
+    assert queue_message(waiting, UUIDS[:1], TITLES, USERS) == message
 
 
-def test_run_name_falls_back_to_model_and_dataset() -> None:
-    unnamed, *named = create_run(job()), *(create_run(job(name="first try")) for _ in range(3))
-    change_notes(named[1].path, name="second try")
-    change_notes(named[2].path, name="")
-    assert [run_name(run.run_id) for run in (unnamed, *named)] == [
-        "ResNet-18 on flowers",
-        "first try",
-        "second try",
-        "ResNet-18 on flowers",
+def test_user_of_devices_is_run_or_use_of_its_model() -> None:
+    unnamed, renamed = create_run(job()), a_run(8, name="first try")
+    change_notes(renamed.path, name="second try")
+    gone = RunFolder(unnamed.path.with_name("20990101-000000-gone-abcd"))
+    assert [user_of_devices(run) for run in (unnamed, renamed, gone)] == [
+        f"“flowers · {unnamed.run_id[-4:]}”",
+        "the use of “second try”’s model",
+        "“20990101-000000-gone-abcd”",
     ]
-    assert run_name("20990101-000000-gone-abcd") == "20990101-000000-gone-abcd"

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import socket
+import time
 
 from PySide6.QtCore import QObject
 from pytestqt.qtbot import QtBot
 
+from engine.contract.events import RunFinished
 from engine.runs.folder import create_run
 from gui.sources.run_link import LiveConnection
 from gui.sources.run_reader import RunReader
-from tests.gui.sources.written_runs import job
+from tests.gui.sources.written_runs import a_run, append, job, supervise_here
 
 
 def test_live_connection_reports_messages_until_closed(qtbot: QtBot) -> None:
@@ -27,9 +29,9 @@ def test_live_connection_reports_messages_until_closed(qtbot: QtBot) -> None:
         assert ours.fileno() == -1
 
 
-def test_run_reader_keeps_names_of_queued_runs() -> None:
-    first, second, third = (create_run(job(name=name)) for name in ("one", "two", "three"))
-    reader = RunReader(first)
-    reader.read_names([first.run_id, second.run_id])
-    names = reader.read_names([second.run_id, third.run_id]).names
-    assert names == {first.run_id: "one", second.run_id: "two", third.run_id: "three"}
+def test_run_reader_notices_end_of_run_in_the_queue() -> None:
+    waiting, other = create_run(job()), supervise_here(a_run(8, None, name="one"))
+    reader = RunReader(waiting)
+    assert reader.read_users([other.run_id]).users == {other.run_id: "“one”"}
+    append(other, RunFinished(time=time.time(), outcome="completed"))
+    assert reader.read_users([other.run_id]).users == {other.run_id: "the use of “one”’s model"}

@@ -331,7 +331,7 @@ def test_session_queued_run_names_others_and_stops(
     supervised = start_supervised(supervise, "forever 2")
     store.open(supervised.run)
     qtbot.waitUntil(lambda: store.status.label == "Waiting")
-    qtbot.waitUntil(lambda: store.status.text == "Waiting · next in the queue for the CPU, behind forever")
+    qtbot.waitUntil(lambda: store.status.text == "Waiting · next in the queue for the CPU, behind “forever”")
     assert store.status.devices_free
     with qtbot.waitSignal(store.finished) as ended:
         store.stop()

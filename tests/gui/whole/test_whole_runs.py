@@ -207,7 +207,7 @@ def test_second_run_is_queued_until_stopped(open_window: OpenWindow, qtbot: QtBo
     qtbot.waitUntil(lambda: points(window) > 0)
     second = press_train(window, qtbot, epochs=401)  # with the same job, the window would ask first
     wait_for_status(window, "Waiting", qtbot)
-    expected = "Waiting · next in the queue for the CPU, behind MNIST CNN on sample"
+    expected = f"Waiting · next in the queue for the CPU, behind “sample · {blocking.run_id[-4:]}”"
     qtbot.waitUntil(lambda: status(window) == expected)  # its name is known once the list of runs has been read
     qtbot.waitUntil(lambda: window.header.running.text() == "1 running, 1 queued")
     window.acts.stop.trigger()
