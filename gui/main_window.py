@@ -104,6 +104,7 @@ class MainWindow(QMainWindow):
         self._is_first_start = last is None
         if last is None:
             self.job_panel.show_new(job)
+            self.train.show_welcome()
         else:
             self.job_panel.set_job(job)
 
@@ -229,7 +230,9 @@ class MainWindow(QMainWindow):
         self.form.set_devices(workspace.devices.selection())
         self.header.show_page(self.acts.page)
         control.show_status()
-        if self._is_first_start and self.train.welcome is not None:
+        if self.train.waits_for_run:
+            self.train.tabs.setFocus()
+        elif self._is_first_start:
             self.train.welcome.sample.setFocus()
         else:
             self.job_panel.submit_bar.focus_train()
@@ -254,7 +257,6 @@ class MainWindow(QMainWindow):
         self.train.run_closed.connect(workspace.close_run)
         self.train.settings_requested.connect(self._use_settings)
         welcome = self.train.welcome
-        assert welcome is not None
         welcome.sample_requested.connect(self._train_sample)
         welcome.folder_requested.connect(self._browse)
         welcome.monitor_requested.connect(lambda: self.header.show_page(MONITOR))

@@ -103,6 +103,7 @@ class RunControl(QObject):
 
     def _on_runs_unreadable(self, reason: str) -> None:
         self._has_read_runs = True
+        self._context.train.stop_waiting()
         self.show_status()
         self._status.set_suffix(f"the list of runs can't be read: {reason}")
 
@@ -112,6 +113,7 @@ class RunControl(QObject):
         is_free = not (self._context.train.is_job_chosen or self._workspace.has_run or self._launcher.busy)
         if run is not None and is_free:
             self._workspace.open_run(run)
+        self._context.train.stop_waiting()
 
     def _train(self, job: Job) -> None:
         """Start a run of `job`. If an active run has the same job, ask the user first."""

@@ -118,6 +118,7 @@ class JobForm(JobSignals):
         self.validator.trusted_sha256 = job.model.model_file_sha256
         with self.recipes.loading():
             self.fields.set_job(job)
+        self.inspection.announce()
         self.models.is_active = False
 
     def set_field(self, name: str, value: Any) -> None:

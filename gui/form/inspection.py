@@ -59,6 +59,11 @@ class Inspection(QObject):
             self._card.show_report(report)
         self.changed.emit()
 
+    def announce(self) -> None:
+        """Show in the card that the folder is being inspected, before the inspection starts."""
+        if self.checking:
+            self._card.show_progress(0, 0)
+
     def restart(self) -> None:
         """Inspect the folder again."""
         self._requested = None
@@ -106,6 +111,7 @@ class Inspection(QObject):
 
     def _cancel(self) -> None:
         self.checking = self._waits_for_disk = False
+        self._timer.stop()
         self.requested.emit(None)
         self._card.clear(tr("Not inspected. You can train, but problems with the images will appear only then."))
         self.changed.emit()

@@ -5,12 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import Signal
+from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QHideEvent, QShowEvent
 from PySide6.QtWidgets import QSplitter, QWidget
 
 from engine.contract.devices import Snapshot
-from engine.contract.job import Job
 from engine.system import paths
 from gui.actions import Action, Actions
 from gui.form.panel import JobPanel
@@ -21,6 +20,7 @@ from gui.train.tabs import RunTabs
 from gui.translation import tr
 from gui.welcome.page import WelcomePage
 from gui.widgets.buttons import set_primary, styled
+from gui.widgets.labels import muted_label
 from gui.widgets.layouts import FrontStack, hbox, vbox
 
 if TYPE_CHECKING:  # parts of a run take long to import and are created after the window's first paint
@@ -31,12 +31,15 @@ if TYPE_CHECKING:  # parts of a run take long to import and are created after th
 _FORM_WIDTH = 1400
 """Maximum width of the form in pixels."""
 _SETTINGS_FLAG = "show_run_settings"
+_RESTORE_MS = 2000
+"""Maximum milliseconds to wait for the run of the last session, whose disk may not respond."""
 
 
 class TrainPage(QWidget):
     """Page that shows either the form for a new job or the run that the session follows.
 
-    Before the first run, the form shares the page with the welcome page.
+    Before the first run, the form shares the page with the welcome page. If the last session ended with a run on the
+    page, it waits for this run instead of showing the form first.
 
     Signals:
         run_chosen(RunFolder): the user has selected the tab of a run.
@@ -52,14 +55,16 @@ class TrainPage(QWidget):
         super().__init__()
         self._actions, self._job_panel, self._settings = actions, job_panel, settings
         self._session: RunSession | None = None
-        self.welcome: WelcomePage | None = None
+        self._has_read_runs = False
+        self.welcome = WelcomePage()
+        self.welcome.hide()
         self.is_job_chosen = False
         """True once the form has been shown for a reason other than the start of the window."""
         self.tabs = RunTabs()
         self._strip = QWidget()
         self.run_settings = RunSettingsView()
         self._job_row = hbox(1, (job_panel, 100), 1, spacing=5)
-        self._job_state, self._run_state = QWidget(), QSplitter()
+        self._job_state, self._run_state, self._waiting_state = QWidget(), QSplitter(), QWidget()
         self._job_state.setLayout(self._job_row)
         theme.scale_with_text(job_panel.setMaximumWidth, _FORM_WIDTH)
         self._stack = FrontStack()
@@ -72,22 +77,28 @@ class TrainPage(QWidget):
         return self._stack.currentWidget() is self._run_state
 
     @property
+    def waits_for_run(self) -> bool:
+        """Return True while the page waits for the run of the last session."""
+        return self._stack.currentWidget() is self._waiting_state
+
+    @property
     def areas(self) -> list[QWidget]:
         """Return the parts of the page in tab order."""
         run_areas = (self._run_state.widget(number) for number in range(self._run_state.count()))
         return [self._strip, *filter(None, (self.welcome, self._job_panel, *run_areas))]
 
+    def show_welcome(self) -> None:
+        """Show the welcome page next to the form."""
+        self.welcome.show()
+        self._emphasize()
+
     def complete(self, session: RunSession, run_list: RunList, run_page: RunPage) -> None:
-        """Add the page of the run that `session` follows, and the welcome page."""
+        """Add the page of the run that `session` follows."""
         self._session = session
         self._run_state.insertWidget(0, run_page)
         self._run_state.setStretchFactor(0, 1)
-        self.welcome = WelcomePage()
-        self._job_row.insertWidget(0, self.welcome, 100)
-        # Its layout would show it later. If the window became active before, the focus would move to another widget.
-        self.welcome.show()
-        self._emphasize(self.is_job_chosen)
-        self._job_panel.folder_chosen.connect(self._on_folder_chosen)
+        QTimer.singleShot(_RESTORE_MS, self, self.stop_waiting)
+        self._job_panel.folder_chosen.connect(lambda _job: self._emphasize())
         session.opened.connect(self.show_run)
         session.changed.connect(self._on_changed)
         run_list.complete.connect(self._on_runs_read)
@@ -95,27 +106,37 @@ class TrainPage(QWidget):
     def show_job(self) -> None:
         """Show the form for a new job."""
         self.is_job_chosen = True
-        self._emphasize(True)
+        self._emphasize()
         self.tabs.select_job()
         self._show(self._job_state)
 
+    def stop_waiting(self) -> None:
+        """Show the form if the page still waits for the run of the last session."""
+        if self.waits_for_run:
+            self._show(self._job_state)
+
     def close_work(self) -> None:
         """Save the open run for the next start."""
+        if self.waits_for_run:
+            return
         run = self._session.run if self._session is not None and self.shows_run else None
         self._settings.set(LAST_RUN, str(run.path) if run is not None else "")
 
     def set_machine(self, snapshot: Snapshot) -> None:
-        """Describe this machine on the welcome page, if that is visible."""
-        if self.welcome is not None:
-            self.welcome.set_machine(snapshot)
+        """Describe this machine on the welcome page."""
+        self.welcome.set_machine(snapshot)
 
     def _lay_out(self) -> None:
         styled(self, "panel")
         self._run_state.setChildrenCollapsible(False)
         self._run_state.setHandleWidth(5)
         self._run_state.addWidget(self.run_settings)
-        for state in (self._job_state, self._run_state):
+        self._job_row.insertWidget(0, self.welcome, 100)
+        self._waiting_state.setLayout(vbox((muted_label(tr("Opening the last run…")), 1, Qt.AlignmentFlag.AlignCenter)))
+        for state in (self._job_state, self._run_state, self._waiting_state):
             self._stack.addWidget(state)
+        if self._settings.text(LAST_RUN):
+            self._stack.setCurrentWidget(self._waiting_state)
         self._strip.setLayout(hbox((self.tabs, 1), margins=(8, 2, 8, 0)))
         self.setLayout(vbox(self._strip, (self._stack, 1), spacing=0))
 
@@ -182,23 +203,22 @@ class TrainPage(QWidget):
     def _on_runs_read(self, read: RunsRead) -> None:
         if read.runs:
             self._hide_welcome()
+        elif not self._has_read_runs:
+            self.show_welcome()
+        self._has_read_runs = True
         self.tabs.show_runs(read, self._session.run if self._session is not None else None)
         self._update_actions()
 
     def _hide_welcome(self) -> None:
-        self._emphasize(True)
-        if self.welcome is not None:
-            self.welcome.hide()
+        self.welcome.hide()
+        self._emphasize()
 
-    def _on_folder_chosen(self, job: Job | None) -> None:
-        if job is not None and job.data.dataset != str(paths.sample_dataset()):
-            self._emphasize(True)
-
-    def _emphasize(self, is_user_job: bool) -> None:
-        """Make the Train button primary if `is_user_job` is True, otherwise the button for the sample."""
+    def _emphasize(self) -> None:
+        """Make the button for the sample primary until the user has chosen a job, and then the Train button."""
+        dataset = self._job_panel.form.field_value("dataset")
+        is_user_job = self.is_job_chosen or self.welcome.isHidden() or dataset not in ("", str(paths.sample_dataset()))
         set_primary(self._job_panel.submit_bar.train, is_user_job)
-        if self.welcome is not None:
-            set_primary(self.welcome.sample, not is_user_job)
+        set_primary(self.welcome.sample, not is_user_job)
 
     def _switch(self, step: int) -> None:
         self.tabs.setCurrentIndex((self.tabs.currentIndex() + step) % self.tabs.count())

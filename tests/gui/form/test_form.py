@@ -210,6 +210,15 @@ def test_dataset_card_summarizes_the_report(filled: JobForm, images: Path) -> No
     assert filled.card._listing.toPlainText() == "ants/broken.jpg: it is truncated"
 
 
+def test_dataset_card_of_saved_job_announces_the_inspection(form: JobForm, images: Path, qtbot: QtBot) -> None:
+    form.set_job(Job.from_fields(dataset=str(images)))
+    assert form.card.text().startswith("Inspecting the folder…")
+    form.card.cancelled.emit()
+    assert form.card.text().startswith("Not inspected.")
+    with qtbot.assertNotEmitted(form.folder_chosen, wait=400):
+        form.validate()
+
+
 def test_job_is_copied_as_command(form: JobForm, images: Path, qtbot: QtBot) -> None:
     folder = images / "my flowers"
     folder.mkdir()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 
 import pytest
@@ -16,10 +17,11 @@ from gui.main_window import MainWindow
 from gui.pages import RUNS, TRAIN
 from gui.sources.run_list import RunsRead
 from gui.sources.run_status import RunStatus
+from gui.sources.settings import LAST_RUN, Settings
 from gui.train.run_settings import RunSettingsView
 from gui.train.tabs import RunTabs
 from tests.gui.sources.written_runs import a_run, append, job, supervise_here
-from tests.support.widgets import OpenWindow, ShowWidget
+from tests.support.widgets import OpenWindow, ShowWidget, visible_text
 
 
 def read(*runs: RunFolder) -> RunsRead:
@@ -162,6 +164,35 @@ def test_window_shows_the_run_of_last_time(open_window: OpenWindow, qtbot: QtBot
     fourth = open_window()
     qtbot.waitUntil(lambda: fourth.train.shows_run)
     assert fourth.workspace.session.run.path == working.path
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+@pytest.mark.usefixtures("styled")
+def test_first_frame_waits_for_the_run_of_last_time(qtbot: QtBot, is_deleted: bool) -> None:
+    run = a_run(8)
+    Settings().set(LAST_RUN, str(run.path))
+    if is_deleted:
+        shutil.rmtree(run.path)
+    window = MainWindow()
+    qtbot.addWidget(window)
+    texts_of_frame: list[str] = []
+    window.completed.connect(lambda: texts_of_frame.append(visible_text(window.train)))
+    with qtbot.waitSignal(window.completed):
+        window.show()
+    assert "Opening the last run…" in texts_of_frame[0]
+    assert "Dataset" not in texts_of_frame[0]
+    qtbot.waitUntil(lambda: window.form.isVisible() if is_deleted else window.train.shows_run)
+    window.close()
+
+
+@pytest.mark.usefixtures("styled")
+def test_window_closed_at_its_start_keeps_the_run_of_last_time(qtbot: QtBot) -> None:
+    run = a_run(8)
+    Settings().set(LAST_RUN, str(run.path))
+    window = MainWindow()
+    qtbot.addWidget(window)
+    window.close()
+    assert Settings().text(LAST_RUN) == str(run.path)
 
 
 def test_settings_list_changed_fields_first(show_widget: ShowWidget, qtbot: QtBot) -> None:

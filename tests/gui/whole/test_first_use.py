@@ -71,7 +71,6 @@ def test_own_folder_trains_after_three_clicks(
         qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
         clicks.append(button.accessibleName())
 
-    assert window.train.welcome is not None
     click(window.train.welcome.open)
     dialog = open_dialog(window, qtbot)
     dialog.selectFile(str(folder))
@@ -89,7 +88,6 @@ def test_own_folder_trains_after_three_clicks(
 def test_first_use_by_keyboard_alone(open_window: OpenWindow, qtbot: QtBot, folder: Path, red_texts: list[str]) -> None:
     window = open_window()
     assert window.workspace is not None
-    assert window.train.welcome is not None
     run_page = window.workspace.run
 
     def activate() -> None:
