@@ -1,4 +1,4 @@
-"""Cards about a run that has ended: its result with next steps, and advice."""
+"""Next steps after a run, and advice about it."""
 
 from __future__ import annotations
 
@@ -16,24 +16,30 @@ from engine.contract.job import FIELDS
 from engine.contract.problems import Choice
 from engine.runs.folder import RunFolder
 from engine.runs.metrics import measure_words
-from engine.system.format import duration
 from gui.format import localized, size
-from gui.run.hero import best_metric
+from gui.run.curves.time_spent import TimeSpentView
 from gui.sources.run_data import RunData
-from gui.style import icons
+from gui.sources.run_status import FAILED_LABELS, RunStatus
+from gui.style import icons, theme
 from gui.titles import changes_words
 from gui.translation import tr
-from gui.widgets.buttons import push_button, styled, tool_button
+from gui.widgets.buttons import fold_button, push_button, tool_button
 from gui.widgets.file_dialogs import reveal
-from gui.widgets.labels import ElidedLabel, WrappingLabel
+from gui.widgets.labels import WrappingLabel
 from gui.widgets.layouts import hbox, vbox
 
 _CLASS_METRICS = ("F1", "IoU", "Recall")
 """Metrics for ranking classes, in order of preference."""
 
 
-class ResultCard(QFrame):
-    """Card with the result of a run that has ended, and buttons for the next steps if it has a checkpoint.
+ROW_SPACING = 4
+"""Space between the rows of next steps in pixels."""
+_ADVICE_HEIGHT = 44
+"""Minimum height of advice in pixels, which suffices for two lines of text. It is scaled with the text size."""
+
+
+class NextSteps(QWidget):
+    """Two rows of buttons for a run that has ended. Those that use the model are hidden without a checkpoint.
 
     Signals:
         trial_requested(): the user wants to run the model on an image.
@@ -52,12 +58,8 @@ class ResultCard(QFrame):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.setObjectName("card")
         self._folder = ""
         self.code = ""  # loads the best checkpoint; "Copy loading code" copies it
-        self.heading = styled(ElidedLabel(), "heading", name=tr("Result"))
-        self.cause = WrappingLabel("", "error")
-        self.facts = styled(ElidedLabel(), "muted", name=tr("Details of the result"))
         self.trial = push_button(
             tr("Try it on an image"), self.trial_requested, tip=tr("Predicts for files that you choose or drop")
         )
@@ -81,35 +83,17 @@ class ResultCard(QFrame):
         self.export.clicked.connect(self.export_requested)
         self.open = _icon_button("folder", tr("Open folder"), tr("Opens the run's folder in the file manager"))
         self.open.clicked.connect(lambda: reveal(Path(self._folder)))
-        top = hbox((self.heading, 1), self.copy, self.export, self.open, spacing=2)
-        below = hbox((self.facts, 1), self.trial, self.mistakes, self.conversion, spacing=6)
-        self.setLayout(vbox(top, self.cause, below, spacing=2, margins=(10, 4, 8, 6)))
+        files = hbox(self.conversion, 1, self.copy, self.export, self.open, spacing=2)
+        self.setLayout(vbox(hbox(1, self.trial, self.mistakes, spacing=6), files, spacing=ROW_SPACING))
 
-    def show_result(self, run: RunFolder, data: RunData, cause: str) -> None:
-        """Show the result of a run that has ended. `cause` is the cause of a failure, otherwise ""."""
+    def show_run(self, run: RunFolder, data: RunData) -> None:
+        """Offer the next steps after a run that has ended."""
         self._folder = str(run.path)
-        self.heading.setText(_heading(data))
-        self.heading.setToolTip(self.heading.text())
-        self.heading.setAccessibleDescription(self.heading.text())
-        self.cause.setText(cause)
-        self.cause.setVisible(bool(cause))
-        facts = _facts(run, data)
-        self.facts.setText(" · ".join(facts))
-        self.facts.setToolTip(self.facts.text())
-        self.facts.setAccessibleDescription(self.facts.text())
         for button in (self.trial, self.mistakes, self.conversion):
             button.setVisible(bool(data.checkpoints))
         self.code = _code(run, data)
         self.copy.setVisible(bool(self.code))
         self.copy.setToolTip(tr("Copy loading code:\n{code}").format(code=self.code))
-
-
-def _heading(data: RunData) -> str:
-    """Return the best metric and the worst class, as in "78.0% top-1 · worst class: Shirt (F1 45.0%)"."""
-    if not data.validations.measures:
-        return tr("Ended before its first validation")
-    best = best_metric(data)
-    return " · ".join(filter(None, (f"{best.value} {best.title}", worst_class(data))))
 
 
 def worst_class(data: RunData) -> str:
@@ -151,25 +135,19 @@ def _icon_button(icon: str, name: str, tip: str) -> QToolButton:
     return button
 
 
-def _facts(run: RunFolder, data: RunData) -> list[str]:
-    """Return facts about an ended run: duration, best metrics, checkpoints and traceback."""
-    finished = data.finished
-    facts = (
-        [tr("Took {duration}").format(duration=duration(data.seconds(finished)))]
-        if finished is not None and finished.seconds
-        else []
-    )
+def result_facts(run: RunFolder, data: RunData) -> str:
+    """Return facts about an ended run: best metrics, checkpoints and traceback."""
+    finished, facts = data.finished, []
     if finished is not None and finished.best:
-        epoch = f" (epoch {finished.best_epoch})" if finished.best_epoch is not None else ""
-        facts.append(f"best {_format_metrics(finished.best, data)}{epoch}")
+        facts.append(_format_metrics(finished.best, data))
     if data.checkpoints:
         files = [f"{Path(saved.path).name} ({size(saved.bytes)})" for _, saved in sorted(data.checkpoints.items())]
         facts.append(f"{' and '.join(files)} in {run.checkpoints}")
     if data.failure is not None and data.failure.traceback_file:
         facts.append(f"Full traceback: {run.path / data.failure.traceback_file}")
     if not data.checkpoints:
-        facts.append(tr("No checkpoint was saved."))
-    return facts
+        facts.append(tr("No checkpoint was saved"))
+    return " · ".join(facts)
 
 
 def _format_metrics(metrics: dict[str, float], data: RunData) -> str:
@@ -205,7 +183,7 @@ class VerdictCard(QFrame):
         self._advice: _Advice | None = None
         self.sentence = WrappingLabel("", "heading")
         self.buttons: list[QPushButton] = []
-        self._row = hbox((self.sentence, 1), margins=(10, 6, 8, 6))
+        self._row = hbox((self.sentence, 1), margins=(10, 3, 6, 3))
         self.setLayout(self._row)
         self.hide()
 
@@ -230,6 +208,60 @@ class VerdictCard(QFrame):
         button.setAccessibleDescription(button.toolTip())
         self._row.addWidget(button)
         return button
+
+
+class AdviceView(QWidget):
+    """View of the most important finding about a run: the cause of its failure, its verdict, or its bottleneck.
+
+    The plots are below it. While a run is active, its height is reserved for a verdict, so that the plots don't move
+    when the run ends.
+
+    Attributes:
+        more: Button that shows the step times below a verdict or a cause.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cause = WrappingLabel("", "error")
+        self.verdict = VerdictCard()
+        self.time = TimeSpentView()
+        self.more = fold_button("fold", tr("Step times"), name=tr("Step times"), tip=tr("Show the parts of each step"))
+        self.more.toggled.connect(lambda _on: self._fold())
+        self._findings, self._times = QWidget(), QWidget()
+        self._findings.setLayout(hbox((vbox(self.cause, self.verdict, spacing=4), 1), self.more))
+        self._times.setLayout(vbox(self.time))
+        self.setLayout(vbox(self._findings, self._times, 1, spacing=4))
+        theme.notifier.changed.connect(self._reserve_height)
+        self._is_reserved = False
+        self.restart()
+
+    def restart(self) -> None:
+        """Prepare for another run."""
+        self._is_reserved = False
+        self.more.setChecked(False)
+        self._reserve_height()
+
+    def show_data(self, data: RunData, status: RunStatus) -> None:
+        """Show what is known about the run."""
+        cause = status.text if status.label in FAILED_LABELS else ""
+        self.cause.setText(cause)
+        self.cause.setVisible(bool(cause))
+        self.verdict.show_data(data)
+        self.time.show_data(data, status.active)
+        if status.active and not self._is_reserved:
+            self._is_reserved = True
+            self._reserve_height()
+        self._fold()
+
+    def _fold(self) -> None:
+        """Hide the step times below a verdict or a cause, until the user wants to see them."""
+        has_finding = not (self.cause.isHidden() and self.verdict.isHidden())
+        self._findings.setVisible(has_finding)
+        self.more.setVisible(not self.time.isHidden())
+        self._times.setVisible(not has_finding or self.more.isChecked())
+
+    def _reserve_height(self) -> None:
+        self.setMinimumHeight(theme.scaled(_ADVICE_HEIGHT) if self._is_reserved else 0)
 
 
 def _advice(data: RunData) -> _Advice | None:

@@ -1,4 +1,4 @@
-"""Header of a run's page: top row, notes, result, tabs, curve controls, and the banner of a remote run."""
+"""Header of a run's page: top row, notes, tabs, curve controls, and the banner of a remote run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from engine.runs.index import machine_of
 from gui.actions import Actions
 from gui.format import clock, localized, size, size_of
 from gui.plots.group import AxisKind
-from gui.run.cards import ResultCard
 from gui.run.curves.charts import RunCharts
 from gui.run.curves.plot_rows import PlotList
 from gui.run.hero import RunHero
@@ -45,7 +44,6 @@ class RunHeader(QWidget):
 
     Attributes:
         tabs: Tabs in the order of `VIEWS`. The page shows the current view.
-        result: Result of a run that has ended.
         controls: Controls for the curves, in a popup below `options`.
         elsewhere: Button that saves the last state in another folder, visible if the disk can't store it.
     """
@@ -54,7 +52,6 @@ class RunHeader(QWidget):
         super().__init__(parent)
         self._run: RunFolder | None = None
         self.hero = RunHero(actions)
-        self.result = ResultCard()
         self.notes = NotesView()
         self.remote = RemoteBar()
         self.elsewhere = QPushButton(tr("Save elsewhere…"))
@@ -79,7 +76,7 @@ class RunHeader(QWidget):
     def _lay_out(self) -> None:
         self._curve_tools.setLayout(hbox(self.newest, self.options, spacing=6))
         tabs = hbox((self.tabs, 1), self._curve_tools)
-        parts = (self.hero, self.result, self.notes, self.remote, hbox(self.elsewhere, 1))
+        parts = (self.hero, self.notes, self.remote, hbox(self.elsewhere, 1))
         self.setLayout(vbox(*parts, tabs, spacing=4))
 
     def connect_charts(self, charts: RunCharts) -> None:
@@ -101,8 +98,7 @@ class RunHeader(QWidget):
         if run is not self._run:
             self._run = run
             self.remote.show_run(run)
-        is_reading = is_loading and data.finished is None and not data.last_n
-        self.hero.show_run(run, job, data, status, is_reading=is_reading)
+        self.hero.show_run(run, job, data, status, is_loading=is_loading)
         self.notes.show_data(data)
         self.elsewhere.setVisible(data.unsaved and status.active and not machine_of(run))
 

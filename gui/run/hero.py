@@ -1,4 +1,4 @@
-"""Top row of a run's page: best metric, title, state, progress, remaining time, and buttons."""
+"""Top row of a run's page: best metric, title, state, progress or facts, time, and buttons."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from PySide6.QtCore import QSize
 from PySide6.QtWidgets import QLabel, QProgressBar, QPushButton, QSizePolicy, QWidget
 
 from engine.contract.job import Job
@@ -14,12 +15,13 @@ from engine.system.format import duration
 from engine.system.plain_text import shortened
 from gui.actions import Actions, bind
 from gui.format import counted, localized, speed
+from gui.run.cards import ROW_SPACING, NextSteps, result_facts, worst_class
 from gui.sources.run_data import RunData
 from gui.sources.run_status import FAILED_LABELS, STATE_MARKS, RunStatus, StatusLabel
 from gui.style import theme
 from gui.titles import devices_words, model_title, short_title, strategy_title
 from gui.translation import tr
-from gui.widgets.buttons import keep_room, styled
+from gui.widgets.buttons import styled
 from gui.widgets.labels import ElidedLabel, muted_label
 from gui.widgets.layouts import hbox, vbox
 
@@ -32,12 +34,18 @@ _KINDS: dict[StatusLabel, str] = {
     "Paused": "muted",
 }
 """Style of the state label, by state."""
+_LAST_LINE_HEIGHT = 16
+"""Height in pixels of the line with the progress of an active run, or with facts about an ended one."""
 _FIGURE_WIDTH = 96
 """Minimum width in pixels of the metric and of the time, so that changing numbers don't move other widgets."""
 
 
 class RunHero(QWidget):
-    """Row about a run. Its height never changes."""
+    """Row about a run. Its height never changes.
+
+    Attributes:
+        next_steps: Buttons that are visible once the run has ended, instead of those that pause and stop it.
+    """
 
     def __init__(self, actions: Actions) -> None:
         super().__init__()
@@ -49,39 +57,57 @@ class RunHero(QWidget):
         self.progress = styled(QProgressBar(), name=tr("Progress of the run"))
         self.progress.setTextVisible(False)
         self.progress.setFixedHeight(6)
-        keep_room(self.progress)
+        self.facts = styled(ElidedLabel(), "muted", name=tr("Details of the result"))
+        self._last_line = QWidget()
+        self._last_line.setLayout(hbox(self.progress, self.facts))
+        theme.scale_with_text(self._last_line.setFixedHeight, _LAST_LINE_HEIGHT)
         self.time = styled(QLabel(), "title", name=tr("Time"))
         self.time_note = muted_label()
         self.pause = bind(QPushButton(), actions.pause, offered=True)
         self.stop = bind(QPushButton(), actions.stop, tr("Stop this run"), offered=True)
+        self.next_steps = NextSteps()
+        self.next_steps.hide()
         for figure in (self.best, self.time):
             theme.scale_with_text(figure.setMinimumWidth, _FIGURE_WIDTH)
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
         self.setLayout(
             hbox(
-                vbox(self.best, self.best_note, spacing=0),
-                (vbox(self.title, self.state, self.progress, spacing=3), 1),
-                vbox(self.time, self.time_note, spacing=0),
+                vbox(self.best, self.best_note, 1, spacing=0),
+                (vbox(self.title, self.state, self._last_line, 1, spacing=3), 1),
+                vbox(self.time, self.time_note, 1, spacing=0),
                 self.pause,
                 self.stop,
+                self.next_steps,
                 spacing=14,
             )
         )
 
     def show_run(
-        self, run: RunFolder, job: Job | None, data: RunData, status: RunStatus, *, is_reading: bool = False
+        self, run: RunFolder, job: Job | None, data: RunData, status: RunStatus, *, is_loading: bool = False
     ) -> None:
-        """Show a run. If `is_reading`, its log hasn't been read in full."""
+        """Show a run. While `is_loading` is True, its log hasn't been read in full."""
         _set(self.title, run_heading(job, data) if job is not None else run.run_id)
-        text = tr("Reading the run's log…") if is_reading else _state_text(status)
+        is_reading = is_loading and data.finished is None and not data.last_n
+        text = tr("Reading the run's log…") if is_reading else _state_text(status, data)
         _set(self.state, f"{STATE_MARKS.get(status.label, '')} {text}".strip())
         self._kind = _KINDS.get(status.label, "")
         metric = best_metric(data)
         self.best.setText(metric.value)
-        self.best_note.setText(_note(metric))
+        self.best_note.setText(_note(metric, status))
         self._show_progress(status)
+        is_over = not status.active and not is_loading
+        _set(self.facts, result_facts(run, data) if is_over else "")
+        self.facts.setVisible(is_over)
+        self.next_steps.setVisible(is_over)
+        if is_over:
+            self.next_steps.show_run(run, data)
         self._show_time(data, status)
         self.recolor()
+
+    def sizeHint(self) -> QSize:
+        """Return the size with space for both rows of `next_steps`, even while they are hidden."""
+        height = 2 * self.pause.sizeHint().height() + ROW_SPACING
+        return super().sizeHint().expandedTo(QSize(0, height))
 
     def recolor(self) -> None:
         """Show the state in its color."""
@@ -110,18 +136,18 @@ class RunHero(QWidget):
         self.time_note.setText(note)
 
 
-def _note(metric: BestMetric) -> str:
+def _note(metric: BestMetric, status: RunStatus) -> str:
     if metric.epoch is None:
-        return tr("no validation yet")
+        return tr("no validation yet") if status.active else tr("no validation")
     return tr("{metric}, epoch {epoch}").format(metric=metric.title, epoch=metric.epoch)
 
 
-def _state_text(status: RunStatus) -> str:
-    """Return the state, excluding the cause of a failure and the result, which the card below shows."""
+def _state_text(status: RunStatus, data: RunData) -> str:
+    """Return the state, with the worst class of a completed run. The cause of a failure is shown elsewhere."""
     if status.label in FAILED_LABELS:
         return status.label
     if status.label == "Completed" and status.epochs:
-        return f"{status.label} · {counted(status.epochs, 'epoch')}"
+        return " · ".join(filter(None, (status.label, counted(status.epochs, "epoch"), worst_class(data))))
     return status.text
 
 

@@ -14,11 +14,10 @@ from engine.contract.devices import Snapshot, gpu_title
 from engine.runs.folder import RunFolder
 from engine.runs.index import machine_of
 from gui.actions import Action, Actions
-from gui.run.cards import VerdictCard
+from gui.run.cards import AdviceView
 from gui.run.classes.view import ClassesView
 from gui.run.curves.charts import RunCharts, device_titles
 from gui.run.curves.plot_rows import LargePlot
-from gui.run.curves.time_spent import TimeSpentView
 from gui.run.header import CURVES, EVALUATE, PREDICT, VIEWS, RunHeader
 from gui.run.log_view import LogView
 from gui.run.model.view import ModelView
@@ -29,7 +28,6 @@ from gui.run.use.live_prediction import LivePrediction
 from gui.run.use.view import UseView
 from gui.sources.json_lines import Answer, JsonLinesProcess
 from gui.sources.run_session import RunSession
-from gui.sources.run_status import FAILED_LABELS
 from gui.sources.settings import Settings
 from gui.style import theme
 from gui.translation import tr
@@ -72,9 +70,9 @@ class RunPage(QWidget):
         self.charts: RunCharts | None = None
         self.header = RunHeader(actions or Actions(self))
         self.log = LogView()
-        self.result = self.header.result
-        self.verdict = VerdictCard()
-        self.verdict.requested.connect(
+        self.next_steps = self.header.hero.next_steps
+        self.advice = AdviceView()
+        self.advice.verdict.requested.connect(
             lambda changes, continues_run: self.changes_requested.emit(store.run, changes, continues_run)
         )
         self.exporter = Exporter(self)
@@ -83,9 +81,8 @@ class RunPage(QWidget):
         )
         self.exporter.failed.connect(lambda reason: self.message.emit(reason, "warning"))
         self.strategy = StrategyView()
-        self.time = TimeSpentView()
-        self.time.loader_workers_requested.connect(store.use_loader_workers)
-        self.time.setting_requested.connect(self.setting_requested)
+        self.advice.time.loader_workers_requested.connect(store.use_loader_workers)
+        self.advice.time.setting_requested.connect(self.setting_requested)
         self.classes = ClassesView()
         self.classes.message.connect(self.message)
         self.predictions = PredictionsView()
@@ -95,7 +92,6 @@ class RunPage(QWidget):
         self.header.tabs.currentChanged.connect(self._show_view)
         self._gpu_titles: dict[str, str] = {}
         self._titles: Mapping[str, str] = {}
-        self._has_shown_result = False
         self._executions = 0  # the strategy and time views show data of this execution
         self.large = LargePlot()
         self._curves = QStackedWidget()
@@ -107,10 +103,10 @@ class RunPage(QWidget):
 
     def _connect(self) -> None:
         store = self.store
-        self.result.export_requested.connect(self._choose_export_file)
-        self.result.trial_requested.connect(partial(self.show_use, use_view.PREDICT))
-        self.result.mistakes_requested.connect(self._show_mistakes)
-        self.result.conversion_requested.connect(partial(self.show_use, use_view.CONVERT))
+        self.next_steps.export_requested.connect(self._choose_export_file)
+        self.next_steps.trial_requested.connect(partial(self.show_use, use_view.PREDICT))
+        self.next_steps.mistakes_requested.connect(self._show_mistakes)
+        self.next_steps.conversion_requested.connect(partial(self.show_use, use_view.CONVERT))
         self.header.remote.fetched.connect(self._reload_models)
         self.header.elsewhere.clicked.connect(self._choose_save_folder)
         store.message.connect(self.message)
@@ -157,8 +153,7 @@ class RunPage(QWidget):
             view.show_run(self.store.run)
         self.log.clear()
         self._executions = 0
-        self.result.hide()
-        self._has_shown_result = False
+        self.advice.restart()
         self._show()
 
     def _reload_models(self) -> None:
@@ -183,24 +178,15 @@ class RunPage(QWidget):
             # Strategy and step times belong to one execution, the curves to the run.
             self._executions = store.data.executions
             self.strategy.restart()
-            self.time.restart()
+            self.advice.time.restart()
         self.live.show_data(store.run, store.data)
-        self.verdict.show_data(store.data)
-        self._reserve_room(status.active)
-        self.time.show_data(store.data, status.active)
+        self.advice.show_data(store.data, status)
         previous_height = self.strategy.maximumHeight()
         self.strategy.show_data(store.data, {**device_titles(store.data), **self._titles, **self._gpu_titles})
         if self.strategy.maximumHeight() != previous_height:
             QTimer.singleShot(0, self, self._give_room_to_curves)  # after the splitter's layout
         if self.log.show_lines(store.data.lines):  # some lines remain for the next update
             store.request_update()
-        if not status.active and not store.loading and not self._has_shown_result:
-            self._has_shown_result = True
-            self.result.show_result(store.run, store.data, status.text if status.label in FAILED_LABELS else "")
-            self._show_result_card()
-        elif status.active and self._has_shown_result:
-            self._has_shown_result = False
-            self.result.hide()
 
     def show_view(self, view: int) -> None:
         """Show one of `VIEWS`."""
@@ -216,18 +202,9 @@ class RunPage(QWidget):
 
     def _show_view(self, view: int) -> None:
         self.header.show_curve_tools(view == CURVES)
-        self._show_result_card()
         if view in (EVALUATE, PREDICT) and view not in self._model_views and self.charts is not None:
             self._make_model_view(view)
         self.views.setCurrentIndex(view)
-
-    def _show_result_card(self) -> None:
-        """Show the result card above the curves.
-
-        Hide it in other views and next to an enlarged plot, which need its space.
-        """
-        has_room = self.header.tabs.currentIndex() == CURVES and self._curves.currentWidget() is not self.large
-        self.result.setVisible(self._has_shown_result and has_room)
 
     def _make_model_view(self, number: int) -> None:
         """Create the view of the model or of its use when it is first shown."""
@@ -316,13 +293,6 @@ class RunPage(QWidget):
         for view in self._model_views.values():
             view.close_work()
 
-    def _reserve_room(self, is_active: bool) -> None:
-        """Reserve space for the step times of an active run, so that the plots don't move when they appear."""
-        policy = self.time.sizePolicy()
-        if policy.retainSizeWhenHidden() != is_active:
-            policy.setRetainSizeWhenHidden(is_active)
-            self.time.setSizePolicy(policy)
-
     def _give_room_to_curves(self) -> None:
         """Use the height that the strategy view doesn't need for the curves."""
         charts, strategy, log = self._splitter.sizes()
@@ -349,7 +319,7 @@ class RunPage(QWidget):
         scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         scroll.setWidget(splitter)
         curves = QWidget()
-        curves.setLayout(vbox(self.verdict, self.time, (hbox((scroll, 1), self.live), 1), spacing=4))
+        curves.setLayout(vbox(self.advice, (hbox((scroll, 1), self.live), 1), spacing=4))
         for page in (curves, self.large):
             self._curves.addWidget(page)
         # The views that use the model are created when they are first opened.
@@ -361,13 +331,11 @@ class RunPage(QWidget):
     def _enlarge(self, name: str) -> None:
         if self.charts is not None and self._curves.currentWidget() is not self.large:
             self._curves.setCurrentWidget(self.large)
-            self._show_result_card()
             self.large.show_plot(self.charts.rows.take_plot(name))
 
     def _show_all_plots(self) -> None:
         if self.charts is not None:
             self._curves.setCurrentIndex(0)
-            self._show_result_card()
             self.charts.rows.put_plot_back()
 
     def recolor(self) -> None:

@@ -107,7 +107,7 @@ class Stage:
 
     def unfolded(self) -> dict[str, Callable[[], QWidget]]:
         """Return functions that open a page, expand its sections and return its widget, by page name."""
-        sections, time = self.window.form.sections, self.workspace.run.time
+        sections, time = self.window.form.sections, self.workspace.run.advice.time
         return {
             "new-job": self.show_form,
             "form-unfolded": lambda: self._unfold(self.show_form(), *(each.button for each in sections)),

@@ -1,4 +1,4 @@
-"""Top row of the page of a run, result card, curve options and live prediction."""
+"""Top row of the page of a run, curve options and live prediction."""
 
 from __future__ import annotations
 
@@ -80,10 +80,10 @@ def test_best_metric_follows_its_direction() -> None:
     assert best_metric(RunData()).epoch is None
 
 
-def test_result_card_names_the_worst_class(show: Open) -> None:
+def test_hero_of_completed_run_names_the_worst_class(show: Open) -> None:
     page = show(a_predicted_run())
-    assert page.result.isVisible()
-    assert "worst class: ash (F1 " in page.result.heading.text()
+    assert page.next_steps.isVisible()
+    assert "worst class: ash (F1 " in page.header.hero.state.text()
     data = RunData(plan=a_plan(classes=("ash", "birch")))
     assert worst_class(data) == ""
     for number, values in enumerate(([0.5, 0.5], [0.9, 0.3], [0.2, 0.4]), 1):
@@ -101,14 +101,14 @@ def test_mistakes_without_an_evaluation_start_one(show: Open, qtbot: QtBot, monk
     orders: list[object] = []
     monkeypatch.setattr(InferenceChild, "start", lambda _child, order: orders.append(order))
     page = show(a_run(80))
-    page.result.mistakes.click()
+    page.next_steps.mistakes.click()
     qtbot.waitUntil(lambda: len(orders) == 1)
 
 
-def test_card_of_failed_run_contains_the_cause_once(show: Open) -> None:
+def test_page_of_failed_run_contains_the_cause_once(show: Open) -> None:
     page = show(a_run(12, "failed", cause="Out of memory on NVIDIA H200 at step 12"))
     assert page.header.hero.state.text() == "✖ Failed"
-    assert page.result.cause.text() == "Failed: Out of memory on NVIDIA H200 at step 12"
+    assert page.advice.cause.text() == "Failed: Out of memory on NVIDIA H200 at step 12"
 
 
 def test_curve_options_open_by_keyboard(show: Open, qtbot: QtBot) -> None:

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 from msgspec import structs
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QAbstractButton, QApplication, QFileDialog
 from pytestqt.qtbot import QtBot
 
-from engine.contract.events import AnyEvent, LogLine, StepMetrics
+from engine.contract.events import AnyEvent, LogLine, Outcome, RunFinished, StepMetrics, TimeSpent, Verdict
 from engine.runs.folder import RunFolder, create_run
 from gui.plots.plot import LinePlot
 from gui.run.log_view import LogView
@@ -29,10 +29,10 @@ from tests.support.widgets import ShowWidget, button, visible_text
 Open = Callable[[RunFolder], RunPage]
 
 
-def test_result_card_copies_loading_code(show: Open) -> None:
+def test_next_steps_copy_loading_code(show: Open) -> None:
     run = a_run(80)
     page = show(run)
-    code = page.result.code
+    code = page.next_steps.code
     assert f"Run({str(run.path)!r}).load('best').module" in code
     compile(code, "shown", "exec")
     button(page, "Copy loading code").click()
@@ -51,8 +51,8 @@ def test_page_of_interrupted_run_has_no_code(show: Open) -> None:
     run.events_file.write_bytes(b"\n".join(run.events_file.read_bytes().split(b"\n")[:6]) + b"\n")
     page = show(run)
     assert "Interrupted" in visible_text(page)
-    assert "No checkpoint was saved." in visible_text(page)
-    assert page.result.code == ""
+    assert "No checkpoint was saved" in visible_text(page)
+    assert page.next_steps.code == ""
     assert "Copy loading code" not in [
         each.accessibleName() for each in page.findChildren(QAbstractButton) if each.isVisible()
     ]
@@ -187,7 +187,7 @@ def test_page_continues_curves_of_resumed_run(show: Open, qtbot: QtBot) -> None:
     run = a_run(60, "paused")
     page = show(run)
     page.header.controls.smoothing.setValue(90)
-    assert page.result.isVisible()
+    assert page.next_steps.isVisible()
     qtbot.waitUntil(lambda: "validation 0.5" in page.charts.loss.accessibleDescription())
     on_two = job(strategy="ddp", devices=("cpu", "cpu"))
     # The same number of steps, so that plots must compare more than lengths.
@@ -195,13 +195,44 @@ def test_page_continues_curves_of_resumed_run(show: Open, qtbot: QtBot) -> None:
     supervise_here(run, execution=2)
     append(run, *(_worse(event) for event in resumed))
     qtbot.waitUntil(lambda: len(page.store.data.steps.loss) == 60 and page.store.data.cuts == 1)
-    qtbot.waitUntil(lambda: not page.result.isVisible())
+    qtbot.waitUntil(lambda: not page.next_steps.isVisible())
     text = visible_text(page)
     assert "DistributedDataParallel on 2 CPU workers" in text
     assert "Resumed at " in text
     assert "⚠ 3 images could not be read and are left out (2 times)" in text
     loss = page.charts.loss
     qtbot.waitUntil(lambda: _training_loss(loss) > 50)  # smoothing has restarted
+
+
+@pytest.mark.parametrize("outcome", ["completed", "failed"])
+def test_plots_keep_their_place_when_run_ends(show: Open, qtbot: QtBot, outcome: Outcome) -> None:
+    run = supervise_here(a_run(80, None))
+    page = show(run)
+    assert page.charts is not None
+    loss = page.charts.loss
+    qtbot.waitUntil(loss.isVisible)
+    QApplication.processEvents()
+    place = loss.mapTo(page, QPoint()), loss.size()
+    if outcome == "completed":
+        sentence = "Overfitted since epoch 19: validation loss rose from 0.75 to 0.93. Set augmentation to light."
+        append(run, Verdict(code="overfitted", sentence=sentence, changes={"augmentation": "light"}))
+    append(run, RunFinished(time=time.time(), outcome=outcome, seconds=8.0, cause="Out of memory on NVIDIA H200"))
+    finding = page.advice.verdict if outcome == "completed" else page.advice.cause
+    qtbot.waitUntil(lambda: finding.isVisible() and page.next_steps.isVisible())
+    QApplication.processEvents()
+    assert (loss.mapTo(page, QPoint()), loss.size()) == place
+
+
+def test_step_times_are_folded_below_the_verdict(show: Open, qtbot: QtBot) -> None:
+    run = a_run(80, None)
+    spent = TimeSpent(step=80, step_s=0.01, parts={"forward": 0.01})
+    verdict = Verdict(code="overfitted", sentence="Overfitted. Try augmentation light.", changes={})
+    append(run, spent, verdict, RunFinished(time=time.time(), outcome="completed", seconds=8.0))
+    advice = show(run).advice
+    qtbot.waitUntil(advice.verdict.isVisible)
+    assert not advice.time.isVisible()
+    advice.more.click()
+    assert advice.time.isVisible()
 
 
 def _training_loss(plot: LinePlot) -> float:
@@ -216,7 +247,7 @@ def _worse(event: AnyEvent) -> AnyEvent:
 @pytest.mark.long
 def test_page_exports_run_to_chosen_file(show: Open, qtbot: QtBot, tmp_path: Path) -> None:
     page = show(a_run(40, "failed", cause="Out of memory"))
-    qtbot.mouseClick(page.result.export, Qt.MouseButton.LeftButton)
+    qtbot.mouseClick(page.next_steps.export, Qt.MouseButton.LeftButton)
     dialog = page.findChild(QFileDialog)
     assert page.store.run is not None
     assert dialog.defaultSuffix() == "zip"

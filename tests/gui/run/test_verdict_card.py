@@ -84,7 +84,7 @@ def test_verdict_button_prefills_form_with_changes(open_window: OpenWindow, qtbo
     run = ended(OVERFITTED, name="ants", seed=7)
     window = open_window()
     window.show_run(run)
-    card = window.workspace.run.verdict
+    card = window.workspace.run.advice.verdict
     qtbot.waitUntil(lambda: any(button.isVisible() for button in card.buttons))
     card.buttons[0].click()
     qtbot.waitUntil(lambda: window.form.prefill is not None)
@@ -98,7 +98,7 @@ def test_verdict_button_prefills_form_to_continue(open_window: OpenWindow, qtbot
     run = ended(FALLING)
     window = open_window()
     window.show_run(run)
-    card = window.workspace.run.verdict
+    card = window.workspace.run.advice.verdict
     qtbot.waitUntil(lambda: any(button.isVisible() for button in card.buttons))
     card.buttons[0].click()
     qtbot.waitUntil(lambda: window.form.prefill is not None)
@@ -112,7 +112,7 @@ def test_verdict_card_offers_other_weights(open_window: OpenWindow, qtbot: QtBot
     append(run, missing, RunFinished(outcome="failed", time=time.time()))
     window = open_window()
     window.show_run(run)
-    card = window.workspace.run.verdict
+    card = window.workspace.run.advice.verdict
     qtbot.waitUntil(card.isVisible)
     assert [button.text() for button in card.buttons] == ["Use EfficientNet-Lite0 (included)", "Train from scratch"]
     card.buttons[0].click()
@@ -134,7 +134,7 @@ def test_verdict_card_offers_devices_other_than_a_lost_gpu(open_window: OpenWind
     (run.checkpoints / "last.pt").write_bytes(b"weights")
     window = open_window()
     window.show_run(run)
-    card = window.workspace.run.verdict
+    card = window.workspace.run.advice.verdict
     qtbot.waitUntil(card.isVisible)
     assert [button.text() for button in card.buttons] == ["Resume on the other devices"]
     card.buttons[0].click()

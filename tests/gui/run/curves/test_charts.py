@@ -97,7 +97,7 @@ def test_plot_rows_are_chosen_ordered_and_enlarged(open_window: OpenWindow, qtbo
     window.resize(1280, 800)
     window.show_run(a_run(80))
     page = window.workspace.run
-    qtbot.waitUntil(page.result.isVisible)
+    qtbot.waitUntil(page.next_steps.isVisible)
     charts = page.charts
     loss, rows = charts.loss, charts.rows
     qtbot.waitUntil(lambda: loss.height() >= 0.45 * window.height())
