@@ -160,10 +160,11 @@ class LinePlot(QWidget):
         return self._readout.write(line, line.latest if cursor is None else line.value_at(cursor))
 
     def restart(self) -> None:
-        """Remove the data, before the data of another run are set."""
+        """Remove the data and the vertical range, before the data of another run are set."""
         for line in self._lines.values():
             line.restart()
         self._fitted_range = None
+        self._view.box.set_y_range(0.0, 1.0)
 
     def set_smoothing(self, weight: float) -> None:
         """Set the weight of the moving average. A weight of 0 disables smoothing."""

@@ -15,7 +15,7 @@ from gui.sources.run_data import RunData
 from tests.gui.run.evaluated_run import events
 from tests.gui.sources.written_runs import a_run, job
 from tests.support.run_data import data_from
-from tests.support.widgets import OpenWindow
+from tests.support.widgets import OpenWindow, ShowWidget
 
 
 @pytest.fixture
@@ -82,6 +82,16 @@ def test_charts_of_ended_run_promise_no_data(charts: RunCharts) -> None:
         "The run ended before its first step",
         "No samples of the run's devices",
     }
+
+
+def test_charts_of_queued_run_drop_axes_of_previous_run(show_widget: ShowWidget, qtbot: QtBot) -> None:
+    charts = show_widget(RunCharts(), 800, 600)
+    charts.show_data(data_of("classification"))
+    qtbot.waitUntil(lambda: charts.loss.vertical_range != (0.0, 1.0))
+    charts.restart()
+    charts.show_data(data_from([next(events(job()))]))
+    assert charts.loss.vertical_range == charts.speed.vertical_range == (0.0, 1.0)
+    assert charts.loss.horizontal_range == (0.0, 1.04)
 
 
 def in_order(rows: PlotRows) -> list[str]:
