@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtGui import QDragLeaveEvent
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QWidget
 
 from gui.pages import MONITOR, RUNS, TRAIN
 from gui.style import theme
@@ -69,3 +69,12 @@ def test_drag_over_window_shows_drop_target(open_window: OpenWindow, tmp_path: P
         assert window.drop_target.isVisible()
         end()
     assert not window.drop_target.isVisible()
+
+
+def test_files_can_be_dropped_on_every_part_of_the_form(open_window: OpenWindow, tmp_path: Path) -> None:
+    """Drag with the paths also as text, as file managers do. A text field would insert them."""
+    window = open_window()
+    for part in filter(QWidget.isVisible, window.job_panel.findChildren(QWidget)):
+        drag_files(part, tmp_path)
+        assert window.drop_target.isVisible(), part
+        QApplication.sendEvent(window, QDragLeaveEvent())

@@ -18,6 +18,7 @@ _data: list[QMimeData] = []  # an event doesn't own its data
 def _data_of(*paths: Path) -> QMimeData:
     data = QMimeData()
     data.setUrls([QUrl.fromLocalFile(str(path)) for path in paths])
+    data.setText("\n".join(url.toString() for url in data.urls()))  # as file managers do
     _data[:] = [data]
     return data
 
