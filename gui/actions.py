@@ -50,7 +50,7 @@ class Action(QAction):
             widget: Widget to which the shortcuts belong.
             name: Id.
             text: Title. "&" marks the letter that selects it in a menu.
-            tip: Sentence fragment that describes the action.
+            tip: Imperative phrase without a period, which describes the action.
             keys: Default shortcuts.
             icon: Name of an icon.
             color: Color of the icon.
@@ -169,7 +169,7 @@ class Command:
 
         Args:
             title: Text for menus and buttons. "&" marks the letter that selects it in a menu.
-            tip: Sentence fragment that describes the action.
+            tip: Imperative phrase without a period, which describes the action.
             keys: Default shortcuts.
             menu: Menu and group in it, such as "file 1", or "" for none.
             needs_pages: Disable the action until the pages have been created.
@@ -193,71 +193,71 @@ class Command:
 class Actions(QObject):
     """Actions of the window. `all` also contains the actions that tables and pages create."""
 
-    new_job = Command(tr("New job"), tr("Shows the form of a new job, as you left it"), "Ctrl+N", menu="file 1")
+    new_job = Command(tr("New job"), tr("Show the form of a new job, as you left it"), "Ctrl+N", menu="file 1")
     clear_form = Command(
-        tr("Clear the form"), tr("Restores the defaults but keeps the devices"), "Ctrl+Shift+N", menu="file 1"
+        tr("Clear the form"), tr("Restore the defaults but keep the devices"), "Ctrl+Shift+N", menu="file 1"
     )
-    browse = Command(tr("Choose the dataset folder…"), tr("Opens a folder dialog"), "Ctrl+O", menu="file 2")
-    open_job = Command(tr("Open job…"), tr("Puts a job.toml into the form"), "Ctrl+Shift+O", menu="file 3")
-    save_job = Command(tr("Save job as…"), tr("Saves the form as a job.toml"), "Ctrl+S", menu="file 3")
-    copy_command = Command(tr("Copy as command"), tr("Copies the footplate command for this job"), menu="file 3")
+    browse = Command(tr("Choose the dataset folder…"), tr("Open a folder dialog"), "Ctrl+O", menu="file 2")
+    open_job = Command(tr("Open job…"), tr("Put a job.toml into the form"), "Ctrl+Shift+O", menu="file 3")
+    save_job = Command(tr("Save job as…"), tr("Save the form as a job.toml"), "Ctrl+S", menu="file 3")
+    copy_command = Command(tr("Copy as command"), tr("Copy the footplate command for this job"), menu="file 3")
     copy_torchrun = Command(
-        tr("Copy as torchrun command"), tr("Copies a torchrun command for each machine (no ssh needed)"), menu="file 3"
+        tr("Copy as torchrun command"), tr("Copy a torchrun command for each machine (no ssh needed)"), menu="file 3"
     )
     open_run = Command(
-        tr("Open run folder…"), tr("Opens a run folder anywhere on disk"), menu="file 4", needs_pages=True
+        tr("Open run folder…"), tr("Open a run folder anywhere on disk"), menu="file 4", needs_pages=True
     )
     open_remote = Command(
         tr("Open run on another machine…"),
-        tr("Follows a run of one of your hosts over ssh"),
+        tr("Follow a run of one of your hosts over ssh"),
         menu="file 4",
         needs_pages=True,
     )
-    quit = Command(tr("Quit"), tr("Closes the window; runs keep running"), "Ctrl+Q", menu="file 5")
+    quit = Command(tr("Quit"), tr("Close the window; runs keep running"), "Ctrl+Q", menu="file 5")
 
     train = Command(
-        tr("Train"), tr("Starts the training"), "Ctrl+Return", "Ctrl+Enter", menu="run 1", always_enabled=True
+        tr("Train"), tr("Start the training"), "Ctrl+Return", "Ctrl+Enter", menu="run 1", always_enabled=True
     )
     start_at_once = Command(
         tr("Start now, sharing"),
-        tr("Starts now and shares the devices with other runs, which slows all of them down"),
+        tr("Start now and share the devices with other runs, which slows all of them down"),
         menu="run 1",
     )
-    submit = Command(tr("Submit to SLURM…"), tr("Shows the SLURM script for this job and submits it"), menu="run 1")
-    pause = Command(tr("Pause"), tr("Pauses the run on screen"), "Ctrl+P", menu="run 2", icon="pause")
-    stop = Command(tr("Stop"), tr("Stops the run on screen"), "Ctrl+.", menu="run 2", icon="stop", color="error")
+    submit = Command(tr("Submit to SLURM…"), tr("Show the SLURM script for this job and submit it"), menu="run 1")
+    pause = Command(tr("Pause"), tr("Pause the run on screen"), "Ctrl+P", menu="run 2", icon="pause")
+    stop = Command(tr("Stop"), tr("Stop the run on screen"), "Ctrl+.", menu="run 2", icon="stop", color="error")
     fork = Command(
         tr("Fork…"),
-        tr("Opens a new run in the form that starts from the last checkpoint of the run on screen"),
+        tr("Open a new run in the form that starts from the last checkpoint of the run on screen"),
         menu="run 3",
         needs_pages=True,
     )
     queue = Command(
-        tr("Show the queue"), tr("Shows the runs that wait for devices, in order"), menu="run 3", needs_pages=True
+        tr("Show the queue"), tr("Show the runs that wait for devices, in order"), menu="run 3", needs_pages=True
     )
 
     try_image = Command(
         tr("Try an image…"),
-        tr("Predicts for an image with the newest checkpoint, and again with each new one while the run trains"),
+        tr("Predict for an image with the newest checkpoint, and again with each new one while the run trains"),
         menu="run 4",
         needs_pages=True,
     )
     evaluate_run = Command(
-        tr("Evaluate the model…"), tr("Shows the evaluations of the run on screen"), menu="run 4", needs_pages=True
+        tr("Evaluate the model…"), tr("Show the evaluations of the run on screen"), menu="run 4", needs_pages=True
     )
     predict_with_run = Command(
-        tr("Predict…"), tr("Predicts for your files with the model on screen"), menu="run 4", needs_pages=True
+        tr("Predict…"), tr("Predict for your files with the model on screen"), menu="run 4", needs_pages=True
     )
     convert_run = Command(
         tr("Convert the model…"),
-        tr("Converts the model on screen to ONNX or safetensors"),
+        tr("Convert the model on screen to ONNX or safetensors"),
         menu="run 4",
         needs_pages=True,
     )
 
     devices_panel = Command(
         tr("Devices panel"),
-        tr("Shows or hides the devices panel"),
+        tr("Show or hide the devices panel"),
         "F7",
         menu="view 2",
         icon="left-panel",
@@ -266,60 +266,60 @@ class Actions(QObject):
     )
     run_settings = Command(
         tr("Settings of the run"),
-        tr("Shows or hides the settings of the run on screen"),
+        tr("Show or hide the settings of the run on screen"),
         "F8",
         menu="view 2",
         icon="right-panel",
         color="muted",
         on=False,
     )
-    system_theme = Command(tr("System"), tr("Follows the system theme"), menu="theme 1", on=True)
+    system_theme = Command(tr("System"), tr("Follow the system theme"), menu="theme 1", on=True)
     light_theme = Command(tr("Light"), tr("Dark text on a light background"), menu="theme 1", on=False)
     dark_theme = Command(tr("Dark"), tr("Light text on a dark background"), menu="theme 1", on=False)
-    larger_text = Command(tr("Larger text"), tr("Increases text size"), "Ctrl++", "Ctrl+=", menu="text 1")
-    smaller_text = Command(tr("Smaller text"), tr("Decreases text size"), "Ctrl+-", menu="text 1")
-    usual_text = Command(tr("Default text size"), tr("Resets text to the system size"), "Ctrl+0", menu="text 1")
-    full_screen = Command(tr("Full screen"), tr("Fills the screen"), "F11", menu="view 4", on=False)
+    larger_text = Command(tr("Larger text"), tr("Increase text size"), "Ctrl++", "Ctrl+=", menu="text 1")
+    smaller_text = Command(tr("Smaller text"), tr("Decrease text size"), "Ctrl+-", menu="text 1")
+    usual_text = Command(tr("Default text size"), tr("Reset text to the system size"), "Ctrl+0", menu="text 1")
+    full_screen = Command(tr("Full screen"), tr("Fill the screen"), "F11", menu="view 4", on=False)
     close_to_tray = Command(
         tr("Close to the tray"),
-        tr("Keeps Footplate in the system tray when its window is closed, with progress and alerts"),
+        tr("Keep Footplate in the system tray when its window is closed, with progress and alerts"),
         menu="view 4",
         on=False,
     )
 
     palette = Command(
         tr("Command palette…"),
-        tr("Finds commands, settings, models, runs, datasets and GPUs"),
+        tr("Find commands, settings, models, runs, datasets and GPUs"),
         "Ctrl+K",
         menu="tools 1",
     )
     advise = Command(
         tr("Advise on the strategy"),
-        tr("Tries strategies and settings, and ranks them"),
+        tr("Try strategies and settings, and rank them"),
         menu="tools 2",
         needs_pages=True,
     )
     find_rate = Command(
-        tr("Learning-rate finder"), tr("Tries learning rates for the job"), menu="tools 2", needs_pages=True
+        tr("Learning-rate finder"), tr("Try learning rates for the job"), menu="tools 2", needs_pages=True
     )
     find_batch = Command(
-        tr("Batch-size finder"), tr("Finds the largest batch that fits"), menu="tools 2", needs_pages=True
+        tr("Batch-size finder"), tr("Find the largest batch that fits"), menu="tools 2", needs_pages=True
     )
     hosts = Command(
-        tr("Hosts…"), tr("Adds other machines, to monitor and to train on over ssh"), menu="tools 3", needs_pages=True
+        tr("Hosts…"), tr("Add other machines, to monitor and to train on over ssh"), menu="tools 3", needs_pages=True
     )
-    alerts = Command(tr("Alerts"), tr("Shows the Monitor's alerts and notifications"), menu="tools 3", needs_pages=True)
-    preferences = Command(tr("Settings…"), tr("Opens the settings"), "Ctrl+,", menu="tools 4")
+    alerts = Command(tr("Alerts"), tr("Show the Monitor's alerts and notifications"), menu="tools 3", needs_pages=True)
+    preferences = Command(tr("Settings…"), tr("Open the settings"), "Ctrl+,", menu="tools 4")
 
-    help = Command(tr("Help"), tr("Opens the user's guide"), "F1", menu="help 1", icon="help", color="muted")
+    help = Command(tr("Help"), tr("Open the user's guide"), "F1", menu="help 1", icon="help", color="muted")
     shortcuts = Command(tr("Keyboard shortcuts…"), tr("View and change shortcuts"), menu="help 1")
     whats_new = Command(tr("What's new"), tr("Release notes for this version"), menu="help 1")
     report = Command(
         tr("Report a problem…"),
-        tr("Creates a file for a bug report, without names and paths, to review and save"),
+        tr("Create a file for a bug report, without names and paths, to review and save"),
         menu="help 2",
     )
-    about = Command(tr("About Footplate"), tr("Shows versions and licenses"), menu="help 2")
+    about = Command(tr("About Footplate"), tr("Show versions and licenses"), menu="help 2")
 
     def __init__(self, window: QWidget, tabs: Sequence[tuple[str, str, str]] = ()) -> None:
         """Create the actions of `window`. `tabs` are the name, title and tip of each page with a tab."""

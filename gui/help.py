@@ -89,7 +89,7 @@ class HelpWindow(QDialog):
         self.search = QLineEdit(clearButtonEnabled=True)
         self.search.setPlaceholderText(tr("Search all pages…"))
         self.search.setAccessibleName(tr("Search help"))
-        self.search.setToolTip(tr("Ctrl+F. Enter and Shift+Enter go to the next and the previous match."))
+        self.search.setToolTip(tr("Enter and Shift+Enter go to the next and the previous match (Ctrl+F)"))
         self.search.textChanged.connect(self._search)
         self.found = muted_label(word_wrap=True)
         self.found.hide()

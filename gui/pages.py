@@ -67,16 +67,16 @@ class TabEntry:
 
 
 TABS = (
-    TabEntry("train", tr("Train"), tr("Shows the Train page")),
+    TabEntry("train", tr("Train"), tr("Show the Train page")),
     TabEntry(
         "monitor",
         tr("Monitor"),
-        tr("Shows the Monitor page"),
+        tr("Show the Monitor page"),
         "gui.monitor.page:MonitorPage",
         ("hosts", "intervals", "alerts", "settings"),
     ),
-    TabEntry("runs", tr("Runs"), tr("Shows the Runs page"), "gui.runs.page:RunsPage", ("run_list",)),
-    TabEntry("search", tr("Searches"), tr("Shows the searches over settings, or creates one")),
+    TabEntry("runs", tr("Runs"), tr("Show the Runs page"), "gui.runs.page:RunsPage", ("run_list",)),
+    TabEntry("search", tr("Searches"), tr("Show the searches over settings, or create one")),
 )
 """All pages with a tab, in the order of the tabs."""
 TRAIN, MONITOR, RUNS, SEARCHES = (

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from engine.runs.folder import RunSummary
     from gui.sources.run_status import RunStatus
 
-_PAUSE = tr("Saves the run and frees its devices after the current step")
-_STOP = tr("Ends the run after the current step and saves its state")
-_LEAVE = tr("Removes the run from the queue")
+_PAUSE = tr("Save the run and free its devices after the current step")
+_STOP = tr("End the run after the current step and save its state")
+_LEAVE = tr("Remove the run from the queue")
 _NAME_WIDTH = 220
 """Maximum width of a run's name in pixels. The tool tip contains the full name."""
 
@@ -123,9 +123,9 @@ class StatusBar(QWidget):
         """Show the other active run, or the number of other active runs."""
         self._others = tuple(runs)
         if len(runs) == 1:
-            self.others.show_text(f"{run_title(runs[0])} · {runs[0].state}", tr("Shows this run"))
+            self.others.show_text(f"{run_title(runs[0])} · {runs[0].state}", tr("Show this run"))
         else:
-            tip = with_key(tr("Shows the list of runs"), "runs_page")
+            tip = with_key(tr("Show the list of runs"), "runs_page")
             self.others.show_text(f"{len(runs)} other active runs" if runs else "", tip)
 
     def set_suffix(self, text: str) -> None:
@@ -146,7 +146,7 @@ class StatusBar(QWidget):
             self.page_requested.emit(RUNS)
 
     def _set_name(self, title: str) -> None:
-        self.run.show_text(title, tr("Shows the run"))
+        self.run.show_text(title, tr("Show the run"))
         self.setCursor(Qt.CursorShape.PointingHandCursor if title else Qt.CursorShape.ArrowCursor)
 
     def _set_status(self, text: str) -> None:

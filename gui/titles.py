@@ -220,8 +220,8 @@ def device_user(title: str, *, has_ended: bool) -> str:
 def resume_words(*, has_checkpoint: bool) -> tuple[str, str]:
     """Return the title and the tip of the command that resumes an ended run. Without a checkpoint, it starts over."""
     if has_checkpoint:
-        return tr("&Resume"), tr("Resumes from its last checkpoint on the same devices")
-    return tr("T&rain again"), tr("Trains it from the beginning on the same devices, since it has no checkpoint")
+        return tr("&Resume"), tr("Resume from its last checkpoint on the same devices")
+    return tr("T&rain again"), tr("Train it from the beginning on the same devices, since it has no checkpoint")
 
 
 def doing(run: RunSummary) -> str:

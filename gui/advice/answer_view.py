@@ -37,7 +37,7 @@ class AnswerView(QWidget):
         self.count = _text("muted")
         self.table = AdviceTable(tr("Candidates that were tried"))
         copying = Action(
-            self.table, "copy_advice", tr("Copy as text"), tr("Copies the answer"), "Ctrl+C", icon="copy", context=HERE
+            self.table, "copy_advice", tr("Copy as text"), tr("Copy the answer"), "Ctrl+C", icon="copy", context=HERE
         )
         copying.on_trigger(self.copy_answer)
         self.copy = bind(QPushButton(), copying, tr("Copy the advice as text"))

@@ -78,7 +78,7 @@ class AdvicePage(FinderPage):
     def trying_page(self) -> QWidget:
         """Create the page for running trials: activity, progress, remaining time and the candidates so far."""
         self.cancel.setText(tr("Stop"))
-        self.cancel.setToolTip(tr("Ends the trials and shows the results so far"))
+        self.cancel.setToolTip(tr("End the trials and show the results so far"))
         self.cancel.setAccessibleName(tr("Stop trying"))
         self.progress.setRange(0, 100)
         self.progress.setTextVisible(False)
@@ -129,9 +129,9 @@ class AdvicePage(FinderPage):
         self.view.show_details()
         self.use.setText(tr("Use this"))
         self.use.setEnabled(row is not None)
-        hint = tr("Choose a row that was measured.") if row is None else tr("This is your current job.")
+        hint = tr("Choose a row that was measured") if row is None else tr("This is your current job")
         self.use.setToolTip(
-            tr("Sets {row} in the form").format(row=words.changes(row)) if row is not None and row.changes else hint
+            tr("Set {row} in the form").format(row=words.changes(row)) if row is not None and row.changes else hint
         )
 
     # Trials
@@ -203,7 +203,7 @@ class AdviceOptions(QWidget):
 
     def __init__(self) -> None:
         super().__init__()
-        self.time = styled(ComboBox(), tip=tr("Time for all trials. Longer trials give more reliable results."))
+        self.time = styled(ComboBox(), tip=tr("Time for all trials; longer trials give more reliable results"))
         fill_combo_box(self.time, ((title, seconds) for seconds, title in TIMES.items()), int(BUDGET_S))
         self.machines = padded(QSpinBox(minimum=1, maximum=1024))
         self.machines.setToolTip(
@@ -212,7 +212,7 @@ class AdviceOptions(QWidget):
         self.network = padded(QDoubleSpinBox(minimum=0.1, maximum=3200, value=10, decimals=1, suffix=" Gbit/s"))
         self.network.setLocale(locale())
         self.network.setToolTip(tr("Network speed between the machines, in each direction"))
-        self.ask = push_button(tr("Ask again"), tip=tr("Asks with these settings"))
+        self.ask = push_button(tr("Ask again"), tip=tr("Ask with these settings"))
         layout = FlowLayout(self, spacing=14, line_spacing=6)
         layout.addWidget(labeled(tr("&Time for trials"), self.time))
         layout.addWidget(labeled("&Machines", self.machines))

@@ -30,7 +30,7 @@ class AlertCard(QFrame):
         self._text = _label("")
         self._remedy = _label("muted")
         self.acknowledge = QPushButton(tr("Acknowledge"))
-        self.acknowledge.setToolTip(tr("Hides the banner; the alert stays listed while it is active."))
+        self.acknowledge.setToolTip(tr("Hide the banner; the alert stays listed while it is active"))
         self.acknowledge.clicked.connect(lambda: alerts.acknowledge(self._alert.number))
         for label in (self._text, self._remedy):
             label.setWordWrap(True)
@@ -115,7 +115,7 @@ class AlertBanner(Banner):
         show.setAccessibleName(tr("Show all alerts"))
         show.clicked.connect(self.show_requested)
         dismiss.setAccessibleName(tr("Dismiss the alerts"))
-        dismiss.setToolTip(tr("Acknowledges the active alerts; they stay in the list."))
+        dismiss.setToolTip(tr("Acknowledge the active alerts; they stay in the list"))
         dismiss.clicked.connect(alerts.acknowledge_all)
         alerts.changed.connect(self._show_alerts)
         self._show_alerts()

@@ -56,7 +56,7 @@ class RunNotifications(QWidget):
         self.settings = push_button(tr("Settings…"), name=tr("Settings of the notifications about runs"))
         self.test = QPushButton(tr("Test"))
         self.test.setAccessibleName(tr("Test the notifications about runs"))
-        self.test.setToolTip(tr("Sends a test notification with made-up values"))
+        self.test.setToolTip(tr("Send a test notification with made-up values"))
         self.delivery = NoticeSender(self)
         self.summary, self._result = QLabel(wordWrap=True), QLabel(wordWrap=True)
         self.summary.setObjectName("muted")

@@ -63,7 +63,7 @@ class AlertsView(QWidget):
         self._test_result = styled(ElidedLabel(), "muted")
         self.acknowledge_all = push_button(tr("Acknowledge all"), alerts.acknowledge_all)
         self.test = QPushButton(tr("Test notification"))
-        self.test.setToolTip(tr("Sends a notification to this desktop"))
+        self.test.setToolTip(tr("Send a notification to this desktop"))
         self.test.clicked.connect(lambda: alerts.test_requested.emit(self._show_tested))
         self._halves = QBoxLayout(QBoxLayout.Direction.TopToBottom)
         self._lay_out()

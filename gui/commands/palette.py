@@ -296,7 +296,7 @@ def dataset_entries(folders: Sequence[str], choose: Callable[[str], object]) -> 
 def gpu_entries(titles: dict[str, str], show: Callable[[str], object]) -> Iterator[Entry]:
     """Yield an entry for each GPU, which calls `show` with the GPU's key. `titles` maps keys to titles."""
     for key, title in titles.items():
-        yield Entry("GPU", title, partial(show, key), tr("Shows it in the Monitor"))
+        yield Entry("GPU", title, partial(show, key), tr("Show it in the Monitor"))
 
 
 def _show_run(folder: str, show: Callable[[RunFolder], object]) -> None:

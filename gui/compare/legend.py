@@ -39,8 +39,8 @@ class Legend(QWidget):
         self._flow = FlowLayout(self._inside, spacing=12, line_spacing=2)
         self._scroll = scroll_panel(self._inside)
         self._scroll.setFrameShape(QFrame.Shape.NoFrame)
-        self.all = _button(tr("All"), tr("Shows all runs"), lambda: self._show_all(True))
-        self.none = _button(tr("None"), tr("Hides all runs"), lambda: self._show_all(False))
+        self.all = _button(tr("All"), tr("Show all runs"), lambda: self._show_all(True))
+        self.none = _button(tr("None"), tr("Hide all runs"), lambda: self._show_all(False))
         self.setLayout(hbox((self._scroll, 1), vbox(hbox(self.all, self.none, spacing=10), 1)))
         theme.notifier.changed.connect(self.recolor)
 

@@ -299,7 +299,7 @@ class CompareControls(CurveControls):
         self.axis_chosen.connect(curves.set_over)
         self.smoothed.connect(curves.set_smoothing)
         self.log_toggled.connect(curves.set_log)
-        self._show_all = Action(self, "show_whole_runs", tr("Show full runs"), tr("Zooms out to the full runs (Home)"))
+        self._show_all = Action(self, "show_whole_runs", tr("Show full runs"), tr("Zoom out to the full runs (Home)"))
         self._show_all.on_trigger(curves.group.follow)
         self.show_all = bind(QPushButton(), self._show_all)
         curves.group.following_changed.connect(self._follow)
@@ -309,7 +309,7 @@ class CompareControls(CurveControls):
             "table": Action(self, "save_table", tr("&Table as CSV…")),
             "image": Action(self, "save_image", tr("&Image as PNG…")),
         }
-        self.save = save_button(tr("Save the comparison"), tr("Saves curves or table"), self.acts.values())
+        self.save = save_button(tr("Save the comparison"), tr("Save curves or table"), self.acts.values())
 
     def _follow(self, is_following: bool) -> None:
         self._show_all.allow(tr("The full runs are shown") if is_following else "")

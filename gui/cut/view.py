@@ -46,7 +46,7 @@ class CutView(QWidget):
         self.measure_again = push_button(tr("Measure again"), name=tr("Measure the cut again"))
         self.use = QPushButton(tr("Use this cut"))
         self.use.setObjectName("primary")
-        self.use.setToolTip(tr("Trains with this cut; reset Cuts in the form to return to automatic"))
+        self.use.setToolTip(tr("Train with this cut; reset Cuts in the form to return to automatic"))
         self._prepare_table()
         self._lay_out()
 

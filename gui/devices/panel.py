@@ -174,9 +174,9 @@ class MachineDevices(QWidget):
         self._count = muted_label()
         self._count.setContentsMargins(5, 0, 3, 0)
         self._buttons = [
-            self._choice_button(tr("All"), tr("Selects all GPUs that can be used"), self.usable),
-            self._choice_button(tr("Free"), tr("Selects the GPUs that no program uses"), self.free),
-            self._choice_button(tr("None"), tr("Selects no device"), tuple),
+            self._choice_button(tr("All"), tr("Select all GPUs that can be used"), self.usable),
+            self._choice_button(tr("Free"), tr("Select the GPUs that no program uses"), self.free),
+            self._choice_button(tr("None"), tr("Select no device"), tuple),
         ]
         head, buttons = QWidget(), with_layout(hbox(*self._buttons, spacing=0))
         flow = FlowLayout(head, spacing=0, line_spacing=0)

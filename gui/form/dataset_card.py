@@ -86,7 +86,7 @@ class DatasetCard(QFrame):
             text = dataset_format.question(report) if report.readings else tr("No dataset recognized in this folder.")
             self._fill(text, "", None)
             self.readings.show_report(report)
-            self._show_way_to_page(bool(report.readings), tr("Shows the images large"))
+            self._show_way_to_page(bool(report.readings), tr("Show the images large"))
             return
         self._fill(dataset_format.summary(report), dataset_format.describe(report), report)
 
@@ -112,7 +112,7 @@ class DatasetCard(QFrame):
         self._show_images(report.examples if report is not None else ())
         self.readings.show_report(None)
         self._show_way_to_page(
-            report is not None, tr("Shows examples, with and without augmentation, and the class balance")
+            report is not None, tr("Show examples, with and without augmentation, and the class balance")
         )
         self.setAccessibleName(tr("Dataset"))
         self.setAccessibleDescription(self.text())

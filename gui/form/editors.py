@@ -41,7 +41,7 @@ class CutsEditor(Editor):
         super().__init__(self.line)
         self._cuts: tuple[str, ...] = ()
         self.show_button = QPushButton(tr("Show partition…"))
-        self.show_button.setToolTip(tr("Measures the model and shows its cuts, which you can move"))
+        self.show_button.setToolTip(tr("Measure the model and show its cuts, which you can move"))
         self.show_button.clicked.connect(self.requested)
         layout = self.layout()
         assert isinstance(layout, QBoxLayout)

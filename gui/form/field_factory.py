@@ -30,9 +30,9 @@ from gui.widgets.editors import (
 )
 
 FINDER_TIPS = {
-    "strategy": tr("Tries strategies, device counts and settings on the checked devices, and ranks them by speed"),
-    "batch_size": tr("Finds the largest batch size that fits, and measures the speed of each size"),
-    "learning_rate": tr("Finds a learning rate with a short training at a rising rate"),
+    "strategy": tr("Try strategies, device counts and settings on the checked devices, and rank them by speed"),
+    "batch_size": tr("Find the largest batch size that fits, and measure the speed of each size"),
+    "learning_rate": tr("Find a learning rate with a short training at a rising rate"),
 }
 """Tool tips of the buttons that open finders, by field."""
 

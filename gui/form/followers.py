@@ -22,7 +22,7 @@ from gui.form.recipes import RecipeFollower
 from gui.translation import tr
 from gui.widgets.editors import ChoiceEditor
 
-RECOGNIZE = ("", tr("Recognize"), tr("Reads the folder by what its files show"))
+RECOGNIZE = ("", tr("Recognize"), tr("Read the folder by what its files show"))
 
 
 class FormatChoice(QObject):

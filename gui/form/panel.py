@@ -227,7 +227,7 @@ class JobPanel(JobSignals):
         self.banner_text = QLabel(wordWrap=True)
         self.cancel = QPushButton(tr("Cancel"))
         self.cancel.setAccessibleName(tr("Cancel and return to your own job"))
-        self.cancel.setToolTip(tr("Restores the previous job in the form (Esc)"))
+        self.cancel.setToolTip(tr("Restore the previous job in the form (Esc)"))
         self.cancel.clicked.connect(self.cancel_prefill)
         self.banner.setLayout(
             hbox(

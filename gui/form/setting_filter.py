@@ -40,7 +40,7 @@ class SettingFilter(QWidget):
         self.box = styled(
             QLineEdit(clearButtonEnabled=True),
             name=tr("Find a setting"),
-            tip=tr("Searches labels, names and help. Enter goes to the field, Esc shows all fields."),
+            tip=tr("Search labels, names and help; Enter goes to the field, Esc shows all fields"),
         )
         self.box.setPlaceholderText(tr("Find a setting…"))
         self.box.setAcceptDrops(False)

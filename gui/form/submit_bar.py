@@ -25,10 +25,10 @@ from gui.widgets.labels import ElidedLabel, IconLabel, ProblemLabel
 from gui.widgets.layouts import hbox, vbox
 
 _TIPS = {
-    tr("Train"): tr("Starts the training"),
-    tr("Add to queue"): tr("Starts the training when its devices are free"),
-    tr("Resume"): tr("Resumes the run with these changes"),
-    tr("Train further"): tr("Trains the run for more epochs"),
+    tr("Train"): tr("Start the training"),
+    tr("Add to queue"): tr("Start the training when its devices are free"),
+    tr("Resume"): tr("Resume the run with these changes"),
+    tr("Train further"): tr("Train the run for more epochs"),
 }
 _NAMED_RUNS = 2
 """Maximum number of queued runs that are named. The others are only counted."""

@@ -61,14 +61,14 @@ class Bar(QWidget):
         self.span.activated.connect(lambda _index: self.span_chosen.emit(self.span.currentData()))
         self.compact = _toggle(tr("Compact"), tr("One row per GPU"))
         self.compact.toggled.connect(self.compact_toggled)
-        self.load = _toggle(tr("Sort by load"), tr("Shows the busiest GPUs first"))
+        self.load = _toggle(tr("Sort by load"), tr("Show the busiest GPUs first"))
         self.load.toggled.connect(self.load_toggled)
         self.acts = {
             "hosts": Action(self, "watch_hosts", tr("Hosts…"), tr("Monitor other machines over ssh")),
             "csv": Action(self, "save_monitor_csv", tr("Save numbers as CSV…")),
             "png": Action(self, "save_monitor_png", tr("Save image as PNG…")),
             "energy": Action(self, "count_energy", tr("Reset energy counters")),
-            "newest": Action(self, "follow_monitor", tr("Back to live"), tr("Follows the newest data again (Home)")),
+            "newest": Action(self, "follow_monitor", tr("Back to live"), tr("Follow the newest data again (Home)")),
         }
         self.past = muted_label()  # visible time range while the newest data isn't in view
         self.hosts = bind(QPushButton(), self.acts["hosts"])

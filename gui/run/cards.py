@@ -61,27 +61,27 @@ class NextSteps(QWidget):
         self._folder = ""
         self.code = ""  # loads the best checkpoint; "Copy loading code" copies it
         self.trial = push_button(
-            tr("Try it on an image"), self.trial_requested, tip=tr("Predicts for files that you choose or drop")
+            tr("Try it on an image"), self.trial_requested, tip=tr("Predict for files that you choose or drop")
         )
         self.mistakes = push_button(
             tr("See its mistakes"),
             self.mistakes_requested,
-            tip=tr("Evaluates the model and shows the worst samples first"),
+            tip=tr("Evaluate the model and show the worst samples first"),
         )
         self.conversion = push_button(
-            tr("Export the model"), self.conversion_requested, tip=tr("Converts the model to ONNX or safetensors")
+            tr("Export the model"), self.conversion_requested, tip=tr("Convert the model to ONNX or safetensors")
         )
         self.copy = _icon_button(
-            "copy", tr("Copy loading code"), tr("Copies the PyTorch code that loads the best checkpoint")
+            "copy", tr("Copy loading code"), tr("Copy the PyTorch code that loads the best checkpoint")
         )
         self.copy.clicked.connect(lambda: QGuiApplication.clipboard().setText(self.code))
         self.export = _icon_button(
             "export",
             tr("Export the run"),
-            tr("Saves a zip file for bug reports with the job, logs and machine information, without checkpoints"),
+            tr("Save a zip file for bug reports with the job, logs and machine information, without checkpoints"),
         )
         self.export.clicked.connect(self.export_requested)
-        self.open = _icon_button("folder", tr("Open folder"), tr("Opens the run's folder in the file manager"))
+        self.open = _icon_button("folder", tr("Open folder"), tr("Open the run's folder in the file manager"))
         self.open.clicked.connect(lambda: reveal(Path(self._folder)))
         files = hbox(self.conversion, 1, self.copy, self.export, self.open, spacing=2)
         self.setLayout(vbox(hbox(1, self.trial, self.mistakes, spacing=6), files, spacing=ROW_SPACING))
@@ -129,8 +129,7 @@ def _code(run: RunFolder, data: RunData) -> str:
 
 
 def _icon_button(icon: str, name: str, tip: str) -> QToolButton:
-    full_tip = f"{name}: {tip[0].lower()}{tip[1:]}"
-    button = tool_button(icon=icons.icon(icon, "text"), style="flat", name=name, description=tip, tip=full_tip)
+    button = tool_button(icon=icons.icon(icon, "text"), style="flat", name=name, description=tip, tip=tip)
     button.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
     return button
 
@@ -204,7 +203,7 @@ class VerdictCard(QFrame):
     def _button(self, choice: Choice, continues_run: bool) -> QPushButton:
         button = push_button(choice.title, lambda: self.requested.emit(choice.values, continues_run))
         target = "this run into the form to train it further" if continues_run else "a new run into the form"
-        button.setToolTip(tr("Puts {what}: {values}").format(what=target, values=changes_words(choice.values)))
+        button.setToolTip(tr("Put {what}: {values}").format(what=target, values=changes_words(choice.values)))
         button.setAccessibleDescription(button.toolTip())
         self._row.addWidget(button)
         return button

@@ -41,7 +41,7 @@ class ValidationSlider(QWidget):
         self.next = _step_button("▸", tr("Next validation"))
         self.best = QToolButton()
         self.best.setText(tr("Best"))
-        self.best.setToolTip(tr("Shows the validation of the best checkpoint (B)"))
+        self.best.setToolTip(tr("Show the validation of the best checkpoint (B)"))
         self.best.setAccessibleName(tr("Show the validation of the best checkpoint"))
         self.slider = styled(QSlider(Qt.Orientation.Horizontal), name=tr("Validation"), tip=_KEYS)
         self.slider.setMinimumWidth(90)

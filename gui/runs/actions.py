@@ -20,9 +20,9 @@ from gui.widgets.trash_bar import TrashBar
 _CHANGE = tr("Resume with c&hanges…")
 _CHANGE_NEW = tr("Train again with c&hanges…")
 _FURTHER = tr("&Train further…")
-_CHANGE_TIP = tr("Opens the run's job in the form first")
-_PAUSE = tr("Saves and ends after the current step and frees the devices; Resume continues from there")
-_FORK = tr("Opens a new run in the form that starts from this run's last checkpoint")
+_CHANGE_TIP = tr("Open the run's job in the form first")
+_PAUSE = tr("Save and end after the current step and free the devices; Resume continues from there")
+_FORK = tr("Open a new run in the form that starts from this run's last checkpoint")
 
 
 class RunActions(QObject):
@@ -42,23 +42,23 @@ class RunActions(QObject):
         """
         super().__init__(widget)
         self._widget = widget
-        self.show = self._make("show_run", tr("&Show run"), tr("Opens the run on the Train page (Enter)"))
+        self.show = self._make("show_run", tr("&Show run"), tr("Open the run on the Train page (Enter)"))
         self.resume = self._make("resume_run", *resume_words(has_checkpoint=True), "Ctrl+R")
         self.change = self._make("change_run", _CHANGE, _CHANGE_TIP, "Ctrl+Shift+R")
         self.pause = self._make("pause_run", "&Pause", _PAUSE, "Ctrl+Shift+P")
         self.fork = self._make("fork_run", tr("For&k…"), _FORK, "Ctrl+Shift+K")
         self.compare = self._make(
-            "compare_runs", "&Compare", tr("Compares the selected runs' curves and jobs"), "Ctrl+Shift+C"
+            "compare_runs", "&Compare", tr("Compare the selected runs' curves and jobs"), "Ctrl+Shift+C"
         )
         self.favorite = self._make(
-            "favorite_runs", "&Favorite", tr("Marks the selected runs as favorites"), "Ctrl+D", on=False
+            "favorite_runs", "&Favorite", tr("Mark the selected runs as favorites"), "Ctrl+D", on=False
         )
-        self.rename = self._make("rename_run", "Re&name", tr("Renames the run"), "F2")
-        self.folder = self._make("open_folder", tr("Open f&older"), tr("Opens the run's folder in the file manager"))
-        trash = tr("Asks first, then moves the selected runs to the trash")
+        self.rename = self._make("rename_run", "Re&name", tr("Rename the run"), "F2")
+        self.folder = self._make("open_folder", tr("Open f&older"), tr("Open the run's folder in the file manager"))
+        trash = tr("Move the selected runs to the trash after a confirmation")
         self.delete = self._make("delete_runs", tr("&Delete…"), trash, tr("Delete"))
         self.undo = Action(
-            page, "undo_delete", tr("&Undo delete"), tr("Puts back the runs deleted last"), "Ctrl+Z", context=WITHIN
+            page, "undo_delete", tr("&Undo delete"), tr("Put back the runs deleted last"), "Ctrl+Z", context=WITHIN
         )
         self.undo.allow(tr("Nothing has been deleted"))
         self.set_runs([])

@@ -212,9 +212,9 @@ class Details(QWidget):
     def _fork_button(self, item: QTreeWidgetItem, checkpoint: Checkpoint) -> QToolButton:
         """Create a button that forks the run from a checkpoint. Enter in the checkpoint's row does the same."""
         if checkpoint.has_only_weights:
-            tip = tr("Starts a new run from these weights only")
+            tip = tr("Start a new run from these weights only")
         else:
-            tip = tr("Opens a new run in the form that continues from here")
+            tip = tr("Open a new run in the form that continues from here")
         item.setToolTip(0, f"{tip} (Enter)")
         button = tool_button(
             lambda: self._fork(item), text=tr("Fork"), name=tr("Fork from {name}").format(name=checkpoint.name), tip=tip

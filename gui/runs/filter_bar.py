@@ -57,9 +57,9 @@ class FilterBar(QWidget):
         for title, days in _PERIODS:
             self.period.addItem(title, days)
         self._combos = (self.state, self.model, self.strategy, self.tag, self.period)
-        self.favorites = tool_button(text=tr("Favorites"), tip=tr("Shows only favorites"))
+        self.favorites = tool_button(text=tr("Favorites"), tip=tr("Show only favorites"))
         self.favorites.setCheckable(True)
-        self.clear = tool_button(text=tr("Show all"), tip=tr("Clears the search and all filters"))
+        self.clear = tool_button(text=tr("Show all"), tip=tr("Clear the search and all filters"))
         self._typing_timer = QTimer(self, interval=_TYPING_MS, singleShot=True)
         self._applied = RunFilter()  # filter that was emitted last
         self._tag_row = labeled(tr("Tag"), self.tag)

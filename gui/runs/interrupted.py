@@ -83,7 +83,7 @@ class InterruptedRuns(QWidget):
         resume.setAccessibleName(f"{resume.text()} {_title(run)}")
         resume.clicked.connect(lambda: self.resume.emit(run.run_id))
         delete = QPushButton(tr("Delete…"))
-        delete.setToolTip(tr("Asks first, then moves the run to the trash"))
+        delete.setToolTip(tr("Move the run to the trash after a confirmation"))
         delete.setAccessibleName(tr("Delete {run}").format(run=_title(run)))
         delete.clicked.connect(lambda: self.delete.emit(run.run_id))
         banner = Banner(resume, delete, close=tr("Dismiss {run}").format(run=_title(run)))

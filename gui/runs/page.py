@@ -71,7 +71,7 @@ class RunsPage(QWidget):
         self.model = RunsModel(self)
         self.table = RunsTable(self.model)
         self.acts = RunActions(self.table, self)
-        tip = tr("Shows runs that match all words of the search")
+        tip = tr("Show runs that match all words of the search")
         self.find_action = Action(self, "find_runs", tr("Find runs"), tip, "Ctrl+F", context=WITHIN)
         self.filters = FilterBar()
         self.interrupted = InterruptedRuns()

@@ -99,15 +99,15 @@ class QueueView(QWidget):
         self.removal = QuestionBar(tr("Removing a run from the queue"))
         self.count = muted_label()
         self.acts = {
-            "up": self._action("up", tr("Up"), tr("Moves the run up"), "Alt+Up"),
-            "down": self._action("down", tr("Down"), tr("Moves the run down"), "Alt+Down"),
-            "first": self._action("first", tr("First"), tr("Moves the run to the front of the queue"), "Alt+Home"),
+            "up": self._action("up", tr("Up"), tr("Move the run up"), "Alt+Up"),
+            "down": self._action("down", tr("Down"), tr("Move the run down"), "Alt+Down"),
+            "first": self._action("first", tr("First"), tr("Move the run to the front of the queue"), "Alt+Home"),
             "hold": self._action("hold", tr("Hold"), "", "H"),
             "start": self._action(
-                "start", tr("Start now"), tr("Starts the run now and shares its devices with other runs")
+                "start", tr("Start now"), tr("Start the run now and share its devices with other runs")
             ),
             "remove": self._action(
-                "remove", tr("Remove"), tr("Removes the run from the queue; it can be put back"), tr("Delete")
+                "remove", tr("Remove"), tr("Remove the run from the queue; it can be put back"), tr("Delete")
             ),
         }
         self.buttons = {name: bind(QPushButton(), action) for name, action in self.acts.items()}
@@ -198,9 +198,9 @@ class QueueView(QWidget):
         """Enable and label the actions for the selected run. The table gets the focus of a disabled button."""
         position = self.current()
         if position is not None and position.held:
-            self.acts["hold"].set_appearance(tr("Release"), tr("Lets the run start when its devices are free"))
+            self.acts["hold"].set_appearance(tr("Release"), tr("Let the run start when its devices are free"))
         else:
-            tip = tr("Lets others start first until you release the run; it keeps its position")
+            tip = tr("Let other runs start first until you release this one; it keeps its position")
             self.acts["hold"].set_appearance(tr("Hold"), tip)
         for name, button in self.buttons.items():
             had_focus = button.hasFocus()

@@ -46,7 +46,7 @@ class DimensionRow(LabeledField):
 
         Values around `job_value` are suggested.
         """
-        title, tip = tr("Don't vary {label}").format(label=field.label), tr("Keeps the job's value of the field")
+        title, tip = tr("Don't vary {label}").format(label=field.label), tr("Keep the job's value of the field")
         self.remove = tool_button(icon=icons.icon("close", "muted"), style="flat", name=title, tip=tip)
         self.remove.setIconSize(QSize(14, 14))
         content = QWidget()
@@ -179,20 +179,20 @@ def _value_text(value: Any) -> str:
 
 NO_GOAL = ""
 _SAMPLERS = [
-    ("tpe", "TPE", tr("Learns from finished trials where good settings are (Bergstra et al. 2011)")),
-    ("random", tr("Random"), tr("Chooses at random")),
-    ("grid", tr("Grid"), tr("Tries all combinations of lists and stepped ranges")),
+    ("tpe", "TPE", tr("Learn from finished trials where good settings are (Bergstra et al. 2011)")),
+    ("random", tr("Random"), tr("Choose at random")),
+    ("grid", tr("Grid"), tr("Try all combinations of lists and stepped ranges")),
     ("nsgaii", "NSGA-II", tr("An evolutionary search, for two goals (Deb et al. 2002)")),
 ]
 _PRUNERS = [
     (
         "hyperband",
         tr("Hyperband"),
-        tr("Stops trials at several ages, so that late starters get a chance (Li et al. 2018)"),
+        tr("Stop trials at several ages, so that late starters get a chance (Li et al. 2018)"),
     ),
-    ("halving", tr("Successive halving"), tr("Keeps the best fraction of the trials at each age (Li et al. 2020)")),
-    ("median", tr("Median"), tr("Stops trials that are below the median of the others at the same epoch")),
-    ("none", tr("None"), tr("Trains every trial to its end")),
+    ("halving", tr("Successive halving"), tr("Keep the best fraction of the trials at each age (Li et al. 2020)")),
+    ("median", tr("Median"), tr("Stop trials that are below the median of the others at the same epoch")),
+    ("none", tr("None"), tr("Train every trial to its end")),
 ]
 
 

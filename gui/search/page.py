@@ -63,7 +63,7 @@ class SearchPage(QWidget):
         self.view = SearchView()
         self.form = SearchForm()
         self.leave = back_action(self, "leave_search", tr("Back to the list of searches"))
-        self.new = Action(self, "new_search", tr("New search…"), tr("Searches the settings of the job in the form"))
+        self.new = Action(self, "new_search", tr("New search…"), tr("Search the settings of the job in the form"))
         self.title = heading_label(tr("Searches"))
         self.notice = Banner(name=tr("About the searches"), close=tr("Dismiss the notice"))
         self.new_button = bind(QPushButton(), self.new)

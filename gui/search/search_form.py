@@ -79,10 +79,8 @@ class SearchForm(QWidget):
         self.add = ComboBox()
         self.space_problems, self.device_problems, self.other_problems = ProblemLabel(), ProblemLabel(), ProblemLabel()
         self.start = Action(self, "start_search", tr("Start the search"), "")
-        self.open = Action(self, "open_space", tr("Open…"), tr("Opens a SPACE.toml"))
-        self.save = Action(
-            self, "save_space", tr("Save…"), tr("Saves the search as a SPACE.toml, for footplate search")
-        )
+        self.open = Action(self, "open_space", tr("Open…"), tr("Open a SPACE.toml"))
+        self.save = Action(self, "save_space", tr("Save…"), tr("Save the search as a SPACE.toml, for footplate search"))
         self._validation = SingleFlight(self, self._next_validation, self._on_validated, reraise)
         self._timer = QTimer(self, interval=0, singleShot=True)
         self._timer.timeout.connect(self._validation.request)
@@ -131,7 +129,7 @@ class SearchForm(QWidget):
         if not self.rows["name"].value() or self.rows["name"].value() in taken:
             self.rows["name"].set_value(_unused("search", taken))
         self.start.set_appearance(
-            tr("Start the search"), tr("Starts it in separate processes; you can close the window")
+            tr("Start the search"), tr("Start it in separate processes; you can close the window")
         )
         self._schedule_validation()
 
@@ -140,7 +138,7 @@ class SearchForm(QWidget):
         self._existing = search
         self.set_values(values_of(search))
         self._lock_defining_fields()
-        self.start.set_appearance(tr("Continue the search"), tr("Continues with this budget on these devices"))
+        self.start.set_appearance(tr("Continue the search"), tr("Continue with this budget on these devices"))
         self._schedule_validation()
 
     def set_values(self, values: Mapping[str, Any]) -> None:

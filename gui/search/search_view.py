@@ -102,24 +102,24 @@ class SearchView(QWidget):
     def _make_actions(self) -> None:
         """Create the actions of the search and, for the last two, of the selected trials."""
         self.resume = Action(
-            self, "continue_search", tr("Continue"), tr("Continues with the paused trials and new ones")
+            self, "continue_search", tr("Continue"), tr("Continue with the paused trials and new ones")
         )
         self.pause = Action(
             self,
             "pause_search",
             tr("Pause"),
-            tr("Pauses the running trials after their current step; Continue resumes them"),
+            tr("Pause the running trials after their current step; Continue resumes them"),
         )
         self.change = Action(
-            self, "change_search", tr("Change…"), tr("Changes budget, devices, pruning and confirmation")
+            self, "change_search", tr("Change…"), tr("Change budget, devices, pruning and confirmation")
         )
         self.train = Action(
-            self, "train_best", tr("Train the best…"), tr("Trains the best settings in full, as an ordinary run")
+            self, "train_best", tr("Train the best…"), tr("Train the best settings in full, as an ordinary run")
         )
-        self.open_best = Action(self, "show_best_trial", tr("Show the best"), tr("Opens the run of the best trial"))
-        tip = tr("Opens the run of the selected trial (Enter)")
+        self.open_best = Action(self, "show_best_trial", tr("Show the best"), tr("Open the run of the best trial"))
+        tip = tr("Open the run of the selected trial (Enter)")
         self.open = Action(self.table, "show_trial", tr("Show run"), tip, context=HERE)
-        tip = tr("Compares the runs of the selected trials")
+        tip = tr("Compare the runs of the selected trials")
         self.compare = Action(self.table, "compare_trials", tr("Compare"), tip, "Ctrl+Shift+C", context=HERE)
 
     def _lay_out(self) -> None:

@@ -153,9 +153,9 @@ class TrainPage(QWidget):
             ("next_tab", tr("Next tab"), "Ctrl+Tab", 1),
             ("previous_tab", tr("Previous tab"), "Ctrl+Shift+Tab", -1),
         ):
-            action = Action(self, name, title, tr("Switches between the new job and the open runs"), key)
+            action = Action(self, name, title, tr("Switch between the new job and the open runs"), key)
             action.on_trigger(partial(self._switch, step))
-        self.close_tab = Action(self, "close_tab", tr("Close the tab"), tr("Closes the tab of a run"), "Ctrl+W")
+        self.close_tab = Action(self, "close_tab", tr("Close the tab"), tr("Close the tab of a run"), "Ctrl+W")
         self.close_tab.on_trigger(self._close_current)
         self._update_actions()
 

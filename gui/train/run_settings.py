@@ -89,8 +89,8 @@ class RunSettingsView(QWidget):
         self.use = push_button(
             tr("Use these settings"),
             self._request,
-            tip=tr("Puts them into the form of the new job"),
-            description=tr("Puts the settings of this run into the form of the new job"),
+            tip=tr("Put them into the form of the new job"),
+            description=tr("Put the settings of this run into the form of the new job"),
         )
         self._stack = FrontStack()
         self._stack.addWidget(EmptyState(tr("The settings of this run aren't known yet.")))

@@ -69,7 +69,7 @@ class RunTabs(QTabBar):
         self.runs: list[RunTab] = []
         self._listed: Mapping[str, RunSummary] = {}
         self.addTab(_NEW_JOB)
-        self.setTabToolTip(0, tr("Shows the form of a new job"))
+        self.setTabToolTip(0, tr("Show the form of a new job"))
         self.currentChanged.connect(self._on_current_changed)
 
     @property
@@ -189,7 +189,7 @@ class _CloseButton(QAbstractButton):
         super().__init__()
         self.setIcon(icons.icon("close", "muted"))
         self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        styled(self, name=tr("Close the tab"), tip=tr("Closes the tab; the run stays in the list"))
+        styled(self, name=tr("Close the tab"), tip=tr("Close the tab; the run stays in the list"))
 
     def sizeHint(self) -> QSize:
         return QSize(theme.scaled(_CLOSE_SIDE) + _CLOSE_MARGIN, self.fontMetrics().height())

@@ -121,7 +121,7 @@ class GpuDetail(QWidget):
             "‹ All GPUs", self.closed, name=tr("Back to all GPUs"), tip=tr("Back to all GPUs (Escape)")
         )
         self.reset = QPushButton(tr("Count energy from now"))
-        self.reset.setToolTip(tr("Resets this GPU's energy counter"))
+        self.reset.setToolTip(tr("Reset this GPU's energy counter"))
         self.reset.clicked.connect(lambda: self._gpu is not None and self.reset_energy.emit(self._gpu.key))
         self._title = heading_label()
         self._gpu_name = styled(ElidedLabel(), "muted")

@@ -88,13 +88,13 @@ class ProcessesView(QWidget):
         self.gpus.addItem(ALL_GPUS, "")
         self.as_tree = QCheckBox(tr("As &tree"))
         self.as_tree.setChecked(True)
-        self.as_tree.setToolTip(tr("Groups processes under the run or process that started them"))
+        self.as_tree.setToolTip(tr("Group processes under the run or process that started them"))
         self.tree = self._make_tree()
         self.bar = EndingBar()
         self._warning = Banner()
         self._count = heading_label()
         self._reason = styled(ElidedLabel(), "muted")
-        copy_tip = tr("Copies the selected rows as a table")
+        copy_tip = tr("Copy the selected rows as a table")
         self.acts = {
             "copy": Action(self.tree, "copy_processes", "&Copy", copy_tip, "Ctrl+C", context=WITHIN),
             "command": Action(self.tree, "copy_process_command", tr("Copy the command")),
@@ -187,7 +187,7 @@ class ProcessesView(QWidget):
         self.acts["end"].on_trigger(self._ask_to_end)
         self.bar.stop_run.connect(self.stop_run)
         self.bar.closed.connect(self.tree.setFocus)
-        tip = tr("Shows processes that match all of these words: users, commands …")
+        tip = tr("Show processes that match all of these words: users, commands…")
         find = Action(self, "find_processes", tr("Find processes"), tip, "Ctrl+F", context=WITHIN)
         find.on_trigger(self._go_to_filter)
         find.changed.connect(lambda: self.filter.setToolTip(find.toolTip()))
@@ -300,9 +300,11 @@ class ProcessesView(QWidget):
         if line is None and len(self.tree.selectionModel().selectedRows()) > 1:
             reason = tr("Select a single process to end it.")
         if would_stop_run:
-            self.acts["end"].set_appearance(tr("Stop the &run…"), tr("Asks first"))
+            self.acts["end"].set_appearance(tr("Stop the &run…"), tr("Stop the run after a confirmation"))
         else:
-            self.acts["end"].set_appearance(tr("&End process…"), tr("Asks first; the process may then save its work"))
+            self.acts["end"].set_appearance(
+                tr("&End process…"), tr("End the process after a confirmation; it may save its work first")
+            )
         self.acts["end"].allow(reason)
         self.acts["copy"].allow("" if self.tree.selectionModel().hasSelection() else tr("Select the processes to copy"))
         self.acts["command"].allow(

@@ -135,7 +135,7 @@ class ClassFiguresView(QWidget):
         metrics.on_trigger(lambda: self._choose_file("classes", self.save_metrics))
         self._confusion_action = Action(self, f"save_{name}_confusion", tr("Confusion matrix as CSV…"))
         self._confusion_action.on_trigger(lambda: self._choose_file("confusion", self.save_confusion))
-        self.save = save_button(tr("Save"), tr("Saves the displayed data as CSV"), (metrics, self._confusion_action))
+        self.save = save_button(tr("Save"), tr("Save the displayed data as CSV"), (metrics, self._confusion_action))
         self._splitter = QSplitter(Qt.Orientation.Vertical)
         self._lay_out(parts)
         self.filter.textChanged.connect(self._on_filter_changed)

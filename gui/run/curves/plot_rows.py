@@ -143,7 +143,7 @@ class PlotRows(QWidget):
                 )
 
     def _enlarge_button(self, name: str, plot: LinePlot) -> QToolButton:
-        title, tip = tr("Enlarge {title}").format(title=plot.title), tr("Shows this plot alone (Enter); Esc leads back")
+        title, tip = tr("Enlarge {title}").format(title=plot.title), tr("Show this plot alone (Enter); Esc leads back")
         button = tool_button(icon=icons.icon("enlarge", "muted"), style="flat", name=title, tip=tip)
         button.setAutoRaise(True)
         button.setFocusPolicy(Qt.FocusPolicy.NoFocus)  # the focused plot handles Enter

@@ -36,7 +36,7 @@ class TimeSpentView(QWidget):
         self._is_live = False
         self._applied: Advice | None = None  # advice that the user has just applied
         self.bar = TimeBar()
-        self.fold = fold_button("fold", name=tr("Step time by part"), tip=tr("Shows the parts of each step's time"))
+        self.fold = fold_button("fold", name=tr("Step time by part"), tip=tr("Show the parts of each step's time"))
         self.fold.toggled.connect(self.bar.setVisible)
         self.bar.hide()
         self.label = WrappingLabel()
@@ -85,10 +85,10 @@ class TimeSpentView(QWidget):
             return
         if self._is_live:
             text, done = f"Use {advice.value} workers now", tr("Requested")
-            tip = f"Sets {field.label} to {advice.value} in this run"
+            tip = f"Set {field.label} to {advice.value} in this run"
         else:
             text, done = tr("Use next time"), tr("Set for the next run")
-            tip = f"Sets {field.label} to {advice.value} in the form"
+            tip = f"Set {field.label} to {advice.value} in the form"
         self.change.setText(text if self._applied is None else done)
         self.change.setEnabled(self._applied is None)
         self.change.setToolTip(tip)

@@ -54,13 +54,13 @@ class EvaluationBar(QWidget):
         self._opened: OpenedEvaluation | None = None
         self.list = ChoiceEditor([])
         self.list.control.setAccessibleName(tr("Evaluation"))
-        self.new = Action(self, "new_evaluation", tr("Evaluate…"), tr("Measures the model on another split or folder"))
-        self.delete = Action(self, "delete_evaluation", tr("Delete"), tr("Moves the evaluation to the trash"))
+        self.new = Action(self, "new_evaluation", tr("Evaluate…"), tr("Measure the model on another split or folder"))
+        self.delete = Action(self, "delete_evaluation", tr("Delete"), tr("Move the evaluation to the trash"))
         self.delete.on_trigger(self._delete)
         self.new.on_trigger(self.evaluate_requested.emit)
         self._make_save_actions()
         self.save = save_button(
-            tr("Save the evaluation"), tr("Saves the evaluation as CSV or JSON"), self._save_actions.values()
+            tr("Save the evaluation"), tr("Save the evaluation as CSV or JSON"), self._save_actions.values()
         )
         self.setLayout(
             hbox(
@@ -221,7 +221,7 @@ SPLITS: tuple[tuple[str, str, str], ...] = (
     ),
     ("val", "validation", ""),
     ("test", "test", ""),
-    ("train", "training", tr("Shows how far the model memorized its training data")),
+    ("train", "training", tr("Show how far the model memorized its training data")),
     ("all", "all samples", ""),
 )
 INTRODUCTION = tr(
@@ -251,7 +251,7 @@ class EvaluateForm(QWidget):
         self.folder.line.setToolTip(tr("Leave empty for the run's dataset, or drop a folder here"))
         self.split = ChoiceEditor(list(SPLITS))
         self.devices = DevicesEditor(tr("Evaluate"))
-        self.act = Action(self, "evaluate", tr("Evaluate"), tr("Measures the model"))
+        self.act = Action(self, "evaluate", tr("Evaluate"), tr("Measure the model"))
         self.start = bind(QPushButton(), self.act)
         self.start.setObjectName("primary")
         self.cancel = push_button(tr("Back to the results"), self.closed)

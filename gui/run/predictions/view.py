@@ -56,7 +56,7 @@ class PredictionsView(QWidget):
         self.truth_words, self.prediction_words = ElidedLabel(), ElidedLabel()
         self.legend = Legend()
         self.reset = tool_button(
-            self.zoom.reset, text=tr("Whole image"), style="flat", tip=tr("Zooms out to the whole image (0)")
+            self.zoom.reset, text=tr("Whole image"), style="flat", tip=tr("Zoom out to the whole image (0)")
         )
         self.strip = SampleStrip()
         self._empty = EmptyState()

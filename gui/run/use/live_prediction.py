@@ -62,7 +62,7 @@ class LivePrediction(QFrame):
             icon=icons.icon("close", "muted"),
             style="flat",
             name=tr("Close the live prediction"),
-            tip=tr("Ends the live prediction"),
+            tip=tr("End the live prediction"),
         )
         self.stop.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         top = hbox(heading_label(tr("Live prediction")), 1, self.stop)

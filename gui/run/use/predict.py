@@ -88,14 +88,14 @@ class PredictForm(QWidget):
         self.files.setSpacing(2)
         self.files.setFixedHeight(_VISIBLE_ROWS * (self.fontMetrics().height() + 10))
         self.add_files = Action(
-            self, "add_prediction_files", tr("Add files…"), tr("Adds images, videos or point clouds")
+            self, "add_prediction_files", tr("Add files…"), tr("Add images, videos or point clouds")
         )
-        self.add_folder = Action(self, "add_prediction_folder", tr("Add a folder…"), tr("Adds all files in a folder"))
+        self.add_folder = Action(self, "add_prediction_folder", tr("Add a folder…"), tr("Add all files in a folder"))
         self.remove = Action(
             self.files,
             "remove_prediction_files",
             tr("Remove"),
-            tr("Removes the selected lines from the list"),
+            tr("Remove the selected lines from the list"),
             "Del",
             context=WITHIN,
         )
@@ -109,7 +109,7 @@ class PredictForm(QWidget):
         self.overlays.box.setText("draw each result on its image")
         self.overlays.set_value(True)
         self.out = PathEditor("a folder for the results", folder=True)
-        self.act = Action(self, "predict", tr("Predict"), tr("Predicts for all listed files"))
+        self.act = Action(self, "predict", tr("Predict"), tr("Predict for all listed files"))
         self.start = bind(QPushButton(), self.act)
         self.start.setObjectName("primary")
         self._lay_out()
@@ -250,9 +250,9 @@ class PredictResult(QWidget):
         self.image = ImagePane(tr("Result"), self.zoom)
         self.caption = QLabel(wordWrap=True, alignment=Qt.AlignmentFlag.AlignHCenter)
         self.open = Action(
-            self, "open_predictions", tr("Open folder"), tr("Opens the results' folder in the file manager")
+            self, "open_predictions", tr("Open folder"), tr("Open the results' folder in the file manager")
         )
-        self.more = Action(self, "predict_more", tr("Predict more…"), tr("Predicts for other files"))
+        self.more = Action(self, "predict_more", tr("Predict more…"), tr("Predict for other files"))
         self._lay_out()
         self.open.on_trigger(self._reveal)
         self.more.on_trigger(self.more_requested.emit)

@@ -62,13 +62,13 @@ def test_verdict_card_hides_for_resumed_run(card: VerdictCard) -> None:
 def test_verdict_card_requests_changes(card: VerdictCard, qtbot: QtBot) -> None:
     card.show_data(data_from([OVERFITTED]))
     assert card.buttons[0].text() == "Use these settings"
-    assert card.buttons[0].accessibleDescription() == "Puts a new run into the form: augmentation light"
+    assert card.buttons[0].accessibleDescription() == "Put a new run into the form: augmentation light"
     with qtbot.waitSignal(card.requested) as requested:
         card.buttons[0].click()
     assert requested.args == [OVERFITTED.changes, False]
     card.show_data(data_from([FALLING]))
     assert card.buttons[0].text() == "Train further"
-    assert card.buttons[0].toolTip() == "Puts this run into the form to train it further: epochs 10"
+    assert card.buttons[0].toolTip() == "Put this run into the form to train it further: epochs 10"
     with qtbot.waitSignal(card.requested) as requested:
         card.buttons[0].click()
     assert requested.args == [FALLING.changes, True]

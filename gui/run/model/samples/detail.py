@@ -73,7 +73,7 @@ class SampleDetail(QWidget):
         self.legend = Legend()
         self.name, self.caption = ElidedLabel(), QLabel(wordWrap=True)
         self.name.setObjectName("muted")
-        self.marked = styled(QCheckBox(tr("Marked")), tip=tr("Marks the sample (Space)"))
+        self.marked = styled(QCheckBox(tr("Marked")), tip=tr("Mark the sample (Space)"))
         self.leave = Action(self, "leave_sample", tr("← All samples"), tr("Back to all samples"), "Esc", context=WITHIN)
         self.back = bind(QPushButton(), self.leave, tr("Back to all samples"))
         self.previous, self.next = _step_button("◂", tr("Previous sample")), _step_button("▸", tr("Next sample"))

@@ -52,7 +52,7 @@ class HeatMaps(QWidget):
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._order_count = 0  # numbers the folders of the orders
         self.child = InferenceChild(tr("Making the heat map"), self)
-        self.on = styled(QCheckBox(tr("What it looks at")), tip=tr("Highlights evidence for a class (H)"))
+        self.on = styled(QCheckBox(tr("What it looks at")), tip=tr("Highlight evidence for a class (H)"))
         self.first, self.second = ChoiceEditor([]), ChoiceEditor([])
         self.first.control.setAccessibleName(tr("Class of the heat map"))
         self.second.control.setAccessibleName(tr("Class of a second heat map"))

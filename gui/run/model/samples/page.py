@@ -56,7 +56,7 @@ class SamplesPage(QWidget):
         self._opened: OpenedEvaluation | None = None
         self._count = 0
         self.sort, self.true, self.predicted = ChoiceEditor([]), ChoiceEditor([]), ChoiceEditor([])
-        self.wrong = styled(QCheckBox(tr("Only wrong")), tip=tr("Hides the correct samples"))
+        self.wrong = styled(QCheckBox(tr("Only wrong")), tip=tr("Hide the correct samples"))
         self.only_marked = QCheckBox(tr("Only marked"))
         self.summary = caption()
         self.wall = SampleWall()
@@ -319,7 +319,7 @@ class MarkedButton(QPushButton):
         self._is_model_weak = is_model_weak
         self.setText(f"Save {localized(len(rows))} marked…" if rows else tr("Save marked…"))
         self.setEnabled(bool(rows))
-        self.setToolTip(tr("Saves the marked samples as CSV") if rows else tr("Mark samples with Space first"))
+        self.setToolTip(tr("Save the marked samples as CSV") if rows else tr("Mark samples with Space first"))
 
     def save_list(self, path: Path) -> None:
         """Write the marked samples to a CSV file."""

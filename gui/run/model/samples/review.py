@@ -68,7 +68,7 @@ class ReviewBar(QWidget):
             self,
             "review",
             tr("Find wrong labels"),
-            tr("Looks for labels worth checking and for duplicate images"),
+            tr("Look for labels worth checking and for duplicate images"),
         )
         self.selection = ChoiceEditor([(ALL, "all samples", "")])
         self.selection.control.setAccessibleName(tr("Samples to show"))
