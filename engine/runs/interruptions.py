@@ -41,10 +41,7 @@ def explain_interruption(run: RunFolder) -> str:
         return "the machine shut down or restarted."
     who = f"its supervisor (pid {supervisor.pid})"
     if not output or _is_older(log, run.supervisor_file):  # an older log belongs to a previous execution
-        return (
-            f"{who} ended without reporting an error in {log.name}; it may have been killed (SIGKILL), or its "
-            f"disk is full."
-        )
+        return f"{who} was probably killed (SIGKILL), or its disk is full; {log.name} contains no error."
     return f"{who} ended early. The end of {log.name}: {output}"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from engine.checks.disk import ModelFile
@@ -119,7 +118,8 @@ class FieldChoices:
             texts = device_texts(devices, self._environment.device_names())
             note = f"{strategy_title(self.resolved_strategy)} on {listed(texts)}" if texts else ""
         else:
-            note = _strategy_note(catalogue, editor.value(), limits)
+            entry = catalogue.strategy(editor.value())
+            note = entry.summary if entry is not None else ""
         self._rows["strategy"].set_note(note)
 
     def show_effects(self) -> None:
@@ -169,12 +169,3 @@ def strategy_limits(catalogue: Catalogue, devices: Sequence[str], model: str) ->
         elif len(devices) < strategy.min_devices:
             limits[strategy.id] = f"needs {strategy.min_devices} devices"
     return limits | device_kind_limits(catalogue, devices)
-
-
-def _strategy_note(catalogue: Catalogue, chosen: str, limits: Mapping[str, str]) -> str:
-    """Return the summary of the selected strategy and, for each reason, the number of strategies that can't be used."""
-    entry = catalogue.strategy(chosen)
-    others = Counter(reason for strategy, reason in limits.items() if strategy != chosen)
-    counts = [f"{count} ({reason})" for reason, count in others.most_common()]
-    unavailable = tr("Not available: {counts}.").format(counts=", ".join(counts)) if counts else ""
-    return " ".join(filter(None, (entry.summary if entry is not None else "", unavailable)))

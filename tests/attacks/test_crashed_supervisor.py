@@ -32,7 +32,7 @@ FOOTPLATE = (sys.executable, str(ROOT / "footplate.py"))
 TOO_LITTLE_KIB = 3_000_000
 """Address space in KiB that is large enough to load PyTorch's libraries, but not to import PyTorch."""
 ANOTHER_BOOT_S = float(1 << 31)
-ENDED = "ended without reporting an error in supervisor.log; it may have been killed (SIGKILL), or its disk is full."
+ENDED = "was probably killed (SIGKILL), or its disk is full; supervisor.log contains no error."
 EXPECTED = {
     signal.SIGSEGV: "ended early. The end of supervisor.log: Fatal Python error: Segmentation fault",
     signal.SIGKILL: (

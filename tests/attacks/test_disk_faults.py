@@ -230,7 +230,7 @@ def test_lasting_disk_fault_loses_no_reported_checkpoint(
             run.wait_for_processes_to_end()
             saved = last_saved_step(client)
             assert finished.outcome == "unsaved"
-            assert f"the state after step {STEPS} is lost; last.pt contains step {saved}." in finished.cause
+            assert f"The state after step {STEPS} wasn't saved; last.pt contains step {saved}." in finished.cause
             assert finished.cause.endswith("Free some space there or allow writing, then resume the run.")
             assert verify_checkpoint(run.last)
     before = run.last_n

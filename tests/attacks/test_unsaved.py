@@ -44,7 +44,7 @@ def test_run_with_unsaved_final_state_is_not_completed(
         finished = client.wait_for(RunFinished)
     assert finished.outcome == "unsaved"
     assert "the disk (or the quota) of" in finished.cause
-    assert "the state after step 18 is lost; last.pt contains step 4." in finished.cause
+    assert "The state after step 18 wasn't saved; last.pt contains step 4." in finished.cause
     assert finished.cause.endswith("then resume the run.")
     run.wait_for_processes_to_end()
     filler.unlink()
@@ -215,7 +215,7 @@ def test_failed_save_elsewhere_leaves_folder_unchanged(
             assert "MiB free, and the state needs" in refusal(run, client, tiny)
             assert "can't be read: File name too long." in refusal(run, client, f"/{'x' * 4000}")
             run.send(Stop())
-            assert "is lost; last.pt contains step 4." in client.wait_for(RunFinished).cause
+            assert "wasn't saved; last.pt contains step 4." in client.wait_for(RunFinished).cause
         run.wait_for_processes_to_end()
         assert not any(tiny.iterdir())
         assert not any((taken / run.folder.run_id).iterdir())

@@ -288,15 +288,15 @@ class Checkpointer:
         writer = self.writer
         if writer.unwritten is None:
             return ""
-        state = f"the state after step {writer.unwritten.progress.step:,}"
+        state = f"The state after step {writer.unwritten.progress.step:,}"
         if copy is not None:
             remedy = how_to_resume(RunFolder(self._folder), copy, finished=not stopped)
-            return f"{writer.refusal} T{state[1:]} was saved to {copy.path}. {remedy}"
-        on_disk = "this execution saved no last.pt"
+            return f"{writer.refusal} {state} was saved to {copy.path}. {remedy}"
+        on_disk = "last.pt wasn't saved either"
         if writer.newest is not None:
             on_disk = f"last.pt contains step {writer.newest.step:,}"
         remedy = "Free some space there or allow writing, then resume the run."
-        return f"{writer.refusal} Therefore {state} is lost; {on_disk}. {remedy}"
+        return f"{writer.refusal} {state} wasn't saved; {on_disk}. {remedy}"
 
 
 def _resolved_job(strategy: Strategy) -> Job:
