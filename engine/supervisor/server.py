@@ -14,8 +14,6 @@ import socket
 import time
 from collections.abc import Callable
 
-import msgspec
-
 from engine.contract.events import DROPPABLE
 from engine.contract.protocol import (
     CLIENT_MESSAGE,
@@ -34,6 +32,7 @@ from engine.contract.protocol import (
 )
 from engine.supervisor.endpoint import BACKLOG, Endpoint
 from engine.supervisor.event_log import EventLog
+from engine.system.decode_errors import NOT_DECODED
 
 MAX_CLIENTS = 64
 """Maximum number of clients that read events. If another connects, one that has stalled is disconnected."""
@@ -208,7 +207,7 @@ class Server:
                 self._handle(client, CLIENT_MESSAGE.decode(line))
         except FrameError as error:
             self._dismiss(client, str(error))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except NOT_DECODED as error:
             self._dismiss(client, f"invalid message: {error}")
 
     def _handle(self, client: Client, message: ClientMessage) -> None:
