@@ -33,7 +33,6 @@ from engine.contract.events import (
     AnyEvent,
     Event,
     Fetching,
-    Outcome,
     PhaseChanged,
     Planned,
     RunFinished,
@@ -512,20 +511,3 @@ def run_names() -> list[str]:
         return sorted(os.listdir(paths.runs_folder()), reverse=True)
     except FileNotFoundError:
         return []
-
-
-__all__ = [
-    "ENDED",
-    "OLDER_CHECKPOINT",
-    "Outcome",
-    "RunFolder",
-    "RunSummary",
-    "State",
-    "SupervisorFile",
-    "create_run",
-    "list_runs",
-    "older_checkpoints",
-    "process_alive",
-    "process_start",
-    "run_names",
-]
