@@ -34,30 +34,32 @@ _NAMES = 8
 """Maximum number of candidates named for each reason."""
 
 
-def number(value: float) -> str:
+def format_number(value: float) -> str:
     """Format a number, as in "1,234" or "8.4"."""
     return localized(value) if value >= 10 else localized(value, 1)
 
 
-def speed(candidate: Candidate) -> str:
+def format_speed(candidate: Candidate) -> str:
     """Format the speed with half the width of its confidence interval, as in "1,234 ± 20"."""
     if candidate.images_per_second is None:
         return NOT_KNOWN
     if candidate.low is None or candidate.high is None:
-        return number(candidate.images_per_second)
-    return f"{number(candidate.images_per_second)} ± {number((candidate.high - candidate.low) / 2)}"
+        return format_number(candidate.images_per_second)
+    return f"{format_number(candidate.images_per_second)} ± {format_number((candidate.high - candidate.low) / 2)}"
 
 
-def speed_help(candidate: Candidate) -> str:
+def describe_interval(candidate: Candidate) -> str:
     """Describe the confidence interval of the speed, as in "Between 1,214 and 1,254 images/s, from 40 steps"."""
     if candidate.low is None or candidate.high is None:
         return ""
     return tr("Between {low} and {high} images/s, from {timed_steps}").format(
-        low=number(candidate.low), high=number(candidate.high), timed_steps=counted(candidate.timed_steps, "step")
+        low=format_number(candidate.low),
+        high=format_number(candidate.high),
+        timed_steps=counted(candidate.timed_steps, "step"),
     )
 
 
-def memory(candidate: Candidate) -> str:
+def format_memory(candidate: Candidate) -> str:
     """Format the memory use, as in "12.3 of 79.2 GiB". Estimates start with "≈"."""
     if candidate.memory_bytes is not None:
         return size_of(candidate.memory_bytes, candidate.limit_bytes)
@@ -68,7 +70,7 @@ def memory(candidate: Candidate) -> str:
     )
 
 
-def memory_help(candidate: Candidate) -> str:
+def describe_memory_origin(candidate: Candidate) -> str:
     """Return how the memory of a candidate is known, or "" if it is unknown."""
     if candidate.memory_bytes is None:
         return tr("Estimated, per device") if candidate.estimated_bytes is not None else ""
@@ -80,11 +82,12 @@ def memory_help(candidate: Candidate) -> str:
     return tr("Measured on the device that used the most{before}").format(before=estimate_note)
 
 
-def total_duration(candidate: Candidate) -> str:
+def format_duration(candidate: Candidate) -> str:
+    """Format the estimated duration of the job with a candidate."""
     return duration(candidate.time.total_s) if candidate.time is not None else NOT_KNOWN
 
 
-def total_duration_help(candidate: Candidate) -> str:
+def describe_duration(candidate: Candidate) -> str:
     """Describe the parts of the job's duration.
 
     For example "20 s to start, then 5 epochs of 1,200 steps of 12.3 ms and 3 s of validation. Measured: step.
@@ -105,11 +108,12 @@ def total_duration_help(candidate: Candidate) -> str:
     return " ".join([parts, *(f"{origin}: {listed(names)}." for origin, names in known)])
 
 
-def efficiency(candidate: Candidate) -> str:
+def format_efficiency(candidate: Candidate) -> str:
+    """Format the speed per device relative to the best on one device, as in "93%"."""
     return f"{100 * candidate.efficiency:.0f}%" if candidate.efficiency is not None else NOT_KNOWN
 
 
-def joules(candidate: Candidate) -> str:
+def format_energy(candidate: Candidate) -> str:
     """Format the energy per thousand images, as in "644 J" or "12.4 kJ"."""
     value = candidate.joules_per_thousand_images
     if value is None:
@@ -117,16 +121,17 @@ def joules(candidate: Candidate) -> str:
     return f"{localized(value)} J" if value < 10_000 else energy(value)
 
 
-def name(candidate: Candidate) -> str:
+def format_name(candidate: Candidate) -> str:
+    """Return the name of a candidate, and whether it is the user's job."""
     return f"{candidate.name} (your job)" if candidate.is_requested else candidate.name
 
 
-def note(candidate: Candidate) -> str:
+def format_note(candidate: Candidate) -> str:
     """Return the advisor's remark on a candidate or, if there is none, the title of the candidate's state."""
     return candidate.why or STATES[candidate.state]
 
 
-def changes(candidate: Candidate) -> str:
+def describe_changes(candidate: Candidate) -> str:
     """Describe the job settings that a candidate changes, as in "strategy DistributedDataParallel, devices 2 GPUs"."""
     values: dict[str, object] = {}
     for field, value in candidate.changes.items():
@@ -139,21 +144,25 @@ def changes(candidate: Candidate) -> str:
     return changes_words(values)
 
 
-def details(candidate: Candidate) -> Iterator[str]:
+def describe_candidate(candidate: Candidate) -> Iterator[str]:
     """Yield sentences about a candidate: changed settings, remark, wait for images, duration and memory."""
-    yield tr("Sets {of}.").format(of=changes(candidate)) if candidate.changes else tr("This is your current job.")
+    yield (
+        tr("Sets {of}.").format(of=describe_changes(candidate))
+        if candidate.changes
+        else tr("This is your current job.")
+    )
     if candidate.why:
         yield candidate.why
     wait_percent = round(100 * (candidate.data_wait_share or 0.0))
     if wait_percent:
         yield tr("{waits}% of a step waits for images.").format(waits=wait_percent)
     if candidate.time is not None:
-        yield f"The whole job takes {total_duration(candidate)}: {total_duration_help(candidate)}"
+        yield f"The whole job takes {format_duration(candidate)}: {describe_duration(candidate)}"
     if candidate.memory_bytes is not None or candidate.estimated_bytes is not None:
-        yield f"Memory: {memory(candidate)}. {memory_help(candidate)}."
+        yield f"Memory: {format_memory(candidate)}. {describe_memory_origin(candidate)}."
 
 
-def progress(message: AdviceProgress) -> str:
+def describe_progress(message: AdviceProgress) -> str:
     """Describe the progress, as in "34 s left · 5 more to try in this round · 41 considered"."""
     texts = [f"{duration(message.seconds_left)} left"]
     texts += [f"{localized(message.left)} more to try in this round"] if message.left else []
@@ -161,7 +170,7 @@ def progress(message: AdviceProgress) -> str:
     return " · ".join(texts)
 
 
-def how(advice: Advice) -> Iterator[str]:
+def describe_measurement(advice: Advice) -> Iterator[str]:
     """Yield sentences about the measurements: how they ended, when and on which hardware they were made."""
     equal = len(advice.equally_fast)
     if advice.fits and advice.ended_by == "settled" and equal > 1:
@@ -175,19 +184,24 @@ def how(advice: Advice) -> Iterator[str]:
         yield MEMORY_BY[advice.memory_by]
 
 
-def left_out(reason: LeftOut) -> str:
+def describe_left_out(reason: LeftOut) -> str:
     """Describe a group of candidates that weren't tried: reason, number and names."""
     more = len(reason.names) - _NAMES
     names = "; ".join([*reason.names[:_NAMES], *([f"and {localized(more)} more"] if more > 0 else [])])
     return f"{counted(len(reason.names), 'way')}: {reason.why}\n{names}"
 
 
-def as_text(answer: Advice, titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def format_answer(answer: Advice, titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return the answer as plain text. Its table of candidates (`titles` and `rows`) becomes tab-separated values."""
     table = io.StringIO()
     writer = CsvWriter(table, delimiter="\t", line_end="\n")
     for row in (titles, *rows):
         writer.row(row)
-    more = [*answer.remedies, *answer.what_would_change, *(each.sentence for each in answer.machines), *how(answer)]
-    more += map(left_out, answer.left_out)
+    more = [
+        *answer.remedies,
+        *answer.what_would_change,
+        *(each.sentence for each in answer.machines),
+        *describe_measurement(answer),
+    ]
+    more += map(describe_left_out, answer.left_out)
     return "\n".join([answer.sentence, "", table.getvalue(), *more])

@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QLabel, QPushButton, QWidget
 from engine.contract.advice import Advice
 from engine.contract.problems import Problem
 from gui.actions import HERE, Action, bind
-from gui.advice import advice_format as words
+from gui.advice import advice_format
 from gui.advice.table import AdviceTable
 from gui.format import lately, localized
 from gui.translation import tr
@@ -71,24 +71,24 @@ class AnswerView(QWidget):
         self.change.show_sentences(answer.what_would_change)
         lacking = (NO_PREDICTION,) if machines > 1 and answer.is_cached and not answer.machines else ()
         self.machines.show_sentences([each.sentence for each in answer.machines] or lacking)
-        self.how.show_sentences(words.how(answer))
+        self.how.show_sentences(advice_format.describe_measurement(answer))
         left = sum(len(reason.names) for reason in answer.left_out)
         self.fold.setText(tr("Not tried: {left}").format(left=localized(left)))
         self.fold.setVisible(bool(left))
         self.fold.setChecked(False)
-        self.left_out.setText("\n\n".join(map(words.left_out, answer.left_out)))
+        self.left_out.setText("\n\n".join(map(advice_format.describe_left_out, answer.left_out)))
 
     def show_details(self) -> None:
         """Show the details of the selected row."""
         chosen = self.table.chosen()
-        self.details.heading.setText(words.name(chosen) if chosen is not None else "")
-        self.details.show_sentences(words.details(chosen) if chosen is not None else ())
+        self.details.heading.setText(advice_format.format_name(chosen) if chosen is not None else "")
+        self.details.show_sentences(advice_format.describe_candidate(chosen) if chosen is not None else ())
 
     def copy_answer(self) -> None:
         """Copy the answer as plain text."""
         if self.answer is not None:
             titles, *rows = self.table.texts()
-            QGuiApplication.clipboard().setText(words.as_text(self.answer, titles, rows))
+            QGuiApplication.clipboard().setText(advice_format.format_answer(self.answer, titles, rows))
 
     def _lay_out(self) -> None:
         above = hbox((self.count, 1), self.copy)
@@ -108,11 +108,13 @@ class _Section(QWidget):
         self.setLayout(vbox(self.heading, self.body, spacing=2, margins=(0, 6, 0, 0)))
 
     def show_sentences(self, sentences: Iterable[str]) -> None:
+        """Show one sentence per line, or hide the section if there are none."""
         self.body.setText("\n".join(sentences))
         self.setVisible(bool(self.body.text()))
 
 
 def _text(kind: str = "") -> QLabel:
+    """Create a label with word wrap, whose text can be selected, in a style of the style sheet."""
     return styled(QLabel(wordWrap=True, textInteractionFlags=Qt.TextInteractionFlag.TextSelectableByMouse), kind)
 
 
@@ -126,4 +128,4 @@ def _remarks(answer: Advice) -> Iterable[Problem]:
                 "", tr("Time ran out before anything was measured."), tr("Choose more time for trials."), "warning"
             )
     elif answer.ended_by != "settled":
-        yield Problem("", words.ENDED[answer.ended_by], "", "warning")
+        yield Problem("", advice_format.ENDED[answer.ended_by], "", "warning")

@@ -12,7 +12,7 @@ from engine.contract.job import FIELDS, Job
 from engine.contract.messages import Progress
 from engine.contract.problems import Problem
 from gui.actions import HERE, Action
-from gui.advice import advice_format as words
+from gui.advice import advice_format
 from gui.advice.answer_view import AnswerView
 from gui.advice.table import AdviceTable
 from gui.finders.page import EMPTY, WITHOUT_EFFECT, FinderChild, FinderPage, are_equal
@@ -57,6 +57,7 @@ class AdvicePage(FinderPage):
         self._update_ask_button()
 
     def order(self, job: Job) -> AdviceOrder:
+        """Return a request for advice on `job` with the current options, which starts the trials."""
         self._order = self.options.order(job, should_remeasure=self._should_remeasure)
         self._should_remeasure = False
         return self._order
@@ -72,6 +73,7 @@ class AdvicePage(FinderPage):
         return any(are_equal(job, each, same) for each in (self._tried_job, *advised))
 
     def above(self) -> tuple[QWidget, ...]:
+        """Create the options, which are above all pages."""
         self.options = AdviceOptions()
         return (self.options,)
 
@@ -95,6 +97,7 @@ class AdvicePage(FinderPage):
         return page
 
     def results(self) -> QWidget:
+        """Create the page for the answer, in which a double click or Enter uses a candidate."""
         self.view = AnswerView()
         table = self.view.table
         table.selectionModel().selectionChanged.connect(lambda _now, _before: self.show_choice())
@@ -104,6 +107,7 @@ class AdvicePage(FinderPage):
         return scroll_panel(self.view)
 
     def show_found(self, found: Advice) -> None:
+        """Show the answer to the last request."""
         self.view.show_answer(found, self._order.machines if self._order is not None else 1)
 
     def chosen(self) -> Candidate | None:
@@ -125,18 +129,22 @@ class AdvicePage(FinderPage):
         return {name: job.value(name) for name in FIELDS if name in names}
 
     def show_choice(self) -> None:
+        """Show the details of the selected candidate, and allow using it if it was measured."""
         row = self.chosen()
         self.view.show_details()
         self.use.setText(tr("Use this"))
         self.use.setEnabled(row is not None)
         hint = tr("Choose a row that was measured") if row is None else tr("This is your current job")
         self.use.setToolTip(
-            tr("Set {row} in the form").format(row=words.changes(row)) if row is not None and row.changes else hint
+            tr("Set {row} in the form").format(row=advice_format.describe_changes(row))
+            if row is not None and row.changes
+            else hint
         )
 
     # Trials
 
     def _request_job(self, *, should_remeasure: bool = False) -> None:
+        """Request advice. If `should_remeasure`, saved measurements are ignored."""
         self._should_remeasure = should_remeasure
         super()._request_job()
 
@@ -151,6 +159,7 @@ class AdvicePage(FinderPage):
         )
 
     def _update_ask_button(self) -> None:
+        """Show the button that requests advice before the first request, and after a change of options."""
         idle = self._stack.currentIndex() == EMPTY and self._job is not None
         self.options.ask.setVisible(idle or (self._order is not None and self.options.differs(self._order)))
 
@@ -168,20 +177,23 @@ class AdvicePage(FinderPage):
         self._update_ask_button()
 
     def _on_progress(self, message: Progress) -> None:
+        """Show the activity, the remaining time, and the candidates that have been tried."""
         super()._on_progress(message)
         if isinstance(message, AdviceProgress):
             self.activity.setText(f"{message.what}…")
-            self.left.setText(words.progress(message))
+            self.left.setText(advice_format.describe_progress(message))
             self.partial.setVisible(bool(message.table))
             self.partial.show_candidates(message.table)
 
     def end(self) -> None:
+        """Stop the trials and wait for the answer from the results so far."""
         self._stopping = True
         self.cancel.setText(tr("Stopping…"))
         self.cancel.setEnabled(False)
         self.child.stop()
 
     def _on_failed(self, reason: str) -> None:
+        """Show why there is no answer. After a stop before the first trial, return to the empty page."""
         if self._stopping:  # no trial has started
             self._stack.setCurrentIndex(EMPTY)
         else:
@@ -242,5 +254,6 @@ class AdviceOptions(QWidget):
         return (now.seconds, now.machines, now.network) != (order.seconds, order.machines, order.network)
 
     def _on_machines_changed(self, machines: int) -> None:
+        """Show the network speed for several machines, and emit `changed`."""
         self._network.setVisible(machines > 1)
         self.changed.emit()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 from PySide6.QtCore import QObject, Qt
@@ -12,7 +11,7 @@ from PySide6.QtGui import QFont, QResizeEvent
 from PySide6.QtWidgets import QHeaderView, QTableView
 
 from engine.contract.advice import Candidate
-from gui.advice import advice_format as words
+from gui.advice import advice_format
 from gui.style import icons
 from gui.translation import tr
 from gui.widgets.column_model import (
@@ -27,57 +26,49 @@ from gui.widgets.column_model import (
     NumberRows,
     style_number_table,
 )
+from gui.widgets.row_model import Column
 
-
-@dataclass(frozen=True)
-class _Column:
-    title: str
-    text: Callable[[Candidate], str]
-    value: Callable[[Candidate], float | None] | None = None
-    help: str = ""
-    about: Callable[[Candidate], str] | None = None
-
-    @property
-    def number(self) -> bool:
-        return self.value is not None
-
-
-COLUMNS: tuple[_Column, ...] = (
-    _Column(tr("Candidate"), words.name, help=tr("Order of the answer")),
-    _Column(
+COLUMNS: tuple[Column[Candidate], ...] = (
+    Column(tr("Candidate"), advice_format.format_name, help=tr("Order of the answer")),
+    Column(
         "Images/s",
-        words.speed,
-        lambda of: of.images_per_second,
-        tr("Images per second over all devices, with the interval of the median"),
-        words.speed_help,
+        advice_format.format_speed,
+        lambda candidate: candidate.images_per_second,
+        number=True,
+        help=tr("Images per second over all devices, with the interval of the median"),
+        tip=advice_format.describe_interval,
     ),
-    _Column(
+    Column(
         tr("Memory (GiB)"),
-        lambda of: words.memory(of).removesuffix(" GiB"),
-        lambda of: of.memory_bytes if of.memory_bytes is not None else of.estimated_bytes,
-        tr("Peak memory per device (≈ estimated)"),
-        words.memory_help,
+        lambda candidate: advice_format.format_memory(candidate).removesuffix(" GiB"),
+        lambda candidate: candidate.memory_bytes if candidate.memory_bytes is not None else candidate.estimated_bytes,
+        number=True,
+        help=tr("Peak memory per device (≈ estimated)"),
+        tip=advice_format.describe_memory_origin,
     ),
-    _Column(
+    Column(
         tr("Whole job"),
-        words.total_duration,
-        lambda of: of.time.total_s if of.time is not None else None,
-        tr("Estimated duration of the job"),
-        words.total_duration_help,
+        advice_format.format_duration,
+        lambda candidate: candidate.time.total_s if candidate.time is not None else None,
+        number=True,
+        help=tr("Estimated duration of the job"),
+        tip=advice_format.describe_duration,
     ),
-    _Column(
+    Column(
         tr("Efficiency"),
-        words.efficiency,
-        lambda of: of.efficiency,
-        tr("Speed per device, relative to the best on one device"),
+        advice_format.format_efficiency,
+        lambda candidate: candidate.efficiency,
+        number=True,
+        help=tr("Speed per device, relative to the best on one device"),
     ),
-    _Column(
+    Column(
         tr("Energy"),
-        words.joules,
-        lambda of: of.joules_per_thousand_images,
-        tr("Energy of the GPUs per thousand images"),
+        advice_format.format_energy,
+        lambda candidate: candidate.joules_per_thousand_images,
+        number=True,
+        help=tr("Energy of the GPUs per thousand images"),
     ),
-    _Column(tr("Note"), words.note),
+    Column(tr("Note"), advice_format.format_note),
 )
 NAME, SPEED, ENERGY, NOTE = 0, 1, 5, 6
 MARKS = {"trying": ("resume", "accent"), "too_large": ("warning", "warning"), "failed": ("error", "error")}
@@ -114,25 +105,27 @@ class AdviceModel(ColumnModel):
             return None
         row, column = self.candidates[index.row()], COLUMNS[index.column()]
         advised = self._advised and index.row() == 0
-        value = column.value(row) if column.value is not None else float(index.row())
+        value = column.key(row) if column.number else float(index.row())
         roles: dict[int, Any] = {
             Qt.ItemDataRole.DisplayRole: column.text(row),
             VALUE: math.nan if value is None else float(value),
             Qt.ItemDataRole.TextAlignmentRole: RIGHT if column.number else LEFT,
-            Qt.ItemDataRole.ToolTipRole: column.about(row) if column.about is not None else column.text(row),
+            Qt.ItemDataRole.ToolTipRole: column.tip(row) or column.text(row),
             Qt.ItemDataRole.FontRole: self._bold if advised and index.column() in (NAME, SPEED) else None,
         }
         roles |= {NAME: self._name_roles(row, advised), SPEED: self._bar_roles(row)}.get(index.column(), {})
         return roles.get(role)
 
     def _name_roles(self, row: Candidate, advised: bool) -> dict[int, Any]:
+        """Return the icon and the accessible text of a candidate's name."""
         name, color = ("star", "accent") if advised else MARKS.get(row.state, ("", ""))
         return {
             Qt.ItemDataRole.DecorationRole: icons.icon(name, color) if name else None,
-            Qt.ItemDataRole.AccessibleTextRole: f"{'Advised: ' if advised else ''}{words.name(row)}, {words.note(row)}",
+            Qt.ItemDataRole.AccessibleTextRole: f"{'Advised: ' if advised else ''}{advice_format.format_name(row)}, {advice_format.format_note(row)}",
         }
 
     def _bar_roles(self, row: Candidate) -> dict[int, Any]:
+        """Return the bar of a candidate's speed and its interval, relative to the highest speed, or {} if unknown."""
         highest = max((each.high or each.images_per_second or 0.0 for each in self.candidates), default=0.0)
         if row.images_per_second is None or not highest:
             return {}

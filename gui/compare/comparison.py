@@ -135,6 +135,7 @@ def find_measure(runs: Sequence[ComparedRun], name: str) -> Measure | None:
 
 
 def measure_title(runs: Sequence[ComparedRun], name: str) -> str:
+    """Return the title of a metric, or its id if no run describes it."""
     measure = find_measure(runs, name)
     return measure.title if measure is not None else name
 
@@ -197,6 +198,7 @@ def _figure_row(
 
 
 def _steps(run: ComparedRun) -> str:
+    """Return the completed and the planned steps of a run, or a dash before its first step."""
     steps, plan = run.data.steps.step, run.data.plan
     if not len(steps):
         return NOT_KNOWN

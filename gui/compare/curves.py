@@ -67,6 +67,7 @@ class CompareCurves(QWidget):
         return [self.plots[key] for key in order if key in self.plots and not self.plots[key].isHidden()]
 
     def set_over(self, over: Over) -> None:
+        """Draw all plots over steps, epochs or elapsed time."""
         self.over = over
         self.group.set_axis(_AXES[over])
         self.show_runs(self._runs)
@@ -78,7 +79,7 @@ class CompareCurves(QWidget):
             plot.set_smoothing(weight)
 
     def set_log(self, is_log: bool) -> None:
-        """Set whether losses have logarithmic axes."""
+        """Draw losses over a logarithmic axis if `is_log`."""
         self._log = is_log
         for key in ("loss", f"{_VALIDATION}loss"):
             if key in self.plots:
@@ -96,11 +97,8 @@ class CompareCurves(QWidget):
             plot.set_smoothing(self._weight)
             plot.setVisible(not key.startswith(_VALIDATION) or key in logged)
         self._arrange(is_forced=True)
-        ends = [
-            float(x.max()) for run in runs for of in (run.data.steps, run.data.validations)
-            if len(x := run.x(of, self.over))
-        ]  # fmt: skip
-        self.group.set_extent(0.0, max(ends, default=1.0))
+        positions = [run.x(values, self.over) for run in runs for values in (run.data.steps, run.data.validations)]
+        self.group.set_extent(0.0, max((float(x.max()) for x in positions if len(x)), default=1.0))
 
     @contextmanager
     def named(self) -> Iterator[None]:
@@ -151,6 +149,7 @@ class CompareCurves(QWidget):
                 plot.set_log(self._log)
 
     def _prepare(self, plot: LinePlot) -> None:
+        """Set the size and the texts of a new plot, without showing it."""
         plot.setParent(self)  # a plot without a parent would briefly be a window
         theme.scale_with_text(plot.setMinimumHeight, _MIN_HEIGHT)
         plot.setAccessibleName(f"{plot.title} of the compared runs")
@@ -174,13 +173,16 @@ def _title(measure: str) -> str:
 
 
 def _name_spans(run: ComparedRun) -> tuple[Span, Span]:
+    """Return a sample of a run's line in its color, and its title."""
     line = "╍" if theme.series_is_dashed(run.series) else "━"
     return Span(line, color=theme.series_color(run.series)), Span(f"\u00a0{run.title}\u00a0\u00a0 ")
 
 
 def _percent_plot(title: str, group: PlotGroup) -> LinePlot:
+    """Create a plot of fractions, in percent."""
     return LinePlot(title, group, unit="%", scale=100, write=lambda value: f"{localized(value, 1)}%")
 
 
 def _color_of(series: int) -> Callable[[], str]:
+    """Return a function that returns the color of a run's series in the current color scheme."""
     return lambda: theme.series_color(series)

@@ -50,6 +50,7 @@ class Legend(QWidget):
         return {series for series, box in self.boxes.items() if box.isChecked()}
 
     def clear(self) -> None:
+        """Remove the boxes of all runs."""
         for box in self.boxes.values():
             self._flow.removeWidget(box)
             box.deleteLater()
@@ -85,6 +86,7 @@ class Legend(QWidget):
         self._scroll.setFixedHeight(max(self.all.sizeHint().height(), min(needed, _MAX_ROWS * (line + 2))))
 
     def _show_all(self, is_checked: bool) -> None:
+        """Check or uncheck all boxes, and emit `changed` once."""
         for box in self.boxes.values():
             with QSignalBlocker(box):
                 box.setChecked(is_checked)
@@ -110,7 +112,7 @@ def swatch(series: int) -> QIcon:
 
 
 def _shorten(title: str) -> str:
-    # An ampersand would underline the next character.
+    """Return the text of a check box for a title: shortened, and without mnemonic keys."""
     text = title if len(title) <= _MAX_LENGTH else f"{title[: _MAX_LENGTH - 1]}…"
     return text.replace("&", "&&")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import Qt, QTimer, Signal
@@ -17,9 +18,9 @@ from gui.compare.compared_run import ComparedRun, LogLoader, Over
 from gui.compare.comparison import rows
 from gui.compare.curves import CompareCurves
 from gui.compare.legend import Legend
-from gui.compare.table_model import CompareModel, CurvesTable, RowsTable
+from gui.compare.table_model import CompareModel, comparison_csv, curves_csv
 from gui.format import as_in_files, localized
-from gui.sources.export import Table, save_image, save_in_background, write_csv
+from gui.sources.export import save_image, save_in_background, write_csv
 from gui.titles import unread_words
 from gui.translation import tr
 from gui.widgets.buttons import styled
@@ -57,7 +58,7 @@ class ComparePage(QWidget):
         styled(self, "panel", name=tr("Compared runs page"))
         self.runs: dict[int, ComparedRun] = {}
         self._requested: dict[int, RunFolder] = {}  # by series number
-        self._unread: dict[str, str] = {}  # reasons by run id, "" for a run that has vanished
+        self._unread_reasons: dict[str, str] = {}  # by run id, "" for a run that has vanished
         self._read_start = 0.0
         self._loader = LogLoader(self)
         self._refresh_timer = QTimer(self, singleShot=True)
@@ -104,7 +105,7 @@ class ComparePage(QWidget):
         """Remove all runs and release their data."""
         self._refresh_timer.stop()
         self._loader.stop()
-        self.runs, self._requested, self._unread = {}, {}, {}
+        self.runs, self._requested, self._unread_reasons = {}, {}, {}
         self.legend.clear()
         self._show()
         self._stack.setCurrentIndex(0)
@@ -139,11 +140,10 @@ class ComparePage(QWidget):
         self._stack.addWidget(body)
         controls = self.controls
         top = hbox(self.back, self._title, (self._state, 1), controls.show_all, controls.save, spacing=10)
-        layout = vbox(top, (self._stack, 1))
-        layout.setContentsMargins(14, 10, 14, 10)
-        self.setLayout(layout)
+        self.setLayout(vbox(top, (self._stack, 1), margins=(14, 10, 14, 10)))
 
     def _prepare_table(self) -> None:
+        """Set the model and the style of the table."""
         table = self.table
         table.setModel(self.model)
         table.setAccessibleName(tr("Compared runs"))
@@ -182,24 +182,28 @@ class ComparePage(QWidget):
         self._redraw_timer.timeout.connect(self._show)
 
     def _read(self, runs: dict[int, RunFolder]) -> None:
+        """Read the logs of `runs`, by series number, on a worker thread."""
         self._read_start = time.monotonic()
         if runs:
             self._loader.start(list(runs.items()))
 
     def _on_read(self, run: ComparedRun) -> None:
+        """Add a run that has been read, or replace its earlier data, and draw all runs after the current event."""
         self.runs[run.series] = run
-        self._unread.pop(run.summary.run_id, None)
+        self._unread_reasons.pop(run.summary.run_id, None)
         self.legend.add_run(run)
         self._redraw_timer.start()  # runs read in the same event loop pass are shown together
         self._show_state()
 
     def _on_unreadable(self, run_id: str, reason: str) -> None:
-        self._unread[run_id] = reason
+        """Note that a run can't be read, for this reason. A run that doesn't exist ("") isn't compared anymore."""
+        self._unread_reasons[run_id] = reason
         if not reason:
             self._requested = {series: run for series, run in self._requested.items() if run.run_id != run_id}
         self._show_state()
 
     def _on_complete(self) -> None:
+        """Draw the runs that were read, emit `loaded`, and read active runs again after a pause."""
         if self._redraw_timer.isActive():
             self._show()
         self._show_state()
@@ -207,6 +211,7 @@ class ComparePage(QWidget):
         self.loaded.emit()
 
     def _active_runs(self) -> dict[int, RunFolder]:
+        """Return the runs whose logs may still grow, by series number."""
         return {
             series: run
             for series, run in self._requested.items()
@@ -214,29 +219,35 @@ class ComparePage(QWidget):
         }
 
     def _schedule_refresh(self) -> None:
+        """Read active runs again after a pause while the page is visible. Slow reads lengthen the pause."""
         if self.isVisible() and not self._loader.running and self._active_runs():
             took_ms = 1000 * (time.monotonic() - self._read_start)
             self._refresh_timer.start(max(_REFRESH_MS, min(int(_PAUSE_FACTOR * took_ms), 10 * _REFRESH_MS)))
 
     def _refresh(self) -> None:
+        """Read the active runs again."""
         self._read(self._active_runs())
 
     def _ordered(self) -> tuple[ComparedRun, ...]:
+        """Return the runs that have been read, in the order of comparison."""
         return tuple(self.runs[series] for series in sorted(self.runs))
 
     def _show(self) -> None:
+        """Show all runs that have been read in the table and, if they are checked, in the plots."""
         self._redraw_timer.stop()
         self.model.show_runs(self._ordered())
         self._show_curves()
         self._order_tabs()
 
     def _fit_columns(self) -> None:
+        """Fit the columns of the table to their contents, up to a maximum width."""
         self.table.resizeColumnsToContents()
         for column in range(self.model.columnCount()):
             # Qt doesn't include the style sheet's padding of items.
             self.table.setColumnWidth(column, min(_MAX_COLUMN_WIDTH, self.table.columnWidth(column) + 2 * _PADDING))
 
     def _show_curves(self) -> None:
+        """Draw the curves of the runs that are checked in the legend."""
         checked = self.legend.checked
         self.curves.show_runs([run for run in self._ordered() if run.series in checked])
 
@@ -248,12 +259,13 @@ class ComparePage(QWidget):
         )
         lost = [
             tr("{run_id} can no longer be read.").format(run_id=run_id)
-            for run_id, reason in self._unread.items()
+            for run_id, reason in self._unread_reasons.items()
             if not reason
         ]
-        unread = {run_id: reason for run_id, reason in self._unread.items() if reason}
+        unread = {run_id: reason for run_id, reason in self._unread_reasons.items() if reason}
         remaining = sum(
-            series not in self.runs and run.run_id not in self._unread for series, run in self._requested.items()
+            series not in self.runs and run.run_id not in self._unread_reasons
+            for series, run in self._requested.items()
         )
         reading = [f"Reading {count - remaining + 1} of {count}…"] if remaining else []
         self._state.setText(" ".join([*reading, *lost, unread_words(unread)]).strip())
@@ -262,25 +274,25 @@ class ComparePage(QWidget):
     def save_curves(self, path: Path) -> None:
         """Write all points of the visible curves to a CSV file."""
         checked = self.legend.checked
-        table = CurvesTable(tuple(run for run in self._ordered() if run.series in checked))
-        self._write(path, table, tr("The curves were saved to {path}."))
+        runs = [run for run in self._ordered() if run.series in checked]
+        write = partial(write_csv, path, curves_csv(runs))
+        save_in_background(write, self.message, tr("The curves were saved to {path}."), self)
 
     def save_table(self, path: Path) -> None:
         """Write the displayed table to a CSV file, with unformatted numbers."""
         runs = self._ordered()
         with as_in_files():
-            table = RowsTable(runs, tuple(rows(runs)))
-        self._write(path, table, tr("The table was saved to {path}."))
+            table_rows = rows(runs)
+        write = partial(write_csv, path, comparison_csv(runs, table_rows))
+        save_in_background(write, self.message, tr("The table was saved to {path}."), self)
 
     def save_image(self, path: Path) -> None:
         """Write an image of all curves with the names of the runs, including curves that are scrolled out of view."""
         with self.curves.named():
             save_image(path, self.curves.grab(), self.message)
 
-    def _write(self, path: Path, table: Table, text: str) -> None:
-        save_in_background(lambda: write_csv(path, table), self.message, text, self)
-
     def _choose_file(self, name: str, save: Callable[[Path], None]) -> None:
+        """Open a dialog for a file, whose suggested name is `name` and the time, and call `save` with its path."""
         choose_target(self, tr("Save the comparison"), timestamped(name), save)
 
 
@@ -312,4 +324,5 @@ class CompareControls(CurveControls):
         self.save = save_button(tr("Save the comparison"), tr("Save curves or table"), self.acts.values())
 
     def _follow(self, is_following: bool) -> None:
+        """Allow zooming out unless the full runs are shown."""
         self._show_all.allow(tr("The full runs are shown") if is_following else "")

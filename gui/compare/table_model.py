@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersistentModelIndex, Qt
+from PySide6.QtCore import QAbstractTableModel, QObject, Qt
 from PySide6.QtGui import QFont
 
 from gui.compare.compared_run import ComparedRun
@@ -16,13 +15,13 @@ from gui.compare.legend import swatch
 from gui.sources.columns import Floats
 from gui.sources.run_data import Steps, Validations
 from gui.translation import tr
+from gui.widgets.column_model import NOTHING, Index
 
-_Index = QModelIndex | QPersistentModelIndex
-_NO_PARENT = QModelIndex()
 BEST = "★ "
 
 
 def _shape(runs: Sequence[ComparedRun], table: Sequence[Row]) -> tuple[list[str], list[str]]:
+    """Return the ids of the runs and the titles of the rows, which determine the shape of the table."""
     return [run.summary.run_id for run in runs], [row.title for row in table]
 
 
@@ -48,13 +47,13 @@ class CompareModel(QAbstractTableModel):
         self.runs, self.rows = runs, new_rows
         self.endResetModel()
 
-    def rowCount(self, parent: _Index = _NO_PARENT) -> int:
+    def rowCount(self, parent: Index = NOTHING) -> int:
         return 0 if parent.isValid() else len(self.rows)
 
-    def columnCount(self, parent: _Index = _NO_PARENT) -> int:
+    def columnCount(self, parent: Index = NOTHING) -> int:
         return 0 if parent.isValid() else len(self.runs)
 
-    def flags(self, index: _Index) -> Qt.ItemFlag:
+    def flags(self, index: Index) -> Qt.ItemFlag:
         if not index.isValid() or self.rows[index.row()].heading:
             return Qt.ItemFlag.NoItemFlags
         return super().flags(index)
@@ -64,7 +63,7 @@ class CompareModel(QAbstractTableModel):
             return self._run_header(self.runs[section], role) if section < len(self.runs) else None
         return self._row_header(self.rows[section], role) if section < len(self.rows) else None
 
-    def data(self, index: _Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+    def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
         """Return a cell's data. The best values of a row are bold and have a mark."""
         if not index.isValid():
             return None
@@ -85,6 +84,7 @@ class CompareModel(QAbstractTableModel):
 
     @staticmethod
     def _run_header(run: ComparedRun, role: int) -> Any:
+        """Return the data of a column header: title, line style and folder of a run."""
         if role == Qt.ItemDataRole.DisplayRole:
             return run.title
         if role == Qt.ItemDataRole.DecorationRole:
@@ -94,6 +94,7 @@ class CompareModel(QAbstractTableModel):
         return None
 
     def _row_header(self, row: Row, role: int) -> Any:
+        """Return the data of a row header. Headings of sections are bold."""
         if role == Qt.ItemDataRole.DisplayRole:
             return row.title
         if role == Qt.ItemDataRole.FontRole:
@@ -109,46 +110,34 @@ STEP_FIGURES = ("loss", "accuracy", "learning_rate", "images_per_second", "data_
 _DIGITS = 9
 
 
-@dataclass(frozen=True)
-class CurvesTable:
-    """CSV table of the curves, with a row for every logged step and validation of each run.
+def curves_csv(runs: Sequence[ComparedRun]) -> Iterator[list[str]]:
+    """Yield CSV rows of the curves: one for every logged step and validation of each run.
 
     Unknown values are empty. `epoch` is fractional and starts at 0.
     """
-
-    runs: tuple[ComparedRun, ...]
-
-    def lines(self) -> Iterator[list[str]]:
-        """Yield the header, and per run a line for each logged step and each validation. Unrelated cells are empty."""
-        names = measures(self.runs)
-        yield ["run", "name", "step", "epoch", "time_s", *STEP_FIGURES, *(f"validation_{name}" for name in names)]
-        for run in self.runs:
-            head = [run.summary.run_id, run.summary.name]
-            steps, validations = run.data.steps, run.data.validations
-            figures = [getattr(steps, name).values for name in STEP_FIGURES]
-            for position, values in _points(run, steps, figures):
-                yield [*head, *position, *values, *("" for _ in names)]
-            unknown = [float("nan")] * len(validations.step)
-            figures = [
-                column.values if (column := validations.measures.get(name)) is not None else unknown for name in names
-            ]
-            for position, values in _points(run, validations, figures):
-                yield [*head, *position, *("" for _ in STEP_FIGURES), *values]
+    names = measures(runs)
+    yield ["run", "name", "step", "epoch", "time_s", *STEP_FIGURES, *(f"validation_{name}" for name in names)]
+    for run in runs:
+        head = [run.summary.run_id, run.summary.name]
+        steps, validations = run.data.steps, run.data.validations
+        figures = [getattr(steps, name).values for name in STEP_FIGURES]
+        for position, values in _points(run, steps, figures):
+            yield [*head, *position, *values, *("" for _ in names)]
+        unknown = [float("nan")] * len(validations.step)
+        figures = [
+            column.values if (column := validations.measures.get(name)) is not None else unknown for name in names
+        ]
+        for position, values in _points(run, validations, figures):
+            yield [*head, *position, *("" for _ in STEP_FIGURES), *values]
 
 
-@dataclass(frozen=True)
-class RowsTable:
-    """CSV table of the comparison, with a row for each figure or field and a column for each run."""
-
-    runs: tuple[ComparedRun, ...]
-    rows: tuple[Row, ...]
-
-    def lines(self) -> Iterator[list[str]]:
-        yield ["", *(run.summary.run_id for run in self.runs)]
-        yield [tr("Name"), *(run.summary.name for run in self.runs)]
-        for row in self.rows:
-            if not row.heading:
-                yield [row.title, *row.texts]
+def comparison_csv(runs: Sequence[ComparedRun], rows: Sequence[Row]) -> Iterator[list[str]]:
+    """Yield CSV rows of the comparison: one for each figure or field, with a column for each run."""
+    yield ["", *(run.summary.run_id for run in runs)]
+    yield [tr("Name"), *(run.summary.name for run in runs)]
+    for row in rows:
+        if not row.heading:
+            yield [row.title, *row.texts]
 
 
 class _Point(NamedTuple):

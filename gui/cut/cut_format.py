@@ -28,6 +28,7 @@ def format_memory(stage: Stage, cut: Cut) -> str:
 
 
 def format_fraction(stage: Stage) -> str:
+    """Format the stage's fraction of the time of all stages, as in "23%"."""
     return f"{100 * stage.share:.0f}%"
 
 

@@ -81,16 +81,16 @@ class CutDiagram(QWidget):
         """Move cut `number` by up to `by` split points, but not beyond its neighbors."""
         if self.cut is None:
             return
-        free = reachable_points(self.cut, number)
-        index = min(max(free.index(self.cut.cuts[number]) + by, 0), len(free) - 1)
-        self._move(number, free[index])
+        split_points = reachable_points(self.cut, number)
+        index = min(max(split_points.index(self.cut.cuts[number]) + by, 0), len(split_points) - 1)
+        self._move(number, split_points[index])
 
     def drag(self, number: int, x: float) -> None:
         """Move cut `number` to the split point nearest to `x` pixels from the left."""
         if self.cut is None:
             return
-        free = set(reachable_points(self.cut, number))
-        spots = [spot for spot in self._bar.spots if spot.split_point in free]
+        split_points = set(reachable_points(self.cut, number))
+        spots = [spot for spot in self._bar.spots if spot.split_point in split_points]
         self._move(number, min(spots, key=lambda spot: abs(self._x(spot.position) - x)).split_point)
 
     def stage_rect(self, number: int) -> QRectF:
@@ -103,6 +103,7 @@ class CutDiagram(QWidget):
         self._place_handles()
 
     def event(self, event: QEvent) -> bool:
+        """Describe the stage under the pointer in a tool tip."""
         if isinstance(event, QHelpEvent) and self.cut is not None:
             point = QPointF(event.pos())
             for number, stage in enumerate(self._bar.stages):
@@ -113,6 +114,7 @@ class CutDiagram(QWidget):
         return super().event(event)
 
     def paintEvent(self, event: QPaintEvent) -> None:
+        """Draw stages and transfers and, in an editable diagram, ticks and a time axis."""
         if self.cut is None:
             return
         painter = QPainter(self)
@@ -132,18 +134,22 @@ class CutDiagram(QWidget):
         return self.fontMetrics().height()
 
     def _top(self) -> int:
+        """Return the y position of the bar, below the grips of the handles."""
         return 0 if self._read_only else GRIP_HEIGHT
 
     def _line_count(self) -> int:
+        """Return the number of text lines in a stage."""
         return 2 if self._read_only else 4
 
     def _bar_height(self) -> int:
         return STRIP + self._line_count() * self._line_height() + 2 * LINE_PAD
 
     def _transfers_top(self) -> int:
+        """Return the y position of the texts about transfers, below the bar and its ticks."""
         return self._top() + self._bar_height() + (2 if self._read_only else TICK + 4)
 
     def _x(self, fraction: float) -> float:
+        """Return the x position for a fraction of the bar's width."""
         return MARGIN + fraction * max(1, self.width() - 2 * MARGIN)
 
     def _make_handles(self, count: int) -> None:
@@ -165,11 +171,13 @@ class CutDiagram(QWidget):
             self.handles.append(handle)
 
     def _place_handles(self) -> None:
+        """Move the handles to the edges between their stages."""
         for handle in self.handles:
             handle.setFixedHeight(self._top() + self._bar_height() + TICK)
             handle.move(round(self._x(self._bar.edges[handle.number + 1]) - WIDTH / 2), 0)
 
     def _move(self, number: int, split_point: str) -> None:
+        """Move a cut to a split point, show the result, and emit `cut_moved`. Do nothing if it is there."""
         if self.cut is not None and split_point != self.cut.cuts[number]:
             self.show_cut(move_cut(self.cut, number, split_point), self._titles)
             self.cut_moved.emit(self.cut)
@@ -218,10 +226,10 @@ class CutDiagram(QWidget):
         """Draw a tick at each split point. Points that the active handle can reach are emphasized."""
         scheme = theme.colors()
         active = next((handle.number for handle in self.handles if handle.is_active), None)
-        free = set(reachable_points(cut, active)) if active is not None else set()
+        split_points = set(reachable_points(cut, active)) if active is not None else set()
         top = self._top() + self._bar_height() + 1
         for spot in self._bar.spots:
-            is_reachable = spot.split_point in free
+            is_reachable = spot.split_point in split_points
             painter.setPen(QPen(QColor(scheme.accent if is_reachable else scheme.muted), 2 if is_reachable else 1))
             x = self._x(spot.position)
             painter.drawLine(QPointF(x, top), QPointF(x, top + (TICK if is_reachable else TICK - 3)))
@@ -234,7 +242,7 @@ class CutDiagram(QWidget):
         scheme = theme.colors()
         metrics = painter.fontMetrics()
         painter.setPen(QColor(scheme.text))
-        free_from = [0.0] * (1 if self._read_only else 2)
+        free_from = [0.0] * (1 if self._read_only else 2)  # x position after the last text of each row
         for number in range(len(self._bar.stages) - 1):
             sent = cut_format.format_transfer(self._bar.stages, number)
             text = f"{sent} →" if cut_format.sent_bytes(self._bar.stages, number) else sent
@@ -282,8 +290,7 @@ class Spot(NamedTuple):
     """Position at which one stage can end and the next begin."""
 
     split_point: str
-    position: float
-    segment: int
+    position: float  # from 0 (left) to 1 (right)
 
 
 class Bar(NamedTuple):
@@ -308,26 +315,27 @@ def lay_out(cut: Cut) -> Bar:
     The width of a stage is proportional to its time, and the width of a segment to its compute time.
     """
     cut_stages = compute_stages(cut)
-    total = sum(stage.seconds for stage in cut_stages)
-    shares = [stage.seconds / total if total else 1 / len(cut_stages) for stage in cut_stages]
-    edges = (0.0, *itertools.accumulate(shares[:-1]), 1.0)
-    numbers = {segment.split_point: number for number, segment in enumerate(cut.segments[:-1])}
-    last_segments = [-1, *(numbers[split_point] for split_point in cut.cuts), len(cut.segments) - 1]
+    total_s = sum(stage.seconds for stage in cut_stages)
+    fractions = [stage.seconds / total_s if total_s else 1 / len(cut_stages) for stage in cut_stages]
+    edges = (0.0, *itertools.accumulate(fractions[:-1]), 1.0)
+    segment_numbers = {segment.split_point: number for number, segment in enumerate(cut.segments[:-1])}
+    last_segments = [-1, *(segment_numbers[split_point] for split_point in cut.cuts), len(cut.segments) - 1]
     spots = []  # ends of the segments, where cuts can be
     for number, stage in enumerate(cut_stages):
-        inside = range(last_segments[number] + 1, last_segments[number + 1] + 1)
-        weights = [_compute_seconds(cut, cut.segments[index], stage.group_rank) for index in inside]
-        total_weight = sum(weights)
-        fraction = 0.0
-        for index, weight in zip(inside, weights, strict=True):
-            fraction += weight / total_weight if total_weight else 1 / len(weights)
+        segments = cut.segments[last_segments[number] + 1 : last_segments[number + 1] + 1]
+        seconds = [_compute_seconds(cut, segment, stage.group_rank) for segment in segments]
+        stage_s = sum(seconds)
+        fraction = 0.0  # of the stage, up to the end of the segment
+        for segment, segment_s in zip(segments, seconds, strict=True):
+            fraction += segment_s / stage_s if stage_s else 1 / len(segments)
             position = edges[number] + (edges[number + 1] - edges[number]) * min(1.0, fraction)
-            if index < len(cut.segments) - 1:
-                spots.append(Spot(cut.segments[index].split_point, position, index))
-    return Bar(cut_stages, edges, tuple(spots), total)
+            if segment is not cut.segments[-1]:
+                spots.append(Spot(segment.split_point, position))
+    return Bar(cut_stages, edges, tuple(spots), total_s)
 
 
 def _compute_seconds(cut: Cut, segment: Segment, group_rank: int) -> float:
+    """Return the seconds of a segment on a rank: forward, twice if activations are recomputed, and backward."""
     return (2 if cut.recomputed else 1) * segment.forward_s[group_rank] + segment.backward_s[group_rank]
 
 
@@ -363,6 +371,7 @@ class Handle(QWidget):
         return self.is_grabbed or self.hasFocus()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Move the cut with Left and Right, or request the automatic one with Home."""
         match event.key():
             case Qt.Key.Key_Left:
                 self.stepped.emit(-1)
@@ -408,6 +417,7 @@ class Handle(QWidget):
             painter.drawLine(QPointF(x, 7), QPointF(x, GRIP_HEIGHT - 6))
 
     def _set_grabbed(self, is_grabbed: bool) -> None:
+        """Set whether the mouse holds the handle, and draw it accordingly."""
         self.is_grabbed = is_grabbed
         self.update()
         self.active_changed.emit()

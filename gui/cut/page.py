@@ -131,6 +131,7 @@ class CutPage(QWidget):
         lay_out_page(self, self.back, self.title, self.subtitle, self.notice, self._stack)
 
     def _connect(self) -> None:
+        """Connect the buttons, the diagram, and the process that measures the model."""
         self.leave.on_trigger(self._close)
         self.cancel.clicked.connect(self._close)
         self.retry.clicked.connect(self._measure_again)
@@ -147,6 +148,7 @@ class CutPage(QWidget):
         )
 
     def _measure_again(self) -> None:
+        """Discard the measurement, and request the current job to measure it."""
         self.cut = None
         self.job_requested.emit()
 
@@ -165,6 +167,7 @@ class CutPage(QWidget):
         self.progress.setValue(round(100 * progress.fraction))
 
     def _on_measured(self, cut: Cut) -> None:
+        """Show the measured cut, with the cuts of the job if it has any."""
         self.cut = cut
         self.set_job(self._job)
         self._show_cut(cut if self._measured is None else self._with_job_cuts(cut, self._measured))
@@ -172,10 +175,12 @@ class CutPage(QWidget):
             self._focus_first_cut()
 
     def _focus_first_cut(self) -> None:
+        """Focus the first handle, so that arrow keys move it."""
         if self.view.diagram.handles:
             self.view.diagram.handles[0].setFocus()
 
     def _show_cut(self, cut: Cut) -> None:
+        """Show the stages of `cut`, and update the tab order if their number has changed."""
         self.cut = cut
         titles = rank_titles(cut.devices, self._names)
         previous_count = len(self.view.diagram.handles)
@@ -214,6 +219,7 @@ class CutPage(QWidget):
             self.retry.setFocus()
 
     def _use_automatic(self) -> None:
+        """Show the automatic cut, or why there is none."""
         if self.cut is None:
             return
         try:
@@ -224,6 +230,7 @@ class CutPage(QWidget):
             )
 
     def _use(self) -> None:
+        """Request to put the visible cuts into the form, and leave the page."""
         if self.cut is not None:
             self.used.emit({"cuts": () if self.cut.chosen else self.cut.cuts})
             self.closed.emit()
@@ -236,6 +243,7 @@ class CutPage(QWidget):
         self.closed.emit()
 
     def _is_stale(self) -> bool:
+        """Return True if the measurement doesn't fit the job in the form, or if nothing has been measured."""
         if self._job is None or self._measured is None:
             return True
         return any(self._job.value(name) != self._measured.value(name) for name in MEASURED_BY)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -21,6 +19,7 @@ from gui.widgets.buttons import push_button, styled
 from gui.widgets.column_model import LEFT, RIGHT, ColumnModel, Index, apply_table_style
 from gui.widgets.labels import caption, muted_label
 from gui.widgets.layouts import hbox, vbox
+from gui.widgets.row_model import Column
 
 HELP = tr(
     "The bar shows the time of one microbatch, forward and backward. Drag a cut, or Tab to it and press Left or "
@@ -77,10 +76,10 @@ class CutView(QWidget):
     def show_origin(self, text: str, is_warning: bool = False) -> None:
         """Show `text` below the diagram: who has set the cut or, if `is_warning`, a warning."""
         self.origin.setText(text)
-        name = "warning" if is_warning else "muted"
-        theme.set_kind(self.origin, name)
+        theme.set_kind(self.origin, "warning" if is_warning else "muted")
 
     def _prepare_table(self) -> None:
+        """Set the style of the table. The column of modules gets the remaining width."""
         self.table.setModel(self.model)
         self.table.setAccessibleName(tr("Stages of the cut"))
         apply_table_style(self.table, leading=16, padding=_PADDING)
@@ -114,40 +113,38 @@ class _Row(NamedTuple):
         return self.cut_stages[self.number]
 
 
-@dataclass(frozen=True)
-class _Column:
-    title: str
-    text: Callable[[_Row], str]
-    help: str = ""
-    number: bool = True
-
-
-COLUMNS: tuple[_Column, ...] = (
-    _Column(tr("Stage"), lambda row: str(row.number), number=False),
-    _Column(tr("Device"), lambda row: row.titles[row.stage.group_rank], number=False),
-    _Column(tr("Modules"), lambda row: cut_format.format_modules(row.stage), number=False),
-    _Column(tr("Layers"), lambda row: localized(row.stage.layers), tr("Layers with parameters")),
-    _Column(tr("Parameters"), lambda row: cut_format.format_count(row.stage.parameters)),
-    _Column(
+COLUMNS: tuple[Column[_Row], ...] = (
+    Column(tr("Stage"), lambda row: str(row.number)),
+    Column(tr("Device"), lambda row: row.titles[row.stage.group_rank]),
+    Column(tr("Modules"), lambda row: cut_format.format_modules(row.stage)),
+    Column(tr("Layers"), lambda row: localized(row.stage.layers), number=True, help=tr("Layers with parameters")),
+    Column(tr("Parameters"), lambda row: cut_format.format_count(row.stage.parameters), number=True),
+    Column(
         tr("Time"),
         lambda row: milliseconds(row.stage.seconds),
-        tr("Forward and backward of one microbatch, including the received activations"),
+        number=True,
+        help=tr("Forward and backward of one microbatch, including the received activations"),
     ),
-    _Column(
-        tr("Share"), lambda row: cut_format.format_fraction(row.stage), tr("Share of the total time of all stages")
+    Column(
+        tr("Share"),
+        lambda row: cut_format.format_fraction(row.stage),
+        number=True,
+        help=tr("Share of the total time of all stages"),
     ),
-    _Column(
+    Column(
         tr("Memory"),
         lambda row: ("⚠ " if row.stage.over_memory else "") + size(row.stage.memory_bytes),
-        tr(
+        number=True,
+        help=tr(
             "Parameters with gradients and optimizer state, and activations of the microbatches in flight; ⚠ if the "
             "device has less"
         ),
     ),
-    _Column(
+    Column(
         tr("Sent"),
         lambda row: cut_format.format_transfer(row.cut_stages, row.number),
-        tr("Activations that each microbatch sends to the next stage; gradients of the same size come back"),
+        number=True,
+        help=tr("Activations that each microbatch sends to the next stage; gradients of the same size come back"),
     ),
 )
 MODULES = 2
@@ -180,6 +177,7 @@ class StageTable(ColumnModel):
         return len(self._stages)
 
     def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        """Return a cell's text, or the description of its stage as its tool tip."""
         if not index.isValid() or self._cut is None:
             return None
         row, column = _Row(index.row(), self._stages, self._titles), COLUMNS[index.column()]

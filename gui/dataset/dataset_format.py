@@ -62,7 +62,9 @@ def describe(report: DatasetReport) -> str:
         lines.append(sizes(report.sizes))
     if report.unreadable_count:
         files = "file is" if report.unreadable_count == 1 else "files are"
-        lines.append(f"{localized(report.unreadable_count)} {files} unreadable and skipped: {_names(report)}")
+        lines.append(
+            f"{localized(report.unreadable_count)} {files} unreadable and skipped: {_unreadable_names(report)}"
+        )
     return "\n".join(filter(None, lines))
 
 
@@ -95,11 +97,12 @@ def question(report: DatasetReport) -> str:
 
 def evidence(reading: Reading) -> str:
     """Return the evidence for and against an interpretation of the folder, with one sentence per line."""
-    lines = [f"{title}: {'; '.join(facts)}." for title, facts in _sides(reading) if facts]
+    lines = [f"{title}: {'; '.join(facts)}." for title, facts in _facts_for_and_against(reading) if facts]
     return "\n".join(lines)
 
 
-def _sides(reading: Reading) -> tuple[tuple[str, tuple[str, ...]], ...]:
+def _facts_for_and_against(reading: Reading) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Return the evidence for and against an interpretation, each with a title."""
     return (tr("Found"), reading.evidence), (tr("Speaks against it"), reading.against)
 
 
@@ -125,13 +128,16 @@ def without_readings(problems: Iterable[Problem], report: DatasetReport | None) 
     return tuple(
         msgspec.structs.replace(
             problem,
-            choices=tuple(each for each in problem.choices if not any(_chooses(each, one) for one in readings)),
+            choices=tuple(
+                choice for choice in problem.choices if not any(_chooses(choice, reading) for reading in readings)
+            ),
         )
         for problem in problems
     )
 
 
 def _chooses(choice: Choice, reading: Reading) -> bool:
+    """Return True if a remedy selects an interpretation of the folder."""
     return choice.values.get("format") == reading.format and choice.values.get("task", reading.task) == reading.task
 
 
@@ -174,7 +180,7 @@ def mask_values(report: DatasetReport) -> str:
 def counts(report: DatasetReport) -> str:
     """Return the number of samples of each class and split, one class per line."""
     return "\n".join(
-        f"{name}: {', '.join(f'{split.name} {of_class(split, name)}' for split in report.splits)}"
+        f"{name}: {', '.join(f'{split.name} {describe_class_count(split, name)}' for split in report.splits)}"
         for name in report.classes
     )
 
@@ -184,7 +190,7 @@ def unreadable(report: DatasetReport) -> str:
     return "\n".join(f"{bad.path}: {bad.reason}" for bad in report.unreadable[:NAMED_UNREADABLE])
 
 
-def of_class(split: SplitReport, name: str) -> str:
+def describe_class_count(split: SplitReport, name: str) -> str:
     """Describe how often a class occurs in a split.
 
     For example "1,204", "31.2% of the pixels, in 60 images" or "412 marked, in 60 images".
@@ -197,6 +203,7 @@ def of_class(split: SplitReport, name: str) -> str:
     return f"{localized(100 * split.shares[name], 1)}% of the pixels, in {count} images"
 
 
-def _names(report: DatasetReport) -> str:
+def _unreadable_names(report: DatasetReport) -> str:
+    """Return the names of the first unreadable files."""
     shown = ", ".join(bad.path for bad in report.unreadable[:3])
     return shown + (", …" if report.unreadable_count > 3 else ".")

@@ -69,7 +69,7 @@ class ExampleList(QListWidget):
         self.setUniformItemSizes(True)
         self.setHorizontalScrollMode(QListView.ScrollMode.ScrollPerPixel)
         self.setVerticalScrollMode(QListView.ScrollMode.ScrollPerPixel)
-        self.setItemDelegate(_Images(self))
+        self.setItemDelegate(_ExampleDelegate(self))
         if strip:
             self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
             self.itemClicked.connect(lambda item: self.opened.emit(self.row(item)))
@@ -89,11 +89,11 @@ class ExampleList(QListWidget):
         self.clear()
         for example in self.examples:
             self.addItem(QListWidgetItem(example.class_name if self._captions else ""))
-            self._describe(self.count() - 1)
-        self._fit()
+            self._update_texts(self.count() - 1)
+        self._fit_items()
         self.setCurrentRow(row)  # the selected example, which may be rendered differently
 
-    def give(self, image: PreviewImage) -> None:
+    def add_rendered(self, image: PreviewImage) -> None:
         """Show a training image that has been rendered, unless the images in the folder are shown."""
         if self._rendered is None:
             return
@@ -103,10 +103,10 @@ class ExampleList(QListWidget):
                 self._images.pop(number, None)
                 self._clouds.pop(number, None)
                 self._pixmaps.pop(number, None)
-                self._describe(number)
+                self._update_texts(number)
         self.viewport().update()
 
-    def awaits(self, row: int) -> bool:
+    def is_awaited(self, row: int) -> bool:
         """Return True if the example at `row` hasn't been rendered."""
         return self._rendered is not None and self.examples[row].sample not in self._rendered
 
@@ -119,7 +119,7 @@ class ExampleList(QListWidget):
                 if cloud is None
                 else cloud.draw(self._direction, round(self._side * self.devicePixelRatioF()))
             )
-            self._pixmaps[row] = self._fitted(image)
+            self._pixmaps[row] = self._scale_to_side(image)
         return self._pixmaps[row]
 
     def _cloud(self, row: int) -> PointCloud | None:
@@ -136,15 +136,17 @@ class ExampleList(QListWidget):
         for row, cloud in self._clouds.items():
             if cloud is not None:
                 self._pixmaps.pop(row, None)
-                self._describe(row)
+                self._update_texts(row)
         self.viewport().update()
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
+        """Start turning all point clouds if the mouse is pressed on one."""
         row = self.indexAt(event.position().toPoint()).row()
         self._drag_start = event.position() if row >= 0 and self._cloud(row) is not None else None
         super().mousePressEvent(event)
 
     def mouseMoveEvent(self, event: QMouseEvent) -> None:
+        """Turn all point clouds while one is dragged."""
         if self._drag_start is None:
             super().mouseMoveEvent(event)
             return
@@ -156,6 +158,7 @@ class ExampleList(QListWidget):
         super().mouseReleaseEvent(event)
 
     def _image(self, row: int) -> QImage:
+        """Return the decoded image of the example at `row`, or a null image if it can't be read."""
         if row not in self._images:
             self._images[row] = QImage.fromData(self.png(row))
         return self._images[row]
@@ -175,7 +178,8 @@ class ExampleList(QListWidget):
             return example
         return None if example.sample is None else self._rendered.get(example.sample)
 
-    def _describe(self, row: int) -> None:
+    def _update_texts(self, row: int) -> None:
+        """Set the tool tip and the accessible text of the example at `row`."""
         text, image = describe(self.examples[row]), self._source(row)
         if isinstance(image, PreviewImage):
             text += f", as augmented in epoch {image.epoch} at {image.size} px"
@@ -185,6 +189,7 @@ class ExampleList(QListWidget):
         self.item(row).setData(Qt.ItemDataRole.AccessibleTextRole, f"Example: {text}")
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Open the current example with Enter, or turn all point clouds with Shift and the arrows."""
         if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter) and self.currentRow() >= 0:
             self.opened.emit(self.currentRow())
             return
@@ -199,9 +204,9 @@ class ExampleList(QListWidget):
         """Set the side length of the images."""
         if side != self._side:
             self._side = side
-            self._fit()
+            self._fit_items()
 
-    def _fit(self) -> None:
+    def _fit_items(self) -> None:
         """Fit the items to the side length of the images."""
         self._pixmaps.clear()
         width, caption = self._side + 2 * _PAD, self._caption_height()
@@ -211,10 +216,11 @@ class ExampleList(QListWidget):
             self.item(row).setSizeHint(QSize(width, width + caption))
 
     def _caption_height(self) -> int:
+        """Return the height of the captions in pixels, or 0 if no example has one."""
         has_captions = self._captions and any(example.class_name for example in self.examples)
         return self.fontMetrics().height() + 2 if has_captions else 0
 
-    def _fitted(self, image: QImage) -> QPixmap:
+    def _scale_to_side(self, image: QImage) -> QPixmap:
         """Scale an image to the side length of the list's thumbnails. An unreadable image gives a null pixmap."""
         pixmap = QPixmap.fromImage(image)
         if pixmap.isNull():
@@ -229,7 +235,7 @@ class ExampleList(QListWidget):
         return fitted
 
 
-class _Images(QStyledItemDelegate):
+class _ExampleDelegate(QStyledItemDelegate):
     """Delegate that paints an image above its class, with a frame around the selected one."""
 
     def __init__(self, examples: ExampleList) -> None:
@@ -250,7 +256,7 @@ class _Images(QStyledItemDelegate):
         image = self._examples.image(index.row())
         painter.fillRect(square, QColor(scheme.raised))
         if image.isNull():
-            awaited = self._examples.awaits(index.row())
+            awaited = self._examples.is_awaited(index.row())
             painter.setPen(QColor(scheme.muted if awaited else scheme.error))
             painter.drawText(square, Qt.AlignmentFlag.AlignCenter, "…" if awaited else "✖")
         else:

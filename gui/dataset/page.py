@@ -11,7 +11,6 @@ from PySide6.QtGui import QHideEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import (
     QComboBox,
     QFrame,
-    QLabel,
     QPushButton,
     QScrollArea,
     QSlider,
@@ -43,7 +42,7 @@ from gui.translation import tr
 from gui.widgets.banner import Banner
 from gui.widgets.buttons import styled
 from gui.widgets.editors import ComboBox
-from gui.widgets.labels import EmptyState, ProblemLabel, WrappingLabel, field_label, muted_label
+from gui.widgets.labels import EmptyState, ProblemLabel, WrappingLabel, field_label, heading_label, muted_label
 from gui.widgets.layouts import hbox, scroll_panel, vbox
 
 EMPTY = tr("No dataset to show yet.\n\nChoose a folder in the form to see its images and classes here.")
@@ -232,11 +231,11 @@ class DatasetPage(QWidget):
         if self._report is None:
             return
         selected = self.classes.currentText() if self.classes.currentIndex() > 0 else ""
-        examples: list[Example] = [e for e in self._report.examples if not selected or selected in _classes_of(e)]
-        epoch = max(0, self.version.currentIndex())
+        examples = [example for example in self._report.examples if not selected or selected in _classes_of(example)]
+        epoch = max(0, self.version.currentIndex())  # 0 for the images in the folder
         if epoch:
-            examples = [example for example in examples if _is_rendered(example)]
-        images = {sample: image for (sample, of), image in self._rendered.items() if of == epoch}
+            examples = [example for example in examples if _can_render(example)]
+        images = {sample: image for (sample, of_epoch), image in self._rendered.items() if of_epoch == epoch}
         self.examples.show_examples(examples, images if epoch else None)
         self.examples.setVisible(bool(examples))
         if epoch and not self._is_rendering_requested:
@@ -266,6 +265,7 @@ class DatasetPage(QWidget):
             self._show_examples()
 
     def hideEvent(self, event: QHideEvent) -> None:
+        """Cancel an incomplete rendering, which starts again when the page is shown."""
         if self.renderer.running or self._render_timer.isActive():
             self._drop_rendered()
         if not event.spontaneous():  # the notice stays if the window is only minimized
@@ -273,8 +273,9 @@ class DatasetPage(QWidget):
         super().hideEvent(event)
 
     def _training_samples(self) -> list[int]:
+        """Return the indices in the training split of all examples that can be rendered."""
         examples = self._report.examples if self._report is not None else ()
-        return [example.sample for example in examples if example.sample is not None and _is_rendered(example)]
+        return [example.sample for example in examples if example.sample is not None and _can_render(example)]
 
     def _drop_rendered(self) -> None:
         """Remove the images that were rendered for another job."""
@@ -286,6 +287,7 @@ class DatasetPage(QWidget):
         self.state.show_problems(())
 
     def _render(self) -> None:
+        """Render the training images of the job, unless the page is hidden or the job is invalid."""
         if not self.isVisible():
             self._is_rendering_requested = False
         elif self._job is None:
@@ -294,11 +296,13 @@ class DatasetPage(QWidget):
             self.renderer.start(self._job, self._training_samples())
 
     def _on_rendered(self, image: PreviewImage) -> None:
+        """Cache a rendered image, and show it if its epoch is selected."""
         self._rendered[image.sample, image.epoch] = image
         if image.epoch == self.version.currentIndex():
-            self.examples.give(image)
+            self.examples.add_rendered(image)
 
     def _on_finished(self, mirrored: bool) -> None:
+        """Describe the augmentation of the rendered images. `mirrored` is True if they may be flipped."""
         job = self._job
         if job is None:
             return
@@ -309,18 +313,19 @@ class DatasetPage(QWidget):
         self._show_progress(f"{text}.")
 
     def _show_problems(self, problems: tuple[Problem, ...]) -> None:
+        """Show why the images can't be rendered."""
         self._show_progress("")
         self.state.show_problems(problems)
         self._show_examples()
 
     def _show_progress(self, text: str) -> None:
+        """Show the state of rendering while augmented images are selected."""
         self.progress.setText(text)
         self.progress.setVisible(bool(text) and self.version.currentIndex() > 0)
 
     # Construction
 
     def _lay_out(self) -> None:
-        empty = EmptyState(EMPTY)
         head = hbox(vbox(self.back, 1), (vbox(self.title, self.subtitle, spacing=2), 1), spacing=12)
         top = hbox(
             self._class_label,
@@ -339,21 +344,15 @@ class DatasetPage(QWidget):
         self._splitter.setStretchFactor(0, 1)
         self._splitter.setSizes(_SIZES)
         body.setLayout(vbox(top, (self._splitter, 1)))
-        self._stack.addWidget(empty)
-        self._stack.addWidget(body)
-        self._stack.addWidget(scroll_panel(self.question))
-        outer = vbox(head, self.notice, (self._stack, 1))
-        outer.setContentsMargins(14, 10, 14, 10)
-        self.setLayout(outer)
+        for page in (EmptyState(EMPTY), body, scroll_panel(self.question)):
+            self._stack.addWidget(page)
+        self.setLayout(vbox(head, self.notice, (self._stack, 1), margins=(14, 10, 14, 10)))
 
     def _facts(self) -> QWidget:
         """Create the scroll area with classes, mask values, objects and problems."""
         inside = QWidget()
-        heading = QLabel(tr("Classes"))
-        heading.setObjectName("heading")
-        column = vbox(heading, self.bars, self.mask_values, self.objects, self.problems, 1, spacing=6)
-        column.setContentsMargins(8, 0, 8, 0)
-        inside.setLayout(column)
+        facts = (heading_label(tr("Classes")), self.bars, self.mask_values, self.objects, self.problems)
+        inside.setLayout(vbox(*facts, 1, spacing=6, margins=(8, 0, 8, 0)))
         area = styled(QScrollArea(widgetResizable=True), "panel", name=tr("Classes and problems"))
         area.setFrameShape(QFrame.Shape.NoFrame)
         area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
@@ -363,6 +362,7 @@ class DatasetPage(QWidget):
 
 
 def _size_slider() -> QSlider:
+    """Create the slider for the side length of the examples."""
     slider = styled(QSlider(Qt.Orientation.Horizontal), name=tr("Size of the images"), tip=tr("Size of the images"))
     slider.setRange(_SMALLEST, MAX_PREVIEW_SIDE)
     slider.setPageStep(32)
@@ -373,10 +373,11 @@ def _size_slider() -> QSlider:
 
 
 def _values_for_rendering(job: Job | None) -> tuple[object, ...] | None:
+    """Return the values of the fields that affect rendering, or None without a job."""
     return None if job is None else tuple(job.value(name) for name in RENDERED_BY)
 
 
-def _is_rendered(example: Example) -> bool:
+def _can_render(example: Example) -> bool:
     """Return True if an example can be rendered: it is a training image whose index in the split is known."""
     return example.split == "train" and example.sample is not None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QPushButton, QWidget
 
 from engine.contract.dataset import DatasetReport, Reading
 from gui.dataset import dataset_format
@@ -57,23 +57,21 @@ class ReadingChoices(QWidget):
     def _card(self, reading: Reading, report: DatasetReport) -> QWidget:
         """Create a card with evidence, example images and a button for an interpretation. Adds it to `buttons`."""
         card = QWidget()
-        column = QVBoxLayout(card)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(6)
-        name = dataset_format.capitalized(reading.title)
-        for text, style in ((name, "heading"), (dataset_format.evidence(reading), "muted")):
-            if text:
-                column.addWidget(WrappingLabel(text, style))
+        column = vbox(WrappingLabel(dataset_format.capitalized(reading.title), "heading"), spacing=6)
+        card.setLayout(column)
+        if evidence := dataset_format.evidence(reading):
+            column.addWidget(WrappingLabel(evidence, "muted"))
         column.addWidget(self._images(reading) if reading.examples else WrappingLabel(NO_EXAMPLES, "muted"))
         choice = dataset_format.choice_of(reading, report)
         button = QPushButton(choice.title)
-        button.setAccessibleDescription(dataset_format.evidence(reading))
+        button.setAccessibleDescription(evidence)
         button.clicked.connect(lambda: self.chosen.emit(choice))
         self.buttons.append(button)
         column.addWidget(button, 0, Qt.AlignmentFlag.AlignLeft)
         return card
 
     def _images(self, reading: Reading) -> ExampleList:
+        """Create the strip of example images for an interpretation."""
         images = ExampleList(self._side, strip=True)
         images.setAccessibleName(tr("Examples of {title}").format(title=reading.title))
         images.show_examples(reading.examples)
@@ -95,13 +93,9 @@ class FolderQuestion(QWidget):
         super().__init__()
         self.problems = ProblemLabel()
         self.readings = ReadingChoices(side)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 8, 0)
-        column.setSpacing(8)
         for view in (self.problems, self.readings):
             view.chosen.connect(self.chosen)
-            column.addWidget(view)
-        column.addStretch(1)
+        self.setLayout(vbox(self.problems, self.readings, 1, margins=(0, 0, 8, 0)))
 
     def show_report(self, report: DatasetReport | None) -> None:
         """Show the problems and interpretations in `report`."""

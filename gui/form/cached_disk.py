@@ -53,33 +53,37 @@ class CachedDisk(QObject):
     def __init__(self, parent: QObject) -> None:
         super().__init__(parent)
         self._disk = RealDisk()
-        self._asked: dict[_Question, Callable[[], Any]] = {}  # questions of this pass
+        self._questions: dict[_Question, Callable[[], Any]] = {}  # questions of this pass
         self._answers: dict[_Question, Any] = {}
         self._queries: dict[_Question, _Query] = {}  # by question, until they are answered
         self._retry: set[_Question] = set()  # questions to repeat once their query has returned
-        self._count = 0  # numbers the queries
+        self._query_count = 0  # numbers the queries
         self._timer = QTimer(self, interval=_TYPING_MS, singleShot=True)
-        self._timer.timeout.connect(self._query_all)
+        self._timer.timeout.connect(self._start_queries)
 
     @property
     def unanswered(self) -> list[str]:
-        """Return the paths without an answer, leaving out network queries.
+        """Return the paths whose questions are unanswered, leaving out network queries.
 
         The start of a run doesn't wait for the network.
         """
-        questions = (question for question in self._asked if question not in self._answers)
+        questions = (question for question in self._questions if question not in self._answers)
         return [_path_text(question) for question in questions if question[0] != _NETWORK]
 
     def kind(self, path: str) -> Kind | None:
+        """Return what is at `path`, such as a folder, or None until it is known."""
         return cast("Kind | None", self._ask(("kind", path), lambda: self._disk.kind(path)))
 
     def model_file(self, path: str) -> ModelFile | None:
+        """Return the facts about the model file at `path`, or None until they are known."""
         return cast("ModelFile | None", self._ask(("model file", path), lambda: self._disk.model_file(path)))
 
     def weights(self, weights: Weights) -> OnDisk | None:
+        """Return where pretrained weights are on the disk, or None until it is known."""
         return cast("OnDisk | None", self._ask(("weights", weights), lambda: self._disk.weights(weights)))
 
     def reaches(self, host: str) -> bool | None:
+        """Return True if the server `host` can be reached, or None until it is known."""
         return cast("bool | None", self._ask((_NETWORK, host), lambda: self._disk.reaches(host)))
 
     def resumable_run(self, run: RunFolder) -> ResumableRun | None:
@@ -101,9 +105,9 @@ class CachedDisk(QObject):
         self._answers = {
             question: answer
             for question, answer in self._answers.items()
-            if question[0] == _NETWORK or (question in self._asked and not forget)
+            if question[0] == _NETWORK or (question in self._questions and not forget)
         }
-        self._asked = {}
+        self._questions = {}
 
     def refresh(self) -> bool:
         """Query the questions that were asked since `start_pass`, and wait briefly. Return True if an answer has arrived."""
@@ -113,8 +117,8 @@ class CachedDisk(QObject):
         if any(query.work.running and now - query.started > _SLOW_S for query in of_disk):
             self._timer.start()
             return False
-        self._query_all()
-        unknown = [question for question in self._asked if question not in self._answers]
+        self._start_queries()
+        unknown = [question for question in self._questions if question not in self._answers]
         until = now + GRACE_S
         for question in unknown:
             if question in self._queries:  # receivers of `changed` may have started other queries
@@ -122,20 +126,23 @@ class CachedDisk(QObject):
         return any(question in self._answers for question in unknown)
 
     def _ask(self, question: _Question, query: Callable[[], Any]) -> Any:
-        self._asked[question] = query
+        """Add a question to the pass, and return its cached answer, or None if it is unknown. `query` would find it."""
+        self._questions[question] = query
         return self._answers.get(question)
 
-    def _query_all(self) -> None:
-        for question in self._asked:
+    def _start_queries(self) -> None:
+        """Query all questions of the pass on worker threads. A question whose query is running is asked again later."""
+        for question in self._questions:
             if question not in self._queries:
-                self._query(question)
+                self._start_query(question)
             elif question[0] != _NETWORK:  # the running query may have missed a later change
                 self._retry.add(question)
 
-    def _query(self, question: _Question) -> None:
-        self._count += 1
-        work = Background(partial(_run_query, question, self._count, self._asked[question]), self)
-        self._queries[question] = _Query(work, self._count, time.monotonic())
+    def _start_query(self, question: _Question) -> None:
+        """Query a question on a worker thread."""
+        self._query_count += 1
+        work = Background(partial(_run_query, question, self._query_count, self._questions[question]), self)
+        self._queries[question] = _Query(work, self._query_count, time.monotonic())
         work.done.connect(self._on_answer)
         work.start()
 
@@ -148,8 +155,8 @@ class CachedDisk(QObject):
         del self._queries[question]
         if question in self._retry:
             self._retry.remove(question)
-            if question in self._asked:
-                self._query(question)
+            if question in self._questions:
+                self._start_query(question)
         if isinstance(answer, Exception):
             raise answer
         previous = self._answers.get(question)
@@ -159,11 +166,13 @@ class CachedDisk(QObject):
 
 
 def _path_text(question: _Question) -> str:
+    """Return the path or the host that a question is about."""
     subject = question[1]
     return str(cached_path(subject) if isinstance(subject, Weights) else subject)
 
 
 def _run_query(question: _Question, number: int, query: Callable[[], Any]) -> tuple[_Question, int, Any]:
+    """Return the question, its number, and the answer or the exception of its query. Called on a worker thread."""
     try:
         return question, number, query()
     except Exception as error:  # raised on the GUI thread

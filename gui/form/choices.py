@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import cast
 
 from engine.checks.disk import ModelFile
 from engine.contract.catalogue import Catalogue, DeviceKind
@@ -74,9 +75,9 @@ class FieldChoices:
         if chosen is not None and chosen not in offered:
             self._models.is_active = True
             self._models.follow(self._environment.devices)
-            size, model = self._rows["image_size"], catalogue.model(editor.value())
-            if model is not None and (size.value() or model.min_image_size) < model.min_image_size:
-                size.set_value(None)  # it was chosen for another model
+            size_row, model = self._rows["image_size"], catalogue.model(editor.value())
+            if model is not None and (size_row.value() or model.min_image_size) < model.min_image_size:
+                size_row.set_value(None)  # it was chosen for another model
 
     def _name_image_size(self) -> None:
         """Show the model's image size in the empty image size field, as in "auto (224)"."""
@@ -135,12 +136,11 @@ class FieldChoices:
         return resolve_strategy(self._text("strategy"), self._environment.devices)
 
     def _text(self, name: str) -> str:
+        """Return the value of a field as text."""
         return str(self._rows[name].value())
 
     def _choice_editor(self, name: str) -> ChoiceEditor:
-        editor = self._rows[name].editor
-        assert isinstance(editor, ChoiceEditor)
-        return editor
+        return cast("ChoiceEditor", self._rows[name].editor)
 
 
 def device_kind_limits(catalogue: Catalogue, devices: Sequence[str]) -> dict[str, str]:
@@ -149,7 +149,7 @@ def device_kind_limits(catalogue: Catalogue, devices: Sequence[str]) -> dict[str
     return {
         entry.id: tr("CUDA GPUs only") if entry.device_kinds == ("cuda",) else tr("CPU only")
         for entry in catalogue.strategies
-        if kinds and not kinds <= set(entry.device_kinds)
+        if not kinds <= set(entry.device_kinds)
     }
 
 

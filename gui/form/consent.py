@@ -32,8 +32,8 @@ class _Program(NamedTuple):
 
     path: str
     text: str
-    left_bytes: int = 0
-    left_lines: int = 0
+    hidden_bytes: int = 0
+    hidden_lines: int = 0
 
 
 class ConsentBar(QFrame):
@@ -50,27 +50,25 @@ class ConsentBar(QFrame):
         self.setObjectName("card")
         self._path = ""  # file that is asked about, or ""
         self._sha256: str | None = None  # hash of the contents that are asked about
-        self._question = QLabel()
-        self._question.setWordWrap(True)
+        self._question = QLabel(wordWrap=True)
         self._show = push_button(tr("Show"), name=tr("Show the model file"))
         self._show.setCheckable(True)
         self._show.toggled.connect(self._show_text)
-        self._allow = push_button(tr("Allow"), self._agree, name=tr("Allow this model file to run"))
+        self._allow = push_button(tr("Allow"), self._allow_contents, name=tr("Allow this model file to run"))
         self._text = styled(QPlainTextEdit(), name=tr("Text of the model file"))
         self._text.setReadOnly(True)
         self._text.setTabChangesFocus(True)
         self._text.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
         self._text.setFixedHeight(180)  # lines wrap, so that no code is hidden at their ends
-        self._rest_note = styled(QLabel(), "warning")
-        self._rest_note.setWordWrap(True)
-        self._rest_note.hide()
+        self._hidden_note = styled(QLabel(wordWrap=True), "warning")
+        self._hidden_note.hide()
         self._text.hide()
         buttons = hbox(1, self._show, self._allow, spacing=6)
         layout = QVBoxLayout(self)
         layout.addWidget(self._question)
         layout.addLayout(buttons)
         layout.addWidget(self._text)
-        layout.addWidget(self._rest_note)
+        layout.addWidget(self._hidden_note)
         self.hide()
 
     def ask(self, path: str, sha256: str | None, *, agreed: bool) -> None:
@@ -98,31 +96,32 @@ class ConsentBar(QFrame):
         self.show()
 
     def _show_text(self, is_visible: bool) -> None:
+        """Read the model file on a worker thread and show its start, or hide the text."""
         self._text.setVisible(is_visible)
-        self._rest_note.hide()
+        self._hidden_note.hide()
         if is_visible:
-            in_background(partial(_text_of, self._path), self, self._fill, reraise)
+            in_background(partial(_read_program, self._path), self, self._show_program, reraise)
 
-    def _fill(self, program: _Program) -> None:
-        """Show the start of the model file, and how much isn't shown. Ignores the text of another file."""
+    def _show_program(self, program: _Program) -> None:
+        """Show the start of the model file, and how much isn't shown. Ignore the text of another file."""
         if program.path != self._path:
             return
         self._text.setPlainText(program.text)
-        lines = "1 line is" if program.left_lines == 1 else f"{localized(program.left_lines)} lines are"
-        self._rest_note.setText(
-            f"Only the first {localized(PREVIEW_BYTES)} bytes are shown; {lines} left ({localized(program.left_bytes)} bytes). "
+        lines = "1 line is" if program.hidden_lines == 1 else f"{localized(program.hidden_lines)} lines are"
+        self._hidden_note.setText(
+            f"Only the first {localized(PREVIEW_BYTES)} bytes are shown; {lines} left ({localized(program.hidden_bytes)} bytes). "
             "Read them in an editor before you allow the file."
         )
-        self._rest_note.setVisible(program.left_bytes > 0 and self._show.isChecked())
+        self._hidden_note.setVisible(program.hidden_bytes > 0 and self._show.isChecked())
 
-    def _agree(self) -> None:
+    def _allow_contents(self) -> None:
         """Allow the contents that the banner shows, unless the file has changed since."""
-        in_background(partial(_agreed_to, self._path, self._sha256), self, self._agreed, reraise)
+        in_background(partial(_save_consent, self._path, self._sha256), self, self._on_agreed, reraise)
 
-    def _agreed(self, result: tuple[str, str | None, str]) -> None:
-        """Emit the allowed hash. If the file has changed in the meantime, ask again."""
+    def _on_agreed(self, result: tuple[str, str | None, str]) -> None:
+        """Emit `allowed` with the result of `_save_consent`. If the file has changed in the meantime, ask again."""
         path, sha256, problem = result
-        if path != self._path:
+        if path != self._path:  # another file is asked about by now
             return
         if problem:
             self._question.setText(problem)
@@ -132,7 +131,7 @@ class ConsentBar(QFrame):
             self.ask(path, sha256, agreed=False)
 
 
-def _agreed_to(path: str, asked_sha256: str | None) -> tuple[str, str | None, str]:
+def _save_consent(path: str, asked_sha256: str | None) -> tuple[str, str | None, str]:
     """Save the consent to run a model file if its contents still have the hash `asked_sha256`.
 
     Returns the path, the hash of the current contents (None if the file can't be read), and an error message or "".
@@ -152,16 +151,20 @@ def _agreed_to(path: str, asked_sha256: str | None) -> tuple[str, str | None, st
     return path, sha256, ""
 
 
-def _text_of(path: str) -> _Program:
+def _read_program(path: str) -> _Program:
     """Read the start of a model file and count the rest, or return the reason why it can't be read as its text."""
     try:
         with open_regular(Path(path).expanduser()) as stream:
             preview = stream.read(PREVIEW_BYTES).decode(errors="replace")
-            left_bytes, left_lines, last = 0, 0, b"\n"
+            hidden_bytes, hidden_lines, last = 0, 0, b"\n"
             while block := stream.read(_BLOCK_BYTES):
-                left_bytes, left_lines, last = left_bytes + len(block), left_lines + block.count(b"\n"), block[-1:]
+                hidden_bytes, hidden_lines, last = (
+                    hidden_bytes + len(block),
+                    hidden_lines + block.count(b"\n"),
+                    block[-1:],
+                )
     except (OSError, UnusableFile) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         return _Program(path, tr("The file can't be read: {reason}.").format(reason=reason))
     text = "\n".join(map(escaped, _LINE_END.split(preview)))
-    return _Program(path, text, left_bytes, left_lines + (last != b"\n"))
+    return _Program(path, text, hidden_bytes, hidden_lines + (last != b"\n"))

@@ -67,12 +67,12 @@ class DatasetCard(QFrame):
 
     def clear(self, text: str = tr("Choose a folder, or drop one on the window.")) -> None:
         """Show `text` instead of inspection results."""
-        self._fill(text, "", None)
+        self._show_contents(text, "", None)
 
     def show_progress(self, done: int, total: int) -> None:
         """Show the progress of the inspection. `total` is 0 while it is unknown."""
         if self._progress.isHidden():
-            self._fill(tr("Inspecting the folder…"), "", None)
+            self._show_contents(tr("Inspecting the folder…"), "", None)
             self._progress.show()
             self._cancel.show()
         self._progress.setRange(0, total)
@@ -84,21 +84,21 @@ class DatasetCard(QFrame):
         """Show the report on a folder, or its possible interpretations if it wasn't recognized."""
         if not report.format:
             text = dataset_format.question(report) if report.readings else tr("No dataset recognized in this folder.")
-            self._fill(text, "", None)
+            self._show_contents(text, "", None)
             self.readings.show_report(report)
-            self._show_way_to_page(bool(report.readings), tr("Show the images large"))
+            self._show_page_button(bool(report.readings), tr("Show the images large"))
             return
-        self._fill(dataset_format.summary(report), dataset_format.describe(report), report)
+        self._show_contents(dataset_format.summary(report), dataset_format.describe(report), report)
 
     def text(self) -> str:
+        """Return the displayed text."""
         return " ".join(filter(None, (self._summary.text(), self._detail.text())))
 
-    def _fill(self, summary: str, detail: str, report: DatasetReport | None) -> None:
+    def _show_contents(self, summary: str, detail: str, report: DatasetReport | None) -> None:
         """Show the texts, and the images and counts of `report`. Without a report, hide images and counts."""
         self._progress.hide()
         self._cancel.hide()
         self._summary.setText(summary)
-        self._summary.setToolTip(summary)
         self._detail.setText(" · ".join(detail.splitlines()))
         self._detail.setToolTip(detail)
         self._detail.setVisible(bool(detail))
@@ -111,21 +111,24 @@ class DatasetCard(QFrame):
         self._show_listing(False)
         self._show_images(report.examples if report is not None else ())
         self.readings.show_report(None)
-        self._show_way_to_page(
+        self._show_page_button(
             report is not None, tr("Show examples, with and without augmentation, and the class balance")
         )
         self.setAccessibleName(tr("Dataset"))
         self.setAccessibleDescription(self.text())
 
-    def _show_way_to_page(self, is_visible: bool, tip: str) -> None:
+    def _show_page_button(self, is_visible: bool, tip: str) -> None:
+        """Show or hide the button that opens the dataset page. `tip` describes what the page shows."""
         self.open.setVisible(is_visible)
         self.open.setToolTip(tip)
 
     def _show_listing(self, is_visible: bool) -> None:
+        """Show or hide the counts per class and the unreadable files."""
         self._listing.setVisible(is_visible and bool(self._unreadable))
         self._bars_area.setVisible(is_visible)
 
     def _show_images(self, examples: tuple[Example, ...]) -> None:
+        """Show a strip with examples, or hide it if there are none."""
         self.strip.show_examples(examples)
         self.strip.setVisible(bool(examples))
 

@@ -53,6 +53,7 @@ class CutsEditor(Editor):
         return self._cuts
 
     def set_value(self, value: Any) -> None:
+        """Set the cuts, () for automatic ones, and describe them."""
         self._cuts = tuple(value)
         self.line.setText(cuts_text(self._cuts))
         self.line.setToolTip(", ".join(self._cuts))
@@ -92,13 +93,11 @@ class ModelPicker(Editor):
         self.file_button = tool_button(
             self.choose_file, icon=icons.icon("file", "muted"), name=tr("Choose a Python file")
         )
-        layout = self.layout()
-        assert layout is not None
-        layout.addWidget(self.list_button)
-        layout.addWidget(self.file_button)
+        self.add_button(self.list_button)
+        self.add_button(self.file_button)
         self._file_tip = ""
         self._titles = {entry.id: entry.title for entry in models}
-        self._last_set = ("", "")
+        self._last_text, self._last_value = "", ""
         """Text and value that were set last. The text may be the title of another task's model."""
         self._models: tuple[ModelEntry, ...] = ()
         self._recommended: tuple[str, ...] = ()
@@ -129,16 +128,18 @@ class ModelPicker(Editor):
         self._completer.setModel(QStringListModel(texts, self._completer))
 
     def value(self) -> str:
+        """Return the id of the model whose title or completion is in the field, otherwise the text: an id or a path."""
         text = self.line.text().strip()
-        if text == self._last_set[0]:
-            return self._last_set[1]
+        if text == self._last_text:
+            return self._last_value
         return self._by_text.get(text) or self._ids.get(text.lower()) or text
 
     def set_value(self, value: Any) -> None:
-        value = str(value)
-        self._last_set = (self._titles.get(value, value), value)
-        self.line.setText(self._last_set[0])
-        self.line.setToolTip(value)
+        """Show the title of a model, or the id of an unknown model or the path of a file."""
+        self._last_value = str(value)
+        self._last_text = self._titles.get(self._last_value, self._last_value)
+        self.line.setText(self._last_text)
+        self.line.setToolTip(self._last_value)
         self.line.setCursorPosition(0)  # show the start of a long name
 
     def title(self) -> str:
@@ -152,6 +153,7 @@ class ModelPicker(Editor):
         self.facts_requested.emit()
 
     def choose_file(self) -> None:
+        """Open a dialog for a Python file, whose path becomes the value."""
         file_dialogs.choose(self, self._file_tip, self.set_value)
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
@@ -162,10 +164,12 @@ class ModelPicker(Editor):
         return super().eventFilter(watched, event)
 
     def _on_chosen(self, model: str) -> None:
+        """Set the model that was selected in the panel, and return the focus to the text field."""
         self.set_value(model)
         self.line.setFocus(Qt.FocusReason.OtherFocusReason)
 
     def _make_completer(self) -> QCompleter:
+        """Create the completer, which offers models whose titles or ids contain the typed text."""
         completer = QCompleter(self)
         completer.setCaseSensitivity(Qt.CaseSensitivity.CaseInsensitive)
         completer.setFilterMode(Qt.MatchFlag.MatchContains)
@@ -174,10 +178,11 @@ class ModelPicker(Editor):
         assert popup is not None
         popup.setAccessibleName(tr("Models that match"))
         popup.setMinimumWidth(_COMPLETIONS_WIDTH)
-        completer.activated.connect(self._picked)
+        completer.activated.connect(self._on_completed)
         return completer
 
-    def _picked(self, text: str) -> None:
+    def _on_completed(self, text: str) -> None:
+        """Set the model of the completion `text`."""
         # The completer sets its text after this signal, so set the id in the next iteration of the event loop.
         QTimer.singleShot(0, self, lambda: self.set_value(self._by_text.get(text, text)))
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from PySide6.QtCore import QSize, Signal
-from PySide6.QtWidgets import QToolButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QToolButton, QWidget
 
 from engine.contract.catalogue import Catalogue, Measure, TaskEntry
 from engine.contract.job import AUTO_STRATEGY, Field
@@ -28,6 +28,7 @@ from gui.widgets.editors import (
     PathEditor,
     TextEditor,
 )
+from gui.widgets.layouts import vbox
 
 FINDER_TIPS = {
     "strategy": tr("Try strategies, device counts and settings on the checked devices, and rank them by speed"),
@@ -50,19 +51,17 @@ class FindButton(QToolButton):
             self.setAccessibleName(f"Find {row.field.label.lower()}")
             self.setIconSize(QSize(14, 14))
             self.setIcon(icons.icon("find", "muted"))
-        layout = row.editor.layout()
-        assert layout is not None
-        layout.addWidget(self)
+        row.editor.add_button(self)
 
 
 def make_row(field: Field, catalogue: Catalogue, stacked: bool) -> FieldRow:
     """Create a row for `field` with its default value. If `stacked`, the label is above the editor."""
-    editor = _editor(field, catalogue)
+    editor = _make_editor(field, catalogue)
     editor.set_value(field.default)
     return FieldRow(field, editor, field.default, stacked)
 
 
-def _editor(field: Field, catalogue: Catalogue) -> Editor:
+def _make_editor(field: Field, catalogue: Catalogue) -> Editor:
     """Create the editor for a field: by its choices, its name, or the kind of its value."""
     choices = choices_of(field, catalogue)
     if choices:
@@ -112,10 +111,12 @@ def metric_choices(
         task: Task of the job, or None for the metrics of all tasks.
         of_file: Metrics that the task's Python file defines, which come first.
     """
-    listed = [*of_file, *(m for one in (catalogue.tasks if task is None else (task,)) for m in one.metrics)]
+    tasks = catalogue.tasks if task is None else (task,)
+    metrics = [*of_file, *(metric for each in tasks for metric in each.metrics)]
     are_metrics_known = task is not None and (not task.file or of_file)
-    default = tr("Task default ({title})").format(title=listed[0].title) if are_metrics_known else tr("Task default")
-    return [("", default, ""), *((name, title, "") for name, title in {m.id: m.title for m in listed}.items())]
+    default = tr("Task default ({title})").format(title=metrics[0].title) if are_metrics_known else tr("Task default")
+    titles = {metric.id: metric.title for metric in metrics}  # tasks share metrics
+    return [("", default, ""), *((name, title, "") for name, title in titles.items())]
 
 
 PREFIX = "options."
@@ -137,10 +138,9 @@ class OptionRows(QWidget):
         super().__init__()
         self.rows: dict[str, FieldRow] = {}
         self._fields: tuple[Field, ...] = ()
-        self._set: dict[str, Any] = {}  # values by option, including options without a row
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(8)
+        self._set_values: dict[str, Any] = {}  # values by option, including options without a row
+        self._column = vbox()
+        self.setLayout(self._column)
         self.hide()
 
     def offer(self, fields: tuple[Field, ...], catalogue: Catalogue) -> None:
@@ -151,13 +151,11 @@ class OptionRows(QWidget):
         for row in self.rows.values():
             row.deleteLater()
         self.rows = {field.name: make_row(field, catalogue, stacked=False) for field in fields}
-        layout = self.layout()
-        assert layout is not None
         for row in self.rows.values():
-            layout.addWidget(row)
-        self._show_set()
+            self._column.addWidget(row)
+        self._show_set_values()
         for row in self.rows.values():
-            row.edited.connect(self._edited)
+            row.edited.connect(self._on_edited)
             row.chosen.connect(self.chosen)
         self.setVisible(bool(fields))
 
@@ -167,8 +165,8 @@ class OptionRows(QWidget):
 
     def set_values(self, values: Mapping[str, Any]) -> None:
         """Show these values, and the defaults of the other options."""
-        self._set = dict(values)
-        self._show_set()
+        self._set_values = dict(values)
+        self._show_set_values()
 
     def label(self, field: str) -> str | None:
         """Return the label of a problem's field, or None if that isn't a visible option."""
@@ -176,18 +174,24 @@ class OptionRows(QWidget):
         return row.field.label if row is not None else None
 
     def show_problems(self, problems: Sequence[Problem]) -> None:
+        """Show problems next to the options that they are about. Other problems are ignored."""
         for name, row in self.rows.items():
             row.show_problems(tuple(problem for problem in problems if problem.field == PREFIX + name))
 
     @property
     def has_error(self) -> bool:
+        """Return True if a visible option has an error."""
         return any(row.has_error for row in self.rows.values())
 
-    def _show_set(self) -> None:
-        values = dict(self._set)  # each edit below overwrites it
+    def _show_set_values(self) -> None:
+        """Show the values that are set for the visible options, or else their defaults."""
+        values = dict(self._set_values)  # each edit below overwrites it
         for name, row in self.rows.items():
             row.set_value(values.get(name, row.default))
 
-    def _edited(self) -> None:
-        self._set = {name: value for name, value in self._set.items() if name not in self.rows} | self.values()
+    def _on_edited(self) -> None:
+        """Remember the edited values, in addition to those of options without a row, and emit `edited`."""
+        self._set_values = {
+            name: value for name, value in self._set_values.items() if name not in self.rows
+        } | self.values()
         self.edited.emit()

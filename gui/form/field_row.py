@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QLabel, QWidget
 from engine.contract.job import Field
 from engine.contract.problems import Problem, Severity
 from gui.translation import tr
-from gui.widgets.buttons import FoldButton, reset_button, tool_button
+from gui.widgets.buttons import FoldButton, reset_button, styled, tool_button
 from gui.widgets.editors import Editor
 from gui.widgets.labeled_field import LabeledField
 from gui.widgets.labels import ElidedLabel, muted_label
@@ -53,18 +53,18 @@ class FieldRow(LabeledField):
         super().__init__(field.label, editor, control=editor.control, stacked=stacked)
         self.add_button(self.reset)
         self._set_accessible_texts()
-        editor.edited.connect(self._edited)
+        editor.edited.connect(self._on_edited)
         editor.adjusted.connect(self._on_adjusted)
-        self._edited()
+        self._on_edited()
 
     def make_note(self) -> QLabel:
+        """Create the label for the note, which is elided for some fields."""
         if self.field.name not in _ELIDED_NOTES:
             return super().make_note()
-        label = ElidedLabel()
-        label.setObjectName("muted")
-        return label
+        return styled(ElidedLabel(), "muted")
 
     def value(self) -> Any:
+        """Return the edited value, or the default while the field has no effect."""
         return self.editor.value() if self.has_effect else self.default
 
     def set_value(self, value: Any) -> None:
@@ -75,7 +75,7 @@ class FieldRow(LabeledField):
         if has_effect != self.has_effect:
             self.has_effect = has_effect
             self._update_visibility()
-            self._edited()
+            self._on_edited()
 
     def filter_out(self, is_filtered_out: bool) -> None:
         """Hide the field while a search doesn't match it."""
@@ -87,7 +87,7 @@ class FieldRow(LabeledField):
         """Make the reset button restore `value`, and set its tool tip."""
         self.standard = value
         self.reset.setToolTip(reset_tip)
-        self._edited()
+        self._on_edited()
 
     def lock(self, reason: str) -> None:
         """Lock the field and show `reason`. An empty reason unlocks it."""
@@ -96,10 +96,11 @@ class FieldRow(LabeledField):
         self.locked = reason
         self.editor.setEnabled(not reason)
         self._set_accessible_texts()
-        self._edited()
+        self._on_edited()
 
     @property
     def changed(self) -> bool:
+        """Return True if an effective, unlocked field differs from the value that the reset button restores."""
         return self.has_effect and not self.locked and bool(self.value() != self.standard)
 
     @property
@@ -116,10 +117,11 @@ class FieldRow(LabeledField):
             return
         self._problems = problems
         self.editor.show_severity("error" if self.has_error else "warning" if problems else "")
-        self._describe()
+        self._update_description()
         super().show_problems(problems)
 
     def _on_adjusted(self, reason: str) -> None:
+        """Explain in the note why a typed value was replaced, until the next edit."""
         self.set_note(reason)
         self._is_adjusted = True
 
@@ -127,20 +129,24 @@ class FieldRow(LabeledField):
         self.setVisible(self.has_effect and not self.is_filtered_out)
 
     def _help(self) -> str:
+        """Return the help text of the field and, if it is locked, the reason."""
         return f"{self.field.help}\n{self.locked}" if self.locked else self.field.help
 
     def _set_accessible_texts(self) -> None:
+        """Set the accessible name and description of the control, and the tool tips."""
         control = self.editor.control
         control.setAccessibleName(self.field.label)
-        self._describe()
+        self._update_description()
         for widget in (control, self.label):
             widget.setToolTip(self._help())
 
-    def _describe(self) -> None:
+    def _update_description(self) -> None:
+        """Set the accessible description to the problems of the field and its help."""
         problems = " ".join(map(str, self._problems))
         self.editor.control.setAccessibleDescription(f"{problems} {self._help()}".strip())
 
-    def _edited(self) -> None:
+    def _on_edited(self) -> None:
+        """Show the reset button if the value differs from the standard one, and emit `edited`."""
         if self._is_adjusted:
             self._is_adjusted = False
             self.set_note("")
@@ -159,14 +165,14 @@ class CollapsibleSection(QWidget):
         It opens if there are problems whose severity is in `revealed`.
         """
         super().__init__()
-        self._revealed, self._problems = revealed, list[Problem]()
+        self._revealed_severities = revealed
+        self._revealed_problems: list[Problem] = []
         self.title = title
         self.rows = list(rows)
         self.body = QWidget()
         self.button = FoldButton(title, self.body)
         self.mark = muted_label()
-        self.summary = ElidedLabel()
-        self.summary.setObjectName("muted")
+        self.summary = styled(ElidedLabel(), "muted")
         self.summary.setContentsMargins(22, 0, 0, 2)  # align with the title, which follows an arrow
         self.summary.hide()
         self.reset = tool_button(
@@ -175,10 +181,10 @@ class CollapsibleSection(QWidget):
         head = hbox((self.button, 1), self.mark, self.reset, spacing=4)
         self.setLayout(vbox(head, self.summary, self.body, spacing=2))
         self.body.setLayout(vbox(*self.rows, *others, spacing=6, margins=(6, 2, 0, 8)))
-        self.button.toggled.connect(self._count)
+        self.button.toggled.connect(self._show_change_count)
         for row in self.rows:
-            row.edited.connect(self._count)
-        self._count()
+            row.edited.connect(self._show_change_count)
+        self._show_change_count()
 
     def set_open(self, opened: bool) -> None:
         self.button.setChecked(opened)
@@ -190,19 +196,20 @@ class CollapsibleSection(QWidget):
     def set_summary(self, text: str) -> None:
         """Set the summary of the values that is visible while the section is collapsed."""
         self.summary.setText(text)
-        self.summary.setToolTip(text)
-        self._count()
+        self._show_change_count()
 
     def reveal_problems(self) -> None:
         """Open the section if its problems that should be revealed have changed."""
         visible_rows = [row for row in self.rows if row.problems and row.isAncestorOf(row.problem_label)]
-        problems = [problem for row in visible_rows for problem in row.problems if problem.severity in self._revealed]
-        if problems != self._problems:
-            self._problems = problems
-            if problems:
+        problems = [problem for row in visible_rows for problem in row.problems]
+        revealed_problems = [problem for problem in problems if problem.severity in self._revealed_severities]
+        if revealed_problems != self._revealed_problems:
+            self._revealed_problems = revealed_problems
+            if revealed_problems:
                 self.set_open(True)
 
-    def _count(self) -> None:
+    def _show_change_count(self) -> None:
+        """Update the number of changed fields, the reset button, the summary, and the accessible texts."""
         count = sum(row.changed for row in self.rows)
         self.mark.setText(tr("● {count} changed").format(count=count) if count else "")
         self.reset.setVisible(count > 0)
@@ -215,6 +222,7 @@ class CollapsibleSection(QWidget):
         )
 
     def _reset_all(self) -> None:
+        """Restore the standard values of all fields that have an effect and aren't locked."""
         for row in self.rows:
             if row.has_effect and not row.locked:
                 row.set_value(row.standard)

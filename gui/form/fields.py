@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from PySide6.QtCore import QObject
 
@@ -131,18 +131,12 @@ class JobFields(QObject):
 
     @property
     def dataset(self) -> PathEditor:
-        editor = self.rows["dataset"].editor
-        assert isinstance(editor, PathEditor)
-        return editor
+        return cast("PathEditor", self.rows["dataset"].editor)
 
     @property
     def model(self) -> ModelPicker:
-        editor = self.rows["model"].editor
-        assert isinstance(editor, ModelPicker)
-        return editor
+        return cast("ModelPicker", self.rows["model"].editor)
 
     @property
     def cuts(self) -> CutsEditor:
-        editor = self.rows["cuts"].editor
-        assert isinstance(editor, CutsEditor)
-        return editor
+        return cast("CutsEditor", self.rows["cuts"].editor)

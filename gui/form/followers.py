@@ -54,6 +54,7 @@ class FormatChoice(QObject):
         )
 
     def _offer(self) -> None:
+        """Offer to recognize the format, and the formats that were found in the folder."""
         editor = self._row.editor
         assert isinstance(editor, ChoiceEditor)
         editor.set_choices([RECOGNIZE, *((name, title, "") for name, title in self._titles.items())])
@@ -70,6 +71,7 @@ class FormatChoice(QObject):
         self._offer()
 
     def _on_format_edited(self) -> None:
+        """Remove the note about the recognized format when the user selects one."""
         if self._row.value():
             self._row.set_note("")
 
@@ -120,10 +122,12 @@ class TaskDetection(QObject):
         return True
 
     def _on_folder_edited(self) -> None:
+        """Detect the task of a new folder, unless the folder belongs to a job that is being loaded or prefilled."""
         self._rows["task"].set_note("")
         self._is_active = not (self._recipes.is_loading or self._recipes.paused)
 
     def _on_task_edited(self) -> None:
+        """Stop detecting the task, because it was set."""
         self._rows["task"].set_note("")
         self._is_active = False
 
@@ -183,6 +187,7 @@ class ModelFollower(QObject):
             self._is_choosing = False
 
     def _on_edited(self) -> None:
+        """Stop following the default, because the user has changed the model or the encoder."""
         if not self._is_choosing:
             self.is_active = False
 

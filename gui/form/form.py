@@ -108,7 +108,7 @@ class JobForm(JobSignals):
     # Fields
 
     def show_new(self, job: Job) -> None:
-        """Show a new job, which follows the default model and the matching recipe."""
+        """Show a new job, whose fields follow the default model and the matching recipe."""
         self.set_job(job)
         self.models.is_active = True
         self.recipes.reset()
@@ -263,6 +263,7 @@ class JobForm(JobSignals):
     # Connections
 
     def _connect(self) -> None:
+        """Connect fields, folder, disk and consent with the validation, and the buttons with the form's signals."""
         for row in self.rows.values():
             row.edited.connect(self._on_edited)
             row.chosen.connect(self.choice_made)
@@ -290,29 +291,35 @@ class JobForm(JobSignals):
                 section.set_open(True)
 
     def _request_cut(self) -> None:
+        """Validate the latest edits, and request the page with the pipeline stages."""
         self.validate()
         self.cut_requested.emit()
 
     def _request_finder(self, field: str, _checked: bool = False) -> None:
+        """Validate the latest edits, and request the finder for a field."""
         self.validate()
         self.finder_requested.emit(field)
 
     def _on_edited(self) -> None:
+        """Cancel a pending start, emit `user_edited`, and validate soon. Ignore edits by the validation."""
         if not self._is_validating:
             self.submission.cancel()
             self.user_edited.emit()
             self._validate_timer.start()
 
     def _on_folder_chosen(self, job: Job | None) -> None:
+        """Request an inspection of the folder of `job`, or of none, if this form is current."""
         if self._is_current:
             self.folder_chosen.emit(job)
 
     def _on_file_allowed(self, sha256: str) -> None:
+        """Trust the model file with this hash, whose metrics may differ from those that were known before."""
         self.validator.trusted_sha256 = sha256
         self.choices.update_metrics()  # the file may have changed since it was chosen
         self._on_edited()
 
     def _on_disk_changed(self) -> None:
+        """Validate again, because the disk has answered."""
         if not self._is_validating and self._is_current:
             self.choices.update_metrics()
             self.validate()
@@ -353,9 +360,11 @@ class JobForm(JobSignals):
 
     @property
     def report(self) -> DatasetReport | None:
+        """Return the inspection results for the dataset folder, or None without any."""
         return self.inspection.report
 
     def _validate_once(self) -> None:
+        """Set fields that follow others, and find the job's problems with the answers of the disk that are known."""
         self.models.follow(self.devices)
         self.recipes.follow(self.report, self.checking)
         self.validator.model_file(str(self.field_value("model")))  # query it even if other values are invalid
@@ -377,6 +386,7 @@ class JobForm(JobSignals):
         self.changed.emit()
 
     def _show_estimate(self) -> None:
+        """Show the estimated time and memory of the job in the submit bar."""
         if self._is_current:
             self.readiness.show_estimate(self.estimator.request, self.estimator.estimate)
 
@@ -386,6 +396,7 @@ class JobForm(JobSignals):
         self.fields.model.panel.show_models(models, self.catalogue, str(self.field_value("encoder")), estimate)
 
     def _ask_consent(self) -> None:
+        """Ask for consent to run the model file, or hide the question for other models."""
         model = str(self.field_value("model"))
         file = self.validator.model_file(model)
         sha256 = file.sha256 if file is not None else None

@@ -76,9 +76,11 @@ class Inspection(QObject):
             self.set_report(other.report)
 
     def _values(self) -> tuple[Any, ...]:
+        """Return the values of the fields that the inspection depends on."""
         return tuple(self._rows[name].value() for name in _FIELDS)
 
     def _on_edited(self) -> None:
+        """Discard the report, and request another inspection after a pause in typing, if the folder has changed."""
         if self._values() == self._requested:
             return
         self.report = None
@@ -106,10 +108,12 @@ class Inspection(QObject):
         self.changed.emit()
 
     def _on_disk_changed(self) -> None:
+        """Request the inspection that has waited for the disk."""
         if self._waits_for_disk:
             self._request()
 
     def _cancel(self) -> None:
+        """End the inspection on the user's request. The job can be trained without it."""
         self.checking = self._waits_for_disk = False
         self._timer.stop()
         self.requested.emit(None)

@@ -87,6 +87,7 @@ class FormLayout(QWidget):
         self.setLayout(vbox(self._area))
 
     def _rows_of(self, title: str) -> list[FieldRow]:
+        """Return the rows in the section with this title."""
         return [self._fields.rows[name] for name in SECTIONS[title]]
 
     @property
@@ -94,6 +95,7 @@ class FormLayout(QWidget):
         return self._columns.direction() == QBoxLayout.Direction.LeftToRight
 
     def resizeEvent(self, event: QResizeEvent) -> None:
+        """Arrange the main fields and the sections in two columns if there is enough width."""
         super().resizeEvent(event)
         is_wide = event.size().width() >= theme.scaled(_TWO_COLUMNS)
         direction = QBoxLayout.Direction.LeftToRight if is_wide else QBoxLayout.Direction.TopToBottom
@@ -102,6 +104,7 @@ class FormLayout(QWidget):
             self._columns.setStretch(0, int(is_wide))  # otherwise the main fields would take the remaining height
 
     def section(self, title: str) -> CollapsibleSection:
+        """Return the section with this title."""
         return next(section for section in self.sections if section.title == title)
 
     def focus_field(self, name: str, *, flash: bool = True) -> None:
@@ -140,10 +143,12 @@ class FormLayout(QWidget):
         QTimer.singleShot(0, row, lambda: self._area.ensureWidgetVisible(row))
 
     def _flash(self, name: str) -> None:
+        """Highlight a field for a moment, if the form is visible."""
         if self.isVisible():
             Flash(self._fields.rows[name])
 
     def _devices_line(self) -> QHBoxLayout:
+        """Create the line that shows the devices of the job."""
         title = QLabel(tr("Devices"))
         theme.scale_with_text(title.setMinimumWidth, LABEL_WIDTH)
         return hbox(title, (self.devices, 1), spacing=4)

@@ -97,6 +97,7 @@ class OfferedModels(RowModel[OfferedModel]):
         return sorted(super().sorted_rows(rows), key=lambda row: not row.is_recommended)
 
     def cell_data(self, row: OfferedModel, column: int, role: int) -> Any:
+        """Return the bold font of recommended models, and the tool tip of a model."""
         if role == Qt.ItemDataRole.FontRole and row.is_recommended and column == 0:
             font = QFont(QGuiApplication.font())
             font.setBold(True)
@@ -239,16 +240,19 @@ class ModelPanel(QFrame):
         self.table.sortByColumn(column, Qt.SortOrder.DescendingOrder if is_best_first else Qt.SortOrder.AscendingOrder)
 
     def _select(self, row: int) -> None:
+        """Select the model at this row, if it exists, and describe it."""
         if 0 <= row < self.model.count():
             self.table.select([row])
         self._describe()
 
     def _choose(self, row: int) -> None:
+        """Close the popup and emit the model at this row, unless its packages are missing."""
         if 0 <= row < self.model.count() and not self.model.rows[row].command:
             self.hide()
             self.chosen.emit(self.model.rows[row].entry.id)
 
     def _describe(self) -> None:
+        """Show the facts about the selected model, or what to do if none matches."""
         row = self.table.currentIndex().row()
         if not self.model.count():
             self.about.setText(tr("No model matches. Close this list and type the name of any timm model, or a file."))
@@ -256,11 +260,13 @@ class ModelPanel(QFrame):
             self.about.setText(about_model(self.model.rows[row]))
 
     def _fit(self) -> None:
+        """Fit the columns to their contents, up to the maximum widths."""
         for column, widest in enumerate(_WIDEST):
             self.table.setColumnWidth(column, min(self.table.content_width(column), theme.scaled(widest)))
 
 
 def _searched(entry: ModelEntry) -> str:
+    """Return the text in which the search field looks for words."""
     return f"{entry.title} {entry.id} {entry.family} {entry.published}".lower()
 
 
@@ -275,6 +281,7 @@ def _accuracy(published: str) -> tuple[str, float] | None:
 
 
 def _estimate_text(estimate: Estimate | None) -> str:
+    """Format an estimate, as in "about 12 min, 9.0 GiB", or return "" for None."""
     if estimate is None:
         return ""
     time = about(estimate.seconds) if estimate.seconds is not None else ""

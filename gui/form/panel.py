@@ -194,22 +194,22 @@ class JobPanel(JobSignals):
 
     def _switch(self, form: JobForm) -> None:
         """Show another form, which adopts the inspection. A form of another run is deleted when it is left."""
-        left, self.form = self.form, form
-        left.set_current(False)
-        self.folder_chosen.emit(None)
-        form.inspection.adopt(left.inspection)
+        previous, self.form = self.form, form
+        previous.set_current(False)
+        self.folder_chosen.emit(None)  # cancels an inspection for the previous form
+        form.inspection.adopt(previous.inspection)
         self._stack.setCurrentWidget(form)
-        if left is not self.job_form:
-            left.estimator.close()
-            self._stack.removeWidget(left)
-            left.deleteLater()
+        if previous is not self.job_form:
+            previous.estimator.close()
+            self._stack.removeWidget(previous)
+            previous.deleteLater()
         form.set_current(True)
         self.inspected.emit()
 
     def _focus_step(self, step: str, problem: Problem | None) -> None:
         """Focus the field with the problem or, if there is no such field, the first field of the step."""
-        has_field = problem is not None and problem.field in self.form.rows
-        self.form.focus_field(problem.field if problem is not None and has_field else _FIRST_FIELDS[step])
+        name = problem.field if problem is not None and problem.field in self.form.rows else _FIRST_FIELDS[step]
+        self.form.focus_field(name)
 
     def _copy_command(self) -> None:
         """Copy the command that starts the job on screen."""
@@ -219,10 +219,12 @@ class JobPanel(JobSignals):
             QGuiApplication.clipboard().setText(resume or command_line(form.job))
 
     def _unlock(self, name: str) -> None:
+        """Return to the user's form if the prefilled form locks the field `name`."""
         if self.form.rows[name].locked:
             self.end_prefill()
 
     def _make_banner(self) -> None:
+        """Create the banner above a prefilled form, with a button that returns to the user's form."""
         self.banner = styled(QFrame(), "card", name=tr("Job of another run"))
         self.banner_text = QLabel(wordWrap=True)
         self.cancel = QPushButton(tr("Cancel"))
@@ -240,6 +242,7 @@ class JobPanel(JobSignals):
         self.banner.hide()
 
     def _show_banner(self, text: str) -> None:
+        """Show the banner with `text`, or hide it if that is "". Escape is active while it is visible."""
         self.banner_text.setText(text)
         self.cancel.setAccessibleDescription(text)
         self.banner.setVisible(bool(text))

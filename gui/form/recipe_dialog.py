@@ -34,11 +34,8 @@ class RecipeDialog(QDialog):
         styled(self, "panel")
         self._save, self._renamed_id = save, renamed_id
         self._replaces = ""  # name of the recipe that saving a second time replaces
-        self.name, self.about = QLineEdit(name), QLineEdit()
-        self.name.setMaxLength(MAX_CHARACTERS)
-        self.about.setMaxLength(MAX_CHARACTERS)
-        self.name.setAccessibleName(tr("Name of the recipe"))
-        self.about.setAccessibleName(tr("About the recipe"))
+        self.name = styled(QLineEdit(name, maxLength=MAX_CHARACTERS), name=tr("Name of the recipe"))
+        self.about = styled(QLineEdit(maxLength=MAX_CHARACTERS), name=tr("About the recipe"))
         self.about.setPlaceholderText(tr("When to use it, in one line"))
         self.problem = caption("", "error")
         self.problem.hide()
@@ -56,6 +53,7 @@ class RecipeDialog(QDialog):
         self.setMinimumWidth(420)
 
     def _reset(self) -> None:
+        """Undo the warning about a taken name, because the name has been edited."""
         self._replaces = ""
         self.problem.hide()
         self.buttons.button(QDialogButtonBox.StandardButton.Save).setText(tr("Save"))

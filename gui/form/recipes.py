@@ -59,9 +59,7 @@ class RecipeEditor(ChoiceEditor):
         menu = QMenu(self.more)
         menu.addActions([self.save, self.rename, self.delete])
         self.more.setMenu(menu)
-        layout = self.layout()
-        assert layout is not None
-        layout.addWidget(self.more)
+        self.add_button(self.more)
 
 
 class RecipeFollower(QObject):
@@ -134,8 +132,10 @@ class RecipeFollower(QObject):
         """
         if report is not None or not checking:
             self._report = report
+        # The recipe of a loaded job depends on the folder, so its overrides are unknown until the folder is inspected.
+        must_wait = self._must_detect_overrides and checking and bool(self._recipe)
         with self._following():
-            if not (self.paused or (self._must_detect_overrides and checking and self._recipe)):
+            if not self.paused and not must_wait:
                 if self._must_detect_overrides:
                     self._detect_overrides()
                 self._apply()
@@ -150,6 +150,7 @@ class RecipeFollower(QObject):
 
     @contextmanager
     def _following(self) -> Iterator[None]:
+        """Distinguish edits by this object within the context from those by the user."""
         self._is_following = True
         try:
             yield
@@ -166,10 +167,11 @@ class RecipeFollower(QObject):
                 self._apply_once(value)
             elif not self.paused and value != self._recipe:
                 self._choose(value)
-        elif not self.paused and value != self._rows[name].standard:
-            self._overridden.add(name)
         elif not self.paused:
-            self._overridden.discard(name)
+            if value != self._rows[name].standard:
+                self._overridden.add(name)
+            else:
+                self._overridden.discard(name)
 
     def _choose(self, recipe: str) -> None:
         """Store the overrides of the current recipe, switch to another recipe, and restore its overrides."""
@@ -183,6 +185,7 @@ class RecipeFollower(QObject):
             self._rows[name].set_value(value)
 
     def _stash_overrides(self) -> None:
+        """Store the values of the overridden fields, which are restored with the current recipe."""
         self._stashed_overrides[self._recipe] = {name: self._rows[name].editor.value() for name in self._overridden}
 
     def _apply_once(self, name: str) -> None:
@@ -244,32 +247,34 @@ class RecipeFollower(QObject):
         if recipe is None or "batch_size" not in self._overridden or "learning_rate" in self._overridden:
             return None
         scaled = recipe.values(self._facts(self._overridden, self._disk))
-        usual = recipe.values(self._facts(self._overridden - {"batch_size"}, self._disk))
-        rate = usual.get("learning_rate")
+        unscaled = recipe.values(self._facts(self._overridden - {"batch_size"}, self._disk))
+        rate = unscaled.get("learning_rate")
         if rate is None or rate == scaled.get("learning_rate"):
             return None
-        return usual.get("batch_size", self._rows["batch_size"].default), rate
+        return unscaled.get("batch_size", self._rows["batch_size"].default), rate
 
     def _reset_tip(self) -> str:
+        """Return the tool tip of the buttons that reset fields."""
         return tr("Reset to the recipe") if self._recipe else tr("Reset to the default")
 
     @property
     def _displayed_recipe(self) -> str:
+        """Return the id of the recipe in the list."""
         return self._applied_recipe if self.paused else self._recipe
 
     def _show(self) -> None:
         """Offer the recipes for the task. Broken recipes can't be selected, and show their problems."""
         task = str(self._rows["task"].value())
         choices = [(recipe.id, recipe.title, recipe.about) for recipe in self.known.for_task(task)]
-        choices += [(one.id, one.id, "\n".join(map(str, one.problems))) for one in self.known.broken]
+        choices += [(broken.id, broken.id, "\n".join(map(str, broken.problems))) for broken in self.known.broken]
         if "" in (self._displayed_recipe, *self._stashed_overrides):
             choices.append(("", tr("None"), _NONE))
         if choices != self._offered:
             self._offered = choices
             self._editor.box.setCurrentIndex(-1)  # otherwise a deleted recipe would remain in the list
             self._editor.set_choices(choices)
-            broken = {one.id: "can't be used" for one in self.known.broken}
-            self._editor.set_marks(broken, broken)
+            marks = {broken.id: "can't be used" for broken in self.known.broken}
+            self._editor.set_marks(marks, marks)
         self._editor.set_value(self._displayed_recipe)
         self._show_note(self.known.get(self._displayed_recipe))
 
@@ -294,7 +299,8 @@ class RecipeFollower(QObject):
         self._editor.delete.setEnabled(bool(self._path()) and not self.paused)
 
     def _broken(self) -> InvalidRecipe | None:
-        return next((one for one in self.known.broken if one.id == self._displayed_recipe), None)
+        """Return the displayed recipe if it is invalid, otherwise None."""
+        return next((broken for broken in self.known.broken if broken.id == self._displayed_recipe), None)
 
     def _path(self) -> str:
         """Return the file of the selected recipe, or "" if it isn't a custom recipe."""
@@ -304,9 +310,11 @@ class RecipeFollower(QObject):
     # Saved recipes
 
     def _ask_to_save(self) -> None:
+        """Open the dialog that saves the fields as a recipe."""
         RecipeDialog(tr("Save as recipe"), self._row, self.save).show()
 
     def _ask_to_rename(self) -> None:
+        """Open the dialog that renames the selected recipe."""
         recipe = self.known.get(self._recipe)
         if recipe is not None:
             save = partial(self._rename, recipe)
@@ -331,6 +339,7 @@ class RecipeFollower(QObject):
         self.reload()
 
     def _rename(self, recipe: Recipe, title: str, _about: str) -> None:
+        """Rename a recipe and select it. Raises OSError."""
         self._recipe, self._is_chosen = rename_recipe(recipe, title), True
         self.reload()
 
@@ -342,7 +351,9 @@ class RecipeFollower(QObject):
         self._row.edited.emit()  # the form then validates
 
     def _ask_to_delete(self) -> None:
-        title, path = self._editor.titles.get(self._recipe, self._recipe), self._path()
+        """Ask in a non-modal dialog whether to delete the selected recipe."""
+        recipe, path = self._recipe, self._path()
+        title = self._editor.titles.get(recipe, recipe)
         text = tr("Delete the recipe “{title}”? Existing runs are not affected.").format(title=title)
         box = QMessageBox(
             QMessageBox.Icon.Warning, tr("Delete recipe"), text, QMessageBox.StandardButton.Cancel, self._row
@@ -350,10 +361,11 @@ class RecipeFollower(QObject):
         box.addButton(tr("Delete"), QMessageBox.ButtonRole.AcceptRole)
         box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         box.setModal(False)
-        box.accepted.connect(lambda: self._delete(path))
+        box.accepted.connect(lambda: self._delete(recipe, path))
         box.show()
 
-    def _delete(self, path: str) -> None:
+    def _delete(self, recipe: str, path: str) -> None:
+        """Delete the file of a recipe, and follow the matching one. If that fails, show why."""
         try:
             delete_recipe(path)
         except OSError as error:

@@ -102,6 +102,10 @@ class SettingFilter(QWidget):
         self._no_match.setVisible(bool(terms) and not self.matches())
 
     def _filter_section(self, section: CollapsibleSection, terms: Sequence[str]) -> None:
+        """Hide the rows of a section that don't match, and the section if none does.
+
+        If its title contains all `terms`, all rows match. Sections with matches are opened.
+        """
         is_titled = bool(terms) and _all_in(section.title.lower(), terms)
         for row in section.rows:
             row.filter_out(not (is_titled or _contains(row, terms)))
@@ -117,4 +121,5 @@ def _contains(row: FieldRow, terms: Iterable[str]) -> bool:
 
 
 def _all_in(text: str, terms: Iterable[str]) -> bool:
+    """Return True if `text` contains all `terms`."""
     return all(term in text for term in terms)

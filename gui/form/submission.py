@@ -130,6 +130,7 @@ class LabelCheck:
         return self._pressed.isValid() and self._pressed.elapsed() < QApplication.doubleClickInterval()
 
     def _remember(self, dataset: tuple[str, str]) -> None:
+        """Save that the labels of `dataset` (folder and format) have been shown. The oldest datasets are forgotten."""
         self._checked_datasets = [*_load(self._settings), *self._checked_datasets]  # other windows may have added some
         self._checked_datasets = [*dict.fromkeys((*self._checked_datasets, dataset))][-_REMEMBERED:]
         if self._settings is not None:
@@ -137,7 +138,7 @@ class LabelCheck:
 
 
 def _load(settings: Settings | None) -> list[tuple[str, str]]:
-    """Return the saved datasets, or an empty list if they can't be read."""
+    """Return the saved datasets (folder and format), or an empty list if they can't be read."""
     try:
         text = settings.text(_KEY, "[]") if settings is not None else "[]"
         return msgspec.json.decode(text, type=list[tuple[str, str]])

@@ -90,7 +90,7 @@ class SubmitBar(QWidget):
         self._column.setMaximumWidth(width)
 
     def show_action(self, action: str) -> None:
-        """Set the text of the button that starts the job."""
+        """Set the text and the tip of the button that starts the job."""
         self._actions.train.set_appearance(action, _TIPS[action])
 
     def show_queue(self, text: str, *, can_start_at_once: bool) -> None:
@@ -217,10 +217,13 @@ class StepList(QWidget):
             self._problems[step_of(problem)].append(problem)
         for step, line in self.lines.items():
             wrong = self._problems[step]
-            state: StepState = (
-                "to do" if step in to_do else "working" if step in working else "attention" if wrong else "done"
-            )
-            text = to_do.get(step) or working.get(step) or (wrong[0].message if wrong else done[step])
+            state: StepState
+            if step in to_do:
+                state, text = "to do", to_do[step]
+            elif step in working:
+                state, text = "working", working[step]
+            else:
+                state, text = ("attention", wrong[0].message) if wrong else ("done", done[step])
             if state != self.states.get(step):
                 self.states[step] = state
                 line.setIcon(icons.icon(*_ICONS[state]))
@@ -237,10 +240,11 @@ class StepList(QWidget):
         self._elide()
 
     def _elide(self) -> None:
-        """Fit the texts to the width."""
+        """Fit the texts of the steps to the width."""
         for step, text in self._texts.items():
             line = self.lines[step]
             line.setText(line.fontMetrics().elidedText(text, Qt.TextElideMode.ElideRight, max(120, self.width() - 40)))
 
     def _on_clicked(self, step: str, _checked: bool = False) -> None:
+        """Emit `pressed` with the step and its most severe problem, or None if it has none."""
         self.pressed.emit(step, next(iter(self._problems.get(step, ())), None))

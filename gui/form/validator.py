@@ -91,6 +91,7 @@ class JobValidator:
         return problems
 
     def _unreachable_hosts(self, job: Job) -> list[Problem]:
+        """Return an error for each host of the job's devices that can't be reached."""
         problems, hosts = self._environment.host_problems, dict.fromkeys(map(host_of, job.parallel.devices))
         return [
             Problem("devices", problems[host], tr("Until then, uncheck its devices."))

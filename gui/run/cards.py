@@ -48,7 +48,7 @@ class NextSteps(QWidget):
         export_requested(): the user wants to export the run.
 
     Attributes:
-        code: Python code that loads the best checkpoint, or "" if there is none.
+        code: Python code that loads the best or last checkpoint, or "" if there is none. A button copies it.
     """
 
     trial_requested = Signal()
@@ -91,21 +91,21 @@ class NextSteps(QWidget):
         self._folder = str(run.path)
         for button in (self.trial, self.mistakes, self.conversion):
             button.setVisible(bool(data.checkpoints))
-        self.code = _code(run, data)
+        self.code = _loading_code(run, data)
         self.copy.setVisible(bool(self.code))
         self.copy.setToolTip(tr("Copy loading code:\n{code}").format(code=self.code))
 
 
 def worst_class(data: RunData) -> str:
-    """Return a phrase about the class with the lowest metric at the best epoch.
+    """Return a phrase about the class with the lowest metric at the best epoch, or at the last one while it is unknown.
 
     Returns "" if no class is worse than the others, or if the metrics are unknown.
     """
-    figures = data.validation_details.classes
-    if not figures or data.plan is None:
+    validations = data.validation_details.classes
+    if not validations or data.plan is None:
         return ""
     best_epoch = data.finished.best_epoch if data.finished is not None else None
-    metrics = next((each for each in reversed(figures) if each.epoch == best_epoch), figures[-1])
+    metrics = next((each for each in reversed(validations) if each.epoch == best_epoch), validations[-1])
     title = next((name for name in (*_CLASS_METRICS, *metrics.measures) if name in metrics.measures), "")
     values = metrics.measures.get(title)
     if values is None or len(values) != len(data.plan.classes):
@@ -119,7 +119,7 @@ def worst_class(data: RunData) -> str:
     )
 
 
-def _code(run: RunFolder, data: RunData) -> str:
+def _loading_code(run: RunFolder, data: RunData) -> str:
     """Return Python code that loads the best or last checkpoint, or "" if there is none."""
     saved = data.checkpoints.get("best") or data.checkpoints.get("last")
     if saved is None:
@@ -129,6 +129,7 @@ def _code(run: RunFolder, data: RunData) -> str:
 
 
 def _icon_button(icon: str, name: str, tip: str) -> QToolButton:
+    """Create a button with an icon, which is described by its name and the tip."""
     button = tool_button(icon=icons.icon(icon, "text"), style="flat", name=name, description=tip, tip=tip)
     button.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
     return button
@@ -195,12 +196,13 @@ class VerdictCard(QFrame):
         for button in self.buttons:
             self._row.removeWidget(button)
             button.deleteLater()
-        self.buttons = [self._button(choice, advice.continues_run) for choice in advice.choices] if advice else []
+        self.buttons = [self._add_button(choice, advice.continues_run) for choice in advice.choices] if advice else []
         if advice is not None:
             self.sentence.setText(advice.sentence)
         self.setVisible(advice is not None)
 
-    def _button(self, choice: Choice, continues_run: bool) -> QPushButton:
+    def _add_button(self, choice: Choice, continues_run: bool) -> QPushButton:
+        """Add a button that requests the settings of `choice`, for the same run if `continues_run` is True."""
         button = push_button(choice.title, lambda: self.requested.emit(choice.values, continues_run))
         target = "this run into the form to train it further" if continues_run else "a new run into the form"
         button.setToolTip(tr("Put {what}: {values}").format(what=target, values=changes_words(choice.values)))
@@ -266,7 +268,8 @@ class AdviceView(QWidget):
 def _advice(data: RunData) -> _Advice | None:
     """Return the most important advice after a run, or None if there is none.
 
-    In order of importance: resume without a lost GPU, follow the verdict, or use other weights.
+    In order of importance: resume without a lost GPU, follow the verdict (the engine's judgment of the curves), or use
+    other pretrained weights after a failure to load them.
     """
     verdict, failure = data.verdict, data.failure
     # Only the failure of a lost GPU has changes: the job without this GPU.

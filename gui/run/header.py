@@ -45,7 +45,7 @@ class RunHeader(QWidget):
     Attributes:
         tabs: Tabs in the order of `VIEWS`. The page shows the current view.
         controls: Controls for the curves, in a popup below `options`.
-        elsewhere: Button that saves the last state in another folder, visible if the disk can't store it.
+        save_elsewhere: Button that saves the last state in another folder, visible if the disk can't store it.
     """
 
     def __init__(self, actions: Actions, parent: QWidget | None = None) -> None:
@@ -54,13 +54,13 @@ class RunHeader(QWidget):
         self.hero = RunHero(actions)
         self.notes = NotesView()
         self.remote = RemoteBar()
-        self.elsewhere = QPushButton(tr("Save elsewhere…"))
-        self.elsewhere.setAccessibleDescription(tr("Choose another folder for the state that could not be saved"))
-        self.elsewhere.hide()
+        self.save_elsewhere = QPushButton(tr("Save elsewhere…"))
+        self.save_elsewhere.setAccessibleDescription(tr("Choose another folder for the state that could not be saved"))
+        self.save_elsewhere.hide()
         self.newest = QPushButton(tr("Back to newest"))
         self.newest.setAccessibleDescription(tr("Show the full run and follow the newest data"))
         self.newest.hide()
-        self.tabs = _tabs()
+        self.tabs = _make_tabs()
         self.controls = CurveControls(_AXES)
         self.controls.axis.setToolTip(_AXIS)
         self.controls.axis.setAccessibleDescription(_AXIS)
@@ -76,7 +76,7 @@ class RunHeader(QWidget):
     def _lay_out(self) -> None:
         self._curve_tools.setLayout(hbox(self.newest, self.options, spacing=6))
         tabs = hbox((self.tabs, 1), self._curve_tools)
-        parts = (self.hero, self.notes, self.remote, hbox(self.elsewhere, 1))
+        parts = (self.hero, self.notes, self.remote, hbox(self.save_elsewhere, 1))
         self.setLayout(vbox(*parts, tabs, spacing=4))
 
     def connect_charts(self, charts: RunCharts) -> None:
@@ -100,9 +100,10 @@ class RunHeader(QWidget):
             self.remote.show_run(run)
         self.hero.show_run(run, job, data, status, is_loading=is_loading)
         self.notes.show_data(data)
-        self.elsewhere.setVisible(data.unsaved and status.active and not machine_of(run))
+        self.save_elsewhere.setVisible(data.unsaved and status.active and not machine_of(run))
 
     def recolor(self) -> None:
+        """Show the state of the run in a color of the new scheme."""
         self.hero.recolor()
 
 
@@ -119,7 +120,7 @@ class CurveOptions(QDialog):
         self.setLayout(self._column)
 
     def open_below(self) -> None:
-        """List the current plots and open the popup below its button."""
+        """Recreate the list of plots, because their titles may have changed, and open the popup below its button."""
         if self._list is not None:
             self._column.removeWidget(self._list)
             self._list.deleteLater()
@@ -132,7 +133,8 @@ class CurveOptions(QDialog):
         self.show()
 
 
-def _tabs() -> QTabBar:
+def _make_tabs() -> QTabBar:
+    """Create the tabs of the run's views."""
     tabs = tab_bar(tr("Views of the run"), [title.replace("&", "&&") for title in VIEWS])
     tabs.setUsesScrollButtons(False)
     tabs.setElideMode(Qt.TextElideMode.ElideNone)
@@ -142,7 +144,7 @@ def _tabs() -> QTabBar:
 _MAX_WARNINGS = 3
 """Maximum number of visible warnings. The log contains all."""
 
-_FIRST = ("out_of_memory", "step_skipped", "steps_passed_over")
+_SHOWN_FIRST = ("out_of_memory", "step_skipped", "steps_passed_over")
 """Ids of warnings about changes to the training. They are shown first, and then the newest other warnings."""
 
 
@@ -155,10 +157,10 @@ class Note:
 
 
 def notes(data: RunData) -> list[Note]:
-    """Return all notes about a run."""
+    """Return the notes about a run: resumes and restarts, then its most important warnings."""
     found = [Note("muted", text) for text in (_resumed_text(data), _restarted_text(data)) if text]
     newest_first = reversed(data.warnings.values())
-    displayed = sorted(newest_first, key=lambda warnings: warnings.newest.code not in _FIRST)[:_MAX_WARNINGS]
+    displayed = sorted(newest_first, key=lambda warnings: warnings.newest.code not in _SHOWN_FIRST)[:_MAX_WARNINGS]
     return found + [Note("warning", _warning_text(each)) for each in displayed]
 
 
@@ -168,7 +170,7 @@ class NotesView(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._notes: list[Note] = []
-        self._lines: list[WrappingLabel] = []
+        self._labels: list[WrappingLabel] = []
         self._layout = vbox(spacing=2)
         self.setLayout(self._layout)
         self.hide()
@@ -179,42 +181,48 @@ class NotesView(QWidget):
         if new_notes == self._notes:
             return
         self._notes = new_notes
-        while len(self._lines) < len(new_notes):
-            self._lines.append(WrappingLabel())
-            self._layout.addWidget(self._lines[-1])
-        for line, note in zip(self._lines, new_notes, strict=False):
-            line.setText(f"⚠ {note.text}" if note.kind == "warning" else note.text)
-            line.setObjectName(note.kind)
-            line.style().polish(line)
-        for index, line in enumerate(self._lines):
-            line.setVisible(index < len(new_notes))
+        while len(self._labels) < len(new_notes):
+            self._labels.append(WrappingLabel())
+            self._layout.addWidget(self._labels[-1])
+        for label, note in zip(self._labels, new_notes, strict=False):
+            label.setText(f"⚠ {note.text}" if note.kind == "warning" else note.text)
+            label.setObjectName(note.kind)
+            label.style().polish(label)
+        for index, label in enumerate(self._labels):
+            label.setVisible(index < len(new_notes))
         self.setVisible(bool(new_notes))
 
 
 def _resumed_text(data: RunData) -> str:
+    """Describe the last resume, as in "Resumed at 14:05 on GPU 0", or return "" for a run that was never resumed."""
     if data.executions < 2 or data.started is None:
         return ""
     times = "" if data.executions == 2 else f" {data.executions - 1} times, last"
     return tr("Resumed{times} at {time} on {started}").format(
-        times=times, time=clock(data.started.time), started=_devices(data.started)
+        times=times, time=clock(data.started.time), started=_device_words(data.started)
     )
 
 
 def _restarted_text(data: RunData) -> str:
+    """Describe the last automatic restart and its cause, or return "" without one or while one is underway."""
     if not data.restarts or data.restarting is not None:  # the status line already shows a current restart
         return ""
-    newest = data.restarts[-1]
-    often = "once" if len(data.restarts) == 1 else f"{len(data.restarts)} times, last"
-    changed = f" (since then {attempt_words(newest)})" if newest.changes or newest.devices else ""
-    return f"Restarted {often} at step {localized(newest.step or 0)}{changed}: {first_sentence(newest.cause)}"
+    last_restart = data.restarts[-1]
+    count = "once" if len(data.restarts) == 1 else f"{len(data.restarts)} times, last"
+    changed = f" (since then {attempt_words(last_restart)})" if last_restart.changes or last_restart.devices else ""
+    return (
+        f"Restarted {count} at step {localized(last_restart.step or 0)}{changed}: {first_sentence(last_restart.cause)}"
+    )
 
 
 def _warning_text(warnings: Warnings) -> str:
+    """Return the newest of several warnings with the same id, and their number."""
     more = f" ({warnings.count} times)" if warnings.count > 1 else ""
     return f"{warnings.newest.message.rstrip('.')}{more}"
 
 
-def _devices(started: RunStarted) -> str:
+def _device_words(started: RunStarted) -> str:
+    """Return the devices of an execution as text."""
     return devices_words(started.job.parallel.devices, {device.id: device.name for device in started.devices})
 
 
@@ -236,13 +244,13 @@ class RemoteBar(QWidget):
         self.button = QPushButton(tr("Fetch file…"))
         self.button.setToolTip(tr("Copy a checkpoint or a log of this run to this machine"))
         self.cancel = push_button(tr("Cancel"), self._cancel, tip=tr("Keep the partial data"))
-        self.files = FileFetch(self)
+        self.file_fetch = FileFetch(self)
         self.setLayout(hbox((self.label, 1), self.button, self.cancel))
         self.button.clicked.connect(self._list_files)
-        self.files.progress.connect(self._show_progress)
-        self.files.done.connect(self._on_done)
-        self.files.refused.connect(self._show_state)
-        self.files.failed.connect(self._show_state)
+        self.file_fetch.progress.connect(self._show_progress)
+        self.file_fetch.done.connect(self._on_done)
+        self.file_fetch.refused.connect(self._show_state)
+        self.file_fetch.failed.connect(self._show_state)
         self.hide()
         self.cancel.hide()
 
@@ -250,7 +258,7 @@ class RemoteBar(QWidget):
         """Show the banner if `run` is on another machine."""
         if run is not self._run:
             self._run = run
-            self.files.cancel()
+            self.file_fetch.cancel()
             self._show_state()
             self.setVisible(bool(machine_of(run)))
 
@@ -259,15 +267,15 @@ class RemoteBar(QWidget):
         assert self._run is not None
         self._path = path
         self._show_state(tr("Fetching {path}…").format(path=path))
-        self.files.start(machine_of(self._run), self._run.run_id, path)
+        self.file_fetch.start(machine_of(self._run), self._run.run_id, path)
         self.cancel.show()
         self.button.hide()
 
     def close_work(self) -> None:
-        self.files.close()
+        self.file_fetch.close()
 
     def _list_files(self) -> None:
-        """List the files on a worker thread, then show them in a menu."""
+        """Ask the other machine for the files of the run on a worker thread, then show them in a menu."""
         assert self._run is not None
         run = self._run
         in_background(
@@ -275,6 +283,7 @@ class RemoteBar(QWidget):
         )
 
     def _show_menu(self, run: RunFolder, files: list[RunFile]) -> None:
+        """Open a menu that downloads one of `files`, unless another run has been opened in the meantime."""
         if run is not self._run:
             return
         menu = QMenu(self)
@@ -287,12 +296,14 @@ class RemoteBar(QWidget):
         menu.popup(self.button.mapToGlobal(self.button.rect().bottomLeft()))
 
     def _show_error(self, error: Exception) -> None:
+        """Show why the files can't be listed."""
         if not isinstance(error, QueryFailed):
             raise error
         self._show_state(str(error))
 
     def _cancel(self) -> None:
-        self.files.cancel()
+        """Stop the download. The data that was received is kept for the next attempt."""
+        self.file_fetch.cancel()
         self._show_state()
 
     def _show_progress(self, progress: FetchProgress) -> None:
@@ -303,10 +314,12 @@ class RemoteBar(QWidget):
         )
 
     def _on_done(self, path: str) -> None:
+        """Show where the downloaded file is, and emit `fetched`."""
         self._show_state(f"{self._path} is in {path}.")
         self.fetched.emit()
 
     def _show_state(self, text: str = "") -> None:
+        """Show `text`, by default the machine of the run, and the button for fetching files instead of Cancel."""
         machine = machine_of(self._run) if self._run is not None else ""
         self.label.setText(
             text or tr("This run is on {machine}. Closing the window doesn't affect it.").format(machine=machine)

@@ -25,7 +25,7 @@ from gui.widgets.buttons import styled
 from gui.widgets.labels import ElidedLabel, muted_label
 from gui.widgets.layouts import hbox, vbox
 
-_KINDS: dict[StatusLabel, str] = {
+_STATE_STYLES: dict[StatusLabel, str] = {
     "Completed": "ok",
     "Failed": "error",
     "Unsaved": "error",
@@ -49,7 +49,7 @@ class RunHero(QWidget):
 
     def __init__(self, actions: Actions) -> None:
         super().__init__()
-        self._kind = ""  # style of the state text, which depends on the status
+        self._state_style = ""  # depends on the status; see `_STATE_STYLES`
         self.best = styled(QLabel(), "welcome", name=tr("Best metric"))
         self.best_note = muted_label()
         self.title = styled(ElidedLabel(), "title", name=tr("Run on screen"))
@@ -86,17 +86,17 @@ class RunHero(QWidget):
         self, run: RunFolder, job: Job | None, data: RunData, status: RunStatus, *, is_loading: bool = False
     ) -> None:
         """Show a run. While `is_loading` is True, its log hasn't been read in full."""
-        _set(self.title, run_heading(job, data) if job is not None else run.run_id)
+        _set_text(self.title, run_heading(job, data) if job is not None else run.run_id)
         is_reading = is_loading and data.finished is None and not data.last_n
         text = tr("Reading the run's log…") if is_reading else _state_text(status, data)
-        _set(self.state, f"{STATE_MARKS.get(status.label, '')} {text}".strip())
-        self._kind = _KINDS.get(status.label, "")
+        _set_text(self.state, f"{STATE_MARKS.get(status.label, '')} {text}".strip())
+        self._state_style = _STATE_STYLES.get(status.label, "")
         metric = best_metric(data)
         self.best.setText(metric.value)
-        self.best_note.setText(_note(metric, status))
+        self.best_note.setText(_metric_note(metric, status))
         self._show_progress(status)
         is_over = not status.active and not is_loading
-        _set(self.facts, result_facts(run, data) if is_over else "")
+        _set_text(self.facts, result_facts(run, data) if is_over else "")
         self.facts.setVisible(is_over)
         self.next_steps.setVisible(is_over)
         if is_over:
@@ -111,9 +111,10 @@ class RunHero(QWidget):
 
     def recolor(self) -> None:
         """Show the state in its color."""
-        theme.set_kind(self.state, self._kind)
+        theme.set_kind(self.state, self._state_style)
 
     def _show_progress(self, status: RunStatus) -> None:
+        """Show the progress bar while the run works. It is animated while the fraction is unknown."""
         is_working = status.active and status.label != "Waiting"
         self.progress.setVisible(is_working)
         # A range of 0 animates the bar while the length is unknown.
@@ -136,7 +137,7 @@ class RunHero(QWidget):
         self.time_note.setText(note)
 
 
-def _note(metric: BestMetric, status: RunStatus) -> str:
+def _metric_note(metric: BestMetric, status: RunStatus) -> str:
     if metric.epoch is None:
         return tr("no validation yet") if status.active else tr("no validation")
     return tr("{metric}, epoch {epoch}").format(metric=metric.title, epoch=metric.epoch)
@@ -151,10 +152,10 @@ def _state_text(status: RunStatus, data: RunData) -> str:
     return status.text
 
 
-def _set(label: QLabel, text: str) -> None:
+def _set_text(label: ElidedLabel, text: str) -> None:
+    """Set the text of a label for readers and, because its accessible name isn't its text, for screen readers."""
     if text != label.text():
         label.setText(text)
-        label.setToolTip(text)
         label.setAccessibleDescription(text)
 
 
@@ -178,18 +179,19 @@ class BestMetric(NamedTuple):
 
 
 def best_metric(data: RunData) -> BestMetric:
-    """Return the best value of the metric that selects the best checkpoint."""
+    """Return the best value of the metric that selects the best checkpoint, or a dash without validations."""
     name = _main_metric(data)
     if not name:
         return BestMetric("–", "")
     values = data.validations.measures[name].values
     measure = data.find_measure(name)
     is_higher_better, is_percent = (measure.higher_is_better, measure.percent) if measure else (name != "loss", False)
-    index = int(np.nanargmax(values) if is_higher_better else np.nanargmin(values))
-    best, epoch = float(values[index]), int(data.validations.epoch.values[index])
     finished = data.finished
     if finished is not None and finished.best_epoch is not None and name in finished.best:
         best, epoch = finished.best[name], finished.best_epoch
+    else:
+        index = int(np.nanargmax(values) if is_higher_better else np.nanargmin(values))
+        best, epoch = float(values[index]), int(data.validations.epoch.values[index])
     value = f"{localized(100 * best, 1)}%" if is_percent else localized(best, 4)
     return BestMetric(value, short_title(measure.title if measure is not None else name), epoch)
 

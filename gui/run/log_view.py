@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from PySide6.QtGui import QColor, QFontDatabase, QTextCharFormat, QTextCursor
-from PySide6.QtWidgets import QLabel, QPlainTextEdit, QWidget
+from PySide6.QtWidgets import QPlainTextEdit, QWidget
 
 from gui.sources.run_data import Line, LineKind
 from gui.style import theme
 from gui.translation import tr
 from gui.widgets.buttons import keep_room, styled, tool_button
+from gui.widgets.labels import heading_label
 from gui.widgets.layouts import hbox, vbox
 
 MAX_LINES = 20_000
@@ -27,8 +28,7 @@ class LogView(QWidget):
         super().__init__(parent)
         self._line_count = 0  # lines that have been added, or skipped as too old
         self._is_following = True
-        heading = QLabel("&Log")
-        heading.setObjectName("heading")
+        heading = heading_label("&Log")
         self.text = styled(QPlainTextEdit(readOnly=True), "log", name=tr("Log"))
         self.text.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
         self.text.setMaximumBlockCount(MAX_LINES)
@@ -62,7 +62,7 @@ class LogView(QWidget):
         for line in batch:
             if not self.text.document().isEmpty():
                 cursor.insertBlock()
-            cursor.insertText(_as_text(line), _format(line.kind))
+            cursor.insertText(_format_line(line), _char_format(line.kind))
         cursor.endEditBlock()
         self._line_count += len(batch)
         return self._line_count < len(lines)
@@ -77,6 +77,7 @@ class LogView(QWidget):
         return self.show_lines(lines)
 
     def _on_scrolled(self, value: int) -> None:
+        """Follow the newest line while the log is scrolled to its end, otherwise offer to scroll there."""
         self._is_following = value >= self.text.verticalScrollBar().maximum()
         self._newest.setVisible(not self._is_following)
 
@@ -85,12 +86,14 @@ class LogView(QWidget):
             self.text.verticalScrollBar().setValue(maximum)
 
 
-def _as_text(line: Line) -> str:
+def _format_line(line: Line) -> str:
+    """Format a line, as in "0:12:03  Warning: …". The time is relative to the start of the run."""
     seconds = max(0, int(line.seconds))
     return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}  {_PREFIXES.get(line.kind, '')}{line.text}"
 
 
-def _format(kind: LineKind) -> QTextCharFormat:
+def _char_format(kind: LineKind) -> QTextCharFormat:
+    """Return the text format in the color for a kind of line."""
     scheme = theme.colors()
     color = {"warning": scheme.warning, "error": scheme.error, "debug": scheme.muted}.get(kind, scheme.text)
     result = QTextCharFormat()

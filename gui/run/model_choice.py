@@ -23,17 +23,17 @@ class CheckpointEditor(ChoiceEditor):
     """Selection of a checkpoint, with the best one first.
 
     Signals:
-        refreshed(): `found` is up to date.
+        refreshed(): `has_checkpoint` is up to date.
 
     Attributes:
-        found: True if the run has a checkpoint.
+        has_checkpoint: True if the run has a checkpoint.
     """
 
     refreshed = Signal()
 
     def __init__(self) -> None:
         super().__init__([_BEST])
-        self.found = False
+        self.has_checkpoint = False
         self._run: RunFolder | None = None
 
     def show_run(self, run: RunFolder) -> None:
@@ -49,12 +49,15 @@ class CheckpointEditor(ChoiceEditor):
             )
 
     def _show_checkpoints(self, run: RunFolder, checkpoints: tuple[Checkpoint, ...]) -> None:
+        """Offer the checkpoints that were found for `run`, unless another run is shown by now."""
         if run is not self._run:
             return
-        choices = [(each.name, " · ".join(filter(None, (_title(each), each.words))), "") for each in checkpoints]
+        choices = [
+            (each.name, " · ".join(filter(None, (_checkpoint_title(each), each.words))), "") for each in checkpoints
+        ]
         choices.sort(key=lambda choice: choice[0] != BEST)
         self.reset_choices(choices or [_BEST], self.value())
-        self.found = bool(choices)
+        self.has_checkpoint = bool(choices)
         self.refreshed.emit()
 
 
@@ -95,9 +98,9 @@ class DevicesEditor(QWidget):
 
     def value(self) -> tuple[str, ...]:
         """Return the checked devices. The CPU is repeated for each worker of the run."""
-        chosen = [device for device, box in self.boxes.items() if box.isChecked()]
-        workers = self._run_devices.count(CPU) or 1
-        return tuple(each for device in chosen for each in [device] * (workers if device == CPU else 1))
+        checked = [device for device, box in self.boxes.items() if box.isChecked()]
+        worker_count = self._run_devices.count(CPU) or 1
+        return (CPU,) * worker_count if checked == [CPU] else tuple(checked)
 
     def _rebuild(self) -> None:
         """Create a check box per device. Check the run's devices that this machine has, or else the CPU."""
@@ -119,6 +122,7 @@ class DevicesEditor(QWidget):
         self.edited.emit()
 
     def _on_toggled(self, device: str, is_checked: bool) -> None:
+        """Uncheck the CPU if a GPU was checked, or all GPUs if the CPU was checked."""
         if is_checked:
             for other, box in self.boxes.items():
                 if CPU in (device, other) and other != device:
@@ -155,6 +159,7 @@ class FormGrid(QGridLayout):
 _MIDDLE = Qt.AlignmentFlag.AlignVCenter
 
 
-def _title(checkpoint: Checkpoint) -> str:
+def _checkpoint_title(checkpoint: Checkpoint) -> str:
+    """Return the title of a checkpoint, as in "epoch 3" for an older one, or "best"."""
     older = OLDER_CHECKPOINT.fullmatch(checkpoint.name)
     return f"epoch {older['epoch']}" if older is not None else checkpoint.name.removesuffix(".pt")

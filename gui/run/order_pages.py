@@ -48,12 +48,12 @@ class OrderPages(QStackedWidget):
             title: Name of the work, such as "The prediction".
             form: Page that requests an order.
             result: Page that shows the results.
-            first: Widget of the form that gets the focus.
+            first: Editor of the form that gets the focus when the form is shown again.
             reading: Text that is visible while the results are being read.
         """
         super().__init__()
         self._title = title
-        self._first = first
+        self._first_editor = first
         self._run: RunFolder | None = None
         self.child = InferenceChild(title, self)
         self.activity = QLabel(alignment=Qt.AlignmentFlag.AlignCenter)
@@ -75,7 +75,7 @@ class OrderPages(QStackedWidget):
         self.child.failed.connect(lambda text: self._on_refused((Problem("", text, tr("Try again.")),)))
 
     def show_run(self, run: RunFolder | None, page: int = FORM) -> None:
-        """Show the progress if work on `run` is in progress. Otherwise, show `page`."""
+        """Set the open run. Show the progress if work on it is in progress, otherwise `page`."""
         self._run = run
         self.setCurrentIndex(WORKING if self.is_working else page)
 
@@ -101,10 +101,10 @@ class OrderPages(QStackedWidget):
 
     def show_form(self) -> None:
         self.setCurrentIndex(FORM)
-        self._first.setFocus()
+        self._first_editor.setFocus()
 
     def fail(self, *problems: Problem) -> None:
-        """Show the problems that stopped the work."""
+        """Show the problems that stopped the work. The retry button gets the focus if nothing else would have it."""
         self.failure.show_problems(problems)
         self.setCurrentIndex(FAILURE)
         if self.cancel.hasFocus() or self.window().focusWidget() is None:
@@ -115,6 +115,7 @@ class OrderPages(QStackedWidget):
         self.child.close()
 
     def _is_for_run(self, order: Order | None) -> bool:
+        """Return True if `order` is for the open run."""
         return order is not None and self._run is not None and Path(order.run) == self._run.path.absolute()
 
     def _show_progress(self, progress: Progress) -> None:
@@ -125,6 +126,7 @@ class OrderPages(QStackedWidget):
             self.warnings.show_problems(tuple(Problem("", text, severity="warning") for text in newest))
 
     def _on_done(self, path: str) -> None:
+        """Emit `done` for the open run. If its page is hidden, or for another run, announce the end by a message."""
         order = self.child.order
         assert order is not None
         if self._is_for_run(order):
@@ -137,10 +139,12 @@ class OrderPages(QStackedWidget):
         self.message.emit(tr("{title} of “{run}” finished.").format(title=self._title, run=run_title), "info")
 
     def _cancel(self) -> None:
+        """Cancel the work and return to the form."""
         self.child.cancel()
         self.show_form()
 
     def _on_refused(self, problems: tuple[Problem, ...]) -> None:
+        """Show the problems on the failure page, or in a message if the work was for another run than the open one."""
         if self._is_for_run(self.child.order):
             self.fail(*problems)
         else:

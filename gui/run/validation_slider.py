@@ -35,8 +35,8 @@ class ValidationSlider(QWidget):
         super().__init__(parent)
         self.position = -1
         self._validations: Sequence[ClassFigures | Predicted] = ()
-        self._epochs = 0
-        self._best: int | None = None
+        self._planned_epochs = 0
+        self._best_position: int | None = None
         self.previous = _step_button("◂", tr("Previous validation"))
         self.next = _step_button("▸", tr("Next validation"))
         self.best = QToolButton()
@@ -55,55 +55,61 @@ class ValidationSlider(QWidget):
         self.slider.valueChanged.connect(self._on_moved)
 
     def restart(self) -> None:
-        """Prepare for another run."""
-        self.position, self._validations, self._best = -1, (), None
+        """Forget the selected validation, so that the next call of `show_validations` selects the newest one."""
+        self.position, self._validations, self._best_position = -1, (), None
 
     def show_validations(self, validations: Sequence[ClassFigures | Predicted], data: RunData) -> bool:
-        """Show the `validations` in `data`. Return True if the selected validation has changed."""
-        previous = self._chosen()
+        """Offer these validations of a run, and remain at the newest one if it was selected.
+
+        Returns True if another validation is selected afterwards, which the caller should show.
+        """
+        previous = self._selected()
         is_at_end = self.position in (-1, self.slider.maximum())
         # Copy the list, because the session extends and truncates it.
         self._validations = tuple(validations)
-        self._epochs = data.plan.epochs if data.plan is not None else 0
+        self._planned_epochs = data.plan.epochs if data.plan is not None else 0
         saved = data.checkpoints.get("best")
         steps = [validation.step for validation in self._validations]
-        self._best = steps.index(saved.step) if saved is not None and saved.step in steps else None
+        self._best_position = steps.index(saved.step) if saved is not None and saved.step in steps else None
         last = len(self._validations) - 1
         self.position = last if is_at_end else min(self.position, last)
         with QSignalBlocker(self.slider):
             self.slider.setRange(0, max(0, last))
             self.slider.setValue(max(0, self.position))
-        self._show_label()
-        return self._chosen() is not previous
+        self._show_position()
+        return self._selected() is not previous
 
     def step(self, count: int) -> None:
         """Move by `count` validations, but not beyond the first and the last."""
         self.slider.setValue(self.slider.value() + count)
 
     def show_best(self) -> None:
-        if self._best is not None:
-            self.slider.setValue(self._best)
+        if self._best_position is not None:
+            self.slider.setValue(self._best_position)
 
-    def _chosen(self) -> ClassFigures | Predicted | None:
+    def _selected(self) -> ClassFigures | Predicted | None:
+        """Return the selected validation, or None if there is none."""
         return self._validations[self.position] if 0 <= self.position < len(self._validations) else None
 
     def _on_moved(self, position: int) -> None:
         self.position = position
-        self._show_label()
+        self._show_position()
         self.moved.emit(position)
 
-    def _show_label(self) -> None:
-        """Describe the visible validation and enable the buttons that lead to another one."""
-        validation = self._chosen()
+    def _show_position(self) -> None:
+        """Describe the selected validation, and enable the buttons that lead to another one."""
+        validation = self._selected()
         last = len(self._validations) - 1
         self.previous.setEnabled(self.position > 0)
         self.next.setEnabled(self.position < last)
-        self.best.setEnabled(self._best is not None and self.position != self._best)
+        self.best.setEnabled(self._best_position is not None and self.position != self._best_position)
         if validation is None:
             self.label.setText("")
             return
-        total = f" of {self._epochs}" if self._epochs else ""
-        marks = [mark for mark, position in (("newest", last), ("best", self._best)) if position == self.position]
+        total = f" of {self._planned_epochs}" if self._planned_epochs else ""
+        marks = [
+            mark for mark, position in (("newest", last), ("best", self._best_position)) if position == self.position
+        ]
         text = tr("Epoch {epoch}{total} · step {step}").format(
             epoch=validation.epoch, total=total, step=localized(validation.step)
         ) + (f" ({', '.join(marks)})" if marks else "")

@@ -67,12 +67,12 @@ class DimensionRow(LabeledField):
         if self.boxes:
             return [value for value, box in self.boxes.items() if box.isChecked()]
         if self._scale == "list":
-            return [self._read(text) for text in self.listed.value().split(",") if text.strip()]
-        ends: dict[str, Any] = {"low": self._read(self.low.value()), "high": self._read(self.high.value())}
+            return [self._parse(text) for text in self.listed.value().split(",") if text.strip()]
+        ends: dict[str, Any] = {"low": self._parse(self.low.value()), "high": self._parse(self.high.value())}
         if self._scale == "log":
             ends["log"] = True
         elif self.step.value():
-            ends["step"] = self._read(self.step.value())
+            ends["step"] = self._parse(self.step.value())
         return ends
 
     def set_value(self, value: Any) -> None:
@@ -92,9 +92,10 @@ class DimensionRow(LabeledField):
 
     @property
     def _scale(self) -> str:
+        """Return the selected scale: "range", "log" or "list". Only numbers have a choice."""
         return self.scale.value() if self.field.kind in ("int", "float") else "list"
 
-    def _read(self, text: str) -> Any:
+    def _parse(self, text: str) -> Any:
         """Convert `text` to a number if the field is numeric. Return it unchanged if that fails."""
         text = text.strip()
         if self.field.kind not in ("int", "float"):
@@ -116,40 +117,32 @@ class DimensionRow(LabeledField):
                 box.toggled.connect(self.edited)
                 flow.addWidget(box)
             return
-        editors = (
-            (self.scale, "scale"),
-            (self.low, "from"),
-            (self.high, "to"),
-            (self.step, "step"),
-            (self.listed, "values"),
-        )
-        for editor, title in editors:
+        editors: dict[str, Editor] = {
+            "scale": self.scale,
+            "from": self.low,
+            "to": self.high,
+            "step": self.step,
+            "values": self.listed,
+        }
+        for title, editor in editors.items():
             editor.control.setAccessibleName(f"{self.field.label}: {title}")
             editor.edited.connect(self.edited)
         self.scale.edited.connect(self._show_scale)
-        self._between = [QLabel("to"), QLabel("step")]
-        inside.setLayout(
-            hbox(
-                self.scale,
-                *(
-                    (widget, int(isinstance(widget, TextEditor)))
-                    for widget in (self.low, self._between[0], self.high, self._between[1], self.step)
-                ),
-                (self.listed, 1),
-                spacing=6,
-            )
-        )
+        to, step = self._separators = [QLabel("to"), QLabel("step")]
+        layout = hbox(self.scale, (self.low, 1), to, (self.high, 1), step, (self.step, 1), (self.listed, 1), spacing=6)
+        inside.setLayout(layout)
         self.scale.setVisible(self.field.kind in ("int", "float"))
 
     def _show_scale(self) -> None:
+        """Show the editors of the selected scale: a list of values, or limits and, without log scale, a step."""
         if self.boxes:
             return
-        listed, log = self._scale == "list", self._scale == "log"
-        self.listed.setVisible(listed)
-        for widget in (self.low, self.high, self._between[0]):
-            widget.setVisible(not listed)
-        for widget in (self.step, self._between[1]):
-            widget.setVisible(not listed and not log)
+        is_list = self._scale == "list"
+        self.listed.setVisible(is_list)
+        for widget in (self.low, self.high, self._separators[0]):
+            widget.setVisible(not is_list)
+        for widget in (self.step, self._separators[1]):
+            widget.setVisible(self._scale == "range")
 
 
 def _suggestion(field: Field, job_value: Any) -> Any:
@@ -174,6 +167,7 @@ def _suggest_range(field: Field, value: float | None) -> dict[str, Any]:
 
 
 def _value_text(value: Any) -> str:
+    """Format a value for a text field. None is the text "none"."""
     return NONE if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
@@ -197,10 +191,12 @@ _PRUNERS = [
 
 
 def _field(name: str, label: str, help_text: str, kind: Any, default: Any, **limits: Any) -> Field:
+    """Create the description of an option that isn't a field of a job. `limits` are further attributes of `Field`."""
     return Field(name=name, label=label, help=help_text, group="main", kind=kind, default=default, **limits)
 
 
 def _int(field: Field, empty: str = "no limit") -> tuple[Field, Editor]:
+    """Return `field` with an editor for integers, in which `empty` stands for None."""
     return field, IntEditor(field, empty)
 
 

@@ -32,7 +32,7 @@ from gui.widgets.row_model import Column, RowModel, RowTable
 _EMPTY = tr(
     "No searches yet.\n\nA search trains the job in the form many times\nwith different settings, and finds the best."
 )
-NONE, LIST, ONE, FORM = range(4)
+NONE, LIST, SEARCH, FORM = range(4)
 """Indices of the stacked pages: no searches, the list of searches, one search, the form."""
 
 
@@ -69,15 +69,16 @@ class SearchPage(QWidget):
         self.new_button = bind(QPushButton(), self.new)
         self.first_button = bind(QPushButton(), self.new, tr("Create the first search"))
         self.stack = QStackedWidget()
-        self._was_read = False
+        self._is_listed = False  # True once the list of searches has been read
         self._lay_out()
         self._connect()
 
     def show_list(self) -> None:
+        """Close the opened search and show the list of searches."""
         self.source.open("")
         self.view.clear()
         self.notice.hide()
-        self._show_page(LIST if self.model.rows or not self._was_read else NONE)
+        self._show_page(LIST if self.model.rows or not self._is_listed else NONE)
         (self.first_button if self.stack.currentIndex() == NONE else self.list).setFocus()
 
     def show_search(self, name: str) -> None:
@@ -103,9 +104,8 @@ class SearchPage(QWidget):
         for page in (self._empty_page(), self.list, self.view, self.form):
             self.stack.addWidget(page)
         back = bind(QPushButton(), self.leave, tr("Back to the searches"), offered=True)
-        layout = vbox(hbox(back, (self.title, 1), self.new_button, spacing=10), self.notice, (self.stack, 1))
-        layout.setContentsMargins(14, 10, 14, 10)
-        self.setLayout(layout)
+        top = hbox(back, (self.title, 1), self.new_button, spacing=10)
+        self.setLayout(vbox(top, self.notice, (self.stack, 1), margins=(14, 10, 14, 10)))
         self._show_page(LIST)
 
     def _empty_page(self) -> QWidget:
@@ -128,13 +128,14 @@ class SearchPage(QWidget):
         self.view.run_chosen.connect(self._open_run)
         self.view.compare_requested.connect(self.compare_requested)
         self.view.train_requested.connect(self.train_requested)
-        self.view.pause_requested.connect(lambda: self._drive("pause", stop_driver))
-        self.view.continue_requested.connect(lambda: self._drive("continue", start_driver))
+        self.view.pause_requested.connect(lambda: self._call_with_search("pause", stop_driver))
+        self.view.continue_requested.connect(lambda: self._call_with_search("continue", start_driver))
         self.view.change_requested.connect(self._show_change_form)
 
     def _on_listed(self, lines: list[SearchLine]) -> None:
+        """Update the list of searches. When it is first filled, fit its columns and select the first row."""
         is_first = bool(lines) and not self.model.rows
-        self._was_read = True
+        self._is_listed = True
         self.model.set_rows(lines)
         if is_first:
             self.list.fit()
@@ -143,11 +144,12 @@ class SearchPage(QWidget):
             self._show_page(LIST if lines else NONE)
 
     def _on_loaded(self, data: SearchData) -> None:
+        """Show new data of the opened search, and switch to its view when it is first read."""
         self.notice.hide()
         self.view.show_data(data)
         self.title.setText(data.folder.name)
-        if self.stack.currentIndex() != ONE:
-            self._show_page(ONE)
+        if self.stack.currentIndex() != SEARCH:
+            self._show_page(SEARCH)
             self.view.table.setFocus()
 
     def _on_lost(self, reason: str) -> None:
@@ -156,29 +158,35 @@ class SearchPage(QWidget):
         self.notice.show_message(reason)
 
     def _show_page(self, page: int) -> None:
+        """Show a page of the stack with its title, and allow the actions that fit it."""
         self.stack.setCurrentIndex(page)
-        self.new_button.setVisible(page in (LIST, ONE))
-        self.leave.allow("" if page in (ONE, FORM) else tr("The list is already shown"))
+        self.new_button.setVisible(page in (LIST, SEARCH))
+        self.leave.allow("" if page in (SEARCH, FORM) else tr("The list is already shown"))
         if page in (NONE, LIST):
             self.title.setText(tr("Searches"))
 
     def _show_new_form(self) -> None:
+        """Show the form for a new search. It keeps the values that were entered before."""
         self.notice.hide()
         self.form.reset({line.name for line in self.model.rows})
         self._show_form(tr("New search"), "name")
 
     def _show_change_form(self) -> None:
+        """Show the form with the values of the visible search, to continue the search with others."""
         if self.view.data is not None:
             self.form.change(self.view.data.search)
             self._show_form(tr("Change {name}").format(name=self.view.data.folder.name), "trials")
 
     def _show_form(self, title: str, field: str) -> None:
+        """Show the form with its title, and focus one of its fields. The open search is closed."""
         self.source.open("")
         self.title.setText(title)
         self._show_page(FORM)
         self.form.focus_field(field)
 
     def _start(self, search: Search) -> None:
+        """Create the folder of a search and start its process on a worker thread, then show the search."""
+
         def start() -> SearchFolder:
             folder = create_search(search)
             start_driver(folder)
@@ -186,14 +194,15 @@ class SearchPage(QWidget):
 
         in_background(start, self, lambda folder: self.show_search(folder.name), partial(self._on_failed, "start"))
 
-    def _drive(self, verb: str, function: Callable[[SearchFolder], object]) -> None:
-        """Call `function` with the visible search on a worker thread. `verb` describes the action in error messages."""
+    def _call_with_search(self, verb: str, function: Callable[[SearchFolder], object]) -> None:
+        """Call `function` with the visible search on a worker thread, then refresh. `verb` is for error messages."""
         if self.view.data is not None:
             folder = self.view.data.folder
             failed = partial(self._on_failed, verb)
             in_background(lambda: function(folder), self, lambda _result: self.source.refresh(), failed)
 
     def _on_failed(self, verb: str, error: Exception) -> None:
+        """Show why an action on a search failed. Raises `error` unless it is an OSError."""
         self.notice.show_message(
             tr("Couldn't {verb} the search: {error}.").format(verb=verb, error=describe_error(error)), "error"
         )
@@ -201,6 +210,7 @@ class SearchPage(QWidget):
             raise error
 
     def _open_run(self, run_id: str) -> None:
+        """Emit `run_chosen` with a run of this machine. If its folder is gone, show a notice."""
         run = RunFolder(paths.runs_folder() / run_id)
         if run.path.is_dir():
             self.run_chosen.emit(run)
@@ -220,32 +230,37 @@ _ICONS: dict[Status, tuple[str, str]] = {
 _STATE = 1
 
 
-def _trials(line: SearchLine) -> str:
+def _trials_text(line: SearchLine) -> str:
+    """Return the number of ended trials and, if it is limited, the total number."""
     ended, total = line.state.originals_ended, line.state.originals_total
     return f"{localized(ended)} / {localized(total)}" if total else localized(ended)
 
 
-def _best(line: SearchLine) -> str:
+def _best_text(line: SearchLine) -> str:
+    """Return the best result, or a dash without one or with several goals."""
     if line.search is None or len(line.state.front) > 1:
         return NOT_KNOWN
     return goal_words(line.search.goals[0], line.state.reached)
 
 
-def _time_left(line: SearchLine) -> str:
+def _time_left_text(line: SearchLine) -> str:
     return duration(line.state.seconds_left) if line.status == "running" else NOT_KNOWN
 
 
 COLUMNS: tuple[Column[SearchLine], ...] = (
     Column(tr("Search"), lambda line: line.name),
     Column(tr("State"), lambda line: STATUS[line.status] if line.search is not None else tr("Can't be read")),
-    Column(tr("Trials"), _trials, number=True),
+    Column(tr("Trials"), _trials_text, number=True),
     Column(
-        tr("Best"), _best, number=True, help=tr("Result of the best trial: its mean over other seeds, once confirmed")
+        tr("Best"),
+        _best_text,
+        number=True,
+        help=tr("Result of the best trial: its mean over other seeds, once confirmed"),
     ),
     Column(
         tr("Goal"), lambda line: " and ".join(goal.title for goal in line.search.goals) if line.search else NOT_KNOWN
     ),
-    Column(tr("Time left"), _time_left, number=True),
+    Column(tr("Time left"), _time_left_text, number=True),
     Column(tr("Changed"), lambda line: moment(line.changed)),
 )
 

@@ -30,6 +30,7 @@ from gui.sources.searches import Axis, SearchData
 from gui.style import theme
 from gui.translation import tr
 from gui.widgets.editors import ComboBox, fill_combo_box
+from gui.widgets.labels import heading_label
 from gui.widgets.layouts import hbox, vbox
 
 _MIN_PLOT_WIDTH = 330
@@ -53,10 +54,10 @@ class SearchPlots(QWidget):
         self.importance = ImportancePlot(tr("Importance of the fields"))
         self.fields = TwoFields()
         self.parallel = ParallelCoordinates(tr("Parallel coordinates of all trials"))
-        self.all: list[TrialPlot] = [self.curves, self.pareto, self.history, self.importance]
-        self.all += [self.fields, self.parallel]
-        self._titles = {plot: QLabel(plot.title) for plot in self.all}
-        self._panels = {plot: self._panel(plot) for plot in self.all}
+        self.plots: list[TrialPlot] = [self.curves, self.pareto, self.history, self.importance]
+        self.plots += [self.fields, self.parallel]
+        self._titles = {plot: heading_label(plot.title) for plot in self.plots}
+        self._panels = {plot: self._make_panel(plot) for plot in self.plots}
         self._data: SearchData | None = None
         self.pending: list[TrialPlot] = []  # plots that must be redrawn
         self._columns = 0
@@ -66,24 +67,24 @@ class SearchPlots(QWidget):
         self._draw_timer = QTimer(self, interval=0, singleShot=True)
         self._draw_timer.timeout.connect(self._draw_next)
         self._arrange()
-        for plot in self.all:
+        for plot in self.plots:
             plot.picked.connect(self.picked)
 
     def show_data(self, data: SearchData) -> None:
         """Show the current state of a search."""
         previous, self._data = self._data, data
-        has_other_plots = previous is None or _plots_depend_on(previous) != _plots_depend_on(data)
+        has_other_plots = previous is None or _visible_plots_key(previous) != _visible_plots_key(data)
         self._panels[self.fields].setVisible(len(data.axes) > 1)
         self._panels[self.pareto].setVisible(len(data.search.goals) > 1)
         self._panels[self.history].setVisible(len(data.search.goals) == 1)
-        self.pending = list(self.all)
+        self.pending = list(self.plots)
         if has_other_plots:
             self._arrange(force=True)
         self._draw_timer.start()
 
     def select(self, rows: Sequence[int]) -> None:
         """Highlight the trials at these indices in all plots."""
-        for plot in self.all:
+        for plot in self.plots:
             plot.select(rows)
 
     def showEvent(self, event: QShowEvent) -> None:
@@ -104,12 +105,11 @@ class SearchPlots(QWidget):
         self._titles[plot].setText(plot.title)
         self._draw_timer.start()
 
-    def _panel(self, plot: TrialPlot) -> QWidget:
-        title = self._titles[plot]
-        title.setObjectName("heading")
+    def _make_panel(self, plot: TrialPlot) -> QWidget:
+        """Create a panel with the title of a plot, its choices of fields, and the plot."""
         choices = (plot.x, QLabel("and"), plot.y) if isinstance(plot, TwoFields) else ()
         panel = QWidget(self)
-        panel.setLayout(vbox(hbox(title, 1, *choices), (plot, 1), spacing=2))
+        panel.setLayout(vbox(hbox(self._titles[plot], 1, *choices), (plot, 1), spacing=2))
         return panel
 
     def _arrange(self, *, force: bool = False) -> None:
@@ -129,7 +129,8 @@ class SearchPlots(QWidget):
             self._grid.setColumnStretch(column, int(column < columns))
 
 
-def _plots_depend_on(data: SearchData) -> tuple[int, bool]:
+def _visible_plots_key(data: SearchData) -> tuple[int, bool]:
+    """Return the facts that determine which plots are visible."""
     return len(data.search.goals), len(data.axes) > 1
 
 
@@ -166,15 +167,15 @@ class ParallelCoordinates(TrialPlot):
         for band, rows in enumerate(np.array_split(ranked, _SHADES)):
             if len(rows):
                 color = shade(_FAINTEST + (1 - _FAINTEST) * (band / (_SHADES - 1)) ** 3)
-                self.line(("band", band), *_joined(heights[rows]), color)
+                self.line(("band", band), *_join_lines(heights[rows]), color)
         if data.best is not None:
             row = data.trials.index(data.best)
-            self.line("best", *_joined(heights[[row]]), theme.colors().accent, BEST_WIDTH)
+            self.line("best", *_join_lines(heights[[row]]), theme.colors().accent, BEST_WIDTH)
         self._draw_axes(data)
         return True
 
     def locate(self, data: SearchData, rows: list[int]) -> tuple[Floats, Floats, bool]:
-        x, y = _joined(self._heights(data)[rows])
+        x, y = _join_lines(self._heights(data)[rows])
         return x, y, True
 
     def draw(self) -> None:
@@ -233,6 +234,7 @@ class TwoFields(TrialPlot):
         super().__init__(tr("Two fields"))
 
     def show_data(self, data: SearchData) -> None:
+        """Offer the searched fields, by default the two most important ones, and draw them."""
         names = [axis.name for axis in data.axes]
         if [self.x.itemData(index) for index in range(self.x.count())] != names:
             ranked = [*data.state.importance, *names]
@@ -267,6 +269,7 @@ class TwoFields(TrialPlot):
         return x, y, False
 
     def _axes(self, data: SearchData) -> tuple[Axis, Axis] | None:
+        """Return the axes of the chosen fields, or None if a field isn't searched anymore."""
         by_name = {axis.name: axis for axis in data.axes}
         x, y = by_name.get(self.x.currentData()), by_name.get(self.y.currentData())
         return (x, y) if x is not None and y is not None else None
@@ -316,7 +319,7 @@ def _fraction(axis: Axis, position: Floats | float) -> Floats:
     return np.clip((np.asarray(position) - axis.low) / (axis.high - axis.low or 1), 0, 1)
 
 
-def _joined(heights: Floats) -> tuple[Floats, Floats]:
+def _join_lines(heights: Floats) -> tuple[Floats, Floats]:
     """Join lines with heights of shape [lines, axes] to a polyline with gaps, and return its x and y."""
     lines, axes = heights.shape
     x = np.tile(np.append(np.arange(axes, dtype=np.float64), np.nan), lines)
@@ -324,4 +327,5 @@ def _joined(heights: Floats) -> tuple[Floats, Floats]:
 
 
 def _elide(text: str) -> str:
+    """Shorten a tick label that is too long."""
     return text if len(text) <= _MAX_TICK_LENGTH else text[: _MAX_TICK_LENGTH - 1] + "…"

@@ -70,12 +70,14 @@ class TrialPlot(ThemedPlot):
         self._highlight()
 
     def redraw(self) -> None:
+        """Draw the plot again, reusing its items, and hide the items that weren't used."""
         self._drawn = []
         self.draw()
         for key in self.items.keys() - set(self._drawn):
             self.items[key].hide()
 
     def draw(self) -> None:
+        """Draw trials and selection, or a text in place of the axes if there is nothing to draw."""
         self.has_content = self.data is not None and self.draw_trials(self.data)
         self._empty_label.setVisible(not self.has_content)
         for side in ("bottom", "left"):
@@ -100,6 +102,7 @@ class TrialPlot(ThemedPlot):
         item.setData(x, y, pen=pg.mkPen(color, width=width), connect="finite", antialias=width > 1)
 
     def text(self, key: Any, text: str, x: float, y: float, anchor: tuple[float, float]) -> None:
+        """Show `text` at a position, where its point `anchor` is. `key` identifies the item."""
         item = self.put(key, lambda: plain_text(anchor))
         if item.toPlainText() != text or item.color != pg.mkColor(theme.colors().text):
             item.setText(text, theme.colors().text)
@@ -111,10 +114,11 @@ class TrialPlot(ThemedPlot):
         raise NotImplementedError
 
     def locate(self, data: SearchData, rows: list[int]) -> tuple[Floats, Floats, bool]:
-        """Return x and y of the trials at the indices `rows`, and True if they are lines rather than points."""
+        """Return x and y of the trials at the indices `rows`, and True if they are lines, False for points."""
         raise NotImplementedError
 
     def resizeEvent(self, event: object) -> None:
+        """Keep the text for an empty plot as large as the plot."""
         super().resizeEvent(event)
         if hasattr(self, "_empty_label"):
             self._empty_label.setGeometry(self.rect())
@@ -154,11 +158,13 @@ class TrialPlot(ThemedPlot):
             item.setData(x[rows], y[rows], data=rows, size=POINT_SIZE, pen=edge, brush=brush)
 
     def _create_points(self) -> pg.ScatterPlotItem:
+        """Create an item for points that emits `picked` when one is clicked."""
         item = pg.ScatterPlotItem()
         item.sigClicked.connect(lambda _item, hit, _event: self._on_pressed(hit[0].data()))
         return item
 
     def _on_pressed(self, row: int) -> None:
+        """Emit `picked` with the number of the trial at index `row`."""
         if self.data is not None and row < len(self.data.trials):
             self.picked.emit(self.data.trials[row].number)
 
@@ -322,6 +328,7 @@ def describe(data: SearchData) -> str:
 
 
 def _numbers(data: SearchData) -> Floats:
+    """Return the numbers of all trials, which are their x positions."""
     return np.array([row.number for row in data.trials], np.float64)
 
 

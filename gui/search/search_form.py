@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from PySide6.QtCore import Qt, QTimer, Signal
-from PySide6.QtWidgets import QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QPushButton, QVBoxLayout, QWidget
 
 from engine.contract.catalogue import Catalogue, load_catalogue
 from engine.contract.dataset import DatasetReport
@@ -25,8 +25,9 @@ from gui.style import theme
 from gui.titles import model_title
 from gui.translation import tr
 from gui.widgets import file_dialogs
+from gui.widgets.buttons import styled
 from gui.widgets.editors import ChoiceEditor, ComboBox
-from gui.widgets.labels import ProblemLabel, muted_label
+from gui.widgets.labels import ProblemLabel, heading_label, muted_label
 from gui.widgets.layouts import hbox, scroll_column, vbox
 from gui.widgets.tab_order import order_tabs
 
@@ -69,8 +70,8 @@ class SearchForm(QWidget):
         self._device_names: dict[str, str] = {}
         self._report: DatasetReport | None = None
         self._existing: Search | None = None  # search that is being changed, or None for a new one
-        self._taken: Collection[str] = ()  # names of other searches
-        self._edits = 0  # the number of edits tells outdated validations apart
+        self._taken_names: Collection[str] = ()  # names of other searches
+        self._edit_count = 0  # the number of edits tells outdated validations apart
         self._is_start_pending = False
         self.rows = make_rows()
         self.dimensions: dict[str, DimensionRow] = {}
@@ -122,7 +123,7 @@ class SearchForm(QWidget):
 
     def reset(self, taken: Collection[str]) -> None:
         """Prepare a new search. `taken` holds the names of existing ones."""
-        self._existing, self._taken = None, taken
+        self._existing, self._taken_names = None, taken
         self._lock_defining_fields()
         if not self.dimensions:
             self.vary(_FIRST_FIELD)
@@ -206,12 +207,12 @@ class SearchForm(QWidget):
         _add_section(layout, tr("Devices"), self.devices, self.device_problems, self.rows["devices_per_trial"])
         _add_section(layout, tr("Afterwards"), self.rows["best_epochs"], self.rows["keep_checkpoints"])
         layout.addStretch(1)
-        start_button = bind(QPushButton(), self.start)
-        start_button.setObjectName("primary")
+        start_button = styled(bind(QPushButton(), self.start), "primary")
         buttons = hbox(bind(QPushButton(), self.open), bind(QPushButton(), self.save), 1, start_button)
         self.setLayout(vbox((scroll_column(column), 1), self.other_problems, buttons))
 
     def _connect(self) -> None:
+        """Validate after each edit, and connect the buttons."""
         for row in self.rows.values():
             row.edited.connect(self._schedule_validation)
         self.add.activated.connect(self._add_dimension)
@@ -224,6 +225,7 @@ class SearchForm(QWidget):
         )
 
     def _order_tabs(self) -> None:
+        """Set the tab order: name, varied fields, other options, buttons."""
         rows = self.rows
         parts = (rows["name"], *self.dimensions.values(), self.add, *(rows[name] for name in rows if name != "name"))
         order_tabs(self, (*parts, *self.findChildren(QPushButton)))
@@ -237,7 +239,7 @@ class SearchForm(QWidget):
             assert isinstance(editor, ChoiceEditor)
             choices = [*first, *metrics, *OTHER_GOALS]
             if editor.value() not in {value for value, *_ in choices}:
-                editor.box.clear()
+                editor.box.clear()  # otherwise the goal of another task would remain
             editor.set_choices(choices)
 
     def _update_addable_fields(self) -> None:
@@ -245,7 +247,7 @@ class SearchForm(QWidget):
         job = self._job or Job()
         idle = idle_by_entries({name: job.value(name) for name in FIELDS}, self._catalogue)
         names = [name for name in SEARCHABLE if name not in idle and FIELDS[name].kind in _KINDS]
-        names += self._options()
+        names += self._available_options()
         self.add.clear()
         self.add.addItem(tr("Add a field…"), "")
         for name in names:
@@ -254,26 +256,30 @@ class SearchForm(QWidget):
                 self.add.addItem(field.label, name)
                 self.add.setItemData(self.add.count() - 1, field.help, Qt.ItemDataRole.ToolTipRole)
 
-    def _options(self) -> dict[str, Field]:
+    def _available_options(self) -> dict[str, Field]:
         """Return the options of the job's task, model and strategy, by their names in a search space."""
         job = self._job or Job()
         options = self._catalogue.options_of(job.task, job.model.name, job.resolved_strategy)
         return {OPTION + field.name: field for field in options}
 
     def _field(self, name: str) -> Field | None:
-        return self._options().get(name) if name.startswith(OPTION) else FIELDS.get(name)
+        """Return the description of a field or option, or None if the job doesn't have it."""
+        return self._available_options().get(name) if name.startswith(OPTION) else FIELDS.get(name)
 
     def _job_value(self, name: str, field: Field) -> Any:
+        """Return the job's value of a field or option."""
         job = self._job or Job()
         return job.options.get(field.name, field.default) if name.startswith(OPTION) else job.value(name)
 
     def _add_dimension(self, index: int) -> None:
+        """Vary the field at this index of the list "Add a field…"."""
         name = self.add.itemData(index)
         if name:
             self.vary(name)
             self.dimensions[name].setFocus()
 
     def _remove_dimension(self, name: str) -> None:
+        """Remove a field from the search, so that it has the job's value again."""
         row = self.dimensions.pop(name)
         self._space.removeWidget(row)
         row.hide()
@@ -293,7 +299,8 @@ class SearchForm(QWidget):
         self.open.allow("" if is_new else _LOCKED)
 
     def _schedule_validation(self) -> None:
-        self._edits += 1
+        """Validate after the current event. The search can't be started until then."""
+        self._edit_count += 1
         self.start.allow(tr("Checking…"))
         self._timer.start()
 
@@ -303,33 +310,35 @@ class SearchForm(QWidget):
         self._describe_trials(job)
         if job is None:
             incomplete = Problem("job", tr("The job in the form is incomplete."), tr("Correct the marked fields."))
-            self._show(None, errors(self._job_problems) or [incomplete])
+            self._show_validated(None, errors(self._job_problems) or [incomplete])
             return None
-        taken = self._taken if self._existing is None else None
-        request, edits = ValidationRequest(self.values(), job, self._report, taken), self._edits
-        return lambda: (edits, request.validate())
+        taken = self._taken_names if self._existing is None else None
+        request, edit_count = ValidationRequest(self.values(), job, self._report, taken), self._edit_count
+        return lambda: (edit_count, request.validate())
 
     def _on_validated(self, validated: _Validated) -> None:
-        edits, result = validated
-        if edits == self._edits:
-            self._show(*result)
+        """Show the result of a validation, unless the form has been edited since."""
+        edit_count, result = validated
+        if edit_count == self._edit_count:
+            self._show_validated(*result)
 
-    def _show(self, search: Search | None, problems: list[Problem]) -> None:
-        """Show problems next to their fields and start the search if this was requested."""
+    def _show_validated(self, search: Search | None, problems: list[Problem]) -> None:
+        """Show the problems next to their fields and, if the user has requested it, start the valid `search`."""
         self.search, self.problems = search, problems
         remaining = list(problems)
 
-        def take(*fields: str) -> tuple[Problem, ...]:
-            taken = tuple(problem for problem in remaining if problem.field in fields)
+        def pop_problems(*fields: str) -> tuple[Problem, ...]:
+            """Remove the problems with these fields from `remaining` and return them."""
+            found = tuple(problem for problem in remaining if problem.field in fields)
             remaining[:] = [problem for problem in remaining if problem.field not in fields]
-            return taken
+            return found
 
         for name, dimension in self.dimensions.items():
-            dimension.show_problems(take(f"space.{name}"))
+            dimension.show_problems(pop_problems(f"space.{name}"))
         for name, row in self.rows.items():
-            row.show_problems(take(name, "goals") if name == "goal" else take(name))
-        self.device_problems.show_problems(take("devices"))
-        self.space_problems.show_problems(take("space"))
+            row.show_problems(pop_problems(name, "goals") if name == "goal" else pop_problems(name))
+        self.device_problems.show_problems(pop_problems("devices"))
+        self.space_problems.show_problems(pop_problems("space"))
         self.other_problems.show_problems(tuple(remaining))
         self.start.allow("" if search is not None and not errors(problems) else tr("Correct the marked fields"))
         self.save.allow("" if search is not None else tr("Correct the marked fields"))
@@ -363,6 +372,7 @@ class SearchForm(QWidget):
         )
 
     def _start(self) -> None:
+        """Emit `start_requested` if the search is valid. During a validation, wait for its result."""
         if self.is_validating:
             self._is_start_pending = True
         elif self.search is not None and self.start.ready:
@@ -405,10 +415,9 @@ class SearchForm(QWidget):
 
 
 def _add_section(layout: QVBoxLayout, title: str, *widgets: QWidget) -> None:
-    heading = QLabel(title)
-    heading.setObjectName("heading")
+    """Add a title and `widgets` below it to a layout."""
     layout.addSpacing(6)
-    for widget in (heading, *widgets):
+    for widget in (heading_label(title), *widgets):
         layout.addWidget(widget)
 
 

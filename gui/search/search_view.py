@@ -147,20 +147,22 @@ class SearchView(QWidget):
         )
 
     def resizeEvent(self, event: QResizeEvent) -> None:
+        """Place the buttons next to the progress in a wide view, otherwise below it."""
         super().resizeEvent(event)
         is_wide = self.width() >= theme.scaled(_WIDE)
         direction = QBoxLayout.Direction.LeftToRight if is_wide else QBoxLayout.Direction.TopToBottom
         self._about.setDirection(direction)
 
     def _connect(self) -> None:
-        self.table.opened.connect(lambda index: self._open(self.model.rows[index.row()]))
+        """Connect the table, the plots and the actions."""
+        self.table.opened.connect(lambda index: self._open_run(self.model.rows[index.row()]))
         self.table.selectionModel().selectionChanged.connect(self._on_selection_changed)
-        self.plots.picked.connect(self._pick)
-        self.open.on_trigger(lambda: self._open(self._selected()[0]))
+        self.plots.picked.connect(self._select_trial)
+        self.open.on_trigger(lambda: self._open_run(self._selected()[0]))
         self.compare.on_trigger(lambda: self.compare_requested.emit([row.run_id for row in self._selected()]))
-        self.open_best.on_trigger(lambda: self._open(self.data.best if self.data is not None else None))
+        self.open_best.on_trigger(lambda: self._open_run(self.data.best if self.data is not None else None))
         self.train.on_trigger(self._confirm_training)
-        self.question.yes.clicked.connect(self._train)
+        self.question.yes.clicked.connect(self._request_training)
         self.question.no.clicked.connect(self.question.hide)
         self.pause.on_trigger(self.pause_requested.emit)
         self.resume.on_trigger(self.continue_requested.emit)
@@ -198,26 +200,31 @@ class SearchView(QWidget):
         self.compare.allow("" if len(selected) > 1 else tr("Select two or more trials"))
 
     def _selected(self) -> list[TrialRow]:
+        """Return the selected trials, from top to bottom."""
         return [self.model.rows[row] for row in self.table.selected_rows()]
 
     def _on_selection_changed(self) -> None:
+        """Highlight the selected trials in the plots, and update the actions."""
         if self.data is not None:
             indices = {row.number: index for index, row in enumerate(self.data.trials)}
             self.plots.select([indices[row.number] for row in self._selected() if row.number in indices])
         self._update_actions()
 
-    def _pick(self, number: int) -> None:
+    def _select_trial(self, number: int) -> None:
+        """Select the trial with this number in the table, and scroll to it."""
         row = self.model.position(number)
         if row is not None:
             self.table.select([row])
             self.table.setFocus()
             self._scroll.ensureWidgetVisible(self.table)
 
-    def _open(self, row: TrialRow | None) -> None:
+    def _open_run(self, row: TrialRow | None) -> None:
+        """Emit `run_chosen` with the run of a trial. Do nothing for None."""
         if row is not None:
             self.run_chosen.emit(row.run_id)
 
     def _confirm_training(self) -> None:
+        """Ask whether to train the best settings in full, in a banner."""
         if self.data is None or self.data.best is None:
             return
         epochs = self.data.search.best_epochs or self.data.search.job.training.epochs
@@ -227,7 +234,8 @@ class SearchView(QWidget):
         self.question.show_message(question, "info", tr("Train"), tr("Cancel"))
         self.question.yes.setFocus()
 
-    def _train(self) -> None:
+    def _request_training(self) -> None:
+        """Emit `train_requested` with a job of the best settings."""
         self.question.hide()
         if self.data is not None and self.data.best is not None:
             self.train_requested.emit(best_job(self.data.search, self.data.best))
@@ -248,6 +256,7 @@ def progress_text(status: Status, state: SearchState) -> str:
 
 
 def _best_text(data: SearchData, best: TrialRow) -> str:
+    """Describe the best trial: its results, and the values of its first fields."""
     goals = ", ".join(
         f"{goal.title} {goal_words(goal, value)}" for goal, value in zip(data.search.goals, best.values, strict=True)
     )
@@ -288,7 +297,7 @@ class TrialsModel(RowModel[TrialRow]):
     def show_data(self, data: SearchData) -> None:
         """Show the current trials of a search."""
         previous, self._data = self._data, data
-        if previous is None or _columns_depend_on(previous) != _columns_depend_on(data):
+        if previous is None or _columns_key(previous) != _columns_key(data):
             self.set_columns(_columns(data))
         self.set_rows(self.sorted_rows(data.trials))
 
@@ -318,11 +327,13 @@ class TrialsModel(RowModel[TrialRow]):
         }
 
 
-def _columns_depend_on(data: SearchData) -> tuple[object, ...]:
+def _columns_key(data: SearchData) -> tuple[object, ...]:
+    """Return the facts that determine the columns of the table."""
     return data.folder.path, data.search.space, data.confirms
 
 
 def _columns(data: SearchData) -> tuple[Column[TrialRow], ...]:
+    """Return the columns of the table: number, state, goals, varied fields, epochs and time."""
     return (
         Column(tr("Trial"), lambda row: str(row.number), lambda row: row.number, number=True),
         Column(tr("State"), lambda row: row.state.capitalize(), lambda row: row.state, help=STATE_HELP),
@@ -335,6 +346,7 @@ def _columns(data: SearchData) -> tuple[Column[TrialRow], ...]:
 
 
 def _goal_column(index: int, goal: Goal) -> Column[TrialRow]:
+    """Create the column for the goal at an index."""
     return Column(
         goal.title, lambda row: goal_words(goal, row.values[index]), lambda row: row.values[index], number=True
     )
@@ -365,6 +377,8 @@ def _confirmed_column(goal: Goal) -> Column[TrialRow]:
 
 
 def _field_column(axis: Axis) -> Column[TrialRow]:
+    """Create the column for a varied field."""
+
     def key(row: TrialRow) -> float | None:
         position = axis.position(row.params.get(axis.name))
         return None if math.isnan(position) else position

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from PySide6.QtCore import QBuffer, QIODevice, QObject, SignalInstance
@@ -25,17 +25,15 @@ from gui.sources.devices.timeline import Values
 from gui.translation import tr
 
 _YIELD_EVERY = 500
-"""Number of lines after which the writing thread lets the GUI thread run."""
+"""Number of rows after which the writing thread lets the GUI thread run."""
 
 
 class ExportError(Exception):
     """Raised when an export fails. The message is written for the user."""
 
 
-class Table(Protocol):
-    """Source of rows for a CSV file."""
-
-    def lines(self) -> Iterator[list[str]]: ...
+Rows = Iterable[list[str]]
+"""Rows for a CSV file, which are created on the thread that writes it."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +54,7 @@ class Excerpt:
     quantities: tuple[str, ...]
     series: tuple[_Series, ...]
 
-    def lines(self) -> Iterator[list[str]]:
+    def __iter__(self) -> Iterator[list[str]]:
         """Yield the header, then a row for each device and time. Unknown values are empty."""
         yield ["time", "time_s", "host", "device", "name", *self.quantities]
         for series in self.series:
@@ -109,12 +107,12 @@ def save_image(path: Path, image: QPixmap, message: SignalInstance) -> None:
         message.emit(tr("The image was saved to {path}.").format(path=path), "info")
 
 
-def write_csv(path: Path, rows: Table) -> Path:
+def write_csv(path: Path, rows: Rows) -> Path:
     """Write `rows` to a CSV file atomically and return `path`. Raises ExportError."""
     with _replacement(path, "w", encoding="utf-8", newline="") as stream:
         writer = CsvWriter(stream)
-        for number, line in enumerate(rows.lines()):
-            writer.row(line)
+        for number, row in enumerate(rows):
+            writer.row(row)
             if number % _YIELD_EVERY == 0:
                 time.sleep(0)
     return path

@@ -61,7 +61,7 @@ class TrainPage(QWidget):
         self.is_job_chosen = False
         """True once the form has been shown for a reason other than the start of the window."""
         self.tabs = RunTabs()
-        self._strip = QWidget()
+        self._tab_strip = QWidget()
         self.run_settings = RunSettingsView()
         self._job_row = hbox(1, (job_panel, 100), 1, spacing=5)
         self._job_state, self._run_state, self._waiting_state = QWidget(), QSplitter(), QWidget()
@@ -85,12 +85,12 @@ class TrainPage(QWidget):
     def areas(self) -> list[QWidget]:
         """Return the parts of the page in tab order."""
         run_areas = (self._run_state.widget(number) for number in range(self._run_state.count()))
-        return [self._strip, *filter(None, (self.welcome, self._job_panel, *run_areas))]
+        return [self._tab_strip, *filter(None, (self.welcome, self._job_panel, *run_areas))]
 
     def show_welcome(self) -> None:
         """Show the welcome page next to the form."""
         self.welcome.show()
-        self._emphasize()
+        self._set_primary_button()
 
     def complete(self, session: RunSession, run_list: RunList, run_page: RunPage) -> None:
         """Add the page of the run that `session` follows."""
@@ -98,7 +98,7 @@ class TrainPage(QWidget):
         self._run_state.insertWidget(0, run_page)
         self._run_state.setStretchFactor(0, 1)
         QTimer.singleShot(_RESTORE_MS, self, self.stop_waiting)
-        self._job_panel.folder_chosen.connect(lambda _job: self._emphasize())
+        self._job_panel.folder_chosen.connect(lambda _job: self._set_primary_button())
         session.opened.connect(self.show_run)
         session.changed.connect(self._on_changed)
         run_list.complete.connect(self._on_runs_read)
@@ -106,14 +106,14 @@ class TrainPage(QWidget):
     def show_job(self) -> None:
         """Show the form for a new job."""
         self.is_job_chosen = True
-        self._emphasize()
+        self._set_primary_button()
         self.tabs.select_job()
-        self._show(self._job_state)
+        self._show_state(self._job_state)
 
     def stop_waiting(self) -> None:
         """Show the form if the page still waits for the run of the last session."""
         if self.waits_for_run:
-            self._show(self._job_state)
+            self._show_state(self._job_state)
 
     def close_work(self) -> None:
         """Save the open run for the next start."""
@@ -137,10 +137,11 @@ class TrainPage(QWidget):
             self._stack.addWidget(state)
         if self._settings.text(LAST_RUN):
             self._stack.setCurrentWidget(self._waiting_state)
-        self._strip.setLayout(hbox((self.tabs, 1), margins=(8, 2, 8, 0)))
-        self.setLayout(vbox(self._strip, (self._stack, 1), spacing=0))
+        self._tab_strip.setLayout(hbox((self.tabs, 1), margins=(8, 2, 8, 0)))
+        self.setLayout(vbox(self._tab_strip, (self._stack, 1), spacing=0))
 
     def _connect(self) -> None:
+        """Connect the tabs and the settings of the run, and create the actions for tabs."""
         self.tabs.job_chosen.connect(self.show_job)
         self.tabs.run_chosen.connect(self.run_chosen)
         self.tabs.run_closed.connect(self.run_closed)
@@ -154,7 +155,7 @@ class TrainPage(QWidget):
             ("previous_tab", tr("Previous tab"), "Ctrl+Shift+Tab", -1),
         ):
             action = Action(self, name, title, tr("Switch between the new job and the open runs"), key)
-            action.on_trigger(partial(self._switch, step))
+            action.on_trigger(partial(self._switch_tab, step))
         self.close_tab = Action(self, "close_tab", tr("Close the tab"), tr("Close the tab of a run"), "Ctrl+W")
         self.close_tab.on_trigger(self._close_current)
         self._update_actions()
@@ -167,7 +168,7 @@ class TrainPage(QWidget):
         super().hideEvent(event)
         self._update_actions()
 
-    def _show(self, state: QWidget) -> None:
+    def _show_state(self, state: QWidget) -> None:
         """Show `state`, which is the form or the run's page.
 
         If the focus is in the page that becomes hidden, move it to the tabs.
@@ -188,10 +189,11 @@ class TrainPage(QWidget):
             return
         self.tabs.select_run(self._session.run)
         self._hide_welcome()
-        self._show(self._run_state)
+        self._show_state(self._run_state)
         self._on_changed()
 
     def _on_changed(self) -> None:
+        """Update the tab, the settings and the actions for the open run."""
         session = self._session
         if session is None or session.run is None:
             return
@@ -201,6 +203,7 @@ class TrainPage(QWidget):
         self._update_actions()
 
     def _on_runs_read(self, read: RunsRead) -> None:
+        """Update the tabs from the run list, and hide the welcome page once there are runs."""
         if read.runs:
             self._hide_welcome()
         elif not self._has_read_runs:
@@ -211,28 +214,32 @@ class TrainPage(QWidget):
 
     def _hide_welcome(self) -> None:
         self.welcome.hide()
-        self._emphasize()
+        self._set_primary_button()
 
-    def _emphasize(self) -> None:
+    def _set_primary_button(self) -> None:
         """Make the button for the sample primary until the user has chosen a job, and then the Train button."""
         dataset = self._job_panel.form.field_value("dataset")
         is_user_job = self.is_job_chosen or self.welcome.isHidden() or dataset not in ("", str(paths.sample_dataset()))
         set_primary(self._job_panel.submit_bar.train, is_user_job)
         set_primary(self.welcome.sample, not is_user_job)
 
-    def _switch(self, step: int) -> None:
+    def _switch_tab(self, step: int) -> None:
+        """Select the next tab (`step` is 1) or the previous one (-1). The first follows the last."""
         self.tabs.setCurrentIndex((self.tabs.currentIndex() + step) % self.tabs.count())
 
     def _close_current(self) -> None:
+        """Close the tab of the selected run. Do nothing for the tab of the new job."""
         tab = self.tabs.current_run
         if tab is not None:
             self.tabs.close_run(tab.run)
 
     def _on_settings_switched(self, is_visible: bool) -> None:
+        """Show or hide the settings of the run, and save this choice."""
         self.run_settings.setVisible(is_visible)
         self._settings.set(_SETTINGS_FLAG, is_visible)
 
     def _update_actions(self) -> None:
+        """Allow the actions for the visible run and the selected tab. Others say why they are disabled."""
         tab = self.tabs.current_run
         is_run_visible = self.shows_run and self.isVisible()
         self._actions.run_settings.allow("" if is_run_visible else tr("Show a run first"))

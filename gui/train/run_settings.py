@@ -28,7 +28,7 @@ class SettingsTree(TreeWidget):
     def __init__(self) -> None:
         super().__init__()
         self._is_stacked = False
-        self._lines: list[QTreeWidgetItem] = []
+        self._items: list[QTreeWidgetItem] = []
         self.setColumnCount(2)
         self.setHeaderHidden(True)
         self.header().setStretchLastSection(True)
@@ -36,37 +36,39 @@ class SettingsTree(TreeWidget):
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
 
     def add(self, group: QTreeWidgetItem, label: str, value: str, help_text: str) -> None:
+        """Add a label and its value to a group. The tool tip contains the help text."""
         item = QTreeWidgetItem(group)
-        self._lines.append(item)
+        self._items.append(item)
         item.setData(0, _LABEL, label)
         item.setData(0, _VALUE, value)
         item.setToolTip(0, f"{label}: {value}\n{help_text}")
         item.setToolTip(1, value)
         item.setTextAlignment(1, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
-        self._fill(item)
+        self._set_texts(item)
 
     def clear(self) -> None:
-        self._lines = []
+        self._items = []
         super().clear()
 
     def fit(self) -> None:
         """Fit the columns to the labels and to the view. In a narrow view, values are in the column of the labels."""
         texts = self.fontMetrics()
-        labels = max((texts.horizontalAdvance(item.data(0, _LABEL)) for item in self._lines), default=0)
+        labels = max((texts.horizontalAdvance(item.data(0, _LABEL)) for item in self._items), default=0)
         width = 2 * self.indentation() + labels + theme.scaled(_GAP)
         is_stacked = width + theme.scaled(_VALUE_WIDTH) > self.viewport().width()
         if is_stacked != self._is_stacked:
             self._is_stacked = is_stacked
             self.setColumnHidden(1, is_stacked)
-            for item in self._lines:
-                self._fill(item)
+            for item in self._items:
+                self._set_texts(item)
         self.setColumnWidth(0, self.viewport().width() if is_stacked else width)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
         self.fit()
 
-    def _fill(self, item: QTreeWidgetItem) -> None:
+    def _set_texts(self, item: QTreeWidgetItem) -> None:
+        """Set the texts of an item: label and value in two columns, or both in the first one if stacked."""
         label, value = item.data(0, _LABEL), item.data(0, _VALUE)
         item.setText(0, f"{label}\n\u2003{value}" if self._is_stacked else label)
         item.setText(1, value)
@@ -97,14 +99,15 @@ class RunSettingsView(QWidget):
         self._stack.addWidget(self.tree)
         title = heading_label(tr("Settings of this run"))
         self.setLayout(vbox(title, (self._stack, 1), hbox(self.use, 1), margins=(14, 10, 14, 10)))
-        self._show(None)
+        self._show_settings(None)
 
     def show_job(self, job: Job | None) -> None:
         """Show the settings of `job`, or a hint if they are unknown."""
         if job != self.job:
-            self._show(job)
+            self._show_settings(job)
 
-    def _show(self, job: Job | None) -> None:
+    def _show_settings(self, job: Job | None) -> None:
+        """Show the changed settings and the defaults of `job`, or a hint if it is None."""
         self.job = job
         self.tree.clear()
         self.use.setEnabled(job is not None)
@@ -128,6 +131,7 @@ class RunSettingsView(QWidget):
         return group
 
     def _request(self) -> None:
+        """Emit `requested` with the displayed job."""
         if self.job is not None:
             self.requested.emit(self.job)
 

@@ -67,7 +67,7 @@ class RunTabs(QTabBar):
         self.setExpanding(False)
         self.setElideMode(Qt.TextElideMode.ElideNone)
         self.runs: list[RunTab] = []
-        self._listed: Mapping[str, RunSummary] = {}
+        self._listed_runs: Mapping[str, RunSummary] = {}
         self.addTab(_NEW_JOB)
         self.setTabToolTip(0, tr("Show the form of a new job"))
         self.currentChanged.connect(self._on_current_changed)
@@ -79,7 +79,7 @@ class RunTabs(QTabBar):
 
     def title_of(self, run_id: str) -> str:
         """Return the title of a run, or its id until the run list contains it."""
-        summary = self._listed.get(run_id)
+        summary = self._listed_runs.get(run_id)
         return run_title(summary) if summary is not None else run_id
 
     def select_job(self) -> None:
@@ -89,73 +89,76 @@ class RunTabs(QTabBar):
 
     def select_run(self, run: RunFolder) -> None:
         """Select the tab of a run that the user has opened. Add the tab if necessary."""
-        number = self._find(run)
+        number = self._index_of(run)
         if number is None:
-            self._add(RunTab(run, self.title_of(run.run_id)))
+            self._add_tab(RunTab(run, self.title_of(run.run_id)))
             number = len(self.runs) - 1
         tab = self.runs[number]
         tab.run, tab.is_opened = run, True
-        self._show(number)
+        self._update_tab(number)
         with QSignalBlocker(self):
             self.setCurrentIndex(number + 1)
 
     def show_status(self, run: RunFolder, status: RunStatus) -> None:
         """Show the state of the run that the window follows."""
-        number = self._find(run)
+        number = self._index_of(run)
         if number is not None:
             tab = self.runs[number]
             tab.state, tab.is_active = status.label, status.active
             tab.fraction = status.fraction if status.active and status.label != "Waiting" else None
-            self._show(number)
+            self._update_tab(number)
 
     def show_runs(self, read: RunsRead, followed: RunFolder | None) -> None:
         """Add tabs for active runs, update the tabs, and remove those whose runs have ended or were deleted.
 
         Tabs of ended runs stay if the user opened them. The state of the followed run isn't updated.
         """
-        previous_runs, self._listed = self._listed, {run.run_id: run for run in read.runs}
+        previous_runs, self._listed_runs = self._listed_runs, {run.run_id: run for run in read.runs}
         for summary in reversed(read.runs):
             run = RunFolder(summary.folder)
-            if summary.state not in ENDED and summary.state != "waiting" and self._find(run) is None:
-                self._add(RunTab(run, run_title(summary)))
+            if summary.state not in ENDED and summary.state != "waiting" and self._index_of(run) is None:
+                self._add_tab(RunTab(run, run_title(summary)))
         for number in reversed(range(len(self.runs))):
             tab = self.runs[number]
-            listed = self._listed.get(tab.run.run_id)
+            listed = self._listed_runs.get(tab.run.run_id)
             is_followed = followed is not None and tab.run.path == followed.path
             if listed is not None:
-                _update(tab, listed, with_state=not is_followed)
-                self._show(number)
+                _update_content(tab, listed, with_state=not is_followed)
+                self._update_tab(number)
             is_deleted = listed is None and tab.run.run_id in previous_runs and not machine_of(tab.run)
             if not is_followed and (is_deleted or not (tab.is_active or tab.is_opened)):
-                self._remove(number)
+                self._remove_tab(number)
 
     def close_run(self, run: RunFolder) -> None:
         """Close the tab of a run, unless the run is active on this machine."""
-        number = self._find(run)
+        number = self._index_of(run)
         if number is None or not self.runs[number].is_closable:
             return
         is_current = self.currentIndex() == number + 1
-        self._remove(number)
+        self._remove_tab(number)
         self.run_closed.emit(run)
         if is_current:
             self.select_job()
             self.job_chosen.emit()
 
-    def _find(self, run: RunFolder) -> int | None:
+    def _index_of(self, run: RunFolder) -> int | None:
+        """Return the index of a run in `runs`, or None if it has no tab."""
         return next((number for number, tab in enumerate(self.runs) if tab.run.path == run.path), None)
 
-    def _add(self, tab: RunTab) -> None:
+    def _add_tab(self, tab: RunTab) -> None:
+        """Append a tab without selecting it."""
         self.runs.append(tab)
         with QSignalBlocker(self):
             self.addTab("")
-        self._show(len(self.runs) - 1)
+        self._update_tab(len(self.runs) - 1)
 
-    def _remove(self, number: int) -> None:
+    def _remove_tab(self, number: int) -> None:
+        """Remove the tab of the run at this index, without emitting signals."""
         del self.runs[number]
         with QSignalBlocker(self):
             self.removeTab(number + 1)
 
-    def _show(self, number: int) -> None:
+    def _update_tab(self, number: int) -> None:
         """Update the title, the tool tip and the close button of the tab of the run at this index."""
         tab, index = self.runs[number], number + 1
         progress = f"{100 * tab.fraction:.0f}%" if tab.fraction is not None else ""
@@ -176,6 +179,7 @@ class RunTabs(QTabBar):
             button.deleteLater()
 
     def _on_current_changed(self, index: int) -> None:
+        """Emit `run_chosen` or `job_chosen` for the tab that the user has selected."""
         if index > 0:
             self.run_chosen.emit(self.runs[index - 1].run)
         else:
@@ -202,7 +206,7 @@ class _CloseButton(QAbstractButton):
         self.icon().paint(painter, square.adjusted(3, 1, -3, -1))
 
 
-def _update(tab: RunTab, summary: RunSummary, *, with_state: bool) -> None:
+def _update_content(tab: RunTab, summary: RunSummary, *, with_state: bool) -> None:
     """Update the title of a tab from the run list and, if `with_state` is True, its state and progress."""
     tab.title = run_title(summary)
     if not with_state:

@@ -96,6 +96,12 @@ class Editor(QWidget):
         self.setLayout(hbox((control, 1), spacing=4))
         self.setFocusProxy(control)
 
+    def add_button(self, button: QWidget) -> None:
+        """Place a button after the control."""
+        layout = self.layout()
+        assert layout is not None
+        layout.addWidget(button)
+
     def value(self) -> Any:
         """Return the value in the form of a `job.toml`, or the raw text if it is invalid."""
         raise NotImplementedError

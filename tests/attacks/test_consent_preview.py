@@ -39,18 +39,18 @@ def test_preview_marks_cut_text(bar: ConsentBar, tmp_path: Path, qtbot: QtBot) -
     text = show(bar, program, qtbot)
     assert len(text) == PREVIEW_BYTES
     assert "os.system" not in text
-    assert bar._rest_note.isVisible()
+    assert bar._hidden_note.isVisible()
     left = len(harmless + rest) - PREVIEW_BYTES
-    assert f"3 lines are left ({left} bytes)" in bar._rest_note.text()
+    assert f"3 lines are left ({left} bytes)" in bar._hidden_note.text()
     bar._show.click()
-    assert not bar._rest_note.isVisible()
+    assert not bar._hidden_note.isVisible()
 
 
 def test_preview_shows_short_program_completely(bar: ConsentBar, tmp_path: Path, qtbot: QtBot) -> None:
     program = tmp_path / "net.py"
     program.write_text("# harmless\n" * (PREVIEW_BYTES // 11))
     assert show(bar, program, qtbot) == program.read_text()
-    assert not bar._rest_note.isVisible()
+    assert not bar._hidden_note.isVisible()
 
 
 def test_preview_wraps_long_lines(bar: ConsentBar, tmp_path: Path, qtbot: QtBot) -> None:

@@ -18,14 +18,13 @@ from engine.cli.gpus import csv_lines
 from engine.contract.devices import GpuProcess
 from engine.system.plain_text import CsvWriter
 from gui.compare.comparison import rows
-from gui.compare.table_model import CurvesTable, RowsTable
+from gui.compare.table_model import comparison_csv, curves_csv
 from gui.monitor.processes.view import ProcessesView
-from gui.run.classes.table import ConfusionCsv
+from gui.run.classes.table import confusion_csv
 from gui.sources.devices.history import DeviceHistory
 from gui.sources.devices.hosts import Hosts
 from gui.sources.export import excerpt, write_csv
 from gui.sources.run_intervals import RunIntervals
-from gui.sources.run_series import ClassFigures
 from tests.engine.cli.machines import gpu as plain_gpu
 from tests.engine.cli.machines import machine
 from tests.gui.compare.runs import load_run, run_of
@@ -103,12 +102,12 @@ def test_monitor_export_has_no_formulas(tmp_path: Path) -> None:
 
 def test_comparison_export_has_no_formulas(tmp_path: Path) -> None:
     runs = tuple(load_run(run_of(8, name=FORMULA, dataset=f"/data/{number}"), number) for number in range(2))
-    for table in (CurvesTable(runs), RowsTable(runs, tuple(rows(runs)))):
+    for table in (curves_csv(runs), comparison_csv(runs, rows(runs))):
         nothing_computed(read(write_csv(tmp_path / "runs.csv", table).read_text(encoding="utf-8")))
 
 
 def test_class_export_has_no_formulas(tmp_path: Path) -> None:
-    table = ConfusionCsv((FORMULA, "@rose"), ClassFigures(1, 1, {}, np.array([[6, 2], [1, 9]])))
+    table = confusion_csv((FORMULA, "@rose"), np.array([[6, 2], [1, 9]]))
     rows = read(write_csv(tmp_path / "classes.csv", table).read_text(encoding="utf-8"))
     nothing_computed(rows)
     assert rows[1:] == [[f"'{FORMULA}", "6", "2"], ["'@rose", "1", "9"]]

@@ -232,7 +232,7 @@ def test_window_offers_other_folder_while_state_is_unsaved(
     page = RunPage(store)
     qtbot.addWidget(page)
     page.show()
-    offer = page.header.elsewhere
+    offer = page.header.save_elsewhere
     store.open(run.folder)
     qtbot.waitUntil(lambda: store.status.label == "Running" and not store.loading)
     assert not offer.isVisible()

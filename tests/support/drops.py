@@ -23,11 +23,6 @@ def _data_of(*paths: Path) -> QMimeData:
     return data
 
 
-def drop_event(*paths: Path) -> QDropEvent:
-    """Create a drop event with the files at `paths`."""
-    return QDropEvent(_PLACE, _COPY, _data_of(*paths), _LEFT, _NO_KEYS)
-
-
 def drop_files(widget: QWidget, *paths: Path) -> None:
     """Drag the files at `paths` onto the widget, check that it accepts them, and drop them."""
     data = drag_files(widget, *paths)

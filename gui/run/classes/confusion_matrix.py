@@ -37,7 +37,7 @@ _NUMBER_HEIGHT = 0.48
 _MAX_NAME_WIDTH, _MAX_NAME_HEIGHT = 150, 110
 _GAP = 6
 
-_STEPS = {
+_STEPS = {  # changes of row and column
     Qt.Key.Key_Left: (0, -1),
     Qt.Key.Key_Right: (0, 1),
     Qt.Key.Key_Up: (-1, 0),
@@ -63,7 +63,7 @@ class ConfusionMatrix(QWidget):
         super().__init__(parent)
         self._names: list[str] = []
         self._counts: npt.NDArray[np.int64] = np.zeros((0, 0), np.int64)
-        self._shares = self._counts.astype(np.float64)  # counts divided by the sum of their row
+        self._row_fractions = self._counts.astype(np.float64)  # counts divided by the sum of their row
         self.cell: tuple[int, int] | None = None  # current row and column
         self.setAccessibleName(tr("Confusion matrix"))
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
@@ -81,20 +81,20 @@ class ConfusionMatrix(QWidget):
         """
         self._counts = counts if counts is not None else np.zeros((0, 0), np.int64)
         totals = self._counts.sum(1, keepdims=True)
-        self._shares = self._counts / np.maximum(totals, 1)
+        self._row_fractions = self._counts / np.maximum(totals, 1)
         self._names = class_names(classes, len(self._counts))
         if self.cell is not None and max(self.cell) >= len(self._counts):
             self.cell = None
         self.setMinimumSize(self._minimum_size())
-        self._describe()
+        self._update_description()
         self.recolor()
 
     def choose(self, row: int, column: int) -> None:
-        """Select a cell and emit `cell_chosen`."""
+        """Select a cell and emit `cell_chosen`. Do nothing if it doesn't exist or is already selected."""
         if not (0 <= row < len(self._counts) and 0 <= column < len(self._counts)) or self.cell == (row, column):
             return
         self.cell = row, column
-        self._describe()
+        self._update_description()
         self.update()
         self.cell_chosen.emit(row, column, self.describe_cell(row, column))
 
@@ -125,7 +125,7 @@ class ConfusionMatrix(QWidget):
 
     def most_confused(self) -> tuple[int, int] | None:
         """Return row and column of the incorrect cell with the largest fraction, or None if there are no mistakes."""
-        wrong = self._shares.copy()
+        wrong = self._row_fractions.copy()
         np.fill_diagonal(wrong, 0.0)
         if not wrong.size or wrong.max() == 0:
             return None
@@ -188,13 +188,14 @@ class ConfusionMatrix(QWidget):
             painter.drawRect(self.cell_rect(index, index))
 
     def _draw_numbers(self, painter: QPainter) -> None:
+        """Write its percentage of the row into each cell that has samples, readable on the cell's fill."""
         font = QFont(self.font())
         side, _left, _top = self._geometry()
         font.setPixelSize(min(QFontInfo(font).pixelSize(), round(_NUMBER_HEIGHT * side)))
         painter.setFont(font)
         for row, column in np.argwhere(self._counts).tolist():
             painter.setPen(fills.text_on(self._fills.pixelColor(column, row)))
-            text = _format_percent(float(self._shares[row, column]))
+            text = _format_percent(float(self._row_fractions[row, column]))
             painter.drawText(self.cell_rect(row, column), Qt.AlignmentFlag.AlignCenter, text)
 
     def recolor(self) -> None:
@@ -203,7 +204,7 @@ class ConfusionMatrix(QWidget):
         high, low = (
             np.array([color.red(), color.green(), color.blue()]) for color in map(QColor, (scheme.accent, scheme.panel))
         )
-        shares = self._shares[..., None]
+        shares = self._row_fractions[..., None]
         pixels = np.round(shares * high + (1 - shares) * low).astype(np.uint8)
         count = len(pixels)
         self._fills = QImage(pixels.tobytes(), count, count, 3 * count, QImage.Format.Format_RGB888).copy()
@@ -266,6 +267,7 @@ class ConfusionMatrix(QWidget):
 
     @property
     def _min_side(self) -> int:
+        """Return the minimum side of a cell in pixels, which leaves room for numbers in small matrices."""
         return theme.scaled(_MIN_NUMBERED_SIDE) if len(self._counts) <= _NUMBERED_UP_TO else MIN_SIDE
 
     def _minimum_size(self) -> QSize:
@@ -282,24 +284,24 @@ class ConfusionMatrix(QWidget):
         step = _STEPS.get(Qt.Key(event.key()))
         if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter) and self.cell is not None:
             self.cell_opened.emit(*self.cell)
-            return
-        if step is None or not len(self._counts):
+        elif step is None or not len(self._counts):
             super().keyPressEvent(event)
-            return
-        row, column = self.cell or (0, 0)
-        last = len(self._counts) - 1
-        if self.cell is None:
+        elif self.cell is None:
             self.choose(0, 0)
         else:
-            self.choose(min(last, max(0, row + step[0])), min(last, max(0, column + step[1])))
+            last = len(self._counts) - 1
+            row, column = (min(last, max(0, index + move)) for index, move in zip(self.cell, step, strict=True))
+            self.choose(row, column)
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
+        """Select and open the cell under the pointer."""
         cell = self._cell_at(event.position())
         if cell is not None:
             self.choose(*cell)
             self.cell_opened.emit(*cell)
 
     def event(self, event: QEvent) -> bool:
+        """Show a description of the cell under the pointer as its tool tip."""
         if isinstance(event, QHelpEvent) and event.type() == QEvent.Type.ToolTip:
             cell = self._cell_at(QPointF(event.pos()))
             if cell is None:
@@ -310,12 +312,14 @@ class ConfusionMatrix(QWidget):
         return super().event(event)
 
     def _cell_at(self, position: QPointF) -> tuple[int, int] | None:
+        """Return row and column of the cell at a position in the widget, or None outside of the matrix."""
         side, left, top = self._geometry()
         row, column = int((position.y() - top) // side), int((position.x() - left) // side)
         count = len(self._counts)
         return (row, column) if 0 <= row < count and 0 <= column < count else None
 
-    def _describe(self) -> None:
+    def _update_description(self) -> None:
+        """Describe the selected cell or, without one, the most common mistake for screen readers."""
         if not len(self._counts):
             self.setAccessibleDescription("")
             return
@@ -324,5 +328,6 @@ class ConfusionMatrix(QWidget):
 
 
 def _format_percent(fraction: float) -> str:
+    """Format a positive fraction as a whole percentage, or as "<1"."""
     percent = round(100 * fraction)
     return "<1" if percent == 0 else str(percent)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from PySide6.QtCore import QAbstractTableModel, QEvent, QModelIndex, QObject, Qt
@@ -14,7 +13,7 @@ from gui.format import localized
 from gui.sources.run_series import ClassFigures
 from gui.style import theme
 from gui.translation import tr
-from gui.widgets.column_model import BAR, INTERVAL, PAD, VALUE, Index, NumberRows, style_number_table
+from gui.widgets.column_model import BAR, INTERVAL, LEFT, PAD, RIGHT, VALUE, Index, NumberRows, style_number_table
 
 _COUNT = tr("Count")
 _MAX_NAME_WIDTH = 240
@@ -75,6 +74,7 @@ class ClassModel(QAbstractTableModel):
         return float(bounds[row, 0]), float(bounds[row, 1])
 
     def is_fraction(self, column: int) -> bool:
+        """Return True if a column contains fractions, which are the metrics. Others are class names or counts."""
         return column > 0 and self.titles[column - 1] != _COUNT
 
     def rowCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008 - Qt's own default
@@ -89,7 +89,7 @@ class ClassModel(QAbstractTableModel):
         if role == Qt.ItemDataRole.DisplayRole:
             return [tr("Class"), *self.titles][section]
         if role == Qt.ItemDataRole.TextAlignmentRole:
-            return _alignment(section)
+            return RIGHT if section else LEFT
         if role == Qt.ItemDataRole.ToolTipRole and section > 0 and not self.is_fraction(section):
             return tr("Images, pixels, points or boxes of this class in the split")
         return None
@@ -108,13 +108,14 @@ class ClassModel(QAbstractTableModel):
             VALUE: value,
             BAR: value if self.is_fraction(column) else None,
             INTERVAL: interval,
-            Qt.ItemDataRole.TextAlignmentRole: _alignment(column),
+            Qt.ItemDataRole.TextAlignmentRole: RIGHT if column else LEFT,
             Qt.ItemDataRole.ToolTipRole: unknown if math.isnan(value) else bounds,
             Qt.ItemDataRole.AccessibleTextRole: f"{self._text(column, value)}, {bounds}" if bounds else None,
         }
         return values.get(role)
 
     def _text(self, column: int, value: float) -> str:
+        """Format a value: a percentage for fractions, otherwise a number, and a dash for NaN."""
         if math.isnan(value):
             return "–"
         return f"{localized(100 * value, 1)}%" if self.is_fraction(column) else localized(value)
@@ -138,7 +139,7 @@ class ClassTable(QTableView):
         self.setMinimumHeight(120)
 
     def show_figures(self, classes: Sequence[str], figures: ClassFigures | None) -> None:
-        """Show `figures`. The sort order and the selection don't change."""
+        """Show `figures`. The sort order and the selection don't change. New columns are fitted to their contents."""
         titles_before = self.model_.titles
         self.model_.show_figures(classes, figures)
         if self.model_.titles != titles_before and self.model_.titles:
@@ -175,46 +176,26 @@ class ClassTable(QTableView):
         self.setMinimumWidth(min(needed, theme.scaled(_MAX_MIN_WIDTH)))
 
 
-@dataclass(frozen=True)
-class MetricsPerClassCsv:
-    """CSV table with the metrics of each class, as fractions from 0 to 1. Values of absent classes are empty."""
-
-    classes: tuple[str, ...]
-    figures: ClassFigures
-
-    def lines(self) -> Iterator[list[str]]:
-        columns = self.figures.measures
-        rows = max(map(len, columns.values()), default=0)
-        yield ["class", *columns]
-        for number, name in enumerate(class_names(self.classes, rows)):
-            yield [
-                name,
-                *(format_number(column[number]) if number < len(column) else "" for column in columns.values()),
-            ]
+def class_metrics_csv(classes: Sequence[str], figures: ClassFigures) -> Iterator[list[str]]:
+    """Yield CSV rows with the metrics of each class, as fractions from 0 to 1. Values of absent classes are empty."""
+    columns = figures.measures
+    rows = max(map(len, columns.values()), default=0)
+    yield ["class", *columns]
+    for number, name in enumerate(class_names(classes, rows)):
+        yield [
+            name,
+            *(format_number(column[number]) if number < len(column) else "" for column in columns.values()),
+        ]
 
 
-@dataclass(frozen=True)
-class ConfusionCsv:
-    """CSV table of the confusion matrix, with a row for each true class and a column for each predicted class."""
-
-    classes: tuple[str, ...]
-    figures: ClassFigures
-
-    def lines(self) -> Iterator[list[str]]:
-        counts = self.figures.confusion
-        if counts is None:
-            return
-        names = class_names(self.classes, len(counts))
-        yield ["true class", *names]
-        for name, row in zip(names, counts.tolist(), strict=True):
-            yield [name, *map(str, row)]
+def confusion_csv(classes: Sequence[str], counts: Sequence[Sequence[int]] | np.ndarray) -> Iterator[list[str]]:
+    """Yield CSV rows of the confusion matrix: one for each true class, with a column for each predicted class."""
+    names = class_names(classes, len(counts))
+    yield ["true class", *names]
+    for name, row in zip(names, counts, strict=True):
+        yield [name, *map(str, row)]
 
 
 def format_number(value: float | None) -> str:
     """Format a number for a CSV file with 9 significant digits, or return "" for None and NaN."""
     return "" if value is None or math.isnan(value) else f"{value:.9g}"
-
-
-def _alignment(column: int) -> Qt.AlignmentFlag:
-    side = Qt.AlignmentFlag.AlignRight if column else Qt.AlignmentFlag.AlignLeft
-    return side | Qt.AlignmentFlag.AlignVCenter

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import QItemSelection, Qt, Signal
@@ -13,9 +14,9 @@ from PySide6.QtWidgets import QLineEdit, QSplitter, QStackedWidget, QWidget
 from gui.actions import Action
 from gui.format import localized
 from gui.run.classes.confusion_matrix import ConfusionMatrix
-from gui.run.classes.table import ClassTable, ConfusionCsv, MetricsPerClassCsv
+from gui.run.classes.table import ClassTable, class_metrics_csv, class_names, confusion_csv
 from gui.run.validation_slider import ValidationSlider
-from gui.sources.export import Table, save_in_background, write_csv
+from gui.sources.export import Rows, save_in_background, write_csv
 from gui.sources.run_data import RunData
 from gui.sources.run_series import ClassFigures
 from gui.style import theme
@@ -65,6 +66,7 @@ class ClassesView(QWidget):
         self._refresh()
 
     def _refresh(self) -> None:
+        """Show the metrics, or why there are none, if validations, checkpoints or class names have changed."""
         figures = self._data.validation_details.classes
         self._stack.setCurrentIndex(1 if figures else 0)
         self._empty.setText(_empty_text(self._data, self._is_active))
@@ -85,6 +87,7 @@ class ClassesView(QWidget):
         return self._data.plan.classes if self._data.plan is not None else ()
 
     def _show_figures(self) -> None:
+        """Show the metrics at the validation that the slider selects."""
         self.content.show_figures(self._classes(), self.figures())
 
     def _lay_out(self) -> None:
@@ -96,6 +99,7 @@ class ClassesView(QWidget):
 
 
 def _empty_text(data: RunData, is_active: bool) -> str:
+    """Explain why there are no class metrics. `is_active` is True if some may follow."""
     if is_active:
         return tr("No per-class metrics yet.\n\nThey appear here after the first validation.")
     if data.validations.step.values.size:
@@ -161,7 +165,6 @@ class ClassFiguresView(QWidget):
             widget.setVisible(len(self.table.model_.names) >= _FILTERED_FROM)
         text = _headline(classes, figures)
         self.headline.setText(text)
-        self.headline.setToolTip(text)
         self._show_cell()
 
     def figures(self) -> ClassFigures | None:
@@ -169,17 +172,19 @@ class ClassFiguresView(QWidget):
         return self._figures
 
     def resizeEvent(self, event: QResizeEvent) -> None:
+        """Place the matrix next to the table in a wide view, otherwise below it."""
         super().resizeEvent(event)
         is_wide = self.width() >= theme.scaled(_SIDE_BY_SIDE)
         self._splitter.setOrientation(Qt.Orientation.Horizontal if is_wide else Qt.Orientation.Vertical)
 
     def _show_cell(self) -> None:
+        """Describe the selected cell of the confusion matrix or, without one, the most common mistake."""
         cell = self.matrix.cell
         text = self.matrix.describe_cell(*cell) if cell is not None else self.matrix.describe_mistake()
         self.cell.setText(text)
-        self.cell.setToolTip(text)
 
     def _on_class_chosen(self, chosen: QItemSelection, _before: QItemSelection) -> None:
+        """Select the cell of the correct predictions of the class that was selected in the table."""
         position = self.table.chosen()
         if chosen.isEmpty() or position is None:
             return
@@ -187,6 +192,7 @@ class ClassFiguresView(QWidget):
             self.matrix.choose(position, position)
 
     def _on_cell_chosen(self, row: int, _column: int, _text: str) -> None:
+        """Select the class of the row in the table, and describe the cell."""
         self.table.choose(row)
         self._show_cell()
 
@@ -198,24 +204,24 @@ class ClassFiguresView(QWidget):
     def save_metrics(self, path: Path) -> None:
         """Write the visible metrics to a CSV file."""
         if self._figures is not None:
-            self._write(path, MetricsPerClassCsv(self._classes, self._figures))
+            self._save(path, class_metrics_csv(self._classes, self._figures))
 
     def save_confusion(self, path: Path) -> None:
         """Write the visible confusion matrix to a CSV file."""
-        if self._figures is not None:
-            self._write(path, ConfusionCsv(self._classes, self._figures))
+        if self._figures is not None and self._figures.confusion is not None:
+            self._save(path, confusion_csv(self._classes, self._figures.confusion))
 
-    def _write(self, path: Path, table: Table) -> None:
-        save_in_background(lambda: write_csv(path, table), self.message, tr("The table was saved to {path}."), self)
+    def _save(self, path: Path, rows: Rows) -> None:
+        save_in_background(partial(write_csv, path, rows), self.message, tr("The table was saved to {path}."), self)
 
     def _choose_file(self, content: str, save: Callable[[Path], None]) -> None:
+        """Open a dialog for a CSV file, and call `save` with its path. `content` is part of the suggested name."""
         choose_target(self, tr("Save as CSV"), timestamped(f"{content}.csv"), save)
 
     def _lay_out(self, parts: tuple[QWidget, ...]) -> None:
         self._matrix_area = QWidget()
-        below = vbox(*parts, self.cell, (scroll_panel(self.matrix), 1), spacing=4)
-        below.setContentsMargins(6, 6, 0, 0)
-        self._matrix_area.setLayout(below)
+        matrix_layout = vbox(*parts, self.cell, (scroll_panel(self.matrix), 1), spacing=4, margins=(6, 6, 0, 0))
+        self._matrix_area.setLayout(matrix_layout)
         self._matrix_area.setMinimumHeight(150)
         self._splitter.setChildrenCollapsible(False)
         self._splitter.addWidget(self.table)
@@ -237,7 +243,6 @@ def _headline(classes: tuple[str, ...], figures: ClassFigures | None) -> str:
     ranked = sorted((value, position) for position, value in enumerate(values.tolist()) if not math.isnan(value))
     if not ranked:
         return tr("No class has a value for {title}").format(title=title)
-    named = [
-        f"{classes[p] if p < len(classes) else f'class {p}'} {localized(100 * v, 1)}%" for v, p in ranked[:_WORST_COUNT]
-    ]
-    return tr("Lowest {title}: {named}").format(title=title, named=", ".join(named))
+    names = class_names(classes, len(values))
+    worst = [f"{names[position]} {localized(100 * value, 1)}%" for value, position in ranked[:_WORST_COUNT]]
+    return tr("Lowest {title}: {named}").format(title=title, named=", ".join(worst))

@@ -47,12 +47,14 @@ class RunCharts(QWidget):
         )
         self.devices = _device_plots(self.group)
         self._data = RunData()
-        self._cuts = 0  # number of times that the visible data was cut off at a checkpoint
+        self._cut_count = (
+            0  # number of times that the visible data was cut off, because the run went back to a checkpoint
+        )
         self._smoothing = 0.0
         self._add_lines()
         named = {"loss": self.loss, "accuracy": self.accuracy, **self.devices, "speed": self.speed, "times": self.times}
         self.rows = PlotRows(named, settings or Settings())
-        self._set_power_and_heat_empty(True)
+        self._hide_power_and_temperature(True)
         self.setLayout(vbox(self.rows))
 
     @property
@@ -65,15 +67,17 @@ class RunCharts(QWidget):
             plot.remove_lines()
         self.accuracy.set_title(tr("Accuracy"))
         self.rows.set_empty("accuracy", False)
-        self._set_power_and_heat_empty(True)
+        self._hide_power_and_temperature(True)
         self._restart_plots()
         self.group.set_axis(self.group.axis)
 
     def set_axis(self, axis: AxisKind) -> None:
+        """Draw all plots over elapsed time or steps."""
         self.group.set_axis(axis)
         self.show_data(self._data)
 
     def set_smoothing(self, weight: float) -> None:
+        """Set the weight of the moving average for loss and accuracy. A weight of 0 disables smoothing."""
         self._smoothing = weight
         for plot in (self.loss, self.accuracy):
             plot.set_smoothing(weight)
@@ -81,11 +85,11 @@ class RunCharts(QWidget):
     def show_data(self, data: RunData) -> None:
         """Show `data` without copying it. Hidden plots aren't drawn."""
         self._data = data
-        if data.cuts != self._cuts:
+        if data.cuts != self._cut_count:
             self._restart_plots()
-            self._cuts = data.cuts
+            self._cut_count = data.cuts
         steps = data.steps
-        x = self._x_of(steps)
+        x = self._x_values(steps)
         self.loss.set_data("train", x, steps.loss.values)
         self.speed.set_data("speed", x, steps.images_per_second.values)
         self.times.set_data("wait", x, steps.data_wait_s.values)
@@ -94,7 +98,7 @@ class RunCharts(QWidget):
             self._show_metrics(data, x)
         self._show_devices(data)
         self._set_empty_texts(is_over=data.finished is not None)
-        ends = [column.last for column in self._ends(data) if len(column)]
+        ends = [column.last for column in self._x_columns(data) if len(column)]
         self.group.set_extent(0.0, max(ends, default=1.0))
 
     def _show_metrics(self, data: RunData, x: Floats) -> None:
@@ -109,40 +113,45 @@ class RunCharts(QWidget):
         self.rows.set_empty("accuracy", not (has_accuracy or percentages))
         for (name, title), color in zip(percentages.items(), _METRIC_COLORS, strict=False):
             self.accuracy.add_line(name, LineStyle(short_title(title), color, markers=True))
-        x_values = self._x_of(data.validations)
+        x_values = self._x_values(data.validations)
         for plot, name in ((self.loss, "loss"), *((self.accuracy, name) for name in percentages)):
             column = data.validations.measures.get(name)
             if column is not None:
                 plot.set_data(name, x_values, column.values)
 
-    def _set_power_and_heat_empty(self, is_empty: bool) -> None:
-        """Hide the plots of power and temperature if `is_empty`, otherwise show them. Most CPUs report neither."""
+    def _hide_power_and_temperature(self, is_hidden: bool) -> None:
+        """Hide the plots of power and temperature if `is_hidden`. Most CPUs report neither."""
         for quantity in ("power_w", "temperature_c"):
-            self.rows.set_empty(quantity, is_empty)
+            self.rows.set_empty(quantity, is_hidden)
 
     def _restart_plots(self) -> None:
-        self._cuts = 0
+        """Clear all plots, because another run or earlier data follows."""
+        self._cut_count = 0
         for plot in self.plots:
             plot.restart()
 
     def _show_devices(self, data: RunData) -> None:
+        """Plot the readings of each device, and show power and temperature once a device reports them."""
         titles = device_titles(data)
         for device, columns in data.devices.items():
             for quantity, plot in self.devices.items():
                 plot.add_line(device, LineStyle(titles.get(device, device), _color_of(device)))
                 column: Column = getattr(columns, quantity)
-                plot.set_data(device, self._x_of(columns), column.values)
+                plot.set_data(device, self._x_values(columns), column.values)
         if any(np.isfinite(d.power_w.last) or np.isfinite(d.temperature_c.last) for d in data.devices.values()):
-            self._set_power_and_heat_empty(False)
+            self._hide_power_and_temperature(False)
 
-    def _x_of(self, columns: Steps | Validations | DeviceColumns) -> Floats:
+    def _x_values(self, columns: Steps | Validations | DeviceColumns) -> Floats:
+        """Return the positions of logged values on the current axis: steps or seconds."""
         return columns.step.values if self.group.axis == "count" else columns.seconds.values
 
-    def _ends(self, data: RunData) -> list[Column]:
+    def _x_columns(self, data: RunData) -> list[Column]:
+        """Return the positions of all logged values on the current axis, by source."""
         sources: list[Steps | Validations | DeviceColumns] = [data.steps, data.validations, *data.devices.values()]
         return [source.step if self.group.axis == "count" else source.seconds for source in sources]
 
     def _add_lines(self) -> None:
+        """Add the lines that every run has. Lines of metrics and devices follow when they are known."""
         self.loss.add_line("train", LineStyle("training", lambda: theme.colors().accent, smooth=True))
         self.loss.add_line("loss", LineStyle("validation", lambda: theme.colors().warning, markers=True))
         self.speed.add_line("speed", LineStyle("all devices", lambda: theme.colors().accent))
@@ -166,13 +175,15 @@ def _percentage_metrics(data: RunData) -> dict[str, str]:
     task = load_catalogue().task(data.task)
     if task is not None and not task.file:
         classes = len(data.plan.classes) if data.plan is not None else 0
-        shown = (measure for measure in task.metrics if measure.percent and not measure.is_always_one(classes))
-        found = {measure.id: measure.title for measure in shown}
+        informative = (measure for measure in task.metrics if measure.percent and not measure.is_always_one(classes))
+        titles = {measure.id: measure.title for measure in informative}
     else:
         columns = {name: column.values for name, column in data.validations.measures.items() if name != "loss"}
-        known = {name: values[np.isfinite(values)] for name, values in columns.items()}
-        found = {name: name for name, values in known.items() if len(values) and 0 <= values.min() <= values.max() <= 1}
-    return dict(list(found.items())[: len(_METRIC_COLORS)])
+        finite = {name: values[np.isfinite(values)] for name, values in columns.items()}
+        titles = {
+            name: name for name, values in finite.items() if len(values) and 0 <= values.min() <= values.max() <= 1
+        }
+    return dict(list(titles.items())[: len(_METRIC_COLORS)])
 
 
 def _device_plots(group: PlotGroup) -> dict[str, LinePlot]:
@@ -206,4 +217,5 @@ def device_titles(data: RunData) -> dict[str, str]:
 
 
 def _color_of(device: str) -> Callable[[], str]:
+    """Return a function that returns the color of a device in the current color scheme."""
     return lambda: theme.device_color(device)

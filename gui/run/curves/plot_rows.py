@@ -57,11 +57,11 @@ class PlotRows(QWidget):
         self._rows: list[list[str]] = []  # names of the plots in each row
         self._splitter = QSplitter(Qt.Orientation.Vertical)
         self._splitter.setChildrenCollapsible(False)
-        self._hidden = QWidget(self)
-        self._hidden.hide()
+        self._hidden_holder = QWidget(self)
+        self._hidden_holder.hide()
         self.setLayout(vbox(self._splitter))
         for name, plot in self.plots.items():
-            plot.setParent(self._hidden)
+            plot.setParent(self._hidden_holder)
             plot.add_button(self._enlarge_button(name, plot))
         self._arrange()
 
@@ -83,6 +83,7 @@ class PlotRows(QWidget):
         return self.plots[name]
 
     def put_plot_back(self) -> None:
+        """Show a plot that `take_plot` has detached in its row again, and focus it."""
         enlarged, self._enlarged = self._enlarged, ""
         self._rows = []
         self._arrange()
@@ -99,6 +100,7 @@ class PlotRows(QWidget):
         self._set_heights()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Enlarge the focused plot on Enter."""
         focused = next((name for name, plot in self.plots.items() if plot.hasFocus()), "")
         if focused and event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
             self.enlarge_requested.emit(focused)
@@ -117,19 +119,20 @@ class PlotRows(QWidget):
         self._rows = rows
         for name, plot in self.plots.items():
             if name != self._enlarged:
-                plot.setParent(self._hidden)
+                plot.setParent(self._hidden_holder)
                 plot.setVisible(name in visible)
         while (row := self._splitter.widget(0)) is not None:
             row.setParent(None)  # remove it immediately, so that the splitter has only the new rows
             row.deleteLater()
         for number, names in enumerate(rows):
-            self._splitter.addWidget(self._row([self.plots[name] for name in names if name != self._enlarged]))
+            self._splitter.addWidget(self._make_row([self.plots[name] for name in names if name != self._enlarged]))
             self._splitter.setStretchFactor(number, 3 if number else 7)
         for name, next_name in pairwise(visible):
             QWidget.setTabOrder(self.plots[name], self.plots[next_name])
         self._set_heights()
 
-    def _row(self, plots: list[LinePlot]) -> QWidget:
+    def _make_row(self, plots: list[LinePlot]) -> QWidget:
+        """Create a row with `plots` of equal width."""
         holder = QWidget()
         holder.setLayout(hbox(*((plot, 1) for plot in plots), spacing=12))
         return holder
@@ -143,6 +146,7 @@ class PlotRows(QWidget):
                 )
 
     def _enlarge_button(self, name: str, plot: LinePlot) -> QToolButton:
+        """Create the button in a plot that requests to enlarge it."""
         title, tip = tr("Enlarge {title}").format(title=plot.title), tr("Show this plot alone (Enter); Esc leads back")
         button = tool_button(icon=icons.icon("enlarge", "muted"), style="flat", name=title, tip=tip)
         button.setAutoRaise(True)
@@ -169,6 +173,7 @@ class LargePlot(QWidget):
         self.setLayout(self._layout)
 
     def show_plot(self, plot: LinePlot) -> None:
+        """Show `plot`, which belongs to the `PlotRows`, until it is put back there."""
         self._layout.addWidget(plot, 1)
         plot.show()
         plot.setFocus()
@@ -209,6 +214,7 @@ class PlotList(QListWidget):
         self.model().rowsMoved.connect(lambda *_moved: self._emit_choice())
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Move the current plot on Alt+Up and Alt+Down."""
         step = {Qt.Key.Key_Up: -1, Qt.Key.Key_Down: 1}.get(Qt.Key(event.key()))
         if step is not None and event.modifiers() & Qt.KeyboardModifier.AltModifier:
             self._move(step)
@@ -216,6 +222,7 @@ class PlotList(QListWidget):
             super().keyPressEvent(event)
 
     def _move(self, step: int) -> None:
+        """Move the current plot by `step` rows, but not beyond the ends, and emit the new order."""
         row = self.currentRow()
         if 0 <= row + step < self.count():
             item = self.takeItem(row)
@@ -224,6 +231,7 @@ class PlotList(QListWidget):
             self._emit_choice()
 
     def _emit_choice(self) -> None:
+        """Emit `chosen` with the current order and check marks."""
         items = [self.item(row) for row in range(self.count())]
         checked = {item.data(_NAME) for item in items if item.checkState() == Qt.CheckState.Checked}
         self.chosen.emit([item.data(_NAME) for item in items], checked)

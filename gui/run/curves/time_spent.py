@@ -33,7 +33,7 @@ class TimeSpentView(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._advice: Advice | None = None
-        self._is_live = False
+        self._is_live = False  # True if the advice can be applied to the open run
         self._applied: Advice | None = None  # advice that the user has just applied
         self.bar = TimeBar()
         self.fold = fold_button("fold", name=tr("Step time by part"), tip=tr("Show the parts of each step's time"))
@@ -64,13 +64,13 @@ class TimeSpentView(QWidget):
         is_live = advice is not None and advice.live and is_active
         if advice == self._advice and is_live == self._is_live:
             return
-        if self._applied is not None and (
-            advice is None or is_live != self._is_live or _change_of(advice) != _change_of(self._applied)
-        ):
+        suggests_same = (
+            advice is not None and self._applied is not None and _setting_of(advice) == _setting_of(self._applied)
+        )
+        if is_live != self._is_live or not suggests_same:
             self._applied = None
         self._advice, self._is_live = advice, is_live
-        text = advice.sentence if advice is not None else tr("Time of each step")
-        self.label.setText(text)
+        self.label.setText(advice.sentence if advice is not None else tr("Time of each step"))
         self._label_button()
 
     def _label_button(self) -> None:
@@ -96,6 +96,7 @@ class TimeSpentView(QWidget):
         self.change.show()
 
     def _apply(self) -> None:
+        """Request the advised setting, in this run while it is live, otherwise in the form."""
         advice = self._advice
         if advice is None:
             return
@@ -107,7 +108,8 @@ class TimeSpentView(QWidget):
         self._label_button()
 
 
-def _change_of(advice: Advice) -> tuple[str, int | str]:
+def _setting_of(advice: Advice) -> tuple[str, int | str]:
+    """Return the field and value that the advice suggests."""
     return advice.field, advice.value
 
 
@@ -179,22 +181,22 @@ class TimeBar(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._spent: TimeSpent | None = None
+        self._time_spent: TimeSpent | None = None
         self._known_parts: set[Part] = set()
-        self._pointed: Part | None = None
+        self._hovered: Part | None = None
         self.setAccessibleName(tr("Time of a step"))
         self.setMouseTracking(True)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
 
     def restart(self) -> None:
         """Prepare for another run."""
-        self._spent, self._known_parts, self._pointed = None, set(), None
+        self._time_spent, self._known_parts, self._hovered = None, set(), None
 
     def show_time(self, spent: TimeSpent) -> None:
         """Show the time of a step. Parts that were once visible keep their legend entry."""
-        if spent is self._spent:
+        if spent is self._time_spent:
             return
-        self._spent = spent
+        self._time_spent = spent
         self._known_parts |= {part for part in ORDER if _fraction(spent, part) >= MIN_FRACTION}
         self.setAccessibleDescription(describe_time(spent))
         self._fit_height()
@@ -202,18 +204,20 @@ class TimeBar(QWidget):
 
     def piece(self, part: Part) -> QRectF:
         """Return the rectangle of the segment for a part."""
-        start = sum(_fraction(self._spent, other) for other in ORDER[: ORDER.index(part)]) if self._spent else 0.0
-        fraction = _fraction(self._spent, part) if self._spent else 0.0
+        start = (
+            sum(_fraction(self._time_spent, other) for other in ORDER[: ORDER.index(part)]) if self._time_spent else 0.0
+        )
+        fraction = _fraction(self._time_spent, part) if self._time_spent else 0.0
         return QRectF(start * self.width(), 0, fraction * self.width(), BAR_HEIGHT)
 
     def entries(self) -> list[_Entry]:
         """Return the entries of the legend with their rectangles, in as many columns as fit."""
         advance = QFontMetrics(theme.tabular(self.font())).horizontalAdvance
-        is_slow = self._spent is not None and self._spent.step_s >= 1
+        is_slow = self._time_spent is not None and self._time_spent.step_s >= 1
         number_width = SWATCH + 6 + 8 + advance("00,000 ms  0.0%" if is_slow else "00.0 ms  0.0%")
         parts = [*(part for part in ORDER if part in self._known_parts), None]
         needed = [number_width + advance(_title(part)) for part in parts]
-        widths: list[int] = []
+        widths: list[int] = []  # of the columns, as many as fit
         for columns in range(len(parts), 0, -1):
             widths = [max(needed[column::columns]) for column in range(columns)]
             if sum(widths) + PAD * (columns - 1) <= self.width():
@@ -243,21 +247,22 @@ class TimeBar(QWidget):
         self._fit_height()
 
     def mouseMoveEvent(self, event: QMouseEvent) -> None:
-        self._set_pointed(self.part_at(event.position().toPoint()))
-        if self._spent is not None and self._pointed is not None:
-            text = f"{describe_part(self._spent, self._pointed)}\n{MEANINGS[self._pointed]}"
+        """Frame the part under the pointer, and explain it in a tool tip."""
+        self._set_hovered(self.part_at(event.position().toPoint()))
+        if self._time_spent is not None and self._hovered is not None:
+            text = f"{describe_part(self._time_spent, self._hovered)}\n{MEANINGS[self._hovered]}"
             QToolTip.showText(event.globalPosition().toPoint(), text, self)
         else:
             QToolTip.hideText()
 
     def leaveEvent(self, event: QEvent) -> None:
-        self._set_pointed(None)
+        self._set_hovered(None)
         QToolTip.hideText()
         super().leaveEvent(event)
 
     def paintEvent(self, event: QPaintEvent) -> None:
         """Draw a segment per part of a step, the legend, and a frame around the part under the pointer."""
-        if self._spent is None:
+        if self._time_spent is None:
             return
         scheme = theme.colors()
         painter = QPainter(self)
@@ -269,11 +274,11 @@ class TimeBar(QWidget):
             if piece.width() > 3:  # separate neighboring segments
                 painter.fillRect(QRectF(piece.right() - 1, 0, 1, BAR_HEIGHT), QColor(scheme.panel))
         for entry in self.entries():
-            self._draw_entry(painter, self._spent, entry)
-        if self._pointed is not None:
+            self._draw_entry(painter, self._time_spent, entry)
+        if self._hovered is not None:
             painter.setPen(QPen(QColor(scheme.text), 2))
             painter.setBrush(Qt.BrushStyle.NoBrush)
-            painter.drawRect(self.piece(self._pointed).adjusted(1, 1, -1, -1))
+            painter.drawRect(self.piece(self._hovered).adjusted(1, 1, -1, -1))
 
     def _draw_entry(self, painter: QPainter, spent: TimeSpent, entry: _Entry) -> None:
         """Draw a legend entry with its time: a part of the step, or the full step if `entry.part` is None."""
@@ -289,27 +294,31 @@ class TimeBar(QWidget):
             numbers = (
                 f"{milliseconds(spent.parts.get(entry.part, 0.0))}  {format_percent(_fraction(spent, entry.part))}"
             )
-        painter.setPen(QColor(scheme.text if entry.part and entry.part == self._pointed else scheme.muted))
+        painter.setPen(QColor(scheme.text if entry.part and entry.part == self._hovered else scheme.muted))
         painter.drawText(rect.adjusted(SWATCH + 6, 0, 0, 0), middle, _title(entry.part))
         painter.setPen(QColor(scheme.text))
         painter.drawText(rect, middle | Qt.AlignmentFlag.AlignRight, numbers)
 
-    def _set_pointed(self, part: Part | None) -> None:
-        if part != self._pointed:
-            self._pointed = part
+    def _set_hovered(self, part: Part | None) -> None:
+        """Set the part under the pointer, which is framed, or None."""
+        if part != self._hovered:
+            self._hovered = part
             self.update()
 
     def _fit_height(self) -> None:
+        """Fit the height to the rows of the legend, which depend on the width."""
         height = self.sizeHint().height()
         if height != self.height():
             self.setFixedHeight(height)
 
 
 def _title(part: Part | None) -> str:
+    """Return the title of a part of a step, or of the full step for None."""
     return TITLES[part] if part is not None else tr("Step")
 
 
 def _fill(painter: QPainter, rect: QRectF, part: Part) -> None:
+    """Fill a rectangle with the color and the pattern of a part."""
     ground, pattern = fills.part_fill(part)
     painter.fillRect(rect, ground)
     if pattern.style() != Qt.BrushStyle.NoBrush:
@@ -317,4 +326,5 @@ def _fill(painter: QPainter, rect: QRectF, part: Part) -> None:
 
 
 def _fraction(spent: TimeSpent, part: Part) -> float:
+    """Return a part's fraction of the step time, or 0 if it is unknown."""
     return spent.parts.get(part, 0.0) / spent.step_s if spent.step_s > 0 else 0.0

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import Signal
-from PySide6.QtGui import QDragEnterEvent, QDropEvent
 from PySide6.QtWidgets import QPushButton, QWidget
 
 from engine.contract.inference.evaluation import EVALUATION_FILE, EvaluateOrder, EvaluationSplit
@@ -17,20 +15,22 @@ from engine.runs.folder import RunFolder
 from engine.system.files import MAX_RESULT_BYTES, read_file
 from engine.system.paths import write_atomically
 from gui.actions import Action, bind
-from gui.run.classes.table import class_names, format_number
+from gui.run.classes.table import confusion_csv, format_number
 from gui.run.model.widgets import evaluation_title, format_classes, list_metrics
 from gui.run.model_choice import CheckpointEditor, DevicesEditor, FormGrid
 from gui.sources.evaluations import OpenedEvaluation
-from gui.sources.export import Table, save_in_background, write_csv
+from gui.sources.export import Rows, save_in_background, write_csv
 from gui.style import theme
 from gui.translation import tr
-from gui.widgets.buttons import push_button
-from gui.widgets.drop_target import DropTarget
+from gui.widgets.buttons import push_button, styled
+from gui.widgets.drop_target import FileDropTarget
 from gui.widgets.editors import ChoiceEditor, PathEditor
 from gui.widgets.file_dialogs import choose_target, timestamped
 from gui.widgets.labels import caption, field_label, heading_label
 from gui.widgets.layouts import hbox, save_button, vbox
 from gui.widgets.tab_order import order_tabs
+
+_SAVED = tr("The evaluation was saved to {path}.")
 
 
 class EvaluationBar(QWidget):
@@ -96,9 +96,11 @@ class EvaluationBar(QWidget):
             self._save_actions["confusion"].allow("" if evaluation.confusion else tr("No confusion matrix"))
 
     def current(self) -> SavedEvaluation | None:
+        """Return the selected evaluation, or None if there is none."""
         return self._saved.get(self.list.value())
 
     def _on_chosen(self) -> None:
+        """Emit `chosen` with the selected evaluation, and show its folder in the tool tip."""
         saved = self.current()
         if saved is not None:
             self.list.box.setToolTip(f"{evaluation_title(saved.evaluation)}\n{saved.folder}")
@@ -111,34 +113,33 @@ class EvaluationBar(QWidget):
 
     # Saving
 
-    def save_csv(self, kind: Callable[[OpenedEvaluation], Table], path: Path) -> None:
-        """Write the table that `kind` creates from the visible evaluation to a CSV file."""
+    def save_csv(self, make_rows: Callable[[OpenedEvaluation], Rows], path: Path) -> None:
+        """Write the rows that `make_rows` creates from the visible evaluation to a CSV file."""
         if self._opened is not None:
-            self._write(partial(write_csv, path, kind(self._opened)))
+            save_in_background(partial(write_csv, path, make_rows(self._opened)), self.message, _SAVED, self)
 
     def save_json(self, path: Path) -> None:
         """Write the visible evaluation without its samples to a JSON file."""
         if self._opened is not None:
-            self._write(partial(_copy, self._opened.kept.folder / EVALUATION_FILE, path))
-
-    def _write(self, write: Callable[[], Path]) -> None:
-        save_in_background(write, self.message, tr("The evaluation was saved to {path}."), self)
+            copy = partial(_copy, self._opened.kept.folder / EVALUATION_FILE, path)
+            save_in_background(copy, self.message, _SAVED, self)
 
     def _choose_file(self, name: str, save: Callable[[Path], None]) -> None:
+        """Open a dialog for a file, whose suggested name is `name` and the time, and call `save` with its path."""
         choose_target(self, tr("Save the evaluation"), timestamped(name), save)
 
     def _make_save_actions(self) -> None:
         """Create the actions that save parts of the evaluation as CSV, or the evaluation as JSON."""
-        tables: tuple[tuple[str, str, Callable[[OpenedEvaluation], Table]], ...] = (
-            ("metrics", tr("Metrics as CSV…"), MetricsCsv),
-            ("classes", tr("Metrics per class as CSV…"), ClassesCsv),
-            ("confusion", tr("Confusion matrix as CSV…"), MatrixCsv),
-            ("samples", tr("Samples as CSV…"), SamplesCsv),
+        tables: tuple[tuple[str, str, Callable[[OpenedEvaluation], Rows]], ...] = (
+            ("metrics", tr("Metrics as CSV…"), metrics_csv),
+            ("classes", tr("Metrics per class as CSV…"), classes_csv),
+            ("confusion", tr("Confusion matrix as CSV…"), matrix_csv),
+            ("samples", tr("Samples as CSV…"), samples_csv),
         )
         self._save_actions: dict[str, Action] = {}
-        for name, text, kind in tables:
+        for name, text, make_rows in tables:
             self._save_actions[name] = action = Action(self, f"save_evaluation_{name}", text)
-            action.on_trigger(partial(self._choose_file, f"{name}.csv", partial(self.save_csv, kind)))
+            action.on_trigger(partial(self._choose_file, f"{name}.csv", partial(self.save_csv, make_rows)))
         self._save_actions["json"] = action = Action(
             self, "save_evaluation_json", tr("Everything except samples as JSON…")
         )
@@ -146,70 +147,47 @@ class EvaluationBar(QWidget):
 
 
 def _copy(source: Path, target: Path) -> Path:
+    """Copy a file atomically and return the path of the copy. Raises OSError."""
     write_atomically(target, read_file(source, MAX_RESULT_BYTES))
     return target
 
 
-@dataclass(frozen=True)
-class MetricsCsv:
-    """CSV table of metrics and their intervals, as fractions from 0 to 1. Missing intervals are empty."""
-
-    opened: OpenedEvaluation
-
-    def lines(self) -> Iterator[list[str]]:
-        yield ["metric", "value", "low", "high"]
-        for entry, each in list_metrics(self.opened.evaluation):
-            yield [entry.title, *map(format_number, (each.value, each.low, each.high))]
+def metrics_csv(opened: OpenedEvaluation) -> Iterator[list[str]]:
+    """Yield CSV rows with the metrics and their intervals, as fractions from 0 to 1. Missing intervals are empty."""
+    yield ["metric", "value", "low", "high"]
+    for entry, each in list_metrics(opened.evaluation):
+        yield [entry.title, *map(format_number, (each.value, each.low, each.high))]
 
 
-@dataclass(frozen=True)
-class ClassesCsv:
-    """CSV table of the metrics of each class and their intervals."""
-
-    opened: OpenedEvaluation
-
-    def lines(self) -> Iterator[list[str]]:
-        columns = self.opened.evaluation.per_class
-        yield ["class", *(f"{title}{end}" for title in columns for end in ("", " low", " high"))]
-        for number, name in enumerate(self.opened.evaluation.classes):
-            cells = [name]
-            for values in columns.values():
-                each = values[number] if number < len(values) else None
-                cells += ["", "", ""] if each is None else [*map(format_number, (each.value, each.low, each.high))]
-            yield cells
+def classes_csv(opened: OpenedEvaluation) -> Iterator[list[str]]:
+    """Yield CSV rows with the metrics of each class and their intervals. Unknown values are empty."""
+    columns = opened.evaluation.per_class
+    yield ["class", *(f"{title}{end}" for title in columns for end in ("", " low", " high"))]
+    for number, name in enumerate(opened.evaluation.classes):
+        cells = [name]
+        for values in columns.values():
+            each = values[number] if number < len(values) else None
+            cells += ["", "", ""] if each is None else [*map(format_number, (each.value, each.low, each.high))]
+        yield cells
 
 
-@dataclass(frozen=True)
-class MatrixCsv:
-    """CSV table of the confusion matrix, with a row for each true class and a column for each predicted class."""
-
-    opened: OpenedEvaluation
-
-    def lines(self) -> Iterator[list[str]]:
-        counts = self.opened.evaluation.confusion
-        names = class_names(self.opened.evaluation.classes, len(counts))
-        yield ["true class", *names]
-        for name, row in zip(names, counts, strict=True):
-            yield [name, *map(str, row)]
+def matrix_csv(opened: OpenedEvaluation) -> Iterator[list[str]]:
+    """Yield CSV rows of the confusion matrix."""
+    return confusion_csv(opened.evaluation.classes, opened.evaluation.confusion)
 
 
-@dataclass(frozen=True)
-class SamplesCsv:
-    """CSV table of the samples, in the order of the split."""
-
-    opened: OpenedEvaluation
-
-    def lines(self) -> Iterator[list[str]]:
-        samples, classes = self.opened.samples, self.opened.evaluation.classes
-        yield ["path", "split", "true", "predicted", "confidence", "correct", "loss"]
-        for row, path in enumerate(samples.paths):
-            named = (
-                format_classes(classes, indices[row], "") if indices else ""
-                for indices in (samples.true, samples.predicted)
-            )
-            numbers = (samples.confidence, samples.correct, samples.losses)
-            values = (None if column is None else float(column[row]) for column in numbers)
-            yield [path, samples.splits[row], *named, *map(format_number, values)]
+def samples_csv(opened: OpenedEvaluation) -> Iterator[list[str]]:
+    """Yield CSV rows with the samples, in the order of the split. Unknown values are empty."""
+    samples, classes = opened.samples, opened.evaluation.classes
+    yield ["path", "split", "true", "predicted", "confidence", "correct", "loss"]
+    for row, path in enumerate(samples.paths):
+        named = (
+            format_classes(classes, indices[row], "") if indices else ""
+            for indices in (samples.true, samples.predicted)
+        )
+        numbers = (samples.confidence, samples.correct, samples.losses)
+        values = (None if column is None else float(column[row]) for column in numbers)
+        yield [path, samples.splits[row], *named, *map(format_number, values)]
 
 
 AUTOMATIC = "auto"
@@ -242,8 +220,7 @@ class EvaluateForm(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.setAcceptDrops(True)
-        self.drop_target = DropTarget(self, tr("Drop a folder to evaluate the model on it"))
+        self.drop_target = FileDropTarget(self, tr("Drop a folder to evaluate the model on it"))
         self._run: RunFolder | None = None
         self.heading = heading_label(tr("Evaluate the model"))
         self.checkpoint = CheckpointEditor()
@@ -251,15 +228,15 @@ class EvaluateForm(QWidget):
         self.folder.line.setToolTip(tr("Leave empty for the run's dataset, or drop a folder here"))
         self.split = ChoiceEditor(list(SPLITS))
         self.devices = DevicesEditor(tr("Evaluate"))
-        self.act = Action(self, "evaluate", tr("Evaluate"), tr("Measure the model"))
-        self.start = bind(QPushButton(), self.act)
-        self.start.setObjectName("primary")
+        self.submit_action = Action(self, "evaluate", tr("Evaluate"), tr("Measure the model"))
+        self.start = styled(bind(QPushButton(), self.submit_action), "primary")
         self.cancel = push_button(tr("Back to the results"), self.closed)
         self._lay_out()
-        self.act.on_trigger(self._submit)
+        self.submit_action.on_trigger(self._submit)
         self.checkpoint.refreshed.connect(self._update_action)
         self.devices.edited.connect(self._update_action)
         self.devices.rebuilt.connect(self._order_tabs)
+        self.drop_target.dropped.connect(lambda paths: self.folder.set_value(paths[0]))
 
     def show_run(self, run: RunFolder, devices: tuple[str, ...], dataset: str) -> None:
         """Fill in the form for `run`, with the devices and the dataset name of its job."""
@@ -290,25 +267,15 @@ class EvaluateForm(QWidget):
             split=split,
         )
 
-    def dragEnterEvent(self, event: QDragEnterEvent) -> None:
-        if any(url.isLocalFile() for url in event.mimeData().urls()):
-            event.acceptProposedAction()
-            self.drop_target.cover()
-
-    def dropEvent(self, event: QDropEvent) -> None:
-        path = next((url.toLocalFile() for url in event.mimeData().urls() if url.isLocalFile()), "")
-        if path:
-            event.acceptProposedAction()
-            self.folder.set_value(path)
-
     def _submit(self) -> None:
         order = self.order()
         if order is not None:
             self.submitted.emit(order)
 
     def _update_action(self) -> None:
-        problem = "" if self.checkpoint.found else tr("The run has no checkpoint yet")
-        self.act.allow(problem or ("" if self.devices.value() else tr("Choose a device")))
+        """Allow an evaluation if there is a checkpoint and a device is selected."""
+        problem = "" if self.checkpoint.has_checkpoint else tr("The run has no checkpoint yet")
+        self.submit_action.allow(problem or ("" if self.devices.value() else tr("Choose a device")))
 
     def _order_tabs(self) -> None:
         order_tabs(self, (self.checkpoint, self.folder, self.split, self.devices, self.start, self.cancel))

@@ -41,19 +41,20 @@ class ClassesPage(QWidget):
         self.figures = ClassFiguresView("evaluated_class", self.threshold)
         self.setLayout(vbox(self.figures))
         order_tabs(self, (self.figures.filter, self.figures.table, self.threshold, self.figures.matrix))
-        self.threshold.changed.connect(lambda _value: self._show())
-        self.figures.matrix.cell_opened.connect(self._on_cell_opened)
+        self.threshold.changed.connect(lambda _value: self._show_figures())
+        self.figures.matrix.cell_opened.connect(self.cell_opened)
         self.figures.save.hide()  # the evaluation bar saves it
         self.figures.matrix.setToolTip(tr("Click a cell or press Enter to show its samples"))
 
     def show_evaluation(self, opened: OpenedEvaluation) -> None:
+        """Show the class metrics of an evaluation. The threshold, if there are confidences, starts at 0."""
         self._opened = opened
         self.figures.restart()
         self.threshold.setVisible(confusion_at(opened.samples, 0, 0.0) is not None)
-        self.threshold.set(0.0)
+        self.threshold.set(0.0)  # its signal shows the figures
 
-    def _show(self) -> None:
-        """Show the metrics per class, and the confusion matrix at the threshold. Epoch and step aren't displayed."""
+    def _show_figures(self) -> None:
+        """Show the metrics per class, and the confusion matrix of predictions that reach the threshold."""
         if self._opened is None:
             return
         evaluation = self._opened.evaluation
@@ -65,12 +66,9 @@ class ClassesPage(QWidget):
         intervals = {title: _bounds(column) for title, column in evaluation.per_class.items()}
         self.figures.show_figures(
             evaluation.classes,
+            # Epoch and step aren't displayed.
             ClassFigures(epoch=0, step=0, measures=measures, confusion=confusion, intervals=intervals),
         )
-
-    def _on_cell_opened(self, row: int, column: int) -> None:
-        if self._opened is not None:
-            self.cell_opened.emit(row, column)
 
 
 def has_classes(evaluation: Evaluation) -> bool:
@@ -79,22 +77,21 @@ def has_classes(evaluation: Evaluation) -> bool:
 
 
 def confusion_of(evaluation: Evaluation) -> np.ndarray | None:
-    """Return the confusion matrix of the evaluation, int64 [n, n], or None if it has none."""
+    """Return the confusion matrix of the evaluation, int64 [n, n], or None if it has none or a malformed one."""
     width = len(evaluation.confusion)
-    square = width > 0 and all(len(row) == width for row in evaluation.confusion)
-    return np.array(evaluation.confusion, np.int64) if square else None
+    is_square = width > 0 and all(len(row) == width for row in evaluation.confusion)
+    return np.array(evaluation.confusion, np.int64) if is_square else None
 
 
 def _values(column: Sequence[Interval | None]) -> Floats:
+    """Return the values of a metric by class, float64 [n], with NaN for unknown ones."""
     return np.array([np.nan if each is None else each.value for each in column], np.float64)
 
 
 def _bounds(column: Sequence[Interval | None]) -> Floats:
-    nan = float("nan")
-    rows = [
-        (nan, nan) if each is None or each.low is None or each.high is None else (each.low, each.high)
-        for each in column
-    ]
+    """Return the limits of a metric's intervals by class, float64 [n, 2], with NaN for unknown ones."""
+    pairs = [(None, None) if each is None else (each.low, each.high) for each in column]
+    rows = [(np.nan, np.nan) if None in pair else pair for pair in pairs]
     return np.array(rows, np.float64).reshape(-1, 2)
 
 
@@ -251,6 +248,7 @@ def describe_temperature(calibration: Calibration) -> str:
 
 
 def _describe_bins(calibration: Calibration) -> str:
+    """Describe the bins of the reliability diagram for screen readers."""
     parts = [
         f"confidence {localized(each.low, 2)} to {localized(each.high, 2)}: {100 * each.accuracy:.0f}% of {localized(each.count)} correct"
         for each in calibration.bins

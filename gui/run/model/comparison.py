@@ -42,35 +42,36 @@ class ComparisonPage(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self._opened: OpenedEvaluation | None = None
-        self._others: dict[str, ComparableEvaluation] = {}  # comparable evaluations by the value of their choice
+        self._comparable: dict[str, ComparableEvaluation] = {}  # by folder, which is the value of the choice
         self.comparison: Comparison | None = None
-        self.other = ChoiceEditor([])
-        self.other.control.setAccessibleName(tr("Evaluation to compare with"))
+        self.other_choice = ChoiceEditor([])
+        self.other_choice.control.setAccessibleName(tr("Evaluation to compare with"))
         self.about = caption()
         self.differences = PlainTable(
             tr("Differences"), (tr("Metric"), tr("This"), tr("Other"), tr("Difference"), "95% interval")
         )
         self.verdict = caption(style="")
-        self.test = caption()
-        self.mine, self.others = (
+        self.significance = caption()
+        self.show_only_this, self.show_only_other = (
             QPushButton(tr("Show samples that only {who} got right").format(who=evaluation))
             for evaluation in ("this one", "the other")
         )
         self.problem = ProblemLabel()
         self.stack = QStackedWidget()
         self._lay_out()
-        self.other.edited.connect(self._compare)
-        self.mine.clicked.connect(lambda: self._request_samples(self.mine))
-        self.others.clicked.connect(lambda: self._request_samples(self.others))
+        self.other_choice.edited.connect(self._compare)
+        self.show_only_this.clicked.connect(lambda: self._request_samples(self.show_only_this))
+        self.show_only_other.clicked.connect(lambda: self._request_samples(self.show_only_other))
 
     def show_evaluation(self, opened: OpenedEvaluation) -> None:
+        """Compare `opened` with another evaluation of the same samples, once these have been found."""
         self._opened = opened
         self.comparison = None
         self._clear()
         self.refresh()
 
     def refresh(self) -> None:
-        """Reload the list of evaluations to compare with."""
+        """Look for evaluations to compare with on a worker thread, and list them."""
         opened = self._opened
         if opened is not None:
             in_background(
@@ -84,14 +85,15 @@ class ComparisonPage(QWidget):
         """Offer comparable evaluations unless another one has been opened, and compare with the chosen one."""
         if opened is not self._opened:
             return
-        self._others = {str(other.kept.folder): other for other in others}
-        choices = [(key, _title(other, opened), key) for key, other in self._others.items()]
-        self.other.reset_choices(choices, self.other.value())
+        self._comparable = {str(other.kept.folder): other for other in others}
+        choices = [(key, _title(other, opened), key) for key, other in self._comparable.items()]
+        self.other_choice.reset_choices(choices, self.other_choice.value())
         self.stack.setCurrentIndex(COMPARED if others else NONE)
         self._compare()
 
     def _compare(self) -> None:
-        opened, other = self._opened, self._others.get(self.other.value())
+        """Compare the open evaluation with the selected one on a worker thread, and show the result."""
+        opened, other = self._opened, self._comparable.get(self.other_choice.value())
         if opened is None or other is None:
             return
         in_background(
@@ -117,20 +119,20 @@ class ComparisonPage(QWidget):
         )
         self.differences.show_rows([_difference_row(each) for each in comparison.differences])
         self.verdict.setText(_describe_verdict(comparison.differences))
-        self._show_test(comparison.mcnemar)
+        self._show_significance(comparison.mcnemar)
         for button, paths, evaluation in (
-            (self.mine, comparison.only_second, "this one"),
-            (self.others, comparison.only_first, "the other"),
+            (self.show_only_this, comparison.only_second, "this one"),
+            (self.show_only_other, comparison.only_first, "the other"),
         ):
             button.setVisible(paths is not None)
             button.setEnabled(bool(paths))
             button.setText(f"Show {localized(len(paths or ()))} that only {evaluation} got right")
 
-    def _show_test(self, test: McNemar | None) -> None:
+    def _show_significance(self, test: McNemar | None) -> None:
         """Describe the result of McNemar's test, or hide it if there is none."""
-        self.test.setVisible(test is not None)
+        self.significance.setVisible(test is not None)
         if test is not None:
-            self.test.setText(
+            self.significance.setText(
                 tr(
                     "{only_second} only this one got right, {only_first} only the other. If both "
                     "erred equally often, the probability of such a difference would be {p} (McNemar's exact test)."
@@ -152,32 +154,34 @@ class ComparisonPage(QWidget):
             )
 
     def _clear(self) -> None:
+        """Remove the results of a comparison."""
         self.differences.show_rows([])
-        for label in (self.about, self.verdict, self.test):
+        for label in (self.about, self.verdict, self.significance):
             label.setText("")
-        for button in (self.mine, self.others):
+        for button in (self.show_only_this, self.show_only_other):
             button.hide()
 
     def _request_samples(self, button: QPushButton) -> None:
+        """Request the samples that only one of the evaluations got right, according to the pressed button."""
         comparison = self.comparison
         if comparison is None:
             return
-        mine = button is self.mine
-        paths = comparison.only_second if mine else comparison.only_first
-        evaluation = "this evaluation" if mine else "the other evaluation"
+        is_this = button is self.show_only_this
+        paths = (comparison.only_second if is_this else comparison.only_first) or ()
+        evaluation = "this evaluation" if is_this else "the other evaluation"
         self.samples_requested.emit(
-            frozenset(paths or ()), f"{counted(len(paths or ()), 'sample')} that only {evaluation} got right"
+            frozenset(paths), f"{counted(len(paths), 'sample')} that only {evaluation} got right"
         )
 
     def _lay_out(self) -> None:
         content = vbox(
-            hbox(field_label(tr("Compare with"), self.other.control), (self.other, 1)),
+            hbox(field_label(tr("Compare with"), self.other_choice.control), (self.other_choice, 1)),
             self.problem,
             self.about,
             self.differences,
             self.verdict,
-            self.test,
-            hbox(self.mine, self.others, 1),
+            self.significance,
+            hbox(self.show_only_this, self.show_only_other, 1),
             1,
         )
         self.stack.addWidget(EmptyState(EMPTY))
@@ -207,7 +211,7 @@ def _difference_row(each: Difference) -> tuple[str, ...]:
 
 
 def _format_difference(value: float | None, percent: bool) -> str:
-    """Format a difference, as in "+1.2" points if `percent` is True, or as in "−0.0312". Return a dash for None."""
+    """Format a difference, as in "+1.2" points if `percent` is True, or as in "−0.0312". Return "" for None."""
     if value is None:
         return ""
     size = localized(100 * abs(value), 1) if percent else localized(abs(value), 4)
@@ -220,7 +224,7 @@ def _describe_verdict(differences: Sequence[Difference]) -> str:
     worse: list[str] = []
     for each in differences:
         low, high = each.difference.low, each.difference.high
-        if low is None or high is None or low <= 0 <= high:
+        if low is None or high is None or low <= 0 <= high:  # not significant
             continue
         is_better = (low > 0) == each.entry.higher_is_better
         (better if is_better else worse).append(short_title(each.entry.title))
@@ -231,4 +235,5 @@ def _describe_verdict(differences: Sequence[Difference]) -> str:
 
 
 def _format_p(p: float) -> str:
+    """Format a probability with three digits, or as "less than 0.001"."""
     return f"less than {localized(0.001, 3)}" if p < 0.001 else localized(p, 3)

@@ -41,8 +41,8 @@ class CurvesPage(QWidget):
         self.roc.setLabel("bottom", tr("False positive rate"))
         self.roc.setLabel("left", tr("True positive rate"))
         self.threshold = ThresholdRow(tr("Threshold"), tr("Threshold"))
-        self.best = QPushButton(tr("Best F1"))
-        self.best.setToolTip(tr("The threshold with the highest F1 of this class"))
+        self.best_threshold = QPushButton(tr("Best F1"))
+        self.best_threshold.setToolTip(tr("The threshold with the highest F1 of this class"))
         self.counts = PlainTable(tr("Counts at the threshold"), ("", tr("Predicted"), tr("Not predicted")))
         self.scores = caption()
         self._lay_out()
@@ -50,15 +50,18 @@ class CurvesPage(QWidget):
         self.roc.set_drawing(self._draw_roc)
         self.classes.edited.connect(self._show_class)
         self.threshold.changed.connect(lambda _value: self._show_outcomes())
-        self.best.clicked.connect(self._use_best)
+        self.best_threshold.clicked.connect(self._set_best_threshold)
 
     def show_evaluation(self, opened: OpenedEvaluation) -> None:
+        """Offer the classes of an evaluation that have curves. The selected class remains selected if it is one."""
         if self._opened is None or self._opened.kept.folder != opened.kept.folder:
             self._outcomes = {}
         self._opened = opened
         names = opened.evaluation.classes
         indices = [curve.class_index for curve in opened.curves.classes]
-        self.classes.reset_choices([(str(index), _name(names, index), "") for index in indices], self.classes.value())
+        self.classes.reset_choices(
+            [(str(index), _class_name(names, index), "") for index in indices], self.classes.value()
+        )
         self._show_class()
 
     def curve(self) -> ClassCurves | None:
@@ -81,15 +84,18 @@ class CurvesPage(QWidget):
             parts.append(f"area under the ROC curve {format_with_interval(curve.auc)}")
         self.about.setText(" · ".join(parts))
         best = curve.best_threshold
-        self.best.setEnabled(best is not None)
-        self.best.setText(tr("Best F1") if best is None else tr("Best F1 at {best}").format(best=localized(best, 2)))
+        self.best_threshold.setEnabled(best is not None)
+        self.best_threshold.setText(
+            tr("Best F1") if best is None else tr("Best F1 at {best}").format(best=localized(best, 2))
+        )
         self.roc.setVisible(not is_pooled)
         for plot in (self.precision, self.roc):
             plot.recolor()
         self._read_outcomes(curve)
         self.threshold.set(DEFAULT_THRESHOLD if best is None else best)
 
-    def _use_best(self) -> None:
+    def _set_best_threshold(self) -> None:
+        """Set the threshold to the one with the highest F1."""
         curve = self.curve()
         if curve is not None and curve.best_threshold is not None:
             self.threshold.set(curve.best_threshold)
@@ -111,6 +117,7 @@ class CurvesPage(QWidget):
         )
 
     def _store_outcomes(self, opened: OpenedEvaluation, class_index: int, read: Outcomes | CurvePoints) -> None:
+        """Cache the outcomes of a class, unless another evaluation has been opened, and show them."""
         if self._opened is not None and opened.kept.folder == self._opened.kept.folder:
             self._outcomes[class_index] = read
             self._show_outcomes()
@@ -141,12 +148,14 @@ class CurvesPage(QWidget):
         self.scores.setText(" · ".join(f"{title} {format_value(value)}" for title, value in parts))
 
     def _draw_precision(self) -> None:
+        """Draw the precision-recall curve of the selected class."""
         curve = self.curve()
         if curve is None:
             return
         self.precision.plot(list(curve.recall), list(curve.precision), pen=pg.mkPen(theme.colors().accent, width=2))
 
     def _draw_roc(self) -> None:
+        """Draw the ROC curve of the selected class, and the diagonal of random guesses."""
         curve = self.curve()
         if curve is None:
             return
@@ -159,7 +168,7 @@ class CurvesPage(QWidget):
             vbox(
                 hbox(field_label(tr("Class"), self.classes.control), self.classes, (self.about, 1)),
                 (hbox((self.precision, 1), (self.roc, 1), 0), 100),
-                hbox((self.threshold, 1), self.best),
+                hbox((self.threshold, 1), self.best_threshold),
                 self.scores,
                 self.counts,
                 1,
@@ -167,9 +176,11 @@ class CurvesPage(QWidget):
         )
 
 
-def _name(names: tuple[str, ...], index: int) -> str:
+def _class_name(names: tuple[str, ...], index: int) -> str:
+    """Return the name of the class at `index`, or its number if it has none."""
     return names[index] if index < len(names) else f"class {index}"
 
 
 def has_curves(opened: OpenedEvaluation) -> bool:
+    """Return True if the evaluation has precision-recall or ROC curves."""
     return bool(opened.curves.classes)

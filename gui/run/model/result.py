@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QStackedWidget, QWidget
 from engine.contract.inference.evaluation import Evaluation
 from engine.contract.problems import Problem
 from engine.system.plain_text import shortened
-from gui.format import counted, localized
+from gui.format import localized
 from gui.run.classes.confusion_matrix import ConfusionMatrix
 from gui.run.model.classes import (
     BoxErrorsPage,
@@ -25,7 +25,14 @@ from gui.run.model.classes import (
 from gui.run.model.comparison import ComparisonPage
 from gui.run.model.curves import CurvesPage, has_curves
 from gui.run.model.samples.page import SamplesPage
-from gui.run.model.widgets import PlainTable, describe_samples, format_interval, format_value, list_metrics
+from gui.run.model.widgets import (
+    PlainTable,
+    describe_samples,
+    describe_skipped,
+    format_interval,
+    format_value,
+    list_metrics,
+)
 from gui.sources.evaluations import OpenedEvaluation
 from gui.style import theme
 from gui.translation import tr
@@ -125,9 +132,8 @@ class ResultView(QWidget):
         }
         self._stale = {number for number, is_offered in has_content.items() if is_offered}
         for number, is_offered in has_content.items():
-            if (
-                self.tabs.isTabVisible(number) != is_offered
-            ):  # setting the same value again would misplace the tabs before it
+            # Setting the same value again would misplace the tabs before it.
+            if self.tabs.isTabVisible(number) != is_offered:
                 self.tabs.setTabVisible(number, is_offered)
         if not has_content[self.tabs.currentIndex()]:
             self.tabs.setCurrentIndex(SUMMARY)
@@ -144,10 +150,12 @@ class ResultView(QWidget):
             self.samples.close_work()
 
     def _add_page(self, number: int, page: _Page) -> _Page:
+        """Put a new page into its place in the stack, and return it."""
         self._holders[number].addWidget(page)
         return page
 
     def _show_page(self, number: int) -> None:
+        """Show the page of the selected tab, and the evaluation on it."""
         self.pages.setCurrentIndex(number)
         self._fill(number)
 
@@ -163,6 +171,7 @@ class ResultView(QWidget):
             getattr(self, _PAGE_ATTRIBUTES[number]).show_evaluation(opened)
 
     def _show_samples(self, paths: frozenset[str], description: str) -> None:
+        """Show only the samples at `paths` on the page of samples. `description` describes them."""
         opened = self.opened
         if opened is not None:
             self.tabs.setCurrentIndex(SAMPLES)
@@ -170,11 +179,11 @@ class ResultView(QWidget):
             self.samples.show_rows(rows, description)
 
     def _show_cell(self, true: int, predicted: int) -> None:
+        """Show the samples in a cell of the confusion matrix, given by indices of true and predicted class."""
         self.tabs.setCurrentIndex(SAMPLES)
         self.samples.show_cell(true, predicted)
 
 
-_MAX_SKIPPED_NAMES = 5
 _WIDE = 1300
 """Minimum width in pixels for the confusion matrix in the summary, at a text size of 100%."""
 
@@ -237,6 +246,7 @@ class SummaryPage(QWidget):
         self._arrange()
 
     def _arrange(self) -> None:
+        """Show the confusion matrix if there is one and the page is wide enough for it."""
         self.matrix.setVisible(self._has_matrix and self.width() >= theme.scaled(_WIDE))
 
 
@@ -244,12 +254,5 @@ def _warnings(evaluation: Evaluation) -> list[Problem]:
     """Return the warnings of the evaluation, and those about skipped files."""
     texts = list(evaluation.warnings)
     if evaluation.skipped:
-        named = "; ".join(f"{each.path}: {each.reason}" for each in evaluation.skipped[:_MAX_SKIPPED_NAMES])
-        more = len(evaluation.skipped) - _MAX_SKIPPED_NAMES
-        rest = f"; and {localized(more)} more" if more > 0 else ""
-        texts.append(
-            tr("Skipped {counted}: {named}{rest}.").format(
-                counted=counted(len(evaluation.skipped), "unreadable file"), named=named, rest=rest
-            )
-        )
+        texts.append(describe_skipped(evaluation.skipped, len(evaluation.skipped), "unreadable file"))
     return [Problem("", text, severity="warning") for text in texts]

@@ -39,8 +39,8 @@ class ModelView(QWidget):
         super().__init__(parent)
         self._run: RunFolder | None = None
         self._evaluations: list[SavedEvaluation] = []
-        self._requested = ""  # folder of the evaluation that is being read, or ""
-        self._stale = True  # True until the evaluations have been listed
+        self._requested_folder = ""  # folder of the evaluation that is shown or being read
+        self._is_unlisted = True  # True until the evaluations of the run have been listed
         self._samples_due: Literal["", "when_read", "when_evaluated"] = ""  # when the page of samples will be opened
         self.bar = EvaluationBar()
         self.deleting = TrashBar(tr("Deleting an evaluation"))
@@ -61,7 +61,7 @@ class ModelView(QWidget):
         """Show the evaluations of `run` when the view is visible."""
         if run is self._run:
             return
-        self._run, self._evaluations, self._stale, self._samples_due = run, [], True, ""
+        self._run, self._evaluations, self._is_unlisted, self._samples_due = run, [], True, ""
         self.deleting.hide()
         self.pages.show_run(run, READING)
         if self.isVisible():
@@ -90,7 +90,7 @@ class ModelView(QWidget):
         """Reload the evaluations, which the command line may have changed."""
         if self._run is not None:
             in_background(
-                partial(_read, self._run),
+                partial(_find_evaluations, self._run),
                 self,
                 partial(self._show_list, self._run, chosen),
                 partial(self._show_error, self._run),
@@ -103,7 +103,7 @@ class ModelView(QWidget):
         """
         if run is not self._run:
             return
-        is_first, self._stale = self._stale, False
+        is_first, self._is_unlisted = self._is_unlisted, False
         if is_first:
             job = found.job
             self.form.show_run(
@@ -111,16 +111,16 @@ class ModelView(QWidget):
                 job.parallel.devices if job is not None else (),
                 Path(job.data.dataset).name if job is not None else "",
             )
-        previous, self._evaluations = self._evaluations, found.evaluations
+        previous_folders = [saved.folder for saved in self._evaluations]
+        has_changed = previous_folders != [saved.folder for saved in found.evaluations]
+        self._evaluations = found.evaluations
         self.form.set_has_results(bool(found.evaluations))
         if self.pages.is_working:
             self.pages.setCurrentIndex(WORKING)
         elif not found.evaluations:
             self.pages.setCurrentIndex(FORM)
-        elif (
-            is_first or chosen or [saved.folder for saved in previous] != [saved.folder for saved in found.evaluations]
-        ):
-            self._requested = ""
+        elif is_first or chosen or has_changed:
+            self._requested_folder = ""
             self.bar.show_list(found.evaluations, chosen)
         elif self.pages.currentIndex() == READING:
             self.pages.setCurrentIndex(RESULT)
@@ -138,20 +138,22 @@ class ModelView(QWidget):
             self.result.show_all_samples()
 
     def _show_error(self, run: RunFolder, error: Exception) -> None:
+        """Show why the evaluations of `run` can't be read, unless another run is shown by now."""
         if run is self._run:
             self.pages.fail(
                 Problem("", tr("Couldn't read the evaluations: {error}.").format(error=describe_error(error)))
             )
 
     def _open(self, saved: SavedEvaluation) -> None:
-        self._requested = str(saved.folder)
+        """Read the evaluation that was selected in the bar on a worker thread, and show it."""
+        self._requested_folder = str(saved.folder)
         in_background(
             partial(open_evaluation, saved), self, partial(self._show_opened, saved), partial(self._show_damage, saved)
         )
 
     def _show_opened(self, saved: SavedEvaluation, opened: OpenedEvaluation) -> None:
         """Show an evaluation that has been read, unless another one has been requested since."""
-        if str(saved.folder) != self._requested:
+        if str(saved.folder) != self._requested_folder:
             return
         self.bar.show_opened(opened)
         self.result.show_evaluation(opened, self.form.devices.value())
@@ -162,20 +164,25 @@ class ModelView(QWidget):
             self.result.show_all_samples()
 
     def _show_damage(self, saved: SavedEvaluation, error: Exception) -> None:
-        if str(saved.folder) == self._requested:
+        """Show why the evaluation can't be read, unless another one has been requested since."""
+        if str(saved.folder) == self._requested_folder:
             self.pages.fail(Problem("", f"{error}.", tr("Evaluate the model again.")))
 
     def _on_evaluated(self, path: str) -> None:
+        """Show the new evaluation, whose summary is the file `path`."""
         self.reload(Path(path).parent.name)
 
     def _show_form(self) -> None:
+        """Show the form for a new evaluation, with the current checkpoints."""
         self.form.checkpoint.refresh()
         self.pages.show_form()
 
     def _delete(self, saved: SavedEvaluation) -> None:
+        """Move an evaluation to the trash on a worker thread. A banner then offers to undo it."""
         self.deleting.start(f"the evaluation {evaluation_title(saved.evaluation)}", trash_folder, [saved.folder])
 
     def _show_results(self) -> None:
+        """Return from the form to the evaluation that was open, if there is any."""
         if self._evaluations:
             self.bar.show_list(self._evaluations)
 
@@ -194,9 +201,12 @@ class ModelView(QWidget):
 
 
 class _FoundEvaluations(NamedTuple):
+    """Saved evaluations of a run, and its job, or None if that can't be read."""
+
     evaluations: list[SavedEvaluation]
     job: Job | None
 
 
-def _read(run: RunFolder) -> _FoundEvaluations:
+def _find_evaluations(run: RunFolder) -> _FoundEvaluations:
+    """Read the evaluations and the job of a run. Called on a worker thread. Raises OSError."""
     return _FoundEvaluations(evaluations_of(run.path), run.job())

@@ -19,7 +19,8 @@ from PySide6.QtWidgets import (
 )
 
 from engine.contract.catalogue import Measure
-from engine.contract.inference.evaluation import Evaluation, Interval
+from engine.contract.inference import prediction
+from engine.contract.inference.evaluation import Evaluation, Interval, Skipped
 from engine.system.format import NOT_KNOWN
 from engine.system.plain_text import shortened
 from gui.format import counted, lately, locale, localized
@@ -27,7 +28,7 @@ from gui.plots.themed import ThemedPlot
 from gui.style import theme
 from gui.translation import tr
 from gui.widgets.buttons import styled
-from gui.widgets.column_model import PAD, apply_table_style
+from gui.widgets.column_model import LEFT, PAD, RIGHT, apply_table_style
 from gui.widgets.editors import padded
 from gui.widgets.labels import field_label
 from gui.widgets.layouts import hbox
@@ -40,19 +41,19 @@ _MIN_COLUMN_WIDTH = 90
 class PlainTable(QTableWidget):
     """Short read-only table whose height fits its rows exactly."""
 
-    def __init__(self, name: str, head: Sequence[str]) -> None:
-        super().__init__(0, len(head))
+    def __init__(self, name: str, titles: Sequence[str]) -> None:
+        """Create an empty table with an accessible name and column titles."""
+        super().__init__(0, len(titles))
         self.setAccessibleName(name)
-        self.setHorizontalHeaderLabels(list(head))
         apply_table_style(self)
         self.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
         self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         header = self.horizontalHeader()
         header.setSectionResizeMode(0, QHeaderView.ResizeMode.Stretch)
         theme.scale_with_text(self.setMaximumWidth, _MAX_WIDTH)
-        for column, title in enumerate(head):
+        for column, title in enumerate(titles):
             item = QTableWidgetItem(title)
-            item.setTextAlignment(_alignment(column))
+            item.setTextAlignment(RIGHT if column else LEFT)
             self.setHorizontalHeaderItem(column, item)
 
     def show_rows(self, rows: Sequence[Sequence[str]]) -> None:
@@ -61,16 +62,16 @@ class PlainTable(QTableWidget):
         for number, row in enumerate(rows):
             for column, text in enumerate(row):
                 item = QTableWidgetItem(text)
-                item.setTextAlignment(_alignment(column))
+                item.setTextAlignment(RIGHT if column else LEFT)
                 item.setToolTip(text)
                 self.setItem(number, column, item)
         for column in range(1, self.columnCount()):
-            self._fit(column)
+            self._fit_column(column)
         height = self.horizontalHeader().sizeHint().height() + 2 * self.frameWidth() + 2
         self.setFixedHeight(height + len(rows) * self.verticalHeader().defaultSectionSize())
         self.setVisible(bool(rows))
 
-    def _fit(self, column: int) -> None:
+    def _fit_column(self, column: int) -> None:
         """Fit the width of a column to its texts and their padding, which Qt doesn't count."""
         head = self.horizontalHeaderItem(column)
         texts = [head.text() if head is not None else "", *(row[column] for row in self.texts())]
@@ -87,11 +88,6 @@ class PlainTable(QTableWidget):
             ]
             for row in range(self.rowCount())
         ]
-
-
-def _alignment(column: int) -> Qt.AlignmentFlag:
-    side = Qt.AlignmentFlag.AlignRight if column else Qt.AlignmentFlag.AlignLeft
-    return side | Qt.AlignmentFlag.AlignVCenter
 
 
 _STEPS = 1000
@@ -155,6 +151,7 @@ class UnitPlot(ThemedPlot):
         self.setYRange(0, 1, padding=0.03)
 
     def draw(self) -> None:
+        """Draw the plot with the owner's drawing function, and the marker above it."""
         super().draw()
         self._marker.setBrush(theme.colors().text)
         self._marker.setPen(pg.mkPen(theme.colors().panel, width=1.5))
@@ -229,14 +226,26 @@ def describe_samples(evaluation: Evaluation) -> str:
     return f"{counted(evaluation.samples, 'sample')} of {SPLITS[evaluation.split]} in {evaluation.dataset}"
 
 
+_MAX_SKIPPED_NAMES = 5
+
+
+def describe_skipped(skipped: Sequence[Skipped | prediction.Skipped], count: int, noun: str) -> str:
+    """Name the first of `count` skipped files, as in "Skipped 7 files: a.png: truncated; b.png: empty; and 5 more."."""
+    named = "; ".join(f"{each.path}: {each.reason}" for each in skipped[:_MAX_SKIPPED_NAMES])
+    more = count - min(_MAX_SKIPPED_NAMES, len(skipped))
+    rest = f"; and {localized(more)} more" if more else ""
+    return tr("Skipped {count}: {named}{rest}.").format(count=counted(count, noun), named=named, rest=rest)
+
+
 def format_classes(classes: Sequence[str], indices: Sequence[int], nothing: str = "none") -> str:
     """Join the names of the classes at `indices`, with counts of repeated ones. Return `nothing` if there are none."""
     counts: dict[int, int] = {}
     for index in indices:
         counts[index] = counts.get(index, 0) + 1
-    names = (f"{_name(classes, index)}{f' × {count}' if count > 1 else ''}" for index, count in counts.items())
+    names = (f"{_class_name(classes, index)}{f' × {count}' if count > 1 else ''}" for index, count in counts.items())
     return ", ".join(names) or nothing
 
 
-def _name(classes: Sequence[str], index: int) -> str:
+def _class_name(classes: Sequence[str], index: int) -> str:
+    """Return the name of the class at `index`, or "none of them" for an index outside of the list."""
     return classes[index] if 0 <= index < len(classes) else "none of them"

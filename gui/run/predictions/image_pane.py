@@ -44,10 +44,10 @@ _PNG_END = b"\x00\x00\x00\x00IEND\xaeB\x60\x82"
 
 def read_image(folder: Path, name: str) -> QImage | str:
     """Read the PNG image `name` in `folder`. Return a sentence with the reason if that fails."""
-    inside = PurePosixPath(name)
-    if not name or inside.is_absolute() or ".." in inside.parts:
+    relative = PurePosixPath(name)
+    if not name or relative.is_absolute() or ".." in relative.parts:
         return f"“{name}” is outside the run's folder."
-    path = folder / inside
+    path = folder / relative
     if not path.is_file():
         return f"{name} is missing."
     try:
@@ -105,6 +105,7 @@ class Zoom(QObject):
         self.changed.emit()
 
     def set(self, factor: float, center: QPointF) -> None:
+        """Set the magnification and the center, within limits: the visible part stays inside of the image."""
         self.factor = min(MAX_ZOOM, max(1.0, factor))
         margin = 0.5 / self.factor
         x, y = (min(1 - margin, max(margin, value)) for value in (center.x(), center.y()))
@@ -117,10 +118,12 @@ class Zoom(QObject):
         new = min(MAX_ZOOM, max(1.0, self.factor * times))
         self.set(new, fixed + (self.center - fixed) * (self.factor / new))
 
-    def pan(self, shares: QPointF) -> None:
-        self.set(self.factor, self.center + shares)
+    def pan(self, fractions: QPointF) -> None:
+        """Move the visible part by fractions of the image's width and height."""
+        self.set(self.factor, self.center + fractions)
 
     def reset(self) -> None:
+        """Show the full images, and point clouds from their initial direction."""
         self.direction = Direction()
         self.set(1.0, QPointF(0.5, 0.5))
 
@@ -166,7 +169,7 @@ class ImagePane(QWidget):
         return self._cloud is not None
 
     def _on_zoomed(self) -> None:
-        """Draw a point cloud from the current direction, in the size that it has on the screen."""
+        """Redraw the pane after a change of zoom or direction. A point cloud is drawn in its size on the screen."""
         description = self._description
         if self._cloud is not None:
             side = round(min(self._room().width(), self._room().height()) * self.devicePixelRatioF())
@@ -176,6 +179,7 @@ class ImagePane(QWidget):
         self.update()
 
     def _show_help(self) -> None:
+        """Set the tool tip to the keys for images or point clouds."""
         self.setToolTip(_CLOUD_HELP if self.has_cloud else _HELP)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
@@ -206,15 +210,17 @@ class ImagePane(QWidget):
         return data
 
     def _drag_out(self) -> None:
+        """Start a drag of the image to another program, which ends when the user drops it."""
         if self._image is None:
             return
         drag = QDrag(self)
         drag.setMimeData(self.mime_data())
-        side = Qt.AspectRatioMode.KeepAspectRatio
-        drag.setPixmap(QPixmap.fromImage(self._image.scaled(96, 96, side)))
+        thumbnail = self._image.scaled(96, 96, Qt.AspectRatioMode.KeepAspectRatio)
+        drag.setPixmap(QPixmap.fromImage(thumbnail))
         drag.exec(Qt.DropAction.CopyAction)
 
     def _room(self) -> QRectF:
+        """Return the rectangle inside the frame of the pane."""
         return QRectF(self.rect()).adjusted(2, 2, -2, -2)
 
     def paintEvent(self, event: QPaintEvent) -> None:
@@ -240,6 +246,7 @@ class ImagePane(QWidget):
         painter.drawRect(self.rect().adjusted(1, 1, -1, -1) if has_focus else self.rect().adjusted(0, 0, -1, -1))
 
     def wheelEvent(self, event: QWheelEvent) -> None:
+        """Zoom at the pointer."""
         self._zoom.zoom_by(_ZOOM_STEP ** (event.angleDelta().y() / 120), self._relative_position(event.position()))
         event.accept()
 
@@ -295,6 +302,7 @@ class ImagePane(QWidget):
             super().keyPressEvent(event)
 
     def _relative_position(self, position: QPointF) -> QPointF:
+        """Return a position in the pane as fractions of the image, or the center without an image."""
         rect = self.image_rect()
         if rect.isEmpty():
             return self._zoom.center

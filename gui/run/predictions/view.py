@@ -9,7 +9,6 @@ from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QRect, QSize, Qt,
 from PySide6.QtGui import QColor, QKeyEvent, QPainter, QPen, QPixmap, QShowEvent
 from PySide6.QtWidgets import (
     QGridLayout,
-    QLabel,
     QListView,
     QListWidget,
     QListWidgetItem,
@@ -28,7 +27,7 @@ from gui.sources.run_data import RunData
 from gui.style import theme
 from gui.translation import tr
 from gui.widgets.buttons import keep_room, styled, tool_button
-from gui.widgets.labels import ElidedLabel, EmptyState
+from gui.widgets.labels import ElidedLabel, EmptyState, heading_label
 from gui.widgets.layouts import vbox
 from gui.widgets.legend import Legend
 
@@ -109,6 +108,7 @@ class PredictionsView(QWidget):
             self._show_validation()
 
     def _show_validation(self) -> None:
+        """Show the samples at the validation that the slider selects."""
         predicted, position = self._data.validation_details.predicted, self.validation_slider.position
         if 0 <= position < len(predicted):
             self._legend = predicted[position].legend
@@ -129,7 +129,6 @@ class PredictionsView(QWidget):
         for pane, label, png, text in panes:
             pane.show_image(read_image(self._folder, png), text or sample.name)
             label.setText(text)
-            label.setToolTip(text)
             label.setVisible(bool(sample.truth_words or sample.prediction_words))
         self.legend.show_legend(self._legend, sample.legend)
 
@@ -159,9 +158,7 @@ class PredictionsView(QWidget):
         for column, (title, pane, caption) in enumerate(
             ((tr("Truth"), self.truth, self.truth_words), (tr("Prediction"), self.prediction, self.prediction_words))
         ):
-            heading = QLabel(title)
-            heading.setObjectName("heading")
-            grid.addWidget(heading, 0, column)
+            grid.addWidget(heading_label(title), 0, column)
             grid.addWidget(pane, 1, column)
             grid.addWidget(caption, 2, column)
             grid.setColumnStretch(column, 1)
@@ -227,12 +224,12 @@ class SampleStrip(QListWidget):
         self.currentRowChanged.connect(self._on_row_changed)
 
     def clear_cache(self) -> None:
-        """Remove all thumbnails, because the files may have changed."""
+        """Remove all thumbnails, because the files may have changed. They are read again when they are drawn."""
         self._thumbnails.clear()
         self._pending.clear()
 
     def show_samples(self, folder: Path, samples: tuple[PredictedSample, ...]) -> None:
-        """Show `samples` of the run in `folder`. The selection doesn't change."""
+        """Show `samples` of the run in `folder`. The selected row doesn't change; without one, the first is selected."""
         if folder != self._folder:
             self.clear_cache()
         self._folder, self._samples = folder, samples
@@ -251,10 +248,14 @@ class SampleStrip(QListWidget):
         self.viewport().update()
 
     def sample(self, number: int) -> PredictedSample | None:
+        """Return the sample at an index, or None if there is none."""
         return self._samples[number] if 0 <= number < len(self._samples) else None
 
     def thumbnail(self, name: str) -> QPixmap | None:
-        """Return the thumbnail of a file, None if it hasn't been read, or a null pixmap if it can't be read."""
+        """Return the thumbnail of a file, or a null pixmap if it can't be read.
+
+        Returns None if it hasn't been read. It is then read soon, and the strip is drawn again.
+        """
         if name in self._thumbnails:
             return self._thumbnails[name]
         if name not in self._pending:

@@ -45,10 +45,10 @@ def describe(trace: ScheduleTraced, titles: Sequence[str]) -> str:
         )
     ]
     for rank, actions in enumerate(trace.ranks):
-        busy = sum(action.end_s - action.begin_s for action in actions)
-        idle = max(0.0, 1 - busy / trace.span_s) if trace.span_s else 0.0
+        busy_s = sum(action.end_s - action.begin_s for action in actions)
+        idle_fraction = max(0.0, 1 - busy_s / trace.span_s) if trace.span_s else 0.0
         parts.append(
-            f"{_row_title(rank, titles)}: {len(actions)} actions, {milliseconds(busy)} busy, {100 * idle:.0f}% idle."
+            f"{rank_title(rank, titles)}: {len(actions)} actions, {milliseconds(busy_s)} busy, {100 * idle_fraction:.0f}% idle."
         )
     return " ".join(parts)
 
@@ -106,12 +106,12 @@ class ScheduleDiagram(QWidget):
     def action_at(self, point: QPoint) -> Action | None:
         """Return the action whose block is at `point`, or None if there is none."""
         trace = self._trace
-        plot = self._plot()
+        plot = self._plot_rect()
         if trace is None or not plot.contains(QPointF(point)):
             return None
         seconds = (point.x() - plot.left()) / plot.width() * trace.span_s
         for (rank, lane), (begins, actions) in self._actions_by_lane.items():
-            top = self._top(rank, lane)
+            top = self._lane_top(rank, lane)
             if top <= point.y() < top + self._lane_height():
                 index = bisect_right(begins, seconds) - 1
                 if index >= 0 and seconds <= actions[index].end_s:
@@ -120,11 +120,11 @@ class ScheduleDiagram(QWidget):
 
     def block_of(self, rank: int, action: Action) -> QRectF:
         """Return the rectangle of an action's block."""
-        plot = self._plot()
+        plot = self._plot_rect()
         per_second = plot.width() / self._trace.span_s if self._trace is not None and self._trace.span_s else 0.0
         left = plot.left() + action.begin_s * per_second
         width = max(1.0, (action.end_s - action.begin_s) * per_second)
-        return QRectF(left, self._top(rank, self._lanes[rank][action.stage]), width, self._lane_height() - 1)
+        return QRectF(left, self._lane_top(rank, self._lanes[rank][action.stage]), width, self._lane_height() - 1)
 
     def sizeHint(self) -> QSize:
         rows = sum(max(1, len(lanes)) * self._lane_height() + GAP for lanes in self._lanes)
@@ -166,32 +166,35 @@ class ScheduleDiagram(QWidget):
         self.update()
 
     def _lane_height(self) -> int:
+        """Return the height of a lane in pixels, which is smaller if there are many lanes."""
         return CROWDED_LANE if sum(map(len, self._lanes)) > CROWD else LANE
 
-    def _top(self, rank: int, lane: int) -> int:
+    def _lane_top(self, rank: int, lane: int) -> int:
+        """Return the y position of a lane in the row of a rank. Lane 0 gives the top of the row."""
         above = sum(max(1, len(lanes)) * self._lane_height() + GAP for lanes in self._lanes[:rank])
         return above + lane * self._lane_height()
 
-    def _plot(self) -> QRectF:
+    def _plot_rect(self) -> QRectF:
+        """Return the rectangle of the blocks of all ranks, to the right of the row titles."""
         metrics = self.fontMetrics()
-        titles = [_row_title(rank, self._titles) for rank in range(len(self._lanes))]
+        titles = [rank_title(rank, self._titles) for rank in range(len(self._lanes))]
         left = max((metrics.horizontalAdvance(title) for title in titles), default=0) + LABEL_PAD
         left = min(left, self.width() // 3)
-        return QRectF(left, 0, max(1, self.width() - left - 2), self._top(len(self._lanes), 0))
+        return QRectF(left, 0, max(1, self.width() - left - 2), self._lane_top(len(self._lanes), 0))
 
     def _draw(self, painter: QPainter, trace: ScheduleTraced) -> None:
         """Draw the axis, a row with title and blocks per rank, and the legend."""
         scheme = theme.colors()
-        plot = self._plot()
+        plot = self._plot_rect()
         self._draw_axis(painter, plot, trace)
         for rank, lanes in enumerate(self._lanes):
             height = max(1, len(lanes)) * self._lane_height()
-            row = QRectF(plot.left(), self._top(rank, 0), plot.width(), height - 1)
+            row = QRectF(plot.left(), self._lane_top(rank, 0), plot.width(), height - 1)
             painter.fillRect(row, QColor(scheme.raised))
             painter.setPen(QColor(scheme.text))
             label = QRectF(0, row.top(), plot.left() - LABEL_PAD / 2, row.height())
             title = painter.fontMetrics().elidedText(
-                _row_title(rank, self._titles), Qt.TextElideMode.ElideRight, int(label.width())
+                rank_title(rank, self._titles), Qt.TextElideMode.ElideRight, int(label.width())
             )
             painter.drawText(label, Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft, title)
             if trace.span_s > 0:
@@ -201,22 +204,23 @@ class ScheduleDiagram(QWidget):
     def _draw_row(self, painter: QPainter, rank: int, actions: Iterable[Action], plot: QRectF, span_s: float) -> None:
         """Draw the blocks of a rank. They are grouped by kind, because this is faster."""
         metrics = painter.fontMetrics()
-        digits = [metrics.horizontalAdvance("0" * count) + NUMBER_PAD for count in range(8)]
+        number_widths = [metrics.horizontalAdvance("0" * digits) + NUMBER_PAD for digits in range(8)]
         left, per_second, height = plot.left(), plot.width() / span_s, self._lane_height() - 1
-        tops = {stage: self._top(rank, lane) for stage, lane in self._lanes[rank].items()}
+        tops = {stage: self._lane_top(rank, lane) for stage, lane in self._lanes[rank].items()}
         blocks: dict[str, list[QRect]] = defaultdict(list)
         numbers: dict[str, list[tuple[QRect, str]]] = defaultdict(list)
         for action in actions:
             start, stop = int(left + action.begin_s * per_second), int(left + action.end_s * per_second)
             # Integer coordinates, and a gap instead of an outline, are several times as fast.
-            width = max(1, stop - start - (stop - start > 4))
+            gap = 1 if stop - start > 4 else 0
+            width = max(1, stop - start - gap)
             rect = QRect(start, tops[action.stage], width, height)
             blocks[action.kind].append(rect)
             number = str(action.microbatch)
-            if width >= digits[len(number)]:
+            if width >= number_widths[len(number)]:
                 numbers[action.kind].append((rect, number))
         for kind, rects in blocks.items():
-            fill, pattern, text_color = _fills(kind, self._color(rank))
+            fill, pattern, text_color = _block_colors(kind, rank_color(self._devices, rank))
             painter.setPen(Qt.PenStyle.NoPen)
             for brush in filter(None, (QBrush(fill), pattern)):
                 painter.setBrush(brush)
@@ -242,14 +246,14 @@ class ScheduleDiagram(QWidget):
     def _draw_legend(self, painter: QPainter, plot: QRectF, trace: ScheduleTraced) -> None:
         """Explain the colors of the kinds of action that occur in the trace."""
         kinds = {action.kind for actions in trace.ranks for action in actions}
-        color = self._color(0)
+        color = rank_color(self._devices, 0)
         metrics = painter.fontMetrics()
         x, y = 1.0, plot.bottom() + AXIS_HEIGHT + 4
         entries = [(kind, f"{kind}  {KINDS[kind]}") for kind in KINDS if kind in kinds]
         for kind, text in [*entries, ("", "idle")]:
             swatch = QRectF(x, y, 14, 14)
             if kind:
-                fill, pattern, _ink = _fills(kind, color)
+                fill, pattern, _ink = _block_colors(kind, color)
                 for brush in filter(None, (QBrush(fill), pattern)):
                     painter.fillRect(swatch, brush)
             else:
@@ -261,11 +265,8 @@ class ScheduleDiagram(QWidget):
             painter.drawText(QPointF(x + 20, y + 12), text)
             x += 20 + metrics.horizontalAdvance(text) + 16
 
-    def _color(self, rank: int) -> str:
-        return theme.device_color(self._devices[rank]) if rank < len(self._devices) else theme.colors().accent
 
-
-def _fills(kind: str, color: str) -> tuple[QColor, QBrush | None, QColor]:
+def _block_colors(kind: str, color: str) -> tuple[QColor, QBrush | None, QColor]:
     """Return the fill, pattern and number color for a kind of action."""
     scheme = theme.colors()
     if kind == "F":
@@ -276,7 +277,13 @@ def _fills(kind: str, color: str) -> tuple[QColor, QBrush | None, QColor]:
     return QColor(color), None, fills.text_on(QColor(color))
 
 
-def _row_title(rank: int, titles: Sequence[str]) -> str:
+def rank_color(devices: Sequence[str], rank: int) -> str:
+    """Return the color of a rank's device, or the accent color for a rank whose device is unknown."""
+    return theme.device_color(devices[rank]) if rank < len(devices) else theme.colors().accent
+
+
+def rank_title(rank: int, titles: Sequence[str]) -> str:
+    """Return the title of a rank and of its device, if that is known, as in "Rank 1 · GPU 0"."""
     return (
         tr("Rank {rank} · {titles}").format(rank=rank, titles=titles[rank])
         if rank < len(titles)

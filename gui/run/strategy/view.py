@@ -14,7 +14,7 @@ from gui.cut import cut_format
 from gui.cut.diagram import CutDiagram
 from gui.format import localized
 from gui.run.strategy import schedule
-from gui.run.strategy.schedule import ScheduleDiagram
+from gui.run.strategy.schedule import ScheduleDiagram, rank_color, rank_title
 from gui.sources.run_data import RunData
 from gui.style import fills, theme
 from gui.titles import rank_titles
@@ -38,9 +38,7 @@ class StrategyView(QWidget):
             "schedule": _TitledDiagram(self.schedule),
             "ranks": _TitledDiagram(self.ranks),
         }
-        layout = vbox(*self._diagrams.values(), 1, spacing=10)
-        layout.setContentsMargins(0, 4, 0, 4)
-        self.setLayout(layout)
+        self.setLayout(vbox(*self._diagrams.values(), 1, spacing=10, margins=(0, 4, 0, 4)))
         self.restart()
 
     def restart(self) -> None:
@@ -83,6 +81,7 @@ class StrategyView(QWidget):
         )
 
     def _show_schedule(self, data: RunData, names: Mapping[str, str]) -> None:
+        """Show the measured schedule of a pipeline, if there is one."""
         if data.trace is None:
             return
         devices = _devices(data)[: len(data.trace.ranks)]
@@ -90,6 +89,7 @@ class StrategyView(QWidget):
         self._diagrams["schedule"].set_headline(f"{schedule.headline(data.trace)}, step {localized(data.trace.step)}")
 
     def _show_ranks(self, data: RunData, names: Mapping[str, str]) -> None:
+        """Show the measured times of all ranks, if there are any."""
         if data.rank_times is None:
             return
         devices = _devices(data)[: len(data.rank_times.ranks)]
@@ -105,23 +105,26 @@ class _TitledDiagram(QFrame):
 
     def __init__(self, diagram: QWidget) -> None:
         super().__init__()
-        self.headline = styled(ElidedLabel(), "heading")  # splitters ignore the height of wrapped text
+        self.headline = styled(ElidedLabel(), "heading")  # not wrapped, because splitters ignore the additional height
         self.setLayout(vbox(self.headline, diagram, spacing=5))
 
     def set_headline(self, text: str) -> None:
-        if self.headline.text() != text:
-            self.headline.setText(text)
-            self.headline.setToolTip(text)
+        """Set the headline of the diagram. Without one, the diagram is hidden, because it has no data."""
+        self.headline.setText(text)
         self.setVisible(bool(text))
 
 
 def _devices(data: RunData) -> tuple[str, ...]:
+    """Return the device of each rank, or () before the run has started."""
     return data.started.job.parallel.devices if data.started is not None else ()
 
 
 SECTIONS = ("compute", "communication", "waiting")
+"""Parts of a rank's time, in the order of their segments in its bar."""
 ROW, GAP, HEAD = 22, 5, 24
+"""Heights in pixels of a bar, of the gap between bars, and of the legend above them."""
 SWATCH, PAD = 14, 14
+"""Side length of a color sample in the legend, and space after an entry, in pixels."""
 MIN_WIDTH_WITH_NUMBERS = 560
 """Minimum width in pixels for showing the columns with numbers."""
 
@@ -131,7 +134,7 @@ def ranks_headline(timed: RanksTimed, titles: Sequence[str]) -> str:
     if timed.straggler is None or not 0 <= timed.straggler < len(timed.ranks):
         return tr("The ranks are balanced")
     others = [times for rank, times in enumerate(timed.ranks) if rank != timed.straggler]
-    fractions = [times.waiting_s / total for times in others if (total := _total(times)) > 0]
+    fractions = [times.waiting_s / total for times in others if (total := _total_s(times)) > 0]
     mean_fraction = sum(fractions) / len(fractions) if fractions else 0.0
     device = f" ({titles[timed.straggler]})" if timed.straggler < len(titles) else ""
     waiting = "the other waits" if len(others) == 1 else "the others wait"
@@ -141,9 +144,10 @@ def ranks_headline(timed: RanksTimed, titles: Sequence[str]) -> str:
 def describe(timed: RanksTimed, titles: Sequence[str]) -> str:
     """Describe the bars for screen readers."""
     ranks = [
-        f"{_title(rank, titles)}: "
+        f"{rank_title(rank, titles)}: "
         + ", ".join(
-            f"{section} {_ms(seconds)} ms" for section, seconds in zip(SECTIONS, _section_times(times), strict=True)
+            f"{section} {_format_ms(seconds)} ms"
+            for section, seconds in zip(SECTIONS, _section_times(times), strict=True)
         )
         for rank, times in enumerate(timed.ranks)
     ]
@@ -174,9 +178,9 @@ class RankBars(QWidget):
 
     def bar(self, rank: int) -> tuple[QRectF, QRectF, QRectF]:
         """Return the rectangles of the sections of a rank's bar: computing, communication and waiting."""
-        plot = self._plot()
+        plot = self._plot_rect()
         ranks = self._timed.ranks if self._timed is not None else ()
-        longest = max(map(_total, ranks), default=0.0) or 1.0
+        longest = max(map(_total_s, ranks), default=0.0) or 1.0
         x = plot.left()
         rects = []
         for seconds in _section_times(ranks[rank]):
@@ -194,56 +198,59 @@ class RankBars(QWidget):
             return
         painter = QPainter(self)
         painter.setFont(theme.tabular(self.font()))
-        plot = self._plot()
-        columns = self._columns()
-        self._draw_head(painter, plot, columns)
+        plot = self._plot_rect()
+        column_widths = self._column_widths()
+        self._draw_legend(painter, plot, column_widths)
         for rank, times in enumerate(self._timed.ranks):
-            self._draw_rank(painter, rank, times, plot, columns)
+            self._draw_rank(painter, rank, times, plot, column_widths)
 
-    def _columns(self) -> list[int]:
+    def _column_widths(self) -> list[int]:
         """Return the widths of the columns with numbers, or an empty list if the widget is too narrow for them."""
         if self.width() < MIN_WIDTH_WITH_NUMBERS:
             return []
         metrics = self.fontMetrics()
         return [max(metrics.horizontalAdvance(section) + SWATCH + 6, 64) + PAD for section in SECTIONS]
 
-    def _plot(self) -> QRectF:
+    def _plot_rect(self) -> QRectF:
+        """Return the rectangle of all bars, between the titles of the ranks and the columns with numbers."""
         bold = QFont(self.font())
         bold.setBold(True)  # the title of the slowest rank is bold
         advance = QFontMetrics(bold).horizontalAdvance
         count = len(self._timed.ranks) if self._timed is not None else 0
-        left = max((advance(_title(rank, self._titles)) for rank in range(count)), default=0) + 10
+        left = max((advance(rank_title(rank, self._titles)) for rank in range(count)), default=0) + 10
         left = min(left, self.width() // 3)
-        return QRectF(left, 0, max(1, self.width() - left - sum(self._columns()) - 2), self.height())
+        return QRectF(left, 0, max(1, self.width() - left - sum(self._column_widths()) - 2), self.height())
 
-    def _draw_head(self, painter: QPainter, plot: QRectF, columns: list[int]) -> None:
+    def _draw_legend(self, painter: QPainter, plot: QRectF, column_widths: list[int]) -> None:
         """Draw the legend. If there are columns with numbers, each entry is the header of its column."""
         scheme = theme.colors()
         metrics = painter.fontMetrics()
-        x = plot.right() if columns else plot.left()
+        x = plot.right() if column_widths else plot.left()
         for index, section in enumerate(SECTIONS):
             width = metrics.horizontalAdvance(section) + SWATCH + 6
-            left = x + columns[index] - width if columns else x
+            left = x + column_widths[index] - width if column_widths else x
             swatch = QRectF(left, (HEAD - SWATCH) / 2 - 1, SWATCH, SWATCH)
-            self._fill(painter, swatch, index, self._color(0))
+            self._fill_section(painter, swatch, index, rank_color(self._devices, 0))
             painter.setPen(QColor(scheme.muted))
             painter.drawText(QPointF(left + SWATCH + 6, swatch.bottom() - 2), section)
-            x += columns[index] if columns else width + PAD
-        if columns:
+            x += column_widths[index] if column_widths else width + PAD
+        if column_widths:
             painter.drawText(QRectF(0, 0, plot.left(), HEAD - 3), Qt.AlignmentFlag.AlignVCenter, "ms per step")
 
-    def _draw_rank(self, painter: QPainter, rank: int, times: RankTimes, plot: QRectF, columns: list[int]) -> None:
-        """Draw the title and the bar of a rank, with its times in `columns`, or in the bar if there are no columns.
+    def _draw_rank(
+        self, painter: QPainter, rank: int, times: RankTimes, plot: QRectF, column_widths: list[int]
+    ) -> None:
+        """Draw the title and the bar of a rank, with its times in columns or, without columns, in the bar.
 
         The title of the slowest rank is bold.
         """
         scheme = theme.colors()
-        color = self._color(rank)
+        color = rank_color(self._devices, rank)
         metrics = painter.fontMetrics()
         for index, (rect, seconds) in enumerate(zip(self.bar(rank), _section_times(times), strict=True)):
-            text_color = self._fill(painter, rect, index, color)
-            text = _ms(seconds)
-            if not columns and rect.width() > metrics.horizontalAdvance(text) + 8:
+            text_color = self._fill_section(painter, rect, index, color)
+            text = _format_ms(seconds)
+            if not column_widths and rect.width() > metrics.horizontalAdvance(text) + 8:
                 painter.setPen(text_color)
                 painter.drawText(rect, Qt.AlignmentFlag.AlignCenter, text)
         y = HEAD + rank * (ROW + GAP)
@@ -254,18 +261,18 @@ class RankBars(QWidget):
         painter.setPen(QColor(scheme.text))
         title_width = plot.left() - 8
         title = painter.fontMetrics().elidedText(
-            _title(rank, self._titles), Qt.TextElideMode.ElideRight, int(title_width)
+            rank_title(rank, self._titles), Qt.TextElideMode.ElideRight, int(title_width)
         )
         painter.drawText(QRectF(0, y, title_width, ROW), Qt.AlignmentFlag.AlignVCenter, title)
         x = plot.right()
-        for width, seconds in zip(columns, _section_times(times), strict=False):
+        for width, seconds in zip(column_widths, _section_times(times), strict=False):
             right = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
-            painter.drawText(QRectF(x, y, width, ROW), right, _ms(seconds))
+            painter.drawText(QRectF(x, y, width, ROW), right, _format_ms(seconds))
             x += width
         font.setBold(False)
         painter.setFont(font)
 
-    def _fill(self, painter: QPainter, rect: QRectF, section: int, color: str) -> QColor:
+    def _fill_section(self, painter: QPainter, rect: QRectF, section: int, color: str) -> QColor:
         """Paint a section of a bar. Return a color for numbers that is readable on it."""
         scheme = theme.colors()
         if section == 0:
@@ -282,25 +289,15 @@ class RankBars(QWidget):
                 painter.drawRect(rect.adjusted(0, 0, -1, -1))
         return QColor(scheme.text)
 
-    def _color(self, rank: int) -> str:
-        return theme.device_color(self._devices[rank]) if rank < len(self._devices) else theme.colors().accent
-
 
 def _section_times(times: RankTimes) -> tuple[float, float, float]:
+    """Return the seconds of a rank in each of `SECTIONS`."""
     return times.compute_s, times.communication_s, times.waiting_s
 
 
-def _total(times: RankTimes) -> float:
+def _total_s(times: RankTimes) -> float:
     return sum(_section_times(times))
 
 
-def _title(rank: int, titles: Sequence[str]) -> str:
-    return (
-        tr("Rank {rank} · {titles}").format(rank=rank, titles=titles[rank])
-        if rank < len(titles)
-        else tr("Rank {rank}").format(rank=rank)
-    )
-
-
-def _ms(seconds: float) -> str:
+def _format_ms(seconds: float) -> str:
     return localized(1000 * seconds, 1) if seconds < 0.1 else localized(1000 * seconds)

@@ -77,11 +77,12 @@ class ConvertForm(QWidget):
         self.packed = _switch("pack everything into one zip file")
         self.out = PathEditor("a folder for the files", folder=True)
         self.problems = ProblemLabel()
-        self.act = Action(self, "convert", tr("Convert"), tr("Write the files and compare them with the model"))
-        self.start = bind(QPushButton(), self.act)
-        self.start.setObjectName("primary")
+        self.submit_action = Action(
+            self, "convert", tr("Convert"), tr("Write the files and compare them with the model")
+        )
+        self.start = styled(bind(QPushButton(), self.submit_action), "primary")
         self._lay_out()
-        self.act.on_trigger(self._submit)
+        self.submit_action.on_trigger(self._submit)
         self.checkpoint.refreshed.connect(self._validate)
         for box in self.targets.values():
             box.toggled.connect(self._validate)
@@ -131,18 +132,22 @@ class ConvertForm(QWidget):
     def _validate(self) -> None:
         """Show the problems with the order, and allow the conversion if there are none."""
         order = self.order()
-        found: list[Problem] = []
+        problems: list[Problem] = []
         if order is not None and self._job is not None:
             catalogue = load_catalogue()
-            found = [each for to in order.to for each in conversion_problems(self._job, to, order.onnx, catalogue)]
-        self.problems.show_problems(tuple(dict.fromkeys(found)))
+            problems = [each for to in order.to for each in conversion_problems(self._job, to, order.onnx, catalogue)]
+        self.problems.show_problems(tuple(dict.fromkeys(problems)))  # formats share problems
         for editor in (self.preprocessing, self.int8):
             editor.setEnabled(self.targets["onnx"].isChecked())
-        blocker = "" if self.checkpoint.found else tr("The run has no checkpoint yet")
-        blocker = blocker or ("" if order is not None else tr("Choose a format"))
-        self.act.allow(blocker or (tr("Fix the marked problems first") if errors(found) else ""))
+        reasons = (
+            "" if self.checkpoint.has_checkpoint else tr("The run has no checkpoint yet"),
+            "" if order is not None else tr("Choose a format"),
+            tr("Fix the marked problems first") if errors(problems) else "",
+        )
+        self.submit_action.allow(next(filter(None, reasons), ""))
 
     def _submit(self) -> None:
+        """Emit `submitted` with the order, or show why the files can't be written."""
         order = self.order()
         if order is None:
             return
@@ -180,6 +185,7 @@ class ConvertForm(QWidget):
 
 
 def _switch(text: str, *, is_on: bool = False) -> BoolEditor:
+    """Create a check box with a text, which is also its accessible name."""
     editor = BoolEditor()
     editor.box.setText(text)
     editor.box.setAccessibleName(text)
@@ -216,9 +222,10 @@ class ConvertResult(QWidget):
 
     def show_file(self, path: str) -> None:
         """Read the result in `path` on a worker thread and show it."""
-        in_background(partial(_read, Path(path)), self, self._show_result, self._show_error)
+        in_background(partial(_read_conversion, Path(path)), self, self._show_result, self._show_error)
 
     def _show_result(self, converted: Converted) -> None:
+        """Show the files, how they compare with the model, warnings, and commands that use the files."""
         self._out = converted.out
         self.heading.setText(
             shortened(tr("Written in {seconds}: {out}").format(seconds=duration(converted.seconds), out=converted.out))
@@ -260,30 +267,35 @@ class _CommandLine(QWidget):
         self.setLayout(vbox(caption(command.purpose), hbox((text, 1), copy), spacing=2))
 
 
-def _read(file: Path) -> Converted:
+def _read_conversion(file: Path) -> Converted:
+    """Read the description of a conversion. Raises OSError."""
     try:
         return read_converted(file)
     except NOT_DECODED as error:
         raise OSError(f"{file} is damaged: {error}") from error
 
 
-def _comparison_row(each: ComparedFile) -> tuple[str, ...]:
-    largest = max((one.difference for one in each.differences), default=None)
+def _comparison_row(file: ComparedFile) -> tuple[str, ...]:
+    """Return the name of a converted file, its largest difference, and its time per image and PyTorch's.
+
+    Unknown values are empty.
+    """
+    largest = max((output.difference for output in file.differences), default=None)
     return (
-        each.name,
+        file.name,
         significant(largest, 2) if largest is not None else "",
-        *(f"{localized(ms, 1)} ms" if ms is not None else "" for ms in (each.milliseconds, each.torch_milliseconds)),
+        *(f"{localized(ms, 1)} ms" if ms is not None else "" for ms in (file.milliseconds, file.torch_milliseconds)),
     )
 
 
-def _metrics_sentence(task: str, each: ComparedFile) -> str:
-    """Return a sentence that compares the metrics of the converted file with those of the model."""
-    if not each.measures:
+def _metrics_sentence(task: str, file: ComparedFile) -> str:
+    """Compare the metrics of a converted file with those of the model, or return "" if it has none."""
+    if not file.measures:
         return ""
     pairs = ", ".join(
-        f"{measure_words(task, name, value, localized)} (model: {measure_words(task, name, each.torch_measures[name], localized)})"
-        for name, value in each.measures.items()
+        f"{measure_words(task, name, value, localized)} (model: {measure_words(task, name, file.torch_measures[name], localized)})"
+        for name, value in file.measures.items()
     )
     return tr("{name} on {samples} validation samples: {pairs}.").format(
-        name=each.name, samples=localized(each.samples), pairs=pairs
+        name=file.name, samples=localized(file.samples), pairs=pairs
     )

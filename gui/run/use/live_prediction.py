@@ -47,9 +47,9 @@ class LivePrediction(QFrame):
         self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Expanding)
         self._run: RunFolder | None = None
         self._image = ""
-        self._newest: CheckpointSaved | None = None
-        self._ordered: CheckpointSaved | None = None  # checkpoint of the last prediction
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._newest_checkpoint: CheckpointSaved | None = None
+        self._used_checkpoint: CheckpointSaved | None = None  # checkpoint of the last prediction
+        self._folder: tempfile.TemporaryDirectory[str] | None = None  # results of the last prediction
         self.child = InferenceChild(tr("The live prediction"), self)
         self.zoom = Zoom(self)
         self.image = ImagePane(tr("Live prediction"), self.zoom)
@@ -91,8 +91,8 @@ class LivePrediction(QFrame):
             self.close_image()
             return
         saved = max(data.checkpoints.values(), key=lambda each: each.n, default=None)
-        if saved is not None and saved != self._newest:
-            self._newest = saved
+        if saved is not None and saved != self._newest_checkpoint:
+            self._newest_checkpoint = saved
             if not self.child.running:
                 self._predict()
 
@@ -100,7 +100,7 @@ class LivePrediction(QFrame):
         """End the live prediction and hide the card."""
         self.child.cancel()
         self._run, self._image = None, ""
-        self._newest = self._ordered = None
+        self._newest_checkpoint = self._used_checkpoint = None
         self._remove_folder()
         self.history.clear()
         self.failure.show_problems(())
@@ -113,16 +113,16 @@ class LivePrediction(QFrame):
 
     def _predict(self) -> None:
         """Start a prediction with the newest checkpoint."""
-        if self._run is None or self._newest is None:
+        if self._run is None or self._newest_checkpoint is None:
             return
         self._remove_folder()
         self._folder = tempfile.TemporaryDirectory(prefix="footplate-drop-", ignore_cleanup_errors=True)
-        self._ordered = self._newest
+        self._used_checkpoint = self._newest_checkpoint
         self.failure.show_problems(())
         self.child.start(
             PredictOrder(
                 run=str(self._run.path.absolute()),
-                checkpoint=self._newest.kind,
+                checkpoint=self._newest_checkpoint.kind,
                 devices=(CPU,),
                 at_once=True,
                 paths=(self._image,),
@@ -132,8 +132,12 @@ class LivePrediction(QFrame):
         )
 
     def _on_done(self, path: str) -> None:
+        """Read the results of the last prediction on a worker thread, then show them."""
         in_background(
-            partial(read_predicted, Path(path)), self, partial(self._show_prediction, self._ordered), self._show_error
+            partial(read_predicted, Path(path)),
+            self,
+            partial(self._show_prediction, self._used_checkpoint),
+            self._show_error,
         )
 
     def _show_prediction(self, checkpoint: CheckpointSaved | None, predicted: Predicted) -> None:
@@ -146,17 +150,18 @@ class LivePrediction(QFrame):
             self.history.insertItem(0, shortened(text))
             self.history.setCurrentRow(0)
             self.state.setText(tr("Predicted by the newest checkpoint"))
-            drawn = row.overlay or row.mask
-            if drawn:
-                self._show_file(str(Path(predicted.order.out, drawn)), row.text)
+            drawing = row.overlay or row.mask
+            if drawing:
+                self._show_file(str(Path(predicted.order.out, drawing)), row.text)
         elif predicted.skipped:
             skipped = predicted.skipped[0]
             self._show_problems((Problem("", f"{Path(skipped.path).name}: {skipped.reason}."),))
             return
-        if self._newest is not checkpoint:
+        if self._newest_checkpoint is not checkpoint:
             self._predict()
 
     def _show_error(self, error: Exception) -> None:
+        """Show why the result can't be read."""
         self._show_problems((Problem("", f"{describe_error(error)}.", tr("Drop the image again.")),))
 
     def _show_problems(self, problems: tuple[Problem, ...]) -> None:
@@ -164,15 +169,18 @@ class LivePrediction(QFrame):
         self.failure.show_problems(problems)
 
     def _show_file(self, path: str, text: str) -> None:
+        """Read an image on a worker thread and show it. `text` describes it for screen readers."""
         in_background(
-            partial(read_image, Path(path), _MAX_SIDE), self, partial(self._show_picture, text), lambda error: None
+            partial(read_image, Path(path), _MAX_SIDE), self, partial(self._show_image_of, text), lambda error: None
         )
 
-    def _show_picture(self, text: str, image: QImage | str) -> None:
+    def _show_image_of(self, text: str, image: QImage | str) -> None:
+        """Show an image, or the reason why it can't be read, unless the live prediction has ended."""
         if self._run is not None:
             self.image.show_image(image, text)
 
     def _remove_folder(self) -> None:
+        """Delete the folder with the results of the last prediction."""
         folder, self._folder = self._folder, None
         if folder is not None:
             folder.cleanup()

@@ -26,6 +26,7 @@ from gui.run.order_pages import InferenceChild, progress_words
 from gui.run.predictions.image_pane import ImagePane, Zoom
 from gui.sources.background import in_background
 from gui.translation import tr
+from gui.widgets.buttons import styled
 from gui.widgets.editors import PathEditor
 from gui.widgets.labels import ProblemLabel
 from gui.widgets.layouts import hbox, vbox
@@ -105,10 +106,12 @@ class LiveView(QWidget):
         self._update_actions()
 
     def _stop(self) -> None:
+        """Cancel the predictions."""
         self.child.cancel()
         self._on_ended()
 
     def _on_ended(self) -> None:
+        """Stop polling and delete the folder that contains the newest frame. The process has ended or been cancelled."""
         self._timer.stop()
         folder, self._folder = self._folder, None
         if folder is not None:
@@ -138,25 +141,28 @@ class LiveView(QWidget):
         self._is_reading = False
 
     def _show_progress(self, progress: Progress) -> None:
+        """Show the progress until the first frame has been shown, and emit each warning as a message."""
         if not self._frame_number:
             self.caption.setText(progress_words(progress))
         for warning in progress.warnings:
             self.message.emit(warning, "warning")
 
     def _on_refused(self, problems: tuple[Problem, ...]) -> None:
+        """Show why the source can't be watched."""
         self.caption.clear()
         self.failure.show_problems(problems)
         self._on_ended()
 
     def _update_actions(self) -> None:
+        """Allow starting and stopping, or say why not."""
         is_watching = self.child.running
         problems = (
-            "" if self.checkpoint.found else tr("The run has no checkpoint yet"),
+            "" if self.checkpoint.has_checkpoint else tr("The run has no checkpoint yet"),
             "" if self.source.value() else tr("Choose a video, or a camera such as camera:0"),
             "" if self.devices.value() else tr("Choose a device"),
             tr("Already watching") if is_watching else "",
         )
-        self.start.allow(next(filter(None, problems), ""))
+        self.start.allow(next(filter(None, problems), ""))  # "" allows it
         self.stop.allow("" if is_watching else tr("Not watching"))
 
     def _connect(self) -> None:
@@ -175,8 +181,7 @@ class LiveView(QWidget):
 
     def _lay_out(self) -> None:
         self._buttons = QWidget()
-        start = bind(QPushButton(), self.start)
-        start.setObjectName("primary")
+        start = styled(bind(QPushButton(), self.start), "primary")
         self._buttons.setLayout(hbox(start, bind(QPushButton(), self.stop, tr("Stop watching")), 1))
         form = FormGrid(
             (tr("Source"), tr("Video or camera to watch"), self.source),

@@ -30,7 +30,8 @@ from engine.system.files import MAX_RESULT_BYTES, read_file
 from engine.system.format import duration
 from engine.system.plain_text import shortened
 from gui.actions import WITHIN, Action, bind
-from gui.format import counted, localized, speed
+from gui.format import counted, speed
+from gui.run.model.widgets import describe_skipped
 from gui.run.model_choice import CheckpointEditor, DevicesEditor, FormGrid
 from gui.run.predictions.image_pane import ImagePane, Zoom
 from gui.sources.background import describe_error, in_background
@@ -109,9 +110,8 @@ class PredictForm(QWidget):
         self.overlays.box.setText("draw each result on its image")
         self.overlays.set_value(True)
         self.out = PathEditor("a folder for the results", folder=True)
-        self.act = Action(self, "predict", tr("Predict"), tr("Predict for all listed files"))
-        self.start = bind(QPushButton(), self.act)
-        self.start.setObjectName("primary")
+        self.submit_action = Action(self, "predict", tr("Predict"), tr("Predict for all listed files"))
+        self.start = styled(bind(QPushButton(), self.submit_action), "primary")
         self._lay_out()
         self._connect()
         self._update_actions()
@@ -147,25 +147,26 @@ class PredictForm(QWidget):
         threshold = self.threshold.value()
         if self._run is None or not self.paths() or not self.devices.value() or not isinstance(threshold, float):
             return None
-        chosen = self.format.value()
+        chosen_format = self.format.value()
         return PredictOrder(
             run=str(self._run.path.absolute()),
             checkpoint=self.checkpoint.value(),
             devices=self.devices.value(),
             paths=tuple(self.paths()),
             out=str(Path(self.out.value()).expanduser()) if self.out.value() else str(self._default_out()),
-            formats=tuple(name for name in get_args(Format) if name == chosen),
+            formats=tuple(name for name in get_args(Format) if name == chosen_format),  # () for the task's default
             overlays=self.overlays.value(),
             tile="auto" if not self.tile.isHidden() and self.tile.value() == "auto" else None,
             threshold=threshold,
         )
 
     def _default_out(self) -> Path:
+        """Return the path of a new folder in the home folder, named after the run and the current time."""
         assert self._run is not None
         return Path.home() / f"predictions-{self._run.run_id}-{time.strftime('%H%M%S')}"
 
     def _connect(self) -> None:
-        self.act.on_trigger(self._submit)
+        self.submit_action.on_trigger(self._submit)
         self.add_files.on_trigger(lambda: file_dialogs.choose_files(self, tr("Predict for files"), self.add))
         self.add_folder.on_trigger(
             lambda: file_dialogs.choose(self, tr("Predict for a folder"), lambda path: self.add([path]), folder=True)
@@ -187,14 +188,15 @@ class PredictForm(QWidget):
         self._update_actions()
 
     def _update_actions(self) -> None:
+        """Allow predicting and removing files, or say why not."""
         threshold = self.threshold.value()
         problems = (
-            "" if self.checkpoint.found else tr("The run has no checkpoint yet"),
+            "" if self.checkpoint.has_checkpoint else tr("The run has no checkpoint yet"),
             "" if self.files.count() else tr("Add files first"),
             "" if self.devices.value() else tr("Choose a device"),
             "" if isinstance(threshold, float) and 0 <= threshold <= 1 else tr("Set a threshold from 0 to 1"),
         )
-        self.act.allow(next(filter(None, problems), ""))
+        self.submit_action.allow(next(filter(None, problems), ""))
         self.remove.allow("" if self.files.selectedItems() else tr("Select lines of the list first"))
 
     def _submit(self) -> None:
@@ -221,7 +223,6 @@ class PredictForm(QWidget):
         self.setLayout(vbox((scroll_column(inside, centered=False), 1), hbox(self.start, 1)))
 
 
-_MAX_SKIPPED_NAMES = 5
 _MAX_SIDE = 2048
 """Maximum side length of a decoded image in pixels."""
 
@@ -263,6 +264,7 @@ class PredictResult(QWidget):
         in_background(partial(read_predicted, Path(path)), self, self._show_result, self._show_error)
 
     def _show_result(self, predicted: Predicted) -> None:
+        """Show the summary of the predictions, and list their results. The first one is selected."""
         self._predicted = predicted
         rate = predicted.images_per_second
         self.heading.setText(
@@ -296,11 +298,12 @@ class PredictResult(QWidget):
         if row is None or predicted is None:
             return
         self.zoom.reset()
-        drawn = row.overlay or row.mask
-        file = Path(predicted.order.out, drawn) if drawn else Path(row.path)
+        drawing = row.overlay or row.mask
+        file = Path(predicted.order.out, drawing) if drawing else Path(row.path)
         in_background(partial(read_image, file, _MAX_SIDE), self, partial(self._show_image, row), lambda error: None)
 
     def _show_image(self, row: PredictedRow, image: QImage | str) -> None:
+        """Show the image of `row`, unless another one has been selected in the meantime."""
         if row is self._current_row:
             self.image.show_image(image, row.text)
 
@@ -333,15 +336,5 @@ def _skipped(predicted: Predicted) -> list[Problem]:
     """Return a warning that names the first skipped files, or an empty list if none were skipped."""
     if not predicted.skipped_count:
         return []
-    named = "; ".join(f"{each.path}: {each.reason}" for each in predicted.skipped[:_MAX_SKIPPED_NAMES])
-    more = predicted.skipped_count - min(_MAX_SKIPPED_NAMES, len(predicted.skipped))
-    rest = f"; and {localized(more)} more" if more else ""
-    return [
-        Problem(
-            "",
-            tr("Skipped {skipped_count}: {named}{rest}.").format(
-                skipped_count=counted(predicted.skipped_count, "file"), named=named, rest=rest
-            ),
-            severity="warning",
-        )
-    ]
+    text = describe_skipped(predicted.skipped, predicted.skipped_count, "file")
+    return [Problem("", text, severity="warning")]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from PySide6.QtCore import Signal
-from PySide6.QtGui import QDragEnterEvent, QDropEvent, QShowEvent
+from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QStackedWidget, QWidget
 
 from engine.contract.job import Job
@@ -17,7 +17,7 @@ from gui.run.use.live_view import LiveView
 from gui.run.use.predict import PredictForm, PredictResult
 from gui.sources.background import ignore_os_error, in_background
 from gui.translation import tr
-from gui.widgets.drop_target import DropTarget
+from gui.widgets.drop_target import FileDropTarget
 from gui.widgets.layouts import tab_bar, vbox
 
 TITLES = (tr("Predict"), tr("Watch live"), tr("Convert"))
@@ -35,10 +35,10 @@ class UseView(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.setAcceptDrops(True)
-        self.drop_target = DropTarget(self, tr("Drop files or folders to predict for them"))
+        self.drop_target = FileDropTarget(self, tr("Drop files or folders to predict for them"))
+        self.drop_target.dropped.connect(self.add_files)
         self._run: RunFolder | None = None
-        self._stale = False
+        self._must_load = False  # True if the forms are still about another run
         self.predict_form, self.predict_result = PredictForm(), PredictResult()
         self.convert_form, self.convert_result = ConvertForm(), ConvertResult()
         self.predict = OrderPages(
@@ -58,7 +58,7 @@ class UseView(QWidget):
     def show_run(self, run: RunFolder | None) -> None:
         """Use the model of `run` when the view is visible."""
         if run is not self._run:
-            self._run, self._stale = run, True
+            self._run, self._must_load = run, True
             if self.isVisible():
                 self._refresh()
 
@@ -77,17 +77,6 @@ class UseView(QWidget):
         super().showEvent(event)
         self._refresh()
 
-    def dragEnterEvent(self, event: QDragEnterEvent) -> None:
-        if any(url.isLocalFile() for url in event.mimeData().urls()):
-            event.acceptProposedAction()
-            self.drop_target.cover()
-
-    def dropEvent(self, event: QDropEvent) -> None:
-        paths = [url.toLocalFile() for url in event.mimeData().urls() if url.isLocalFile()]
-        if paths:
-            event.acceptProposedAction()
-            self.add_files(paths)
-
     def add_files(self, paths: Sequence[str]) -> None:
         """Add files to the prediction form and show the form."""
         self.tabs.setCurrentIndex(PREDICT)
@@ -96,7 +85,8 @@ class UseView(QWidget):
         self.predict_form.add(paths)
 
     def _refresh(self) -> None:
-        if self._stale and self._run is not None:
+        """Fill in the forms for another run after reading its job, or update the checkpoints of the same run."""
+        if self._must_load and self._run is not None:
             in_background(self._run.job, self, partial(self._show, self._run), ignore_os_error)
         elif self._run is not None:
             self.predict_form.checkpoint.refresh()
@@ -104,8 +94,9 @@ class UseView(QWidget):
             self.convert_form.checkpoint.refresh()
 
     def _show(self, run: RunFolder, job: Job | None) -> None:
+        """Fill in the forms for `run`, unless another run has been opened in the meantime."""
         if run is self._run:
-            self._stale = False
+            self._must_load = False
             self.predict_form.show_run(run, job)
             self.live.show_run(run, job)
             self.convert_form.show_run(run, job)
@@ -113,10 +104,12 @@ class UseView(QWidget):
             self.convert.show_run(run)
 
     def _show_result(self, pages: OrderPages, result: PredictResult | ConvertResult, path: str) -> None:
+        """Show the results in the file `path` on the last one of `pages`."""
         result.show_file(path)
         pages.setCurrentIndex(RESULT)
 
     def _connect(self) -> None:
+        """Connect each form with the process that executes its orders, and the process with its results."""
         self.tabs.currentChanged.connect(self.stack.setCurrentIndex)
         self.live.message.connect(self.message)
         for pages, form, result in (

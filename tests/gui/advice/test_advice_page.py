@@ -11,7 +11,7 @@ from engine.contract.advice import Advice, AdviceProgress, Candidate, JobTime, L
 from engine.contract.job import Job
 from engine.contract.problems import Problem
 from engine.system import paths
-from gui.advice.advice_format import how
+from gui.advice.advice_format import describe_measurement
 from gui.advice.page import AdvicePage
 from gui.advice.table import COLUMNS, ENERGY, SPEED
 from gui.finders.page import EMPTY, FAILURE, FOUND
@@ -60,7 +60,7 @@ def test_overlapping_intervals_are_equally_fast(high: float, equal: int) -> None
     other = a_candidate("single", 500.0, high=high)
     answer = an_answer(table=(TABLE[0], other, TABLE[2]))
     assert len(answer.equally_fast) == equal
-    assert ("equally fast" in " ".join(how(answer))) == (equal > 1)
+    assert ("equally fast" in " ".join(describe_measurement(answer))) == (equal > 1)
 
 
 def an_answer(**fields: object) -> Advice:

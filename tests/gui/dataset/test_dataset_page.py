@@ -107,17 +107,17 @@ def test_dataset_page_shows_augmented_images(page: DatasetPage) -> None:
     assert page.version.count() == 4  # unchanged, and three epochs
     page.show_augmented(True)
     assert [example.sample for example in page.examples.examples] == [0, 40]
-    assert page.examples.awaits(0)
+    assert page.examples.is_awaited(0)
     assert page.examples.image(0).isNull()
     assert not page.examples.grab().isNull()
     for image in (rendered(0, 1, "green"), rendered(40, 1, "yellow"), rendered(0, 2, "blue")):
         page.renderer.progress.emit(image)
-    assert [page.examples.awaits(position) for position in (0, 1)] == [False, False]
+    assert [page.examples.is_awaited(position) for position in (0, 1)] == [False, False]
     assert [left_color(page, position) for position in (0, 1)] == [QColor("green"), QColor("yellow")]
     assert "epoch 1 at 96 px" in page.examples.item(0).toolTip()
     page.version.setCurrentIndex(2)
     assert left_color(page, 0) == QColor("blue")
-    assert page.examples.awaits(1)
+    assert page.examples.is_awaited(1)
     page.show_augmented(False)
     assert left_color(page, 0) == QColor("red")
     assert page.progress.isHidden()
@@ -134,15 +134,15 @@ def test_dataset_page_shows_why_nothing_is_rendered(page: DatasetPage, qtbot: Qt
 def test_dataset_page_drops_images_of_other_jobs(page: DatasetPage) -> None:
     page.show_augmented(True)
     page.renderer.progress.emit(rendered(0, 1, "green"))
-    assert not page.examples.awaits(0)
+    assert not page.examples.is_awaited(0)
     page.set_job(Job.from_fields(epochs=2))
-    assert page.examples.awaits(0)
+    assert page.examples.is_awaited(0)
     assert page.version.count() == 3
     page.renderer.progress.emit(rendered(0, 1, "green"))
     page.set_job(Job.from_fields(epochs=2, patience=3))  # the patience doesn't affect images
-    assert not page.examples.awaits(0)
+    assert not page.examples.is_awaited(0)
     page.set_job(Job.from_fields(epochs=2, augmentation="light"))
-    assert page.examples.awaits(0)
+    assert page.examples.is_awaited(0)
     page.renderer.done.emit(False)
     assert "not flipped" in page.progress.text()
     page.set_job(None)
@@ -154,7 +154,7 @@ def test_dataset_page_renders_other_images_of_folder(page: DatasetPage, change: 
     page.show_augmented(True)
     page.renderer.progress.emit(rendered(0, 1, "green"))
     page.set_job(Job.from_fields(epochs=2, **change))
-    assert page.examples.awaits(0)
+    assert page.examples.is_awaited(0)
 
 
 @pytest.mark.parametrize("augmentation", ["light", pytest.param("strong", marks=pytest.mark.long)])
@@ -250,7 +250,11 @@ def test_class_balance_scales_bars_by_split(styled: QApplication, qtbot: QtBot) 
     bars = ClassBalance()
     qtbot.addWidget(bars)
     bars.show_report(REPORT)
-    assert [(bars.share(row, 0), bars.share(row, 1)) for row in range(3)] == [(1.0, 0.5), (0.25, 1.0), (0.0, 0.125)]
+    assert [(bars.bar_fraction(row, 0), bars.bar_fraction(row, 1)) for row in range(3)] == [
+        (1.0, 0.5),
+        (0.25, 1.0),
+        (0.0, 0.125),
+    ]
     bars.show_report(None)
     assert bars.accessibleDescription() == ""
 
@@ -263,8 +267,8 @@ def test_class_balance_scales_bars_by_split(styled: QApplication, qtbot: QtBot) 
         (SplitReport("train", {"ash": 3}, objects={"ash": 12}), "12 marked, in 3 images"),
     ],
 )
-def test_of_class_counts_by_kind(split: SplitReport, text: str) -> None:
-    assert dataset_format.of_class(split, "ash") == text
+def test_class_count_is_described_by_kind(split: SplitReport, text: str) -> None:
+    assert dataset_format.describe_class_count(split, "ash") == text
 
 
 def test_summary_counts_clouds() -> None:

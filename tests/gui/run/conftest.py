@@ -35,9 +35,9 @@ def show(page: RunPage, qtbot: QtBot) -> Callable[[RunFolder], RunPage]:
     """Return a function that opens a run, waits until the page shows all its data, and returns the page."""
 
     def open_run(run: RunFolder) -> RunPage:
-        page.store.open(run)
-        qtbot.waitUntil(lambda: not page.store.loading and page.charts is not None)
-        qtbot.waitUntil(lambda: page.store.up_to_date)
+        page.session.open(run)
+        qtbot.waitUntil(lambda: not page.session.loading and page.charts is not None)
+        qtbot.waitUntil(lambda: page.session.up_to_date)
         return page
 
     return open_run

@@ -180,11 +180,11 @@ def test_dropped_image_is_predicted_at_each_checkpoint(
     page: RunPage, orders: list[PredictOrder], picture: Path, tmp_path: Path, qtbot: QtBot
 ) -> None:
     run = supervise_here(a_run(8, None))
-    page.store.open(run)
-    qtbot.waitUntil(lambda: not page.store.loading and page.charts is not None)
+    page.session.open(run)
+    qtbot.waitUntil(lambda: not page.session.loading and page.charts is not None)
     page.header.tabs.setCurrentIndex(EVALUATE)
     drop_files(page, picture)
-    live = page.live
+    live = page.live_prediction
     assert page.header.tabs.currentIndex() == CURVES
     assert live.isVisible()
     (order,) = orders

@@ -96,21 +96,21 @@ def test_curve_controls_change_loss_plot(show: Open, qtbot: QtBot) -> None:
 
 def test_zoomed_plots_stay_until_back_to_newest(page: RunPage, qtbot: QtBot) -> None:
     run = a_run(80, None)
-    page.store.open(run)  # a new run counts as starting, so that its log is followed
+    page.session.open(run)  # a new run counts as starting, so that its log is followed
     qtbot.waitUntil(lambda: page.charts is not None)
     group = page.charts.group
     qtbot.waitUntil(lambda: group.extent[1] == pytest.approx(8.0, abs=0.1))
     qtbot.keyClick(page.charts.loss, Qt.Key.Key_Plus)
     zoomed = group.range
     assert page.header.newest.isVisible()
-    last = page.store.data.last_n
-    write(run.events_file, [LogLine(time=page.store.data.last_time + 60, text="later")], first_n=last + 1)
+    last = page.session.data.last_n
+    write(run.events_file, [LogLine(time=page.session.data.last_time + 60, text="later")], first_n=last + 1)
     more = [event for event in a_run(200, None).events() if event.n > last]
     write(run.events_file, more, first_n=last + 2)
     qtbot.waitUntil(lambda: group.extent[1] > 15)
     assert group.range == zoomed
     page.header.newest.click()
-    assert page.charts.loss.horizontal_range[1] >= page.store.data.steps.seconds.last
+    assert page.charts.loss.horizontal_range[1] >= page.session.data.steps.seconds.last
     assert not page.header.newest.isVisible()
 
 
@@ -160,7 +160,7 @@ def test_log_shows_newest_of_huge_log_in_batches(styled: QApplication, qtbot: Qt
 def test_log_shows_all_lines_after_color_change(page: RunPage, qtbot: QtBot) -> None:
     run = a_run(8)
     append(run, *(LogLine(time=time.time(), text=f"line {n}") for n in range(1000)))
-    page.store.open(run)
+    page.session.open(run)
     qtbot.waitUntil(lambda: "line 999" in page.log.text.toPlainText())
     theme.notifier.changed.emit()
     qtbot.waitUntil(lambda: "line 999" in page.log.text.toPlainText())
@@ -177,7 +177,7 @@ def test_log_follows_color_scheme(show: Open, monkeypatch: pytest.MonkeyPatch, i
 
 
 def test_page_shows_title_before_first_event(page: RunPage, qtbot: QtBot) -> None:
-    page.store.open(create_run(job()))
+    page.session.open(create_run(job()))
     qtbot.waitUntil(lambda: page.charts is not None)
     assert "ResNet-18 · flowers · Single device on CPU" in visible_text(page)
     qtbot.waitUntil(lambda: "Starting" in visible_text(page))
@@ -194,7 +194,7 @@ def test_page_continues_curves_of_resumed_run(show: Open, qtbot: QtBot) -> None:
     resumed = list(story(on_two, 60, None, begun=time.time() - 60, from_step=30, execution=2))
     supervise_here(run, execution=2)
     append(run, *(_worse(event) for event in resumed))
-    qtbot.waitUntil(lambda: len(page.store.data.steps.loss) == 60 and page.store.data.cuts == 1)
+    qtbot.waitUntil(lambda: len(page.session.data.steps.loss) == 60 and page.session.data.cuts == 1)
     qtbot.waitUntil(lambda: not page.next_steps.isVisible())
     text = visible_text(page)
     assert "DistributedDataParallel on 2 CPU workers" in text
@@ -249,7 +249,7 @@ def test_page_exports_run_to_chosen_file(show: Open, qtbot: QtBot, tmp_path: Pat
     page = show(a_run(40, "failed", cause="Out of memory"))
     qtbot.mouseClick(page.next_steps.export, Qt.MouseButton.LeftButton)
     dialog = page.findChild(QFileDialog)
-    assert page.store.run is not None
+    assert page.session.run is not None
     assert dialog.defaultSuffix() == "zip"
     target = tmp_path / "report.zip"
     target.write_text("previous content")
@@ -264,9 +264,9 @@ def test_page_exports_run_to_chosen_file(show: Open, qtbot: QtBot, tmp_path: Pat
 
 def test_page_reports_failed_export(show: Open, qtbot: QtBot, tmp_path: Path) -> None:
     page = show(a_run(40, "failed", cause="Out of memory"))
-    assert page.store.run is not None
+    assert page.session.run is not None
     messages: list[tuple[str, str]] = []
     page.message.connect(lambda text, severity: messages.append((text, severity)))
     with qtbot.waitSignal(page.exporter.failed):
-        page.export(page.store.run, tmp_path / "missing" / "report.zip")
+        page.export(page.session.run, tmp_path / "missing" / "report.zip")
     assert messages[-1][1] == "warning"

@@ -17,7 +17,7 @@ from engine.runs.folder import create_run
 from engine.runs.searches import SearchFolder, create_search, searches_folder
 from engine.system import paths
 from gui.pages import SEARCHES
-from gui.search.page import COLUMNS, FORM, LIST, NONE, ONE, SearchPage
+from gui.search.page import COLUMNS, FORM, LIST, NONE, SEARCH, SearchPage
 from gui.sources.searches import data_of
 from tests.gui.test_app_names import reachable, spoken_name
 from tests.support.made_searches import SPACE, a_search, a_state, make_search
@@ -93,7 +93,7 @@ def test_trials_stay_sorted_and_selected(page: SearchPage, qtbot: QtBot, qtmodel
     folder = make_search("live", 12, running=2)
     view = show_search(page, qtbot, "live").view
     qtmodeltester.check(view.model)
-    assert page.stack.currentIndex() == ONE
+    assert page.stack.currentIndex() == SEARCH
     view.table.sortByColumn(2, Qt.SortOrder.DescendingOrder)
     assert view.model.rows[0].number == view.data.state.best
     view.table.select([3])
@@ -130,7 +130,7 @@ def test_search_plots_are_not_cut_off_in_small_window(page: SearchPage, qtbot: Q
     plots = view.plots
     area = next(each for each in view.findChildren(QScrollArea) if each.isAncestorOf(plots))
     qtbot.waitUntil(lambda: plots.height() <= area.viewport().height())
-    assert all(each.height() >= 200 for each in plots.all if each.isVisible())
+    assert all(each.height() >= 200 for each in plots.plots if each.isVisible())
     area.verticalScrollBar().setValue(0)
     plots.picked.emit(4)
     assert view.table.visibleRegion().boundingRect().height() == view.table.height()
@@ -246,7 +246,7 @@ def test_search_is_started_paused_and_continued(page: SearchPage, qtbot: QtBot) 
     page.form.rows["trials"].set_value(2)
     qtbot.waitUntil(lambda: page.form.start.ready)
     page.form.start.trigger()
-    qtbot.waitUntil(lambda: page.stack.currentIndex() == ONE)
+    qtbot.waitUntil(lambda: page.stack.currentIndex() == SEARCH)
     qtbot.waitUntil(lambda: page.view.pause.ready and page.view.model.rowCount() > 0)
     qtbot.waitUntil(lambda: SearchFolder(searches_folder() / "real").driver() is not None)
     page.view.pause.trigger()

@@ -104,6 +104,6 @@ def test_rendered_example_replaces_its_cloud(styled: QApplication, qtbot: QtBot)
     qtbot.addWidget(examples)
     examples.show_examples([Example("", "train", b"", sample) for sample in (5, 6)], {})
     for content, turns in ((png_of_cloud(), True), (encode_png(np.zeros((8, 8, 3), np.uint8)), False)):
-        examples.give(PreviewImage(6, 1, 96, content))
+        examples.add_rendered(PreviewImage(6, 1, 96, content))
         examples.image(1)
         assert (examples._cloud(1) is not None) == turns

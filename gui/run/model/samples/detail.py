@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 
 from PySide6.QtCore import Signal
@@ -39,10 +40,10 @@ class TitledPane(QWidget):
         self.pane = ImagePane(name, zoom)
         self.setLayout(vbox(self.title, (self.pane, 1), spacing=3))
 
-    def show_image(self, title: str, image: QImage | str, text: str) -> None:
+    def show_image(self, title: str, image: QImage | str, description: str) -> None:
+        """Show an image, or the reason why there is none, below `title`. `description` is for screen readers."""
         self.title.setText(title)
-        self.title.setToolTip(title)
-        self.pane.show_image(image, text)
+        self.pane.show_image(image, description)
 
 
 class SampleDetail(QWidget):
@@ -66,13 +67,12 @@ class SampleDetail(QWidget):
         self.zoom = Zoom(self)
         self.image = TitledPane(tr("Image"), self.zoom)
         self.truth, self.prediction = TitledPane(tr("Truth"), self.zoom), TitledPane(tr("Prediction"), self.zoom)
-        self.heat = [TitledPane(name, self.zoom) for name in (tr("Heat map"), tr("Second heat map"))]
+        self.heat_panes = [TitledPane(name, self.zoom) for name in (tr("Heat map"), tr("Second heat map"))]
         self.maps = HeatMaps()
         self.drawings = Drawings(self)
-        self.drawing = ProgressLine(tr("Drawing truth and prediction"))
+        self.drawing_progress = ProgressLine(tr("Drawing truth and prediction"))
         self.legend = Legend()
-        self.name, self.caption = ElidedLabel(), QLabel(wordWrap=True)
-        self.name.setObjectName("muted")
+        self.name, self.caption = styled(ElidedLabel(), "muted"), QLabel(wordWrap=True)
         self.marked = styled(QCheckBox(tr("Marked")), tip=tr("Mark the sample (Space)"))
         self.leave = Action(self, "leave_sample", tr("← All samples"), tr("Back to all samples"), "Esc", context=WITHIN)
         self.back = bind(QPushButton(), self.leave, tr("Back to all samples"))
@@ -83,11 +83,12 @@ class SampleDetail(QWidget):
         self.next.clicked.connect(lambda: self.moved.emit(1))
         self.marked.clicked.connect(lambda _on: self.mark_requested.emit())
         self.maps.changed.connect(self._show_maps)
-        self.drawings.child.progress.connect(self.drawing.show_progress)
+        self.drawings.child.progress.connect(self.drawing_progress.show_progress)
         self.drawings.drawn.connect(self._show_drawing)
-        self.drawings.failed.connect(lambda problems: self.drawing.end(*problems))
+        self.drawings.failed.connect(lambda problems: self.drawing_progress.end(*problems))
 
     def show_evaluation(self, opened: OpenedEvaluation, devices: tuple[str, ...]) -> None:
+        """Draw and explain samples of this evaluation from now on. Its model runs on `devices`."""
         self._opened = opened
         self.maps.show_evaluation(opened, devices)
         self.drawings.show_evaluation(opened, devices)
@@ -115,10 +116,11 @@ class SampleDetail(QWidget):
         in_background(partial(read_image, file, _MAX_SIDE), self, partial(self._show_image, file), reraise)
         self.maps.show_sample(file, predicted_class(self._opened, number))
         self._show_drawing(None)
-        self.drawing.end()
+        self.drawing_progress.end()
         self.drawings.request(rows[position:])
 
     def show_marked(self, marked: bool) -> None:
+        """Check or uncheck the box that marks the sample, without requesting a change."""
         self.marked.setChecked(marked)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
@@ -135,15 +137,17 @@ class SampleDetail(QWidget):
             super().keyPressEvent(event)
 
     def _show_image(self, file: Path, image: QImage | str) -> None:
+        """Show the image of the sample in `file`, unless another sample is visible by now."""
         if file == self._file:
             self.image.show_image(tr("Image"), image, self._caption)
 
     def _show_maps(self) -> None:
-        nothing = ("", "")
-        for pane, (title, image) in zip(self.heat, [*self.maps.maps, nothing, nothing], strict=False):
-            if title:
+        """Show up to two heat maps next to the image, or hide them."""
+        for pane, heat_map in zip_longest(self.heat_panes, self.maps.maps[: len(self.heat_panes)]):
+            if heat_map is not None:
+                title, image = heat_map
                 pane.show_image(title, image, title)
-            pane.setVisible(bool(title))
+            pane.setVisible(heat_map is not None)
 
     def _show_drawing(self, drawing: Drawing | None) -> None:
         """Show the ground truth and the prediction in `drawing` or, if it is None, the plain image."""
@@ -157,7 +161,7 @@ class SampleDetail(QWidget):
         self.legend.setVisible(is_drawn and bool(self.drawings.legend))
         if drawing is None:
             return
-        self.drawing.end()
+        self.drawing_progress.end()
         sample = drawing.sample
         self.truth.show_image(tr("Truth"), drawing.truth, sample.truth_words or self._caption)
         self.prediction.show_image(tr("Prediction"), drawing.prediction, sample.prediction_words or self._caption)
@@ -175,14 +179,14 @@ class SampleDetail(QWidget):
         self.drawings.close_work()
 
     def _lay_out(self) -> None:
-        panes = (self.image, self.truth, self.prediction, *self.heat)
+        panes = (self.image, self.truth, self.prediction, *self.heat_panes)
         self.setLayout(
             vbox(
                 hbox(self.back, (self.name, 1), self.previous, self.next, self.marked),
                 (hbox(*((pane, 1) for pane in panes), spacing=10), 1),
                 self.legend,
                 self.caption,
-                self.drawing,
+                self.drawing_progress,
                 self.maps,
             )
         )
@@ -192,6 +196,7 @@ class SampleDetail(QWidget):
 
 
 def _step_button(text: str, name: str) -> QToolButton:
+    """Create a button that is repeated while it is held, with the arrow key for it in its tool tip."""
     button = tool_button(text=text, name=name, tip=f"{name} ({'Left' if text == '◂' else 'Right'})")
     button.setAutoRepeat(True)
     return button

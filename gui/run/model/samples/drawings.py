@@ -66,17 +66,17 @@ class Drawings(QObject):
         self._devices: tuple[str, ...] = ()
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._drawn: dict[int, tuple[Path, SampleDrawing]] = {}  # folder and drawing by row
-        self._order_count = 0
+        self._order_count = 0  # numbers the folders of the orders
         self._requested: tuple[int, ...] = ()  # rows, the visible one first
         self.child = InferenceChild(tr("Drawing the samples"), self)
         self._delay = QTimer(self, interval=_DELAY_MS, singleShot=True)
-        self._delay.timeout.connect(self._start)
+        self._delay.timeout.connect(self._order_drawings)
         self.child.done.connect(self._on_done)
         self.child.refused.connect(self.failed)
         self.child.failed.connect(lambda text: self.failed.emit((Problem("", text),)))
 
     def show_evaluation(self, opened: OpenedEvaluation, devices: tuple[str, ...]) -> None:
-        """Draw samples of this evaluation from now on, on `devices`."""
+        """Draw samples of this evaluation from now on, on the first of `devices`. Earlier drawings are discarded."""
         self.stop()
         self._opened, self._devices, self._drawn = opened, devices, {}
 
@@ -92,12 +92,12 @@ class Drawings(QObject):
             return
         if self._requested[0] in self._drawn:
             self._delay.stop()
-            self._read(self._requested[0])
+            self._read_cached(self._requested[0])
         elif not self._is_underway(self._requested[0]):
             self._delay.start()
 
     def stop(self) -> None:
-        """Cancel the request."""
+        """Discard the request, and cancel the process if it is working on it."""
         self._delay.stop()
         self._requested = ()
         self.child.cancel()
@@ -111,10 +111,11 @@ class Drawings(QObject):
             self._folder = None
 
     def _is_underway(self, row: int) -> bool:
+        """Return True if the process is drawing the sample at `row`."""
         order = self.child.order
         return self.child.running and isinstance(order, ShowOrder) and row in order.samples
 
-    def _start(self) -> None:
+    def _order_drawings(self) -> None:
         """Order the drawings of the requested samples that haven't been drawn, in a folder of their own."""
         opened = self._opened
         if opened is None or not self._requested:
@@ -133,23 +134,27 @@ class Drawings(QObject):
         )
 
     def _on_done(self, path: str) -> None:
+        """Read the descriptions of the new drawings, in the file `path`, on a worker thread."""
         in_background(
             partial(_read_drawings, Path(path)), self, partial(self._store, Path(path).parent), self._on_unreadable
         )
 
     def _store(self, folder: Path, drawings: SampleDrawings) -> None:
+        """Cache the new drawings, which are in `folder`, and show the requested one if it is among them."""
         self.legend = drawings.legend
         self._drawn |= {each.number: (folder, each) for each in drawings.samples}
         if self._requested and self._requested[0] in self._drawn:
-            self._read(self._requested[0])
+            self._read_cached(self._requested[0])
         elif self._requested:
             self.failed.emit((Problem("", tr("The sample can no longer be read.")),))
 
-    def _read(self, row: int) -> None:
+    def _read_cached(self, row: int) -> None:
+        """Read the images of a drawing on a worker thread, then emit it."""
         folder, sample = self._drawn[row]
-        in_background(partial(_read_images, folder, sample), self, self._emit, self._on_unreadable)
+        in_background(partial(_read_images, folder, sample), self, self._emit_if_requested, self._on_unreadable)
 
-    def _emit(self, drawing: Drawing) -> None:
+    def _emit_if_requested(self, drawing: Drawing) -> None:
+        """Emit a drawing unless another sample has been requested in the meantime."""
         if self._requested and drawing.sample.number == self._requested[0]:
             self.drawn.emit(drawing)
 
@@ -158,6 +163,7 @@ class Drawings(QObject):
 
 
 def _read_drawings(path: Path) -> SampleDrawings:
+    """Read the descriptions of drawings. Raises OSError."""
     try:
         return decode_drawings(read_file(path, MAX_RESULT_BYTES))
     except NOT_DECODED as error:
@@ -165,6 +171,7 @@ def _read_drawings(path: Path) -> SampleDrawings:
 
 
 def _read_images(folder: Path, sample: SampleDrawing) -> Drawing:
+    """Read the images of a drawing in `folder`."""
     return Drawing(read_image(folder / sample.truth_png), read_image(folder / sample.prediction_png), sample)
 
 
@@ -175,7 +182,7 @@ def short_caption(opened: OpenedEvaluation, row: int) -> tuple[str, str]:
     if samples.true is not None and samples.predicted is not None:
         true, predicted = format_classes(classes, samples.true[row]), format_classes(classes, samples.predicted[row])
         first = true if true == predicted else f"{true} → {predicted}"
-    return first, " · ".join(_numbers(opened, row))
+    return first, " · ".join(_figures(opened, row))
 
 
 def full_caption(opened: OpenedEvaluation, row: int, truth: str = "", prediction: str = "") -> str:
@@ -188,11 +195,11 @@ def full_caption(opened: OpenedEvaluation, row: int, truth: str = "", prediction
     for title, text, column in ((tr("Truth"), truth, samples.true), (tr("Prediction"), prediction, samples.predicted)):
         if text or column is not None:
             parts.append(f"{title}: {text or format_classes(classes, column[row] if column is not None else ())}")
-    parts += [f"{number[:1].upper()}{number[1:]}" for number in _numbers(opened, row, short=False)]
+    parts += [f"{number[:1].upper()}{number[1:]}" for number in _figures(opened, row, short=False)]
     return " · ".join(parts)
 
 
-def _numbers(opened: OpenedEvaluation, row: int, short: bool = True) -> list[str]:
+def _figures(opened: OpenedEvaluation, row: int, short: bool = True) -> list[str]:
     """Describe loss, confidence and correct fraction of a sample, as far as they are known."""
     samples = opened.samples
     parts = []

@@ -58,16 +58,16 @@ class HeatMaps(QWidget):
         self.second.control.setAccessibleName(tr("Class of a second heat map"))
         for editor in (self.first, self.second):
             editor.box.setMinimumContentsLength(14)
-        self._and = field_label("and", self.second.control)
-        self.line = ProgressLine(tr("Making the heat map"))
+        self._second_label = field_label("and", self.second.control)
+        self.progress_line = ProgressLine(tr("Making the heat map"))
         self._delay = QTimer(self, interval=_DELAY_MS, singleShot=True)
         self._lay_out()
         self.on.toggled.connect(lambda _on: self._restart())
         self.first.edited.connect(self._restart)
         self.second.edited.connect(self._restart)
-        self._delay.timeout.connect(self._start)
+        self._delay.timeout.connect(self._order_maps)
         self.child.done.connect(self._on_done)
-        self.line.follow(self.child)
+        self.progress_line.follow(self.child)
 
     def show_evaluation(self, opened: OpenedEvaluation, devices: tuple[str, ...]) -> None:
         """Explain samples of this evaluation from now on, on `devices`."""
@@ -100,11 +100,11 @@ class HeatMaps(QWidget):
         self.child.cancel()
 
     def _restart(self) -> None:
-        """Remove the maps and, if they are switched on, order new ones after a delay."""
+        """Remove the maps, cancel their order and, if they are switched on, order new ones after a delay."""
         is_on = self.on.isChecked()
         self.child.cancel()
-        self.line.end()
-        for widget in (self.first, self._and, self.second):
+        self.progress_line.end()
+        for widget in (self.first, self._second_label, self.second):
             widget.setVisible(is_on)
         if self.maps:
             self.maps = []
@@ -114,7 +114,7 @@ class HeatMaps(QWidget):
         else:
             self._delay.stop()
 
-    def _start(self) -> None:
+    def _order_maps(self) -> None:
         """Order the heat maps of the current file for the chosen classes, in a folder of their own."""
         opened, file = self._opened, self._file
         if opened is None or file is None:
@@ -141,21 +141,27 @@ class HeatMaps(QWidget):
         return tuple(dict.fromkeys(filter(None, (first_class, names[int(second) - 1]))))
 
     def _on_done(self, path: str) -> None:
-        in_background(partial(_read_maps, Path(path)), self, partial(self._show, self._file), reraise)
+        """Read the heat maps in the result file `path` on a worker thread, then show them."""
+        in_background(partial(_read_maps, Path(path)), self, partial(self._show_maps, self._file), reraise)
 
-    def _show(self, file: Path | None, read: tuple[Maps, list[str]] | str) -> None:
-        """Show the maps of `file` with their remarks, or the reason why they can't be read."""
+    def _show_maps(self, file: Path | None, result: tuple[Maps, list[str]] | str) -> None:
+        """Show the maps of `file` with their remarks, or the reason why they can't be read.
+
+        Do nothing if another sample is shown by now, or if the maps have been switched off.
+        """
         if file != self._file or not self.on.isChecked():
             return
-        if isinstance(read, str):
-            self.line.end(Problem("", read))
+        if isinstance(result, str):
+            self.progress_line.end(Problem("", result))
             return
-        self.maps, remarks = read
-        self.line.end(*(Problem("", remark, severity="warning") for remark in remarks))
+        self.maps, remarks = result
+        self.progress_line.end(*(Problem("", remark, severity="warning") for remark in remarks))
         self.changed.emit()
 
     def _lay_out(self) -> None:
-        self.setLayout(vbox(hbox(self.on, self.first, self._and, self.second, 1), self.line, spacing=4))
+        self.setLayout(
+            vbox(hbox(self.on, self.first, self._second_label, self.second, 1), self.progress_line, spacing=4)
+        )
 
 
 def _read_maps(path: Path) -> tuple[Maps, list[str]] | str:
@@ -167,11 +173,12 @@ def _read_maps(path: Path) -> tuple[Maps, list[str]] | str:
     if not explanation.images:
         return tr("The image wasn't explained.")
     image = explanation.images[0]
-    maps: Maps = [(_title(each), read_image(path.parent / each.overlay)) for each in image.maps]
+    maps: Maps = [(_map_title(each), read_image(path.parent / each.overlay)) for each in image.maps]
     return maps, list(dict.fromkeys(filter(None, (image.reason, *(each.note for each in image.maps)))))
 
 
-def _title(each: HeatMap) -> str:
+def _map_title(each: HeatMap) -> str:
+    """Return the title of a heat map with its class and score, or that there is no evidence for the class."""
     if not each.class_name:
         return tr("Evidence")
     score = f" ({localized(100 * each.score, 1)}%)" if each.score is not None else ""

@@ -16,9 +16,9 @@ from gui.run.model.samples.review import (
     MAX_SAMPLES,
     SORTS,
     Choice,
-    MarkedCsv,
     ReviewBar,
     Sort,
+    marked_csv,
     marks_of,
     rank_samples,
     read_marks,
@@ -54,7 +54,6 @@ class SamplesPage(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self._opened: OpenedEvaluation | None = None
-        self._count = 0
         self.sort, self.true, self.predicted = ChoiceEditor([]), ChoiceEditor([]), ChoiceEditor([])
         self.wrong = styled(QCheckBox(tr("Only wrong")), tip=tr("Hide the correct samples"))
         self.only_marked = QCheckBox(tr("Only marked"))
@@ -63,21 +62,21 @@ class SamplesPage(QWidget):
         self.detail = SampleDetail()
         self.save_marked = MarkedButton()
         self.review = ReviewBar()
-        # evaluations whose marks aren't saved, with the marked rows
-        self._unsaved: dict[Path, tuple[SavedEvaluation, tuple[int, ...]]] = {}
-        self._writing = SingleFlight(
-            self, self._next_write, lambda _none: self._writing.request(), self._on_write_failed
+        # By folder: evaluations whose marks aren't saved, and the marked rows.
+        self._unsaved_marks: dict[Path, tuple[SavedEvaluation, tuple[int, ...]]] = {}
+        self._marks_writer = SingleFlight(
+            self, self._next_marks_to_write, lambda _none: self._marks_writer.request(), self._on_write_failed
         )
         self.stack = QStackedWidget()
         self._lay_out()
         for editor in (self.sort, self.true, self.predicted):
-            editor.edited.connect(self._rank)
+            editor.edited.connect(self._apply_filter)
         for box in (self.wrong, self.only_marked):
-            box.toggled.connect(lambda _on: self._rank())
+            box.toggled.connect(lambda _on: self._apply_filter())
         self.wall.opened.connect(self.open)
         self.wall.mark_requested.connect(self._toggle_mark)
         self.detail.closed.connect(self._show_wall)
-        self.detail.moved.connect(self._move)
+        self.detail.moved.connect(self._move_by)
         self.detail.mark_requested.connect(lambda: self._toggle_mark(self.wall.current()))
         self.save_marked.message.connect(self.message)
         self.review.changed.connect(self._show_suspects)
@@ -92,7 +91,7 @@ class SamplesPage(QWidget):
         self.wall.samples.marked = set()
         in_background(partial(read_marks, opened.kept), self, partial(self._show_marks, opened), reraise)
         self._show_choices(opened)
-        self.review.show_evaluation(opened)  # shows all of them
+        self.review.show_evaluation(opened)  # its signal lists all samples
 
     def show_cell(self, true: int | None, predicted: int | None) -> None:
         """Show the samples in a cell of the confusion matrix.
@@ -109,8 +108,8 @@ class SamplesPage(QWidget):
         self.wall.choose(0)
 
     def show_rows(self, rows: frozenset[int], description: str) -> None:
-        """Show only `rows` until the filter changes. `description` describes them."""
-        self._rank(rows)
+        """Show only the samples at `rows` until the user changes the filter. `description` describes them."""
+        self._apply_filter(rows)
         self.summary.setText(description)
         self._show_wall()
 
@@ -127,18 +126,20 @@ class SamplesPage(QWidget):
             self.detail.image.pane.setFocus()
 
     def close_work(self) -> None:
-        """Save the marks and stop background work because the window closes."""
-        while self._writing.running:
-            self._writing.finish()
+        """Save the marks of all evaluations, and stop background work, when the window closes."""
+        while self._marks_writer.running:
+            self._marks_writer.finish()
         self.wall.thumbnails.close()
         self.detail.close_work()
         self.review.close_work()
 
     def _show_wall(self) -> None:
+        """Return from a single sample to the wall of thumbnails."""
         self.stack.setCurrentIndex(WALL)
         self.wall.setFocus()
 
-    def _move(self, by: int) -> None:
+    def _move_by(self, by: int) -> None:
+        """Show the sample at a distance of `by` from the current one in detail. Do nothing beyond the ends."""
         position = self.wall.current() + by
         if 0 <= position < len(self.wall.samples.rows):
             self.open(position)
@@ -146,6 +147,7 @@ class SamplesPage(QWidget):
     # Choosing
 
     def _show_choices(self, opened: OpenedEvaluation) -> None:
+        """Offer the orders, and the true and predicted classes to filter by, that the evaluation supports."""
         names = opened.evaluation.classes
         classes = [(str(index), name, "") for index, name in enumerate(names)]
         is_multilabel = opened.samples.true_class is None
@@ -154,7 +156,7 @@ class SamplesPage(QWidget):
         self.true.reset_choices([(ALL_CLASSES, "any", ""), *classes, *(none if is_multilabel else [])])
         self.predicted.reset_choices([(ALL_CLASSES, "any", ""), *classes, *none])
         for editor, column in ((self.true, opened.samples.true), (self.predicted, opened.samples.predicted)):
-            self._groups[editor].setVisible(column is not None and len(names) > 1)
+            self._labeled_editors[editor].setVisible(column is not None and len(names) > 1)
         self.wrong.setVisible(opened.samples.correct is not None)
 
     def choice(self) -> Choice:
@@ -168,15 +170,18 @@ class SamplesPage(QWidget):
         """List the suspicious samples that the review bar selects, or all samples."""
         suspects, opened = self.review.suspects(), self._opened
         if suspects is None or opened is None:
-            self._rank()
+            self._apply_filter()
         else:
             with QSignalBlocker(self.only_marked):
                 self.only_marked.setChecked(False)
-            self._show(opened, suspects.rows[:MAX_SAMPLES], suspects.captions.__getitem__, suspects.summary)
-        self._marks_changed()
+            self._list_samples(opened, suspects.rows[:MAX_SAMPLES], suspects.captions.__getitem__, suspects.summary)
+        self._update_marks()
 
-    def _rank(self, only: frozenset[int] | None = None) -> None:
-        """List the samples that match the choices in their order, or the rows in `only` in that order."""
+    def _apply_filter(self, only: frozenset[int] | None = None) -> None:
+        """List the samples that match the filter, or those at the rows `only`, in the selected order.
+
+        This ends the selection of suspicious samples in the review bar.
+        """
         self.review.choose_all()
         opened = self._opened
         if opened is None or self.true.box.count() == 0:
@@ -184,15 +189,16 @@ class SamplesPage(QWidget):
         choice = self.choice() if only is None else Choice(sort=self.choice().sort, only=only)
         matching = rank_samples(opened.samples, choice)
         rows = matching[:MAX_SAMPLES].tolist()
-        self._show(
+        self._list_samples(
             opened, rows, partial(short_caption, opened), _summary(len(matching), len(rows), len(opened.samples))
         )
 
-    def _show(
+    def _list_samples(
         self, opened: OpenedEvaluation, rows: Sequence[int], caption: Callable[[int], tuple[str, str]], summary: str
     ) -> None:
         """List the samples at `rows` with their captions. The current sample remains selected if it is among them."""
-        previous_row = self.wall.samples.rows[self.wall.current()] if self.wall.current() >= 0 else None
+        position = self.wall.current()
+        previous_row = self.wall.samples.rows[position] if position >= 0 else None
         self.wall.samples.show_rows(rows, partial(sample_file, opened), caption)
         self.summary.setText(summary)
         if rows:
@@ -201,9 +207,10 @@ class SamplesPage(QWidget):
     # Marking
 
     def _show_marks(self, opened: OpenedEvaluation, marked: set[int]) -> None:
+        """Show the marks that were read for `opened`, unless another evaluation has been opened since."""
         if self._opened is opened:
             self.wall.samples.marked = {row for row in marked if 0 <= row < len(opened.samples)}
-            self._marks_changed()
+            self._update_marks()
 
     def _toggle_mark(self, position: int) -> None:
         """Mark or unmark the sample at a position of the wall. The marks are saved in the background."""
@@ -212,24 +219,28 @@ class SamplesPage(QWidget):
             return
         samples.marked ^= {samples.rows[position]}
         self.detail.show_marked(samples.rows[position] in samples.marked)
-        self._marks_changed()
-        self._unsaved[opened.kept.folder] = opened.kept, tuple(samples.marked)
-        if not self._writing.running:
-            self._writing.request()
+        self._update_marks()
+        self._unsaved_marks[opened.kept.folder] = opened.kept, tuple(samples.marked)
+        if not self._marks_writer.running:
+            self._marks_writer.request()
 
-    def _next_write(self) -> Callable[[], None] | None:
+    def _next_marks_to_write(self) -> Callable[[], None] | None:
         """Return a function that saves the newest marks of an evaluation, or None if all marks are saved.
 
         Writes must not overtake each other.
         """
-        return partial(write_marks, *self._unsaved.pop(next(iter(self._unsaved)))) if self._unsaved else None
+        if not self._unsaved_marks:
+            return None
+        saved, rows = self._unsaved_marks.pop(next(iter(self._unsaved_marks)))
+        return partial(write_marks, saved, rows)
 
     def _on_write_failed(self, error: Exception) -> None:
-        self._writing.request()
+        """Report that marks couldn't be saved, and save those of the other evaluations."""
+        self._marks_writer.request()
         self.message.emit(tr("Couldn't save the marks: {error}.").format(error=describe_error(error)), "warning")
 
-    def _marks_changed(self) -> None:
-        """Update everything that depends on the marks, including the filter."""
+    def _update_marks(self) -> None:
+        """Update everything that depends on the marks: thumbnails, save button, and the filter for marked samples."""
         count = len(self.wall.samples.marked)
         self.wall.samples.marks_changed()
         if self._opened is not None:
@@ -241,10 +252,10 @@ class SamplesPage(QWidget):
             )
         self.only_marked.setEnabled(count > 0 or self.only_marked.isChecked())
         if self.only_marked.isChecked() and self.stack.currentIndex() == WALL:
-            self._rank()
+            self._apply_filter()
 
     def _lay_out(self) -> None:
-        self._groups: dict[ChoiceEditor, QWidget] = {}
+        self._labeled_editors: dict[ChoiceEditor, QWidget] = {}
         top = QWidget()
         flow = FlowLayout(top, spacing=10, line_spacing=6)
         for title, name, editor in (
@@ -253,7 +264,7 @@ class SamplesPage(QWidget):
             (tr("Predicted"), tr("Predicted class"), self.predicted),
         ):
             editor.control.setAccessibleName(name)
-            self._groups[editor] = group = labeled(title, editor)
+            self._labeled_editors[editor] = group = labeled(title, editor)
             flow.addWidget(group)
         for widget in (self.wrong, self.only_marked, self.save_marked):
             flow.addWidget(widget)
@@ -265,7 +276,7 @@ class SamplesPage(QWidget):
         order_tabs(
             self,
             (
-                *self._groups.values(),
+                *self._labeled_editors.values(),
                 self.wrong,
                 self.only_marked,
                 self.save_marked,
@@ -277,6 +288,7 @@ class SamplesPage(QWidget):
 
 
 def _summary(found: int, listed: int, total: int) -> str:
+    """Describe how many samples match the filter, of how many, and whether only some of them are listed."""
     if not found:
         return tr("No samples match.")
     if listed < found:
@@ -324,10 +336,10 @@ class MarkedButton(QPushButton):
     def save_list(self, path: Path) -> None:
         """Write the marked samples to a CSV file."""
         if self._opened is not None:
-            table = MarkedCsv(marks_of(self._opened, self._rows, self._suggested, is_model_weak=self._is_model_weak))
-            samples = counted(len(table.marks), "marked sample")
-            text = tr("{samples} saved to {path}.").format(samples=samples, path="{path}")
-            save_in_background(partial(write_csv, path, table), self.message, text, self)
+            marks = marks_of(self._opened, self._rows, self._suggested, is_model_weak=self._is_model_weak)
+            saved = counted(len(marks), "marked sample") + tr(" saved to {path}.")
+            save_in_background(partial(write_csv, path, marked_csv(marks)), self.message, saved, self)
 
     def _choose_file(self) -> None:
+        """Open a dialog for the CSV file of the marked samples, and write it."""
         choose_target(self, tr("Save the marked samples"), timestamped("marked.csv"), self.save_list)

@@ -34,6 +34,7 @@ class ProgressLine(QWidget):
         child.failed.connect(lambda text: self.end(Problem("", text)))
 
     def show_progress(self, progress: Progress) -> None:
+        """Show the activity and the progress bar."""
         self.progress.setValue(round(100 * progress.fraction))
         self.activity.setText(f"{progress.what}…")
         for widget in (self.progress, self.activity, self):

@@ -42,11 +42,11 @@ class Suspects(NamedTuple):
     summary: str
 
 
-class _LoadedReview(NamedTuple):
-    """Review, and the rows of its evaluation by split and path."""
+class _ReadReview(NamedTuple):
+    """Review from a file, and the rows of its evaluation by split and path."""
 
     review: Review
-    rows: dict[tuple[str, str], int]
+    rows_by_path: dict[tuple[str, str], int]
 
 
 class ReviewBar(QWidget):
@@ -61,10 +61,10 @@ class ReviewBar(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self._opened: OpenedEvaluation | None = None
-        self._rows: dict[tuple[str, str], int] = {}  # row numbers by split and path
+        self._rows_by_path: dict[tuple[str, str], int] = {}  # row numbers by split and path
         self.review: Review | None = None
         self.child = InferenceChild(tr("The review"), self)
-        self.act = Action(
+        self.review_action = Action(
             self,
             "review",
             tr("Find wrong labels"),
@@ -73,23 +73,23 @@ class ReviewBar(QWidget):
         self.selection = ChoiceEditor([(ALL, "all samples", "")])
         self.selection.control.setAccessibleName(tr("Samples to show"))
         self.selection.box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
-        self.line = ProgressLine(tr("Reviewing the samples"))
+        self.progress_line = ProgressLine(tr("Reviewing the samples"))
         self.origin = caption()
         self._label = field_label(tr("Show"), self.selection.control)
-        top = hbox(self._label, self.selection, bind(QPushButton(), self.act), 1)
-        self.setLayout(vbox(top, self.origin, self.line, spacing=4))
-        self.act.on_trigger(self._start)
+        top = hbox(self._label, self.selection, bind(QPushButton(), self.review_action), 1)
+        self.setLayout(vbox(top, self.origin, self.progress_line, spacing=4))
+        self.review_action.on_trigger(self._start)
         self.selection.edited.connect(self.changed)
         self.child.done.connect(self._on_done)
-        self.line.follow(self.child)
+        self.progress_line.follow(self.child)
 
     def show_evaluation(self, opened: OpenedEvaluation) -> None:
         """Load the newest review of the evaluation."""
         self.child.cancel()
-        self.line.end()
+        self.progress_line.end()
         self._opened, self.review = opened, None
         self._show_choices()
-        in_background(partial(_load_newest, opened), self, partial(self._store, opened), ignore_os_error)
+        in_background(partial(_read_newest_review, opened), self, partial(self._set_review, opened), ignore_os_error)
 
     def choose_all(self) -> None:
         """Select all samples, without emitting `changed`."""
@@ -98,14 +98,15 @@ class ReviewBar(QWidget):
 
     def suspects(self) -> Suspects | None:
         """Return the selected suspicious samples, or None for all samples."""
-        find = {LABELS: self._wrong_labels, DUPLICATES: self._duplicates}.get(self.selection.value())
-        return find(self.review) if find is not None and self.review is not None else None
+        if self.review is None or self.selection.value() == ALL:
+            return None
+        return (self._wrong_labels if self.selection.value() == LABELS else self._duplicates)(self.review)
 
     def suggestions(self) -> dict[int, str]:
         """Return the suggested labels, by row, for samples whose labels are probably wrong."""
         issues = self.review.label_issues if self.review is not None else ()
-        found = ((self._row(issue.sample), issue) for issue in issues)
-        return {row: issue.suggested for row, issue in found if row is not None and issue.given and issue.suggested}
+        by_row = {self._row_of(issue.sample): issue.suggested for issue in issues if issue.given and issue.suggested}
+        return {row: suggested for row, suggested in by_row.items() if row is not None}
 
     @property
     def is_model_weak(self) -> bool:
@@ -117,26 +118,31 @@ class ReviewBar(QWidget):
         self.child.close()
 
     def _start(self) -> None:
+        """Review the samples of the evaluation in a child process."""
         opened = self._opened
         if opened is not None:
             folder = opened.kept.folder.absolute()
             self.child.start(ReviewOrder(run=str(folder.parents[1]), evaluations=(str(folder),), worst=0))
 
     def _on_done(self, path: str) -> None:
+        """Read the new review in the file `path` on a worker thread, and show it."""
         opened = self._opened
-        self.line.end()
+        self.progress_line.end()
         if opened is not None:
-            in_background(partial(_load, opened, Path(path)), self, partial(self._show_new, opened), ignore_os_error)
+            in_background(
+                partial(_read_review, opened, Path(path)), self, partial(self._show_new, opened), ignore_os_error
+            )
 
-    def _show_new(self, opened: OpenedEvaluation, read: _LoadedReview | None) -> None:
+    def _show_new(self, opened: OpenedEvaluation, read: _ReadReview | None) -> None:
         """Show a review that has just been completed. If it has found label errors, select them."""
-        self._store(opened, read)
+        self._set_review(opened, read)
         if read is not None and read.review.label_issues:
             self.selection.set_value(LABELS)
 
-    def _store(self, opened: OpenedEvaluation, read: _LoadedReview | None) -> None:
+    def _set_review(self, opened: OpenedEvaluation, read: _ReadReview | None) -> None:
+        """Use a review of the evaluation `opened`, unless it is damaged or another evaluation has been opened."""
         if opened is self._opened and read is not None:
-            self.review, self._rows = read
+            self.review, self._rows_by_path = read
             self._show_choices()
 
     def _show_choices(self) -> None:
@@ -155,8 +161,9 @@ class ReviewBar(QWidget):
         self.selection.reset_choices(choices)
         self.changed.emit()
 
-    def _row(self, sample: ReviewedSample) -> int | None:
-        return self._rows.get((sample.split, sample.path))
+    def _row_of(self, sample: ReviewedSample) -> int | None:
+        """Return the row of a sample in the evaluation, or None if it isn't among its samples."""
+        return self._rows_by_path.get((sample.split, sample.path))
 
     def _wrong_labels(self, review: Review) -> Suspects:
         """Return the samples whose labels are worth checking.
@@ -165,7 +172,7 @@ class ReviewBar(QWidget):
         """
         captions: dict[int, tuple[str, str]] = {}
         for issue in review.label_issues:
-            row = self._row(issue.sample)
+            row = self._row_of(issue.sample)
             if row is not None:
                 first = f"{issue.given} → {issue.suggested or 'none'}" if issue.given else f"no {issue.suggested}"
                 probable = f"{100 * issue.probability:.0f}% → {100 * issue.suggested_probability:.0f}%"
@@ -185,7 +192,7 @@ class ReviewBar(QWidget):
         captions: dict[int, tuple[str, str]] = {}
         for pair in review.duplicates:
             for sample, other in ((pair.first, pair.second), (pair.second, pair.first)):
-                row = self._row(sample)
+                row = self._row_of(sample)
                 if row is not None:
                     relation = "the same as" if pair.exact else "similar to"
                     label = "other label" if pair.labels_differ else other.split
@@ -193,22 +200,23 @@ class ReviewBar(QWidget):
         return Suspects(tuple(captions), captions, f"{counted(len(review.duplicates), 'pair')} of duplicate images")
 
 
-def _load(opened: OpenedEvaluation, path: Path) -> _LoadedReview | None:
+def _read_review(opened: OpenedEvaluation, path: Path) -> _ReadReview | None:
     """Return the review in `path`, or None if it is damaged."""
     try:
         review = decode_review(read_file(path, MAX_RESULT_BYTES))
     except NOT_DECODED:
         return None
     samples = opened.samples
-    rows = {key: row for row, key in enumerate(zip(samples.splits, samples.paths, strict=True))}
-    return _LoadedReview(review, rows)
+    rows_by_path = {key: row for row, key in enumerate(zip(samples.splits, samples.paths, strict=True))}
+    return _ReadReview(review, rows_by_path)
 
 
-def _load_newest(opened: OpenedEvaluation) -> _LoadedReview | None:
+def _read_newest_review(opened: OpenedEvaluation) -> _ReadReview | None:
     """Return the newest review that covers only this evaluation, or None if there is none."""
     folder = opened.kept.folder.absolute()
-    found = [_load(opened, file) for file in (folder.parents[1] / "reviews").glob("*.json")]
-    matching = [read for read in found if read is not None and read.review.evaluations == (str(folder),)]
+    run_folder = folder.parents[1]
+    reviews = [_read_review(opened, file) for file in (run_folder / "reviews").glob("*.json")]
+    matching = [read for read in reviews if read is not None and read.review.evaluations == (str(folder),)]
     return max(matching, key=lambda read: read.review.date, default=None)
 
 
@@ -261,16 +269,11 @@ def marks_of(
     return tuple(marks)
 
 
-@dataclass(frozen=True)
-class MarkedCsv:
-    """CSV table with a row for each mark."""
-
-    marks: tuple[Mark, ...]
-
-    def lines(self) -> Iterator[list[str]]:
-        yield [*Mark.__struct_fields__]
-        for mark in self.marks:
-            yield [getattr(mark, name) for name in Mark.__struct_fields__]
+def marked_csv(marks: Sequence[Mark]) -> Iterator[list[str]]:
+    """Yield CSV rows with the marks of samples."""
+    yield [*Mark.__struct_fields__]
+    for mark in marks:
+        yield [getattr(mark, name) for name in Mark.__struct_fields__]
 
 
 MAX_SAMPLES = 1000
@@ -321,8 +324,8 @@ def supported_sorts(samples: SampleTable) -> list[Sort]:
 
 def rank_samples(samples: SampleTable, choice: Choice) -> Numbers:
     """Return the rows of the samples that match `choice`, in the order that it specifies."""
-    matches = _mask(samples.true, samples.true_class, choice.true, len(samples))
-    matches &= _mask(samples.predicted, samples.predicted_class, choice.predicted, len(samples))
+    matches = _class_mask(samples.true, samples.true_class, choice.true, len(samples))
+    matches &= _class_mask(samples.predicted, samples.predicted_class, choice.predicted, len(samples))
     if choice.wrong and samples.correct is not None:
         matches &= samples.correct < 1
     if choice.only is not None:
@@ -335,7 +338,7 @@ def rank_samples(samples: SampleTable, choice: Choice) -> Numbers:
     return rows[np.argsort(keys, kind="stable")]  # NaN is sorted last
 
 
-def _mask(
+def _class_mask(
     lists: tuple[tuple[int, ...], ...] | None, single: Numbers | None, index: int | None, count: int
 ) -> npt.NDArray[np.bool_]:
     """Return a mask of the samples that have the class `index`, or of all samples if `index` or `lists` is None.

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from PySide6.QtCore import QAbstractListModel, QModelIndex, QObject, QPersistentModelIndex, QRect, QSize, Qt, Signal
+from PySide6.QtCore import QAbstractListModel, QObject, QRect, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QKeyEvent, QPainter, QPen, QResizeEvent
 from PySide6.QtWidgets import QListView, QStyle, QStyledItemDelegate, QStyleOptionViewItem, QWidget
 
 from gui.sources.inspector import Thumbnails
 from gui.style import theme
 from gui.translation import tr
+from gui.widgets.column_model import NOTHING, Index
 
 SIDE, PAD, CAPTION_LINES = 132, 6, 2
-_Index = QModelIndex | QPersistentModelIndex
-_NO_PARENT = QModelIndex()
 CAPTION = int(Qt.ItemDataRole.UserRole)
 _ROLES = (
     Qt.ItemDataRole.DisplayRole,
@@ -59,13 +58,15 @@ class SampleModel(QAbstractListModel):
         return self._file(self.rows[position])
 
     def marks_changed(self) -> None:
+        """Repaint all samples, because `marked` has changed."""
         if self.rows:
             self.dataChanged.emit(self.index(0), self.index(len(self.rows) - 1))
 
-    def rowCount(self, parent: _Index = _NO_PARENT) -> int:
+    def rowCount(self, parent: Index = NOTHING) -> int:
         return 0 if parent.isValid() else len(self.rows)
 
-    def data(self, index: _Index, role: int = Qt.ItemDataRole.DisplayRole) -> object:
+    def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> object:
+        """Return the texts of a sample: its description, tool tip, or the two lines of its caption."""
         if not index.isValid() or role not in _ROLES:
             return None
         first, second = self._caption(self.rows[index.row()])
@@ -114,6 +115,7 @@ class SampleWall(QListView):
         return self.currentIndex().row()
 
     def choose(self, position: int) -> None:
+        """Select the sample at a position and scroll to it. Do nothing if there is none."""
         index = self.samples.index(position)
         if index.isValid():
             self.setCurrentIndex(index)
@@ -136,6 +138,7 @@ class SampleWall(QListView):
         super().resizeEvent(event)
 
     def _height(self) -> int:
+        """Return the height of an item in pixels: thumbnail, caption and padding."""
         return SIDE + 3 * PAD + CAPTION_LINES * self.fontMetrics().height()
 
 
@@ -146,10 +149,10 @@ class _SampleDelegate(QStyledItemDelegate):
         super().__init__(wall)
         self._wall = wall
 
-    def sizeHint(self, option: QStyleOptionViewItem, index: _Index) -> QSize:
+    def sizeHint(self, option: QStyleOptionViewItem, index: Index) -> QSize:
         return self._wall.gridSize()
 
-    def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: _Index) -> None:
+    def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: Index) -> None:
         """Draw a sample: thumbnail or placeholder, the lines of text below, and the signs for marked and selected."""
         scheme = theme.colors()
         rect: QRect = option.rect
@@ -174,7 +177,8 @@ class _SampleDelegate(QStyledItemDelegate):
             painter.setPen(QPen(QColor(scheme.accent), 2))
             painter.drawRect(rect.adjusted(2, 2, -2, -2))
 
-    def _draw_lines(self, painter: QPainter, rect: QRect, top: int, index: _Index) -> None:
+    def _draw_lines(self, painter: QPainter, rect: QRect, top: int, index: Index) -> None:
+        """Draw the two lines of the caption below `top`, elided in the middle."""
         scheme, metrics = theme.colors(), painter.fontMetrics()
         for number, text in enumerate(index.data(CAPTION)):
             painter.setPen(QColor(scheme.muted if number else scheme.text))
@@ -183,6 +187,7 @@ class _SampleDelegate(QStyledItemDelegate):
             painter.drawText(line, Qt.AlignmentFlag.AlignHCenter | Qt.AlignmentFlag.AlignVCenter, elided)
 
     def _draw_badge(self, painter: QPainter, square: QRect) -> None:
+        """Draw the sign of a marked sample in the upper right corner of its thumbnail."""
         scheme = theme.colors()
         corner = QRect(square.right() - 25, square.top() + 4, 22, 22)
         painter.save()

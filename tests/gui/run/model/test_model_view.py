@@ -16,16 +16,16 @@ from engine.contract.messages import Progress
 from engine.contract.problems import Problem
 from engine.runs.evaluations import evaluations_of
 from engine.runs.folder import RunFolder
-from gui.run.model.bar import ClassesCsv, MatrixCsv, MetricsCsv, SamplesCsv
+from gui.run.model.bar import classes_csv, matrix_csv, metrics_csv, samples_csv
 from gui.run.model.result import CALIBRATION, CLASSES, COMPARE, CURVES, ERRORS, SAMPLES
 from gui.run.model.view import ModelView
 from gui.run.order_pages import FAILURE, FORM, RESULT, WORKING
 from gui.sources.evaluations import OpenedEvaluation
-from gui.sources.export import Table
+from gui.sources.export import Rows
 from gui.titles import run_title
 from tests.gui.run.model.saved_evaluations import COUNT, save_evaluation
 from tests.gui.sources.written_runs import a_run
-from tests.support.drops import drop_event
+from tests.support.drops import drop_files
 
 
 def rows(path: Path) -> list[list[str]]:
@@ -63,12 +63,12 @@ def test_curves_page_counts_at_threshold(view: ModelView, qtbot: QtBot) -> None:
     curves = view.result.curves
     curves.classes.set_value("1")
     qtbot.waitUntil(lambda: curves.counts.texts() != [])
-    assert curves.best.text() == "Best F1 at 0.78"
+    assert curves.best_threshold.text() == "Best F1 at 0.78"
     assert curves.counts.texts() == [["birch", "2 right", "2 missed"], ["not birch", "0 wrong", "8 right"]]
     curves.threshold.number.setValue(0.05)
     assert curves.counts.texts() == [["birch", "4 right", "0 missed"], ["not birch", "8 wrong", "0 right"]]
     assert curves.scores.text() == "Precision 33.3% · recall 100.0% · F1 50.0%"
-    qtbot.mouseClick(curves.best, Qt.MouseButton.LeftButton)
+    qtbot.mouseClick(curves.best_threshold, Qt.MouseButton.LeftButton)
     assert curves.scores.text().endswith("F1 66.7%")
 
 
@@ -93,7 +93,7 @@ def test_evaluate_form_makes_order(empty_view: ModelView, dataset: Path, tmp_pat
     qtbot.waitUntil(view.form.start.isEnabled)
     view.form.checkpoint.set_value("last.pt")
     view.form.split.set_value("test")
-    view.form.dropEvent(drop_event(tmp_path))
+    drop_files(view.form, tmp_path)
     assert view.form.order() == EvaluateOrder(
         run=str(run.path), checkpoint="last.pt", devices=("cpu", "cpu"), dataset=str(tmp_path), split="test"
     )
@@ -154,7 +154,7 @@ def test_deleted_evaluation_is_restored(view: ModelView, run: RunFolder, qtbot: 
 
 
 def test_evaluation_bar_saves_csv_and_json(view: ModelView, tmp_path: Path, qtbot: QtBot) -> None:
-    kinds: list[Callable[[OpenedEvaluation], Table]] = [MetricsCsv, ClassesCsv, MatrixCsv, SamplesCsv]
+    kinds: list[Callable[[OpenedEvaluation], Rows]] = [metrics_csv, classes_csv, matrix_csv, samples_csv]
     for number, kind in enumerate(kinds):
         with qtbot.waitSignal(view.message):
             view.bar.save_csv(kind, tmp_path / f"{number}.csv")
@@ -187,17 +187,17 @@ def test_comparison_page_compares_and_opens_samples(view: ModelView, dataset: Pa
     view.result.tabs.setCurrentIndex(COMPARE)
     page = view.result.comparison
     qtbot.waitUntil(lambda: page.comparison is not None)
-    assert page.other.box.count() == 1
-    assert page.other.box.currentText().startswith("rival · ")
+    assert page.other_choice.box.count() == 1
+    assert page.other_choice.box.currentText().startswith("rival · ")
     (top1, loss) = page.differences.texts()
     assert top1[:4] == ["Top-1 accuracy", "75.0%", "58.3%", "+16.7"]
     assert loss[4] == ""
     assert "better in top-1" in page.verdict.text()
-    assert "0.688" in page.test.text()
+    assert "0.688" in page.significance.text()
     page.show_evaluation(view.result.opened)
     assert (page.differences.texts(), page.verdict.text()) == ([], "")  # until the next comparison is there
     qtbot.waitUntil(lambda: page.comparison is not None)
-    page.mine.click()
+    page.show_only_this.click()
     assert view.result.tabs.currentIndex() == SAMPLES
     assert sorted(view.result.samples.wall.samples.rows) == [8, 9, 10, 11]
     assert view.result.samples.summary.text() == "4 samples that only this evaluation got right"

@@ -63,7 +63,7 @@ def test_model_view_evaluates_draws_and_explains_real_run(
     ((title, image),) = detail.maps.maps
     assert "class 1" in title
     assert not isinstance(image, str)
-    assert detail.heat[0].isVisible()
+    assert detail.heat_panes[0].isVisible()
     orders = [detail.maps.child.order, detail.drawings.child.order]
     view.close_work()
     assert not any(Path(order.out).exists() for order in orders if isinstance(order, ExplainOrder | ShowOrder))

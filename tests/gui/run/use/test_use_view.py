@@ -18,7 +18,7 @@ from engine.runs.folder import RunFolder
 from gui.run.order_pages import FAILURE, FORM, RESULT
 from gui.run.use.live_prediction import LivePrediction
 from gui.run.use.view import CONVERT, LIVE, UseView
-from tests.support.drops import drop_event
+from tests.support.drops import drop_files
 from tests.support.run_data import data_from
 from tests.support.trained_runs import LABELS, Trained, train
 from tests.support.widgets import ShowWidget
@@ -40,9 +40,9 @@ def view(show_widget: ShowWidget) -> UseView:
 def test_use_view_predicts_dropped_files(view: UseView, trained: Trained, tmp_path: Path, qtbot: QtBot) -> None:
     view.show_run(trained.run)
     form = view.predict_form
-    qtbot.waitUntil(lambda: form.act.disabled_reason == "Add files first")
+    qtbot.waitUntil(lambda: form.submit_action.disabled_reason == "Add files first")
     folder = Path(trained.job.data.dataset, "val")
-    view.dropEvent(drop_event(folder / "red" / "0.png", folder / "green"))
+    drop_files(view, folder / "red" / "0.png", folder / "green")
     assert form.paths() == [str(folder / "red" / "0.png"), str(folder / "green")]
     assert form.threshold.isHidden()  # classification predicts the best class
     form.out.set_value(str(tmp_path / "out"))
@@ -89,7 +89,7 @@ def test_use_view_converts_model(view: UseView, trained: Trained, tmp_path: Path
     view.tabs.setCurrentIndex(CONVERT)
     convert = view.convert_form
     convert.targets["onnx"].setChecked(False)
-    qtbot.waitUntil(lambda: convert.act.disabled_reason == "Choose a format")
+    qtbot.waitUntil(lambda: convert.submit_action.disabled_reason == "Choose a format")
     convert.targets["safetensors"].setChecked(True)
     convert.out.set_value(str(tmp_path))
     qtbot.mouseClick(convert.start, Qt.MouseButton.LeftButton)
@@ -105,11 +105,11 @@ def submit_with_full_folder(view: UseView, trained: Trained, out: Path, qtbot: Q
     (out / "thesis.txt").write_text("years of work")
     view.show_run(trained.run)
     form = view.predict_form
-    qtbot.waitUntil(lambda: form.act.disabled_reason == "Add files first")
+    qtbot.waitUntil(lambda: form.submit_action.disabled_reason == "Add files first")
     form.add([str(Path(trained.job.data.dataset, "val"))])
     form.threshold.set_value(0.0)  # the lowest permitted one
     form.out.set_value(str(out))
-    form.act.trigger()
+    form.submit_action.trigger()
 
 
 def test_prediction_refusal_keeps_form(view: UseView, trained: Trained, tmp_path: Path, qtbot: QtBot) -> None:
@@ -134,8 +134,8 @@ def test_engine_refuses_full_output_folder(view: UseView, trained: Trained, tmp_
 def test_use_view_needs_checkpoint(view: UseView, tmp_path: Path, qtbot: QtBot) -> None:
     view.show_run(RunFolder(tmp_path))
     view.predict_form.add([str(tmp_path)])
-    qtbot.waitUntil(lambda: view.predict_form.act.disabled_reason == "The run has no checkpoint yet")
-    qtbot.waitUntil(lambda: view.convert_form.act.disabled_reason == "The run has no checkpoint yet")
+    qtbot.waitUntil(lambda: view.predict_form.submit_action.disabled_reason == "The run has no checkpoint yet")
+    qtbot.waitUntil(lambda: view.convert_form.submit_action.disabled_reason == "The run has no checkpoint yet")
 
 
 @pytest.mark.long
