@@ -279,7 +279,10 @@ class RemoteBar(QWidget):
         assert self._run is not None
         run = self._run
         in_background(
-            partial(files_of, machine_of(run), run.run_id), self, partial(self._show_menu, run), self._show_error
+            partial(files_of, machine_of(run), run.run_id),
+            self,
+            partial(self._show_menu, run),
+            partial(self._show_error, run),
         )
 
     def _show_menu(self, run: RunFolder, files: list[RunFile]) -> None:
@@ -295,11 +298,12 @@ class RemoteBar(QWidget):
             menu.addAction(tr("No files to fetch")).setEnabled(False)
         menu.popup(self.button.mapToGlobal(self.button.rect().bottomLeft()))
 
-    def _show_error(self, error: Exception) -> None:
-        """Show why the files can't be listed."""
+    def _show_error(self, run: RunFolder, error: Exception) -> None:
+        """Show why the files of `run` can't be listed, unless another run has been opened in the meantime."""
         if not isinstance(error, QueryFailed):
             raise error
-        self._show_state(str(error))
+        if run is self._run:
+            self._show_state(str(error))
 
     def _cancel(self) -> None:
         """Stop the download. The data that was received is kept for the next attempt."""

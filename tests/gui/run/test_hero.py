@@ -23,6 +23,7 @@ from gui.run.header import CURVES, EVALUATE, PREDICT
 from gui.run.hero import RunHero, best_metric
 from gui.run.order_pages import InferenceChild
 from gui.run.page import RunPage
+from gui.sources.remote_runs import QueryFailed
 from gui.sources.run_data import RunData
 from gui.sources.run_series import ClassFigures
 from gui.sources.run_status import RunStatus, StatusLabel
@@ -206,3 +207,14 @@ def test_image_dropped_on_ended_run_is_listed(show: Open, picture: Path) -> None
     drop_files(page, picture)
     assert page.header.tabs.currentIndex() == PREDICT
     assert page.views.currentWidget().predict_form.paths() == [str(picture)]
+
+
+def test_remote_bar_ignores_the_error_of_a_run_shown_before(page: RunPage) -> None:
+    bar = page.header.remote
+    before, now = a_run(8), a_run(8)
+    bar.show_run(now)
+    shown = bar.label.text()
+    bar._show_error(before, QueryFailed("The machine is off."))
+    assert bar.label.text() == shown
+    bar._show_error(now, QueryFailed("The machine is off."))
+    assert bar.label.text() == "The machine is off."
