@@ -8,7 +8,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from PySide6.QtCore import Signal
-from PySide6.QtGui import QHideEvent, QImage, QKeyEvent, Qt
+from PySide6.QtGui import QHideEvent, QImage, QKeyEvent, QShowEvent, Qt
 from PySide6.QtWidgets import QCheckBox, QLabel, QPushButton, QToolButton, QWidget
 
 from gui.actions import WITHIN, Action, bind
@@ -64,6 +64,7 @@ class SampleDetail(QWidget):
         self._opened: OpenedEvaluation | None = None
         self._file = Path()
         self._caption = ""
+        self._upcoming_rows: Sequence[int] = ()  # the visible sample and those after it
         self.zoom = Zoom(self)
         self.image = TitledPane(tr("Image"), self.zoom)
         self.truth, self.prediction = TitledPane(tr("Truth"), self.zoom), TitledPane(tr("Prediction"), self.zoom)
@@ -117,7 +118,8 @@ class SampleDetail(QWidget):
         self.maps.show_sample(file, predicted_class(self._opened, number))
         self._show_drawing(None)
         self.drawing_progress.end()
-        self.drawings.request(rows[position:])
+        self._upcoming_rows = rows[position:]
+        self.drawings.request(self._upcoming_rows)
 
     def show_marked(self, marked: bool) -> None:
         """Check or uncheck the box that marks the sample, without requesting a change."""
@@ -169,9 +171,15 @@ class SampleDetail(QWidget):
         if self._opened is not None:
             self.caption.setText(full_caption(self._opened, sample.number, sample.truth_words, sample.prediction_words))
 
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        if self.truth.isHidden():
+            self.drawings.request(self._upcoming_rows)  # hiding has cancelled the request
+
     def hideEvent(self, event: QHideEvent) -> None:
         super().hideEvent(event)
         self.drawings.stop()
+        self.drawing_progress.end()
 
     def close_work(self) -> None:
         """Stop background work when the window closes."""

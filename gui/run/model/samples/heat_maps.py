@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import QTimer, Signal
-from PySide6.QtGui import QHideEvent, QImage
+from PySide6.QtGui import QHideEvent, QImage, QShowEvent
 from PySide6.QtWidgets import QCheckBox, QWidget
 
 from engine.contract.inference.explanation import EXPLANATION_FILE, ExplainOrder, HeatMap, decode_explanation
@@ -93,6 +93,11 @@ class HeatMaps(QWidget):
         if self._folder is not None:
             self._folder.cleanup()
             self._folder = None
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        if not self.maps:
+            self._restart()  # hiding has cancelled the order
 
     def hideEvent(self, event: QHideEvent) -> None:
         super().hideEvent(event)

@@ -10,10 +10,13 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from engine.contract.inference.messages import ShowOrder
+from engine.contract.messages import Progress
 from engine.runs.folder import RunFolder
+from gui.run.model.samples.detail import SampleDetail
 from gui.run.model.samples.drawings import BATCH, Drawings
 from gui.sources.evaluations import open_evaluation
 from tests.gui.run.model.saved_evaluations import save_evaluation
+from tests.support.widgets import ShowWidget
 
 
 def test_drawings_are_ordered_in_advance_and_removed(
@@ -37,3 +40,24 @@ def test_drawings_are_ordered_in_advance_and_removed(
     assert folder.is_dir()
     drawings.close_work()
     assert not folder.exists()
+
+
+def test_hidden_sample_is_drawn_and_explained_once_it_is_shown_again(
+    run: RunFolder, dataset: Path, show_widget: ShowWidget, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = open_evaluation(save_evaluation(run, dataset, "20261125-100000-val"))
+    drawn = msgspec.structs.replace(opened.evaluation, task="segmentation")
+    detail = show_widget(SampleDetail())
+    drawings: list[object] = []
+    maps: list[object] = []
+    monkeypatch.setattr(detail.drawings.child, "start", drawings.append)
+    monkeypatch.setattr(detail.maps.child, "start", maps.append)
+    detail.show_evaluation(replace(opened, kept=opened.kept._replace(evaluation=drawn)), ("cpu",))
+    detail.show_sample(range(3), 0, dataset / "missing.png")
+    detail.maps.on.setChecked(True)
+    qtbot.waitUntil(lambda: (len(drawings), len(maps)) == (1, 1))
+    detail.drawing_progress.show_progress(Progress(0.5, "Drawing"))
+    detail.hide()
+    assert detail.drawing_progress.isHidden()
+    detail.show()
+    qtbot.waitUntil(lambda: (len(drawings), len(maps)) == (2, 2))
