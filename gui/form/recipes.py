@@ -340,7 +340,9 @@ class RecipeFollower(QObject):
 
     def _rename(self, recipe: Recipe, title: str, _about: str) -> None:
         """Rename a recipe and select it. Raises OSError."""
-        self._recipe, self._is_chosen = rename_recipe(recipe, title), True
+        renamed = rename_recipe(recipe, title)
+        if self._recipe == recipe.id:  # the user may have selected another one while the dialog was open
+            self._recipe, self._is_chosen = renamed, True
         self.reload()
 
     def reload(self) -> None:
@@ -365,13 +367,14 @@ class RecipeFollower(QObject):
         box.show()
 
     def _delete(self, recipe: str, path: str) -> None:
-        """Delete the file of a recipe, and follow the matching one. If that fails, show why."""
+        """Delete the file of a recipe, and follow the matching one if it is still selected. If that fails, show why."""
         try:
             delete_recipe(path)
         except OSError as error:
             self._row.set_note(tr("Couldn't delete the recipe: {error}.").format(error=error))
             return
-        self._is_chosen = False
+        if self._recipe == recipe:
+            self._is_chosen = False
         self.reload()
 
 

@@ -343,6 +343,29 @@ def test_only_custom_recipes_are_renamed_and_deleted(inspected: JobForm, separat
     assert values(inspected, "recipe", "epochs") == ("fine-tune", 30)
 
 
+def test_recipe_that_is_chosen_while_another_is_deleted_or_renamed_stays(inspected: JobForm) -> None:
+    editor = inspected.rows["recipe"].editor
+    assert isinstance(editor, RecipeEditor)
+    for name in ("First", "Second"):
+        inspected.recipes.save(name, "")
+        inspected.validate()
+    editor.rename.trigger()
+    recipe_dialog = next(one for one in inspected.findChildren(RecipeDialog) if one.isVisible())
+    change(inspected, recipe="first")
+    recipe_dialog.name.setText("Third")
+    recipe_dialog.buttons.button(QDialogButtonBox.StandardButton.Save).click()
+    inspected.validate()
+    assert values(inspected, "recipe") == ("first",)
+    change(inspected, recipe="third")
+    editor.delete.trigger()
+    asking = next(box for box in inspected.findChildren(QMessageBox) if box.isVisible())
+    change(inspected, recipe="first")
+    next(button for button in asking.buttons() if button.text() == "Delete").click()
+    inspected.validate()
+    assert values(inspected, "recipe") == ("first",)
+    assert "third" not in editor.titles
+
+
 def test_broken_recipe_is_listed_but_disabled(form: JobForm, separate_home: Path) -> None:
     folder = separate_home / "recipes"
     folder.mkdir(parents=True)
