@@ -183,9 +183,13 @@ class ModelPanel(QFrame):
         )
 
     def set_facts(self, weights: Mapping[str, WeightsState], estimates: Mapping[str, Estimate]) -> None:
-        """Add facts about models, by id, when they become known."""
+        """Add facts about models, by id, when they become known. Other models keep theirs."""
         self._offered = [
-            replace(row, weights=weights.get(row.entry.id), estimate=estimates.get(row.entry.id))
+            replace(
+                row,
+                weights=weights.get(row.entry.id, row.weights),
+                estimate=estimates.get(row.entry.id, row.estimate),
+            )
             for row in self._offered
         ]
         self._filter()

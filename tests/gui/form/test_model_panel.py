@@ -107,6 +107,14 @@ def test_facts_appear_once_they_are_known(panel: ModelPanel, qtbot: QtBot) -> No
     assert (column(panel, WEIGHTS)[row], column(panel, ESTIMATE)[row]) == ("none", "12 min, 9.0 GiB")
 
 
+def test_facts_about_other_models_do_not_hide_known_ones(panel: ModelPanel, qtbot: QtBot) -> None:
+    row = panel.model.position("timm:tf_efficientnet_lite0")
+    assert row is not None
+    qtbot.waitUntil(lambda: column(panel, WEIGHTS)[row] == "included")
+    panel.set_facts({"maskrcnn": WeightsState("none", 0.0)}, {})  # of a task that was selected before
+    assert column(panel, WEIGHTS)[row] == "included"
+
+
 def test_weights_are_included_downloaded_or_none() -> None:
     catalogue = load_catalogue()
     entries = [catalogue.model(name) for name in ("mnist_cnn", "timm:tf_efficientnet_lite0", "resnet18")]
