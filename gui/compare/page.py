@@ -11,7 +11,7 @@ from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QDragEnterEvent, QDropEvent, QHideEvent, QShowEvent
 from PySide6.QtWidgets import QPushButton, QSplitter, QStackedWidget, QTableView, QWidget
 
-from engine.runs.folder import RunFolder
+from engine.runs.folder import ENDED, RunFolder
 from engine.system import paths
 from gui.actions import Action, back_action, bind
 from gui.compare.compared_run import ComparedRun, LogLoader, Over
@@ -211,11 +211,11 @@ class ComparePage(QWidget):
         self.loaded.emit()
 
     def _active_runs(self) -> dict[int, RunFolder]:
-        """Return the runs whose logs may still grow, by series number."""
+        """Return the runs whose logs may still grow, by series number: those that are waiting, starting or running."""
         return {
             series: run
             for series, run in self._requested.items()
-            if series in self.runs and self.runs[series].summary.state in ("starting", "running")
+            if series in self.runs and self.runs[series].summary.state not in ENDED
         }
 
     def _schedule_refresh(self) -> None:

@@ -14,7 +14,7 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.modeltest import ModelTester
 from pytestqt.qtbot import QtBot
 
-from engine.contract.events import AnyEvent, RunFinished, StepMetrics, Validation
+from engine.contract.events import AnyEvent, RunFinished, StepMetrics, Validation, Waiting
 from engine.runs.folder import RunFolder
 from gui.compare.page import ComparePage
 from gui.compare.table_model import CompareModel
@@ -146,6 +146,14 @@ def test_compare_page_rereads_active_run(show: Callable[..., ComparePage], qtbot
     # On a busy machine, the pause between two reads is up to 50 s.
     qtbot.waitUntil(lambda: lines(page, "loss") == {"1": 41, "2": 40}, timeout=90_000)
     assert page.table.selectionModel().hasSelection()
+
+
+def test_compare_page_rereads_queued_run(show: Callable[..., ComparePage]) -> None:
+    queued = supervise_here(run_of(0, None))
+    write(queued.events_file, [Waiting(time=2e9, position=1)], 9000)
+    assert queued.state() == "waiting"
+    assert not show(run_of(40))._refresh_timer.isActive()
+    assert show(queued, run_of(40))._refresh_timer.isActive()
 
 
 def test_compare_model_is_consistent_and_stars_best(qtmodeltester: ModelTester, styled: QApplication) -> None:
