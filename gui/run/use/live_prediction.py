@@ -136,13 +136,21 @@ class LivePrediction(QFrame):
         in_background(
             partial(read_predicted, Path(path)),
             self,
-            partial(self._show_prediction, self._used_checkpoint),
-            self._show_error,
+            partial(self._show_prediction, self._folder, self._used_checkpoint),
+            partial(self._show_error, self._folder),
         )
 
-    def _show_prediction(self, checkpoint: CheckpointSaved | None, predicted: Predicted) -> None:
-        """Show the result or why there is none. If a newer checkpoint was saved since, predict again."""
-        if self._run is None or checkpoint is None:
+    def _show_prediction(
+        self,
+        folder: tempfile.TemporaryDirectory[str] | None,
+        checkpoint: CheckpointSaved | None,
+        predicted: Predicted,
+    ) -> None:
+        """Show the result in `folder`, or why there is none. If a newer checkpoint was saved since, predict again.
+
+        Do nothing if the image has been closed or replaced in the meantime.
+        """
+        if folder is not self._folder or checkpoint is None:
             return
         if predicted.rows:
             row = predicted.rows[0]
@@ -160,9 +168,10 @@ class LivePrediction(QFrame):
         if self._newest_checkpoint is not checkpoint:
             self._predict()
 
-    def _show_error(self, error: Exception) -> None:
-        """Show why the result can't be read."""
-        self._show_problems((Problem("", f"{describe_error(error)}.", tr("Drop the image again.")),))
+    def _show_error(self, folder: tempfile.TemporaryDirectory[str] | None, error: Exception) -> None:
+        """Show why the result in `folder` can't be read, unless the image has been closed or replaced."""
+        if folder is self._folder:
+            self._show_problems((Problem("", f"{describe_error(error)}.", tr("Drop the image again.")),))
 
     def _show_problems(self, problems: tuple[Problem, ...]) -> None:
         self.state.setText("")

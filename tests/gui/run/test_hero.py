@@ -23,6 +23,7 @@ from gui.run.header import CURVES, EVALUATE, PREDICT
 from gui.run.hero import RunHero, best_metric
 from gui.run.order_pages import InferenceChild
 from gui.run.page import RunPage
+from gui.sources.background import Background
 from gui.sources.remote_runs import QueryFailed
 from gui.sources.run_data import RunData
 from gui.sources.run_series import ClassFigures
@@ -200,6 +201,23 @@ def test_dropped_image_is_predicted_at_each_checkpoint(
     assert "Shirt 72%" in live.history.item(0).text()
     live.stop.click()
     assert not live.isVisible()
+
+
+def test_prediction_for_replaced_image_is_discarded(
+    page: RunPage, orders: list[PredictOrder], picture: Path, tmp_path: Path, qtbot: QtBot
+) -> None:
+    run = supervise_here(a_run(8, None))
+    page.session.open(run)
+    qtbot.waitUntil(lambda: not page.session.loading and page.charts is not None)
+    drop_files(page, picture)
+    live = page.live_prediction
+    answer(live.child, orders[0], "Coat 61%", tmp_path)
+    drop_files(page, picture)
+    answer(live.child, orders[1], "Shirt 72%", tmp_path)
+    qtbot.waitUntil(lambda: live.history.count() > 0)
+    qtbot.waitUntil(lambda: not live.findChildren(Background))
+    assert [live.history.item(row).text() for row in range(live.history.count())] == ["Step 8: Shirt 72%"]
+    live.stop.click()
 
 
 def test_image_dropped_on_ended_run_is_listed(show: Open, picture: Path) -> None:
