@@ -53,6 +53,7 @@ class BoundaryMetric(Metric):
 
     @torch.no_grad()
     def update(self, outputs: Tensor, targets: Tensor) -> None:
+        """Add the intersections and unions of the strips along the classes' outlines to the counters."""
         counters = self.counters.to(outputs.device)
         width = strip_width(*targets.shape[-2:])
         predicted = outputs.argmax(1).where(targets != NO_CLASS, NO_CLASS)

@@ -91,6 +91,7 @@ class MetricWithPlugins(Metric):
 
     @torch.no_grad()
     def update(self, outputs: Tensor, targets: Tensor) -> None:
+        """Add a batch to the built-in metric, and its sums to those of the plug-in metrics."""
         self.base.update(outputs, targets)
         if len(targets):
             sums = [metric.sums(outputs, targets).double() for metric in self._added.values()]
@@ -100,6 +101,7 @@ class MetricWithPlugins(Metric):
         self.base.sync(all_gather)
 
     def compute(self) -> dict[str, float]:
+        """Return the built-in metrics followed by those of the plug-ins, or nothing if no sample was added."""
         values = self.base.compute()
         if not values:
             return {}

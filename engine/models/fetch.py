@@ -275,6 +275,7 @@ def main(argv: list[str]) -> int:
     reported = 0.0
 
     def report(done: int, total: int | None) -> None:
+        """Report the progress of the download, at most once per interval and when it is complete."""
         nonlocal reported
         now = time.monotonic()
         if now >= reported + PROGRESS_INTERVAL_S or done == total:

@@ -79,6 +79,7 @@ class TensorDetector(nn.Module):
         return super().forward(*args, **options)
 
     def forward(self, inputs: Tensor, targets: Tensor | None = None) -> Tensor:
+        """Return the losses [n, losses] in training, in the order of `loss_names`, and otherwise the detections."""
         if not isinstance(inputs, Tensor):
             raise TypeError("the boxes that it processes depend on the image")
         if not self.training:

@@ -77,6 +77,7 @@ class LabelAnalysis(Analysis):
         self._fitted = self.fit(columns)
 
     def values(self, measured: Measured) -> Values:
+        """Add the calibration error and, unless resampling them would take too long, the ranking measures."""
         measures, per_class = super().values(measured)
         predictions, weights = self._predictions, measured.weights
         binned = calibration.sum_in_bins(
@@ -110,6 +111,7 @@ class LabelAnalysis(Analysis):
         return {"calibration": report, "thresholds": rows}
 
     def curves(self, measured: Measured, intervals: Intervals) -> tuple[ClassCurves, ...]:
+        """Return the curves of each class with the intervals of its average precision and ROC area."""
         precisions, areas = intervals.per_class["AP"], intervals.per_class["AUC"]
         return tuple(
             _class_curves(number, *each)

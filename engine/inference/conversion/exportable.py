@@ -153,6 +153,7 @@ class _FromPoints(_InputLayer):
         self.register_buffer("std", std.reshape(1, -1, 1))
 
     def forward(self, points: Tensor) -> Tensor:
+        """Center the positions of each cloud [N, P, C], normalize its values, and return them as [N, C, P]."""
         buffers: Any = self
         values = points.transpose(1, 2)
         positions = values[:, :3] - values[:, :3].mean(2, keepdim=True)

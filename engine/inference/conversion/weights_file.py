@@ -173,6 +173,7 @@ def _timm_code(model: TrainedModel) -> str:
 
 
 def _load_timm(folder: Path) -> nn.Module:
+    """Load the written model with timm, as a user would."""
     import timm
 
     model: nn.Module = timm.create_model(f"local-dir:{folder}", pretrained=True)
@@ -180,6 +181,7 @@ def _load_timm(folder: Path) -> nn.Module:
 
 
 def _load_smp(folder: Path) -> nn.Module:
+    """Load the written model with segmentation_models_pytorch, as a user would."""
     import segmentation_models_pytorch
 
     model: nn.Module = segmentation_models_pytorch.from_pretrained(str(folder))
@@ -187,6 +189,7 @@ def _load_smp(folder: Path) -> nn.Module:
 
 
 def _load_torchvision(folder: Path) -> nn.Module:
+    """Build the written model with torchvision, and load its weights, as a user would."""
     from torchvision import models
 
     config = json.loads(read_file(folder / CONFIG))

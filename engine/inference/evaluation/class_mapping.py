@@ -150,6 +150,7 @@ class _RenumberedSource:
     numbers: npt.NDArray[np.int64]
 
     def instances(self, height: int, width: int) -> list[Instance]:
+        """Return an image's renumbered objects without unknown ones, followed by the ignored ones with class 0."""
         instances = self.source.instances(height, width)
         renumbered = [each._replace(label=int(self.numbers[each.label])) for each in instances if not each.ignored]
         return [
@@ -158,6 +159,7 @@ class _RenumberedSource:
         ]
 
     def labels(self) -> list[int]:
+        """Return the new numbers of the objects' classes, without unknown ones."""
         renumbered: list[int] = self.numbers[self.source.labels()].tolist()
         return [label for label in renumbered if label != UNKNOWN]
 

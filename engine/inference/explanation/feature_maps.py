@@ -82,6 +82,8 @@ def record_outputs(module: nn.Module, names: Sequence[str]) -> Iterator[dict[str
     outputs: dict[str, Any] = {}
 
     def make_hook(name: str) -> Callable[[nn.Module, Any, Any], None]:
+        """Return a forward hook that saves a module's last output in `outputs`, in the order of the calls."""
+
         def hook(_module: nn.Module, _inputs: Any, output: Any) -> None:
             outputs.pop(name, None)
             outputs[name] = output

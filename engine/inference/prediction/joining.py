@@ -97,6 +97,8 @@ def write_tables(
     written_files: list[Written] = []
 
     def write_table(name: str, format_: Format, write: Callable[[TextIO], object]) -> None:
+        """Write a text file through `write`, and add it to the list of written files."""
+
         def write_text(path: Path) -> None:
             with path.open("w", encoding="utf-8", newline="") as stream:
                 write(stream)

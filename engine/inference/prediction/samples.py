@@ -33,6 +33,7 @@ class RecordedImages(UnlabeledImages):
         self._numbers = numbers
 
     def load(self, index: int, size: int, channels: int) -> Tensor:
+        """Load an image. If it is unreadable, add the reason to `failed` and raise UnreadableImage."""
         try:
             return super().load(index, size, channels)
         except UnreadableImage as error:
@@ -55,6 +56,7 @@ class RecordedSamples(SampleSet):
         return self._samples.path(int(self._numbers[index]))
 
     def load(self, index: int, epoch: int) -> Sample:
+        """Load a sample. If it is unreadable, add the reason to `failed` and raise UnreadableImage."""
         try:
             return self._samples.load(int(self._numbers[index]), 0)
         except UnreadableImage as error:

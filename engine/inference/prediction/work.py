@@ -345,6 +345,7 @@ class _TiffPicture:
         self.sides = rows.sides
 
     def rows(self, first: int, last: int) -> Bytes:
+        """Return the rows from `first` to `last`. Raises UnreadableImage with the decoder's message."""
         try:
             return self._rows.rows(first, last)
         except Exception as error:  # decoders raise many errors for broken files

@@ -69,6 +69,7 @@ def compute_fingerprints(
     )
 
     def compute(number: int) -> None:
+        """Store the fingerprint of the sample `number`, unless it is unreadable."""
         samples, index = locations[number]
         try:
             levels = samples.load(index, REDUCED_SIDE, channels)[:channels].numpy().mean(0)

@@ -83,6 +83,7 @@ class HubDetector(HubModel):
         return []
 
     def detections(self, inputs: Tensor) -> Detections:
+        """Return the best class of each query with its box. Class 0 is the background."""
         detections = []
         for boxes, scores in zip(*self._boxes_and_scores(self.call_library(inputs), inputs), strict=True):
             best_scores, labels = scores.max(1)
@@ -134,6 +135,7 @@ class HubMasker(HubDetector):
         return [label | {"masks": found["masks"].float(), "seed": seed} for label, found, seed in images]
 
     def mask_columns(self, outputs: Any, queries: Tensor, boxes: Tensor, inputs: Tensor) -> list[Tensor]:
+        """Return the mask probabilities of the chosen queries, cropped to their boxes."""
         logits = outputs.pred_masks.float()
         chosen = logits.gather(1, queries[..., None, None].expand(-1, -1, *logits.shape[-2:]))
         size = (inputs.shape[-2], inputs.shape[-1])
@@ -148,6 +150,7 @@ class _MatcherByImage(loss_rf_detr.RfDetrHungarianMatcher):
     """
 
     def forward(self, outputs: Any, targets: Any, group_detr: int = 1) -> list[tuple[Tensor, Tensor]]:
+        """Match each image alone, under its own seed, so that its result doesn't depend on the rest of the batch."""
         matches: list[tuple[Tensor, Tensor]] = []
         for index, target in enumerate(targets):
             if not len(target["class_labels"]):
@@ -163,6 +166,7 @@ class _LossByImage(loss_rf_detr.RfDetrImageLoss):
     """Criterion that compares masks at points that depend only on the image."""
 
     def loss_masks(self, outputs: Any, targets: list[dict[str, Any]], indices: Any, num_boxes: float) -> Any:
+        """Sum the mask losses of single images, each under its own seed, since the library draws random points."""
         masks = outputs["pred_masks"]
         sums = dict.fromkeys(("loss_mask_ce", "loss_mask_dice"), masks.sum() * 0)
         for index, (target, pairs) in enumerate(zip(targets, indices, strict=True)):

@@ -48,6 +48,7 @@ class HubSegmenter(HubModel):
         raise NotImplementedError
 
     def loss_units(self, targets: Tensor) -> Tensor:
+        """Return the divisors of the three losses: the weights of the queries, and the number of masks for two."""
         counts = self.count_masks(targets).float()
         queries, weight = self.config.num_queries, self.config.no_object_weight
         matched_queries = counts.clamp(max=queries)
@@ -98,6 +99,7 @@ class HubSegmenter(HubModel):
         return None if hasattr(self, "grid_size") else super().size_limits
 
     def adapt_weights(self, state: weights.State) -> weights.State:
+        """Resize the position embeddings to the model's grid, if it has one."""
         name = "embeddings.position_embeddings.weight"
         if not hasattr(self, "grid_size") or name not in state:
             return state
@@ -162,6 +164,7 @@ class InstanceSegmenter(HubSegmenter):
         return torch.cat([*columns, mask_values], 1).unflatten(0, class_scores.shape)
 
     def detections(self, inputs: Tensor) -> Detections:
+        """Return the best class of each query with the box around its mask. Class 0 is the background."""
         outputs = self.call_library(inputs)
         detections = []
         for logits, masks in zip(outputs.class_queries_logits.float(), outputs.masks_queries_logits, strict=True):
@@ -175,6 +178,7 @@ class PixelSegmenter(HubSegmenter):
     """Mixin for semantic segmentation. Each class in an image is one mask."""
 
     def classes_and_masks(self, targets: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Return the classes that occur in each image, and one mask per class."""
         return [
             (classes, (plane == classes[:, None, None]).float())
             for plane, classes in zip(targets, true_positions(_has_class(targets)), strict=True)
@@ -236,6 +240,7 @@ class MatcherByImage:
     seeds: list[int]
 
     def forward(self, masks: Tensor, classes: Tensor, mask_labels: list[Tensor], class_labels: list[Tensor]) -> Any:
+        """Match each image alone, under its own seed, so that its result doesn't depend on the rest of the batch."""
         matches: list[Any] = []
         for index, seed in enumerate(self.seeds):
             if not len(class_labels[index]):
@@ -267,6 +272,7 @@ class LossByImage:
             return super().forward(masks, classes, mask_labels, class_labels, auxiliary or None)  # type: ignore[misc]
 
     def loss_masks(self, masks: Tensor, mask_labels: list[Tensor], indices: Any, num_masks: Any) -> dict[str, Tensor]:
+        """Sum the mask losses of single images, each under its own seed, since the library draws random points."""
         sums = dict.fromkeys(("loss_mask", "loss_dice"), masks.sum() * 0)
         for index, (seed, pairs) in enumerate(zip(self.seeds, indices, strict=True)):
             if len(pairs[0]):

@@ -56,6 +56,7 @@ class ClassificationMetric(Metric):
 
     @torch.no_grad()
     def update(self, outputs: Tensor, targets: Tensor) -> None:
+        """Add a batch of logits [n, C] to the counters."""
         if not len(targets):
             return
         true = targets.argmax(1) if targets.dim() == 2 else targets
@@ -67,6 +68,7 @@ class ClassificationMetric(Metric):
         self.counters = self.counters.to(batch_sums.device) + torch.cat([batch_sums, class_counts])
 
     def compute(self) -> dict[str, float]:
+        """Return the accuracies and the mean loss of the counted samples, or nothing if there are none."""
         count, top1, top5, loss = self.counters[:_SUMS].tolist()
         if not count:
             return {}
@@ -128,6 +130,7 @@ class ClassAnalysis(LabelAnalysis):
     """Analysis for a task with one class per image."""
 
     def columns(self, outputs: Tensor, targets: Tensor) -> Columns:
+        """Return the probabilities of the classes, and the most probable class of each image."""
         probabilities = outputs.float().softmax(1)
         confidence, predicted = probabilities.max(1)
         true = targets.argmax(1) if targets.dim() == 2 else targets
@@ -222,5 +225,6 @@ class ClassOfImage(Objective):
     def explanation_targets(
         self, outputs: Any, classes: Sequence[str], requested: Sequence[int], size: int
     ) -> list[Target]:
+        """Return the requested classes of the first image, or its most probable one if none is requested."""
         probabilities = outputs[0].detach().softmax(0)
         return class_targets(outputs[0], probabilities, classes, requested or [int(probabilities.argmax())])

@@ -84,6 +84,7 @@ class Custom(Task):
         return model
 
     def image_size(self, job: Job) -> int:
+        """Return the side in the job or the custom task, or the width of a training sample (0 if not an image)."""
         if job.data.image_size is not None:
             return job.data.image_size
         loaded = load_task(job)
@@ -93,6 +94,7 @@ class Custom(Task):
         return shape[-1] if len(shape) == 3 else 0
 
     def normalization(self, job: Job, channels: int) -> Statistics:
+        """Return the custom task's mean and standard deviation, averaged if it names another number of channels."""
         mean, std = load_task(job).task.statistics or IMAGENET
         if len(mean) == channels:
             return mean, std
@@ -102,6 +104,7 @@ class Custom(Task):
         return CustomObjective(load_task(job))
 
     def example_shape(self, job: Job, channels: int) -> tuple[int, ...]:
+        """Return the shape of the first training sample, or that of an image if the task reads image files."""
         loaded = load_task(job)
         if isinstance(loaded.splits().train, SampleSet):
             return tuple(loaded.example()[0].shape)
@@ -358,6 +361,7 @@ class CustomMetric(Metric):
 
     @torch.no_grad()
     def update(self, outputs: Tensor, targets: Tensor) -> None:
+        """Add a batch's losses and values to `rows`, and update the metrics from torchmetrics on the batch's device."""
         if not len(targets):
             return
         losses = self._loaded.losses(outputs, targets)[:, None]
@@ -370,6 +374,7 @@ class CustomMetric(Metric):
             torchmetrics_states.load_merged(metric, all_gather(torchmetrics_states.states_of(metric)))
 
     def compute(self) -> dict[str, float]:
+        """Return the metrics in the task's order, followed by the mean loss, or nothing if no sample was added."""
         if not len(self.rows):
             return {}
         values = self._loaded.summarize(self.rows[:, 1:], self._metrics)

@@ -143,6 +143,7 @@ class ObjectMetric(Metric):
 
 class BoxObjects(ObjectMetric):
     def compare(self, detections: Detections, target: Tensor) -> Comparison:
+        """Compare detections with the true boxes by area and overlap."""
         objects = read_objects(target)
         areas, detection_areas = ((boxes[:, 2:] - boxes[:, :2]).prod(1) for boxes in (objects.boxes, detections.boxes))
         overlaps = box_overlaps(detections.boxes, objects.boxes, objects.ignored)

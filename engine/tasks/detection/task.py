@@ -60,6 +60,7 @@ class InstanceMetric(Metric):
 
     @torch.no_grad()
     def update(self, outputs: Tensor, targets: Tensor) -> None:
+        """Add the detections, matched with objects, to `rows`, and count images and objects in `counters`."""
         counts = np.zeros(len(self.counters))
         for output, target in zip(outputs.cpu(), targets.cpu(), strict=True):
             detections = read_detections(output)
@@ -94,6 +95,7 @@ class InstanceMetric(Metric):
         return values
 
     def per_class(self) -> dict[str, tuple[float | None, ...]]:
+        """Return the average precision of each class over all overlap thresholds and at 0.5 (AP50)."""
         columns: dict[str, tuple[float | None, ...]] = {}
         for kind, precisions in self.precisions().items():
             name = f"{kind.rstrip('_').capitalize()} AP".strip()
@@ -216,6 +218,7 @@ class BoxObjective(DetectionObjective):
         return self._visualize(image, objects.boxes, objects.classes, labels)
 
     def show_prediction(self, image: Bytes, output: Tensor) -> Visualization:
+        """Draw the detections above the score threshold, or describe that there are none."""
         detections = read_detections(output, SCORE_THRESHOLD)
         if not len(detections.boxes):
             return Visualization(image, self.describe_no_detections(output))

@@ -86,6 +86,7 @@ class EdgeMetric(Metric):
         self.counters = self.counters.to(outputs.device) + torch.from_numpy(sums).to(outputs.device)
 
     def compute(self) -> dict[str, float]:
+        """Return the F-scores ODS and OIS, the average precision and the mean loss, or nothing without images."""
         loss, images = self.counters[:2].tolist()
         if not images:
             return {}

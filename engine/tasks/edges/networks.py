@@ -99,6 +99,7 @@ class Hed(nn.Module):
         self._stage_ends = tuple(stage[-1] for stage in activation_indices(self.features))
 
     def forward(self, inputs: Tensor) -> Tensor:
+        """Return each stage's edge map at the size of the first one, and their fusion, as logits [n, 6, H, W]."""
         maps: list[Tensor] = []
         for index, layer in enumerate(self.features):
             inputs = layer(inputs)
@@ -131,6 +132,7 @@ class HedOnEncoder(nn.Module):
         self.head = HedHead([widths[level] for level in self._levels])
 
     def forward(self, inputs: Tensor) -> Tensor:
+        """Return the edge maps of the encoder's levels at the images' size, and their fusion, as logits."""
         features = self.encoder(functional.interpolate(inputs, scale_factor=2.0, mode="bilinear"))
         maps = [
             functional.interpolate(side(features[level]), scale_factor=2.0 ** (level - 1), mode="bilinear")

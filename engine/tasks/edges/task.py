@@ -68,6 +68,7 @@ class EdgesOfImage(Objective):
         self._balance = balance
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return each image's weighted cross-entropy, summed over the side maps and the fused (last) map."""
         agreement = targets[:, :1]
         is_edge = (agreement > EDGE_AGREEMENT * FULL) & (agreement != OUTSIDE)
         is_background = agreement == 0
@@ -107,6 +108,7 @@ class EdgesOfImage(Objective):
     def explanation_targets(
         self, outputs: Any, classes: Sequence[str], requested: Sequence[int], size: int
     ) -> list[Target]:
+        """Return the edge pixels of the fused (last) map of the first image."""
         logits = outputs[0, -1]
         probabilities = logits.detach().sigmoid()
         return [mean_target(classes[0], logits, probabilities, probabilities >= 0.5)]

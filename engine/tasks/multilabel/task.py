@@ -46,6 +46,7 @@ class MultiLabelMetric(Metric):
 
     @torch.no_grad()
     def update(self, outputs: Tensor, targets: Tensor) -> None:
+        """Add the losses, accuracies and label counts of a batch to `counters`, and its probabilities to `rows`."""
         if not len(targets):
             return
         probabilities, true = outputs.float().sigmoid(), targets > 0.5
@@ -133,6 +134,7 @@ class MultiLabelAnalysis(LabelAnalysis):
         )
 
     def predictions(self, columns: Columns) -> Predictions:
+        """Return each pair of sample and class as a prediction of its own."""
         assert columns.probabilities is not None
         assert columns.true is not None
         is_true = true_class_mask(columns.true, len(self.classes)).ravel().astype(np.float64)
@@ -141,6 +143,7 @@ class MultiLabelAnalysis(LabelAnalysis):
         )
 
     def fit(self, columns: Columns) -> FittedTemperature | None:
+        """Fit the temperature that calibrates the labels' probabilities."""
         assert columns.probabilities is not None
         assert columns.true is not None
         return calibration.fit_temperature_of_labels(
@@ -164,6 +167,7 @@ class LabelsOfImage(Objective):
         self._weights = weights
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return each image's binary cross-entropy, averaged over the classes, with smoothed targets if requested."""
         if self._smoothing:
             targets = targets * (1 - self._smoothing) + self._smoothing / 2
         if self._weights is not None:
@@ -186,6 +190,7 @@ class LabelsOfImage(Objective):
         return Visualization(image, ", ".join(self._classes[number] for number in numbers) or "no label")
 
     def show_prediction(self, image: Bytes, output: Tensor) -> Visualization:
+        """Return the unchanged image with the names of its predicted labels."""
         probabilities = self.scores(output, 0).probabilities.numpy()
         prediction = Labels(
             classes=tuple(self._classes), probabilities=probabilities, is_multilabel=True, threshold=THRESHOLD

@@ -49,6 +49,7 @@ class CloudFiles(SampleFiles):
         return extension if is_las(source) or extension.lower() == ".ply" else ".ply"
 
     def write(self, source: str, target: Path, predicted: PointClasses, values: tuple[int, ...]) -> None:
+        """Write a cloud with its predicted labels. LAS and PLY files keep their format, and others become PLY."""
         label_of_class = np.array(values or range(len(predicted.classes)), np.int64)
         has_class = predicted.numbers != NO_CLASS
         labels = np.where(

@@ -259,6 +259,7 @@ def _farthest_by_scan(points: Tensor, count: int) -> Tensor:
     """Return the same indices as `farthest_points` with a loop that is a single operation in an exported graph."""
 
     def step(state: tuple[Tensor, Tensor], _: Tensor) -> tuple[tuple[Tensor, Tensor], Tensor]:
+        """Add the last chosen point to the set, and choose the point that is farthest from the set."""
         chosen_distances, last = state
         newest = points.gather(1, last[:, None, None].expand(-1, 1, 3))
         chosen_distances = torch.minimum(chosen_distances, (points - newest).square().sum(2))

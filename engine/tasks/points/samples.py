@@ -173,6 +173,7 @@ class PointBlocks(FileSamples):
         return torch.from_numpy(np.ascontiguousarray(inputs, np.float32)), torch.from_numpy(target)
 
     def class_counts(self, classes: int) -> list[float]:
+        """Return the number of points of each class in all readable clouds."""
         counts = np.zeros(NO_CLASS + 1, np.int64)
         for cloud in range(len(self.split.files)):
             try:

@@ -90,6 +90,7 @@ class RoadMetric(Metric):
         return _ratio(predicted_near, predicted), _ratio(true_near, true)
 
     def per_class(self) -> dict[str, ClassValues]:
+        """Return the IoU and the F1 score of background and road."""
         confusion = self.counters[_CONFUSION].reshape(2, 2)
         correct, true_and_predicted = confusion.diag(), confusion.sum(0) + confusion.sum(1)
         return {

@@ -73,6 +73,7 @@ class LinkNetDecoder(nn.Module):
         initialize_weights(self)
 
     def forward(self, features: Sequence[Tensor]) -> Tensor:
+        """Decode the features, finest first, adding each to the output of its block, and return scores [n, s, H, W]."""
         *skips, x = features
         for block, skip in zip(self.blocks, reversed(skips), strict=False):
             x = block(x) + skip

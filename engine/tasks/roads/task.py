@@ -72,6 +72,7 @@ class LinesAndDirections(Objective):
         self.legend = color_legend(("level", "rising to the right", "upright", "falling to the right"), quarters)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return each image's loss, summed over the resolutions: soft IoU of roads plus cross-entropy of directions."""
         size = targets.shape[-1]
         total = outputs.new_zeros(len(outputs), dtype=torch.float32)
         for scores in unpack(outputs, size):
@@ -82,6 +83,7 @@ class LinesAndDirections(Objective):
         return total
 
     def correct(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the sum over images of the fraction of labeled pixels whose class is correct."""
         class_scores, _ = _split_full_size_scores(outputs, targets)
         has_class = targets[:, 0] != NO_CLASS
         correct = ((class_scores.argmax(1) == targets[:, 0]) & has_class).sum((1, 2))

@@ -54,6 +54,7 @@ class SegmentationMetric(Metric):
 
     @torch.no_grad()
     def update(self, outputs: Tensor, targets: Tensor) -> None:
+        """Add a batch of logits [n, C, h, w] to the counters. The confusion matrix leaves out unlabeled pixels."""
         if not len(targets):
             return
         predicted, true = outputs.argmax(1).flatten(), targets.flatten()
