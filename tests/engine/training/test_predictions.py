@@ -25,7 +25,7 @@ from tests.support.masks import make_masked
 from tests.support.worker_group import WorkerGroup
 
 Start = Callable[..., WorkerGroup]
-SIDE = 32
+SIDE = 64
 
 job = partial(task_job, epochs=2, predictions=5)
 SEGMENTATION: dict[str, Any] = {
