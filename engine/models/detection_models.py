@@ -93,6 +93,8 @@ MASKERS = {
     "maskrcnn_resnet50_fpn_v2": _CatalogueDetector("Mask R-CNN v2, ResNet-50", "Mask R-CNN", head=_MASK_HEADS),
 }
 _ALL = DETECTORS | MASKERS
+_FOREIGN = _CatalogueDetector("", "", head=(*_MASK_HEADS, *_SSD_HEADS))
+"""Stands for a detector from a library or a file, which has the head of any of torchvision's detectors."""
 
 
 def is_from_torchvision(name: str) -> bool:
@@ -131,12 +133,10 @@ def build(job: Job, classes: int, channels: int, size: int, entries: dict[str, _
     model = build_seeded(job, entries, lambda: _construct(job, classes, channels, size))
     if isinstance(model, LoadableDetector):
         return load_and_mark_heads(model, job)
-    if is_foreign(job):
-        return model.train()
-    entry = entries[job.model.name]
+    entry = _FOREIGN._replace(title=job.model.name) if is_foreign(job) else entries[job.model.name]
     initial = weights.read_initial(job, f"the encoder {job.model.encoder}" if entry.encoder else entry.title)
     if initial is not None:
-        _load_initial(job, model, initial, channels)
+        _load_initial(job, entry, model, initial, channels)
     heads = [*(name for name, _ in model.named_children() if name != "backbone"), "backbone.fpn"]
     set_heads(model, heads, freeze=bool(job.model.freeze_epochs))
     return model.train()
@@ -185,12 +185,13 @@ def _build_foreign(job: Job, classes: int, channels: int, size: int) -> nn.Modul
         raise TaskError("model", message, remedy) from error
 
 
-def _load_initial(job: Job, model: nn.Module, initial: weights.InitialWeights, channels: int) -> None:
+def _load_initial(
+    job: Job, entry: _CatalogueDetector, model: nn.Module, initial: weights.InitialWeights, channels: int
+) -> None:
     """Load the weights that a job starts from, which belong to the full model or to its encoder alone.
 
     The layers that depend on the classes are loaded only if all of them fit.
     """
-    entry = _ALL[job.model.name]
     if entry.encoder and not any(name.startswith("backbone.") for name in initial.state):
         encoders.load_weights(model.get_submodule("backbone.body"), job.model.encoder, initial, channels)
         return

@@ -290,6 +290,20 @@ def test_model_file_may_return_a_detector(tmp_path: Path) -> None:
         built("nn.Conv2d(3, num_classes, 3)")
 
 
+def test_model_file_with_a_detector_loads_weights_and_freezes_the_backbone(tmp_path: Path) -> None:
+    made = "get_model('fasterrcnn_mobilenet_v3_large_320_fpn', weights_backbone=None, num_classes=num_classes)"
+    (tmp_path / "own.py").write_text(CUSTOM_MODEL.format(made=made))
+    fields = {"model": str(tmp_path / "own.py"), "model_file_sha256": agreed(tmp_path / "own.py")}
+    before = BOXES.build_model(job(**fields), 5, 3).state_dict()
+    torch.save(before, tmp_path / "weights.pt")
+    given = job(**fields, weights_file=str(tmp_path / "weights.pt"), freeze_epochs=100, seed=8)
+    after = BOXES.build_model(given, 3, 3)
+    changed = {name.rpartition(".")[0] for name, tensor in after.state_dict().items() if not tensor.equal(before[name])}
+    assert changed == {"roi_heads.box_predictor.cls_score", "roi_heads.box_predictor.bbox_pred"}
+    trained = {".".join(name.split(".")[:2]) for name, each in after.named_parameters() if each.requires_grad}
+    assert trained == {"backbone.fpn", "rpn.head", "roi_heads.box_head", "roi_heads.box_predictor"}
+
+
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_detection_metrics_are_independent_of_the_partition(ranks: int) -> None:
     objective = BOXES.objective(job(), DatasetInfo(CLASSES))
