@@ -52,7 +52,7 @@ def test_reaches_gives_up_on_stalled_name_servers(stalled: threading.Event) -> N
 def test_reaches_keeps_to_its_answer_when_a_late_one_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     released = threading.Event()
     monkeypatch.setattr(disk, "ANSWER_S", 0.05)
-    monkeypatch.setattr(disk, "_answers", lambda _host: released.wait())
+    monkeypatch.setattr(disk, "_server_answers", lambda _host: released.wait())
     assert RealDisk().reaches("http://late.example") is False
     released.set()
     wait_until(lambda: not any(thread.name == "probe" for thread in threading.enumerate()), "the late answer")

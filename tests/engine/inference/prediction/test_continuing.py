@@ -121,7 +121,7 @@ def test_continuation_survives_torn_line(
     run = str(trained("classification").run.path)
     order = PredictOrder(run=run, checkpoint="last", paths=(str(tmp_path / "images"),), devices=("cpu",), out=str(out))
     with monkeypatch.context() as patch:
-        patch.setattr(joining, "join", fail)
+        patch.setattr(joining, "write_tables", fail)
         with pytest.raises(CannotLoad):
             predict(order, print)
     (journal,) = out.glob(".footplate/journal-*.jsonl")
