@@ -58,8 +58,8 @@ def _is_zip_of_images(path: str) -> bool:
     try:
         with open_regular(path) as stream, zipfile.ZipFile(stream) as archive:
             return any(is_image(name) for name in archive.namelist()[:1000])
-    except (OSError, UnusableFile, zipfile.BadZipFile, NotImplementedError, RuntimeError):
-        return False
+    except Exception:
+        return False  # a broken archive may raise nearly anything
 
 
 def _is_tfrecord(path: str) -> bool:

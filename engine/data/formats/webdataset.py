@@ -26,6 +26,7 @@ from engine.system.regular_files import UnusableFile, open_regular
 LAYOUT = "Choose a folder of tar files, each with images and their classes as KEY.jpg and KEY.cls or KEY.json."
 ENDINGS = (".tar", ".tgz", ".gz")
 _PEEKED = 60
+_MAX_MEMBER_BYTES = 1 << 36  # tarfile skips a member in small steps, even beyond the end of the file
 _CLASSES = ("cls", "class", "label", "json", "cls.txt", "label.txt")
 
 
@@ -60,7 +61,7 @@ def samples(path: str, *, at_most: int | None = None) -> Iterator[Sample]:
         at_most: Maximum number of members to read, or None for all.
 
     Raises:
-        UnusableFile: The file is damaged or not a tar file.
+        UnusableFile: The file is damaged, not a tar file, or has a huge member.
         OSError: The file can't be read.
     """
     current = Sample("")
@@ -69,6 +70,8 @@ def samples(path: str, *, at_most: int | None = None) -> Iterator[Sample]:
             archive.members = []  # type: ignore[attr-defined]  # else all headers stay in memory
             if at_most is not None and number >= at_most:
                 break
+            if member.size > _MAX_MEMBER_BYTES:
+                raise UnusableFile(path, f"has a member of {member.size:,} bytes", "Download it again, or divide it.")
             folder, name = os.path.split(member.name)
             base, _, ending = name.partition(".")
             if not member.isreg() or not base or not ending:
@@ -122,7 +125,9 @@ def _open_tar(path: str) -> Iterator[tarfile.TarFile]:
         try:
             with open_regular(path) as stream, tarfile.open(fileobj=stream, mode="r|*") as archive:
                 yield archive
-        except (tarfile.TarError, EOFError) as error:
+        except UnusableFile:
+            raise
+        except (tarfile.TarError, EOFError, ValueError) as error:  # ValueError for invalid numbers in headers
             raise UnusableFile(
                 path, f"is not a readable tar file ({printable(str(error))[:100]})", "Download it again."
             ) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import tarfile
 import zipfile
 from pathlib import Path
@@ -78,6 +79,14 @@ def test_unsupported_packed_images_are_to_be_unpacked(tmp_path: Path, packed: st
     (detection,) = FORMAT.detect(Tree(str(folder)))
     assert detection.variant == packed
     assert "Unpack" in detection.remedy
+
+
+def test_zip_whose_names_are_no_text_is_left_alone(tmp_path: Path) -> None:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr("ä.png", b"")
+    write(tmp_path / "images.zip", content.getvalue().replace("ä".encode(), b"\xff\xff"))
+    assert FORMAT.detect(Tree(str(tmp_path))) == []
 
 
 @pytest.mark.parametrize("base", ["", "train", "DAVIS"])

@@ -72,6 +72,23 @@ def test_webdataset_names_a_torn_tar_file(tmp_path: Path, text: bytes) -> None:
     assert caught.value.path == str(tmp_path / "x.tar")
 
 
+@pytest.mark.parametrize(
+    ("size", "headers", "words"),
+    [(1, {"GNU.sparse.map": "x,y"}, "is not a readable tar file"), (1 << 60, {}, "has a member of 1,152")],
+)
+def test_webdataset_with_a_senseless_header_is_unusable(
+    tmp_path: Path, size: int, headers: dict[str, str], words: str
+) -> None:
+    member = tarfile.TarInfo("a.png")
+    member.size, member.pax_headers = size, headers
+    path = tmp_path / "x.tar"
+    path.write_bytes(member.tobuf(tarfile.PAX_FORMAT) + bytes(2 * tarfile.BLOCKSIZE))
+    assert FORMAT.detect(Tree(str(tmp_path))) == []
+    with pytest.raises(UnusableFile) as caught:
+        list(samples(str(path)))
+    assert caught.value.words.startswith(words)
+
+
 def test_webdataset_torn_after_its_start_is_named(tmp_path: Path) -> None:
     webdataset.write(TRUTH, tmp_path, "plain")
     path = tmp_path / "shard-000001.tar"
