@@ -38,11 +38,16 @@ def open_parquet(path: str) -> Iterator[Any]:
         try:
             with open_regular(path) as stream:
                 yield ParquetFile(stream, pre_buffer=False)
+        except UnusableFile:
+            raise
         except pyarrow.ArrowMemoryError:
             raise MemoryError from None
         except pyarrow.ArrowException as error:
             reason = printable(str(error).splitlines()[0] if str(error) else "")[:200]
             raise UnusableFile(path, f"is not a readable Parquet file ({reason})", "Download it again.") from None
+        except (ValueError, OverflowError) as error:  # a name that is not UTF-8, or a value that Python can't hold
+            reason = printable(str(error))[:200]
+            raise UnusableFile(path, f"has a column that can't be read ({reason})", "Leave the column out.") from None
 
 
 def rows(path: str, columns: Sequence[str] | None = None) -> Iterator[Mapping[str, Any]]:
@@ -52,7 +57,17 @@ def rows(path: str, columns: Sequence[str] | None = None) -> Iterator[Mapping[st
     """
     with open_parquet(path) as file:
         for batch in file.iter_batches(_ROWS_AT_ONCE, columns=columns, use_threads=False):
-            yield from batch.to_pylist()
+            for values in zip(*map(_values, batch.columns), strict=True):
+                yield dict(zip(batch.schema.names, values, strict=True))
+
+
+def _values(column: Any) -> list[Any]:
+    """Convert a `pyarrow.Array` to Python objects. Dates and times become text if Python's types can't hold them."""
+    try:
+        values: list[Any] = column.to_pylist()
+    except (ValueError, OverflowError):  # such as nanoseconds, or years after 9999
+        values = column.cast("string").to_pylist()
+    return values
 
 
 def features(path: str) -> tuple[dict[str, str], dict[str, Any]]:

@@ -12,8 +12,10 @@ from engine.data.datasets.open_splits import open_splits
 from engine.data.formats.huggingface import FORMAT
 from engine.data.formats.registry import recognize
 from engine.data.formats.shared.boxes import BoxSplit
+from engine.data.formats.shared.parquet import rows as rows_in
 from engine.data.formats.tree import Tree
 from engine.data.splits import FileSplit
+from engine.system.regular_files import UnusableFile
 from tests.support.dataset_formats import huggingface
 from tests.support.dataset_formats.truth import TRUTH
 from tests.support.read_formats import content_of, names_of
@@ -85,6 +87,34 @@ def test_huggingface_draws_the_same_split_everywhere(
         held_out.append([Path(path).name for path in found.val.files])
     assert held_out[0] == held_out[1]
     assert len(held_out[0]) == 8
+
+
+@needs_pyarrow
+@pytest.mark.parametrize(
+    ("kind", "value", "text"),
+    [
+        ("timestamp[ns]", 1, "1970-01-01 00:00:00.000000001"),
+        ("timestamp[us]", 1 << 59, "20237-04-25 "),
+        ("time64[ns]", 1, "00:00:00.000000001"),
+    ],
+)
+def test_times_that_python_has_no_type_for_are_text(tmp_path: Path, kind: str, value: int, text: str) -> None:
+    from pyarrow import array, parquet, table
+
+    path = tmp_path / "metadata.parquet"
+    parquet.write_table(table({"file_name": ["a.png"], "time": array([value], kind)}), path)
+    (row,) = rows_in(str(path))
+    assert row["file_name"] == "a.png"
+    assert row["time"].startswith(text)
+
+
+@needs_pyarrow
+def test_a_parquet_file_with_text_that_is_not_utf_8_is_unusable(tmp_path: Path) -> None:
+    from pyarrow import array, parquet, table
+
+    parquet.write_table(table({"file_name": array([b"\xff"]).view("string")}), tmp_path / "metadata.parquet")
+    with pytest.raises(UnusableFile, match="has a column that can't be read"):
+        list(rows_in(str(tmp_path / "metadata.parquet")))
 
 
 @needs_pyarrow
