@@ -90,11 +90,14 @@ def test_loader_workers_change_during_run(
     assert lines == ["Each process now uses 4 loader workers"]
 
 
-def test_slowest_rank_needs_two_reports(job: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("rank", "expected"), [(0, ["", "", "", "balance"]), (1, [])], ids=["first", "other"])
+def test_slowest_rank_needs_two_reports(
+    job: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int, expected: list[str]
+) -> None:
     # Independent of other work on this machine.
     monkeypatch.setattr(step_profile.linux, "waited_for_core_s", lambda: 0.0)
     monkeypatch.setattr(step_profile, "EMIT_S", 0.0)
-    spec = spec_of(job(cpus=2, strategy="ddp"), run_folder=str(tmp_path))  # fmt: skip
+    spec = spec_of(job(cpus=2, strategy="ddp"), run_folder=str(tmp_path), rank=rank)
     strategy = SingleDevice(spec)
     strategy.resolved_job = ResolvedJob(spec.job)
     events: list[Event] = []
@@ -105,4 +108,4 @@ def test_slowest_rank_needs_two_reports(job: Make, tmp_path: Path, monkeypatch: 
         strategy.profiler.watch.mark("forward")
         teller.on_step_end(StepEnd(1, 2, 0.1, report=True, settled=False, record=False, last=False))
     advised = [event.advice.field for event in events if isinstance(event, TimeSpent) and event.advice is not None]
-    assert advised == ["", "", "", "balance"]
+    assert advised == expected
