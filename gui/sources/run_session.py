@@ -287,7 +287,7 @@ class RunSession(QObject):
         if state in ENDED:
             self._end()
             return
-        if previous_state in ENDED:
+        if previous_state in ENDED:  # the run has been resumed
             self._commands.requested, self._retry_ms = "", _FIRST_RETRY_MS
         self._followed = True
         if poll.connection is not None:
