@@ -82,9 +82,8 @@ class Estimator(QObject):
         self._process.done.connect(self._on_computed)
         for signal in (self._process.refused, self._process.failed):
             signal.connect(lambda _reason: self._on_computed(MemoryEstimate(None)))
-        self._pause_timer = QTimer(
-            self, interval=_PAUSE_MS, singleShot=True
-        )  # delays the computation until edits pause
+        # Delays the computation until edits pause.
+        self._pause_timer = QTimer(self, interval=_PAUSE_MS, singleShot=True)
         self._pause_timer.timeout.connect(self._compute)
 
     def close(self) -> None:
