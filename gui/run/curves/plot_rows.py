@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import pairwise
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QKeyEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
@@ -144,6 +144,8 @@ class PlotRows(QWidget):
                 self.plots[name].setMinimumHeight(
                     theme.scaled(_MIN_HEIGHT) if number else round(FIRST_FRACTION * self.window().height())
                 )
+        # A splitter doesn't report by itself that it needs more space for the widgets in it.
+        QTimer.singleShot(0, self._splitter, self._splitter.updateGeometry)
 
     def _enlarge_button(self, name: str, plot: LinePlot) -> QToolButton:
         """Create the button in a plot that requests to enlarge it."""
