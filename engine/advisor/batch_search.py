@@ -187,10 +187,10 @@ def _size_between(trials: Mapping[int, Probe | None], bracket: _Bracket) -> floa
 
 
 def _full_at(fits: list[tuple[int, Mapping[str, tuple[int, int]]]]) -> float:
-    """Predict the size that fills the memory by extending a line through two sizes that fit.
+    """Predict the size that fills the memory by extending a line through two of the sizes in `fits`, or infinity.
 
     They are the largest one and the next one that is at most half of it. If the sizes were closer, small deviations
-    from the line would influence its slope too much.
+    from the line would influence its slope too much. There is a line for each memory, and the first to be full counts.
     """
     if len(fits) < 2:
         return math.inf

@@ -125,9 +125,10 @@ def _contact_weight_servers(values: dict[str, Any]) -> None:
 
 
 def _choose_model(values: dict[str, Any], disk: Disk) -> str:
-    """Add the best default model for the task to `values`, unless a model or encoder is given.
+    """Add the best default model for the task to `values`, unless a model is given.
 
-    Returns the reason for the choice, or "" if none was made.
+    If only an encoder is given, the model that is always available is added. Returns the reason for the choice, or ""
+    if the user chose the model or the encoder.
     """
     catalogue = load_catalogue()
     task = catalogue.task(str(values.get("task", FIELDS["task"].default)))

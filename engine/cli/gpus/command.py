@@ -106,6 +106,7 @@ def _serve(port: int, interval_s: float) -> int:
 
 
 def _port_error(port: int, error: OSError) -> str:
+    """Explain why the metrics can't be served at a port, with a remedy."""
     if error.errno == errno.EADDRINUSE:
         return f"port {port} is used by another program: choose another one, or 0 for any free port."
     if error.errno == errno.EACCES:
