@@ -15,7 +15,6 @@ from engine.contract.job import Job
 from engine.models.blocks import blocks
 from engine.strategies.sharding import separate_blocks, tied_views
 from tests.engine.strategies.comparison import assert_same_training
-from tests.engine.strategies.test_same_training import MODELS
 from tests.support.cases import some
 
 Make = Callable[..., Job]
@@ -108,20 +107,23 @@ def test_fsdp_trains_equally(job: Make, start: Start, model_file: WriteModel, ca
 
 
 RECEIVING = [
-    *(("fsdp", 2, ""), ("pipeline", 2, ""), ("fsdp", 2, "resnet18"), ("pipeline", 2, "resnet18")),
+    *(
+        ("fsdp", 2, "mnist_cnn"),
+        ("pipeline", 2, "mnist_cnn"),
+        ("tp", 2, "timm:vit_tiny_patch16_224"),
+        ("fsdp", 2, "resnet18"),
+        ("pipeline", 2, "resnet18"),
+    ),
     *(("hsdp", 4, "resnet18"), ("tp", 2, "vit_b_16"), ("fsdp_tp", 4, "convnext_tiny")),
     *(("ddp_pipeline", 4, "resnet18"), ("model_parallel", 2, "vit_b_16")),
 ]
-"""Test cases: strategy, number of devices, and model. An empty name stands for a small model with BatchNorm."""
+"""Test cases: strategy, number of devices, and model. Ranks build a user's model themselves."""
 
 
-@pytest.mark.parametrize("case", some(RECEIVING, everyday=RECEIVING[:2]), ids=str)
-def test_ranks_start_with_the_weights_of_rank_0(
-    job: Make, start: Start, model_file: WriteModel, case: tuple[str, int, str]
-) -> None:
+@pytest.mark.parametrize("case", some(RECEIVING, everyday=RECEIVING[:3]), ids=str)
+def test_ranks_start_with_the_weights_of_rank_0(job: Make, start: Start, case: tuple[str, int, str]) -> None:
     strategy, cpus, model_name = case
-    model_fields = {"model": model_name, "image_size": 32} if model_name else model_file(MODELS["batchnorm"])
-    fields = {"strategy": strategy, "cpus": cpus, "epochs": 1, "batch_size": 24} | model_fields
+    fields = {"strategy": strategy, "cpus": cpus, "epochs": 1, "batch_size": 24, "model": model_name, "image_size": 32}
     everywhere = start(
         job(**fields), every_step=True, prepare="tests.benchmarks.start_memory:build_everywhere"
     ).completed()
