@@ -54,7 +54,7 @@ class CurvesPage(QWidget):
 
     def show_evaluation(self, opened: OpenedEvaluation) -> None:
         """Offer the classes of an evaluation that have curves. The selected class remains selected if it is one."""
-        if self._opened is None or self._opened.kept.folder != opened.kept.folder:
+        if not self._is_shown(opened):
             self._outcomes = {}
         self._opened = opened
         names = opened.evaluation.classes
@@ -63,6 +63,9 @@ class CurvesPage(QWidget):
             [(str(index), _class_name(names, index), "") for index in indices], self.classes.value()
         )
         self._show_class()
+
+    def _is_shown(self, opened: OpenedEvaluation) -> bool:
+        return self._opened is not None and self._opened.kept.folder == opened.kept.folder
 
     def curve(self) -> ClassCurves | None:
         """Return the curves of the visible class, or None if there are none."""
@@ -110,17 +113,22 @@ class CurvesPage(QWidget):
         in_background(
             partial(read_outcomes, opened, curve),
             self,
-            lambda read: self._store_outcomes(opened, curve.class_index, read),
-            lambda error: self.scores.setText(
-                tr("Couldn't read the probabilities: {error}").format(error=describe_error(error))
-            ),
+            partial(self._store_outcomes, opened, curve.class_index),
+            partial(self._on_unreadable, opened, curve.class_index),
         )
 
     def _store_outcomes(self, opened: OpenedEvaluation, class_index: int, read: Outcomes | CurvePoints) -> None:
         """Cache the outcomes of a class, unless another evaluation has been opened, and show them."""
-        if self._opened is not None and opened.kept.folder == self._opened.kept.folder:
+        if self._is_shown(opened):
             self._outcomes[class_index] = read
             self._show_outcomes()
+
+    def _on_unreadable(self, opened: OpenedEvaluation, class_index: int, error: Exception) -> None:
+        """Show why the outcomes of a class can't be read, unless another class or evaluation has been chosen."""
+        curve = self.curve()
+        if self._is_shown(opened) and curve is not None and curve.class_index == class_index:
+            text = tr("Couldn't read the probabilities: {error}")
+            self.scores.setText(text.format(error=describe_error(error)))
 
     def _show_outcomes(self) -> None:
         """Show counts and scores at the threshold, and mark it in both curves. Clear them while outcomes are unread."""

@@ -135,12 +135,16 @@ class Drawings(QObject):
 
     def _on_done(self, path: str) -> None:
         """Read the descriptions of the new drawings, in the file `path`, on a worker thread."""
-        in_background(
-            partial(_read_drawings, Path(path)), self, partial(self._store, Path(path).parent), self._on_unreadable
-        )
+        opened, store = self._opened, partial(self._store, self._opened, Path(path).parent)
+        in_background(partial(_read_drawings, Path(path)), self, store, partial(self._on_unreadable, opened, None))
 
-    def _store(self, folder: Path, drawings: SampleDrawings) -> None:
-        """Cache the new drawings, which are in `folder`, and show the requested one if it is among them."""
+    def _store(self, opened: OpenedEvaluation | None, folder: Path, drawings: SampleDrawings) -> None:
+        """Cache the new drawings, which are in `folder`, and show the requested one if it is among them.
+
+        They are discarded if `opened`, their evaluation, is no longer the current one.
+        """
+        if opened is not self._opened:
+            return
         self.legend = drawings.legend
         self._drawn |= {each.number: (folder, each) for each in drawings.samples}
         if self._requested and self._requested[0] in self._drawn:
@@ -150,15 +154,19 @@ class Drawings(QObject):
 
     def _read_cached(self, row: int) -> None:
         """Read the images of a drawing on a worker thread, then emit it."""
-        folder, sample = self._drawn[row]
-        in_background(partial(_read_images, folder, sample), self, self._emit_if_requested, self._on_unreadable)
+        opened, (folder, sample) = self._opened, self._drawn[row]
+        emit = partial(self._emit_if_requested, opened)
+        in_background(partial(_read_images, folder, sample), self, emit, partial(self._on_unreadable, opened, row))
 
-    def _emit_if_requested(self, drawing: Drawing) -> None:
-        """Emit a drawing unless another sample has been requested in the meantime."""
-        if self._requested and drawing.sample.number == self._requested[0]:
+    def _emit_if_requested(self, opened: OpenedEvaluation | None, drawing: Drawing) -> None:
+        """Emit a drawing unless another sample or evaluation has been requested in the meantime."""
+        if opened is self._opened and self._requested[:1] == (drawing.sample.number,):
             self.drawn.emit(drawing)
 
-    def _on_unreadable(self, error: Exception) -> None:
+    def _on_unreadable(self, opened: OpenedEvaluation | None, row: int | None, error: Exception) -> None:
+        """Report an error unless another evaluation, or another sample than `row`, has been requested meanwhile."""
+        if opened is not self._opened or row not in (None, *self._requested[:1]):
+            return
         self.failed.emit((Problem("", tr("Couldn't read the drawing: {error}.").format(error=describe_error(error))),))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,11 +10,13 @@ import msgspec
 import pytest
 from pytestqt.qtbot import QtBot
 
-from engine.contract.inference.messages import ShowOrder
+from engine.contract.inference.messages import SampleDrawings, ShowOrder
 from engine.contract.messages import Progress
 from engine.runs.folder import RunFolder
+from gui.run.model.samples import drawings as drawings_module
 from gui.run.model.samples.detail import SampleDetail
 from gui.run.model.samples.drawings import BATCH, Drawings
+from gui.sources.background import Background
 from gui.sources.evaluations import open_evaluation
 from tests.gui.run.model.saved_evaluations import save_evaluation
 from tests.support.widgets import ShowWidget
@@ -61,3 +64,30 @@ def test_hidden_sample_is_drawn_and_explained_once_it_is_shown_again(
     assert detail.drawing_progress.isHidden()
     detail.show()
     qtbot.waitUntil(lambda: (len(drawings), len(maps)) == (2, 2))
+
+
+@pytest.mark.parametrize("is_readable", [True, False])
+def test_late_drawings_of_another_evaluation_are_ignored(
+    run: RunFolder, dataset: Path, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, is_readable: bool
+) -> None:
+    release = threading.Event()
+
+    def read_late(path: Path) -> SampleDrawings:
+        release.wait()
+        if is_readable:
+            return SampleDrawings()
+        raise OSError("damaged")
+
+    monkeypatch.setattr(drawings_module, "_read_drawings", read_late)
+    first = open_evaluation(save_evaluation(run, dataset, "20261125-100000-val"))
+    second = open_evaluation(save_evaluation(run, dataset, "20261125-110000-val"))
+    drawings, failures = Drawings(), []
+    monkeypatch.setattr(drawings.child, "start", lambda _order: None)
+    drawings.failed.connect(failures.append)
+    drawings.show_evaluation(first, ("cpu",))
+    drawings.child.done.emit("result.json")
+    drawings.show_evaluation(second, ("cpu",))
+    drawings.request([0])
+    release.set()
+    qtbot.waitUntil(lambda: not drawings.findChildren(Background))
+    assert failures == []

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import csv
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+import pytest
 from pyqtgraph import BarGraphItem
 from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
-from engine.contract.inference.evaluation import EvaluateOrder
+from engine.contract.inference.evaluation import ClassCurves, EvaluateOrder
 from engine.contract.messages import Progress
 from engine.contract.problems import Problem
 from engine.runs.evaluations import evaluations_of
 from engine.runs.folder import RunFolder
+from gui.run.model import curves as curves_module
 from gui.run.model.bar import classes_csv, matrix_csv, metrics_csv, samples_csv
 from gui.run.model.result import CALIBRATION, CLASSES, COMPARE, CURVES, ERRORS, SAMPLES
 from gui.run.model.view import ModelView
 from gui.run.order_pages import FAILURE, FORM, RESULT, WORKING
+from gui.sources.background import Background
 from gui.sources.evaluations import OpenedEvaluation
 from gui.sources.export import Rows
 from gui.titles import run_title
@@ -70,6 +74,29 @@ def test_curves_page_counts_at_threshold(view: ModelView, qtbot: QtBot) -> None:
     assert curves.scores.text() == "Precision 33.3% · recall 100.0% · F1 50.0%"
     qtbot.mouseClick(curves.best_threshold, Qt.MouseButton.LeftButton)
     assert curves.scores.text().endswith("F1 66.7%")
+
+
+def test_late_error_of_another_class_is_not_shown(
+    view: ModelView, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view.result.tabs.setCurrentIndex(CURVES)
+    page, release, read = view.result.curves, threading.Event(), curves_module.read_outcomes
+    qtbot.waitUntil(lambda: page.counts.texts() != [])
+
+    def read_second_late(opened: OpenedEvaluation, of_class: ClassCurves) -> object:
+        if of_class.class_index == 1:
+            release.wait()
+            raise OSError("gone")
+        return read(opened, of_class)
+
+    monkeypatch.setattr(curves_module, "read_outcomes", read_second_late)
+    page.classes.set_value("1")
+    page.classes.set_value("2")
+    qtbot.waitUntil(lambda: page.counts.texts() != [])
+    expected = page.scores.text()
+    release.set()
+    qtbot.waitUntil(lambda: not page.findChildren(Background))
+    assert page.scores.text() == expected
 
 
 def test_matrix_cell_opens_its_samples(view: ModelView, qtbot: QtBot) -> None:
