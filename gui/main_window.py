@@ -78,6 +78,7 @@ class MainWindow(QMainWindow):
         self.help: HelpWindow | None = None
         self.tray: Tray | None = None
         self._is_closing = self._is_quitting = self._is_painted = False
+        self._requested_paths: Sequence[str] = ()
         self._lay_out()
         self._context = AppContext(
             window=self,
@@ -332,10 +333,16 @@ class MainWindow(QMainWindow):
 
     def open_paths(self, paths: Sequence[str]) -> None:
         """Put the first dataset folder or job file in `paths` into the form."""
-        in_background(lambda: read_paths(paths), self, self._on_path_read, reraise)
+        self._requested_paths = paths
+        in_background(lambda: read_paths(paths), self, partial(self._on_path_read, paths), reraise)
 
-    def _on_path_read(self, opened: Opened) -> None:
-        """Put a dataset folder or a job into the form, or show why it can't be opened."""
+    def _on_path_read(self, paths: Sequence[str], opened: Opened) -> None:
+        """Put a dataset folder or a job into the form, or show why it can't be opened.
+
+        It is ignored if other paths than `paths` have been requested in the meantime.
+        """
+        if paths is not self._requested_paths:
+            return
         self._show_problem(opened.problem)
         if not opened.problem:
             self.show_form()

@@ -6,16 +6,21 @@ import os
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from PySide6.QtCore import Qt
 from PySide6.QtNetwork import QLocalSocket
 from pytestqt.qtbot import QtBot
 
 from engine.contract.job import Job, save_job
+from gui import main_window
 from gui.pages import RUNS
 from gui.single_instance import MAX_BYTES, OpenRequest, SingleInstance, socket_path
+from gui.sources.background import Background
+from gui.sources.resume_fork import Opened, read_paths
 from tests.support.nobody import as_nobody
 from tests.support.widgets import OpenWindow
 
@@ -154,6 +159,25 @@ def test_job_file_opens_without_consent(open_window: OpenWindow, images: Path, t
     qtbot.waitUntil(lambda: "epochs" in window.message.text().lower())
     window.open_paths([str(tmp_path / "picture.png")])
     qtbot.waitUntil(lambda: "picture.png can't be opened" in window.message.text())
+
+
+def test_folder_that_was_requested_last_is_opened(
+    open_window: OpenWindow, images: Path, tmp_path: Path, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    window, release, slow = open_window(), threading.Event(), str(tmp_path)
+
+    def read_slow_folder_late(paths: Sequence[str]) -> Opened:
+        if slow in paths:
+            release.wait()
+        return read_paths(paths)
+
+    monkeypatch.setattr(main_window, "read_paths", read_slow_folder_late)
+    window.open_paths([slow])
+    window.open_paths([str(images)])
+    qtbot.waitUntil(lambda: window.form.values()["dataset"] == str(images))
+    release.set()
+    qtbot.waitUntil(lambda: not window.findChildren(Background, options=Qt.FindChildOption.FindDirectChildrenOnly))
+    assert window.form.values()["dataset"] == str(images)
 
 
 def test_folder_named_like_a_command_needs_a_slash(tmp_path: Path) -> None:
