@@ -62,7 +62,7 @@ def construct(job: Job, title: str, size: int, constructor: Callable[[], nn.Modu
         raise TaskError(
             "encoder", f"There is no encoder “{job.model.encoder}”.", did_you_mean(job.model.encoder, list(names()))
         )
-    validate_image_size(title, size, MIN_IMAGE_SIZE, STRIDE)
+    validate_image_size(title, size, STRIDE, STRIDE)
     try:
         return constructor()
     except (ValueError, KeyError, RuntimeError) as error:

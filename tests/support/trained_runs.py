@@ -93,8 +93,8 @@ DATASETS: dict[str, Make] = {
 _FIELDS: dict[str, dict[str, Any]] = {
     "classification": {"model": "mnist_cnn", "image_size": 16},
     "multilabel": {"model": "mnist_cnn", "image_size": 16},
-    "segmentation": {"model": "unet", "encoder": "resnet18", "image_size": 64},
-    "road_extraction": {"model": "linknet_mtl", "encoder": "resnet18", "image_size": 64},
+    "segmentation": {"model": "unet", "encoder": "resnet18", "image_size": 32},
+    "road_extraction": {"model": "linknet_mtl", "encoder": "resnet18", "image_size": 32},
     "edge_detection": {"model": "hed_bn", "image_size": 32},
     "detection": {"model": "fasterrcnn", "encoder": "tu-mobilenetv3_small_050", "image_size": 64, "batch_size": 2},
     "instance_segmentation": {

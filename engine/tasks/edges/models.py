@@ -61,7 +61,7 @@ def names() -> tuple[str, ...]:
 def model_info(name: str) -> ModelInfo:
     """Describe a model for the catalogue, without building it."""
     if name == HED_ON_ENCODER:
-        info = ModelInfo(_TITLE_ON_ENCODER, "Edges on an encoder", IMAGE_SIZE, encoders.MIN_IMAGE_SIZE, 1, encoder=True)
+        info = ModelInfo(_TITLE_ON_ENCODER, "Edges on an encoder", IMAGE_SIZE, MIN_SIZE, 1, encoder=True)
         return info._replace(image_size_step=encoders.STRIDE)
     entry = _ON_VGG[name]
     pretrained = weights.torchvision_source(models.get_model_weights(entry.backbone).DEFAULT)

@@ -65,7 +65,7 @@ def _construct(job: Job, title: str, channels: int, size: int) -> nn.Module:
     if job.model.name == LINKNET:
         linknet = partial(LinkNetMTL, job.model.encoder, CLASSES, DIRECTIONS + 1, channels)
         return encoders.construct(job, title, size, linknet)
-    validate_image_size(title, size, 2 * STRIDE, STRIDE)
+    validate_image_size(title, size, STRIDE, STRIDE)
     return StackHourglassNetMTL(CLASSES, DIRECTIONS + 1, channels)
 
 

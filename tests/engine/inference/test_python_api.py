@@ -57,7 +57,7 @@ def test_guide_examples_work(
     assert len(examples) == 5
     assert names["run"].classes == names["model"].classes
     assert names["prediction"].plane.shape == (48, 64)
-    assert names["outputs"].shape == (1, len(names["run"].classes), 64, 64)
+    assert names["outputs"].shape == (1, len(names["run"].classes), 32, 32)
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2 + 2 + 3
     assert lines[-1].endswith(" images/s")

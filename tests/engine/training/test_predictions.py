@@ -25,7 +25,7 @@ from tests.support.masks import make_masked
 from tests.support.worker_group import WorkerGroup
 
 Start = Callable[..., WorkerGroup]
-SIDE = 64
+SIDE = 32
 
 job = partial(task_job, epochs=2, predictions=5)
 SEGMENTATION: dict[str, Any] = {

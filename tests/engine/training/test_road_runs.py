@@ -18,7 +18,7 @@ from tests.support.masks import make_masked
 from tests.support.worker_group import WorkerGroup
 
 Start = Callable[..., WorkerGroup]
-SIDE = 64
+SIDE = 32
 ROADS = Path(__file__).parents[4] / "shared/datasets/massachusetts_roads_tiles"
 
 job = partial(task_job, task="road_extraction", model="linknet_mtl", encoder="resnet18", image_size=SIDE)

@@ -20,7 +20,7 @@ from tests.support.masks import make_masked
 from tests.support.worker_group import WorkerGroup
 
 Start = Callable[..., WorkerGroup]
-SIDE = 64
+SIDE = 32
 
 job = partial(task_job, task="segmentation", model="unet", encoder="resnet18", image_size=SIDE)
 small_job = partial(job, encoder="tu-mobilenetv3_small_050")

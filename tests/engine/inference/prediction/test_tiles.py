@@ -55,7 +55,7 @@ def test_tiles_leave_no_seams(trained: Make, overlap: float) -> None:
         torch.manual_seed(0)
         model = loaded(trained("segmentation"), nn.Conv2d(3, 3, 1))
     image = noise(150, 117)
-    (complete,) = model.predict([image], tile=64, overlap=overlap)
+    (complete,) = model.predict([image], tile=32, overlap=overlap)
     assert isinstance(complete, Mask)
     inputs = (
         torch.from_numpy(image).permute(2, 0, 1) / 255 - torch.tensor(model.preprocessing.mean)[:, None, None]
@@ -70,7 +70,7 @@ def test_tiles_leave_no_seams(trained: Make, overlap: float) -> None:
 def test_tiles_keep_threshold_for_lines(trained: Make) -> None:
     model = replace(loaded(trained("segmentation"), nn.Conv2d(3, 1, 1)), task=TASKS["edge_detection"])
     for threshold in (0.3, 0.8):
-        (lines,) = model.predict([noise(80, 65)], tile=64, threshold=threshold)
+        (lines,) = model.predict([noise(40, 33)], tile=32, threshold=threshold)
         assert isinstance(lines, Lines)
         assert lines.threshold == threshold
 
@@ -141,7 +141,7 @@ def test_map_keeps_georeference_and_no_data(trained: Make, tmp_path: Path) -> No
                 assert first.tags[code].value == second.tags[code].value
                 assert first.tags[code].dtype == second.tags[code].dtype
         plane = second.asarray()
-    (prediction,) = Run(of.run.path).load("last", "cpu").predict([pixels], tile=64)
+    (prediction,) = Run(of.run.path).load("last", "cpu").predict([pixels], tile=32)
     assert isinstance(prediction, Mask)
     assert (plane[:40, :50] == NO_CLASS).all()
     prediction.plane[:40, :50] = NO_CLASS
