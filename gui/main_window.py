@@ -111,7 +111,7 @@ class MainWindow(QMainWindow):
 
     @property
     def form(self) -> JobForm:
-        """Visible form."""
+        """Form of the new job."""
         return self.job_panel.form
 
     def show_message(self, text: str, severity: str = "warning") -> None:

@@ -19,7 +19,7 @@ from gui.workspace import Workspace
 
 
 class SidePages(QObject):
-    """Controller that shows the pages in the registry and passes the job in the form to them.
+    """Controller of the pages without a tab. It shows them and passes them the job in the form.
 
     Attributes:
         commands: Commands that open pages, for the Tools menu.

@@ -72,7 +72,7 @@ class SearchResult(NamedTuple):
 
 
 class _Bracket(NamedTuple):
-    """Bounds for the largest size that fits."""
+    """Bounds for the largest batch size that fits into memory."""
 
     fits: list[tuple[int, Mapping[str, tuple[int, int]]]]
     """Sizes below `smallest_failed` that fit, in ascending order, each with the memory that it uses."""

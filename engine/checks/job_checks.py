@@ -125,7 +125,7 @@ def _precision_problems(job: Job) -> list[Problem]:
 
 
 def _with_automatic(problem: Problem) -> Problem:
-    """Add the automatic strategy as a choice to a problem with the chosen strategy."""
+    """Offer the automatic strategy as a remedy if the problem is an error of the chosen strategy."""
     if problem.field != "strategy" or problem.severity != "error":
         return problem
     return msgspec.structs.replace(problem, choices=(Choice("Use Automatic", {"strategy": AUTO_STRATEGY}),))

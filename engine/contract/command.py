@@ -49,10 +49,9 @@ def resume_line(run_id: str, changes: Mapping[str, Any]) -> str:
 
 
 def flags(values: Mapping[str, Any]) -> list[str]:
-    """Return the flags for values by field, including `options`. An empty value clears the field.
+    """Return the command-line flags that set job fields to `values`, including `options`. An empty value clears a field.
 
-    The dataset is left out, since it is a positional argument. Any value of `model_file_sha256` becomes a flag without
-    a value.
+    The dataset is left out, since it is a positional argument. `model_file_sha256` becomes --trust-model-file.
     """
     arguments = []
     for name, value in values.items():

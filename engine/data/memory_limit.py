@@ -32,7 +32,7 @@ class _Limit:
     pending: int = 0
 
     def set(self, limit: int) -> None:
-        """Set the limit for this process in the operating system, or the process's hard limit if that is lower."""
+        """Limit the data memory of this process to `limit` bytes, or to its hard limit in the system if that is lower."""
         import resource
 
         self.bytes, self.pending = limit, 0

@@ -117,7 +117,7 @@ def _local_job(run: RunFolder, this_node: str) -> Job:
 
 
 def _gpus(this_node: str, name: str) -> tuple[str, ...]:
-    """Return the UUIDs of the SLURM job's GPUs on the node `name`, in the order of CUDA.
+    """Return the UUIDs of the SLURM job's GPUs on the node `name`, sorted by CUDA index.
 
     `this_node` is the name of this node. Raises _CannotStart, OSError or subprocess.SubprocessError.
     """

@@ -87,7 +87,7 @@ class WorkerServer:
         self._listener.close()
 
     def _serve(self, channel: socket.socket) -> None:
-        """Send a worker its spec and the commands for it until now, and forward its messages until it disconnects.
+        """Send a worker its spec and the commands issued so far, and forward its messages until it disconnects.
 
         Connections of other users are closed.
         """

@@ -18,9 +18,9 @@ MAX_POINTS = 200
 
 
 class Counts(NamedTuple):
-    """Total weights of the samples whose score reaches each of the `thresholds` [t], in descending order.
+    """Weights of the samples of a class that are predicted at each of the descending `thresholds` [t].
 
-    `true_positives` is the weight of positive samples, which have the class, and `false_positives` that of all others.
+    `true_positives` [t] is the total weight of samples that have the class, `false_positives` [t] that of the others.
     """
 
     thresholds: Floats

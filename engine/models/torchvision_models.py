@@ -88,7 +88,7 @@ def pretrained_weights(name: str) -> tuple[WeightsEnum, ...]:
 
 
 def image_size(name: str) -> int:
-    """Return the image size in the evaluation of the model's default weights. It is 224 for a model without weights."""
+    """Return the image size at which the model's default weights were evaluated, or 224 if it has no weights."""
     pretrained = pretrained_weights(name)
     return int(pretrained[0].transforms.keywords["crop_size"]) if pretrained else 224
 

@@ -64,7 +64,9 @@ class Division(NamedTuple):
 
 
 def divide(costs: SegmentCosts) -> Division:
-    """Find the best division. If none fits into memory, the result has a positive `excess`.
+    """Divide a model's segments into pipeline stages so that a step takes the least time.
+
+    If no division fits into memory, the result has a positive `excess`.
 
     There must be at least as many segments as stages. With one stage per rank and no phases, dynamic programming over
     the stages finds the optimum. Otherwise, all divisions are tried if there are at most `MAX_EXHAUSTIVE`. If there are

@@ -19,7 +19,7 @@ _MAX_NAME = 120
 
 
 class RunNotes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Notes of the user about a run.
+    """Changes that the user has made to a run: its name, tags, text, star and dismissed notice.
 
     `name` is None if the run uses its job's name. `set_aside` is True if the user has dismissed the notice that the run
     was interrupted.

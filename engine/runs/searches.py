@@ -114,7 +114,7 @@ def list_searches() -> list[SearchFolder]:
 
 
 def create_search(search: Search) -> SearchFolder:
-    """Create the folder of a search, or reuse the folder with its name, and write the request. Raises OSError."""
+    """Save a search in the folder with its name, which is created if necessary. Raises OSError."""
     paths.make_home()
     folder = SearchFolder(paths.private_folder(searches_folder() / search.name))
     folder.save(search)

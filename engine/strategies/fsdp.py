@@ -228,9 +228,9 @@ class FullySharded(Distributed, SingleDevice):
                 group.reshard()
 
     def _computed_by_all(self, batches: Iterable[Batch | None]) -> Iterator[Batch | None]:
-        """Yield `batches`. After each empty batch, run a forward pass on a blank image.
+        """Yield `batches`. After each batch without samples, run a forward pass on a blank image.
 
-        The other ranks wait for this pass, because they also gather parameters from this rank.
+        The other ranks gather parameters in their forward passes, and would otherwise wait for this rank forever.
         """
         for batch in batches:
             yield batch

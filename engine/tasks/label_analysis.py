@@ -149,9 +149,10 @@ def _reliability_bin(number: int, sums: tuple[float, float, float]) -> Reliabili
 
 
 def _class_curves(number: int, ranked: RankedScores, precision: Interval | None, area: Interval | None) -> ClassCurves:
-    """Return the curves of a class. Without a `precision`, there are none because the class has no samples.
+    """Return the precision-recall and ROC curves of a class.
 
-    `area` is the area under the ROC curve, or None if it is undefined.
+    `precision` is its average precision, or None if the class has no samples; the curves are then empty. `area` is the
+    area under the ROC curve, or None if it is undefined.
     """
     counts = ranked.counts()
     if precision is None:

@@ -113,7 +113,7 @@ def cause(error: BaseException, spec: WorkerSpec, where: str) -> str:
 
 
 def _device_failed(error: BaseException) -> bool:
-    """Return True for an error of CUDA that is caused by the GPU, not by the program."""
+    """Return True for a CUDA error whose cause is the GPU and not the program."""
     text = str(error)
     if not isinstance(error, RuntimeError) or _FAILED_PROGRAM.search(text):
         return False

@@ -119,7 +119,10 @@ def _text(kind: str = "") -> QLabel:
 
 
 def _remarks(answer: Advice) -> Iterable[Problem]:
-    """Yield the warnings above the table: remedies if no candidate fits, or a reason why the ranking is uncertain."""
+    """Yield the warnings above the table of candidates.
+
+    If no candidate fits into memory, they are the remedies, otherwise the reason why the ranking is uncertain.
+    """
     if not answer.fits:
         for remedy in answer.remedies:
             yield Problem("", remedy, "", "warning")

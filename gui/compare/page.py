@@ -324,5 +324,5 @@ class CompareControls(CurveControls):
         self.save = save_button(tr("Save the comparison"), tr("Save curves or table"), self.acts.values())
 
     def _follow(self, is_following: bool) -> None:
-        """Allow zooming out unless the full runs are shown."""
+        """Enable the command that shows the full runs, unless the plots follow them (`is_following`)."""
         self._show_all.allow(tr("The full runs are shown") if is_following else "")

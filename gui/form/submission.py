@@ -64,7 +64,7 @@ class Submission:
         self._pending: dict[str, Any] | None = None
 
     def schedule(self, extra: dict[str, Any]) -> None:
-        """Request the run after the next complete validation. `extra` overrides fields."""
+        """Request that the run starts once the next validation of the form has finished. `extra` overrides job fields."""
         self._pending = extra
 
     def cancel(self) -> None:

@@ -107,7 +107,7 @@ class DimensionRow(LabeledField):
         return int(number) if self.field.kind == "int" and number.is_integer() else number
 
     def _add_editors(self, inside: QWidget) -> None:
-        """Add a check box per choice, or the editors of a range and of a list of values for numbers and texts."""
+        """Add a check box for each choice. For a number or a text, add the editors of its range and of its list of values."""
         values = (False, True) if self.field.kind == "bool" else self.field.choices
         if values:
             flow = FlowLayout(inside, spacing=14, line_spacing=4)

@@ -179,7 +179,7 @@ class SearchForm(QWidget):
         self._schedule_validation()
 
     def values(self) -> dict[str, Any]:
-        """Return the values in the form of a SPACE.toml."""
+        """Return the entered values, structured as in a SPACE.toml file. Empty ones are left out."""
         values = {name: row.value() for name, row in self.rows.items() if name not in _GOAL_ROWS}
         goals = [self.rows[name].value() for name in _GOAL_ROWS]
         values["goals"] = [goal for goal in goals if goal != NO_GOAL]

@@ -91,7 +91,7 @@ class Launcher(QObject):
         self._create(partial(_save_job, run, changes))
 
     def close(self) -> None:
-        """Start the run that is being created, if there is one, and end the preloaded process. Runs continue."""
+        """Start runs that were requested but have not started yet, and end the preloaded process. Runs outlive the window."""
         self._closing = True
         if self._creation is not None:
             self._creation.finish()

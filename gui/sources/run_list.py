@@ -135,7 +135,7 @@ class _Reader:
     def read(self) -> RunsRead | None:
         """Read all runs. Return None if cancelled. Raises OSError if the folder is unreadable or has vanished.
 
-        New and changed runs are emitted in batches, whose intervals double.
+        New and changed runs are emitted in batches, at intervals that double.
         """
         folder = paths.runs_folder()
         if self._previous_runs and not folder.exists():

@@ -268,9 +268,9 @@ def _best_text(data: RunData) -> str:
 
 
 def _seconds_left(data: RunData, step: int | None, total: int | None) -> float | None:
-    """Estimate the remaining time from the pace of the current workers, or return None while it is unknown.
+    """Estimate the seconds left from the speed since the workers last started, or return None while it is unknown.
 
-    The pace includes validations and checkpoints, but not the first step, which includes the warm-up.
+    The speed includes validations and checkpoints, but not the first step, which includes the warm-up.
     """
     times = data.steps.seconds.values[data.current_attempt_start :]
     if step is None or not total or len(times) < 2:

@@ -78,7 +78,7 @@ class TrainPage(QWidget):
 
     @property
     def waits_for_run(self) -> bool:
-        """Return True while the page waits for the run of the last session."""
+        """Return True while the run that was on screen when the window was last closed is being loaded."""
         return self._stack.currentWidget() is self._waiting_state
 
     @property

@@ -96,7 +96,7 @@ DEFAULT_NETWORK = Network(10e9)
 
 
 def adapt_cached(order: AdviceOrder, cached: CachedAdvice) -> Advice:
-    """Return a cached answer with its predictions adapted to the number of epochs and machines in `order`."""
+    """Return the cached advice with its predictions adapted to the requested number of epochs and machines."""
     table = tuple(_for_epochs(row, order.job.training.epochs) for row in cached.answer.table)
     machines = _predict_machines(order, table[0], cached.step) if table else ()
     return msgspec.structs.replace(cached.answer, table=table, machines=machines, is_cached=True)

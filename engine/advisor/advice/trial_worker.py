@@ -63,7 +63,7 @@ def run(spec: WorkerSpec, channel: socket.socket) -> int:
 
 
 class _Trial:
-    """Trial of a setup, seen from one rank."""
+    """One rank's part of a trial, which measures a strategy with its settings in a short training."""
 
     def __init__(self, spec: WorkerSpec, reporter: Reporter, order: TrialOrder) -> None:
         self.order = order

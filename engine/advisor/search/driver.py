@@ -209,7 +209,10 @@ class Driver:
         return free
 
     def _may_start(self) -> bool:
-        """Return True if the budget allows another original trial. If all trials have failed, set `_end_cause`."""
+        """Return True if the budget allows another trial, not counting those that confirm the best settings.
+
+        If all trials have failed, return False and set `_end_cause`.
+        """
         rows, allowed = self._original_rows, self._search.budget
         failed = [row for row in rows if row.state == "failed"]
         if len(failed) == len(rows) >= min(MAX_FAILED, allowed.trials or MAX_FAILED):

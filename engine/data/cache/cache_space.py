@@ -127,7 +127,7 @@ def limit_bytes() -> int:
 
 
 def set_limit(limit: int) -> None:
-    """Save a new size limit in bytes for all sets together, and evict unused sets until it is met."""
+    """Save a new limit in bytes for all cached datasets together, and evict unused ones until it is met."""
     with folder_lock():
         limit_file().write_text(f"{limit}\n")
         make_room(0)

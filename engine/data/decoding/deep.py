@@ -117,7 +117,7 @@ def _jp2_facts(head: bytes) -> Facts | None:
 
 
 def _pnm_facts(head: bytes) -> Facts | None:
-    """Return the facts about a PGM or PPM file with more than 8 bits, otherwise None."""
+    """Return size, channels and value range of a PGM or PPM file, or None if it has at most 8 bits per sample."""
     header = pnm_header(head)
     if header is None:
         return None

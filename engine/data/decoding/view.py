@@ -58,9 +58,9 @@ class View(NamedTuple):
         return (np.arange(first, last, dtype=np.float64) + 0.5) * self.scale_y + self.top - 0.5
 
     def columns(self, first: int, last: int) -> npt.NDArray[np.floating]:
-        """Return the positions of the image's columns from `first` to `last` in the square, float64 [columns].
+        """Return the positions of the image's columns from `first` to `last` in the model's square input, float64 [columns].
 
-        Positions are counted in pixels, and 0 is the square's first column.
+        Positions are in pixels of the input, whose first column is 0.
         """
         return (np.arange(first, last, dtype=np.float64) + 0.5) * self.scale_x + self.left - 0.5
 

@@ -33,7 +33,7 @@ _OBJECT = msgspec.json.Decoder(_Lists)
 
 
 def describe_damage(tree: Tree) -> str:
-    """Return a sentence about the first of some annotation files that can't be used, or "" if there is none."""
+    """Check some of the annotation files. Return a sentence about the first damaged one, or "" if there is none."""
     for name in _annotation_files(tree):
         try:
             _CHECKS.get(suffix(name), _check_table)(tree.path(name))

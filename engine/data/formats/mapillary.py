@@ -54,7 +54,7 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def _versions(tree: Tree, base: str, name: str) -> list[_Version]:
-    """Return the version that the file `name` in the folder `base` configures, as a list, or [] if it doesn't."""
+    """Return the version of the annotations that the file `name` in the folder `base` configures, in a list, or [] if there is none."""
     match = re.fullmatch(r"config(?:_(v[\d.]+))?\.json", name)
     labels = _read_labels(tree.path(base, name)) if match else None
     if match is None or not labels:

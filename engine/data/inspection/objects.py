@@ -294,7 +294,10 @@ def _check_instances(split: InstanceSplit, sampled: set[int], index: int) -> _Im
 
 
 def _measure_instances(split: InstanceSplit, usable: dict[int, _ImageObjects | None]) -> _Measured:
-    """Measure the objects in the sampled images. `usable` holds None for images that are usable but not sampled."""
+    """Measure the areas and relative sizes of the objects in the sampled images, and find images with too many of them.
+
+    `usable` maps the index of each usable image to its objects, or to None if it is not in the sample.
+    """
     sampled = {index: each for index, each in usable.items() if each is not None}
     # For annotated outlines, the format has reported this already.
     crowded = [

@@ -126,11 +126,11 @@ class Draws(NamedTuple):
     """Random numbers for augmenting a batch of n samples.
 
     Attributes:
-        numbers: Numbers for the device, float32 [n * tiles, columns] (see `AFFINE` and the following constants).
+        numbers: Random numbers of each image, float32 [n * tiles, columns]. The constants from `AFFINE` on are the columns.
         tiles: Number of images per sample: more than 1 for a mosaic.
         blurred: Positions of the samples to blur in the batch.
-        rounds: Operations in TrivialAugment and RandAugment.
-        chains: Chains in AugMix.
+        rounds: Operations of TrivialAugment and RandAugment, which are applied one after another.
+        chains: Chains of operations of AugMix, whose results are mixed.
     """
 
     numbers: npt.NDArray[np.float32]
@@ -263,7 +263,7 @@ class _BatchDraws:
         return Draws(flat, self._tiles, blurred, tuple(self._rounds), tuple(self._chains))
 
     def _column(self, values: Numbers) -> int:
-        """Add a column with `values` [n] to the random numbers and return its position."""
+        """Append `values` [n], one for each sample, to the columns of random numbers. Return the new column's index."""
         self._policies.append(values)
         return self._augmentation.policies_from + len(self._policies) - 1
 

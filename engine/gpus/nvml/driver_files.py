@@ -78,7 +78,7 @@ def lost_gpu(index: int, count: int) -> Gpu:
 
 
 def _gpu_folders(count: int) -> list[Path]:
-    """Return the driver's folders of the GPUs in NVML's order. Empty if there are not exactly `count` folders."""
+    """Return the folder of each GPU in the driver's part of /proc, in NVML's order, or [] if there aren't `count` of them."""
     try:
         folders = sorted(DRIVER_GPUS.iterdir())
     except OSError:

@@ -237,7 +237,7 @@ class _AnchorDetector(_StaticDetector):
     """Detectors that classify each anchor on each level. The code follows RetinaNet's `postprocess_detections`."""
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Select the best candidates on each level, and then the best boxes of all levels."""
+        """Return the detections in images [n, channels, height, width]: the best of the candidates of all levels."""
         plain = self.plain
         outputs = plain.head(self._extract_features(self._pad_to_stride(inputs)))
         scores = self._scores(outputs)

@@ -50,9 +50,9 @@ WORKER = "engine.inference.prediction.work:work"
 
 
 def predict(order: PredictOrder, on_progress: OnProgress) -> Path:
-    """Make predictions as requested by `order`, and return the path of the file with the `Predicted`.
+    """Make predictions as requested by `order`, and return the path of the summary, a JSON file of a `Predicted`.
 
-    Unfinished work on an equal order is resumed. Finished work is not repeated. Raises CannotLoad.
+    If an earlier order was the same, its work is resumed or, if finished, used. Raises CannotLoad.
     """
     run = Run(order.run)
     checkpoint = checkpoint_path(RunFolder(run.folder), order.checkpoint)
@@ -177,7 +177,7 @@ def _source_kind(job: Job, run: Path) -> Kind:
 
 
 def _count_samples(sources: Sources, job: Job) -> int:
-    """Return the number of samples. A custom task reads them from a single folder, otherwise each file is one."""
+    """Return the number of samples. A custom task counts those in its folder; for other tasks, each file is a sample."""
     if sources.kind == "folder":
         return len(open_folder_samples(TASKS[job.task], job, sources.files[0]))
     return len(sources.files)

@@ -113,7 +113,7 @@ class HubDetector(HubModel):
 
     @property
     def size_limits(self) -> SizeLimits:
-        """Limits with the smallest size whose feature maps have a position for each query."""
+        """Limits for varying image sizes. At the smallest, the feature maps have as many positions as there are queries."""
         sizes = itertools.count(self.size_step, self.size_step)
         smallest = next(size for size in sizes if self._positions(size) >= self.config.num_queries)
         return SizeLimits(smallest, self.size_step)

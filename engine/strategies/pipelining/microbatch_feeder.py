@@ -73,7 +73,7 @@ class MicrobatchFeeder:
         return self._receive() if self._rank == self._last else RankInput()
 
     def _pad_and_send(self, batch: Batch) -> RankInput:
-        """Pad `batch`, and send its numbers of images and its targets to the rank of the last stage."""
+        """Pad `batch`, and start to send its targets, its size and the global batch size to the rank of the last stage."""
         count = len(batch.targets)
         targets = batch.targets
         if count < self._size:

@@ -151,7 +151,7 @@ class BoxObjects(ObjectMetric):
 
 
 class ObjectAnalysis(Analysis):
-    """Analysis of detected objects.
+    """Evaluation of detections: metrics of all objects and by their size, and the kinds of errors.
 
     Attributes:
         metric_type: Metric that compares detections with objects. By default, it compares their boxes.

@@ -226,9 +226,9 @@ def _match_pixels(rows: Counts, columns: Counts, drawn: Plane) -> Plane:
 def _search_path(
     pixel: int, near: list[list[int]], taken_by: list[int], exhausted: set[int], reached_from: dict[int, int]
 ) -> int:
-    """Search an augmenting path from a predicted pixel, breadth first.
+    """Search breadth-first for an augmenting path from a predicted pixel to an unmatched pixel of the ground truth.
 
-    Returns the free drawn pixel at its end, or -1 if there is none.
+    Returns the index of that pixel, or -1 if there is no path.
 
     Args:
         pixel: Index of the predicted pixel.

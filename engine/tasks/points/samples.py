@@ -279,7 +279,7 @@ class PointBlocks(FileSamples):
 
 
 class UnlabeledClouds(PointBlocks):
-    """Blocks of a single point cloud without labels, normalized as in training."""
+    """Unlabeled blocks of points, cut from the point cloud in one file and normalized as in training."""
 
     has_labels = False
 

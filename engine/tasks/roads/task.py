@@ -107,7 +107,7 @@ class LinesAndDirections(Objective):
         return self._visualize(image, lines, directions, has_class=np.ones_like(lines))
 
     def scores(self, output: Tensor, size: int) -> Scores:
-        """Return the probability of a line at each pixel, from the largest map."""
+        """Return the probability of a road at each pixel, from the model's output with the highest resolution."""
         class_scores = unpack(output[None].float(), size)[0][0, :CLASSES]
         return LineScores(class_scores.softmax(0)[LINE:])
 

@@ -238,7 +238,7 @@ def _errors(gpu: Gpu) -> Figures:
 
 
 def _identity(watched: WatchedGpu) -> Figures:
-    """Yield names, numbers, modes and versions that identify the GPU."""
+    """Yield what identifies the GPU: names, indices, addresses, modes and driver versions."""
     gpu = watched.gpu
     numbers = device_format.gpu_number_origin(gpu)
     yield _text("name", tr("Chip"), gpu.name)

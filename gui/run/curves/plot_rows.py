@@ -138,7 +138,7 @@ class PlotRows(QWidget):
         return holder
 
     def _set_heights(self) -> None:
-        """Set the minimum heights of the plots. In the first row, it is `FIRST_FRACTION` of the window's height."""
+        """Set the minimum heights of the plots: `FIRST_FRACTION` of the window's height in the first row, less in the others."""
         for number, names in enumerate(self._rows):
             for name in names:
                 self.plots[name].setMinimumHeight(

@@ -131,7 +131,7 @@ class CurvesPage(QWidget):
             self.scores.setText(text.format(error=describe_error(error)))
 
     def _show_outcomes(self) -> None:
-        """Show counts and scores at the threshold, and mark it in both curves. Clear them while outcomes are unread."""
+        """Show counts and scores at the threshold, and mark it in both curves. Clear them while outcomes are loading."""
         curve = self.curve()
         outcomes = self._outcomes.get(curve.class_index) if curve is not None else None
         if outcomes is None:

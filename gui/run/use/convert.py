@@ -130,7 +130,7 @@ class ConvertForm(QWidget):
         return parent / f"{time.strftime('%Y%m%d-%H%M%S')}-{'-'.join(chosen)}{suffix}"
 
     def _validate(self) -> None:
-        """Show the problems with the order, and allow the conversion if there are none."""
+        """Show the problems with the requested conversion, and enable the Convert command if there are none."""
         order = self.order()
         problems: list[Problem] = []
         if order is not None and self._job is not None:

@@ -179,9 +179,9 @@ def _sum(one: Profile, other: Profile) -> Profile:
 
 
 def _detections(groups: list[Group], broken: tuple[UnusableFile, ...], tree: Tree) -> Iterator[Detection]:
-    """Yield a detection for each way to read labels from the best group of tables.
+    """Yield a detection for each way to read labels from the group of tables that has the most evidence.
 
-    Groups that contain labels of other splits are combined with the best group. Other groups of equal rank become
+    Groups that contain labels of other splits are combined with it. Other groups with as much evidence become
     alternative detections.
     """
     groups.sort(key=_rank)

@@ -47,7 +47,9 @@ def detect_files(
     tags_of: Callable[[Any], Sequence[str]],
     outlines: Set[str],
 ) -> list[Detection]:
-    """Detect JSON files that describe one image each, in a sample, or a larger one if that contains no annotations.
+    """Detect a format with a JSON file for each image, from a sample of the files.
+
+    If the sample contains no annotations, a larger one is read.
 
     Args:
         tree: Listing of the dataset.

@@ -69,9 +69,9 @@ class _Header(NamedTuple):
 
     @property
     def fields_by_meaning(self) -> dict[str, str]:
-        """Mapping from the meanings in `find_fields` to field names.
+        """Field names by meaning, such as "x" or "red" (see `find_fields`).
 
-        The meaning of a field with packed colors is "packed".
+        The meaning of a field that stores a color in one number is "packed".
         """
         names = [field.name for field in self.fields]
         known = find_fields(names)
