@@ -145,7 +145,6 @@ class SearchPage(QWidget):
 
     def _on_loaded(self, data: SearchData) -> None:
         """Show new data of the opened search, and switch to its view when it is first read."""
-        self.notice.hide()
         self.view.show_data(data)
         self.title.setText(data.folder.name)
         if self.stack.currentIndex() != SEARCH:
@@ -197,6 +196,7 @@ class SearchPage(QWidget):
     def _call_with_search(self, verb: str, function: Callable[[SearchFolder], object]) -> None:
         """Call `function` with the visible search on a worker thread, then refresh. `verb` is for error messages."""
         if self.view.data is not None:
+            self.notice.hide()
             folder = self.view.data.folder
             failed = partial(self._on_failed, verb)
             in_background(lambda: function(folder), self, lambda _result: self.source.refresh(), failed)

@@ -212,6 +212,10 @@ def test_search_view_opens_compares_and_trains(page: SearchPage, qtbot: QtBot) -
     view.open.allow("")
     view.open.trigger()
     assert view.model.rows[1].run_id in page.notice.text()
+    folder.save_state(structs.replace(folder.state(), trials=folder.state().trials[:5]))
+    page.source.refresh()
+    qtbot.waitUntil(lambda: len(view.model.rows) == 5)
+    assert page.notice.isVisible()
     with qtbot.waitSignal(page.compare_requested) as compared:
         view.compare.trigger()
     assert compared.args[0] == [view.model.rows[row].run_id for row in (1, 2)]
