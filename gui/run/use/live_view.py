@@ -73,6 +73,9 @@ class LiveView(QWidget):
         """Use the model of `run`, whose job is `job`, and stop the current predictions."""
         self._stop()
         self._run = run
+        self.image.show_image("", "")
+        self.caption.clear()
+        self.failure.show_problems(())
         self.checkpoint.show_run(run)
         if job is not None:
             self.devices.show_devices(job.parallel.devices)
@@ -122,14 +125,13 @@ class LiveView(QWidget):
         """Read the newest frame. Only one read runs at a time."""
         if self._folder is not None and not self._is_reading:
             self._is_reading = True
-            in_background(
-                partial(_read_frame, Path(self._folder.name, FRAME_FILE)), self, self._show, self._on_unreadable
-            )
+            file = Path(self._folder.name, FRAME_FILE)
+            in_background(partial(_read_frame, file), self, partial(self._show, self._folder), self._on_unreadable)
 
-    def _show(self, newest: tuple[LiveFrame, QImage] | None) -> None:
-        """Show a frame unless it is already visible or watching has ended."""
+    def _show(self, folder: tempfile.TemporaryDirectory[str], newest: tuple[LiveFrame, QImage] | None) -> None:
+        """Show a frame that was read from `folder`, unless it is visible already or watching has been restarted or ended."""
         self._is_reading = False
-        if newest is None or self._folder is None or newest[0].number == self._frame_number:
+        if newest is None or folder is not self._folder or newest[0].number == self._frame_number:
             return
         frame, image = newest
         self._frame_number = frame.number

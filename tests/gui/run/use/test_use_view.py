@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PySide6.QtCore import Qt
+from PySide6.QtGui import QImage
 from pytestqt.qtbot import QtBot
 
 from engine.contract.events import CheckpointSaved
@@ -17,6 +18,7 @@ from engine.inference.video import VideoWriter
 from engine.runs.folder import RunFolder
 from gui.run.order_pages import FAILURE, FORM, RESULT
 from gui.run.use.live_prediction import LivePrediction
+from gui.run.use.live_view import LiveView
 from gui.run.use.view import CONVERT, LIVE, UseView
 from tests.support.drops import drop_files
 from tests.support.run_data import data_from
@@ -136,6 +138,16 @@ def test_use_view_needs_checkpoint(view: UseView, tmp_path: Path, qtbot: QtBot) 
     view.predict_form.add([str(tmp_path)])
     qtbot.waitUntil(lambda: view.predict_form.submit_action.disabled_reason == "The run has no checkpoint yet")
     qtbot.waitUntil(lambda: view.convert_form.submit_action.disabled_reason == "The run has no checkpoint yet")
+
+
+def test_live_view_clears_the_frame_of_the_previous_run(show_widget: ShowWidget, tmp_path: Path) -> None:
+    live = show_widget(LiveView(), 600, 600)
+    live.show_run(RunFolder(tmp_path / "first"), None)
+    live.image.show_image(QImage(8, 8, QImage.Format.Format_RGB32), "25 images/s")
+    live.caption.setText("25 images/s")
+    live.show_run(RunFolder(tmp_path / "second"), None)
+    assert live.image.image_rect().isEmpty()
+    assert not live.caption.text()
 
 
 @pytest.mark.long
