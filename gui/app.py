@@ -49,7 +49,8 @@ def why_no_window() -> str | None:
     platform = os.environ.get("QT_QPA_PLATFORM", "")
     if not platform and not os.environ.get("DISPLAY") and not os.environ.get("WAYLAND_DISPLAY"):
         return NO_DISPLAY
-    if platform.startswith("xcb") or (not platform and not os.environ.get("WAYLAND_DISPLAY")):
+    uses_x = platform.startswith("xcb") or (not platform and not os.environ.get("WAYLAND_DISPLAY"))
+    if uses_x:
         missing = next((library for library in X_LIBRARIES if not _can_load(library)), None)
         if missing:
             return NO_LIBRARY.format(library=missing)
@@ -89,13 +90,14 @@ def main(path: str = "") -> int:
     try:
         import PySide6.QtWidgets  # noqa: F401
     except ImportError as error:  # libraries such as libEGL, on which Qt depends, are missing
+        # The message is "libEGL.so.1: cannot open shared object file: …".
         print(NO_LIBRARY.format(library=str(error).partition(":")[0]), file=sys.stderr)
         return 2
     from gui.single_instance import SingleInstance, this_start
 
     request, instance = this_start(path), SingleInstance()
     try:
-        if instance.hand_over(request):
+        if instance.hand_over(request):  # an open window shows it
             return 0
     except OSError as error:  # includes TimeoutError
         print(f"footplate: opening another window, since {error}.", file=sys.stderr)

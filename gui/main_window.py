@@ -74,11 +74,13 @@ class MainWindow(QMainWindow):
             self.splitter, self.acts, self.settings, names, window=self, next_focus=self.header.tabs
         )
         self.inspector = Inspector(self)
+        # Created by `complete`, after the first paint.
         self.workspace: Workspace | None = None
-        self.help: HelpWindow | None = None
         self.tray: Tray | None = None
+        self.help: HelpWindow | None = None  # created when it is first opened
+        # Quitting also closes a window that the tray would keep.
         self._is_closing = self._is_quitting = self._is_painted = False
-        self._requested_paths: Sequence[str] = ()
+        self._requested_paths: Sequence[str] = ()  # paths of the newest request to open files
         self._lay_out()
         self._context = AppContext(
             window=self,
@@ -212,7 +214,7 @@ class MainWindow(QMainWindow):
         from gui.workspace import Workspace
 
         workspace = self.workspace = Workspace(self.settings, self.acts, self, TABS)
-        for entry in TABS[1:]:
+        for entry in TABS[1:]:  # the Train page exists since the start
             self.pages.addWidget(workspace.tabs.get(entry.name) or QWidget())
         self.train.complete(workspace.session, workspace.run_list, workspace.run)
         self.dock.put_panel(workspace.devices)
@@ -373,7 +375,7 @@ class MainWindow(QMainWindow):
         self.close()
 
     def closeEvent(self, event: QCloseEvent) -> None:
-        """Hide the window if the tray keeps it. Otherwise, save settings and job, and end all work."""
+        """Hide the window if the tray keeps it. Otherwise, save settings and job, end all work, and emit `closed`."""
         if self.tray is not None and self.tray.keeps_window and not self._is_quitting:
             event.ignore()
             self.hide()
@@ -384,7 +386,7 @@ class MainWindow(QMainWindow):
         self.settings.set("splitter", self.splitter.saveState())
         self.dock.save()
         self._save_job()
-        with closing():
+        with closing():  # limits the waits in total
             self._close_work()
         super().closeEvent(event)
         self.closed.emit()

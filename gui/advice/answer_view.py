@@ -69,12 +69,13 @@ class AnswerView(QWidget):
         self.table.show_candidates(answer.table, answer.fits)
         self.fitting.show_sentences(() if nothing_fits else answer.remedies)
         self.change.show_sentences(answer.what_would_change)
+        # The saved answer may be to a question about one machine.
         lacking = (NO_PREDICTION,) if machines > 1 and answer.is_cached and not answer.machines else ()
         self.machines.show_sentences([each.sentence for each in answer.machines] or lacking)
         self.how.show_sentences(advice_format.describe_measurement(answer))
-        left = sum(len(reason.names) for reason in answer.left_out)
-        self.fold.setText(tr("Not tried: {left}").format(left=localized(left)))
-        self.fold.setVisible(bool(left))
+        left_out_count = sum(len(reason.names) for reason in answer.left_out)
+        self.fold.setText(tr("Not tried: {left}").format(left=localized(left_out_count)))
+        self.fold.setVisible(bool(left_out_count))
         self.fold.setChecked(False)
         self.left_out.setText("\n\n".join(map(advice_format.describe_left_out, answer.left_out)))
 

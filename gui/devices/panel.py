@@ -37,7 +37,8 @@ class DevicesPanel(QWidget):
         """Create a panel whose small graphs show the readings in `history`."""
         super().__init__(parent)
         self.history = history or DeviceHistory()
-        self._has_choice = self._wants_all_gpus = False
+        self._has_choice = False  # True once devices have been selected, so that no default is selected anymore
+        self._wants_all_gpus = False  # True until the GPUs that `choose_all` requested are known
         self._list = vbox(1, margins=(10, 10, 10, 10))
         inside = with_layout(self._list)
         self._machines: dict[str, MachineDevices] = {}
@@ -46,7 +47,7 @@ class DevicesPanel(QWidget):
         self._list.addStrut(260)
         self._scroll = scroll_panel(inside, min_content_width=_WIDEST)
         self.setLayout(vbox(self._scroll))
-        self._reported_selection = self.selection()
+        self._reported_selection = self.selection()  # selection at the last `selection_changed`
 
     def set_hosts(self, names: Sequence[str]) -> None:
         """Set the other machines. New ones are added at the end, and devices of removed ones are unchecked."""
@@ -162,7 +163,7 @@ class MachineDevices(QWidget):
         self._rows: dict[str, GpuRow] = {}
         self._gpus: list[Gpu] = []
         self._awaited: tuple[str, ...] = ()  # selected GPUs without a row until a snapshot lists them
-        self._error = ""
+        self._error = ""  # reason why no snapshots arrive
         self._message = muted_label(
             tr("Connecting to {host}…").format(host=host) if host else tr("Looking for devices…"), word_wrap=True
         )
@@ -176,7 +177,7 @@ class MachineDevices(QWidget):
         self._buttons = [
             self._choice_button(tr("All"), tr("Select all GPUs that can be used"), self.usable),
             self._choice_button(tr("Free"), tr("Select the GPUs that no program uses"), self.free),
-            self._choice_button(tr("None"), tr("Select no device"), tuple),
+            self._choice_button(tr("None"), tr("Select no device"), tuple),  # returns ()
         ]
         head, buttons = QWidget(), with_layout(hbox(*self._buttons, spacing=0))
         flow = FlowLayout(head, spacing=0, line_spacing=0)

@@ -52,7 +52,8 @@ def _current_problems(gpu: Gpu, now: float, *, is_held: bool) -> tuple[Problem, 
         return ()
     used, total = gpu.memory_used_bytes, gpu.memory_total_bytes
     texts = [state.text for state in states(gpu, now) if state.alarming]
-    if used is not None and total and used + (gpu.memory_reserved_bytes or 0) >= _FULL * total and not is_held:
+    is_full = used is not None and total and used + (gpu.memory_reserved_bytes or 0) >= _FULL * total
+    if is_full and not is_held:
         texts.append(tr("{used} are in use").format(used=size_of(used, total)))
     if not texts:
         return ()

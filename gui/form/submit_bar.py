@@ -184,10 +184,11 @@ class StepList(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self.setAccessibleName(tr("Steps to training"))
+        # All by step.
         self.lines: dict[str, QToolButton] = {}
         self.states: dict[str, StepState] = {}
-        self._problems: dict[str, list[Problem]] = {}
-        self._texts: dict[str, str] = {}
+        self._problems: dict[str, list[Problem]] = {}  # errors first
+        self._texts: dict[str, str] = {}  # full texts of the lines, which are elided
         layout = QGridLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setVerticalSpacing(0)
@@ -216,19 +217,19 @@ class StepList(QWidget):
         for problem in sorted(problems, key=lambda problem: problem.severity != "error"):
             self._problems[step_of(problem)].append(problem)
         for step, line in self.lines.items():
-            wrong = self._problems[step]
+            step_problems = self._problems[step]
             state: StepState
             if step in to_do:
                 state, text = "to do", to_do[step]
             elif step in working:
                 state, text = "working", working[step]
             else:
-                state, text = ("attention", wrong[0].message) if wrong else ("done", done[step])
+                state, text = ("attention", step_problems[0].message) if step_problems else ("done", done[step])
             if state != self.states.get(step):
                 self.states[step] = state
                 line.setIcon(icons.icon(*_ICONS[state]))
             self._texts[step] = f"{step}: {text}"
-            line.setToolTip("\n".join(map(str, wrong)) or text)
+            line.setToolTip("\n".join(map(str, step_problems)) or text)
             line.setAccessibleDescription(f"{_SPOKEN[state]}: {text}")
         self._elide()
         layout = self.layout()

@@ -46,13 +46,15 @@ class JobValidator:
         Invalid values don't hide the problems with other fields.
         """
         job, problems = job_from_values(values)
-        unreadable = {problem.field for problem in problems}
-        readable = job
-        if readable is None:
-            readable, _ = job_from_values({name: value for name, value in values.items() if name not in unreadable})
-        if readable is not None:
-            check_problems = self._check(readable, values)
-            problems = [*problems, *(problem for problem in check_problems if problem.field not in unreadable)]
+        invalid_fields = {problem.field for problem in problems}
+        valid_job = job  # with defaults in place of invalid values
+        if valid_job is None:
+            valid_job, _problems = job_from_values(
+                {name: value for name, value in values.items() if name not in invalid_fields}
+            )
+        if valid_job is not None:
+            check_problems = self._check(valid_job, values)
+            problems = [*problems, *(problem for problem in check_problems if problem.field not in invalid_fields)]
         return job, list(problems)
 
     def model_file(self, model: str) -> ModelFile | None:
@@ -84,10 +86,11 @@ class JobValidator:
         warnings = environment.device_warnings
         problems += [problem for device in dict.fromkeys(job.parallel.devices) for problem in warnings.get(device, ())]
         if machine is not None:
+            # The devices panel shows the selection, so that the CPU counts as the user's choice.
             problems += cpu_warnings(job, machine, torch, os.environ, chosen=True)
         if prefill is not None and prefill.run is not None:
             problems += prefill.problems(values, self._disk.resumable_run(prefill.run))
-        self.weights_note = weights_line(job, catalogue, self._disk, size)
+        self.weights_note = weights_line(job, catalogue, self._disk, in_words=size)
         return problems
 
     def _unreachable_hosts(self, job: Job) -> list[Problem]:

@@ -70,7 +70,7 @@ class Preferences(QObject):
             self._save(setting, value)
         except OSError as error:
             return tr("Couldn't save this setting: {error}.").format(error=describe_error(error))
-        if setting.storage != "cache":
+        if setting.storage != "cache":  # `changed` follows when the cache has been limited
             self.changed.emit(key)
         return ""
 
@@ -85,7 +85,8 @@ class Preferences(QObject):
         """
         key, standard = setting.key, setting.standard
         if setting.storage == "notices":
-            value: Value = getattr(load_notices()[0], key)
+            notices, _problems = load_notices()
+            value: Value = getattr(notices, key)
             return value
         if setting.storage == "folders":
             return paths.chosen_folders().get(_PURPOSES[key], "")
@@ -101,7 +102,8 @@ class Preferences(QObject):
     def _save(self, setting: Setting, value: Value) -> None:
         """Save a value. Raises OSError."""
         if setting.storage == "notices":
-            save_notices(msgspec.structs.replace(load_notices()[0], **{setting.key: value}))
+            notices, _problems = load_notices()
+            save_notices(msgspec.structs.replace(notices, **{setting.key: value}))
         elif setting.storage == "folders":
             paths.choose_folder(_PURPOSES[setting.key], str(value))
         elif setting.storage == "cache":

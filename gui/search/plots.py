@@ -51,7 +51,7 @@ class TrialPlot(ThemedPlot):
         self.data: SearchData | None = None
         self._selected: list[int] = []  # rows of the selected trials
         self.has_content = False
-        self.items: dict[Any, pg.GraphicsObject] = {}
+        self.items: dict[Any, pg.GraphicsObject] = {}  # by key, see `put`
         self._drawn: list[Any] = []  # keys of the items that the last drawing used
         self.selection = pg.PlotDataItem(connect="finite", antialias=True)
         self._empty_label = QLabel(self.empty, self, alignment=Qt.AlignmentFlag.AlignCenter, wordWrap=True)
@@ -147,14 +147,14 @@ class TrialPlot(ThemedPlot):
         Each color is a separate item, because pyqtgraph is slow to draw items with several colors.
         """
         is_finite = np.isfinite(x) & np.isfinite(y)
-        early = np.array([row.state in ("pruned", "failed") for row in data.trials]) | np.isnan(goodness(data))
-        steps = np.where(early, -1, np.round(np.nan_to_num(goodness(data)) * (_SHADES - 1)))
+        is_gray = np.array([row.state in ("pruned", "failed") for row in data.trials]) | np.isnan(goodness(data))
+        shades = np.where(is_gray, -1, np.round(np.nan_to_num(goodness(data)) * (_SHADES - 1)))  # -1 is gray
         edge = pg.mkPen(theme.colors().panel, width=1)
-        for step in range(-1, _SHADES):
-            rows = np.flatnonzero(is_finite & (steps == step))
-            key = ("points", step)
+        for number in range(-1, _SHADES):
+            rows = np.flatnonzero(is_finite & (shades == number))
+            key = ("points", number)
             item = self.put(key, self._create_points)
-            brush = gray() if step < 0 else shade(step / (_SHADES - 1))
+            brush = gray() if number < 0 else shade(number / (_SHADES - 1))
             item.setData(x[rows], y[rows], data=rows, size=POINT_SIZE, pen=edge, brush=brush)
 
     def _create_points(self) -> pg.ScatterPlotItem:
@@ -208,6 +208,7 @@ class HistoryPlot(TrialPlot):
         self.label("left", goal_label(goal))
         numbers, values = _numbers(data), data.values[:, 0]
         completed = np.array([row.state == "completed" for row in data.trials])
+        # The running best stays infinite until a trial has been completed.
         worst = -np.inf if goal.higher_is_better else np.inf
         best = np.maximum if goal.higher_is_better else np.minimum
         running_best = best.accumulate(np.where(completed & np.isfinite(values), values, worst))
@@ -236,6 +237,7 @@ class ParetoPlot(TrialPlot):
             return False
         self.label("bottom", goal_label(second))
         self.label("left", goal_label(first))
+        # Rows of the results, whose columns are the goals.
         front = [row for row, trial in enumerate(data.trials) if trial.number in data.state.front]
         front.sort(key=lambda row: data.values[row, 1])
         self.line("front", *_steps(data.values[front, 1], data.values[front, 0]), theme.colors().accent, BEST_WIDTH)

@@ -116,7 +116,8 @@ class RunTabs(QTabBar):
         previous_runs, self._listed_runs = self._listed_runs, {run.run_id: run for run in read.runs}
         for summary in reversed(read.runs):
             run = RunFolder(summary.folder)
-            if summary.state not in ENDED and summary.state != "waiting" and self._index_of(run) is None:
+            is_active = summary.state not in ENDED and summary.state != "waiting"
+            if is_active and self._index_of(run) is None:
                 self._add_tab(RunTab(run, run_title(summary)))
         for number in reversed(range(len(self.runs))):
             tab = self.runs[number]

@@ -86,7 +86,7 @@ class Legend(QWidget):
         painter = QPainter(self)
         scheme, metrics = theme.colors(), self.fontMetrics()
         indices, more = self.visible_entries()
-        corners, _ = self._wrap(self._widths(indices, more), self.width())
+        corners, _row_count = self._wrap(self._widths(indices, more), self.width())
         for index, corner in zip(indices, corners, strict=False):
             entry = self._entries[index]
             draw_swatch(painter, entry, corner + QPoint(0, (metrics.height() - SWATCH) // 2))

@@ -175,7 +175,8 @@ class RowTable(QTableView):
     def __init__(self, model: RowModel[Any], name: str, *, leading: int = 12) -> None:
         """Create a table with an accessible name. For `leading`, see `apply_table_style`."""
         super().__init__()
-        self._fits_content = self._was_shown = False
+        self._fits_content = False  # True if the columns fit their contents, see `fit`
+        self._was_shown = False
         self.setAccessibleName(name)
         self.setModel(model)
         apply_table_style(self, leading)

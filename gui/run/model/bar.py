@@ -182,7 +182,7 @@ def samples_csv(opened: OpenedEvaluation) -> Iterator[list[str]]:
     yield ["path", "split", "true", "predicted", "confidence", "correct", "loss"]
     for row, path in enumerate(samples.paths):
         named = (
-            format_classes(classes, indices[row], "") if indices else ""
+            format_classes(classes, indices[row], nothing="") if indices else ""
             for indices in (samples.true, samples.predicted)
         )
         numbers = (samples.confidence, samples.correct, samples.losses)

@@ -133,12 +133,14 @@ class BoxErrorsPage(QWidget):
     def show_evaluation(self, opened: OpenedEvaluation) -> None:
         """Show the AP lost to each kind of error and the AP for each object size. Parts without data are hidden."""
         evaluation = opened.evaluation
+        # The plot's axis points up, so the costliest kind is at the top.
         self._errors = tuple(sorted(evaluation.box_errors, key=lambda each: each.ap_loss))
         for widget in (self.title, self.plot, self.explanation):
             widget.setVisible(bool(self._errors))
         self.plot.setFixedHeight(_BAR_HEIGHT * len(self._errors) + 50)
         self.plot.setAccessibleDescription("; ".join(map(describe_errors, reversed(self._errors))))
-        self.plot.setToolTip("\n".join(f"{KINDS[e.kind][0]}: {KINDS[e.kind][1]}" for e in reversed(self._errors)))
+        kinds = (KINDS[each.kind] for each in reversed(self._errors))
+        self.plot.setToolTip("\n".join(f"{title}: {explanation}" for title, explanation in kinds))
         self.sizes.show_rows(
             [
                 (

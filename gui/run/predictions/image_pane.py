@@ -141,7 +141,8 @@ class ImagePane(QWidget):
         self._zoom = zoom
         self._image: QImage | None = None
         self._cloud: PointCloud | None = None
-        self._problem = self._description = ""
+        self._problem = ""  # reason why there is no image
+        self._description = ""  # description for screen readers: of the image, or the problem
         self._drag_start: QPointF | None = None
         self.setAccessibleName(name)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
@@ -281,7 +282,7 @@ class ImagePane(QWidget):
     def keyPressEvent(self, event: QKeyEvent) -> None:
         """Zoom with +, − and 0, pan with Shift and arrows, and turn a point cloud with its keys."""
         key, has_shift = event.key(), bool(event.modifiers() & Qt.KeyboardModifier.ShiftModifier)
-        step = 0.1 / self._zoom.factor
+        step = 0.1 / self._zoom.factor  # a tenth of the visible section, as a fraction of the image
         pans = {
             Qt.Key.Key_Left: QPointF(-step, 0),
             Qt.Key.Key_Right: QPointF(step, 0),

@@ -97,11 +97,11 @@ class PredictionsView(QWidget):
             len(predicted),
             id(predicted[-1]) if predicted else 0,
             best.step if best is not None else None,
-            self._data.cuts,
+            self._data.cuts,  # how often the run went back to a checkpoint
         )
         if not predicted or state == self._displayed_state:
             return
-        if self._displayed_state and self._data.cuts != self._displayed_state[-1]:
+        if self._displayed_state and state[-1] != self._displayed_state[-1]:
             self.strip.clear_cache()  # the resumed run overwrites the images
         self._displayed_state = state
         if self.validation_slider.show_validations(predicted, self._data):

@@ -146,7 +146,10 @@ class ReviewBar(QWidget):
             self._show_choices()
 
     def _show_choices(self) -> None:
-        """Offer the groups of suspicious samples with their counts, and show where the review comes from."""
+        """Offer the groups of suspicious samples with their counts, and show where the review comes from.
+
+        Emits `changed`.
+        """
         review = self.review
         choices = [(ALL, "all samples", "")]
         if review is not None:
@@ -253,7 +256,7 @@ def marks_of(
     marks = []
     for row in rows:
         label, prediction = (
-            format_classes(classes, indices[row], "") if indices is not None else ""
+            format_classes(classes, indices[row], nothing="") if indices is not None else ""
             for indices in (samples.true, samples.predicted)
         )
         suspicion = "a label worth checking" if is_model_weak else f"probably {suggestions.get(row)}"
