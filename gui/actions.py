@@ -60,14 +60,14 @@ class Action(QAction):
         """
         super().__init__(widget)
         self.disabled_reason = self.tip = ""
-        self.standard_keys = _standard_keys[name] = keys
+        self.standard_keys = _standard_keys[name] = keys  # `first_key` needs them
         self._always_enabled = always_enabled
         self.setObjectName(name)
         self.setShortcutContext(context)
         if on is not None:
             self.setCheckable(True)
             self.setChecked(on)
-        self.set_keys(chosen_keys.get(name, keys))
+        self.set_keys(chosen_keys.get(name, keys))  # the user's shortcuts, or the default ones
         self.set_appearance(text, tip, icon, color)
         widget.addAction(self)
 

@@ -85,7 +85,7 @@ class HelpWindow(QDialog):
         resize_with_text(self, 1040, 740)
         self.page = ""
         """File name of the current page."""
-        self._documents: dict[str, QTextDocument] = {}
+        self._documents: dict[str, QTextDocument] = {}  # for the search, by file name
         self.search = QLineEdit(clearButtonEnabled=True)
         self.search.setPlaceholderText(tr("Search all pages…"))
         self.search.setAccessibleName(tr("Search help"))
@@ -109,7 +109,7 @@ class HelpWindow(QDialog):
         QShortcut(QKeySequence(QKeySequence.StandardKey.Find), self).activated.connect(self._go_to_search)
         theme.notifier.changed.connect(self.recolor)
         self._lay_out()
-        self._list_pages(dict.fromkeys(pages(), 0))
+        self._list_pages(dict.fromkeys(pages(), 0))  # without numbers of matches
         self.open_page(CONTENTS)
 
     def open_page(self, name: str) -> None:
@@ -202,7 +202,7 @@ class HelpWindow(QDialog):
         match_cursors = matches(self.browser.document(), text)
         following = [each for each in match_cursors if (each.position() - cursor.position()) * direction > 0]
         if not following:
-            row = names.index(self.page) if self.page in names else -direction
+            row = names.index(self.page) if self.page in names else -direction  # an unlisted page: open the first one
             self.open_page(names[(row + direction) % len(names)])
             following = matches(self.browser.document(), text)
         self._go_to(following[0] if direction > 0 else following[-1])

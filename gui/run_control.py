@@ -37,8 +37,8 @@ class RunControl(QObject):
         self._runs: tuple[RunSummary, ...] = ()
         self._jobs: dict[str, Job] = {}
         """Jobs of active runs, by run id."""
-        self._starting_job: Job | None = None
-        self._has_read_runs = False
+        self._starting_job: Job | None = None  # job of the run that is being started
+        self._has_read_runs = False  # True once the list of runs has been read, or couldn't be read
         self._status.run_requested.connect(lambda run: context.show_run(RunFolder(run.folder)))
         context.actions.pause.on_trigger(self._pause_or_resume)
         context.actions.stop.on_trigger(self._session.stop)

@@ -45,8 +45,8 @@ class StatusBar(QWidget):
     def __init__(self, actions: Actions) -> None:
         super().__init__()
         self._actions = actions
-        self._text = self._suffix = ""
-        self._others: tuple[RunSummary, ...] = ()
+        self._text = self._suffix = ""  # status, and a text that follows every status
+        self._others: tuple[RunSummary, ...] = ()  # active runs except the one on screen
         styled(self, "panel")
         self.run = _Link(tr("Run on screen"))
         self.run.clicked.connect(lambda: self.page_requested.emit(TRAIN))

@@ -36,7 +36,7 @@ class Tray(QObject):
     def __init__(self, settings: Settings, actions: Actions, workspace: Workspace, parent: QObject) -> None:
         super().__init__(parent)
         self._settings, self._workspace = settings, workspace
-        self._running = self._queued = 0
+        self._running = self._queued = 0  # numbers of runs
         self._displayed_state = ("", 0)  # text and number of alerts
         self.icon = QSystemTrayIcon(self)
         self._menu = QMenu()

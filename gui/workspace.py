@@ -34,6 +34,7 @@ class Workspace(QObject):
     Attributes:
         entries: Pages that are created when they are first requested, by name; see `gui.pages`.
         created: Pages in `entries` that have been opened.
+        has_run: True while a run is open.
 
     Signals:
         page_created(str, QWidget): one of the `entries` has been opened for the first time.

@@ -58,7 +58,7 @@ class Commands(QObject):
         self._about: QDialog | None = None
         self.slurm: SlurmDialog | None = None
         for action in self._acts.needing_pages:
-            action.allow(_STARTING)
+            action.allow(_STARTING)  # disabled until `complete` is called
         self._connect()
 
     def complete(self, workspace: Workspace, page_commands: Sequence[Action] = ()) -> None:
@@ -326,7 +326,7 @@ class Menus:
         self.selected.setEnabled(False)
         view = self._menu("&View", acts.menu_groups("view"))
         for title, name in (("&Theme", "theme"), (tr("Te&xt size"), "text")):
-            self._submenu(title, view, before=acts.full_screen).addActions(acts.menu_groups(name)[0])
+            self._submenu(title, view, before=acts.full_screen).addActions(acts.menu_groups(name)[0])  # one group
         self.tools = self._menu("&Tools", acts.menu_groups("tools"))
         self._menu("&Help", acts.menu_groups("help"))
 

@@ -63,16 +63,17 @@ def find(entries: Sequence[Entry], text: str) -> list[Entry]:
     An entry with exactly this title is first. The others are ranked by position: start of the title, start of a word in
     the title, within the title, elsewhere. Ties are resolved by state (enabled first), kind, and order in `entries`.
     """
+    # `Entry.searched_text` starts with a space, so a match that includes the space is the start of a word.
     terms = [(f" {term}", term) for term in text.lower().split()]
     if not terms:
         return list(entries)
-    found: list[tuple[int, int]] = []
+    found: list[tuple[int, int]] = []  # rank (the lowest is the best) and index of each match
     title = f" {text.lower().strip()}"
     for number, entry in enumerate(entries):
         searched_text, title_end, rank = entry.searched_text, entry.title_end, entry.order
         for at_word_start, term in terms:
             index = searched_text.find(at_word_start)
-            if index == 0:
+            if index == 0:  # start of the title
                 continue
             if 0 < index < title_end:
                 rank += _AT_WORD_START

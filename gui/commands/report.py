@@ -40,7 +40,7 @@ class ReportDialog(QDialog):
         self.setWindowTitle(tr("Report a problem"))
         styled(self, "panel")
         resize_with_text(self, 820, 600)
-        self.texts: dict[str, str] = {}
+        self.texts: dict[str, str] = {}  # by name of the file in the report
         self.state = QLabel(tr("Checking this machine and collecting logs…"), wordWrap=True)
         self.files = styled(QListWidget(), name=tr("Files of the report"))
         self.files.currentTextChanged.connect(self._show)
@@ -57,9 +57,10 @@ class ReportDialog(QDialog):
         parts.setSizes([200, 620])
         row = hbox((self.problem, 1), 1, self.save, self.cancel, spacing=10)
         self.setLayout(vbox(self.state, (parts, 1), row, spacing=10, margins=(14, 12, 14, 14)))
-        self._archive = b""
+        self._archive = b""  # contents of the finished report, a zip file
         self._folder = tempfile.TemporaryDirectory(prefix="footplate-report-")
         self._file = Path(self._folder.name) / NAME
+        # The report is created as soon as the dialog opens.
         self._process = QProcess(self)
         self._process.setWorkingDirectory(str(paths.PACKAGES))
         self._process.finished.connect(self._on_finished)

@@ -56,8 +56,8 @@ class SlurmDialog(QDialog):
 
     def __init__(self, job: Callable[[], Job | None], settings: Settings, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._job, self._settings = job, settings
-        self._submitting: Background | None = None
+        self._job, self._settings = job, settings  # `job` returns the job in the form, or None if it is invalid
+        self._submitting: Background | None = None  # call that submits the script
         self.setWindowTitle(tr("Submit to SLURM"))
         styled(self, "panel")
         resize_with_text(self, 940, 480)

@@ -155,7 +155,7 @@ def format_field(run: ComparedRun, name: str) -> str:
 
 def _metric_row(runs: Sequence[ComparedRun], measure: Measure) -> Row:
     """Return a row with each run's best value of a metric and its epoch. The best of all is marked."""
-    best_values = [run.best(measure) for run in runs]
+    best_values = [run.best(measure) for run in runs]  # value and epoch, or None
     epochs = [best[1] if best is not None else 0 for best in best_values]
     row = _figure_row(
         tr("Best {lower_first}").format(lower_first=_lower_first(measure.title)),
@@ -181,7 +181,7 @@ def _figure_row(
 
     Args:
         title: Title of the row.
-        values: Figure of each run, or None if it is unknown.
+        values: Figure of each run, by series (the run's index), or None if it is unknown.
         format_value: Formats a figure.
         is_higher_better: True if the highest figure is the best one, otherwise the lowest is.
         among: For each run, True if it can be the best one. None if all can.

@@ -46,8 +46,8 @@ class CompareCurves(QWidget):
         }
         self._runs: Sequence[ComparedRun] = ()
         self._weight = 0.0  # of the smoothing
-        self._log = False
-        self._names = RichLabel(wordWrap=True)
+        self._log = False  # True if the axes of the losses are logarithmic
+        self._names = RichLabel(wordWrap=True)  # names of the runs, for saved images
         self._names.hide()
         self._grid = QGridLayout()
         self._grid.setSpacing(6)

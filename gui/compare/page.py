@@ -56,10 +56,11 @@ class ComparePage(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         styled(self, "panel", name=tr("Compared runs page"))
+        # By series: runs that have been read, and all runs to compare.
         self.runs: dict[int, ComparedRun] = {}
-        self._requested: dict[int, RunFolder] = {}  # by series number
+        self._requested: dict[int, RunFolder] = {}
         self._unread_reasons: dict[str, str] = {}  # by run id, "" for a run that has vanished
-        self._read_start = 0.0
+        self._read_start = 0.0  # monotonic time in seconds
         self._loader = LogLoader(self)
         self._refresh_timer = QTimer(self, singleShot=True)
         self._redraw_timer = QTimer(self, interval=0, singleShot=True)

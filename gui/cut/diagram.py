@@ -319,6 +319,7 @@ def lay_out(cut: Cut) -> Bar:
     fractions = [stage.seconds / total_s if total_s else 1 / len(cut_stages) for stage in cut_stages]
     edges = (0.0, *itertools.accumulate(fractions[:-1]), 1.0)
     segment_numbers = {segment.split_point: number for number, segment in enumerate(cut.segments[:-1])}
+    # Index of the last segment before the first stage (-1), and of the last one in each stage.
     last_segments = [-1, *(segment_numbers[split_point] for split_point in cut.cuts), len(cut.segments) - 1]
     spots = []  # ends of the segments, where cuts can be
     for number, stage in enumerate(cut_stages):

@@ -70,7 +70,7 @@ class ClassBalance(QWidget):
         metrics = painter.fontMetrics()
         widest = max(map(metrics.horizontalAdvance, report.classes))
         name_left = _EDGE + (SWATCH + _GAP if report.legend else 0)
-        left = name_left + min(widest, self.width() * 0.36) + _GAP
+        left = name_left + min(widest, self.width() * 0.36) + _GAP  # of the bars; long names are elided
         texts_width = max(map(metrics.horizontalAdvance, self._texts)) + _GAP
         bar_width = max(10.0, self.width() - _EDGE - left - texts_width)
         painter.setPen(QColor(scheme.muted))

@@ -53,8 +53,8 @@ class ExampleList(QListWidget):
         self.examples: tuple[Example, ...] = ()
         self._images: dict[int, QImage] = {}  # by row, as read
         self._clouds: dict[int, PointCloud | None] = {}  # by row
-        self._direction = Direction()
-        self._drag_start: QPointF | None = None
+        self._direction = Direction()  # that point clouds are seen from
+        self._drag_start: QPointF | None = None  # position of the pointer while a point cloud is turned
         self._pixmaps: dict[int, QPixmap] = {}  # by row, in the size of the list
         # by sample, or None if the images in the folder are shown
         self._rendered: dict[int, PreviewImage] | None = None

@@ -82,7 +82,7 @@ class DatasetPage(QWidget):
         self._report: DatasetReport | None = None  # the same if its format is known
         self._job: Job | None = None
         self._rendered: dict[tuple[int, int], PreviewImage] = {}  # by sample and epoch
-        self._is_rendering_requested = False
+        self._is_rendering_requested = False  # True once the images of the job have been requested
         self.renderer = Renderer(self)
         self._render_timer = QTimer(self, interval=_EDITING_MS, singleShot=True)
         self.leave = back_action(self, "leave_dataset")
@@ -92,7 +92,7 @@ class DatasetPage(QWidget):
         self.classes = styled(ComboBox(), name=tr("Class"))
         self.classes.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         self.classes.setMinimumContentsLength(7)
-        self.version = ComboBox()
+        self.version = ComboBox()  # the images in the folder (index 0), or as augmented in an epoch
         self.version.setAccessibleName(tr("Shown as"))
         self.version.setToolTip(
             tr("The training images of an epoch, exactly as the form's augmentation and seed produce them")
@@ -106,7 +106,7 @@ class DatasetPage(QWidget):
         self.examples = ExampleList(SIDE, strip=False)
         self.side = _size_slider()
         self.side.valueChanged.connect(self.examples.set_side)
-        self.none = WrappingLabel(name="muted")
+        self.none = WrappingLabel(name="muted")  # text in place of the examples if there are none
         self.bars = ClassBalance()
         self.mask_values = WrappingLabel(name="muted")
         self.objects = WrappingLabel(name="muted")
@@ -207,6 +207,7 @@ class DatasetPage(QWidget):
         selected = self.classes.currentText()
         present = {name for example in self._report.examples for name in _classes_of(example)}
         of_classes = [name for name in self._report.classes if name in present]
+        # Number of epochs that can be shown, or 0 without training images.
         epochs = (
             min(PREVIEW_EPOCHS, self._job.training.epochs if self._job is not None else PREVIEW_EPOCHS)
             if self._training_samples()

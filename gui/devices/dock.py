@@ -55,8 +55,9 @@ class DevicesDock(QObject):
         self._next_focus = next_focus
         self._window, self._splitter, self._actions, self._settings = window, splitter, actions, settings
         self._keys = [f"show_devices_{page}" for page in pages]
+        # By page: True if the user wants to see the panel. By default, only the first page shows it.
         self._choices = [settings.flag(key, number == 0) for number, key in enumerate(self._keys)]
-        self._is_narrow = False
+        self._is_narrow = False  # True while the window has no room for the panel
         self.panel = styled(QWidget(), "panel")
         splitter.insertWidget(0, self.panel)
         theme.scale_with_text(self.panel.setMinimumWidth, _MIN_WIDTH)

@@ -37,7 +37,13 @@ class DeviceRow(QFrame):
     toggled = Signal()
 
     def __init__(self, key: str, title: str, graph_tip: str) -> None:
-        """Create the row for a device. `title` is its accessible name."""
+        """Create the row for a device.
+
+        Args:
+            key: Key of the device, which determines its color and its readings in the history.
+            title: Accessible name.
+            graph_tip: Tool tip of the graph.
+        """
         super().__init__()
         self._key, self._title = key, title
 
@@ -143,7 +149,7 @@ class CpuRow(DeviceRow):
 
     def __init__(self, host: str = "") -> None:
         """Create the row for the CPU of `host` ("" for this machine)."""
-        self._workers_row = QWidget()
+        self._workers_row = QWidget()  # the base class unchecks the row, which hides it
         super().__init__(device_key(host, CPU), f"{host} CPU".strip(), tr("Average load of all cores."))
         self._is_remote = bool(host)
         self.check.setText("CPU")

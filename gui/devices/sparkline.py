@@ -86,6 +86,7 @@ class Sparkline(QWidget):
         finite = np.isfinite(self._values)
         if not finite.any():
             return []
+        # The fixed maximum of the quantity, or slightly more than the highest value.
         highest = self._highest or max(1.0, 1.15 * float(np.max(self._values[finite])))
         x = (width - 1) * (1 - self._seconds_ago / self._span_s)
         y = 1 + (height - 3) * (1 - np.clip(self._values / highest, 0, 1))

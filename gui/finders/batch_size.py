@@ -27,6 +27,7 @@ EMPTY = tr(
 )
 HEAD = (tr("Batch size"), tr("Memory"), "Images/s", tr("Note"))
 _NUMBERS = 3
+"""Number of columns with numbers, which are the first ones."""
 """Number of columns with numbers, which come first."""
 _COLUMN_WIDTH = 150
 ADAPTIVE = ("adam", "adamw", "nadam", "radam", "rmsprop", "adagrad")
@@ -76,7 +77,7 @@ class BatchPage(FinderPage):
                 if not trial.fits:
                     item.setFlags(Qt.ItemFlag.NoItemFlags)
                 self.table.setItem(row, column, item)
-            if trial.size == found.knee:
+            if trial.size == found.knee:  # the recommended size
                 self.table.selectRow(row)
         for column in range(_NUMBERS):
             self.table.setColumnWidth(column, theme.scaled(_COLUMN_WIDTH))

@@ -70,6 +70,14 @@ class FinderPage(QWidget):
     )
 
     def __init__(self, target: str, title: str, empty: str, child: FinderChild | None = None) -> None:
+        """Create the page.
+
+        Args:
+            target: Field that the page suggests values for.
+            title: Title of the page.
+            empty: Text that is shown before the first trial.
+            child: Process that runs the trials, or None to create one.
+        """
         super().__init__()
         styled(self, "panel", name=f"{title} page")
         self.child = child or FinderChild(self)

@@ -31,6 +31,7 @@ _NETWORK = "host"
 """Kind of the queries that a server answers. The start of a run doesn't wait for them."""
 
 _Question = tuple[str, Hashable]
+"""Kind of the question, and what it is about, such as a path."""
 
 
 class _Query(NamedTuple):
@@ -147,11 +148,14 @@ class CachedDisk(QObject):
         work.start()
 
     def _on_answer(self, result: tuple[_Question, int, Any]) -> None:
-        """Store the answer to a query. If the same query was requested again in the meantime, repeat it."""
+        """Store the answer to a query. If the same query was requested again in the meantime, repeat it.
+
+        Emits `changed` for a new answer, or raises the exception if the query failed.
+        """
         question, number, answer = result
         query = self._queries.get(question)
         if query is None or query.number != number:
-            return  # the query is outdated
+            return  # the query was discarded, or replaced by a newer one
         del self._queries[question]
         if question in self._retry:
             self._retry.remove(question)

@@ -32,9 +32,13 @@ class FieldChoices:
         models: ModelFollower,
         model_file: Callable[[str], ModelFile | None],
     ) -> None:
+        """Connect the fields, and update all choices.
+
+        `model_file` returns the facts about the model file at a path, or None until they are known.
+        """
         self._rows, self._options, self._environment = rows, options, environment
         self._models, self._model_file = models, model_file
-        for name in DECISIVE:
+        for name in DECISIVE:  # fields that decide whether others have an effect
             rows[name].edited.connect(self.show_effects)
         for names, update in (
             (("task",), self.update_models),

@@ -122,6 +122,7 @@ class ModelPicker(Editor):
         self.list_button.setVisible(bool(models))
         self.file_button.setToolTip(self._file_tip)
         self._titles |= {entry.id: entry.title for entry in models}
+        # Ids by title in lower case, and by the text of a completion.
         self._ids = {entry.title.lower(): entry.id for entry in models}
         texts = [f"{entry.title} · {millions(entry.parameters)} · {entry.id}" for entry in models]
         self._by_text = dict(zip(texts, (entry.id for entry in models), strict=True))

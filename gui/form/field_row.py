@@ -39,7 +39,7 @@ class FieldRow(LabeledField):
         self.field, self.editor, self.default = field, editor, default
         self.standard = default
         """Value that the reset button restores and that counts as unchanged."""
-        self.has_effect, self.is_filtered_out = True, False
+        self.has_effect, self.is_filtered_out = True, False  # the row is visible only with these values
         self._is_adjusted = False
         """True if the note explains why a typed value was replaced."""
         self.locked = ""

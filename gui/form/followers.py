@@ -45,7 +45,7 @@ class FormatChoice(QObject):
             return
         self._titles |= dict(_formats_in(report))
         value = self._row.value()
-        if value and report.format.partition(":")[0] == value:
+        if value and report.format.partition(":")[0] == value:  # without the format's variant
             self._titles.setdefault(value, dataset_format.title(report))
         self._offer()
         is_recognized = bool(report.format) and not value
@@ -172,7 +172,7 @@ class ModelFollower(QObject):
             model, encoder, reason = choose_model(task, catalogue, self._disk, uses_gpu=uses_gpu)
             if self._disk.unanswered and self._rows["model"].value() in {default.model for default in task.defaults}:
                 return  # keep it until the disk answers
-        else:  # don't ask a server about weights that the job doesn't use
+        else:  # show the default, but don't ask a server about weights that the job doesn't use
             best = next((default for default in task.defaults if uses_gpu or not default.gpu), None)
             model, encoder, reason = (best.model, best.encoder, "") if best is not None else ("", "", "")
         self.reason = reason

@@ -62,6 +62,7 @@ class JobForm(JobSignals):
         self.environment = environment or JobEnvironment()
         self.prefill = prefill
         """Content that was taken from another run, or None in the form for a new job."""
+        # Result of the last validation. The job is None if a value is invalid.
         self.problems: list[Problem] = []
         self.job: Job | None = None
         self._is_current = True  # False while another form uses the submit bar
@@ -102,7 +103,7 @@ class JobForm(JobSignals):
         self.estimator.changed.connect(self._show_estimate)
         if prefill is not None:
             self._show_prefill(prefill)
-        self._initial_values = self.fields.editor_values()
+        self._initial_values = self.fields.editor_values()  # the form is edited if the values differ from these
         self._validate_timer.start()
 
     # Fields
@@ -371,7 +372,10 @@ class JobForm(JobSignals):
         self.job, self.problems = self.validator.validate(self.values())
 
     def _show_result(self) -> None:
-        """Show the result of the validation in the form, the sections and the submit bar, and request an estimate."""
+        """Show the result of the validation in the form, the sections and the submit bar.
+
+        Also request an estimate, and emit `changed`.
+        """
         self.problems += self.submission.start_problems
         self.body.show_problems(self.readiness.mistakes(dataset_format.without_readings(self.problems, self.report)))
         self.rows["model"].set_note(self.models.reason)

@@ -37,7 +37,7 @@ class Inspection(QObject):
         """True while the folder is being inspected."""
         self.report: DatasetReport | None = None
         self._rows, self._card, self._disk = rows, card, disk
-        self._waits_for_disk = False
+        self._waits_for_disk = False  # True if the request is repeated when the disk answers
         self._requested: tuple[Any, ...] | None = None  # values of the fields at the last request
         self._timer = QTimer(self, interval=_TYPING_MS, singleShot=True)
         self._timer.timeout.connect(self._request)
@@ -89,15 +89,19 @@ class Inspection(QObject):
         self._timer.start()
 
     def _request(self) -> None:
-        """Request an inspection if the folder or its options have changed, as soon as the disk responds."""
+        """Request an inspection if the folder or its options have changed, as soon as the disk responds.
+
+        Emits `requested`, with None if there is no folder to inspect, and `changed`.
+        """
         values = self._values()
         if values == self._requested:
             return
         job, _problems = job_from_values(dict(zip(_FIELDS, values, strict=True)))
+        # Kind of the file, such as "folder", or None until the disk answers.
         kind = self._disk.kind(job.data.dataset) if job is not None else ""
         if job is not None and kind is None and self._disk.refresh():
             kind = self._disk.kind(job.data.dataset)
-        self._waits_for_disk = kind is None  # the disk hasn't answered
+        self._waits_for_disk = kind is None
         if kind is None:
             return
         self._requested = values

@@ -59,6 +59,7 @@ class FormLayout(QWidget):
         self.filter.pointed.connect(self.point_at)
         self.filter.chosen.connect(self.focus_field)
         rows = fields.rows
+        # The columns with the main fields and with the sections, side by side if there is room.
         self.main, self._others, inside = _Column(), QWidget(), QWidget()
         stacked = hbox(*((rows[name], 1) for name in STACKED_FIELDS))
         self.main.setLayout(

@@ -98,6 +98,7 @@ class Readiness:
         """Show in the bar whether a job with these problems can start."""
         reason = self.disabled_reason(problems)
         mistakes = self.mistakes(problems)
+        # Problems that are shown nowhere else. Those with the devices are shown below the devices in the form.
         unplaced = [
             problem for problem in mistakes if problem.field != "devices" and not self._fields.has_place_for(problem)
         ]

@@ -28,6 +28,15 @@ class RecipeDialog(QDialog):
     """
 
     def __init__(self, title: str, parent: QWidget, save: Save, *, name: str = "", renamed_id: str = "") -> None:
+        """Create the dialog.
+
+        Args:
+            title: Title of the window.
+            parent: Widget that the dialog belongs to.
+            save: Called with the name and the description. Raises OSError or ValueError if the recipe can't be saved.
+            name: Initial name.
+            renamed_id: Id of the recipe to rename, or "" for a new one. Renaming doesn't ask for a description.
+        """
         super().__init__(parent)
         self.setWindowTitle(title)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)

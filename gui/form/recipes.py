@@ -89,8 +89,8 @@ class RecipeFollower(QObject):
         self._is_chosen = True  # False while the recommended recipe is followed
         self._is_following = False  # True while the recipe's values are being set
         self._must_detect_overrides = False  # True for a loaded job until its changes are known
-        self._report: DatasetReport | None = None
-        self._offered: list[tuple[str, str, str]] = []
+        self._report: DatasetReport | None = None  # last report on the dataset folder
+        self._offered: list[tuple[str, str, str]] = []  # id, title and help of each recipe in the list
         for name in (*SETTABLE, "recipe"):
             rows[name].edited.connect(partial(self._on_edited, name))
         self._editor.save.triggered.connect(self._ask_to_save)
@@ -274,7 +274,7 @@ class RecipeFollower(QObject):
             self._editor.box.setCurrentIndex(-1)  # otherwise a deleted recipe would remain in the list
             self._editor.set_choices(choices)
             marks = {broken.id: "can't be used" for broken in self.known.broken}
-            self._editor.set_marks(marks, marks)
+            self._editor.set_marks(marks, marks)  # mark and disable them
         self._editor.set_value(self._displayed_recipe)
         self._show_note(self.known.get(self._displayed_recipe))
 

@@ -61,7 +61,7 @@ class Submission:
         self.start_problems: list[Problem] = []
         """Problems with the last start, which are removed by the next edit."""
         self._label_check, self._prefill = label_check, prefill
-        self._pending: dict[str, Any] | None = None
+        self._pending: dict[str, Any] | None = None  # fields that the pending request overrides
 
     def schedule(self, extra: dict[str, Any]) -> None:
         """Request that the run starts once the next validation of the form has finished. `extra` overrides job fields."""
@@ -119,7 +119,7 @@ class LabelCheck:
             self._remember(dataset)
             self._pressed.start()
             return True
-        if self.is_pausing:
+        if self.is_pausing:  # the second press of a double click
             self._pressed.start()
             return True
         return False

@@ -233,7 +233,7 @@ class AdviceView(QWidget):
         self._times.setLayout(vbox(self.time))
         self.setLayout(vbox(self._findings, self._times, 1, spacing=4))
         theme.notifier.changed.connect(self._reserve_height)
-        self._is_reserved = False
+        self._is_reserved = False  # True once the run was active: advice that appears must not move the curves
         self.restart()
 
     def restart(self) -> None:

@@ -103,7 +103,10 @@ class DevicesEditor(QWidget):
         return (CPU,) * worker_count if checked == [CPU] else tuple(checked)
 
     def _rebuild(self) -> None:
-        """Create a check box per device. Check the run's devices that this machine has, or else the CPU."""
+        """Create a check box per device. Check the run's devices that this machine has, or else the CPU.
+
+        Emits `rebuilt` and `edited`.
+        """
         known = [*self._titles, CPU]
         checked = [device for device in dict.fromkeys(self._run_devices) if device in known] or [CPU]
         for box in self.boxes.values():

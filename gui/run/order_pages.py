@@ -67,6 +67,7 @@ class OrderPages(QStackedWidget):
         assert isinstance(column, QVBoxLayout)
         column.insertWidget(column.count() - 1, self.warnings)
         wait = styled(QLabel(reading, alignment=Qt.AlignmentFlag.AlignCenter), "muted")
+        # In the order of the indices FORM to READING.
         for page in (form, working, fault_page(self.failure, self.retry), result, wait):
             self.addWidget(page)
         self.child.progress.connect(self._show_progress)

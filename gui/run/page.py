@@ -86,11 +86,11 @@ class RunPage(QWidget):
         self.classes.message.connect(self.message)
         self.predictions = PredictionsView()
         self.live_prediction = LivePrediction()
-        self._model_views: dict[int, ModelView | UseView] = {}
+        self._model_views: dict[int, ModelView | UseView] = {}  # by index of the tab, once opened
         self.views = FrontStack()
         self.header.tabs.currentChanged.connect(self._show_view)
-        self._gpu_titles: dict[str, str] = {}
-        self._device_titles: Mapping[str, str] = {}
+        self._gpu_titles: dict[str, str] = {}  # of this machine's GPUs, by UUID
+        self._device_titles: Mapping[str, str] = {}  # of the devices of all machines, by their ids in jobs
         self._execution_count = 0  # the strategy and time views show data of the last of these executions
         self.large_plot = LargePlot()
         self._curves = QStackedWidget()

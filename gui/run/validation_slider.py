@@ -33,9 +33,9 @@ class ValidationSlider(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.position = -1
+        self.position = -1  # index of the selected validation, or -1 if there is none
         self._validations: Sequence[ClassFigures | Predicted] = ()
-        self._planned_epochs = 0
+        self._planned_epochs = 0  # 0 if unknown
         self._best_position: int | None = None
         self.previous = _step_button("◂", tr("Previous validation"))
         self.next = _step_button("▸", tr("Next validation"))

@@ -159,11 +159,11 @@ class ParallelCoordinates(TrialPlot):
 
         Trials are grouped in bands of equal color, because a single item per color is faster.
         """
-        ranks = goodness(data)
+        ranks = goodness(data)  # 0 (bad) to 1 (best), or NaN without a result
         if not np.isfinite(ranks).any():
             return False
         heights = self._heights(data)
-        ranked = np.argsort(ranks)[: np.isfinite(ranks).sum()]
+        ranked = np.argsort(ranks)[: np.isfinite(ranks).sum()]  # rows from bad to best; NaN is sorted last
         for band, rows in enumerate(np.array_split(ranked, _SHADES)):
             if len(rows):
                 color = shade(_FAINTEST + (1 - _FAINTEST) * (band / (_SHADES - 1)) ** 3)
@@ -186,7 +186,7 @@ class ParallelCoordinates(TrialPlot):
     def _draw_axes(self, data: SearchData) -> None:
         """Draw a vertical axis with ticks for each field and for the goal. All axes are scaled to 0..1."""
         colors, goal = theme.colors(), data.search.goals[0]
-        low, high = axis_range(data.values[:, 0], goal)
+        low, high = axis_range(data.values[:, 0], goal)  # of the results by the first goal
         goal_ticks = [
             (height, f"{localized(value, 1)}%" if goal.percent else significant(value, 4))
             for height, value in ((0.0, low), (1.0, high))
@@ -247,7 +247,7 @@ class TwoFields(TrialPlot):
 
         Returns False without results or fields.
         """
-        ranks, axes = goodness(data), self._axes(data)
+        ranks, axes = goodness(data), self._axes(data)  # ranks from 0 (bad) to 1 (best), or NaN without a result
         if not np.isfinite(ranks).any() or axes is None:
             return False
         x_axis, y_axis = axes
@@ -280,7 +280,7 @@ class TwoFields(TrialPlot):
         Weights are Gaussian, with a width according to Scott's rule (1992). `ranks` are the results of the trials from
         0 (bad) to 1 (best).
         """
-        width = 0.29 * len(x) ** (-1 / 6)
+        width = 0.29 * len(x) ** (-1 / 6)  # 0.29 is the standard deviation of positions that are uniform in 0..1
         cells = (np.arange(_GRID, dtype=np.float32) + 0.5) / _GRID
         near_x = np.exp(-0.5 * ((cells[:, None] - _fraction(x_axis, x)[None]) / width) ** 2)
         near_y = np.exp(-0.5 * ((cells[:, None] - _fraction(y_axis, y)[None]) / width) ** 2)

@@ -61,20 +61,21 @@ class SearchForm(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
+        # Result of the last validation. The search is None if it has errors.
         self.search: Search | None = None
         self.problems: list[Problem] = []
         self._catalogue: Catalogue = load_catalogue()
         self._job: Job | None = None
-        self._job_problems: list[Problem] = []
+        self._job_problems: list[Problem] = []  # empty while the job is valid
         self._devices: tuple[str, ...] = ()
         self._device_names: dict[str, str] = {}
         self._report: DatasetReport | None = None
         self._existing: Search | None = None  # search that is being changed, or None for a new one
         self._taken_names: Collection[str] = ()  # names of other searches
         self._edit_count = 0  # the number of edits tells outdated validations apart
-        self._is_start_pending = False
+        self._is_start_pending = False  # True if the search starts after its validation
         self.rows = make_rows()
-        self.dimensions: dict[str, DimensionRow] = {}
+        self.dimensions: dict[str, DimensionRow] = {}  # by name of the varied field
         self.about = muted_label(word_wrap=True)
         self.devices = muted_label(word_wrap=True)
         self.add = ComboBox()

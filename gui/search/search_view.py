@@ -243,7 +243,7 @@ class SearchView(QWidget):
 
 def progress_text(status: Status, state: SearchState) -> str:
     """Describe the progress, as in "Running · 12 of 40 trials · 2 running, 5 pruned · 1:20:00 h, 2:10:00 h left"."""
-    ended, total = state.originals_ended, state.originals_total
+    ended, total = state.originals_ended, state.originals_total  # without the confirming runs
     trials = f"{localized(ended)} of {counted(total, 'trial')}" if total else counted(ended, "trial")
     counts = [
         f"{count} {trial_state}"

@@ -57,7 +57,7 @@ class WelcomePage(QWidget):
         super().__init__()
         self._shown_facts: tuple[Any, ...] = ()  # driver and GPU facts that the findings on screen are based on
         self._machine: list[Finding] = []
-        self._disk: list[Finding] | None = None
+        self._disk: list[Finding] | None = None  # None until they are requested
         self.rows: list[FindingRow] = []
         title = caption(tr("Welcome to Footplate"), "welcome")
         description = muted_label(tr("Train vision models on this machine and monitor its devices."), word_wrap=True)

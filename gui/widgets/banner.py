@@ -55,7 +55,8 @@ class Banner(QFrame):
     def show_message(self, text: str, severity: Severity = "warning", *titles: str) -> None:
         """Show `text` and announce it to screen readers. Hide the banner if `text` is empty.
 
-        `titles` are the texts of the buttons. Buttons with an empty text are hidden.
+        `titles` are the texts of the buttons. Buttons with an empty text are hidden, and those without a title don't
+        change.
         """
         if severity != self._severity:
             self._severity = severity

@@ -87,7 +87,7 @@ class TrashBar(QuestionBar):
 
     def _on_moved(self, title: str, requested: int, outcome: _Outcome) -> None:
         """Report how many of the `requested` folders were moved to the trash, and offer to undo it."""
-        moved, messages = outcome
+        moved, messages = outcome  # moved folders, and the errors with the others
         if moved:
             self._trashed, self._title = moved, title if len(moved) == requested else f"{len(moved)} of {title}"
             trash = "the desktop's trash" if moved[0].desktop else str(moved[0].location.parent)

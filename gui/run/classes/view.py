@@ -72,6 +72,7 @@ class ClassesView(QWidget):
         self._empty.setText(_empty_text(self._data, self._is_active))
         best = self._data.checkpoints.get("best")
         newest = figures[-1] if figures else None
+        # The plan contains the names of the classes.
         state = (len(figures), id(newest), best.step if best is not None else None, self._data.plan is not None)
         if figures and state != self._displayed_state:
             self._displayed_state = state

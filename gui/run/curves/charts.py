@@ -111,7 +111,7 @@ class RunCharts(QWidget):
             self.accuracy.set_data("train", x, data.steps.accuracy.values)
         self.accuracy.set_title(tr("Accuracy") if has_accuracy or not percentages else tr("Metrics"))
         self.rows.set_empty("accuracy", not (has_accuracy or percentages))
-        for (name, title), color in zip(percentages.items(), _METRIC_COLORS, strict=False):
+        for (name, title), color in zip(percentages.items(), _METRIC_COLORS, strict=False):  # at most one per color
             self.accuracy.add_line(name, LineStyle(short_title(title), color, markers=True))
         x_values = self._x_values(data.validations)
         for plot, name in ((self.loss, "loss"), *((self.accuracy, name) for name in percentages)):
@@ -170,11 +170,12 @@ class RunCharts(QWidget):
 def _percentage_metrics(data: RunData) -> dict[str, str]:
     """Return titles of the first metrics in percent, by id.
 
-    If the task is unknown, these are metrics with values in [0, 1].
+    If the task is unknown or defined in a Python file, these are metrics with values in [0, 1].
     """
     task = load_catalogue().task(data.task)
     if task is not None and not task.file:
         classes = len(data.plan.classes) if data.plan is not None else 0
+        # Top-5 accuracy, for example, is always 1 with at most 5 classes.
         informative = (measure for measure in task.metrics if measure.percent and not measure.is_always_one(classes))
         titles = {measure.id: measure.title for measure in informative}
     else:

@@ -51,13 +51,14 @@ class PlotRows(QWidget):
         super().__init__()
         self.plots = dict(plots)
         self._settings = settings
+        # Names of all plots in display order, and of those that the user wants to see.
         self.order, self.chosen = _parse_choice(settings.text(_SETTING), list(plots))
         self._empty: set[str] = set()  # plots without data are hidden
         self._enlarged = ""  # plot that is shown elsewhere
         self._rows: list[list[str]] = []  # names of the plots in each row
         self._splitter = QSplitter(Qt.Orientation.Vertical)
         self._splitter.setChildrenCollapsible(False)
-        self._hidden_holder = QWidget(self)
+        self._hidden_holder = QWidget(self)  # parent of the plots that aren't in a row
         self._hidden_holder.hide()
         self.setLayout(vbox(self._splitter))
         for name, plot in self.plots.items():
@@ -126,7 +127,7 @@ class PlotRows(QWidget):
             row.deleteLater()
         for number, names in enumerate(rows):
             self._splitter.addWidget(self._make_row([self.plots[name] for name in names if name != self._enlarged]))
-            self._splitter.setStretchFactor(number, 3 if number else 7)
+            self._splitter.setStretchFactor(number, 3 if number else 7)  # the first row is tall
         for name, next_name in pairwise(visible):
             QWidget.setTabOrder(self.plots[name], self.plots[next_name])
         self._set_heights()

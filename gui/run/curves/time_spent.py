@@ -215,7 +215,7 @@ class TimeBar(QWidget):
         advance = QFontMetrics(theme.tabular(self.font())).horizontalAdvance
         is_slow = self._time_spent is not None and self._time_spent.step_s >= 1
         number_width = SWATCH + 6 + 8 + advance("00,000 ms  0.0%" if is_slow else "00.0 ms  0.0%")
-        parts = [*(part for part in ORDER if part in self._known_parts), None]
+        parts = [*(part for part in ORDER if part in self._known_parts), None]  # None is the full step
         needed = [number_width + advance(_title(part)) for part in parts]
         widths: list[int] = []  # of the columns, as many as fit
         for columns in range(len(parts), 0, -1):

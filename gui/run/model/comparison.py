@@ -120,6 +120,7 @@ class ComparisonPage(QWidget):
         self.differences.show_rows([_difference_row(each) for each in comparison.differences])
         self.verdict.setText(_describe_verdict(comparison.differences))
         self._show_significance(comparison.mcnemar)
+        # The visible evaluation is the second one of the comparison.
         for button, paths, evaluation in (
             (self.show_only_this, comparison.only_second, "this one"),
             (self.show_only_other, comparison.only_first, "the other"),

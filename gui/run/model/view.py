@@ -124,7 +124,7 @@ class ModelView(QWidget):
             self.bar.show_list(found.evaluations, chosen)
         elif self.pages.currentIndex() == READING:
             self.pages.setCurrentIndex(RESULT)
-        if self._samples_due == "when_read" and not self.pages.is_working:
+        if self._samples_due == "when_read" and not self.pages.is_working:  # requested before they were read
             self._show_samples(found)
 
     def _show_samples(self, found: _FoundEvaluations) -> None:

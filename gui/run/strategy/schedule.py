@@ -72,8 +72,8 @@ class ScheduleDiagram(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._trace: ScheduleTraced | None = None
-        self._devices: tuple[str, ...] = ()
-        self._titles: tuple[str, ...] = ()
+        self._devices: tuple[str, ...] = ()  # by rank
+        self._titles: tuple[str, ...] = ()  # of the devices, by rank
         self._lanes: list[dict[int, int]] = []  # lane of each stage, by rank
         self._drawn: QPixmap | None = None  # finished drawing, or None if it is outdated
         # By rank and lane: the begins of the actions for a binary search, and the actions.
@@ -204,6 +204,7 @@ class ScheduleDiagram(QWidget):
     def _draw_row(self, painter: QPainter, rank: int, actions: Iterable[Action], plot: QRectF, span_s: float) -> None:
         """Draw the blocks of a rank. They are grouped by kind, because this is faster."""
         metrics = painter.fontMetrics()
+        # By number of digits: width that a block needs for its number.
         number_widths = [metrics.horizontalAdvance("0" * digits) + NUMBER_PAD for digits in range(8)]
         left, per_second, height = plot.left(), plot.width() / span_s, self._lane_height() - 1
         tops = {stage: self._lane_top(rank, lane) for stage, lane in self._lanes[rank].items()}
@@ -222,7 +223,7 @@ class ScheduleDiagram(QWidget):
         for kind, rects in blocks.items():
             fill, pattern, text_color = _block_colors(kind, rank_color(self._devices, rank))
             painter.setPen(Qt.PenStyle.NoPen)
-            for brush in filter(None, (QBrush(fill), pattern)):
+            for brush in filter(None, (QBrush(fill), pattern)):  # most kinds have no pattern
                 painter.setBrush(brush)
                 painter.drawRects(rects)
             painter.setPen(text_color)

@@ -180,7 +180,7 @@ class RankBars(QWidget):
         """Return the rectangles of the sections of a rank's bar: computing, communication and waiting."""
         plot = self._plot_rect()
         ranks = self._timed.ranks if self._timed is not None else ()
-        longest = max(map(_total_s, ranks), default=0.0) or 1.0
+        longest = max(map(_total_s, ranks), default=0.0) or 1.0  # seconds of the longest bar, which fills the width
         x = plot.left()
         rects = []
         for seconds in _section_times(ranks[rank]):
@@ -265,7 +265,7 @@ class RankBars(QWidget):
         )
         painter.drawText(QRectF(0, y, title_width, ROW), Qt.AlignmentFlag.AlignVCenter, title)
         x = plot.right()
-        for width, seconds in zip(column_widths, _section_times(times), strict=False):
+        for width, seconds in zip(column_widths, _section_times(times), strict=False):  # there may be no columns
             right = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
             painter.drawText(QRectF(x, y, width, ROW), right, _format_ms(seconds))
             x += width
@@ -273,7 +273,10 @@ class RankBars(QWidget):
         painter.setFont(font)
 
     def _fill_section(self, painter: QPainter, rect: QRectF, section: int, color: str) -> QColor:
-        """Paint a section of a bar. Return a color for numbers that is readable on it."""
+        """Paint a section of a bar. Return a color for numbers that is readable on it.
+
+        `section` is its index in `SECTIONS`: computing, communication or waiting.
+        """
         scheme = theme.colors()
         if section == 0:
             painter.fillRect(rect, QColor(color))

@@ -46,7 +46,7 @@ class LivePrediction(QFrame):
         theme.scale_with_text(self.setFixedWidth, _WIDTH)
         self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Expanding)
         self._run: RunFolder | None = None
-        self._image = ""
+        self._image = ""  # path
         self._newest_checkpoint: CheckpointSaved | None = None
         self._used_checkpoint: CheckpointSaved | None = None  # checkpoint of the last prediction
         self._folder: tempfile.TemporaryDirectory[str] | None = None  # results of the last prediction
@@ -90,6 +90,7 @@ class LivePrediction(QFrame):
         if run is None or run.path != self._run.path:
             self.close_image()
             return
+        # Events are numbered, so the checkpoint with the highest number was saved last.
         saved = max(data.checkpoints.values(), key=lambda each: each.n, default=None)
         if saved is not None and saved != self._newest_checkpoint:
             self._newest_checkpoint = saved

@@ -123,7 +123,7 @@ class PredictForm(QWidget):
         self.checkpoint.show_run(run)
         if job is not None:
             self.devices.show_devices(job.parallel.devices)
-            choices = [(name, _TITLES[name], "") for name in formats_of(job.task)]
+            choices = [(name, _TITLES[name], "") for name in formats_of(job.task)]  # the first is the default
             self.format.set_choices([(_DEFAULT, f"{choices[0][1]} (default)", ""), *choices[1:]])
             self.format.set_value(_DEFAULT)
             predicts = predictions_of(job.task)

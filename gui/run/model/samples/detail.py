@@ -62,6 +62,7 @@ class SampleDetail(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self._opened: OpenedEvaluation | None = None
+        # Of the visible sample. The caption doesn't contain the texts of its drawing.
         self._file = Path()
         self._caption = ""
         self._upcoming_rows: Sequence[int] = ()  # the visible sample and those after it

@@ -126,7 +126,7 @@ class Drawings(QObject):
             ShowOrder(
                 run=str(opened.kept.folder.parents[1].absolute()),  # the evaluations are in a folder of the run
                 checkpoint=opened.evaluation.checkpoint,
-                devices=self._devices[:1],
+                devices=self._devices[:1],  # one is enough for a few samples
                 evaluation=str(opened.kept.folder.absolute()),
                 samples=tuple(row for row in self._requested if row not in self._drawn),
                 out=str(Path(self._folder.name, str(self._order_count))),

@@ -44,7 +44,7 @@ class HeatMaps(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.maps: Maps = []
+        self.maps: Maps = []  # titles, and images or the reasons why they can't be shown
         self._opened: OpenedEvaluation | None = None
         self._file: Path | None = None
         self._predicted = ""  # predicted class of the sample
@@ -130,7 +130,7 @@ class HeatMaps(QWidget):
             ExplainOrder(
                 run=str(opened.kept.folder.parents[1]),  # the evaluations are in a folder of the run
                 checkpoint=opened.evaluation.checkpoint,
-                devices=self._devices[:1],
+                devices=self._devices[:1],  # one is enough for a sample
                 paths=(str(file),),
                 out=str(Path(self._folder.name, f"{self._order_count}")),
                 classes=self._chosen_classes(opened.evaluation.classes),

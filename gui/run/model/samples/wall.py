@@ -166,6 +166,7 @@ class _SampleDelegate(QStyledItemDelegate):
             size = image.size().scaled(square.size(), Qt.AspectRatioMode.KeepAspectRatio)
             target = QRect(0, 0, size.width(), size.height())
             target.moveCenter(square.center())
+            # Images that are enlarged at least twice keep sharp pixels.
             painter.setRenderHint(QPainter.RenderHint.SmoothPixmapTransform, 2 * image.width() > size.width())
             painter.drawImage(target, image)
         self._draw_lines(painter, rect, square.bottom() + PAD // 2, index)
