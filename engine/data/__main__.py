@@ -95,6 +95,7 @@ def _exit_code(pid: int) -> int:
 
 
 def _inspect(arguments: argparse.Namespace, threads: int | None = None) -> int:
+    """Inspect the folder in this process, print the progress and the report, and return the exit status 0."""
     report = inspect(
         arguments.folder,
         val_fraction=arguments.val_fraction,
@@ -111,6 +112,7 @@ def _inspect(arguments: argparse.Namespace, threads: int | None = None) -> int:
 
 
 def _crash_report(folder: str, number: int) -> DatasetReport:
+    """Return a report on the last opened file, at which the signal `number` killed the child process."""
     path = LAST_OPENED.path()
     name = printable(os.path.relpath(path, folder) if path else folder)
     signal_name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"

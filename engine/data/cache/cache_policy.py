@@ -39,7 +39,8 @@ def open_store(
     mapped = None if stretched else images.mapped_file(size, channels)
     if mapped is not None:
         on_chosen("file", "The images are already decoded in one file, which is mapped into memory.")
-        return Mapped(*mapped)
+        pixels, rows = mapped
+        return Mapped(pixels, rows)
     refusal = ""
     if mode in ("auto", "disk") and images.files:
         try:

@@ -102,8 +102,9 @@ def list_sets() -> list[CachedSet]:
             info = msgspec.json.decode(read_file(about), type=CacheInfo)
         except (OSError, msgspec.MsgspecError):
             continue  # being removed, or not a cached set
-        size = (index.st_size + pixels.st_size, 512 * (index.st_blocks + pixels.st_blocks))
-        sets.append(CachedSet(about.parent, info, *size, index.st_mtime))
+        reserved_bytes = index.st_size + pixels.st_size  # the files are sparse
+        used_bytes = 512 * (index.st_blocks + pixels.st_blocks)
+        sets.append(CachedSet(about.parent, info, reserved_bytes, used_bytes, used_at=index.st_mtime))
     return sorted(sets, key=lambda each: each.used_at)
 
 
@@ -139,11 +140,11 @@ def make_room(needed: int) -> None:
     The caller holds the cache folder's lock. Raises CacheRefused, and evicts nothing, if evicting all unused sets would
     not free enough.
     """
-    sets = list_sets()
+    sets = list_sets()  # least recently used first
     limit = limit_bytes()
     excess = needed + sum(each.reserved_bytes for each in sets) - limit
     disk = shutil.disk_usage(images_folder())
-    disk_excess = needed + _reserve_bytes(disk.total) - disk.free if needed else 0
+    disk_excess = needed + _reserve_bytes(disk.total) - disk.free if needed else 0  # some space stays free
     evicted: list[Path] = []
     for each in sets:
         if excess <= 0 and disk_excess <= 0:

@@ -82,7 +82,7 @@ class CachedImages(Store):
         self._extending = threading.Lock()
         # Size and modification time of the files of images that `put` may store, by the image's index.
         self._states: dict[int, tuple[int, int]] = {}
-        self._paths = _hashes(files, folder)
+        self._path_hashes = _hashes(files, folder)
         folder = os.path.realpath(folder)
         identity = b"%s\0%d %d %d%s" % (os.fsencode(folder), size, channels, version, kind.encode())
         key = hashlib.blake2b(identity, digest_size=12)
@@ -91,7 +91,8 @@ class CachedImages(Store):
             known = _records(self.folder / INDEX)["path"]
             if len(known) > 2 * _count_distinct(known) and remove(self.folder):
                 known = known[:0]  # most rows belonged to older versions of the files
-            self._rows, new = _assign(known, self._paths)
+            # The row of each image, and the paths that need new rows.
+            self._rows, new = _assign(known, self._path_hashes)
             self.folder.mkdir(mode=0o700, exist_ok=True)
             if not len(known):
                 undo.callback(remove, self.folder)
@@ -144,7 +145,7 @@ class CachedImages(Store):
         existing = self._index[row]
         pixels = np.ascontiguousarray(pixels)
         checksum = self._checksum(sample, state, pixels, np.float32(aspect))
-        record = np.array((self._paths[sample], *state, checksum, aspect), RECORD)
+        record = np.array((self._path_hashes[sample], *state, checksum, aspect), RECORD)
         try:
             with range_lock(self._pixels_file, row * self._row_bytes, self._row_bytes):
                 if existing["file_bytes"]:  # another worker was faster
@@ -188,7 +189,7 @@ class CachedImages(Store):
 
     def _checksum(self, sample: int, state: tuple[int, int], pixels: Bytes, aspect: np.float32) -> int:
         """Return a checksum over the pixels of a sample and the other values in its record."""
-        return zlib.crc32(pixels.data, zlib.crc32(b"%d %d %d %a" % (self._paths[sample], *state, float(aspect))))
+        return zlib.crc32(pixels.data, zlib.crc32(b"%d %d %d %a" % (self._path_hashes[sample], *state, float(aspect))))
 
     def _assign_another_row(self, sample: int) -> bool:
         """Assign another row to a sample whose row is invalid. Returns False if there is no space for it.
@@ -201,14 +202,14 @@ class CachedImages(Store):
                     known = len(self._index)
                     rows = os.fstat(self._index_file).st_size // RECORD.itemsize
                     added_paths = _map_file(self._index_file, RECORD, (rows,))[known:]["path"]  # by other processes
-                    matching = np.flatnonzero(added_paths == self._paths[sample])
+                    matching = np.flatnonzero(added_paths == self._path_hashes[sample])
                     if len(matching):
                         row = known + int(matching[-1])
                         self._map(rows)
                     else:
                         row = rows
                         make_room(self._row_bytes + RECORD.itemsize)
-                        self._extend(row, self._paths[sample : sample + 1])
+                        self._extend(row, self._path_hashes[sample : sample + 1])
             except CacheRefused as refused:
                 self._fail(str(refused))
                 return False

@@ -42,7 +42,8 @@ class BoxedImages(LetterboxedImages):
     def __init__(self, split: BoxSplit, folder: str) -> None:
         self.folder, self.files = folder, split.files
         self._sizes = split.sizes
-        self._counted_labels = torch.from_numpy(split.labels[~split.ignored])
+        self._counted_labels = torch.from_numpy(split.labels[~split.ignored])  # classes of the boxes to learn
+        # The boxes of image i are in the rows from bounds[i] to bounds[i + 1] - 1.
         self._rows, self._bounds = _rows(split), split.bounds
 
     def __len__(self) -> int:
@@ -66,8 +67,8 @@ class BoxedImages(LetterboxedImages):
     def batch_targets(self, rows: Tensor, planes: Tensor | None, placement: Placement | None, size: int) -> Tensor:
         """Return the boxes after the augmentation, in pixels of the square input with side `size`.
 
-        The result is float32 [n, tiles * m, 6] with the columns of `rows` (see the class). Boxes are clipped to the
-        input. A box becomes padding if too little of its area remains (MIN_VISIBLE).
+        The result is float32 [n, tiles * m, 6] with the columns of `rows` (see the class), whose boxes are overwritten.
+        Boxes are clipped to the input. A box becomes padding if too little of its area remains (MIN_VISIBLE).
         """
         if placement is None:
             rows[..., :4] *= size
@@ -111,7 +112,7 @@ class InstanceImages(LetterboxedImages):
 
     def __init__(self, split: InstanceSplit, folder: str) -> None:
         self.folder, self.files = folder, split.files
-        self.targets = torch.zeros(len(split.files), dtype=torch.int64)
+        self.targets = torch.zeros(len(split.files), dtype=torch.int64)  # unused, since the planes hold the targets
         self.kind = split.state()
         self._sources = split.sources
 

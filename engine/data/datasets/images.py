@@ -258,7 +258,7 @@ class MaskedImages(LetterboxedImages):
     outside = (NO_CLASS,)
 
     def __init__(self, split: MaskSplit, code: MaskCode, folder: str) -> None:
-        self.targets = torch.zeros(len(split.files), dtype=torch.int64)
+        self.targets = torch.zeros(len(split.files), dtype=torch.int64)  # unused, since the planes hold the targets
         self.folder = folder
         self.files, self.companions = split.files, split.masks
         self.kind = repr(code)

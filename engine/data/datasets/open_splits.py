@@ -145,7 +145,7 @@ def _open_idx(found: RecognizedDataset, folder: str) -> Splits:
             splits.append(IdxImages(split, pixels))
     if errors(problems) or len(splits) != 2:
         raise DatasetError(errors(problems))
-    return Splits(found.classes, 1, found.format, splits[0], splits[1])
+    return Splits(found.classes, channels=1, format=found.format, train=splits[0], val=splits[1])
 
 
 OPENERS: dict[type, Callable[[RecognizedDataset, str], Splits]] = {

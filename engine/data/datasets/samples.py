@@ -76,7 +76,7 @@ class SampleSet(ABC):
         counts = torch.zeros(classes, dtype=torch.int64)
         for index in range(len(self)):
             try:
-                _, target = self.load(index, 0)
+                _, target = self.load(index, 0)  # as in epoch 0
             except UnreadableImage:
                 continue  # the loader reports it
             if not target.is_floating_point():

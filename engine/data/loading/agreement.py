@@ -71,7 +71,7 @@ def _difference(samples: ImageSet | SampleSet, split: str, all_gather_objects: G
         _hash(name.encode(errors="backslashreplace")) ^ label
         for name, label in zip(sample_names, label_hashes, strict=True)
     ]
-    columns = zip(*all_gather_objects(sample_hashes), strict=False)
+    columns = zip(*all_gather_objects(sample_hashes), strict=False)  # as long as the shortest list
     shortest = min(all_gather_objects(len(sample_names)))
     first = next((index for index, column in enumerate(columns) if len(set(column)) > 1), shortest)
     name, label = (sample_names[first], label_hashes[first]) if first < len(sample_names) else ("", 0)
@@ -97,6 +97,7 @@ def _label_hashes(samples: ImageSet | SampleSet) -> list[int]:
 
 
 def _describe_difference(first: _RankView, second: _RankView, rank: int, split: str) -> str:
+    """Describe the first sample that differs between rank 0 (`first`) and another rank (`second`)."""
     counts = f"rank 0 finds {first.samples:,} samples for {split}, rank {rank} finds {second.samples:,}."
     if first.name == second.name:
         return f"{counts} {first.name} has one label on rank 0 and another on rank {rank}."

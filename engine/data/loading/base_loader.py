@@ -60,10 +60,10 @@ class Loader(ABC, Generic[SlotT]):
         self.sampler = sampler
         self.threads = threads
         self.on_epoch_read: Callable[[int], None] = lambda epoch: None
-        self._slots: Slots[SlotT] = Slots(self._make_slot, PREFETCH + 1)
+        self._slots: Slots[SlotT] = Slots(self._make_slot, PREFETCH + 1)  # one more for the batch in use
         self._lock = threading.Lock()
         self._prefetchers: set[Prefetcher[SlotT]] = set()
-        self._current_epoch: int | None = None
+        self._current_epoch: int | None = None  # epoch of the batches that the caller reads
         self._is_closed = False
 
     def __len__(self) -> int:
@@ -79,6 +79,7 @@ class Loader(ABC, Generic[SlotT]):
             prefetcher = self._prefetcher_for(epoch, batch_index)
             try:
                 started = time.perf_counter()
+                # `get` returns None after the last batch, or if the prefetcher was closed.
                 batches = self._read_inline(epoch, batch_index) if prefetcher is None else iter(prefetcher.get, None)
                 for staged in batches:
                     yield self._finish(staged, time.perf_counter() - started, epoch, batch_index)

@@ -25,8 +25,8 @@ class DecodePool:
     """Thread pool that is recreated whenever the requested number of threads changes."""
 
     def __init__(self) -> None:
-        self._threads = 0
-        self._pool: ThreadPoolExecutor | None = None
+        self._threads = 0  # number of threads in the current pool
+        self._pool: ThreadPoolExecutor | None = None  # None if the caller's thread does the work
 
     def run(self, work: Callable[[int], None], samples: Sequence[int], threads: int) -> None:
         """Call `work` with each sample in `threads` threads, and wait until all calls have returned.
@@ -93,8 +93,8 @@ class ImageSource:
         on_chosen: OnChosen = lambda choice, why: None,
         stretched: bool = False,
     ) -> None:
-        self.decoded = 0
-        self.decode_seconds = 0.0
+        self.decoded = 0  # number of images decoded so far
+        self.decode_seconds = 0.0  # time for these images, summed over all threads
         self._images = images
         self._channels = channels
         self._shape = (channels + images.planes, size, size)
@@ -102,12 +102,12 @@ class ImageSource:
         self._cache = cache
         self._on_chosen = on_chosen
         self._stretched = stretched
-        self._aspects = np.ones(len(images), np.float32)
-        self._states = np.zeros(len(images), np.uint8)
+        self._aspects = np.ones(len(images), np.float32)  # original aspect ratios, if images are stretched
+        self._states = np.zeros(len(images), np.uint8)  # 0 (unknown), _READABLE, _CACHED or _UNREADABLE
         self._settled_count = 0  # number of images that are cached or unreadable
         self._lock = threading.Lock()
         self._is_open = False
-        self._lacks_memory = False
+        self._lacks_memory = False  # True if memory was exhausted at the last unreadable image
         self._store: Store | None = None
         self._block: dict[int, Bytes] = {}  # images that `decode` has read for `gather` and that are not cached
         self._threads = threads

@@ -101,7 +101,7 @@ class BatchLoader(Loader[Slot]):
         self.memory_format = memory_format
         self._size = size
         self._device = device
-        self._mark = mark
+        self._on_stage_end = mark
         self._finish_batch = finish
         self._on_chosen = on_chosen
         self._channels = channels
@@ -110,7 +110,7 @@ class BatchLoader(Loader[Slot]):
         uses_light_transforms = images.can_stretch and augmentation == "light"
         transforms = LIGHT if uses_light_transforms else transforms
         self._has_light_crops = augmentation == "light" and not uses_light_transforms
-        self._side = side
+        self._side_of_batch = side
         self._augmentation: Augmentation | None = None
         if transforms:
             self._augmentation = Augmentation(
@@ -132,6 +132,7 @@ class BatchLoader(Loader[Slot]):
             self._margin = round(size * self._augmentation.oversampling) - size
         else:
             self._margin = crop_margin(size) if self._has_light_crops or is_framed else (resized or size) - size
+        # Shape of a loaded image with its planes: [C, H, W].
         self._shape = (channels + images.planes, size + self._margin, size + self._margin)
         self._source = ImageSource(
             images,
@@ -144,11 +145,12 @@ class BatchLoader(Loader[Slot]):
             stretched=self._are_stretched,
         )
         self._normalize = Normalization(torch.tensor(mean), torch.tensor(std), device)
+        # Maximum number of images in a batch: a mosaic loads several tiles for each sample.
         tiles = self._augmentation.max_tiles if self._augmentation is not None else 1
         self._capacity = max(1, sampler.max_local_batch) * tiles
-        self._is_small = device.type == "cpu" and self._capacity * math.prod(self._shape) <= INLINE_BYTES
+        self._has_small_batches = device.type == "cpu" and self._capacity * math.prod(self._shape) <= INLINE_BYTES
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
-        self._split_on_device: Tensor | None = None
+        self._split_on_device: Tensor | None = None  # all images of the split, once they are uploaded
         self._has_tried_upload = False
         silence_pillow()
 
@@ -171,7 +173,7 @@ class BatchLoader(Loader[Slot]):
     def _is_inline(self) -> bool:
         if not self.threads or self._split_on_device is not None:
             return True
-        return self._is_small and self._source.is_decoded
+        return self._has_small_batches and self._source.is_decoded
 
     @property
     def _needs_preparation(self) -> bool:
@@ -234,21 +236,22 @@ class BatchLoader(Loader[Slot]):
         elif self._has_light_crops:
             numbers[:, CROP] = draw_crops(self._margin, self.sampler.streams, epoch, loaded, mirror=self._mirror)
         else:
-            numbers[:, CROP] = self._margin // 2, self._margin // 2, 0
+            numbers[:, CROP] = self._margin // 2, self._margin // 2, 0  # the center, not mirrored
         slot.send(pixels=0 if on_device else count, numbers=count, targets=self.images.targets_of(loaded))
         return StagedBatch(slot, count, batch.global_size, samples, on_device, draws)
 
     def _finish(self, staged: StagedBatch[Slot], wait_s: float, epoch: int, batch_index: int) -> Batch:
-        """Crop, augment and normalize a batch, and return it with its targets."""
-        self._mark("data")
+        """Crop, augment and normalize a batch, release its slot, and return it with its targets."""
+        self._on_stage_end("data")
         count = staged.count
+        # `numbers` has the index and crop of each image, `random` the numbers for augmentation, `rows` the targets.
         pixels, numbers, random, rows = staged.slot.receive(0 if staged.on_device else count, count)
         if self._stream is not None:
-            self._mark("transfer")
+            self._on_stage_end("transfer")
         if staged.on_device:
             assert self._split_on_device is not None
             pixels = self._split_on_device[numbers[:, SAMPLE]]
-        size = self._size if self._side is None else self._side(epoch, batch_index)
+        size = self._size if self._side_of_batch is None else self._side_of_batch(epoch, batch_index)
         inputs, planes, placement = self._transform(pixels, numbers, random, staged.draws)
         if size != self._size:
             inputs = functional.interpolate(inputs, size, mode="bilinear", antialias=True)
@@ -260,7 +263,7 @@ class BatchLoader(Loader[Slot]):
         self._slots.release(staged.slot)
         if self._finish_batch is not None:
             inputs, targets = self._finish_batch(inputs, targets, epoch, batch_index)
-        self._mark("augment")
+        self._on_stage_end("augment")
         return Batch(inputs, targets, staged.global_size, wait_s, staged.samples)
 
     def _transform(
@@ -315,7 +318,7 @@ def upload_images(source: ImageSource, count: int, slot: Slot, device: torch.dev
         slot.wait_until_reusable()
         source.gather(samples, slot.pixels[: len(samples)])
         slot.numbers[: len(samples), SAMPLE] = samples
-        slot.send(len(samples), len(samples), torch.empty(0))
+        slot.send(len(samples), len(samples), torch.empty(0))  # without targets
         pixels, numbers, *_ = slot.receive(len(samples), len(samples))
         images[numbers[:, SAMPLE]] = pixels
         slot.record_consumed()

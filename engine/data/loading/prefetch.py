@@ -47,8 +47,8 @@ class Slots(Generic[SlotT]):
     def __init__(self, make: Callable[[], SlotT], limit: int) -> None:
         self.changed = threading.Condition()
         self._make = make
-        self._not_created = limit
-        self._free: deque[SlotT] = deque()
+        self._not_created = limit  # number of slots that may still be created
+        self._free: deque[SlotT] = deque()  # slots that no batch uses
 
     def acquire(self, is_cancelled: Callable[[], bool] = lambda: False) -> SlotT | None:
         """Wait for a free slot and return it, or return None as soon as `is_cancelled` returns True."""
@@ -103,8 +103,8 @@ class Prefetcher(Generic[SlotT]):
         self._should_continue = should_continue
         self._finish_epoch = finish_epoch
         self._on_epoch_read = on_epoch_read
-        self._ready: deque[StagedBatch[SlotT]] = deque()
-        self._error: BaseException | None = None
+        self._ready: deque[StagedBatch[SlotT]] = deque()  # batches for `get`
+        self._error: BaseException | None = None  # exception in the thread, which `get` raises
         self._thread = threading.Thread(target=self._run, name="batches", daemon=True)
         self._thread.start()
 

@@ -58,14 +58,14 @@ class SampleLoader(Loader["_SampleSlot"]):
         samples.streams = sampler.streams  # augmentation by the set then uses the run's seed
         self._load_sample = load or samples.load
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
-        self._mark = mark
+        self._on_stage_end = mark
         self._on_unreadable = on_unreadable
         self._unreadable: set[int] = set()  # indices of samples
         self._reported_paths: set[str] = set()
         self._empty_batch: Sample | None = None  # has the shapes and types of a batch, but no samples
         self._lock = threading.Lock()
-        self._decoded = 0
-        self._decoding_s = 0.0
+        self._decoded = 0  # number of samples loaded so far
+        self._decoding_s = 0.0  # time for these samples, summed over all threads
         self._pool = DecodePool()
 
     @property
@@ -95,14 +95,14 @@ class SampleLoader(Loader["_SampleSlot"]):
 
     def _finish(self, staged: StagedBatch[_SampleSlot], wait_s: float, epoch: int, batch_index: int) -> Batch:
         """Return a batch that `_fill` has sent, after its last change, and release its slot."""
-        self._mark("data")
+        self._on_stage_end("data")
         inputs, targets = staged.slot.receive()
         if self._stream is not None:
-            self._mark("transfer")
+            self._on_stage_end("transfer")
         self._slots.release(staged.slot)
         if self._finish_batch is not None:
             inputs, targets = self._finish_batch(inputs, targets, epoch, batch_index)
-            self._mark("augment")
+            self._on_stage_end("augment")
         return Batch(inputs, targets, staged.global_size, wait_s, staged.samples)
 
     def _close_source(self) -> None:
@@ -203,8 +203,8 @@ class _SampleSlot:
     def __init__(self, stream: torch.cuda.Stream | None) -> None:
         self._stream = stream
         self._copied = None if stream is None else torch.cuda.Event(blocking=True)  # a blocking wait occupies no core
-        self._host: Sample | None = None
-        self._batch: Sample | None = None
+        self._host: Sample | None = None  # keeps the pinned memory until it has been copied
+        self._batch: Sample | None = None  # batch on the device for `receive`
 
     def send(self, inputs: Tensor, targets: Tensor) -> None:
         """Start copying a batch to the device."""

@@ -55,8 +55,8 @@ class GlobalBatchSampler(DistributedSampler[Any]):
         self.streams = streams
         self.length = length
         self.batch_size = batch_size
-        self.shares = tuple(shares) or (1.0,) * world_size
-        self._chances = chances
+        self.shares = tuple(shares) or (1.0,) * world_size  # relative size of each rank's local batch
+        self._chances = chances  # relative chance of each sample to be drawn, or None for equal ones
 
     def __len__(self) -> int:
         """Return the number of global batches per epoch."""

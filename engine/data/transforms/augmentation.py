@@ -168,7 +168,7 @@ class Augmentation:
         self.streams, self.size, self.channels = streams, size, channels
         self._images = images
         names = {each.name for each in self.transforms}
-        self._mosaic_until = last_mosaic_epoch(epochs) if "mosaic" in names else 0
+        self._mosaic_until = last_mosaic_epoch(epochs) if "mosaic" in names else 0  # last epoch with mosaics
         self.colors, self.erases = bool(names & {"color", "hue", "gray"}), "erase" in names
         # Columns of `Draws.numbers`: the first one of the policies, and the number of all columns.
         self.policies_from = COLOR + (channels * (channels + 1) if self.colors else 0)
@@ -233,11 +233,12 @@ class _BatchDraws:
         self._tiles = augmentation.tiles(epoch)
         self._epoch, self._samples = epoch, samples
         self._transform_index = 0  # index of the transform whose numbers are drawn now
+        # Affine maps from input to output, and the matrix and offset for the colors of each sample.
         self._affine = np.tile(np.eye(3), (self._count, self._tiles, 1, 1))
         self._matrix = np.tile(np.eye(augmentation.channels), (self._count, 1, 1))
         self._offset = np.zeros((self._count, augmentation.channels))
-        self._erased = np.zeros((self._count, 4))
-        self._sigma = np.zeros(self._count)
+        self._erased = np.zeros((self._count, 4))  # top, left, bottom and right as fractions of the side
+        self._sigma = np.zeros(self._count)  # of the blur, or 0 for none
         self._rounds: list[Round] = []
         self._chains: list[Chain] = []
         self._policies: list[Numbers] = []  # columns from `policies_from` on, [n] each
@@ -459,11 +460,12 @@ class _BatchDraws:
             for step in range(MIX_DEPTH):
                 uniform, uniform_magnitude, sign = of_operations[3 * step : 3 * step + 3]
                 without_identity = 1 + (uniform * (len(OPERATIONS) - 1)).astype(np.int64)
-                operations = np.where(step <= depth * MIX_DEPTH, without_identity, 0)
+                operations = np.where(step <= depth * MIX_DEPTH, without_identity, 0)  # 0 is the identity
                 fraction = np.floor(uniform_magnitude * severity) / (MIX_BINS - 1)
                 magnitudes = self._magnitudes(operations, MIX, fraction, sign)
                 affine = _affine_maps(operations, magnitudes) @ affine
                 rounds.append(Round(operations, self._column(magnitudes)))
+            # The map and the weight are stored in seven consecutive columns.
             columns = [self._column(values) for values in (*_two_rows(np.linalg.inv(affine)).T, weight)]
             self._chains.append(Chain(columns[0], tuple(rounds)))
 

@@ -57,6 +57,7 @@ class Normalization:
     """
 
     def __init__(self, mean: Tensor, std: Tensor, device: torch.device) -> None:
+        # `mean` and `std` are for images in 0..1, but pixels are in 0..255.
         self._mean = (mean * 255).reshape(1, -1, 1, 1).to(device)
         self._scale = (1 / (std * 255)).reshape(1, -1, 1, 1).to(device)
 
@@ -195,7 +196,7 @@ class Transforms:
 
         `pixels`, float32 [n, C, size, size] in 0..255, are returned by `move` and may be overwritten.
         """
-        numbers = numbers[:: draws.tiles]
+        numbers = numbers[:: draws.tiles]  # the row of each sample's first tile
         if draws.rounds or draws.chains:
             pixels = _apply_policies(pixels, numbers, draws)
         if self._augmentation.colors:
@@ -241,10 +242,11 @@ def _blur(inputs: Tensor, sigmas: Tensor, rows: Sequence[int]) -> None:
     """Blur the images with the indices `rows` of [n, C, h, w] in place, with Gaussians of `sigmas` [n], in pixels."""
     images = torch.stack([inputs[row] for row in rows])
     sigma = torch.stack([sigmas[row] for row in rows])[:, None]
-    radius = math.ceil(3 * SIGMA[1])
+    radius = math.ceil(3 * SIGMA[1])  # three times the largest sigma
     weights = torch.exp(-((torch.arange(-radius, radius + 1, device=inputs.device) / sigma) ** 2) / 2)
     weights = (weights / weights.sum(1, keepdim=True)).repeat_interleave(inputs.shape[1], 0)[:, None]
     padded = functional.pad(images, (radius,) * 4, mode="replicate").flatten(0, 1)[None]
+    # A Gaussian is separable: blur horizontally, then vertically. Each channel has its own weights.
     blurred = functional.conv2d(padded, weights[:, :, None], groups=len(weights))
     blurred = functional.conv2d(blurred, weights[:, :, :, None], groups=len(weights))
     for row, image in zip(rows, blurred.view_as(images), strict=True):
@@ -260,6 +262,7 @@ def _apply_policies(pixels: Tensor, numbers: Tensor, draws: Draws) -> Tensor:
         return images.float()
     mixed, weight_of_original = torch.zeros_like(pixels), torch.ones_like(numbers[:, 0, None, None, None])
     for chain in draws.chains:
+        # The columns from `chain.column` on hold an affine map (6) and the weight of the chain.
         grid = _grid(numbers[:, chain.column : chain.column + 6], pixels.shape[-1])
         results = functional.grid_sample(images.float(), grid, align_corners=False).round().to(torch.uint8)
         for each in chain.rounds:
