@@ -169,7 +169,7 @@ def _by_head(head: Sequence[str], row: Sequence[str]) -> Callable[[Sequence[str]
         return None
 
     def read_row(row: Sequence[str]) -> Entry | None:
-        """Return the class in a row, or None if the row is invalid."""
+        """Return name and value of the class in a row, and True for a color, or None if the row is invalid."""
         try:
             if min(bands) >= 0:
                 color = _color([int(row[at]) for at in bands])

@@ -72,7 +72,7 @@ def facts_of(stream: IO[bytes]) -> Facts | None:
         facts = array_facts(stream)
         stream.seek(0)
         return facts
-    if head.startswith(_PNG) and len(head) > 25 and head[24] == 16:
+    if head.startswith(_PNG) and len(head) > 25 and head[24] == 16:  # the bit depth
         width, height, color = int.from_bytes(head[16:20]), int.from_bytes(head[20:24]), head[25]
         return Facts(height, width, _PNG_BANDS.get(color, 1), np.dtype(np.uint16), 65535, color in _PNG_ALPHAS)
     if head.startswith(_JP2):

@@ -126,6 +126,7 @@ def _bmff_pixels(head: bytes, descriptor: int) -> int:
         at += size
     if at != length or b"mdat" not in types:
         return 0
+    # Width and height follow the type of the box, its version and its flags.
     sizes = [struct.unpack_from(">II", head, found.end() + 4) for found in _SIZE_OF_BMFF.finditer(head)]
     return max((int(width * height) for width, height in sizes), default=0)
 

@@ -159,7 +159,7 @@ def jpeg_pixels(content: bytes, size: int, channels: int) -> Bytes | None:
     images and for files that the library rejects or warns about. Pillow decodes these.
     """
     try:
-        height, width, colors, _ = simplejpeg.decode_jpeg_header(content)
+        height, width, colors, _subsampling = simplejpeg.decode_jpeg_header(content)
         if height * width > MAX_PIXELS or colors in ("CMYK", "YCCK"):
             return None
         # Only these scales have vectorized code. Scales in between are slower than decoding the full image.

@@ -217,7 +217,7 @@ def aligned(mask: MaskValues, code: MaskCode) -> Values:
         if not are_gray(colors, JPEG_SPREAD if code.nearest else 0):
             not_gray = next(color for color in colors.tolist() if not are_gray(np.array([color])))
             raise Unfit(f"its mask contains the color #{not_gray:06x}, but the other masks are gray")
-        return mask.values >> 8 & 0xFF
+        return mask.values >> 8 & 0xFF  # green, which is (nearly) equal to red and blue
     if mask.mode == "palette" and code.palette:
         return _in_palette_of(mask, code)
     return mask.values
@@ -269,7 +269,9 @@ def classes_of_values(values: Values, code: MaskCode) -> Bytes:
     known = np.array([*code.values, *code.ignored], np.int64)
     if code.nearest:
         levels = np.sort(known)
-        values = levels[np.searchsorted((levels[1:] + levels[:-1]) / 2, values)]
+        # Each value becomes the nearest known one.
+        midpoints = (levels[1:] + levels[:-1]) / 2
+        values = levels[np.searchsorted(midpoints, values)]
     order = np.argsort(known, kind="stable")
 
     def look_up(block: Values) -> tuple[Bytes, npt.NDArray[np.bool_]]:

@@ -65,12 +65,12 @@ class _Reader:
         if oversized is not None:
             return too_many(oversized)
         if self._survey.is_colored():
-            return self._in_colors(())
+            return self._in_colors(notes=())
         if self._survey.of("palette"):
             return self._with_palette()
         if self._survey.of("color") and self._has_fitting_colors():
-            return self._in_colors(())
-        return self._in_levels({})
+            return self._in_colors(notes=())
+        return self._in_levels(palette={})
 
     def _with_palette(self) -> Meaning:
         """Interpret the masks as palette indices if their palettes agree, otherwise as colors."""
@@ -85,10 +85,10 @@ class _Reader:
         are_indices = others - {NO_CLASS} <= set(palette)
         are_black_and_white = bool(others - set(palette)) and others <= {0, NO_CLASS}
         if not are_indices or are_black_and_white:
-            return self._in_colors(())
+            return self._in_colors(notes=())
         has_equal_colors = len(set(palette.values())) < len(palette)
         if has_equal_colors and self._has_fitting_colors():
-            return self._in_colors(())
+            return self._in_colors(notes=())
         return self._in_levels(palette)
 
     def _in_levels(self, palette: dict[int, int]) -> Meaning:
@@ -113,7 +113,7 @@ class _Reader:
         meaning = self._voc(present, palette) or unnamed
         for value in missing:  # classes also exist for numbers that do not occur in the masks
             meaning = _drop_class(meaning, value)
-        return _extend(meaning, (), [*notes, *self._notes_on_tables()], palette)
+        return _extend(meaning, missing=(), notes=[*notes, *self._notes_on_tables()], palette=palette)
 
     def _missing_data(self, levels: Levels) -> tuple[tuple[int, ...], list[Problem]]:
         """Return the levels that mean missing data, and a warning if the masks themselves declare some of them.
@@ -154,12 +154,12 @@ class _Reader:
         for table in self._tables:
             named = by_colors(table, colors, lossy=survey.lossy)
             if named is not None:
-                return _extend(named, (), notes)
+                return _extend(named, missing=(), notes=notes)
         if are_gray(colors.values):
             unnamed = _in_gray_colors(by_level(colors._replace(values=colors.values & 0xFF), survey))
         else:
             unnamed = by_color(colors, survey)
-        return _extend(unnamed, (), [*notes, *self._notes_on_tables()])
+        return _extend(unnamed, missing=(), notes=[*notes, *self._notes_on_tables()])
 
     def _check_gray(self, colors: Levels) -> str:
         """Return the reason why gray and color masks can't be read together as colors, or "" if they can."""

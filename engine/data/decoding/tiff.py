@@ -88,6 +88,7 @@ def learn_bands(folder: str, files: Sequence[str]) -> LearnedBands | None:
     are 8-bit images with opacity, which need no conversion.
     """
     headers = [files[row] for row in spread_evenly(len(files), HEADERS)]
+    # Number of bands of each multi-band image.
     counts = {path: count for path in headers if (count := _special_bands(path)) is not None}
     if not counts:
         return None

@@ -69,6 +69,7 @@ def georeference(path: str) -> Georeference | None:
     try:
         with open_regular(path) as stream, TiffFile(stream) as file:
             page = file.pages.first
+            # As tifffile expects them for writing. The last value restricts a tag to the first page.
             tags = tuple(
                 (tag.code, int(tag.dtype), tag.count, tag.value, True)
                 for tag in page.tags.values()
@@ -122,7 +123,7 @@ class TiffRows:
         return levels[:, :, :3].mean(2, keepdims=True).round().astype(np.uint8) if is_color else levels[:, :, :1]
 
     def _levels(self, first: int, last: int) -> tuple[Bytes, Bytes | None]:
-        """Return the 8-bit levels of the rows from `first` to `last`, [rows, width, bands], and their opacity.
+        """Return the 8-bit levels of the rows `first` to `last` - 1, [rows, width, bands], and their opacity.
 
         The opacity is uint8 [rows, width], or None for an opaque image.
         """
@@ -148,7 +149,7 @@ class TiffRows:
         return background_of(np.concatenate(levels), np.concatenate(alphas))
 
     def blank(self, first: int, last: int) -> npt.NDArray[np.bool_]:
-        """Return a mask of the pixels without data in the rows from `first` to `last`, bool [rows, width].
+        """Return a mask of the pixels without data in the rows `first` to `last` - 1, bool [rows, width].
 
         All bands of such a pixel are NaN, infinite or the value for missing data.
         """
@@ -170,7 +171,7 @@ class TiffRows:
             raise Unfit("it is too large, and not divided into tiles or strips")
 
     def _values(self, first: int, last: int) -> Values:
-        """Return the stored values of the rows from `first` to `last`, [rows, width, bands], in native byte order."""
+        """Return the stored values of the rows `first` to `last` - 1, [rows, width, bands], in native byte order."""
         if self._mapped is not None:
             pages = [np.asarray(mapped[first:last]) for mapped in self._mapped]
             pages = [each.astype(each.dtype.newbyteorder("=")) for each in pages]
@@ -196,10 +197,10 @@ def _stored_type(file: Any, page: Any) -> np.dtype[Any]:
 
 
 def _decoded(page: Any, first: int, last: int) -> Values:
-    """Decode the rows of a page from `first` to `last`, stored in tiles or strips, to [rows, width, samples]."""
+    """Decode the rows `first` to `last` - 1 of a page, stored in tiles or strips, to [rows, width, samples]."""
     width, samples = page.imagewidth, page.samplesperpixel
     tile_height, tile_width = (page.tilelength, page.tilewidth) if page.is_tiled else (page.rowsperstrip, width)
-    planes = samples if page.planarconfig == 2 and samples > 1 else 1
+    planes = samples if page.planarconfig == 2 and samples > 1 else 1  # 2: each sample is stored separately
     tile_rows, tile_columns = -(-page.imagelength // tile_height), -(-width // tile_width)
     out = np.zeros((last - first, width, samples), page.dtype)
     handle = page.parent.filehandle

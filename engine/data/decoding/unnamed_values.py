@@ -130,7 +130,7 @@ def _two_levels(present: Levels, *, lossy: bool) -> tuple[int, int] | None:
     """
     if len(present.values) <= 2 or present.values[0] < 0 or present.values[-1] > 255:
         return None
-    counts = np.bincount(present.values, present.pixels, 256)
+    counts = np.bincount(present.values, present.pixels, minlength=256)  # pixels of each level
     low, high = int(counts[:128].argmax()), 128 + int(counts[128:].argmax())
     total = counts.sum()
     levels = np.arange(256)
@@ -141,6 +141,7 @@ def _two_levels(present: Levels, *, lossy: bool) -> tuple[int, int] | None:
     # No other value may be as frequent, and none between them may be frequent.
     if set(np.argsort(-counts, kind="stable")[:2].tolist()) != {low, high} or (counts[~is_near] > 0.01 * total).any():
         return None
+    # Most of the bright pixels must have exactly the high level.
     if 2 * counts[high] < counts[128:].sum():
         return None
     is_noisy = lossy or (len(present.values) >= 20 and int((counts[~is_near] > 0).sum()) >= _MIDDLE)

@@ -42,7 +42,7 @@ def _benchmark(tree: Tree, base: str) -> list[Detection]:
     for folder, split in _SPLITS.items():
         images, masks = os.path.join(base, "images", folder), os.path.join(base, "annotations", folder)
         if tree.exists(images) and tree.exists(masks):
-            pairs[split] = pair_folders(tree, [images], masks, (".png",), ("",))
+            pairs[split] = pair_folders(tree, [images], masks, endings=(".png",), suffixes=("",))
     both = Pairs.joined(pairs.values()).matched
     of_ade = both and 2 * sum(os.path.basename(image).startswith("ADE_") for image, _ in both) > len(both)
     if not both or not (of_ade or _NAMES in tree.files(base)):

@@ -26,7 +26,10 @@ def detect(tree: Tree) -> list[Detection]:
             folders = tree.named(times, base)
             for name in tree.named(_MASKS, base) if len(folders) == 2 else ():
                 before, after, masks = (os.path.join(base, each) for each in (*folders, name))
-                pairs = [pair_folders(tree, [each], masks, _ENDINGS, ("",)).matched for each in (before, after)]
+                pairs = [
+                    pair_folders(tree, [each], masks, endings=_ENDINGS, suffixes=("",)).matched
+                    for each in (before, after)
+                ]
                 if all(pairs) and sample_masks(pairs[0]).are_labels:
                     evidence = (
                         f"{len(pairs[0]):,} images in both {printable(before)} and {printable(after)} with one mask",

@@ -132,7 +132,7 @@ def _is_empty(pairs: Pairs, kind: str) -> bool:
     This is the case for the test images of Cityscapes, whose masks mark only the hood of the car and the borders.
     """
     sample = sample_masks(pairs.matched)
-    factor = 1000 if kind == "instanceIds" else 1
+    factor = 1000 if kind == "instanceIds" else 1  # objects have the value label * 1000 + number
     labels = {value // factor if value >= factor else value for value in sample.values}
     classes = BY_TRAIN_ID.values if kind == "labelTrainIds" else BY_LABEL.values
     has_class_0 = kind == "labelTrainIds" and sample.has_zero

@@ -263,7 +263,7 @@ class _Reader:
         shared_ids: set[Key] = set()
         for place, each in self._faults.decode_each(_IMAGE, entries, "images"):
             name = each.coco_url if each.file_name in (None, "") else str(each.file_name)
-            self._unexhaustive |= each.neg_category_ids is not None
+            self._unexhaustive |= each.neg_category_ids is not None  # as in LVIS: not every class is annotated
             if not isinstance(name, str) or not name:
                 self._faults.add(UNUSABLE, f"{place}.file_name")
                 by_id[each.id] = None
@@ -284,7 +284,7 @@ class _Reader:
             by_id[each.id] = by_path.setdefault(path, ShapedImage(path, size=as_size(each.height, each.width)))
         used = {id(image) for image in by_id.values()}
         self.images = [by_path[path] for path in sorted(by_path) if id(by_path[path]) in used]
-        return with_spellings(by_id)
+        return with_spellings(by_id)  # annotations may write the id 1 as "1"
 
     def _shape(self, place: str, annotation: _Annotation, name: str, image: ShapedImage) -> Shape | None:
         """Convert an annotation to a shape, or record a fault and return None if it can't be used.

@@ -101,7 +101,8 @@ def _detect(tree: Tree) -> list[Detection]:
             continue
         file = TableFile(folder, split_of_table(folder, name), table)
         rows = list(itertools.islice(table.rows(), _PEEKED_ROWS))
-        found_fraction = images.fraction_found(file, {row[columns.file] for row in rows[:: max(len(rows) // 20, 1)]})
+        sampled_rows = rows[:: max(len(rows) // 20, 1)]  # about 20
+        found_fraction = images.fraction_found(file, {row[columns.file] for row in sampled_rows})
         if found_fraction and any(numbers(table, columns, row) for row in rows):
             best_fraction = max(best_fraction, found_fraction)
             found.append(_BoxTable(file, columns))
@@ -114,7 +115,7 @@ def _detect(tree: Tree) -> list[Detection]:
     evidence = (f"{' and '.join(describe(each.table, tree) for each in files[:3])} with boxes",)
     against = () if best_fraction >= 0.5 else ("most of the images are not in the folder",)
     confidence = Confidence.CERTAIN if best_fraction >= 0.5 else Confidence.WEAK
-    forms = _forms(used, images)
+    forms = _forms(used, images)  # possible orders of the numbers
     return [
         Detection(
             ("boxes",), confidence, evidence, against,
@@ -176,7 +177,7 @@ def _without_head(table: Table) -> Columns | None:
     fitting = [
         row for row in rows if not any(row[1:]) or (all(finite(cell) is not None for cell in row[1:5]) and row[5])
     ]
-    return Columns(0, (1, 2, 3, 4), "xyxy", (5,)) if len(fitting) > len(rows) / 2 else None
+    return Columns(file=0, box=(1, 2, 3, 4), form="xyxy", classes=(5,)) if len(fitting) > len(rows) / 2 else None
 
 
 def _forms(used: Sequence[_BoxTable], images: TableImages) -> list[str]:
@@ -210,6 +211,7 @@ def fitting_forms(boxes: Iterable[tuple[Sequence[float], tuple[int, int] | None]
         are_corners &= third > left and fourth > top
         if size is not None:
             height, width = size
+            # One pixel of tolerance.
             are_corners &= third <= width + 1 and fourth <= height + 1
             are_sizes &= left + third <= width + 1 and top + fourth <= height + 1
     fitting = [form for form, fits in (("xywh", are_sizes), ("xyxy", are_corners)) if fits]
@@ -278,7 +280,8 @@ def _read(tree: Tree, detection: Detection, kind: str) -> Content:
             continue
         columns = None if table is None else box_columns(table)
         if table is not None and columns is not None:
-            if table.open_end and columns.box[-1] == len(table.head) - 1:  # the last number may be truncated
+            # If the last line has no line break, the last number may be truncated.
+            if table.open_end and columns.box[-1] == len(table.head) - 1:
                 table = replace(table, text=table.text[: table.text.rfind("\n") + 1], cut=",".join(table.open_end))
             problems += cut_off(tree, [table])
             last = _read_table(replace(file, table=table), columns, source.form, reading)

@@ -80,6 +80,7 @@ def detect(tree: Tree) -> list[Detection]:
     kinds = detected_kinds(
         has_outlines=bool(words.intersection(_OUTLINES)),
         has_boxes=b"<box" in words,
+        # A tag may occur only behind the sampled images.
         max_tags=max(max_tags, 1) if b"<tag" in words else 0,
     )
     evidence = f"{counted(len(of_images), 'XML file')} of CVAT for images"

@@ -63,7 +63,7 @@ def _parse_line(line: str, number: int) -> Row | None:
     tokens = line.split()
     if not tokens or line.lower().startswith(HEADERS):
         return None
-    if len(tokens) not in (9, 10) or finite(tokens[8]) is not None:
+    if len(tokens) not in (9, 10) or finite(tokens[8]) is not None:  # the class must not be a number
         raise Unfit(f"line {number} is not four corners and a class")
     values = [read_number(token, number) for token in tokens[:8]]
     difficult = len(tokens) == 10 and read_number(tokens[9], number) > 0

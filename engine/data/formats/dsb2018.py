@@ -62,7 +62,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
             if image is None or not tree.exists(os.path.join(folder, "masks")):
                 without.append(folder)
             else:
-                found[image] = NumberedMasks([(mask, 0) for mask in _masks(tree, folder)])
+                found[image] = NumberedMasks([(mask, 0) for mask in _masks(tree, folder)])  # all are of class 0
     remedy = "Such folders are left out; add the missing folders."
     problems = warn_about(without, "folder", "without an image or masks:", remedy)
     splits = {split: InstanceSplit(list(found), list(found.values())) for split, found in images.items()}

@@ -172,6 +172,7 @@ def _read_shards(tree: Tree, source: _Shards, kind: str) -> Content:
     splits: dict[str, list[ShapedImage]] = {}
     rows_without_image: list[str] = []
     unusable_boxes: list[str] = []
+    # The labels from `unpack_images` are empty, since they are read from the rows below.
     for path, images in zip(source.files, unpack_images(source.files, partial(_images, source)), strict=True):
         split = split_of_table(tree.within(os.path.dirname(path)), os.path.basename(path))
         rows = parquet.rows(path, [source.label])
@@ -324,6 +325,7 @@ def _pairs(objects: Any) -> list[tuple[Any, Any]] | None:
     classes = next((objects[key] for key in _BOX_CLASSES if isinstance(objects.get(key), list)), None)
     if classes is None:
         classes = ["object"] * len(boxes)
+    # A box without a class gets None. Superfluous classes are dropped.
     return list(zip(boxes, [*classes, *[None] * (len(boxes) - len(classes))], strict=False))
 
 

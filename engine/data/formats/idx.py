@@ -96,7 +96,7 @@ def _is_idx(path: str) -> bool:
 
 def _read_labels(path: str, problems: list[Problem]) -> Bytes | None:
     """Return the labels in an idx file, uint8 [n], or None if they can't be used. The reason is added to `problems`."""
-    labels = _read_or_explain(path, 1, problems)
+    labels = _read_or_explain(path, dimensions=1, problems=problems)
     if labels is None:
         return None
     name = printable(os.path.basename(path))
@@ -104,7 +104,7 @@ def _read_labels(path: str, problems: list[Problem]) -> Bytes | None:
         message = f"{name} holds {len(labels):,} labels; at most {MAX_LABELS:,} are supported."
         problems.append(dataset_error(message, "Split the dataset."))
         return None
-    allow(OF_LABEL_BYTES * len(labels))
+    allow(OF_LABEL_BYTES * len(labels))  # raises the memory limit
     if not len(labels):
         problems.append(dataset_error(f"{name} holds no labels.", "Download the file again."))
         return None
@@ -141,7 +141,7 @@ def open_idx_images(split: IdxSplit, problems: list[Problem]) -> Bytes | None:
 
     If that fails, append the reason to `problems` and return None.
     """
-    pixels = _read_or_explain(split.images, 3, problems)
+    pixels = _read_or_explain(split.images, dimensions=3, problems=problems)
     if pixels is None:
         return None
     if split.rows is None and len(pixels) != len(split.labels):

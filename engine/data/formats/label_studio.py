@@ -86,6 +86,7 @@ def detect(tree: Tree) -> list[Detection]:
     if not kinds:  # no task at the beginning of the files is annotated
         by_pattern = {f'"{word}"'.encode(): word for word in (*_LABELS, "choices")}
         found = {by_pattern[pattern] for path in paths for pattern in find_words(tree.path(path), by_pattern)}
+        # Treat the words as results of a single task.
         kinds = _kinds([{"data": {}, "annotations": [{"result": [{"value": {word: ["any"]}} for word in found]}]}])
     evidence = f"{counted(len(paths), 'JSON export')} of Label Studio"
     return [Detection(tuple(kinds or ["boxes"]), Confidence.CERTAIN if kinds else Confidence.WEAK, (evidence,))]
@@ -329,10 +330,13 @@ def _has_geometry(value: dict[str, Any]) -> bool:
 
 
 def _shape(label: str, value: dict[str, Any], size: tuple[int, int]) -> Shape:
-    """Convert a region to a shape, given its label and the height and width of the image. Raises Unfit."""
+    """Convert a region to a shape, given its label and the height and width of the image. Raises Unfit.
+
+    The coordinates in `value` are percentages of the image's width and height.
+    """
     height, width = size
     if value.get("format") == "rle" or "rle" in value:
-        return patch_shape(label, from_brush(value.get("rle"), height, width), 0, 0, size)
+        return patch_shape(label, from_brush(value.get("rle"), height, width), left=0, top=0, size=size)
     if "points" in value:
         points = as_points(value["points"])
         return require_polygon(

@@ -55,7 +55,7 @@ def detect(tree: Tree) -> list[Detection]:
         keys=(b'"shapes"', b'"imagePath"'),
         is_valid=_is_labelme,
         shapes_of=_types,
-        tags_of=_tags,
+        tags_of=_true_flag_names,
         outlines=_OUTLINES,
     )
 
@@ -79,7 +79,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
             continue
         image_name = content.get("imagePath")
         image = found.find_named(
-            path, same_name_image, image_name if isinstance(image_name, str) else "", *_where(path)
+            path, same_name_image, image_name if isinstance(image_name, str) else "", *_folder_and_split(path)
         )
         if image is None:
             if content.get("imageData"):
@@ -87,11 +87,11 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
             else:
                 found.note_missing(path)
             continue
-        flags.update(_flags(content))
+        flags.update(_flag_names(content))
         size = as_size(content.get("imageHeight"), content.get("imageWidth"))
         shapes = _shapes(content, path, size or upright_size(image), found) if kind in ("boxes", "instances") else []
         split = split_of_path(path) or split_of_path(tree.within(image))
-        found.add(ShapedImage(image, shapes, size, _tags(content)), split)
+        found.add(ShapedImage(image, shapes, size, _true_flag_names(content)), split)
     if without_image:
         message = f"{count_sentence(without_image, 'image')} only embedded in JSON files: {first_names(without_image)}."
         remedy = "Save the images as files next to the JSON files (labelme_export_json)."
@@ -119,26 +119,26 @@ def _is_labelme(content: Any) -> bool:
     return isinstance(content, dict) and isinstance(content.get("shapes"), list) and "imagePath" in content
 
 
-def _where(path: str) -> tuple[str, str]:
+def _folder_and_split(path: str) -> tuple[str, str]:
     """Return the folder to search first for the image of a JSON file, and the split of the file."""
     return os.path.dirname(path), split_of_path(path)
 
 
 def _image_of_name(path: str, found: ShapeCollection) -> str | None:
     """Return the full path of the image with the same name as a JSON file, or None if there is none."""
-    near, split = _where(path)
+    near, split = _folder_and_split(path)
     return found.find(os.path.splitext(os.path.basename(path))[0], near, split=split, ending=False)
 
 
-def _flags(content: dict[str, Any]) -> list[str]:
+def _flag_names(content: dict[str, Any]) -> list[str]:
     """Return the names of all flags of the image, set or not."""
     flags = content.get("flags")
     return [name for name in flags if name.strip()] if isinstance(flags, dict) else []
 
 
-def _tags(content: dict[str, Any]) -> tuple[str, ...]:
+def _true_flag_names(content: dict[str, Any]) -> tuple[str, ...]:
     """Return the names of the image's flags that are set. They are its classes."""
-    return tuple(name for name in _flags(content) if content["flags"][name] is True)
+    return tuple(name for name in _flag_names(content) if content["flags"][name] is True)
 
 
 def _type(shape: dict[str, Any]) -> str:

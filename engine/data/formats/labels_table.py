@@ -105,7 +105,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     ]
     reading.problems += cut_off(tree, [file.table for group, _ in chosen.groups for file in group.files])
     for group, labeling in chosen.groups:
-        if labeling.flags:
+        if labeling.flags:  # a yes/no column for each label
             _read_flags(group, labeling, reading)
         else:
             _read_listed(group, labeling, reading, kind)
@@ -117,7 +117,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 def _read_flags(group: Group, labeling: Labeling, reading: Reading) -> None:
     """Read tables that have a yes/no column for each label into `reading`."""
     yes = cells_meaning(group, labeling.flags, YES)
-    counts = group.profiles[labeling.file].cells
+    row_counts = group.profiles[labeling.file].cells  # by image name
     for file in group.files:
         table = file.table
         names = [(column, table.head[column]) for column in labeling.flags]
@@ -127,13 +127,14 @@ def _read_flags(group: Group, labeling: Labeling, reading: Reading) -> None:
             name = row[labeling.file]
             split = file.split if labeling.split is None else split_in_cell(split_name, row[labeling.split])
             labels = tuple([label for column, label in names if row[column] in yes])
-            reading.add(file, name, split or file.split, labels, repeated=counts[name] > 1)
+            reading.add(file, name, split or file.split, labels, repeated=row_counts[name] > 1)
     _report_unknown(group, labeling, reading)
 
 
 def _report_unknown(group: Group, labeling: Labeling, reading: Reading) -> None:
     """Report flags that are -1 (uncertain), or blank although other cells contain words for "no"."""
     head = group.files[0].table.head
+    # Number of cells with -1 in each column of flags, by label.
     uncertain = Counter(
         {
             head[column]: sum(
@@ -143,7 +144,7 @@ def _report_unknown(group: Group, labeling: Labeling, reading: Reading) -> None:
         }
     )
     total = uncertain.total()
-    if total and not labeling.signed:
+    if total and not labeling.signed:  # otherwise -1 means no
         where = first_names([name for name, count in uncertain.items() if count])
         message = f"{counted(total, 'value')} of -1 (uncertain), in the columns {where}."
         reading.problems.append(dataset_warning(message, "Such values count as 0; write 1 or 0 if you know better."))
@@ -164,7 +165,7 @@ def _read_listed(group: Group, labeling: Labeling, reading: Reading, kind: str) 
     yes = cells_meaning(group, [labeling.listed], YES)
     is_flag = kind == "labels" and profile.is_flags and not labeling.mark and not group.files[0].table.headless
     are_numbers = profile.is_numbers
-    counts = group.profiles[labeling.file].cells
+    row_counts = group.profiles[labeling.file].cells  # by image name
     labels_of_cell: dict[str, tuple[str, ...]] = {"": ()}
     for cell in profile.cells:
         if is_flag:  # a single label that is present or absent
@@ -174,9 +175,9 @@ def _read_listed(group: Group, labeling: Labeling, reading: Reading, kind: str) 
     if is_flag:
         reading.names[label_column] = None
     table = group.files[0].table
-    confidence = table.plain.index(CONFIDENCE) if CONFIDENCE in table.plain else None
-    if confidence is not None and not group.profiles[confidence].is_flags:
-        confidence = None
+    confidence_column = table.plain.index(CONFIDENCE) if CONFIDENCE in table.plain else None
+    if confidence_column is not None and not group.profiles[confidence_column].is_flags:
+        confidence_column = None
     left_out = {cell for cell in profile.cells if are_numbers and without_fraction(cell) == UNCERTAIN}
     for file in group.files:
         split_name = "" if labeling.split is None else file.table.plain[labeling.split]
@@ -186,9 +187,9 @@ def _read_listed(group: Group, labeling: Labeling, reading: Reading, kind: str) 
                 reading.skip(file, name)
                 continue
             split = file.split if labeling.split is None else split_in_cell(split_name, row[labeling.split])
-            is_absent = confidence is not None and without_fraction(row[confidence].lower()) in NO
+            is_absent = confidence_column is not None and without_fraction(row[confidence_column].lower()) in NO
             labels = () if is_absent else labels_of_cell[cell]
-            reading.add(file, name, split or file.split, labels, repeated=counts[name] > 1)
+            reading.add(file, name, split or file.split, labels, repeated=row_counts[name] > 1)
 
 
 def make_content(tree: Tree, kind: str, reading: Reading, folders: Sequence[str], *, is_long: bool = False) -> Content:
@@ -202,7 +203,7 @@ def make_content(tree: Tree, kind: str, reading: Reading, folders: Sequence[str]
         is_long: True if each row of an image adds one label.
     """
     problems = reading.problems
-    for images in reading.labeled.values():
+    for images in reading.labeled.values():  # leave out images that two different names may mean
         for path in reading.contested.keys() & images.keys():
             del images[path]
     used_labels = {
@@ -235,17 +236,19 @@ def _sorted(names: Iterable[str]) -> list[str]:
     return sorted(names, key=int) if all(re.fullmatch(r"[+-]?\d{1,18}", name) for name in names) else sorted(names)
 
 
-def _file_split(images: Mapping[str, tuple[str, ...]], rows: Mapping[str, int]) -> FileSplit:
+def _file_split(images: Mapping[str, tuple[str, ...]], numbers: Mapping[str, int]) -> FileSplit:
+    """Convert the images with exactly one label to a split of classes. `numbers` maps each label to its number."""
     paths = sorted(path for path, labels in images.items() if len(labels) == 1)
-    labels = np.array([rows[images[path][0]] for path in paths], np.int64)
-    return FileSplit(files_of(paths), labels, Files.of())
+    labels = np.array([numbers[images[path][0]] for path in paths], np.int64)
+    return FileSplit(files_of(paths), labels, strays=Files.of())
 
 
-def _label_split(images: Mapping[str, tuple[str, ...]], rows: Mapping[str, int]) -> LabelSplit:
+def _label_split(images: Mapping[str, tuple[str, ...]], numbers: Mapping[str, int]) -> LabelSplit:
+    """Convert the labels of each image to a split. `numbers` maps each label to its column."""
     files = sorted(images)
-    truth = np.zeros((len(files), len(rows)), np.bool_)
+    truth = np.zeros((len(files), len(numbers)), np.bool_)
     for row, path in enumerate(files):
-        truth[row, [rows[label] for label in images[path]]] = True
+        truth[row, [numbers[label] for label in images[path]]] = True
     return LabelSplit(files, truth)
 
 

@@ -26,7 +26,7 @@ def detect(tree: Tree) -> list[Detection]:
         for area in tree.named(_AREAS, name):
             images, masks = os.path.join(name, area, "images_png"), os.path.join(name, area, "masks_png")
             if tree.exists(images) and tree.exists(masks) and (split := split_named(os.path.basename(name))):
-                pairs = pair_folders(tree, [images], masks, (".png",), ("",))
+                pairs = pair_folders(tree, [images], masks, endings=(".png",), suffixes=("",))
                 splits.setdefault(split, Pairs()).add(pairs)
     both = Pairs.joined(splits.values()).matched
     sample = sample_masks(both)

@@ -108,7 +108,7 @@ def _pairs(tree: Tree, version: _Version, kind: str) -> dict[str, Pairs]:
         images = os.path.join(version.base, folder, "images")
         masks = os.path.join(version.base, folder, version.folder, kind)
         if tree.exists(images) and tree.exists(masks):
-            found[split] = pair_folders(tree, [images], masks, (".png",), ("",))
+            found[split] = pair_folders(tree, [images], masks, endings=(".png",), suffixes=("",))
     return found
 
 

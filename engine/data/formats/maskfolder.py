@@ -198,7 +198,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     if kind == "instances":
         return Content(
             (class_name,),
-            instance_splits(splits, lambda mask: NumberedMasks([(mask, 0)])),
+            instance_splits(splits, lambda mask: NumberedMasks([(mask, 0)])),  # all objects are of class 0
             problems + doubts_of_numbers(sample),
         )
     return Content((), mask_splits(splits), problems, table_folders=table_folders(tree, candidate.folders))

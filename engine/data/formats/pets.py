@@ -27,7 +27,7 @@ def detect(tree: Tree) -> list[Detection]:
         trimaps, images = os.path.join(base, "annotations", "trimaps"), os.path.join(base, "images")
         if not (tree.exists(trimaps) and tree.exists(images)):
             continue
-        pairs = pair_folders(tree, [images], trimaps, (".png",), ("",))
+        pairs = pair_folders(tree, [images], trimaps, endings=(".png",), suffixes=("",))
         sample = sample_masks(pairs.matched)
         if not sample.values or sample.values - _VALUES or sample.has_zero:
             return []

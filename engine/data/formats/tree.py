@@ -106,8 +106,8 @@ class Tree:
 
     def __init__(self, root: str) -> None:
         self.root = root
-        self._entries: dict[str, _Entries] = {}
-        self._suffixes: dict[str, Counter[str]] = {}
+        self._entries: dict[str, _Entries] = {}  # by folder
+        self._suffixes: dict[str, Counter[str]] = {}  # results of `suffixes`, by folder
 
     def path(self, *parts: str) -> str:
         """Join `parts` to a full path inside the dataset folder."""
@@ -226,9 +226,10 @@ class Tree:
                     if _is_visible(entry.name):
                         (folders if _is_folder(entry) else files).append(entry.name)
             info = os.stat(path)
-            allow(BYTES_PER_FILE * len(files))
+            allow(BYTES_PER_FILE * len(files))  # raises the memory limit
             listing = Listing.of(path, sorted(files))
-            self._entries[folder] = _Entries(tuple(sorted(folders)), listing, (info.st_dev, info.st_ino))
+            identity = (info.st_dev, info.st_ino)
+            self._entries[folder] = _Entries(tuple(sorted(folders)), listing, identity)
         return self._entries[folder]
 
 

@@ -115,7 +115,7 @@ def detect(tree: Tree) -> list[Detection]:
     regions = [
         region
         for name in files[:_SAMPLED]
-        for entry in _entries(tree, name, EntryFaults(name), [])
+        for entry in _entries(tree, name, EntryFaults(name), [])  # faults are reported when the files are read
         for region in entry.regions
     ]
     has_outlines = any(region.shape.get("name") in _OUTLINED for region in regions)

@@ -78,7 +78,7 @@ def _first_pairs(tree: Tree, base: str, names: tuple[str, ...]) -> Pairs:
         for folder in tree.walk(images) if name in tree.folders(base) else ():
             masks = os.path.normpath(os.path.join(base, name, os.path.relpath(folder, images)))
             if tree.exists(masks):
-                pairs.add(pair_folders(tree, [folder], masks, _ENDINGS, ("",)))
+                pairs.add(pair_folders(tree, [folder], masks, endings=_ENDINGS, suffixes=("",)))
         if pairs.matched:
             return pairs
     return Pairs()

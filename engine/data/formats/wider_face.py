@@ -76,7 +76,7 @@ def _read_list(path: str, faults: list[tuple[str, str]]) -> Iterator[tuple[str, 
                     faults.append((path, str(error)))
                     continue
                 if any((left, top, width, height)):  # an image without faces has a box of zeros
-                    ignored = len(tokens) > INVALID and tokens[INVALID] == "1"
+                    ignored = len(tokens) > INVALID and tokens[INVALID] == "1"  # the flag "invalid"
                     shapes.append(box_shape(CLASS, left, top, left + width, top + height, ignored=ignored))
             elif tokens and not line.strip().isdecimal():  # the number of faces is not needed
                 faults.append((path, f"line {number} is neither an image, a number of faces nor a box"))

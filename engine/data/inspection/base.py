@@ -106,7 +106,7 @@ class FileChecker:
 
     def __init__(self, total: int, progress: Progress, leave_out: LeaveOut) -> None:
         self.total, self._progress, self._leave_out = total, progress, leave_out
-        self._done = 0
+        self._done = 0  # number of checked files
 
     def usable_indices(self, files: Sequence[str], reasons: Iterable[str | None]) -> list[int]:
         """Report unusable files and return the indices of the usable ones.
@@ -203,6 +203,7 @@ def spread_by_class(labels: np.ndarray, indices: np.ndarray) -> list[int]:
     """
     by_class = indices[np.argsort(labels[indices], kind="stable")]
     _, firsts, counts = np.unique(labels[by_class], return_index=True, return_counts=True)
+    # Each round takes another sample of each class.
     rounds = [firsts[counts > number] + number for number in range(EXAMPLES)]
     chosen: list[int] = by_class[np.sort(np.concatenate(rounds)[:EXAMPLES])].tolist()
     return chosen

@@ -147,10 +147,12 @@ def _report(
     `is_of_masks` is True for a task that learns the classes in masks.
     """
     left_out = _LeftOut(folder)
-    numbered = check_numbered_masks(found.train.masks) if is_of_masks and isinstance(found.train, MaskSplit) else []
+    numbering_warnings = (
+        check_numbered_masks(found.train.masks) if is_of_masks and isinstance(found.train, MaskSplit) else []
+    )
     result = Inspection()
     if found.train is not None and not errors(found.problems):
-        result = _inspect_splits(found, folder, progress, left_out, threads, has_classes=not numbered)
+        result = _inspect_splits(found, folder, progress, left_out, threads, has_classes=not numbering_warnings)
     return DatasetReport(
         folder=printable(folder),
         format=found.format,
@@ -168,7 +170,7 @@ def _report(
         legend=_legend(found),
         mask_values=result.mask_values,
         sizes=image_sizes(getattr(found.train, "files", ())),
-        problems=(*numbered, *found.problems, *result.problems, *left_out.problems()),
+        problems=(*numbering_warnings, *found.problems, *result.problems, *left_out.problems()),
     )
 
 

@@ -91,9 +91,10 @@ def inspect_masks(found: RecognizedDataset, progress: Progress, leave_out: Leave
         verdicts: dict[int, Drawn] = {}
         usable = checker.check_each(split.files, partial(_check, split, code, sampled, verdicts), threads)
         rotations.note(verdicts, split.files)
-        counted, shares = shares_of_classes(found.classes, (_by_class(each, code) for each in usable.values()))
+        # By class: the number of masks that contain it, and its fraction of the pixels.
+        mask_counts, shares = shares_of_classes(found.classes, (_by_class(each, code) for each in usable.values()))
         counts += filter(None, usable.values())
-        result.splits.append(SplitReport(name, counted, split.is_drawn, total=len(usable), shares=shares))
+        result.splits.append(SplitReport(name, mask_counts, split.is_drawn, total=len(usable), shares=shares))
         result.problems += _check_classes(name, shares, bool(usable))
         if name == "train":
             result.examples += draw_examples(spread_examples(list(usable)), partial(_draw, split, code))

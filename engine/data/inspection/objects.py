@@ -92,7 +92,7 @@ def check_image(path: str, annotated: Sequence[tuple[int, int]], noun: str, *, d
             raise Unfit(f"{actual}, but its {noun} belong to an image of {width} x {height}")
     if decode:
         with open_to_show(path) as image:
-            image.draft(image.mode, (1, 1))
+            image.draft(image.mode, (1, 1))  # decodes a JPEG at the smallest scale
             image.load()
     return size
 
@@ -111,14 +111,14 @@ def report(name: str, classes: Sequence[str], objects: Objects, usable: int, *, 
     object_counts = np.bincount(objects.labels, minlength=len(classes))
     _, labels_of_images = np.unique(np.stack([objects.images, objects.labels]), axis=1)  # each pair once
     image_counts = np.bincount(labels_of_images, minlength=len(classes))
-    sides = np.percentile(objects.sides, (5, 50, 95)).tolist() if len(objects.sides) else None
+    percentiles = np.percentile(objects.sides, (5, 50, 95)).tolist() if len(objects.sides) else None
     return SplitReport(
         name,
         dict(zip(classes, image_counts.tolist(), strict=True)),
         is_drawn,
         total=usable,
         objects=dict(zip(classes, object_counts.tolist(), strict=True)),
-        object_sides=None if sides is None else (sides[0], sides[1], sides[2]),
+        object_sides=None if percentiles is None else (percentiles[0], percentiles[1], percentiles[2]),
     )
 
 
@@ -172,7 +172,7 @@ def read_shrunk(path: str, side: int) -> Bytes:
     Raises any exception of the decoder.
     """
     with open_to_show(path) as opened:
-        opened.draft("RGB", (2 * side, 2 * side))
+        opened.draft("RGB", (2 * side, 2 * side))  # decodes a large JPEG at a reduced size
         image = opaque(ImageOps.exif_transpose(opened)).convert("RGB")
     image.thumbnail((side, side))
     return np.asarray(image)

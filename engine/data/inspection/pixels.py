@@ -72,11 +72,11 @@ def check_pixels(files: Sequence[str], channels: int, learned: LearnedBands | No
             samples.append(_sample(path, channels, learned.bands if learned else None))
         except Exception:
             continue  # a decoder may raise nearly anything; loading the image reports it
-    found = [_of_depth(learned)] if learned is not None and not learned.is_8_bits else []
+    found = [_depth_warning(learned)] if learned is not None and not learned.is_8_bits else []
     if not samples:
         return found
-    found += _of_transparency(samples)
-    found += _of_levels(samples) or _of_blanks(samples)
+    found += _transparency_warnings(samples)
+    found += _level_warnings(samples) or _blank_warnings(samples)
     return found
 
 
@@ -109,7 +109,7 @@ def _spread_pixels(pixels: Bytes) -> Bytes:
     return flat[:: max(1, len(flat) // PIXELS_OF_EACH)]
 
 
-def _of_depth(learned: LearnedBands) -> Problem:
+def _depth_warning(learned: LearnedBands) -> Problem:
     """Return a warning that states the range of values that is converted to 8 bits."""
     bands = learned.bands
     number = f"{bands.low[0]:,.6g} to {bands.high[0]:,.6g}"
@@ -123,7 +123,7 @@ def _of_depth(learned: LearnedBands) -> Problem:
     return dataset_warning(message, remedy)
 
 
-def _of_transparency(samples: Sequence[_Sample]) -> list[Problem]:
+def _transparency_warnings(samples: Sequence[_Sample]) -> list[Problem]:
     """Return a warning about transparent images that states the background that replaces the transparency."""
     transparent = [each for each in samples if each.background is not None]
     if not transparent:
@@ -138,7 +138,7 @@ def _of_transparency(samples: Sequence[_Sample]) -> list[Problem]:
     return [dataset_warning(message, "To choose another background, save the images without transparency.")]
 
 
-def _of_levels(samples: Sequence[_Sample]) -> list[Problem]:
+def _level_warnings(samples: Sequence[_Sample]) -> list[Problem]:
     """Return a warning if all images together use only few levels."""
     pixels = np.concatenate([each.pixels for each in samples])
     lowest, highest = int(pixels.min()), int(pixels.max())
@@ -155,7 +155,7 @@ def _of_levels(samples: Sequence[_Sample]) -> list[Problem]:
     return []
 
 
-def _of_blanks(samples: Sequence[_Sample]) -> list[Problem]:
+def _blank_warnings(samples: Sequence[_Sample]) -> list[Problem]:
     """Return a warning about images with a single color among other images."""
     blank = [each.path for each in samples if each.is_blank]
     if len(blank) < max(FEWEST_BLANK, BLANK * len(samples)) or 2 * len(blank) > len(samples):

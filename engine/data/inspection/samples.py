@@ -101,6 +101,7 @@ def count_by_class(classes: Sequence[str], numbers: np.ndarray) -> dict[str, int
     The result maps class names to counts. It maps "" to the number of occurrences of NO_CLASS, if there are any.
     """
     counts = np.bincount(numbers.ravel(), minlength=NO_CLASS + 1).tolist()
+    # Beyond the classes, only NO_CLASS has a meaning.
     return dict(zip(classes, counts, strict=False)) | ({"": counts[NO_CLASS]} if counts[NO_CLASS] else {})
 
 

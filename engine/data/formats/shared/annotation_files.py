@@ -48,13 +48,13 @@ class AnnotationReader(Generic[ImageT]):
         self.problems: list[Problem] = []
         self._lookup = ImageLookup(tree)
         self._files = self._by_split(names, preferred)
-        self._images: dict[str, list[ImageT]] = {}
+        self._images: dict[str, list[ImageT]] = {}  # new images by split
         self._paths: dict[str, set[str]] = {}  # all images by split
         self._repeated: list[str] = []  # paths of images that several files list
         self._annotated: set[str] = set()  # splits with annotations
         self._missing: list[str] = []  # names of images
-        self._ambiguous: list[str] = []
-        self._are_found = False
+        self._ambiguous: list[str] = []  # names that several images have
+        self._are_found = False  # True once any image was found
 
     def files(self) -> Iterator[tuple[str, str]]:
         """Yield the split ("train", "val", "test" or "") and the name of each file that must be read."""

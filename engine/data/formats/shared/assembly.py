@@ -63,7 +63,8 @@ def assemble(
         if (len(split) if isinstance(split, list) else sample_count(split))
     }
     if kind in _PREPARE:
-        classes, splits = _PREPARE[kind](classes, splits, problems, bool(val_fraction))
+        is_for_training = bool(val_fraction)
+        classes, splits = _PREPARE[kind](classes, splits, problems, is_for_training)
     present = " and ".join({"val": "validation", "test": "test"}[name] for name in ("val", "test") if name in splits)
     nothing = f"There are samples for {present}, but none for training." if present else "No sample has an annotation."
     divided = divide(
@@ -71,7 +72,7 @@ def assemble(
     )
     if divided is None:
         return RecognizedDataset(format.id, classes, problems=tuple(problems), kind=kind, title=format.title)
-    code = content.code
+    code = content.code  # class of each mask value, or None to infer it from the masks
     if kind == "masks" and code is None:
         meaning = _mask_values(divided, folder, content.table_folders, problems)
         classes, code = meaning.classes, meaning.code

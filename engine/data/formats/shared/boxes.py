@@ -156,6 +156,7 @@ class BoxFaults:
     """Collector for faults in boxes. Each kind of fault is reported once, with the names of the first images."""
 
     def __init__(self) -> None:
+        # Paths of the images, once for each fault.
         self.empty: list[str] = []
         self.outside: list[str] = []
         self.crowded: list[str] = []

@@ -268,7 +268,8 @@ def _same_stems(tree: Tree, roots: Sequence[str], stems: Mapping[str, set[str]])
     bases = {name: {_MASK_ENDING.sub("", stem.lower()) for stem in found} for name, found in stems.items()}
     for one, other in combinations(names, 2):
         shared = len(bases[one] & bases[other])
-        if shared < 0.9 * min(len(stems[one]), len(stems[other])) or shared < 2:
+        nearly_all = 0.9 * min(len(stems[one]), len(stems[other]))
+        if shared < nearly_all or shared < 2:
             continue
         reason = _reason_to_pair(tree, roots, one, other, compare_pixels=[one, other] == names[:2])
         if reason is not None:
@@ -330,6 +331,7 @@ def _show_the_same(tree: Tree, roots: Sequence[str], one: str, other: str) -> bo
     pairs = [(a, b) for a, b in zip(*thumbnails, strict=True) if a is not None and b is not None]
     if len(pairs) < _MIN_VIEWS or any(np.array_equal(a, b) for a, b in pairs):
         return False
+    # The thumbnails have mean 0 and variance 1, so the mean of a product is a correlation.
     correlations = np.array([[float(np.mean(a * b)) for _, b in pairs] for a, _ in pairs])
     of_same = np.diagonal(correlations)
     mean_of_others = (correlations.sum() - of_same.sum()) / (correlations.size - len(pairs))

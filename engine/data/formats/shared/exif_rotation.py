@@ -102,7 +102,7 @@ def rotate_boxes(images: Sequence[BoxedImage], rotations: RotationReport) -> lis
     by_index = rotations_of(paths)
     with_boxes = {index: rotation for index, rotation in by_index.items() if images[index].boxes}
     verdicts = {index: _verdict_on_boxes(images[index], rotation) for index, rotation in with_boxes.items()}
-    to_rotate = rotations.select(verdicts, paths)
+    to_rotate = rotations.select(verdicts, paths)  # images whose boxes refer to the stored pixels
     result = list(images)
     for index, rotation in by_index.items():
         image = images[index]
@@ -116,7 +116,7 @@ def rotate_boxes(images: Sequence[BoxedImage], rotations: RotationReport) -> lis
 def _verdict_on_boxes(image: BoxedImage, rotation: Rotation) -> Drawn:
     """Determine the image on which boxes were drawn, from their position and from the size in the annotations."""
     if not image.fractions:
-        reach = np.array([box[2:4] for box in image.boxes], np.float64).max(0)
+        reach = np.array([box[2:4] for box in image.boxes], np.float64).max(0)  # rightmost and lowest edge
         in_raw, in_upright = (
             (reach <= np.array(size[::-1]) + TOLERANCE).all() for size in (rotation.raw, rotation.size)
         )

@@ -27,6 +27,7 @@ class ImageLookup:
         self.ambiguous: list[str] = []
         self._tree = tree
         self._names: dict[str, dict[str, str]] = {}  # results of `_listed`, by folder
+        # Results of `_folders`, by its arguments.
         self._known_folders: dict[tuple[tuple[str, ...], str, str], list[tuple[str, dict[str, str]]]] = {}
         self._known_roots: dict[tuple[str, str], list[str]] = {}  # results of `_roots`
         self._anywhere: dict[str, list[str]] | None = None  # paths by name, with and without extension

@@ -100,9 +100,9 @@ def pieces(path: str) -> Iterator[str]:
     """Read a text file in chunks and yield its text. Raises OSError or UnusableFile."""
     with open_regular(path) as stream:
         start = stream.read(PIECE_BYTES)
-        encoding, skipped = _encoding(start)
+        encoding, mark_length = _encoding(start)
         decoder = codecs.getincrementaldecoder(encoding)("replace")
-        yield decoder.decode(start[skipped:])
+        yield decoder.decode(start[mark_length:])
         while piece := stream.read(PIECE_BYTES):
             yield decoder.decode(piece)
 
@@ -161,6 +161,7 @@ def text_windows(path: str, count: int = 8, length: int = 1 << 18) -> Iterator[s
         with open_regular(path) as stream:
             size = os.fstat(stream.fileno()).st_size
             encoding, _ = _encoding(stream.read(4))
+            # Multiples of 4 bytes don't divide a character of UTF-16.
             for start in dict.fromkeys(size * number // count // 4 * 4 for number in range(count)):
                 stream.seek(start)
                 yield stream.read(max(length, min(size, count * length) - start)).decode(encoding, "replace")
@@ -202,11 +203,11 @@ def read_json_bytes(path: str) -> bytes:
     with refuse_unusable(path):
         allow_for_text(path)
         content = read_regular(path, MAX_BYTES)
-        encoding, skipped = _encoding(content[:4])
+        encoding, mark_length = _encoding(content[:4])
         if encoding != "utf-8":
-            content = content[skipped:].decode(encoding, "replace").encode("utf-8", "replace")
-        elif skipped:
-            content = content[skipped:]
+            content = content[mark_length:].decode(encoding, "replace").encode("utf-8", "replace")
+        elif mark_length:
+            content = content[mark_length:]
         if not content.isascii():
             _check_utf8(content)
         if b"NaN" in content or b"Infinity" in content:
@@ -282,7 +283,7 @@ class EntryFaults:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._places: dict[Fault, list[str]] = {}
+        self._places: dict[Fault, list[str]] = {}  # paths in the file, by kind of fault
 
     def add(self, fault: Fault, place: str) -> None:
         """Record a fault in the entry with the path `place`."""

@@ -181,13 +181,16 @@ def label_columns(table: Table, profiles: Sequence[Profile]) -> list[Labeling]:
         return []  # columns without names are only read if all of them are flags
     if named:
         chosen = _without_doubles(table, named, profiles)
-        return [Labeling(file, split, listed=column, mark=_mark(names[column], profiles[column])) for column in chosen]
+        return [
+            Labeling(file, split, listed=column, mark=_separator(names[column], profiles[column])) for column in chosen
+        ]
     # If only one column follows the image, it may have any name.
     is_sole = len([name for name in names if name not in INDEX_COLUMNS]) - (split is not None) == 2
     others = [column for column in others if is_sole or names[column] not in OTHER_COLUMNS]
     flags = tuple(column for column in flags if column in others)
     if len(flags) > 1:
         of_flags = [profiles[column] for column in flags]
+        # If no cell means "no", -1 does.
         has_no = any(each.blank or not NO.isdisjoint(map(without_fraction, each.cells)) for each in of_flags)
         return [Labeling(file, split, flags=flags, signed=not has_no)]
     likely = [each for each in others if _may_be_labels(profiles[each]) and names[each] not in TEXT_COLUMNS]
@@ -195,7 +198,9 @@ def label_columns(table: Table, profiles: Sequence[Profile]) -> list[Labeling]:
     if len(likely) > 1 or any(profiles[column].cells.total() >= _FEW_ROWS for column in likely):
         likely = [column for column in likely if profiles[column].cells.total() >= 2 * len(profiles[column].cells)]
     return [
-        Labeling(file, split, listed=each, mark=_mark(names[each], profiles[each]), is_unambiguous=len(others) == 1)
+        Labeling(
+            file, split, listed=each, mark=_separator(names[each], profiles[each]), is_unambiguous=len(others) == 1
+        )
         for each in likely
     ]
 
@@ -324,7 +329,7 @@ def _without_doubles(table: Table, columns: Sequence[int], profiles: Sequence[Pr
     return [column for column in columns if column in different]
 
 
-def _mark(name: str, cells: Profile) -> str:
+def _separator(name: str, cells: Profile) -> str:
     """Return the separator between labels in the cells of the column `name`, or "" if each cell contains one label.
 
     The separator "[" means that the cells are lists in brackets.

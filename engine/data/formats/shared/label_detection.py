@@ -90,6 +90,7 @@ class Chosen:
 
 def detect_in(tree: Tree, files: Iterable[tuple[str, str]]) -> list[Detection]:
     """Detect tables of labels among `files`, each given by folder and name. The most likely detection comes first."""
+    # Tables by their column names, each with the fraction of its images that exist.
     by_columns: dict[tuple[str, ...], list[tuple[TableFile, float]]] = {}
     with_measures: list[str] = []  # descriptions of tables with measured values instead of labels
     images = TableImages(tree)
@@ -109,8 +110,8 @@ def detect_in(tree: Tree, files: Iterable[tuple[str, str]]) -> list[Detection]:
     groups = [
         group
         for found in by_columns.values()
-        for files_of_group in _alternatives(found)
-        if (group := _group(files_of_group, broken)) is not None
+        for files_of_group in _divide_alternatives(found)
+        if (group := _read_group(files_of_group, broken)) is not None
     ]
     if groups:
         return list(_detections(groups, tuple(broken), tree))
@@ -131,7 +132,7 @@ def _lists_splits(table: Table) -> bool:
     return table.head[1:] == ("labels",) and not _SPLIT_WORDS.isdisjoint(plain(os.path.basename(table.path)).split("_"))
 
 
-def _alternatives(files: list[tuple[TableFile, float]]) -> list[list[tuple[TableFile, float]]]:
+def _divide_alternatives(files: list[tuple[TableFile, float]]) -> list[list[tuple[TableFile, float]]]:
     """Divide tables with the same columns into groups that can be read together.
 
     Each table comes with the fraction of its images that exist. Tables without a split that name the same images are
@@ -151,7 +152,7 @@ def _image_names(table: Table) -> set[str]:
     return set() if column is None else {row[column] for row in table.rows()}
 
 
-def _group(files: Sequence[tuple[TableFile, float]], broken: list[UnusableFile]) -> Group | None:
+def _read_group(files: Sequence[tuple[TableFile, float]], broken: list[UnusableFile]) -> Group | None:
     """Read tables completely, and return them as a group, or None if they contain no labels.
 
     Unreadable tables are appended to `broken`.
@@ -166,14 +167,14 @@ def _group(files: Sequence[tuple[TableFile, float]], broken: list[UnusableFile])
             broken.append(error)
             continue
         readable.append(TableFile(file.folder, file.split, table))
-        profiles = [_sum(*pair) for pair in zip(profiles, found, strict=True)] if profiles else found
+        profiles = [_sum_profiles(*pair) for pair in zip(profiles, found, strict=True)] if profiles else found
     if not readable:
         return None
     labelings = label_columns(readable[0].table, profiles)
-    return Group(readable, profiles, labelings, max(share for _, share in files)) if labelings else None
+    return Group(readable, profiles, labelings, max(fraction for _, fraction in files)) if labelings else None
 
 
-def _sum(one: Profile, other: Profile) -> Profile:
+def _sum_profiles(one: Profile, other: Profile) -> Profile:
     """Return the statistics about two columns together."""
     return Profile(one.cells + other.cells, one.blank + other.blank, one.rows + other.rows)
 
@@ -200,9 +201,9 @@ def _detections(groups: list[Group], broken: tuple[UnusableFile, ...], tree: Tre
         unused += [file for file in main.files if file not in files]
         main = replace(main, files=files)
         rest = [(group, group.labelings[0]) for group in others]
-        against_tables = _against(main, others, tree)
+        against_tables = _evidence_against(main, others, tree)
         for labeling in main.labelings:
-            against = (*against_tables, *_measured(main, labeling))
+            against = (*against_tables, *_evidence_of_measures(main, labeling))
             variant = [describe(files[0].table, tree)] if alternatives else []
             if len(main.labelings) > 1 and labeling.listed is not None:
                 variant.append(printable(files[0].table.head[labeling.listed]))
@@ -250,14 +251,14 @@ def _is_named(group: Group, labeling: Labeling) -> bool:
     return labeling.listed is not None and (table.headless or table.plain[labeling.listed] in LABEL_COLUMNS)
 
 
-def _against(group: Group, others: Sequence[Group], tree: Tree) -> tuple[str, ...]:
+def _evidence_against(group: Group, others: Sequence[Group], tree: Tree) -> tuple[str, ...]:
     """Return the evidence that tables are not the labels of the images in the folder.
 
     Most of their images may be missing from the folder, or many images in the folder may be missing from the tables.
     """
     if group.found_fraction < 0.5:
         return ("most of the images that a table names are not in the folder",)
-    named = sum(each.profiles[0].rows for each in (group, *others))
+    named = sum(each.profiles[0].rows for each in (group, *others))  # any column has the number of rows
     without_test = (
         folder
         for folder in tree.walk()
@@ -269,7 +270,7 @@ def _against(group: Group, others: Sequence[Group], tree: Tree) -> tuple[str, ..
     return ()
 
 
-def _measured(group: Group, labeling: Labeling) -> Iterator[str]:
+def _evidence_of_measures(group: Group, labeling: Labeling) -> Iterator[str]:
     """Yield evidence that the numbers in a label column, or in other columns, are measured values."""
     table = group.files[0].table
     columns = [] if labeling.listed is None else [labeling.listed]

@@ -42,7 +42,7 @@ class Pairs:
     @classmethod
     def joined(cls, several: Iterable[Pairs]) -> Pairs:
         """Combine several results, such as those from several folders."""
-        every = cls()
+        every = cls()  # without any pairs
         for each in several:
             every.add(each)
         return every

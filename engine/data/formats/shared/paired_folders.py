@@ -87,14 +87,14 @@ class _PathName(NamedTuple):
 
     Attributes:
         role: "images" or "annotations" if the name contains a word for these, otherwise "".
-        word: Word that gives the role.
-        rest: Name without this word.
+        role_word: Word that gives the role.
+        without_role: Name without this word.
         name: Full name.
     """
 
     role: str
-    word: str
-    rest: str
+    role_word: str
+    without_role: str
     name: str
 
 
@@ -115,7 +115,7 @@ class _Folder(NamedTuple):
 
         Names that consist only of such a word are left out. Names of splits are written uniformly.
         """
-        return tuple(split_named(name.rest) or name.rest for name in self.names if name.rest)
+        return tuple(split_named(name.without_role) or name.without_role for name in self.names if name.without_role)
 
     @property
     def bare_key(self) -> Key:
@@ -124,15 +124,17 @@ class _Folder(NamedTuple):
         Words for a split are not removed.
         """
         return tuple(
-            split_named(name.rest) or name.rest
+            split_named(name.without_role) or name.without_role
             for name in self.names
-            if name.rest and (name.role != "annotations" or _split_of_words(name.rest))
+            if name.without_role and (name.role != "annotations" or _split_of_words(name.without_role))
         )
 
     @property
     def split(self) -> str:
         """Split that the first such name on the path denotes, or "" if none does."""
-        splits = (split_named(name.rest) or (name.role and _split_of_words(name.rest)) for name in self.names)
+        splits = (
+            split_named(name.without_role) or (name.role and _split_of_words(name.without_role)) for name in self.names
+        )
         return next(filter(None, splits), "")
 
     def variant(self, *, with_words: bool) -> str:
@@ -141,7 +143,7 @@ class _Folder(NamedTuple):
         With `with_words`, additional words in the name of the folder are a part of it.
         """
         return "/".join(
-            name.name if with_words and not _split_of_words(name.rest) else name.word
+            name.name if with_words and not _split_of_words(name.without_role) else name.role_word
             for name in self.names
             if name.role == "annotations"
         )
@@ -179,7 +181,7 @@ class _Index:
 
     def __init__(self, images: Sequence[_Folder], others: Sequence[_Folder]) -> None:
         self._named: dict[Key, list[_Folder]] = {}  # folders of `images` by key
-        self._others: dict[Key, list[_Folder]] = {}
+        self._others: dict[Key, list[_Folder]] = {}  # folders of `others` by key
         self._below: dict[Key, list[_Folder]] = {}  # folders by each beginning of their key
         self._inside: dict[str, list[_Folder]] = {}  # folders of `others` by parent folder
         for folder in images:
@@ -214,8 +216,8 @@ class _Search:
     """Collector of candidates, keyed by variant and `is_named`, and of the image folders that each variant uses."""
 
     def __init__(self, tree: Tree, roles: Roles) -> None:
-        self.found: dict[tuple[str, bool], Candidate] = {}
-        self.used: dict[str, set[str]] = {}
+        self.found: dict[tuple[str, bool], Candidate] = {}  # by variant and `is_named`
+        self.used: dict[str, set[str]] = {}  # paths of image folders by variant
         self._tree = tree
         self._roles = roles
 

@@ -91,14 +91,14 @@ class ShapeCollection:
 
     def __init__(self, tree: Tree) -> None:
         self.tree = tree
-        self.splits: dict[str, list[ShapedImage]] = {}
+        self.splits: dict[str, list[ShapedImage]] = {}  # annotated images
         self.problems: list[Problem] = []
         self._lookup = ImageLookup(tree)
         self._used: set[str] = set()  # paths of annotated images
         self._missing: dict[str, None] = {}  # an ordered set
         self._repeated: list[str] = []  # paths of images
         self._renamed: list[str] = []  # annotation files that name another image than the one they belong to
-        self._unannotated: list[str] = []
+        self._unannotated: list[str] = []  # paths of images
         self._unreadable: list[tuple[str, str]] = []  # annotation files with reasons
         self._unreadable_images: set[str] = set()
         self._objects: dict[str, list[tuple[str, str]]] = {}  # files and details of unusable objects, by reason

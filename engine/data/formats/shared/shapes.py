@@ -205,7 +205,7 @@ def _classes(images: Sequence[ShapedImage], numbers: Mapping[str, int], problems
     remedy = "Such images are left out; choose the task Multi-label classification to use them."
     problems += warn_about(several, "image", "with several classes:", remedy)
     labels = np.array([numbers[image.tags[0]] for image in with_class], np.int64)
-    return FileSplit(files_of([image.path for image in with_class]), labels, Files.of())
+    return FileSplit(files_of([image.path for image in with_class]), labels, strays=Files.of())
 
 
 def _labels(images: Sequence[ShapedImage], numbers: Mapping[str, int], problems: list[Problem]) -> LabelSplit:

@@ -63,18 +63,18 @@ def divide(
     samples = present.get("train") or present.get("")
     if samples is None and present and not val_fraction:
         other = next(iter(present.values()))
-        samples = select_samples(other, np.zeros(sample_count(other), bool))
+        samples = select_samples(other, np.zeros(sample_count(other), bool))  # an empty split
     if samples is None:
         problems.append(dataset_error(nothing, layout))
         return None
     if "val" in present:
         return Divided(samples, present["val"], present.get("test"))
-    chosen = draw_validation(sample_keys(samples, folder), strata(samples), val_fraction, seed)
-    if val_fraction and not chosen.any():
+    is_held_out = draw_validation(sample_keys(samples, folder), strata(samples), val_fraction, seed)
+    if val_fraction and not is_held_out.any():
         message = "There are too few samples to hold any out for validation."
         problems.append(dataset_error(message, "Add at least two of each class, or a val folder."))
     return Divided(
-        select_samples(samples, ~chosen), select_samples(samples, chosen, is_drawn=True), present.get("test")
+        select_samples(samples, ~is_held_out), select_samples(samples, is_held_out, is_drawn=True), present.get("test")
     )
 
 

@@ -66,7 +66,7 @@ class Columns(NamedTuple):
         if count in (BOX, BOX + 1):
             return self._within(row, row.values[:BOX])  # type: ignore[return-value]
         if self.keypoint_values:
-            if count - BOX - self.keypoint_values not in (0, 1):
+            if count - BOX - self.keypoint_values not in (0, 1):  # with or without a confidence
                 expected = f"{BOX + 1} or {BOX + 1 + self.keypoint_values}"
                 raise Unfit(f"line {row.number} has {count + 1} numbers; a box with key points needs {expected}")
             return self._within(row, row.values[:BOX])  # type: ignore[return-value]
@@ -192,6 +192,7 @@ def _is_pose(values: npt.NDArray[np.float64], per_point: int) -> npt.NDArray[np.
     center, size = values[:, None, :2], values[:, None, 2:BOX]
     points = values[:, BOX:].reshape(len(values), -1, per_point)
     is_hidden = np.all(points[..., :2] <= 0, axis=2)
+    # A point may exceed the box by a tenth of its size. Coordinates may be rounded by 0.01.
     is_in_box = np.all(np.abs(points[..., :2] - center) <= size / 2 + size / 10 + 0.01, axis=2)
     box_in_image = (size > 0) & (np.abs(center - 0.5) + size / 2 <= 0.5 + 0.01)
     is_pose = np.all(box_in_image, axis=(1, 2)) & np.all(is_in_box | is_hidden, axis=1)
@@ -211,5 +212,5 @@ def _is_outline(values: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
     low, high = others.min(1), others.max(1)
     reach = (high - low).max(1, keepdims=True) + 1e-3
     is_near = (points[:, 1] >= low - reach) & (points[:, 1] <= high + reach)
-    in_image = (points >= -0.01) & (points <= 1.01)
+    in_image = (points >= -0.01) & (points <= 1.01)  # with a tolerance for rounding
     return np.asarray(np.all(is_near, axis=1) & np.all(in_image, axis=(1, 2)))
