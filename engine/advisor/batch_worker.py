@@ -49,9 +49,13 @@ def _time_steps(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
     reporter.set_phase("training")
     step_s = _step_seconds(prepared, reporter, batches, on_cpu=on_cpu)
     del prefetched
-    slowest = strategy.collectives.all_reduce_max([round(1e6 * step_s)])[0] / 1e6
+    slowest = strategy.collectives.all_reduce_max([round(1e6 * step_s)])[0] / 1e6  # sent in whole microseconds
     used = memory.peak() if memory is not None else gpu_peaks(strategy.gpus)
-    result = Probe(spec.job.training.batch_size / slowest, used, len(prepared.splits.train))
+    result = Probe(
+        images_per_second=spec.job.training.batch_size / slowest,
+        memory=used,
+        train_images=len(prepared.splits.train),
+    )
     write_result(spec.run_folder, spec.rank, result)
     strategy.teardown()
     return WorkerDone(stopped=False)

@@ -94,8 +94,8 @@ def validate_search(
         found += grid_problems(space, combinations, job, catalogue)
     devices, per_trial = _validate_devices(values, job, machine, found)
     budget = _validate_budget(values, combinations if sampler == "grid" else USUAL_TRIALS, found)
-    seed = _validate_number(values, "seed", "seed", 0, found)
-    best_epochs = _validate_number(values, "best_epochs", "epochs", None, found)
+    seed = _validate_number(values, "seed", like="seed", usual=0, found=found)
+    best_epochs = _validate_number(values, "best_epochs", like="epochs", usual=None, found=found)
     keep = values.get("keep_checkpoints", False)
     if not isinstance(keep, bool):
         found.append(Problem("keep_checkpoints", f"{keep!r} is neither true nor false.", "Give true or false."))
@@ -245,6 +245,7 @@ def _validate_devices(
         found.append(Problem("devices_per_trial", message, "Choose another number, or other devices."))
     if machine is not None:
         known = {gpu.uuid: gpu for gpu in machine.gpus}
+        # The devices of the first trial are checked with the job.
         missing = [gpu for gpu in gpus[per_trial:] if gpu not in known or known[gpu].lost]
         remedy = machine.nvml.message or "Choose those that `footplate gpus` lists."
         found += [Problem("devices", f"There is no GPU {gpu} on this machine.", remedy) for gpu in missing]
@@ -325,7 +326,8 @@ def room_problems(search: Search, catalogue: Catalogue, folder: Path) -> list[Pr
         models = set(map(str, search.space["model"].values))  # type: ignore[union-attr]
     sizes = [model.parameters for name in models if (model := catalogue.model(name)) is not None]
     running, trials = len(search.devices) // search.devices_per_trial, search.budget.trials
-    retained = CONFIRMED + 1 if search.confirm else 1  # ended trials whose checkpoints are retained
+    # Number of ended trials whose checkpoints are retained: the best ones, and the baseline until it is confirmed.
+    retained = CONFIRMED + 1 if search.confirm else 1
     if trials is not None:
         retained = trials if search.keep_checkpoints else min(retained, trials)
     needed = max(sizes, default=0) * _BYTES_PER_PARAMETER * (running + retained) + MIN_FREE_BYTES

@@ -138,7 +138,8 @@ def torch_obstacles(gpus: Sequence[tuple[Gpu, Numbers | None]], nvml: Nvml, torc
         (gpu, capability) for gpu, capability in gpus if capability is not None and not _has_code_for(torch, capability)
     ]
     if unsupported:
-        supported = listed(dict.fromkeys(_dotted(_architecture(name)[1]) for name in torch.architectures))
+        built_for = [capability for _, capability in map(_architecture, torch.architectures)]
+        supported = listed(dict.fromkeys(map(_dotted, built_for)))
         names = [f"{gpu_title(gpu)} ({gpu.name}, {_dotted(capability)})" for gpu, capability in unsupported]
         message = f"torch {torch.version} is built for compute capabilities {supported}, not for {listed(names)}."
         remedy = _torch_remedy(nvml, [capability for _, capability in unsupported])

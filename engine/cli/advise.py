@@ -90,7 +90,8 @@ def _parse_network(options: argparse.Namespace) -> tuple[Network | None, list[Pr
     rate = float(match["rate"]) * (1e9 if match["unit"].upper() == "G" else 1e6)
     if match["latency"] is None:
         return Network(rate), wrong
-    return Network(rate, float(match["latency"]) * (1e-3 if match["small"].lower() == "ms" else 1e-6)), wrong
+    latency_s = float(match["latency"]) * (1e-3 if match["small"].lower() == "ms" else 1e-6)
+    return Network(rate, latency_s), wrong
 
 
 def _lines(answer: Advice) -> list[str]:

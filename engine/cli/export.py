@@ -49,7 +49,10 @@ def export(options: argparse.Namespace) -> int:
 
 
 def _write_export(run: RunFolder, options: argparse.Namespace) -> None:
-    """Write the run as a zip file or a folder, with the doctor's findings. Raises ExportRefused."""
+    """Write the run as a zip file or a folder, with the doctor's findings, and print what was written.
+
+    Raises ExportRefused.
+    """
     folder, zipped = options.folder, options.zip
     if folder is None and zipped is None:
         zipped = Path(f"{run.run_id}.zip")
@@ -110,7 +113,7 @@ def _add_event(writer: SummaryWriter, event: AnyEvent, step: int) -> None:
     scalars: dict[str, float | None] = {}
     match event:
         case RunStarted():
-            writer.add_text("job", f"```\n{job_to_toml(event.job)}```", 0, event.time)
+            writer.add_text("job", f"```\n{job_to_toml(event.job)}```", global_step=0, walltime=event.time)
         case StepMetrics():
             scalars = {f"train/{name}": getattr(event, name) for name in _STEP_FIELDS}
             scalars |= {f"train/losses/{name}": value for name, value in event.losses.items()}

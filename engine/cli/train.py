@@ -54,7 +54,7 @@ def validate(options: argparse.Namespace) -> tuple[Job | None, list[Problem]]:
     has_devices = "devices" in values
     machine = None
     if arguments.needs_gpus(values) or not has_devices:
-        machine = read_machine(found if has_devices else [])
+        machine = read_machine(found if has_devices else [])  # a failure matters only for given devices
     if machine is not None and has_devices:
         found += arguments.resolve_devices(values, machine)
     found += job_from_values(values)[1]
@@ -121,7 +121,7 @@ def _contact_weight_servers(values: dict[str, Any]) -> None:
     """
     draft = dict(values)  # only the requests matter here, which ImpatientDisk makes in threads
     _choose_model(draft, ImpatientDisk())
-    collect_facts(draft, load_catalogue(), None, draft, ImpatientDisk())
+    collect_facts(draft, load_catalogue(), report=None, chosen=draft, disk=ImpatientDisk())
 
 
 def _choose_model(values: dict[str, Any], disk: Disk) -> str:

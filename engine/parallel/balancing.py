@@ -104,7 +104,7 @@ def _compute_division(costs: SegmentCosts, ends: Ends) -> Division:
     """Return the division at `ends` with its costs."""
     ranks = len(costs.limits)
     phases = costs.phases or (costs.seconds,)
-    seconds = [[0.0] * ranks for _ in phases]
+    seconds = [[0.0] * ranks for _ in phases]  # by phase and rank
     memory = [0.0] * ranks
     slowest = 0.0
     for stage, (start, end) in enumerate(itertools.pairwise((0, *ends, costs.segments))):
@@ -115,7 +115,13 @@ def _compute_division(costs: SegmentCosts, ends: Ends) -> Division:
             rank_seconds[rank] += phase_s
         memory[rank] += costs.memory(stage, start, end)
     excess = max(used / limit - 1 for used, limit in zip(memory, costs.limits, strict=True))
-    return Division(max(excess, 0.0), sum(map(max, seconds)), slowest, sum(map(sum, seconds)), ends)
+    return Division(
+        excess=max(excess, 0.0),
+        seconds=sum(map(max, seconds)),
+        slowest_stage=slowest,
+        total=sum(map(sum, seconds)),
+        ends=ends,
+    )
 
 
 def _minimize_slowest_stage(costs: SegmentCosts) -> Ends | None:
@@ -171,7 +177,7 @@ def _minimize_worst_within(bound: float, segments: int, stages: int, cost: Cost,
     # the most expensive stage and `sums` the total cost in the best division of these segments.
     worst = [math.inf] * (segments + 1)
     for end in range(earliest_starts[0], segments + 1):
-        if minimum(0, 0, end) > bound:
+        if minimum(0, 0, end) > bound:  # stage 0 from segment 0 to `end`
             break
         stage_cost = cost(0, 0, end)
         worst[end] = stage_cost if stage_cost <= bound else math.inf

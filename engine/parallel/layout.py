@@ -47,9 +47,9 @@ def layout(job: Job, strategy: StrategyEntry) -> Layout:
     replicas = job.parallel.replicas if strategy.replicates else 1
     group = max(1, len(job.parallel.devices) // replicas)
     if not strategy.cuts_model:
-        return Layout(replicas, group, (), None)
+        return Layout(replicas, group, stage_ranks=(), microbatches=None)
     if not strategy.schedules:
-        return Layout(replicas, group, tuple(range(group)), 1)
+        return Layout(replicas, group, stage_ranks=tuple(range(group)), microbatches=1)
     ranks = stage_ranks(job.parallel.pipeline_schedule, group, job.parallel.stages_per_device)
     replica_batch = job.training.batch_size // (replicas * job.training.accumulation)
     return Layout(
@@ -76,7 +76,7 @@ class ParallelDims(NamedTuple):
     def of(cls, strategy: StrategyEntry, layout: Layout) -> ParallelDims:
         """Return the sizes of the mesh for a job with this strategy and layout."""
         if not strategy.process_per_device:
-            return cls()
+            return cls()  # all sizes are 1
         sizes = (layout.replicas, layout.group) if strategy.replicates else (layout.group,)
         return cls(**dict(zip(strategy.mesh, sizes, strict=False)))
 

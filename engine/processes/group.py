@@ -70,10 +70,10 @@ class Group:
         self._world_size = world_size
         self._limits = limits
         self._root_cause_timeout_s, self._may_follow = root_cause_timeout_s, may_follow
-        self._watchdog: HangWatch | None = None
-        self._shutdown: Shutdown | None = None
+        self._watchdog: HangWatch | None = None  # None before the workers are started
+        self._shutdown: Shutdown | None = None  # None while the workers shall run
         self._failures: list[tuple[float, failures.Failure]] = []  # failures with their times of arrival
-        self._all_silent_at: float | None = None
+        self._all_silent_at: float | None = None  # time at which all workers had closed their channels
 
     def launch(self, specs: Sequence[WorkerSpec], function: str, *, fork: bool) -> None:
         """Start a worker for each of the `specs`, which runs `function` (see `WorkerProcess`)."""
@@ -276,9 +276,9 @@ class Group:
         if self._shutdown is not None:
             self._shutdown.escalate(FAILED_S)
         elif root.event.kind in _NOTHING_TO_SAVE:
-            self._shutdown = Shutdown(self.workers, 0.0, None)
+            self._shutdown = Shutdown(self.workers, orderly_s=0.0, message=None)
         else:
-            self._shutdown = Shutdown(self.workers, FAILED_S, Stop())
+            self._shutdown = Shutdown(self.workers, orderly_s=FAILED_S, message=Stop())
 
     def _kill_lingering(self) -> None:
         """Stop workers that have finished but do not exit, for example because a thread of a library is running."""
@@ -287,7 +287,7 @@ class Group:
         now = time.monotonic()
         self._all_silent_at = self._all_silent_at or now
         if now - self._all_silent_at > LINGER_S:
-            self._shutdown = Shutdown(self.workers, 0.0, Stop())
+            self._shutdown = Shutdown(self.workers, orderly_s=0.0, message=Stop())
 
     # Messages
 

@@ -101,10 +101,10 @@ class HangWatch:
     ) -> None:
         self._limits = limits
         self._stopped_pid = stopped_pid
-        self._ranks = {rank: _Rank(now, now) for rank in range(world_size)}
+        self._ranks = {rank: _Rank(last_message_at=now, steady_since=now) for rank in range(world_size)}
         self._world_size = world_size
-        self._checked_at = now
-        self._stuck_reported: tuple[int, ...] | None = None
+        self._checked_at = now  # time of the last check
+        self._stuck_reported: tuple[int, ...] | None = None  # ranks in the last warning about missing progress
 
     def on_message(self, rank: int, now: float, heartbeat: Heartbeat | None = None) -> None:
         """Record that a rank has sent a message. `heartbeat` is the message if it is a heartbeat."""
@@ -141,6 +141,7 @@ class HangWatch:
         silent = [
             rank for rank, state in self._ranks.items() if now - state.last_message_at > self._silence_limit(state)
         ]
+        # Ranks that have only just come back after a long silence do not count as alive.
         are_others_alive = any(
             now - state.last_message_at < MAX_MESSAGE_INTERVAL_S and now - state.steady_since > self._limits.silent / 2
             for rank, state in self._ranks.items()

@@ -68,7 +68,7 @@ class DataParallelProcesses(Distributed, SingleDevice):
         super().wrap(model, objective, shape, resolved)
         if job.parallel.balance == "speed":
             balance(self, self.model, objective, shape)
-        self.gradient_scale = float(self.spec.world_size)
+        self.gradient_scale = float(self.spec.world_size)  # DDP averages gradients, which must be summed
         self.forward = DistributedDataParallel(
             self.model,
             device_ids=[self.device] if self.device.type == "cuda" else None,
@@ -81,7 +81,7 @@ class DataParallelProcesses(Distributed, SingleDevice):
         )
         self.forward.broadcast_buffers = is_foreign(job) and not _has_only_statistics(self.model)
         if job.parallel.gradient_compression != "none":
-            self.forward.register_comm_hook(None, _COMPRESSION[job.parallel.gradient_compression])
+            self.forward.register_comm_hook(state=None, hook=_COMPRESSION[job.parallel.gradient_compression])
         if job.checkpoints.resume_from or (job.parallel.static_graph and job.training.accumulation > 1):
             # DDP rearranges its buckets after its first backward pass, which changes the order of sums. A resumed run had
             # already done so before. With a static graph, moreover, the first pass must reduce gradients.
@@ -112,7 +112,7 @@ class DataParallelProcesses(Distributed, SingleDevice):
                 result = sum_results(results)
             else:
                 self._blank_backward(optimizer_step.backward)
-                result = StepResult(None, None, None)
+                result = StepResult(loss=None, correct=None, images=None)
                 self.profiler.mark("backward")
             optimizer_step.step(result.loss)
         self.profiler.mark("optimizer")

@@ -90,6 +90,7 @@ class FullySharded(Distributed, SingleDevice):
         if self.receives_weights:
             self._distribute(model, complete)
         del complete
+        # Only user-defined models may have parameters that get no gradient.
         self.used = UsedParameters(model, self.groups, self.collectives) if is_foreign(self.job) else None
         self.model, self.forward, self.local_modules = model, model, [model]
 
@@ -214,10 +215,13 @@ class FullySharded(Distributed, SingleDevice):
         with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
             self.blank_pass(optimizer_step.backward)
         self.profiler.mark("backward")
-        return StepResult(None, None, None)
+        return StepResult(loss=None, correct=None, images=None)
 
     def evaluate(self, batches: Iterable[Batch | None], measures: Metric, stop: Callable[[], bool]) -> bool:
-        """Evaluate the model with rank 0's buffers. All ranks run the same number of forward passes."""
+        """Evaluate the model with rank 0's buffers. All ranks run the same number of forward passes.
+
+        Return False if `stop` ended the evaluation early.
+        """
         broadcast_buffers(self.model)
         parts = split_batches(batches, self.accumulation)
         try:

@@ -216,7 +216,7 @@ class Pipeline(Distributed):
         boundaries = [torch.empty(self.microbatch_size, *self.example_shape, device="meta")]
         cuda = [self.device] if self.device.type == "cuda" else []
         for stage, holder in enumerate(self.layout.stage_ranks):
-            output_meta: list[Any] = [None]
+            output_meta: list[Any] = [None]  # filled by the rank of the stage, then by the broadcast
             if stage in modules:
                 blank = torch.zeros_like(boundaries[-1], device=self.device).requires_grad_(
                     boundaries[-1].requires_grad
@@ -299,12 +299,12 @@ class Pipeline(Distributed):
         losses, correct = self._run_rounds(rank_input)
         if self.schedule in ZERO_BUBBLE:  # its gradients may have other strides than the parameters
             match_strides(self.model.parameters())
-        if self.peers is not None:
+        if self.peers is not None:  # ranks with the same stages in all replicas
             sum_gradients(
                 [parameter.grad for _, parameter in self.parameters() if parameter.grad is not None], self.peers
             )
         self.profiler.mark("communication")
-        result = StepResult(None, None, None)
+        result = StepResult(loss=None, correct=None, images=None)
         if rank_input.targets is not None:
             loss = self._unscale(torch.stack(losses).sum())
             result = StepResult(loss, torch.stack(correct).sum() if correct else None, rank_input.images)
@@ -352,9 +352,9 @@ class Pipeline(Distributed):
     def evaluate(self, batches: Iterable[Batch | None], measures: Metric, stop: Callable[[], bool]) -> bool:
         """Evaluate the stages in evaluation mode. The rank of the last stage collects the outputs.
 
-        All replicas first receive the buffers of the first one.
+        All replicas first receive the buffers of the first one. Return False if `stop` ended the evaluation early.
         """
-        if self.peers is not None:
+        if self.peers is not None:  # ranks with the same stages in all replicas
             for buffer in self.model.buffers():
                 dist.broadcast(buffer, self.coordinate.pipeline, group=self.peers)
         microbatches = self.microbatches * self.accumulation

@@ -112,7 +112,7 @@ class TensorParallel(FullySharded):
 
     def forward_backward(self, batch: Batch, optimizer_step: OptimizerStep) -> StepResult:
         result = super().forward_backward(batch, optimizer_step)
-        return result if self.is_counted else StepResult(None, None, None)
+        return result if self.is_counted else StepResult(loss=None, correct=None, images=None)
 
     def _join_gradients(self) -> None:
         """Replace the gradients of layers that are not divided by those of the group's first rank."""

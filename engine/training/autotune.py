@@ -106,7 +106,7 @@ class Autotuner:
         self._passes = int(TRIAL_FRACTION * steps)  # number of passes that trials may still make
         self._emit = emit
         self._is_stopped = is_stopped
-        self._error = ""
+        self._error = ""  # reason why the last comparison failed on this rank, or ""
 
     def decide(self, job: Job, model: nn.Module, before: Mapping[str, Any]) -> Job:
         """Choose the precision and memory format for a model, and return `job` with these choices.
@@ -246,7 +246,8 @@ class Autotuner:
         strategy = self._strategy
         self._passes -= len(candidates) * (WARM_UP + MIN_PASSES)
         self._error = ""
-        strategy.collectives.all_reduce_max((0,))  # measure at the same time, since ranks may share a processor
+        # A barrier: all ranks measure at the same time, since they may share a processor.
+        strategy.collectives.all_reduce_max((0,))
         seconds: list[list[float]] = [[] for _ in candidates]
         started = time.perf_counter()
         for number in range(1, warm_up + MAX_PASSES + 1):
@@ -258,8 +259,8 @@ class Autotuner:
                     measured.append(rehearsal.seconds())
             except Exception as error:  # a custom model may fail in any way; training reports it if it fails again
                 self._error = _first_line(error)
-            last = [measured[-1] for measured in seconds if measured]
-            is_clear = number > warm_up and max(last) > CLEAR * min(last)
+            newest = [measured[-1] for measured in seconds if measured]
+            is_clear = number > warm_up and max(newest) > CLEAR * min(newest)
             is_over = number >= warm_up + MIN_PASSES and time.perf_counter() - started > ENOUGH_S
             flags = [int(self._is_stopped()), int(bool(self._error)), int(is_clear or is_over)]
             any_is_stopped, any_failed, any_is_done = strategy.collectives.all_reduce_max(flags)
@@ -318,7 +319,7 @@ class Autotuner:
             why = self._trial_failed if best is None else _explain_comparison("off", "on", eager[0], compiled[best])
             self._choose("compile", "off", why)
             return
-        if best != modes[-1]:
+        if best != modes[-1]:  # another mode was compiled last
             self._compile_and_time(rehearsal, model, best)  # from torch's cache
         graphs = " (with CUDA graphs)" if best == "reduce-overhead" else ""
         self._choose("compile", "on", _explain_comparison("off", "on" + graphs, eager[0], compiled[best]))

@@ -106,7 +106,8 @@ class DataLoaders:
             )
         )
         sampler = self._sampler(picked, shuffle=False)
-        positions = [int(index) for batch in sampler.epoch_from(1, 0) for index in batch.indices]
+        # Indices into `picked` of the samples that this rank predicts.
+        positions = [int(index) for batch in sampler.epoch_from(1) for index in batch.indices]
         return RankSamples(picked, positions, self._split_loader(picked, sampler, cache="memory", threads=0))
 
     def _sampler(self, samples: ImageSet | SampleSet, *, shuffle: bool) -> GlobalBatchSampler:
@@ -221,6 +222,7 @@ def image_loader(
     mean, std = normalization(job, task, splits)
 
     def draw_side(epoch: int, batch_index: int) -> int:
+        """Return the side of the images in a batch, in pixels."""
         return _draw_side(sides_of_epoch(job, size, epoch, limits), sampler.streams, epoch, batch_index)
 
     return BatchLoader(

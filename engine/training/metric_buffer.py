@@ -81,6 +81,11 @@ class BufferedMetrics:
     """Results of steps that are being copied from the device. `read` waits for them."""
 
     def __init__(self, results: list[StepResult], first: int, steps: int, wait_s: float, seconds: float) -> None:
+        """Start copying the `results` of `steps` steps, of which `first` is the number of the first one.
+
+        `seconds` is the duration of these steps, and `wait_s` the part of it in which the worker waited for batches. A
+        rank that computes no loss has no results.
+        """
         self._first = first
         self._steps = steps
         self._wait_s = wait_s
@@ -94,7 +99,7 @@ class BufferedMetrics:
     def read(self) -> StepTotals:
         """Wait for the results and return their sums on this rank."""
         losses = self._losses.read()
-        bad = (self._first + offset for offset, loss in enumerate(losses) if not math.isfinite(loss))
+        bad_steps = (self._first + offset for offset, loss in enumerate(losses) if not math.isfinite(loss))
         return StepTotals(
             steps=self._steps,
             loss=math.fsum(losses) if all(map(math.isfinite, losses)) else math.nan,
@@ -104,7 +109,7 @@ class BufferedMetrics:
             images=sum(self._images.read()),
             wait_s=self._wait_s,
             seconds=self._seconds,
-            first_bad=next(bad, None),
+            first_bad=next(bad_steps, None),
         )
 
 
@@ -116,7 +121,7 @@ class _Copy:
         tensors = [value.detach() for value in values if isinstance(value, Tensor)]
         self._numbers = [float(value) for value in values if isinstance(value, int)]
         self._copied = torch.stack(tensors).double() if tensors else None
-        self._done: torch.cuda.Event | None = None
+        self._done: torch.cuda.Event | None = None  # occurs at the end of a copy from a GPU
         if self._copied is not None and self._copied.is_cuda:
             pinned = torch.empty(self._copied.shape, dtype=self._copied.dtype, pin_memory=True)
             self._copied = pinned.copy_(self._copied, non_blocking=True)

@@ -68,7 +68,7 @@ def render(order: PreviewOrder, emit: Callable[[PreviewImage], None]) -> bool:
             for sample, (inputs, target) in zip(order.samples, rows, strict=True):
                 image = to_rgb((inputs * std + mean).numpy())
                 drawn = objective.show_truth(image, target).image
-                emit(PreviewImage(sample, epoch, image.shape[0], _png(drawn)))
+                emit(PreviewImage(sample, epoch, size=image.shape[0], png=_png(drawn)))
     finally:
         loader.close()
     return augmentation.mirrors(job, splits.classes, images=splits.train.mirror)
@@ -78,7 +78,7 @@ class _FixedSampler(GlobalBatchSampler):
     """Sampler that yields the same samples in every epoch, in small batches."""
 
     def __init__(self, samples: Sequence[int], length: int, streams: RandomStreams) -> None:
-        super().__init__(length, PREVIEW_BATCH, 0, 1, streams)
+        super().__init__(length, PREVIEW_BATCH, rank=0, world_size=1, streams=streams)
         self._chosen = np.array(samples, np.int64)
 
     def __len__(self) -> int:

@@ -58,7 +58,7 @@ class Trainer:
         self.start = start
         self.every_step = every_step
         self.agreement = Agreement(strategy.collectives, spec.world_size)
-        self.leads = spec.rank == 0
+        self.leads = spec.rank == 0  # True on the rank that reports
         self.step = start.step
         self.metric = strategy.objective.metric()
         self.stepper = ResilientStep(strategy, optimizer_step, self._emit, lambda: checkpointer.has_checkpoint)
@@ -80,7 +80,7 @@ class Trainer:
     def run(self) -> WorkerDone:
         """Train the model, and return the outcome. Raises NotFinite if the loss becomes NaN or infinite."""
         stopped = False
-        done = self.start.done
+        done = self.start.done  # number of completed steps in the epoch
         for epoch in range(self.start.epoch, self.job.training.epochs + 1):
             if self.stopping.is_over:
                 self._emit(LogLine(text=self.stopping.explanation))
@@ -164,7 +164,15 @@ class Trainer:
         )
         agreed = agreed._replace(checkpoint=agreed.checkpoint or save_now, report=agreed.report or report_now)
         settled = report_now or agreed.stop or agreed.checkpoint
-        end = StepEnd(epoch, self.step, learning_rate, agreed.report, settled, agreed.record, is_last)
+        end = StepEnd(
+            epoch=epoch,
+            step=self.step,
+            learning_rate=learning_rate,
+            report=agreed.report,
+            settled=settled,
+            record=agreed.record,
+            last=is_last,
+        )
         for callback in self.callbacks:
             callback.on_step_end(end)
         return agreed

@@ -66,10 +66,10 @@ def run_reporting(spec: WorkerSpec, channel: socket.socket, work: Callable[[Repo
     """
     reporter = Reporter(channel, spec.rank)
     try:
-        untrusted = compile_cache.use_private_folders()
+        warning = compile_cache.use_private_folders()
         keep_compiled_in(os.environ["TORCHINDUCTOR_CACHE_DIR"])
-        if untrusted and spec.rank == 0:
-            reporter.send(Warned(code="compile_cache", message=untrusted))
+        if warning and spec.rank == 0:
+            reporter.send(Warned(code="compile_cache", message=warning))
         reporter.send(work(reporter))
         return 0
     except Exception as error:
@@ -349,7 +349,8 @@ def _dataset_info(splits: Splits) -> DatasetInfo:
 
 def _steps_left(job: Job, splits: Splits, checkpoint: Checkpoint | None) -> int:
     """Return the number of steps that remain in the run."""
-    sampler = GlobalBatchSampler(len(splits.train), job.training.batch_size, 0, 1, RandomStreams(job.training.seed))
+    streams = RandomStreams(job.training.seed)
+    sampler = GlobalBatchSampler(len(splits.train), job.training.batch_size, rank=0, world_size=1, streams=streams)
     return len(sampler) * job.training.epochs - _start_position(checkpoint, len(sampler)).step
 
 

@@ -101,8 +101,9 @@ class _Advisor:
                 state.memory_by = "fake_tensors"
             self._queue_setups(list_setups(job, self._catalogue))
             self._try_all(folder)
-            if state.contenders and rank(state.contenders)[0].steps:
-                self._rehearse(rank(state.contenders)[0], folder)
+            ranked = rank(state.contenders)
+            if ranked and ranked[0].steps:  # the fastest one was measured
+                self._rehearse(ranked[0], folder)
 
     def _queue_setups(self, setups: list[Setup]) -> None:
         """Queue those of `setups` that can run, and leave out the others."""
@@ -161,7 +162,7 @@ class _Advisor:
             running = [each for each in state.contenders if each.state == "measured"]
             if not running:
                 return
-            remaining = drop_slow(running)
+            remaining = drop_slow(running)  # marks the slow ones
             if not is_complete:
                 return
             if not state.queue and is_settled(remaining):
@@ -179,7 +180,7 @@ class _Advisor:
                 self.state.queue += [each for each in (contender, *queue) if not each.trials]
                 return False
             self._try(contender, number, folder, len(queue))
-            if number == 0 and contender.state == "too_large":
+            if number == 0 and contender.state == "too_large":  # try a smaller variant next
                 queue[:0] = self._replacement_for(contender)
         return True
 
@@ -230,7 +231,7 @@ class _Advisor:
         while singles:
             contender = singles.pop(0)
             state.queue.remove(contender)
-            self._try(contender, 0, folder, len(state.queue), times_smaller=True)
+            self._try(contender, number=0, folder=folder, trials_left=len(state.queue), times_smaller=True)
             if contender.steps:
                 self._calibrate(contender)
                 return
@@ -298,6 +299,7 @@ class _Advisor:
         )
         contender.why = ""
         self._report(f"Trying {contender.setup.name}", trials_left, trying=contender)
+        # A trial that takes longer than expected may use half of the time that is reserved for the rehearsal.
         timeout_s = max(1.0, self._remaining_s - REHEARSAL_SHARE / 2 * self._order.seconds)
         try_setup(contender, order, folder, timeout_s)
         if contender.measured is not None and contender.measured.link is not None:

@@ -93,7 +93,14 @@ class AdviceState:
             per_image = (computing - measured.smaller_step_s) / (batch - measured.smaller_batch)
             fixed = max(0.0, computing - max(0.0, per_image) * batch)
         footprint = self.footprint
-        return Costs(step, min(first.steps), fixed, self.link, footprint.parameter_bytes, footprint.trained_bytes)
+        return Costs(
+            step_s=step,
+            min_s=min(first.steps),
+            fixed_s=fixed,
+            link=self.link,
+            parameter_bytes=footprint.parameter_bytes,
+            trained_bytes=footprint.trained_bytes,
+        )
 
     @property
     def machine_step(self) -> Step | None:
@@ -104,7 +111,13 @@ class AdviceState:
         fixed = min(self.costs.fixed_s, best.step_s) if self.costs is not None else 0.0
         alone = self.fastest_on_one_device.measured if self.fastest_on_one_device is not None else None
         backward = alone.backward_share if alone is not None else None
-        return Step(best.step_s, fixed, self.footprint.trained_bytes, self.footprint.last_bytes, backward or BACKWARD)
+        return Step(
+            seconds=best.step_s,
+            fixed_s=fixed,
+            sent_bytes=self.footprint.trained_bytes,
+            last_bytes=self.footprint.last_bytes,
+            backward_share=backward or BACKWARD,
+        )
 
     def row(self, contender: Contender) -> Candidate:
         """Convert a contender to a row of the answer's table."""

@@ -128,9 +128,10 @@ def _run_trial(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
     prepared_at = time.perf_counter()
     batches, prefetched = repeated_batches(trial.prepared, reporter), reserve_prefetched(trial.prepared)
     reporter.set_phase("training")
+    # Durations of the timed steps in seconds, and mean power of the GPUs.
     steps, watts = _time_steps(trial, spec, batches, warm_up=WARM_UP if on_cpu else WARM_UP_GPU)
     del prefetched
-    used = memory.peak() if memory is not None else gpu_peaks(strategy.gpus)
+    used = memory.peak() if memory is not None else gpu_peaks(strategy.gpus)  # peak and limit of each memory
     smaller = max(2 * len(spec.devices), batch_size // SMALLER_DIVISOR)
     can_shrink = order.times_smaller and steps and smaller < batch_size
     smaller_step_s = _time_smaller(trial, smaller) if can_shrink else None
@@ -161,7 +162,7 @@ def _time_steps(
 
     Returns the duration of each timed step in seconds, and the mean power in watts, or None if it is unknown.
     """
-    trial.time_steps(batches, warm_up=1, min_steps=0, seconds=0.0)
+    trial.time_steps(batches, warm_up=1, min_steps=0, seconds=0.0)  # one step, which creates the optimizer's state
     checkpoint = trial.state()  # occupies memory like the copy for a checkpoint
     joules, before = _joules(spec), time.perf_counter()
     watch = trial.strategy.profiler.watch
@@ -240,6 +241,7 @@ def _rehearse(trial: _Trial) -> Rehearsal:
     limit_s, dataloaders = trial.order.rehearse_s, trial.prepared.dataloaders
     train, val = dataloaders.train(), dataloaders.val()
     try:
+        # The first step includes the start of the loader.
         _, *cold = _train(trial, itertools.islice(train.epoch(1), train.steps), limit_s)
         firsts: list[float] = []
         warm: list[float] = []
@@ -289,7 +291,7 @@ def _validate_twice(trial: _Trial, val: SplitLoader) -> tuple[float, float]:
         is_complete = strategy.evaluate(val.epoch(1), metric, should_stop)
         values = metric.compute() if is_complete else {}
         if is_complete and predictions is not None:
-            predictions.on_validation_end(0, number, metric, values)
+            predictions.on_validation_end(epoch=0, step=number, metric=metric, values=values)
         (seconds,) = trial.slowest([time.perf_counter() - started])
         fraction = 1.0 if is_complete else min(1.0, max(1, completed) / batch_count)
         if not is_complete:
@@ -362,6 +364,7 @@ def _joules(spec: WorkerSpec) -> float:
     try:
         pynvml.nvmlInit()
         handles = [pynvml.nvmlDeviceGetHandleByUUID(uuid) for uuid in gpus]
-        return sum(pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) for handle in handles) / 1000
+        millijoules = [pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) for handle in handles]
+        return sum(millijoules) / 1000
     except pynvml.NVMLError:
         return 0.0

@@ -59,11 +59,13 @@ class Driver:
         self._catalogue: Catalogue = load_catalogue()
         self._study = Study(search, self._catalogue)
         self._preloader = preloader
-        self._slots = _slots(search)
+        self._slots = _slots(search)  # groups of devices, each for one trial at a time
         self._handles = {trial.number: TrialHandle(search, run, trial) for run, trial in trials_of(search.name)}
         before = folder.state()
+        # Working time of earlier drivers, in total and for repeats.
         self._worked_before_s, self._started = before.worked_s, time.monotonic()
         self._confirming_before_s, self._confirming_since = before.confirming_s, self._started
+        # Settings of the baseline trial, or None if the space doesn't include those of the job.
         self._job_settings = self._study.job_settings()
         self._to_confirm: tuple[int, ...] | None = None
         """Numbers of the trials that are repeated, or () if none is.
@@ -75,9 +77,10 @@ class Driver:
         """Numbers of the trials whose checkpoints must not be deleted."""
         self._ranked: tuple[object, ...] = ()  # state for which `_rank` has determined the best trials
         self._front: tuple[int, ...] = ()  # numbers of the best trials
-        self._importance: dict[str, float] = {}
-        self._changed, self._saved_at = True, 0.0
-        self._end_requests = 0
+        self._importance: dict[str, float] = {}  # importance of each varied field
+        self._changed = True  # True if the state has changed since it was saved
+        self._saved_at = 0.0  # time at which it was saved
+        self._end_requests = 0  # number of calls of `end`
         self._exhausted = False  # True if all settings of the space have been tried
         self._end_cause = ""
         """Reason why the search ends early, or "". If it is set, no more settings are tried."""
@@ -121,7 +124,7 @@ class Driver:
         if self._end_requests:
             for handle in active:
                 handle.send(Pause())
-            if not active or self._end_requests > 1:
+            if not active or self._end_requests > 1:  # a second request does not wait for the trials
                 self._save("stopped")
                 return True
         else:
@@ -196,7 +199,7 @@ class Driver:
             self._to_confirm = self._best_trials() if self._search.confirm else ()
             self._confirming_since = time.monotonic()
         while free and (missing := self._missing_repeats()):
-            self._repeat(*missing[0], free.pop(0))
+            self._repeat(*missing[0], free.pop(0))  # trial number, seed and devices
 
     def _free_slots(self) -> list[tuple[str, ...]]:
         """Return the groups of devices that no trial of this search uses now."""
@@ -215,7 +218,8 @@ class Driver:
         """
         rows, allowed = self._original_rows, self._search.budget
         failed = [row for row in rows if row.state == "failed"]
-        if len(failed) == len(rows) >= min(MAX_FAILED, allowed.trials or MAX_FAILED):
+        min_trials = min(MAX_FAILED, allowed.trials or MAX_FAILED)
+        if len(rows) >= min_trials and len(failed) == len(rows):
             self._end_cause = f"All trials have failed: {failed[-1].cause}"
             return False
         return not self._exhausted and not budget.is_used_up(allowed, rows, self._worked_s() - self._confirming_s())

@@ -90,7 +90,7 @@ class Study:
         Also returns the attributes that Optuna has set on the trial.
         """
         pruner = self._pruner()
-        study = self._build(known, None, pruner)
+        study = self._build(known, pruner=pruner)
         is_pruned = pruner.prune(study, study.trials[number])
         return is_pruned, study.trials[number].system_attrs
 
@@ -184,9 +184,11 @@ class Study:
             max_epochs = int(epochs.high) if isinstance(epochs, Range) else max(int(value) for value in epochs.values)  # type: ignore[arg-type]
         match self._search.pruner:
             case "hyperband":
-                return optuna.pruners.HyperbandPruner(1, max_epochs, REDUCTION)
+                return optuna.pruners.HyperbandPruner(
+                    min_resource=1, max_resource=max_epochs, reduction_factor=REDUCTION
+                )
             case "halving":
-                return optuna.pruners.SuccessiveHalvingPruner(1, REDUCTION)
+                return optuna.pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=REDUCTION)
             case "median":
                 return optuna.pruners.MedianPruner(n_startup_trials=4)
             case _:

@@ -238,7 +238,7 @@ def _check_chance_level(run: _Run, losses: Sequence[float]) -> Verdict | None:
     if not top1.values or classes < 2 or run.history.val_samples < 1:
         return None
     chance = max(1 / classes, max(counts) / max(1, sum(counts)) if counts else 0.0)
-    margin = 2 * math.sqrt(chance * max(0.0, 1 - chance) / run.history.val_samples)
+    margin = 2 * math.sqrt(chance * max(0.0, 1 - chance) / run.history.val_samples)  # two standard errors
     best, trained = max(top1.values), run.accuracy
     if margin > MAX_CHANCE_MARGIN or best > chance + margin:
         return None
@@ -299,7 +299,7 @@ def _check_overfitting(run: _Run) -> Verdict | None:
     before, now = run.trained.get(epoch), next(reversed(run.trained.values()), None)
     if before is None or now is None or not before.loss or now.loss is None:
         return None
-    best, recent = curve.costs[curve.best], curve.recent
+    best, recent = curve.costs[curve.best], curve.recent  # costs, which are negative if higher values are better
     fall, rise = 1 - now.loss / before.loss, (recent - best) / max(abs(best), 1e-12)
     if len(curve.values) - 1 - curve.best < MIN_EPOCHS or min(rise, fall) < OVERFIT_CHANGE:
         return None
@@ -355,8 +355,10 @@ def _check_falling(run: _Run, *, is_completed: bool) -> Verdict | None:
     """
     curve = run.curve
     before, middle, now = curve.costs[-MIN_EPOCHS:]
+    # Mean improvement per epoch, as a fraction of the value.
     rate = (before - now) / 2 / max(abs(before), abs(now), 1e-12)
-    if not before > middle > now == min(curve.costs) or rate < WORTHWHILE_GAIN:
+    is_improving = before > middle > now == min(curve.costs)
+    if not is_improving or rate < WORTHWHILE_GAIN:
         return None
     last = curve.costs[-STEADY_EPOCHS:]
     is_steady = len(last) == STEADY_EPOCHS and all(a > b for a, b in pairwise(last))
@@ -386,7 +388,7 @@ def _worthwhile_epochs(curve: _Curve, rate: float) -> int:
 
     `rate` is the latest relative decrease per epoch. The result at most doubles the number of epochs.
     """
-    ratio = DEFAULT_GAIN_RATIO
+    ratio = DEFAULT_GAIN_RATIO  # of the gain of an epoch to that of the epoch before
     if len(curve.costs) >= STEADY_EPOCHS:
         first, middle, last = curve.costs[-STEADY_EPOCHS::2]
         if first > middle:
@@ -401,6 +403,7 @@ def _is_at_rest(run: _Run) -> bool:
     if run.losses and not run.is_learning:
         return False
     before, now, best = curve.costs[-MIN_EPOCHS], curve.costs[-1], curve.costs[curve.best]
+    # Mean improvement per epoch, as a fraction of the value.
     rate = (before - now) / 2 / max(abs(before), abs(now), 1e-12)
     tolerance = max(NOISE_DEVIATIONS * curve.noise(), OVERFIT_CHANGE * abs(best))
     return rate < WORTHWHILE_GAIN and curve.recent - best <= tolerance
@@ -436,6 +439,7 @@ def _check_classes(run: _Run) -> Verdict | None:
     if measured is None or not known or not len(counts) == len(recalls) == len(run.history.classes):
         return None
     median, typical_count = known[len(known) // 2], sorted(counts)[len(counts) // 2]
+    # A class is weak if its recall is far below the median, by more than two standard errors.
     weak = sorted(
         _WeakClass(recall, run.history.classes[number], counts[number], sum(row[number] for row in measured.confusion))
         for number, recall in enumerate(recalls)

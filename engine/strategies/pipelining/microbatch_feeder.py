@@ -58,8 +58,8 @@ class MicrobatchFeeder:
         self._first, self._last = first, last
         self._size = size
         self._device = device
-        self._group = group
-        self._control = control
+        self._group = group  # carries targets between devices
+        self._control = control  # carries numbers of images between CPUs
         self._target_shape, self._target_type = tuple(blank_target.shape), blank_target.dtype
         self._rank = dist.get_rank()
 
@@ -86,7 +86,7 @@ class MicrobatchFeeder:
             (dist.isend(counts, self._last, group=self._control), counts),
             (dist.isend(targets, self._last, group=self._group), targets),
         )
-        return RankInput(inputs, None, count, batch.global_size, sending)
+        return RankInput(inputs=inputs, images=count, global_size=batch.global_size, pending_sends=sending)
 
     def _receive(self) -> RankInput:
         """Receive the targets and numbers of images that the rank of the first stage sends."""
@@ -95,7 +95,7 @@ class MicrobatchFeeder:
         targets = torch.empty((self._size, *self._target_shape), dtype=self._target_type, device=self._device)
         dist.recv(targets, self._first, group=self._group)
         count, global_size = counts.tolist()
-        return RankInput(None, targets, count, global_size)
+        return RankInput(targets=targets, images=count, global_size=global_size)
 
 
 def _pad(inputs: Tensor, size: int) -> Tensor:

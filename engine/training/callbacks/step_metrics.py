@@ -31,7 +31,7 @@ class StepReport(Callback):
         self._emit = emit
         self._has_checkpoint = has_checkpoint
         self._metric_buffer = MetricBuffer()
-        self._pending: tuple[StepEnd, BufferedMetrics] | None = None
+        self._pending: tuple[StepEnd, BufferedMetrics] | None = None  # results that are reported after the next step
 
     @property
     def is_due(self) -> bool:
@@ -58,8 +58,8 @@ class StepReport(Callback):
         """Sum the pending results over all ranks, and report them."""
         if self._pending is None:
             return
-        (end, taken), self._pending = self._pending, None
-        totals = taken.read()
+        (end, buffered), self._pending = self._pending, None
+        totals = buffered.read()
         if not totals.steps:  # all were skipped, on all ranks
             return
         collectives = self._strategy.collectives
@@ -78,7 +78,7 @@ class StepReport(Callback):
             self._strategy.loads_data,
         ]
         summed = collectives.all_reduce_sum(torch.tensor(local, dtype=torch.float64)).tolist()
-        # The flags have become numbers of ranks.
+        # The sums of `has_correct` and `loads_data` are numbers of ranks.
         losses, (loss, correct, counted, images, wait_s, loaders) = summed[: len(names)], summed[len(names) :]
         wait_s /= loaders  # mean over the ranks that load data
         self._emit(

@@ -54,13 +54,14 @@ class Checkpoint:
         collectives: Collectives,
     ) -> None:
         """Read the checkpoint and validate it, together with all other ranks. Raises TaskError."""
+        # The file that the job names. `path` is the one that was read.
         self._requested = Path(job.checkpoints.resume_from).expanduser()
         self._job = job
         self._memory_warnings: list[Warned] = []
         self.path, self._content, digest = _read_intact(self._requested)
         number = int(digest[:15], 16)  # fits in an int64
-        largest, smallest = collectives.all_reduce_max([number, -number])
-        if largest != -smallest:
+        largest, negated_smallest = collectives.all_reduce_max([number, -number])
+        if largest != -negated_smallest:
             message = f"{self._requested} was overwritten while the ranks were reading it."
             raise TaskError(_FIELD, message, "Wait until that run has ended, or choose an older checkpoint of it.")
         self._validate(classes, plain)
@@ -125,7 +126,8 @@ class Checkpoint:
         job, before, parts = self._job, self.job, self._content["parts"]
         if not is_alone or not _needs_same_memory(before, job):
             return job, 1
-        if job.training.accumulation == parts["asked"] != before["accumulation"]:
+        was_raised = before["accumulation"] != parts["asked"]  # because memory ran out
+        if was_raised and job.training.accumulation == parts["asked"]:
             job = job.with_fields(accumulation=before["accumulation"])
             message = (
                 f"Each batch is processed in {before['accumulation']} parts, as in the resumed run after it "
