@@ -69,7 +69,7 @@ def find_batch(job: Job, emit: OnProgress) -> BatchFound:
     emit(Progress(0.0, "Loading PyTorch"))
     import_for(job)
     timing = _Timing()
-    fitted = 0
+    fitted = 0  # number of sizes that have fitted
     with TrialFolder() as folder:
 
         def probe(size: int) -> Probe | None:

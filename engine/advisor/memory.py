@@ -35,8 +35,8 @@ class MainMemory:
             import resource
 
             _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-            data = _process_bytes("VmData")
-            if hard >= 0:
+            data = _process_bytes("VmData")  # memory that counts toward the limit
+            if hard >= 0:  # a negative limit means none
                 free = min(free, max(0, hard - data))
             free = round((1 - reserve) * free)
             resource.setrlimit(resource.RLIMIT_DATA, (data + free, hard))

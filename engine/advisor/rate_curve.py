@@ -63,10 +63,10 @@ class RunningLoss:
 
     def __init__(self, decay: float) -> None:
         self._decay = decay
-        self._average = 0.0
-        self._count = 0
-        self.value = math.nan
-        self.best = math.inf
+        self._average = 0.0  # average without the correction
+        self._count = 0  # number of losses
+        self.value = math.nan  # corrected average
+        self.best = math.inf  # lowest corrected average
 
     def add(self, loss: float) -> float:
         """Add a loss and return the updated average."""
@@ -97,12 +97,14 @@ def running_decay(steps: int) -> float:
 
 def read_curve(curve: Curve) -> RateFound:
     """Derive a suggested learning rate from a curve, with an explanation."""
+    # Number of steps before the first loss that is not finite.
     finite = next((step for step, loss in enumerate(curve.losses) if not math.isfinite(loss)), len(curve.losses))
     losses = np.array(curve.losses[:finite])
     rates = [rate_at(step, curve.steps) for step in range(finite)]
     decades = np.log10(rates)
     warm_up = int(FIRST * curve.steps)
     first = losses[:warm_up].mean() if finite else math.nan
+    # Weights [steps, steps] of the Gaussian that smooths the losses.
     kernel = np.exp(-0.5 * ((decades[:, None] - decades) / WIDTH) ** 2)
     kernel /= kernel.sum(1, keepdims=True)
     clipped = np.minimum(losses, CAP * first)

@@ -61,7 +61,7 @@ class _RateSteps:
         self, spec: WorkerSpec, reporter: Reporter, prepared: worker.WorkerContext, train: SplitLoader
     ) -> None:
         self.collectives = prepared.strategy.collectives
-        self.step_count = 0
+        self.step_count = 0  # number of steps until now, including the warm-up
         self._reporter = reporter
         optimizer_step = prepared.optimizer_step(train.steps)
         # Dropout draws differently on every rank, as in training.

@@ -62,6 +62,7 @@ def _measure(call: ast.expr) -> Measure:
     """
     if not isinstance(call, ast.Call):
         raise TypeError
+    # The call may pass further fields by keyword, and leave out fields with a default.
     positional = dict(zip(Measure.__struct_fields__, map(ast.literal_eval, call.args), strict=False))
     named = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
     return msgspec.convert(positional | named, Measure)

@@ -41,6 +41,7 @@ def grid_values(dimension: Dimension, field: Field | None) -> tuple[Any, ...] | 
     step = dimension.step or (1 if field is not None and field.kind == "int" and not dimension.log else None)
     if step is None:
         return None
+    # The factor compensates for rounding errors, so that `high` is included.
     count = math.floor((dimension.high - dimension.low) / step * (1 + 1e-9)) + 1
     return tuple(dimension.low + step * i for i in range(count)) if count <= MAX_COMBINATIONS else None
 

@@ -192,12 +192,13 @@ def gather(options: argparse.Namespace) -> tuple[dict[str, Any], list[Problem]]:
         if given is not None:
             values[field.name] = parse_value(field, given)
     problems += _add_options(values, options.option)
-    for name, ending in _PATH_ENDINGS.items():
+    for name, ending in _PATH_ENDINGS.items():  # make paths absolute
         value = values.get(name)
         if isinstance(value, str) and value and value.endswith(ending):
             values[name] = os.path.abspath(os.path.expanduser(value))
     model = str(values.get("model", ""))
     file = RealDisk().model_file(model) if model.endswith(".py") else None
+    # Code of the user runs only if the user has agreed to its present content.
     if file is not None and file.sha256 is not None and (file.agreed or options.trust_model_file):
         problems += [] if file.agreed else trust(model, file.sha256)
         values["model_file_sha256"] = file.sha256

@@ -71,7 +71,7 @@ def _add_shared(parser: argparse.ArgumentParser) -> None:
 
 def convert(options: argparse.Namespace) -> int:
     """Convert the model, and print the files, their comparison with the model, and the next commands."""
-    options.devices, options.batch_size = CPU, None
+    options.devices, options.batch_size = CPU, None  # read by model_values, but not flags of this command
     values = inference.model_values(options)
     run = RunFolder(values["run"])
     order = ConvertOrder(

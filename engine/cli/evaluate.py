@@ -113,8 +113,8 @@ def _class_lines(evaluation: Evaluation) -> Iterator[str]:
     if not evaluation.per_class or not evaluation.classes:
         return
     titles = list(evaluation.per_class)
-    titles.sort(key=lambda title: title != "F1")
-    ordering = evaluation.per_class[titles[0]]
+    titles.sort(key=lambda title: title != "F1")  # F1 first, the others in their order
+    ordering = evaluation.per_class[titles[0]]  # value of each class, by which they are sorted
     order = sorted(range(len(evaluation.classes)), key=lambda index: _sort_key(ordering[index]))
     yield ""
     rows = [

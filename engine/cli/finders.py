@@ -114,7 +114,7 @@ def curve(points: tuple[RatePoint, ...], suggestion: float | None) -> list[str]:
     A vertical line marks the `suggestion`, if there is one. Losses above the first one are drawn at the upper edge.
     """
     lowest = min(point.smoothed for point in points)
-    highest = max(points[0].smoothed, lowest + 1e-12)
+    highest = max(points[0].smoothed, lowest + 1e-12)  # not equal, to avoid a division by zero
     first, last = math.log10(points[0].rate), math.log10(points[-1].rate)
 
     def column(rate: float) -> int:

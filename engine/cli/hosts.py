@@ -98,7 +98,7 @@ def _cells(each: Host) -> tuple[str, ...]:
 def _add(options: argparse.Namespace) -> int:
     """Add or change a machine, after installing Footplate on it and checking it if requested. Returns an exit code."""
     name = _listed_name(options.name)
-    names = {"ssh": "destination"}
+    names = {"ssh": "destination"}  # field of a Host by flag, if their names differ
     given = {
         names.get(each, each): getattr(options, each) for each in ("ssh", "folder", "address", "port", "environment")
     }

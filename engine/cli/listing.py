@@ -40,7 +40,7 @@ def runs(options: argparse.Namespace) -> int:
 
 def _run_row(run: RunSummary) -> tuple[str, ...]:
     """Return the cells of a run in the printed table."""
-    devices = ",".join(dict.fromkeys(device[:12] for device in run.devices))
+    devices = ",".join(dict.fromkeys(device[:12] for device in run.devices))  # the beginnings of UUIDs
     if len(run.devices) > 1:
         devices += f" x{len(run.devices)}"
     model = run.model.rsplit("/", maxsplit=1)[-1]

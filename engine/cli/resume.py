@@ -27,6 +27,7 @@ def resume(options: argparse.Namespace) -> int:
     run = watching.require_run(options.run)
     job = require_valid(*_validate(run, options))
     last = run.last_event()
+    # Number of the first event to print, and number of the new execution.
     from_n, execution = last.n + 1 if last is not None else 1, last_execution(run) + 1
     checkpoint = checkpoint_of(run)
     with report_unwritable():

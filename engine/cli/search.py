@@ -134,13 +134,13 @@ def _follow(folder: SearchFolder, requested: Search, *, json: bool) -> int:
 
     The first Ctrl+C stops the search, and the second one detaches from it.
     """
-    interrupts: list[int] = []
+    interrupts: list[int] = []  # one entry for each Ctrl+C
 
     def handler(number: int, _frame: FrameType | None) -> None:
         interrupts.append(number)
 
     previous = signal.signal(signal.SIGINT, handler)
-    line, handled = StatusLine(sys.stderr), 0
+    line, handled = StatusLine(sys.stderr), 0  # `handled` is the number of interrupts at the stop, or 0 before it
     printed = {row.number for row in folder.state().trials if row.ended}
     try:
         while True:
@@ -182,7 +182,7 @@ def _stop(folder: SearchFolder) -> int:
 def _train_best(folder: SearchFolder, requested: Search, options: argparse.Namespace) -> int:
     """Train the best settings of a search, or those of the requested trial, as a new run. Returns an exit code."""
     state = folder.state()
-    number = state.best if options.train_best < 0 else options.train_best
+    number = state.best if options.train_best < 0 else options.train_best  # -1 if the flag has no number
     row = state.row(number)
     if row is None:
         front = ", ".join(map(str, state.front))

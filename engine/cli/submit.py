@@ -88,6 +88,7 @@ def submit(options: argparse.Namespace) -> int:
         found.append(
             Problem("devices", "SLURM chooses the devices.", "Set their number with --nodes and --gpus-per-node.")
         )
+    # The devices in SLURM's nodes, which do not depend on the other fields of the job.
     options.devices = None if errors(found) else ",".join(slurm.job(Job()).parallel.devices)
     job, wrong = validate(options)
     job = require_valid(job, [*found, *wrong])

@@ -71,15 +71,16 @@ class Watcher:
     ) -> None:
         self._run = run
         self._on_line = on_line
-        self._next_n = self._from_n = from_n
+        self._next_n = self._from_n = from_n  # events with smaller numbers than `_from_n` are ignored
         self._execution = last_execution(run) if execution is None else execution
-        self._interrupts = 0
+        self._interrupts = 0  # number of interrupts until now
         self._wake, self._waker = socket.socketpair()
         self._waker.setblocking(False)
         self.connection: RunConnection | None = None
         self.refusal = ""
+        # Earliest times of the next attempt to connect or to read the log, and of the next query of SLURM.
         self._retry_at = self._poll_at = 0.0
-        self._silent_since: float | None = None
+        self._silent_since: float | None = None  # start of a connection that has not answered, otherwise None
         self.finished: RunFinished | None = None
         self.freed: DevicesFree | None = None
 

@@ -60,6 +60,7 @@ class _StageCosts:
         self.cut = cut
         recomputations = 1 if cut.recomputed else 0
         ranks = range(len(cut.devices))
+        # Times by rank, since devices may differ.
         self._forward = [_running_sums(each.forward_s[rank] for each in cut.segments) for rank in ranks]
         self._backward = [
             _running_sums(recomputations * each.forward_s[rank] + each.backward_s[rank] for each in cut.segments)

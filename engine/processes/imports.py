@@ -55,8 +55,8 @@ class ImportThread:
     """
 
     def __init__(self, names: Sequence[str]) -> None:
-        self.done, self._end = socket.socketpair()
-        self.fault: str | None = None
+        self.done, self._end = socket.socketpair()  # `done` becomes readable at the end
+        self.fault: str | None = None  # error of a failed import
         self._names = names
         self._thread = threading.Thread(target=self._run, name="imports", daemon=True)
         self._thread.start()

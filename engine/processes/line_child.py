@@ -47,7 +47,7 @@ class LineChild:
         quiet: bool = False,
     ) -> None:
         self._selector, self._on_line, self._on_end = selector, on_line, on_end
-        self._frames = Frames()
+        self._frames = Frames()  # divides the output into lines
         reader, writer = socket.socketpair()
         is_windows = sys.platform == "win32"
         with writer:

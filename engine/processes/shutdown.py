@@ -48,8 +48,8 @@ class Shutdown:
         self._stage = Stage.MESSAGE if message is not None else Stage.TERMINATE
         self.started = time.monotonic()
         self._deadline = self.started + orderly_s
-        self.forced: set[int] = set()
-        self.stuck: set[int] = set()
+        self.forced: set[int] = set()  # ranks that received a signal
+        self.stuck: set[int] = set()  # ranks that survived SIGKILL
         if message is not None:
             for worker in workers:
                 worker.send(message)

@@ -17,7 +17,7 @@ class Signals:
 
     def __init__(self, selector: selectors.BaseSelector, on_signal: Callable[[str], None]) -> None:
         self._on_signal = on_signal
-        self._received: list[int] = []
+        self._received: list[int] = []  # numbers of signals that were not passed on yet
         self._reader, self._writer = socket.socketpair()
         self._reader.setblocking(False)
         self._writer.setblocking(False)

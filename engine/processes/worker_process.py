@@ -83,10 +83,10 @@ class WorkerProcess:
     def __init__(self, spec: WorkerSpec, worker: str, *, fork: bool, network: PrivateNetwork | None = None) -> None:
         self.rank = spec.rank
         self.log = RunFolder(spec.run_folder).worker_log(spec.rank)
-        self.exit_code: int | None = None
-        self.done: WorkerDone | None = None
+        self.exit_code: int | None = None  # None while the process runs
+        self.done: WorkerDone | None = None  # result, or None before the worker has reported it
         self._frames = Frames(FRAME_LIMIT)
-        self._unsent = bytearray()
+        self._unsent = bytearray()  # commands that the socket has not accepted yet
         self._popen: subprocess.Popen[bytes] | None = None
         channel, worker_end = socket.socketpair()
         with worker_end:

@@ -34,6 +34,7 @@ def check_links(spec: WorkerSpec, device: torch.device, collectives: Collectives
     group = dist.new_group()
     assert isinstance(group, dist.ProcessGroup)
     for pairs in rounds(spec.world_size):
+        # The other rank of this rank's pair, or None if this rank is in none of the round's pairs.
         peer = next((first + second - spec.rank for first, second in pairs if spec.rank in (first, second)), None)
         collectives.all_reduce_max((0,))  # the clock starts once both are ready
         problem, error = "", None

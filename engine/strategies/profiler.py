@@ -38,7 +38,7 @@ class StepProfiler:
         self.cost_s = 0.0
         """Additional time that the last recorded step took because of the recording, in seconds."""
         self._started = time.monotonic()
-        self._recorded_at = -math.inf
+        self._recorded_at = -math.inf  # time at which a step was last recorded
 
     @property
     def is_due(self) -> bool:

@@ -40,7 +40,7 @@ def tied_views(model: nn.Module) -> tuple[str, ...]:
 
     A single nn.Parameter with several names is not included, because changes to it are visible under all its names.
     """
-    spans: list[tuple[int, int, int, str]] = []
+    spans: list[tuple[int, int, int, str]] = []  # storage, first byte, end, and name of each tensor
     parameters = dict(model.named_parameters())
     for name, tensor in chain(parameters.items(), model.named_buffers()):
         if tensor.numel():
@@ -120,7 +120,7 @@ class UsedParameters:
     def __init__(self, model: nn.Module, groups: Sequence[FSDPModule], collectives: Collectives) -> None:
         self._collectives = collectives
         self._shards = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        self._used = [0] * len(self._shards)
+        self._used = [0] * len(self._shards)  # for each shard, 1 if a gradient has arrived
         # Gradients arrive at a group's gathered parameters. These replace its shards in the model only while the group
         # is gathered, and are the same objects every time.
         for group in groups:

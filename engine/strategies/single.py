@@ -70,7 +70,7 @@ class SingleDevice(Strategy):
         with self.autocast():
             outputs = self.forward(batch.inputs, *self.objective.extra_inputs(batch.targets))
         outputs = outputs.float()
-        if self.objective.loss_in_model:
+        if self.objective.loss_in_model:  # the outputs are losses [n, p]
             sums = outputs.sum(0) / self.divisor
             loss, losses = sums.sum(), sums.detach()
         else:
@@ -98,7 +98,10 @@ class SingleDevice(Strategy):
 
     @torch.no_grad()
     def evaluate(self, batches: Iterable[Batch | None], measures: Metric, stop: Callable[[], bool]) -> bool:
-        """Evaluate the model in evaluation mode, and leave it in training mode."""
+        """Evaluate the model in evaluation mode, and leave it in training mode.
+
+        Return False if `stop` ended the evaluation early.
+        """
         self.model.eval()
         try:
             for batch in batches:

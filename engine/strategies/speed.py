@@ -43,7 +43,7 @@ def balance(strategy: Strategy, model: nn.Module, objective: Objective, example_
         strategy.shares = strategy.resolved_job.shares
         return
     world = strategy.data_world
-    strategy.collectives.all_reduce_max((0,))  # start together, since ranks may share a processor
+    strategy.collectives.all_reduce_max((0,))  # a barrier: start together, since ranks may share a processor
     speeds = torch.zeros(world, dtype=torch.float64)
     speeds[strategy.data_rank] = images_per_second(strategy, model, objective, example_shape)
     measured = strategy.collectives.all_reduce_sum(speeds).tolist()
@@ -90,7 +90,7 @@ class Rehearsal:
         self._precision = forward_precision(job, strategy.entry)
         self._model = model
         self._objective = objective
-        self._contexts = ExitStack()
+        self._contexts = ExitStack()  # restores random states and buffers at the end
 
     def __enter__(self) -> Rehearsal:
         devices = [self.inputs.device] if self.inputs.device.type == "cuda" else []

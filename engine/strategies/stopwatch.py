@@ -98,7 +98,7 @@ class Stopwatch:
                 dict.fromkeys(reducing_parts, blocked_s / (blocked_s + local.compute_s)) if blocked_s else {}
             )
         elif step.span_s > 0:
-            durations = dict.fromkeys("FBIW", 0.0)
+            durations = dict.fromkeys("FBIW", 0.0)  # by kind of pass, see `Action`
             for action in step.ranks[0]:
                 durations[action.kind] += action.end_s - action.begin_s
             forward = durations["F"] / step.span_s
@@ -159,12 +159,13 @@ class DeviceStopwatch(Stopwatch):
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._random = random.Random(0)
+        self._random = random.Random(0)  # chooses the steps that are timed on the device
         self._reusable_events: list[torch.cuda.Event] = []
         super().__init__()
 
     def _reset(self) -> None:
         super()._reset()
+        # `_is_sampling`: the current step is timed on the device. `_is_skipping`: it counts in no measurement.
         self._is_sampling = self._is_skipping = False
         self._seconds = 0.0  # running time since the last `take`, without the time since `_resumed_at`
         self._marks: list[tuple[TimedPart, torch.cuda.Event]] = []
@@ -230,6 +231,7 @@ class DeviceStopwatch(Stopwatch):
         Returns None if no step has been timed. Only some steps are timed on the device. The times of their parts are
         scaled to the mean time of all steps.
         """
+        # Each timed step has marks: a part, and the event at its end. A step is completed once its last event occurred.
         completed = [marks for marks in self._sampled if marks[-1][1].query()]
         if not completed or not self._steps:
             return None

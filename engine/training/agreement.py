@@ -31,8 +31,8 @@ class Agreement:
     def __init__(self, collectives: Collectives, world_size: int) -> None:
         self._collectives = collectives
         self._is_alone = world_size == 1
-        self._result: Callable[[], list[int]] | None = None
-        self._sent = Requests()
+        self._result: Callable[[], list[int]] | None = None  # waits for the pending exchange, and returns its maxima
+        self._sent = Requests()  # this rank's requests in the pending exchange
 
     def exchange(self, requests: Requests, *, at_once: bool = False) -> Requests:
         """Send this rank's requests, and return those that the ranks agreed on in the previous call.

@@ -53,6 +53,7 @@ class ResilientStep:
         self._has_checkpoint = has_checkpoint
         self._is_alone = strategy.spec.world_size == 1
         job = strategy.job
+        # States before the current step, with which it can be repeated or undone. Buffers are saved only if necessary.
         self._streams = SavedStreams(strategy.gpus, untrusted_model=job.model_is_file)
         self._buffers = SavedBuffers(strategy.model) if self._is_alone or job.faults.on_not_finite == "skip" else None
         self._skipped = 0  # number of skipped steps in a row

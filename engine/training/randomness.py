@@ -38,7 +38,7 @@ def set_random_state(state: dict[str, Any], gpus: Sequence[torch.device]) -> Non
     key, *rest = state["numpy"]
     np.random.set_state(("MT19937", np.array(key, np.uint32), *rest))
     torch.set_rng_state(state["cpu"])
-    for gpu, gpu_state in zip(gpus, state["cuda"], strict=False):
+    for gpu, gpu_state in zip(gpus, state["cuda"], strict=False):  # additional GPUs keep their states
         torch.cuda.set_rng_state(gpu_state, gpu)
 
 

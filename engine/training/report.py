@@ -67,14 +67,14 @@ class Reporter:
         self._on_end = on_end
         self._queue: deque[msgspec.Struct] = deque()
         self._condition = threading.Condition()
-        self._dropped = 0  # messages since the last `EventsLost`
-        self._closing = False
+        self._dropped = 0  # number of messages dropped since the last `EventsLost`
+        self._closing = False  # True once `close` was called
         self._next_heartbeat = 0.0  # time of the next heartbeat, or 0 to send one now
         self.step = 0
         self._phase: Phase = "preparing"
-        # One tuple, so that the other thread sees both or neither change; no lock is needed.
+        # Activity and its start. As one tuple, so that the other thread sees both or neither change without a lock.
         self._activity: tuple[Activity, float] = ("", time.monotonic())
-        self._step_began: float | None = None
+        self._step_began: float | None = None  # start of the current step, or None outside of timed steps
         self._warm = False  # True after the first step
         self._longest_step_s = 0.0
         self._main_thread = threading.get_ident()

@@ -80,6 +80,7 @@ def are_worthwhile(samples: SampleSet, loads: int) -> bool:
     with ThreadPoolExecutor(2) as pool:
         start = threading.Barrier(2)
         pairs = [list(pool.map(lambda _: _measure_load(samples, start), range(2))) for _ in range(ROUNDS)]
+    # Additional blocking of a thread, as a fraction of its processor time, if another thread loads samples, too.
     blocked = statistics.median(sum(each.blocked for each in pair) / 2 for pair in pairs) - alone.blocked
     return blocked > BLOCKED and psutil.virtual_memory().available > 2 * psutil.Process().memory_info().rss
 
@@ -154,7 +155,7 @@ class SampleProcesses:
         """Load a sample as `SampleSet.load` does, with the same errors. Raises DatasetError if its process is killed."""
         samples = _samples(self._splits, split)
         process = self._acquire()
-        if process is None:
+        if process is None:  # none is available
             return samples.load(index, epoch)
         try:
             process.connection.send((split, index, epoch))
@@ -187,7 +188,7 @@ class SampleProcesses:
                 self._control.send(_FORK)
                 send_handle(self._control, remote.fileno(), self._server.pid)
                 return _Process(self._control.recv(), connection)
-            return _Process(self._server.pid, connection)
+            return _Process(self._server.pid, connection)  # the server has exited
 
     def _is_ready(self) -> bool:
         """Return True if the server can fork processes. Reports it once if it can't."""
@@ -231,6 +232,7 @@ def main() -> int:
     gc.collect()
     gc.freeze()  # keeps the pages of all objects shared
     can_serve = can_fork() and not torch.cuda.is_initialized()
+    # The second item is the reason why samples can't be loaded in processes, or "".
     control.send((fingerprint(splits), "" if can_serve else "the code that opens the dataset starts threads"))
     with suppress(EOFError):
         while True:
@@ -239,7 +241,7 @@ def main() -> int:
                 handle = recv_handle(control)
                 control.send(_fork(control, handle, splits, streams, threads))
                 os.close(handle)
-            else:
+            else:  # the pid of a process that has exited
                 control.send(os.waitstatus_to_exitcode(os.waitpid(request, 0)[1]))
     return 0
 
@@ -273,7 +275,7 @@ def _serve(connection: Connection[Any, Any], splits: Splits, streams: RandomStre
         try:
             arrays = [_to_bytes(tensor) for tensor in _samples(splits, split).load(index, epoch)]
         except BaseException:
-            arrays = None
+            arrays = None  # the rank loads the sample itself, and reports the error
         connection.send(arrays)
 
 

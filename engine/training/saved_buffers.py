@@ -18,6 +18,7 @@ class SavedBuffers:
     """
 
     def __init__(self, model: nn.Module) -> None:
+        # For each buffer: the buffers of its module, and its name.
         self._owners = [
             (buffers_of(module), name) for module in model.modules() if module.training for name in buffers_of(module)
         ]

@@ -113,7 +113,7 @@ def _for_epochs(row: Candidate, epochs: int) -> Candidate:
 def create_answer(state: AdviceState) -> Advice:
     """Create the answer from the measurements in `state`."""
     tried = rank(state.contenders)
-    fits = bool(tried and tried[0].steps)
+    fits = bool(tried and tried[0].steps)  # True if steps of the fastest contender were timed
     if fits and tried[0].state == "slower":
         tried[0].state, tried[0].why = "measured", ""  # a later trial has slowed the faster one down
     table, left_out = tuple(map(state.row, tried)), state.left_out_by_reason()

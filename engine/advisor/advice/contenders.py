@@ -89,7 +89,7 @@ def half_width(steps: Sequence[float]) -> float:
     median = statistics.median(steps)
     typical = [each for each in steps if each < 2 * median]
     if len(typical) < 2:
-        return median / 4
+        return median / 4  # a wide guess, since one duration shows no spread
     z = statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
     t = z + (z**3 + z) / 4 / (len(typical) - 1)
     return max(MIN_HALF_WIDTH * median, t * 1.253 * statistics.stdev(typical) / math.sqrt(len(typical)))

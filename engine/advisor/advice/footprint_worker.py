@@ -124,7 +124,7 @@ def _saved_bytes(model: nn.Module, job: Job, shape: tuple[int, ...]) -> tuple[in
 
     Parameters, buffers and images are not counted.
     """
-    storages: dict[int, torch.UntypedStorage] = {}
+    storages: dict[int, torch.UntypedStorage] = {}  # saved storages by address, since tensors may share one
     mode = FakeTensorMode()
     precision = resolve_precision(job)
 

@@ -48,7 +48,7 @@ def try_setup(contender: Contender, order: TrialOrder, folder: Path, timeout_s: 
     started, contender.state = time.monotonic(), "trying"
     outcome = _run_trial(_trial_job(contender.setup.job), order, folder, timeout_s)
     contender.wall_s = time.monotonic() - started
-    if outcome is None:
+    if outcome is None:  # the time ran out
         contender.state = "measured" if contender.steps else "slower"
         contender.why = "" if contender.steps else f"It took over {timeout_s:.0f} s to try."
     elif isinstance(outcome, Failed):
@@ -57,7 +57,7 @@ def try_setup(contender: Contender, order: TrialOrder, folder: Path, timeout_s: 
         contender.state = "too_large" if is_too_large else "failed"
         contender.why = "Out of memory." if is_too_large else outcome.cause
     else:
-        result, before = outcome[0], contender.measured
+        result, before = outcome[0], contender.measured  # the result of rank 0, and that of earlier trials
         contender.trials += 1
         contender.steps += result.step_s
         contender.startup_s = contender.wall_s - result.worked_s

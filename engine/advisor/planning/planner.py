@@ -182,7 +182,7 @@ def _time_gloo_send() -> float:
 
     def receive() -> None:
         """Receive each load as the other member of the group, and send a byte back."""
-        group: Any = dist.ProcessGroupGloo(store, 1, 2, TRAVEL_TIMEOUT)
+        group: Any = dist.ProcessGroupGloo(store, 1, 2, TRAVEL_TIMEOUT)  # rank 1 of 2
         received = torch.empty_like(load)
         for _ in range(TIMED_TRANSFERS):
             group.recv([received], 0, 0).wait()
@@ -190,7 +190,7 @@ def _time_gloo_send() -> float:
 
     receiver = threading.Thread(target=receive, name="traveling")
     receiver.start()
-    group: Any = dist.ProcessGroupGloo(store, 0, 2, TRAVEL_TIMEOUT)
+    group: Any = dist.ProcessGroupGloo(store, 0, 2, TRAVEL_TIMEOUT)  # rank 0 of 2
     seconds = []
     for _ in range(TIMED_TRANSFERS):
         started = time.perf_counter()

@@ -166,9 +166,10 @@ class TrialHandle:
         self.is_cleared = False
         """True if the trial's checkpoints were deleted after it had ended."""
         self._log = TrialLog(run, search.goals, job.training.epochs if job is not None else 0)
+        # Earliest times at which to check if the supervisor is alive, and to send the next command.
         self._poll_at = self._send_at = 0.0
         self._last_sent: Command | None = None  # command that the current execution of the run has received
-        self._is_alive = True
+        self._is_alive = True  # False once the supervisor was found to have ended
         self._failure = "" if job is not None else "Its job can't be read."
         self.row = self._log.row(trial, alive=True)
         self.poll()

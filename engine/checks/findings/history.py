@@ -68,8 +68,8 @@ class History:
         self.class_measures: ClassMeasures | None = None
         self.best: dict[str, float] = {}
         self.best_epoch: int | None = None
-        self._checkpoints = dict.fromkeys(_USUAL_CHECKPOINTS)
-        self._step = 0
+        self._checkpoints = dict.fromkeys(_USUAL_CHECKPOINTS)  # paths of saved checkpoints, as an ordered set
+        self._step = 0  # last reported step
 
     def add(self, event: AnyEvent) -> None:
         """Add the next event of the run. Irrelevant events are ignored."""

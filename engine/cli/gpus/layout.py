@@ -55,7 +55,7 @@ def table(columns: Sequence[Column], width: int) -> Table:
     If the space is not sufficient, names are cropped, then bars are dropped, and then the last columns except names.
     """
     shown = [column for column in columns if any(column.cells)]
-    while _width(shown, cropped=True) > width and len(shown) > MIN_COLUMNS:
+    while _width(shown, cropped=True) > width and len(shown) > MIN_COLUMNS:  # drop the last column that holds no names
         del shown[max(index for index, column in enumerate(shown) if not column.name)]
     bar_count = max(1, sum(bool(column.fractions) for column in shown))
     bar_width = min(MAX_BAR_WIDTH, max(MIN_BAR_WIDTH, (width - _width(shown, cropped=False)) // bar_count - GAP))

@@ -40,8 +40,8 @@ class MetricsServer(socketserver.ThreadingTCPServer):
 
     def __init__(self, port: int, interval_s: float) -> None:
         self._max_age_s = MAX_AGE_INTERVALS * interval_s
-        self._first = threading.Event()
-        self._latest: tuple[Snapshot, float] | None = None
+        self._first = threading.Event()  # set once there is a snapshot
+        self._latest: tuple[Snapshot, float] | None = None  # latest snapshot, and the time of its arrival
         super().__init__((ADDRESS, port), _Handler)
         self.url = f"http://{ADDRESS}:{self.server_address[1]}{PATH}"
         self._thread = threading.Thread(target=self.serve_forever, name="metrics")

@@ -74,7 +74,7 @@ def _devices(snapshot: Snapshot, numbers: Mapping[str, str], console: Console, o
     """Yield the table of devices: a row for each GPU with its remarks below it, and a row for the CPU."""
     head, *rows = console.render_lines(table(_columns(snapshot, numbers), options.max_width), options, pad=False)
     yield from (*head, Segment.line())
-    for gpu, row in zip(snapshot.gpus, rows, strict=False):
+    for gpu, row in zip(snapshot.gpus, rows, strict=False):  # the last row is that of the CPU
         yield from Segment.apply_style(row, console.get_style("dim" if gpu.lost or gpu.asleep else "none"))
         yield Segment.line()
         for remark in remarks(gpu):

@@ -143,6 +143,7 @@ def _common_split_points(train: _GraphSplitPoints, evaluation: _GraphSplitPoints
     tensor, position = next(first_uses)
     last_in_evaluation = -1  # position where the evaluation graph first uses the last of the tensors until now
     common = []
+    # The counts are the numbers of parameters and buffers that are used up to the split point.
     for point, (train_position, train_count) in train.points.items():
         while position <= train_position:
             last_in_evaluation = max(last_in_evaluation, evaluation.first_used.get(tensor, sys.maxsize))

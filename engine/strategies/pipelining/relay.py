@@ -28,8 +28,8 @@ class Relay:
         self._stages = dict(stages)
         self._ranks = ranks
         self._device = device
-        self._group = group
-        self._control = control
+        self._group = group  # carries activations between devices
+        self._control = control  # carries their shapes between CPUs
         self._shapes: dict[int, tuple[torch.Size, torch.dtype]] = {}  # of the input of each stage
 
     @torch.no_grad()
@@ -42,8 +42,9 @@ class Relay:
         # All ranks follow the same list, so that any two ranks send and receive in the same order, as NCCL requires. In
         # this list, the input of a stage is always computed before it is needed.
         steps = sorted((stage + number, stage, number) for stage in range(len(self._ranks)) for number in range(count))
+        # Inputs by stage and microbatch, each with the transfer to wait for, or None.
         waiting: dict[tuple[int, int], tuple[Tensor, Any]] = {}
-        sent: list[tuple[Any, Tensor]] = []
+        sent: list[tuple[Any, Tensor]] = []  # transfers, and their tensors, which must exist until the end
         outputs: list[Tensor] = []
         for _, stage, number in steps:
             following = stage + 1

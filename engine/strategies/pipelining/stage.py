@@ -35,7 +35,7 @@ class StageModule(nn.Module):
         super().__init__()
         self.graph = graph
         self._autocast = autocast
-        self._divided = divided_backward
+        self._divided = divided_backward  # True if gradients of inputs and of weights are computed in separate passes
         self._compute: Callable[[Tensor], Tensor] = (
             with_recomputation(graph.forward, graph) if recompute else graph.forward
         )

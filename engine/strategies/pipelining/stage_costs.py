@@ -414,6 +414,7 @@ def _segments(
             Segment(
                 split_point=cut.node if cut else "",
                 module=cut.module if cut else module_of(calls[-1]),
+                # Number of modules that hold parameters themselves, not only in submodules.
                 layers=sum(any(True for _ in module.parameters(recurse=False)) for module in segment.modules()),
                 parameters=sum(parameter.numel() for parameter in segment.parameters()),
                 forward_s=tuple(cost.forward_s for cost in costs),

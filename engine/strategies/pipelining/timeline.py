@@ -77,7 +77,7 @@ def simulate(order: Order) -> list[list[tuple[float, float]]]:
         has_progressed = False
         for rank, passes in enumerate(order):
             for task in passes[len(times[rank]) :]:
-                dependencies = _dependencies(task, max(stages))
+                dependencies = _dependencies(task, max(stages))  # of each tuple, one pass must have ended
                 if not all(any(other in ended for other in alternatives) for alternatives in dependencies):
                     break
                 completed = (other for alternatives in dependencies for other in alternatives if other in ended)
@@ -196,7 +196,8 @@ def create_trace(
 ) -> ScheduleTraced | None:
     """Create the event with the passes of all ranks in one step, or return None if no passes were recorded.
 
-    `ranks` has the passes of each rank, each with its start and end in seconds.
+    `ranks` has the passes of each rank, each with its start and end in seconds. `theory` is the fraction of the time
+    that ranks are idle in theory.
     """
     recorded = [list(passes) for passes in ranks]
     times = [[(start, end) for _, start, end in passes] for passes in recorded]

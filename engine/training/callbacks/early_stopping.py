@@ -19,9 +19,9 @@ class EarlyStopping(Callback):
     def __init__(self, patience: int | None, criterion: Measure) -> None:
         self._patience = patience
         self._criterion = criterion
-        self._best: float | None = None
+        self._best: float | None = None  # best value of the metric
         self._best_epoch = 0
-        self.waited = 0
+        self.waited = 0  # number of validations in a row without improvement
 
     @property
     def is_over(self) -> bool:

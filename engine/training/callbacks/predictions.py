@@ -79,8 +79,9 @@ class Picked(ImageSet):
         middle: int | None = None,
         all_reduce_max: Callable[[Sequence[int]], list[int]] = list,
     ) -> None:
+        """Load `count` images as squares with a side of `size` pixels."""
         margin = (size - (middle or size)) // 2
-        self._visible = slice(margin, margin + (middle or size))
+        self._visible = slice(margin, margin + (middle or size))  # rows and columns of the square that the model sees
         self._images = images
         self.planes, self.mirror = images.planes, images.mirror
         self.indices, self._loaded = _load_readable(
@@ -174,14 +175,14 @@ class Predictions(Callback):
         self._strategy = strategy
         self._pick = pick
         self._send = send
-        self._rank_samples: RankSamples | None = None
-        self._failed = False
+        self._rank_samples: RankSamples | None = None  # None before the first validation
+        self._failed = False  # True once saving has failed, which is then not tried again
 
     def on_validation_end(self, epoch: int, step: int, metric: Metric, values: dict[str, float]) -> None:
         """Predict this rank's samples, save them as images, and report those of all ranks on rank 0."""
         self._rank_samples = rank_samples = self._rank_samples or self._pick()
         outputs = _Outputs()
-        self._strategy.evaluate(rank_samples.split_loader.epoch(1), outputs, lambda: False)
+        self._strategy.evaluate(rank_samples.split_loader.epoch(1), outputs, lambda: False)  # without an early stop
         drawn: list[PredictedSample] = []
         if outputs.outputs and not self._failed:
             try:
@@ -194,7 +195,7 @@ class Predictions(Callback):
         if by_rank is None:  # on all ranks but rank 0
             return
         samples = sorted(itertools.chain(*by_rank), key=lambda sample: sample.prediction_png)
-        self._thin_out()
+        self._thin_out()  # delete some older predictions
         if samples:
             legend = self._strategy.objective.legend
             self._send(Predicted(epoch=epoch, step=step, samples=tuple(samples), legend=legend))

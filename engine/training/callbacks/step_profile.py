@@ -48,12 +48,13 @@ class StepProfile(Callback):
         self._record = False  # True to record the times of the next step on all ranks
         self._has_emitted = False
         self._emitted_at = time.monotonic()
+        # Seconds spent on decoding and on waiting for a core until the last report.
         self._decoded_s = split_loader.decoding_s
         self._waited_for_core_s = linux.waited_for_core_s()
         self._fractions: dict[Part, float] = {}  # moving average of each part's fraction of a step
-        self._ranks: RanksTimed | None = None
-        self._last_straggler: int | None = None
-        self._trace: ScheduleTraced | None = None
+        self._ranks: RanksTimed | None = None  # times of all ranks in the last recorded step
+        self._last_straggler: int | None = None  # slowest rank in that step, or None
+        self._trace: ScheduleTraced | None = None  # passes of a pipeline in the last recorded step
 
     def on_steps_start(self) -> None:
         if self._started:

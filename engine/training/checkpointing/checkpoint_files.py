@@ -120,7 +120,7 @@ def read_checkpoint(path: Path) -> tuple[Any, str]:
     with open_file(path) as stream:
         sha256 = _verify(stream)
         try:
-            refuse_packed(stream)
+            refuse_packed(stream)  # compressed archives, which could fill the memory
             # Opened by descriptor, because another file may have replaced the verified one at this path.
             is_mapped = sys.platform == "linux"
             source: Any = f"/proc/self/fd/{stream.fileno()}" if is_mapped else stream
@@ -188,6 +188,7 @@ def _verify(stream: BinaryIO) -> str:
     while block := stream.read(min(_BLOCK_BYTES, remaining)):
         sha256.update(block)
         remaining -= len(block)
+    # The checksum was computed before a comment with it replaced the empty one at the end of the file.
     sha256.update(_NO_COMMENT)
     digest = sha256.hexdigest()
     if stream.read() != _comment(digest):

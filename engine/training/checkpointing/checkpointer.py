@@ -93,15 +93,15 @@ class Checkpointer:
             expected_nonfinite=expected_nonfinite,
         )
         self._job = spec.job
-        self._leads = spec.rank == 0
+        self._leads = spec.rank == 0  # True on the rank that writes checkpoints
         self._strategy = strategy
         self._optimizer_step = optimizer_step
         self._reporter = reporter
         self._classes = tuple(classes)
-        self._pending_write: _PendingWrite | None = None
+        self._pending_write: _PendingWrite | None = None  # snapshot whose outcome `wait` has not handled yet
         self._unsaved_best: BestState | None = None  # best state that is not submitted to the writer or was refused
         self._best_refused = False  # True if the disk refused the last best.pt
-        self._saved_at = time.monotonic()
+        self._saved_at = time.monotonic()  # time of the last snapshot, or of the start
 
     def __enter__(self) -> Self:
         return self
@@ -139,7 +139,10 @@ class Checkpointer:
         return result is None or result.done()
 
     def is_better(self, measures: dict[str, float]) -> bool:
-        """Return True if a validation's metrics are better than the best metrics until now."""
+        """Return True if a validation's metrics are better than the best metrics until now.
+
+        Waits for the pending snapshot first.
+        """
         self.wait()
         known = self._unsaved_best.measures if self._unsaved_best is not None else self.best
         value, best = measures.get(self._criterion.id), known.get(self._criterion.id)
@@ -176,7 +179,7 @@ class Checkpointer:
             self._unsaved_best = BestState(best_model, _queued_work(strategy.device), progress, measures)
             self._best_refused = False
         is_recent = self._leads and time.monotonic() < self.writer.next_epoch_end
-        if may_skip and strategy.collectives.all_reduce_max([int(is_recent)])[0]:
+        if may_skip and strategy.collectives.all_reduce_max([int(is_recent)])[0]:  # all ranks skip together
             return
         self.wait()
         self.writer.unwritten = None
