@@ -84,10 +84,11 @@ class FileTransfers:
     """
 
     def __init__(self, run: RunFolder, command: Sequence[str], log: Path, keep: int) -> None:
-        self._run, self._command, self._log, self._keep = run, command, log, keep
-        self._pending: list[_Transfer] = []
-        self._requests: queue.SimpleQueue[_Transfer | None] = queue.SimpleQueue()
-        self._results: queue.SimpleQueue[tuple[_Transfer, str]] = queue.SimpleQueue()
+        self._run, self._command, self._log = run, command, log
+        self._keep = keep  # number of older checkpoints to keep
+        self._pending: list[_Transfer] = []  # transfers whose callbacks have not been called
+        self._requests: queue.SimpleQueue[_Transfer | None] = queue.SimpleQueue()  # None ends the thread
+        self._results: queue.SimpleQueue[tuple[_Transfer, str]] = queue.SimpleQueue()  # with the error, or ""
         self._lock = threading.Lock()
         self._connection: FileConnection | None = None
         self._thread = threading.Thread(target=self._run_transfers, name="files", daemon=True)
@@ -220,7 +221,8 @@ class FileTransfers:
             if is_known and missed is not None and self._keep and self._requests.empty():
                 # The checkpoint of `missed` was replaced before it was fetched, but the machine may have kept it.
                 self._receive(connection, _Transfer(path=_older_path(missed), on_done=transfer.on_done))
-            for path in list(older_checkpoints(target.parent).values())[: -self._keep if self._keep else 0]:
+            older = list(older_checkpoints(target.parent).values())  # oldest first
+            for path in older[: -self._keep] if self._keep else ():
                 path.unlink(missing_ok=True)
         return ""
 

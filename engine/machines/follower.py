@@ -57,7 +57,8 @@ class Follower:
         self._log: EventLog | None = None
         self._partial_line = b""  # received beginning of the next line of the log
         self._server: Server | None = None
-        self._has_reported = self._is_done = False
+        self._has_reported = False  # True once a result has been printed
+        self._is_done = False  # True if `run` must return
         self._progress_at = 0.0  # time of the last connection or chunk of the log
         self._exit_code = 0
 

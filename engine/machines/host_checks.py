@@ -65,7 +65,7 @@ def check_hosts(hosts: Sequence[Host], dataset: str = "") -> list[CheckedHost]:
     local_inputs = inputs_of(Job.from_fields(dataset=dataset)) if dataset else {}
     with ThreadPoolExecutor(max_workers=max(1, len(hosts))) as pool:
         checked = list(pool.map(lambda host: _check_host(host, dataset), hosts))
-    local = NodeFacts(versions=versions(), inputs={}, time=0.0, free_bytes=0)
+    local = NodeFacts(versions=versions(), inputs={}, time=0.0, free_bytes=0)  # only its versions are used
     for each in checked:
         if each.facts is not None:
             each.problems.extend(machine_problems(each.facts, each.host.title, local_inputs, local, "this machine"))
@@ -81,10 +81,10 @@ def _check_host(host: Host, dataset: str) -> CheckedHost:
         done = _run_check(command_on(host, *arguments))
         facts = _FACTS_DECODER.decode(done.stdout)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return CheckedHost(host, None, 0.0, [_describe_failure(host, error)])
+        return CheckedHost(host, facts=None, clock_offset_s=0.0, problems=[_describe_failure(host, error)])
     except NOT_DECODED:
         reason = ssh_exit_reason(host.title, done.returncode, done.stderr.decode(errors="replace"))
-        return CheckedHost(host, None, 0.0, [Problem("hosts", reason)])
+        return CheckedHost(host, facts=None, clock_offset_s=0.0, problems=[Problem("hosts", reason)])
     offset_s = facts.time - time.time()
     warnings = []  # pairs of a message and a remedy
     if abs(offset_s) > MAX_CLOCK_OFFSET_S:

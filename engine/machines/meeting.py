@@ -36,7 +36,7 @@ def serve(address: str, *, infiniband: bool) -> NoReturn:
     `address` is the address of this machine.
     """
     output = os.dup(1)
-    os.dup2(2, 1)
+    os.dup2(2, 1)  # prints of libraries must not mix with the answers
 
     def answer(result: MeetResult) -> None:
         write_all(output, ENCODE.encode(result) + b"\n")
@@ -54,12 +54,14 @@ def serve(address: str, *, infiniband: bool) -> NoReturn:
         order = msgspec.json.decode(line, type=MeetOrder)
         try:
             if order.address:
-                store = dist.TCPStore(order.address, order.port, None, False, _STORE_TIMEOUT, wait_for_workers=False)
+                store = dist.TCPStore(
+                    order.address, order.port, is_master=False, timeout=_STORE_TIMEOUT, wait_for_workers=False
+                )
             else:
                 with listen(address, order.port) as listener:
                     port = listener.getsockname()[1]
                     store = dist.TCPStore(
-                        address, port, None, True, _STORE_TIMEOUT,
+                        address, port, is_master=True, timeout=_STORE_TIMEOUT,
                         wait_for_workers=False, master_listen_fd=listener.detach(),
                     )  # fmt: skip
                 answer(MeetResult(port=port))

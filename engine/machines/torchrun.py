@@ -106,7 +106,9 @@ def main(arguments: Sequence[str]) -> int:
         return _train(_receive_spec(process))
     folder = paths.private_folder(node_folder(f"torchrun-{os.getpid()}"))
     try:
-        return _train(_distribute_specs(RestartPolicy(RunFolder(folder), job).worker_specs(), process)[0])
+        specs = RestartPolicy(RunFolder(folder), job).worker_specs()
+        [local_spec] = _distribute_specs(specs, process)
+        return _train(local_spec)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

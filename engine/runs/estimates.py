@@ -91,6 +91,7 @@ def read_past_run(run: RunFolder) -> PastRun | None:
         image_size=planned.image_size,
         images_per_second=statistics.median(speeds),
         validated_per_second=validated_images / validation_s if validation_s > 0 else None,
+        # The smallest sample counts as memory that was in use before the run.
         memory_bytes=max((max(values) - min(values) for values in used.values()), default=None),
     )
 
@@ -144,7 +145,8 @@ def estimate(
     base = max(alike, key=lambda each: _closeness(each, job, image_size))  # the first of equally close runs
     ratio = len(device_kinds) / len(base.device_kinds) * (base.image_size / image_size) ** 2
     validated_per_second = base.validated_per_second or base.images_per_second / _FORWARD_FRACTION
-    epoch_s = images[0] / (ratio * base.images_per_second) + images[1] / (ratio * validated_per_second)
+    training_images, validation_images = images
+    epoch_s = training_images / (ratio * base.images_per_second) + validation_images / (ratio * validated_per_second)
     memory, is_upper_bound = _memory(job, image_size, alike)
     return Estimate(
         seconds=job.training.epochs * epoch_s,

@@ -90,7 +90,8 @@ class RunIndex:
                 on_unreadable(name, error)
                 continue
             # An ended process stays ended, so such a state remains valid until the files change.
-            if summary.state in ENDED and time.time_ns() - stamp[0] > _TIME_RESOLUTION_NS:
+            folder_changed_ns = stamp[0]
+            if summary.state in ENDED and time.time_ns() - folder_changed_ns > _TIME_RESOLUTION_NS:
                 cached[name] = (stamp, summary)
             yield summary
         self._cached = cached

@@ -114,7 +114,7 @@ class Supervisor:
         self._job = job
         self._worker, self._fork, self._limits, self._distribute = worker, fork, limits, distribute
         self._execution = last_execution(run) + 1
-        self._worked_before_s = run.worked_s()
+        self._worked_before_s = run.worked_s()  # duration of the earlier executions
         self._uses_other_machines = distribute is None and has_remote_devices(job.parallel.devices)
         self._state = RunState.IDENTIFYING
         self._state_since = self._began = time.monotonic()
@@ -125,7 +125,7 @@ class Supervisor:
         self._listen_at = 0.0  # earliest time for the next attempt to open a socket
 
         local_devices = tuple(device for device in job.parallel.devices if not host_of(device))
-        self._on_gpus = any(map(is_gpu, local_devices))
+        self._on_gpus = any(map(is_gpu, local_devices))  # GPUs of this machine
         self._selector = selectors.DefaultSelector()
         self._log = EventLog(run.events_file)
         endpoint.remove_stale_sockets()
@@ -135,12 +135,13 @@ class Supervisor:
         self._restart_policy = RestartPolicy(run, job)
         if modules is None:
             modules = imports.modules_for(self._restart_policy.world_size)
+        # Only workers that are forked here profit from modules that this process imports.
         local_modules = modules if fork and not self._uses_other_machines else ()
         self._start_gate = StartGate(run, job, self._sampler, self._selector, local_modules)
         self._notices = Notices(run, job, self._log.append)
         self._group = self._create_group()
-        self._nodes: Nodes | None = None
-        self._history = History()
+        self._nodes: Nodes | None = None  # machines of the current attempt, if the run uses several
+        self._history = History()  # summary of the events of all executions
         if self._execution > 1:
             for event in run.events():
                 self._history.add(event)
@@ -475,15 +476,15 @@ class Supervisor:
         self._state = RunState.FINISHED
         self._close_nodes()
         self._start_gate.close()
-        best = self._group.best or self._history
+        results = self._group.best or self._history  # of the log, if no worker has reported its own
         self._record(
             RunFinished(
                 outcome=outcome,
                 execution=self._execution,
                 cause=cause,
                 seconds=round(time.monotonic() - self._began, 3),
-                best=best.best,
-                best_epoch=best.best_epoch,
+                best=results.best,
+                best_epoch=results.best_epoch,
                 checkpoints=self._history.checkpoints(self._run.path),
             )
         )

@@ -25,6 +25,7 @@ from gui.widgets.layouts import vbox
 
 _FOCUS_WIDTH = 2
 _NEAR_PX = 4
+_ZOOM_FACTOR = 1.4
 """Distance in pixels within which the pointer counts as being on a mark."""
 
 
@@ -70,9 +71,9 @@ class LinePlot(QWidget):
         self.group = group
         self._scale = scale
         self._fixed_limits = (low, high)  # fixed limits of the vertical axis
-        self._log = False
-        self._lines: dict[str, Line] = {}
-        self._hidden: set[str] = set()
+        self._log = False  # True for a logarithmic vertical axis
+        self._lines: dict[str, Line] = {}  # by key
+        self._hidden: set[str] = set()  # keys of the lines that the user has hidden
         self._fitted_range: tuple[float, float] | None = None  # visible vertical range, or None until it is computed
         self._empty_text = tr("No data yet")
         self._readout = Readout(
@@ -270,13 +271,13 @@ class LinePlot(QWidget):
         if key in (Qt.Key.Key_Left, Qt.Key.Key_Right):
             direction = 1 if key == Qt.Key.Key_Right else -1
             if shift:
-                self.group.pan(0.1 * direction)
+                self.group.pan(0.1 * direction)  # by a tenth of the visible range
             else:
                 self._step_cursor(direction)
         elif key in (Qt.Key.Key_Plus, Qt.Key.Key_Equal):
-            self.group.zoom(1 / 1.4)
+            self.group.zoom(1 / _ZOOM_FACTOR)
         elif key == Qt.Key.Key_Minus:
-            self.group.zoom(1.4)
+            self.group.zoom(_ZOOM_FACTOR)
         elif key == Qt.Key.Key_Home:
             self.group.follow()
         elif key == Qt.Key.Key_Escape and self.group.cursor is not None:

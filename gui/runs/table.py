@@ -215,7 +215,8 @@ class RunsTable(RowTable):
     def __init__(self, model: RunsModel) -> None:
         super().__init__(model, tr("Runs"), leading=14)
         self._model = model
-        self._is_fitting = self._has_user_widths = False
+        self._is_fitting = False  # True while `fit` sets column widths
+        self._has_user_widths = False  # True once the user has changed a column width
         self.setSortingEnabled(True)
         self.sortByColumn(STARTED, Qt.SortOrder.DescendingOrder)
         self.setDragEnabled(True)

@@ -177,7 +177,7 @@ def estimates_by_model(
         if model in trained:
             job = request.job.with_fields(model=model)
             changed = replace(request, job=job, image_size=job.data.image_size or image_size)
-            found[model] = _estimate(changed, runs, cached_runs)[1]
+            _request, found[model] = _estimate(changed, runs, cached_runs)
     return {model: answer for model, answer in found.items() if answer is not None}
 
 

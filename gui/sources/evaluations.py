@@ -181,11 +181,11 @@ class CurvePoints:
         curve = self._curve
         point = len(self._rising_thresholds) - int(np.searchsorted(self._rising_thresholds, threshold, side="left")) - 1
         if point < 0:  # no detection has such a score
-            return Counts(0, 0, curve.positives, None)
+            return Counts(0, 0, curve.positives, true_negatives=None)
         true_positives = round(curve.recall[point] * curve.positives)
         precision = curve.precision[point]
         false_positives = round(true_positives / precision) - true_positives if precision else None
-        return Counts(true_positives, false_positives, curve.positives - true_positives, None)
+        return Counts(true_positives, false_positives, curve.positives - true_positives, true_negatives=None)
 
 
 @dataclass(frozen=True)

@@ -117,7 +117,7 @@ def prefill_with_changes(summary: RunSummary, changes: Mapping[str, Any], *, con
     """
     if continues_run:
         return replace(prefill_to_resume(summary), preset=dict(changes))
-    job = _read_run(summary)[1]
+    _run, job = _read_run(summary)
     old_recipe, new_recipe = (_default_recipe(each) for each in (job, job.with_fields(**changes)))
     preset = {"recipe": new_recipe, **changes} if old_recipe == job.recipe != new_recipe else dict(changes)
     return Prefill(

@@ -115,7 +115,8 @@ class IntervalReader:
         intervals_by_run = {run_id: self._cached_runs[run_id] for run_id in unread if run_id in self._cached_runs}
         for run in runs:
             cached = self._cached_runs.get(run.run_id)
-            if cached is not None and cached[0] == run and run.state in ENDED:
+            is_unchanged = cached is not None and cached[0] == run  # the summary at the last reading
+            if cached is not None and is_unchanged and run.state in ENDED:
                 intervals_by_run[run.run_id] = cached
                 continue
             try:

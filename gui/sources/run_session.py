@@ -63,7 +63,7 @@ class RunSession(QObject):
         self.loading = False
         self._stage = Stage.CLOSED
         self._reader: RunReader | None = None
-        self._flight: SingleFlight[Poll] | None = None
+        self._flight: SingleFlight[Poll] | None = None  # reads on a worker thread
         self._poll_timer = QTimer(self, singleShot=True)
         self._poll_timer.timeout.connect(self._poll)
         self._updates = UpdateTimer(self)
@@ -80,9 +80,11 @@ class RunSession(QObject):
         """Clear all state of the previous run."""
         self.data = RunData()
         self._facts = RunFacts()
-        self._starting: tuple[float, FolderVersion | None] = (0.0, None)
+        # Until this time, an unchanged run folder with an ended state counts as starting (see `mark_starting`).
+        self._start_deadline = 0.0
+        self._version_at_start: FolderVersion | None = None
         self._commands.open(self.run)
-        self._followed = False
+        self._should_emit_finished = False  # True once the run has been active
         self._retry_ms = _FIRST_RETRY_MS
         self._gap_after = -1  # number of the event before a gap that the log was last searched for
         self._updates.set_loading(False)
@@ -138,7 +140,7 @@ class RunSession(QObject):
     def mark_starting(self) -> None:
         """Show the open run as "starting" until it has a supervisor. Called just after it was started."""
         if self.run is not None:
-            self._starting = time.monotonic() + _START_S, self._facts.version
+            self._start_deadline, self._version_at_start = time.monotonic() + _START_S, self._facts.version
             self._read_on()
 
     def stop(self) -> None:
@@ -274,9 +276,9 @@ class RunSession(QObject):
     def _on_log_end(self, poll: Poll) -> None:
         """Follow the run if it is active. Otherwise, record how it ended."""
         previous_state, state = self._facts.state, poll.state or "starting"
-        deadline, version_at_start = self._starting
         # The files of a run that is being resumed are unchanged until its supervisor starts.
-        if state in ENDED and time.monotonic() < deadline and poll.version == version_at_start:
+        is_unchanged = poll.version == self._version_at_start
+        if state in ENDED and time.monotonic() < self._start_deadline and is_unchanged:
             state = "starting"
         self._facts.state, self._facts.version, self._facts.slurm = state, poll.version, poll.slurm
         self._facts.is_remote, self._facts.interruption = poll.is_remote, poll.interruption
@@ -289,7 +291,7 @@ class RunSession(QObject):
             return
         if previous_state in ENDED:  # the run has been resumed
             self._commands.requested, self._retry_ms = "", _FIRST_RETRY_MS
-        self._followed = True
+        self._should_emit_finished = True
         if poll.connection is not None:
             self._receive_from(poll.connection)
         else:
@@ -307,8 +309,8 @@ class RunSession(QObject):
             self._reader.close()
         self._poll_timer.start(_WATCH_MS)
         self._updates.notify()
-        if self._followed and self._facts.state is not None:
-            self._followed = False
+        if self._should_emit_finished and self._facts.state is not None:
+            self._should_emit_finished = False
             self.finished.emit(self._facts.state)
 
     # From the supervisor
@@ -327,7 +329,7 @@ class RunSession(QObject):
         if not self._live.is_open:
             return
         messages = self._live.receive()
-        complete = all(self._take_message(message) for message in messages)
+        complete = all(self._take_message(message) for message in messages)  # stops at a gap in the numbers
         if self.data.finished is not None and any(isinstance(message, RunFinished) for message in messages):
             self._facts.state, self._facts.version = self.data.finished.outcome, None
             self._end()

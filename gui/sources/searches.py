@@ -223,7 +223,7 @@ class _PollResult(NamedTuple):
     lines: list[SearchLine]
     opened: str
     version: tuple[object, ...]
-    news: SearchData | str | None
+    data_or_reason: SearchData | str | None
 
 
 class Searches(QObject):
@@ -281,10 +281,10 @@ class Searches(QObject):
         self.listed.emit(read.lines)
         if read.opened == self._opened:
             self._version = read.version
-            if isinstance(read.news, str):
-                self.lost.emit(read.news)
-            elif read.news is not None:
-                self.loaded.emit(read.news)
+            if isinstance(read.data_or_reason, str):
+                self.lost.emit(read.data_or_reason)
+            elif read.data_or_reason is not None:
+                self.loaded.emit(read.data_or_reason)
 
     def _read(self, opened: str, version: tuple[object, ...]) -> _PollResult:
         """Read all searches, and the content of the search `opened` if it differs from `version`."""
@@ -298,7 +298,7 @@ class Searches(QObject):
             current = self._known[opened].signatures, line.status, line.why
         elif opened:
             current = ("gone",)
-        return _PollResult(lines, opened, current, _news(opened, line) if current != version else None)
+        return _PollResult(lines, opened, current, _data_or_reason(opened, line) if current != version else None)
 
     def _read_search(self, folder: SearchFolder) -> _CachedSearch:
         """Return the content of a search, from the cache if its files haven't changed."""
@@ -313,7 +313,7 @@ class Searches(QObject):
         )
 
 
-def _news(opened: str, line: SearchLine | None) -> SearchData | str | None:
+def _data_or_reason(opened: str, line: SearchLine | None) -> SearchData | str | None:
     """Return the data of the search `opened`, or the reason why it can't be shown. Return None if `opened` is ""."""
     if line is None:
         return tr("The folder of the search “{opened}” is gone.").format(opened=opened) if opened else None

@@ -53,7 +53,8 @@ class Device:
         self._may_sleep = driver_files.may_sleep(self.gpu.pci_bus_id)
         self._last_request: ReadRequest | None = None
         self._last_request_at = 0.0
-        self._is_skipped = self._has_skipped = False
+        self._is_skipped = False  # True if the next `read` does nothing, so that the GPU can fall asleep
+        self._has_skipped = False  # True if a `read` was skipped since the last one that was not
 
     @property
     def responding(self) -> bool:

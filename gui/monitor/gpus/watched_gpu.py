@@ -51,7 +51,7 @@ class WatchedGpu:
 
     @property
     def states(self) -> tuple[State, ...]:
-        return (State(self.silence, True),) if self.silence else states(self.gpu, self.time)
+        return (State(self.silence, alarming=True),) if self.silence else states(self.gpu, self.time)
 
     @property
     def shared(self) -> bool:

@@ -131,7 +131,7 @@ class State:
 def states(gpu: Gpu, now: float) -> tuple[State, ...]:
     """Return the unusual states of `gpu` at time `now` (seconds since the epoch), alarming ones first."""
     if gpu.lost:
-        return (State(lost(gpu), True),)
+        return (State(lost(gpu), alarming=True),)
     if gpu.asleep:
         return (State("asleep, not woken"),)
     found = [*_throttle_states(gpu), *_xid_states(gpu, now), *_memory_error_states(gpu)]
@@ -166,11 +166,13 @@ def _memory_error_states(gpu: Gpu) -> list[State]:
     ecc, retired = gpu.ecc, gpu.retired
     found = []
     if ecc.uncorrected:
-        found.append(State(f"{counted(ecc.uncorrected, 'uncorrected memory error')} since the driver was loaded", True))
+        found.append(
+            State(f"{counted(ecc.uncorrected, 'uncorrected memory error')} since the driver was loaded", alarming=True)
+        )
     if retired.rows_failed:
-        found.append(State("faulty memory could not be remapped", True))
+        found.append(State("faulty memory could not be remapped", alarming=True))
     if retired.rows_pending or retired.pages_pending:
-        found.append(State("faulty memory will be taken out of use at the next reset", True))
+        found.append(State("faulty memory will be taken out of use at the next reset", alarming=True))
     if ecc.corrected:
         found.append(State(counted(ecc.corrected, "corrected memory error")))
     return found

@@ -41,10 +41,10 @@ class DeviceHistory:
         self._hosts: dict[str, str] = {}  # by key
         self._gpus: dict[str, Gpu] = {}  # latest state by key
         self._cpus: dict[str, Cpu] = {}  # latest state by key
-        self.titles: dict[str, str] = {}
-        self.additions = 0
+        self.titles: dict[str, str] = {}  # of all devices, by key
+        self.additions = 0  # rises with each change
         self._retention_s = RETENTION_S
-        self.origin = 0.0
+        self.origin = 0.0  # time of the first snapshot in seconds since the epoch; `x` is relative to it
 
     def set_retention(self, seconds: float) -> None:
         """Limit the age of readings to `seconds`. This takes effect with the next snapshot."""
@@ -89,7 +89,7 @@ class DeviceHistory:
             return
         rows = [(time - self.origin, values) for time, values in past]
         first = float(self._timelines[""].x[0])
-        rows = [row for row in rows if first - self._retention_s < row[0] < first]
+        rows = [(time_s, values) for time_s, values in rows if first - self._retention_s < time_s < first]
         columns: dict[Hashable, Values] = {}
         for index, (_time, devices) in enumerate(rows):
             for device, values in devices.items():
@@ -97,7 +97,7 @@ class DeviceHistory:
                     for quantity, value in values.items():
                         column = columns.setdefault((device, quantity), np.full(len(rows), np.nan, np.float32))
                         column[index] = value
-        self._timelines[""].prepend(np.array([row[0] for row in rows]), columns, _GAP_STEPS * SPACING_S)
+        self._timelines[""].prepend(np.array([time_s for time_s, _devices in rows]), columns, _GAP_STEPS * SPACING_S)
         self.additions += 1
         self._distribute_budget()
 
