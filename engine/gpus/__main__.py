@@ -76,6 +76,7 @@ class Sampler:
                 request, earliest = self._request, now
             if now >= latest or (now >= earliest and self._watch.readings > sent_readings):
                 sent_readings = self._watch.readings
+                # Expect the next reading one interval after this time: accept it 20 % earlier, wait 20 % longer for it.
                 sent_at = latest if latest <= now < latest + self._interval_s / 2 else now  # without a small delay
                 earliest = sent_at + (0.0 if sent_readings < FIRST_READING_WITH_RATES else 0.8 * self._interval_s)
                 latest = sent_at + self._interval_s * (1.2 if self._watch.nvml.status == "ok" else 1.0)

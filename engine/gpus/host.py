@@ -110,7 +110,7 @@ def _read(pid: int, before: _Reading, now: float) -> _Reading:
             parent = _or_none(process.ppid)
             if not is_same or parent != before.parent:  # an orphan gets a new parent
                 facts = facts._replace(ancestors=_ancestors(process))
-            cpu_s = _or_none(lambda: sum(process.cpu_times()[:2]))
+            cpu_s = _or_none(lambda: sum(process.cpu_times()[:2]))  # user and system time
             used_s = cpu_s - before.cpu_s if is_same and cpu_s is not None and before.cpu_s is not None else None
             facts = facts._replace(
                 cpu_percent=None if used_s is None else round(100 * used_s / (now - before.at), 1),

@@ -40,5 +40,6 @@ def install(host: Host, wheel: Path) -> None:
     if done.returncode:
         errors = done.stderr.decode(errors="replace")
         last = errors.strip().splitlines()[-1:] or ["no reason given"]
+        # 255 is the exit code of ssh itself.
         reason = ssh_exit_reason(host.title, done.returncode, errors) if done.returncode == 255 else f"{last[0]}."
         raise InstallFailed(f"Footplate could not be installed on {host.title}: {reason}")

@@ -78,14 +78,14 @@ class NodeLink:
         on_message: Callable[[FromNode], None],
         on_end: Callable[[str], None],
     ) -> None:
-        self.has_answered = False
+        self.has_answered = False  # True once the machine has sent a message
         is_remote = command[0] == "ssh"
-        self._has_shell_started = not is_remote
+        self._has_shell_started = not is_remote  # a local command needs no login shell
         self._log = log
         self._selector, self._on_message, self._on_end = selector, on_message, on_end
         self._frames = Frames()
-        self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._received_at = time.monotonic()
+        self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()  # frames to send; None ends the thread
+        self._received_at = time.monotonic()  # time of the last data
         parent = os.getpid()
 
         def prepare() -> None:
@@ -94,7 +94,7 @@ class NodeLink:
                 limit_written_files(self._log_start + MAX_LOG_BYTES)
 
         with open(log, "ab", opener=paths.open_private) as errors:
-            self._log_start = os.fstat(errors.fileno()).st_size
+            self._log_start = os.fstat(errors.fileno()).st_size  # where this command's output starts in the log
             if self._log_start > MAX_LOG_BYTES:
                 errors.truncate(0)
                 self._log_start = 0

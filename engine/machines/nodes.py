@@ -82,9 +82,9 @@ class Node:
         self.link: NodeLink | None = None
         self.files: FileTransfers | None = None
         """Transfers between the run folder and the machine, or None if the machine shares the run folder."""
-        self.facts: NodeFacts | None = None
-        self.workers: list[RemoteWorker] = []
-        self.exit_codes: dict[int, int | None] = {}
+        self.facts: NodeFacts | None = None  # None until the machine has reported them
+        self.workers: list[RemoteWorker] = []  # empty until the rendezvous is open
+        self.exit_codes: dict[int, int | None] = {}  # by rank, None for workers that were stopped
         self.retry_at = 0.0
         """Time of the next attempt to connect, by time.monotonic()."""
         self.pending_events = 0
@@ -164,11 +164,11 @@ class Nodes:
         self._job_without = job_without
         self._group: Group | None = None
         self._stage = _Stage.COMPARING
-        self._has_waited = False
-        self._inputs = _in_thread(lambda: inputs_of(self._job))
-        self._remaining_copies = 0
-        self._give_up_at = time.monotonic() + RETURN_S
-        self._reported_away: set[str] = set()
+        self._has_waited = False  # True once a machine has waited in its queue
+        self._inputs = _in_thread(lambda: inputs_of(self._job))  # digests of the job's files on this machine
+        self._remaining_copies = 0  # files that must be sent before the rendezvous
+        self._give_up_at = time.monotonic() + RETURN_S  # until then, a restart waits for lost machines
+        self._reported_away: set[str] = set()  # names of lost machines that the log mentions
         self.nodes = [Node(host(name) or Host(name=name), list(group)) for name, group in groupby(specs, _host_of)]
 
     @property
@@ -189,7 +189,7 @@ class Nodes:
             if node.files is not None:
                 node.files.poll()
             if self._group is not None and any(each.has_ended and each.exit_code is None for each in node.workers):
-                self._group.extend()
+                self._group.extend()  # files of ended workers are still being copied
             if node.link is None:
                 if time.monotonic() > node.retry_at and self._group is not None and self._group.failure is None:
                     self._connect(node)
@@ -416,6 +416,7 @@ class Nodes:
         is forwarded instead of the event.
         """
         remaining, first_error = len(files), ""
+        # The transfers need this event to name the older checkpoint that a last.pt later becomes.
         saved = event if isinstance(event, CheckpointSaved) and event.path == LAST else None
         node.pending_events += 1
 

@@ -100,7 +100,7 @@ class Channel:
             missing, free = offer.size_bytes - copied, shutil.disk_usage(target.parent).free
             if missing > free:
                 raise OSError(errno.ENOSPC, f"it needs {size(missing)}, and {size(free)} are free", str(target.parent))
-            self.write(RunFile(path=offer.path, size_bytes=copied))
+            self.write(RunFile(path=offer.path, size_bytes=copied))  # requests the content from this offset on
             while copied < offer.size_bytes:
                 data = os.read(self._reader, min(_CHUNK_BYTES, offer.size_bytes - copied))
                 if not data:
@@ -170,7 +170,7 @@ def serve(folder: Path, run_id: str, *, copies: Sequence[str] = (), writable: bo
         writable: True to store offered files in the folder.
     """
     channel = Channel(0, os.dup(1))
-    os.dup2(2, 1)
+    os.dup2(2, 1)  # prints of libraries must not mix with the files
     try:
         while True:
             request = channel.read()

@@ -32,11 +32,11 @@ class WorkerServer:
     def __init__(self, specs: Sequence[WorkerSpec], forward: Callable[[FromWorker], None], folder: Path) -> None:
         self._specs = {spec.rank: spec for spec in specs}
         self._forward = forward
-        self._channels: dict[int, socket.socket] = {}
+        self._channels: dict[int, socket.socket] = {}  # by rank
         self._early_commands = dict.fromkeys(self._specs, b"")
         """Encoded commands for workers that have not connected, by rank."""
         self._lock = threading.Lock()
-        self._pids: dict[int, int] = {}
+        self._pids: dict[int, int] = {}  # by rank
         self._threads: list[threading.Thread] = []
         self.socket_path: Path = folder / "workers.sock"
         self.socket_path.unlink(missing_ok=True)

@@ -63,8 +63,8 @@ class RunConnection:
             address, _, token = address.partition(":")
         self._frames = Frames()
         self._lines: list[bytes] = []
-        self.closed = False
-        self.reason = ""
+        self.closed = False  # True once the supervisor has closed the connection
+        self.reason = ""  # reason that it has sent, or the error
         self._socket = _connect(kind, address, run, timeout_s)
         try:
             self._socket.sendall(ENCODE.encode(Hello(from_n=from_n, token=token)) + b"\n")

@@ -144,7 +144,7 @@ def process_start(pid: int) -> float:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
         raise psutil.NoSuchProcess(pid) from None
-    ticks = int(stat.rpartition(b")")[2].split()[19])
+    ticks = int(stat.rpartition(b")")[2].split()[19])  # field 22; the name, field 2, may contain spaces
     return ticks / os.sysconf("SC_CLK_TCK") + _boot_number() * _MAX_UPTIME_S
 
 

@@ -149,7 +149,7 @@ def parse_squeue(output: str, jobs: dict[int, SlurmJob]) -> dict[int, SlurmJob]:
         before = jobs[int(number)]
         now = SlurmJob(job_id=before.job_id, host=before.host, state=state)
         if now.is_pending:
-            pending = (other for other in rows if (other[1], other[4]) == ("PENDING", row[4]))  # in its partition
+            pending = (other for other in rows if (other[1], other[4]) == ("PENDING", row[4]))  # state and partition
             now = msgspec.structs.replace(
                 now,
                 reason="" if reason in ("None", "(null)") else reason,

@@ -72,8 +72,8 @@ class EventLog:
         self._lost_count = 0  # number of events that were dropped for lack of memory
         self._is_finished = False
         """True after `RunFinished`, which is the last event of an execution."""
-        self._fault: str | None = None
-        self._fault_since = 0.0
+        self._fault: str | None = None  # reason why the file can't be written
+        self._fault_since = 0.0  # time of the first failure (time.monotonic)
         self._retry_at = 0.0  # time of the next try to write
         self._check_at = 0.0  # time of the next check for changes by other programs
         self.damage = ""

@@ -100,6 +100,7 @@ class RestartPolicy:
                 limit = MAX_ROLL_BACKS
             case "out_of_memory" if self.world_size > 1:
                 fallbacks = _oom_fallbacks(self.job)
+                # One more restart for each remaining fallback.
                 limit, next_job = count + len(fallbacks), next(iter(fallbacks), None)
             case "lost_gpu":
                 return self._decide_without_gpus(failed)
@@ -217,7 +218,7 @@ def _oom_fallbacks(job: Job) -> list[Job]:
 
 
 def _with_smaller_batches(job: Job, strategy: StrategyEntry, model: ModelEntry | None) -> Job | None:
-    """Return the job with twice as many microbatches, or with the next valid number if that is invalid.
+    """Return the job with twice as many microbatches, or with another valid number of up to four times as many.
 
     Returns None if there is none. For strategies without a pipeline, microbatches are those of gradient accumulation.
     """
@@ -235,8 +236,9 @@ def _with_smaller_batches(job: Job, strategy: StrategyEntry, model: ModelEntry |
 def _fit_job(job: Job, devices: tuple[str, ...]) -> Job | str:
     """Return the job on the remaining `devices`, or a sentence with the reason why that is impossible.
 
-    Accumulation is increased so that each device has at most as many images in memory as before. If a single device
-    remains, a strategy that only divides batches is replaced by an automatic choice.
+    Accumulation is increased so that each device has at most as many images in memory as before. Up to four times the
+    necessary number is tried until one is valid. If a single device remains, a strategy that only divides batches is
+    replaced by an automatic choice.
     """
     catalogue = load_catalogue()
     before, model = catalogue.strategy(job.resolved_strategy), catalogue.model(job.model.name)

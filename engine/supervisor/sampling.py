@@ -39,7 +39,7 @@ class Sampler:
         self._devices = tuple(dict.fromkeys(devices))
         self._on_samples = on_samples
         self._child: LineChild | None = None
-        self._start_at: float | None = None
+        self._start_at: float | None = None  # time of a scheduled start
         self._memory_before: dict[str, int] = {}  # used bytes of each GPU before the run, by UUID
         self._worker_pids: set[int] = set()
         self._pids_seen_on: set[str] = set()

@@ -66,12 +66,12 @@ class Client:
         self.frames = Frames(MAX_COMMAND_BYTES)
         self.buffer = bytearray()
         self.cursor: int | None = None
-        self.commands_only = False
+        self.commands_only = False  # True for a client that reads no events
         self.live_from = 0  # offset from which droppable events may be left out if the client is slow
         self.is_leaving = False  # True after a goodbye
         self.deadline: float | None = time.monotonic() + HELLO_S
-        self.is_writing = False
-        self.last_read_at = time.monotonic()
+        self.is_writing = False  # True while its socket accepts no more data
+        self.last_read_at = time.monotonic()  # time when it last accepted data
 
     def stalled_s(self) -> float:
         """Return the time in seconds since the client last read data. It is 0 if no data is pending."""
@@ -97,8 +97,8 @@ class Server:
         self._run_id = run_id
         self._selector = selector
         self._on_command = on_command
-        self._clients: dict[Client, None] = {}
-        self._accept_again_at: float | None = None
+        self._clients: dict[Client, None] = {}  # in the order of their connections
+        self._accept_again_at: float | None = None  # set while there are no free file descriptors
         self._refusal = ""  # reason for refusing all new clients, or ""
         selector.register(endpoint.listener, selectors.EVENT_READ, self._accept)
 
@@ -312,6 +312,7 @@ class Server:
                 is_in_file = client.cursor < self._log.recent_offset
                 client.cursor = self._log.recent_offset if is_in_file else self._log.end  # the file was truncated
                 continue
+            # A client that is far behind gets new events without the droppable ones.
             is_thin = client.cursor >= client.live_from and self._log.end - client.cursor > THIN_BYTES
             client.cursor += len(lines)
             if is_thin or len(lines) > MAX_FRAME_BYTES:

@@ -47,7 +47,7 @@ class StartGate:
     def __init__(
         self, run: RunFolder, job: Job, sampler: Sampler, selector: selectors.BaseSelector, modules: Sequence[str]
     ) -> None:
-        self.failure: Failed | None = None
+        self.failure: Failed | None = None  # failure that prevents the start
         self._job = job.with_fields(start="at_once")  # a run that has its slot waits for no other run
         self._sampler = sampler
         self._selector = selector
@@ -56,8 +56,8 @@ class StartGate:
         self._weights = WeightsFetch(run, job, selector, self._events.append)
         self._slot = QueueSlot(run, job)
         self._slot_since = 0.0  # time since which the run has its slot
-        self._poll_at = 0.0
-        self._has_waited = False
+        self._poll_at = 0.0  # time of the next poll of the queue
+        self._has_waited = False  # True once the run has waited in the queue
         self._on_gpus = any(is_gpu(device) and not host_of(device) for device in job.parallel.devices)
         self._is_gpu_check_done = not self._on_gpus
         self._needs_sampler = self._on_gpus and job.faults.wait_for_others
@@ -170,7 +170,7 @@ class WeightsFetch:
     def __init__(
         self, run: RunFolder, job: Job, selector: selectors.BaseSelector, emit: Callable[[AnyEvent], object]
     ) -> None:
-        self.fault = ""
+        self.fault = ""  # reason why the weights can't be used
         self._selector = selector
         self._emit = emit
         self._child: LineChild | None = None

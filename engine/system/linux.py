@@ -58,7 +58,7 @@ def waited_for_core_s() -> float:
     """
     try:
         with open("/proc/thread-self/schedstat", "rb") as stream:
-            return int(stream.read().split()[1]) / 1e9
+            return int(stream.read().split()[1]) / 1e9  # nanoseconds in the run queue
     except (OSError, IndexError):
         return 0.0
 

@@ -125,7 +125,7 @@ class Registry(Mapping[str, T], Generic[T]):
         self.left_out: list[LeftOut] = []
         self._group = group
         self.built_in = dict(built_in)
-        self._known = dict(built_in)
+        self._known = dict(built_in)  # with the plug-ins that have been loaded
         self._accept = accept
         self._taken = taken
 

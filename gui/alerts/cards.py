@@ -67,7 +67,7 @@ class AlertCards(QWidget):
     def __init__(self, alerts: Alerts) -> None:
         super().__init__()
         self._alerts = alerts
-        self._cards: dict[int, AlertCard] = {}
+        self._cards: dict[int, AlertCard] = {}  # by number of the alert
         self._no_alerts_label = _label("muted")
         self._no_alerts_label.setText(tr("No active alerts"))
         self._layout = vbox(self._no_alerts_label, spacing=6)

@@ -73,7 +73,7 @@ def _compare_with_limit(rule: Rule, threshold: Threshold, gpu: Gpu, run: str | N
     excess = limit - value if threshold.below else value - limit
     if excess <= -threshold.margin:
         return None
-    is_full = excess > 0 if threshold.below else excess >= 0
+    is_full = excess > 0 if threshold.below else excess >= 0  # otherwise, the value is within the margin
     if rule.kind == "idle":
         text = f"held by {run} and only {threshold.write(value)} utilized, below {threshold.write(limit)}"
     else:

@@ -49,11 +49,20 @@ class DesktopNotices(QObject):
         together_ms: int = TOGETHER_MS,
         at_most_every_ms: int = AT_MOST_EVERY_MS,
     ) -> None:
+        """Create a sender.
+
+        Args:
+            alerts: Alerts to notify about.
+            parent: Owner of the object.
+            sender: Process that delivers the notifications.
+            together_ms: Time in which alerts are collected for a single notification.
+            at_most_every_ms: Minimum time between notifications.
+        """
         super().__init__(parent)
         self._alerts = alerts
         self._together_ms = together_ms
         self._pause_ms = at_most_every_ms
-        self._waiting: dict[int, Alert] = {}
+        self._waiting: dict[int, Alert] = {}  # alerts for the next notification, by number
         self._notices: deque[tuple[Notice, Callable[[str], None]]] = deque()
         """Notices with functions that get a problem or "". The first one is being sent."""
         self._sender = sender or NoticeSender(self)

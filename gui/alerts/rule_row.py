@@ -129,8 +129,8 @@ class RuleEditors(QWidget):
         self._rule = rule
         # seconds per unit of the duration editor
         self._scale_s = 60.0 if kind.default.for_s >= _MINUTES_FROM_S else 1.0
-        self._problems: dict[str, ProblemLabel] = {}
-        self._boxes: dict[str, QCheckBox] = {}
+        self._problems: dict[str, ProblemLabel] = {}  # by field
+        self._boxes: dict[str, QCheckBox] = {}  # by key of the device
         self._titles = dict(devices)  # titles of the known devices by key
         self._grid = QGridLayout(self)
         self._grid.setContentsMargins(30, 2, 4, 10)

@@ -54,7 +54,7 @@ class AlertsView(QWidget):
         self._alerts = alerts
         self.history = HistoryModel(self)
         self.table = HistoryTable(self.history)
-        self.rows: dict[KindId, RuleRow] = {}
+        self.rows: dict[KindId, RuleRow] = {}  # filled by `_lay_out`
         self.runs = RunNotifications()
         self.runs.settings.clicked.connect(lambda: self.settings_requested.emit("ended"))
         self._count = muted_label()

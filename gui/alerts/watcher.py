@@ -129,8 +129,8 @@ class Alerts(QObject):
         self._clock = clock
         self._rules, self.problem = self._store.load()
         self._numbers = count(1)
-        self._alerts: dict[int, Alert] = {}
-        self._watches: dict[_Key, _Watch] = {}
+        self._alerts: dict[int, Alert] = {}  # by number
+        self._watches: dict[_Key, _Watch] = {}  # conditions that are present or have an active alert
         self._trackers: dict[str, EventTracker] = {}  # by device
         self._snapshot_times: dict[str, float] = {}  # time of the last snapshot, by host
         self._responsive_hosts: set[str] = set()  # hosts whose driver has responded
@@ -313,7 +313,7 @@ class Alerts(QObject):
                 watch.calm_since = now
             elif now - watch.calm_since >= CALM_S:
                 self._end_alert(key, watch.calm_since)
-        elif found is not None and found[1].full:
+        elif found is not None and found[1].full:  # a value within the margin raises no alert
             watch = self._watches.setdefault(key, _Watch(since=now))
             if watch.since is not None and now - watch.since >= self._rules[key.kind].for_s:
                 subject, finding = found

@@ -46,7 +46,7 @@ class HostDialog(QDialog):
         row = hbox(label, (self.name, 1), self.add, spacing=10)
         self._rows = vbox(1, spacing=10)
         scroll = scroll_panel(with_layout(self._rows))
-        self._states: dict[str, QLabel] = {}
+        self._states: dict[str, QLabel] = {}  # by host
         self._row_widgets: list[QWidget] = []
         self.setLayout(vbox(row, self.problem, hint, (scroll, 1), spacing=10, margins=(14, 12, 14, 14)))
         self.setMinimumSize(400, 300)

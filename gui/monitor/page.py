@@ -66,7 +66,7 @@ class MonitorPage(QWidget):
         self._alerts = alerts
         self._intervals = intervals
         self._settings = settings or Settings()
-        self._panel_visible = True
+        self._panel_visible = True  # True if the device cards next to this page are visible
         self._last_snapshots = LastSnapshots()
         self._dialog: HostDialog | None = None
         self.group = PlotGroup("clock", span=SPANS[0][1], parent=self)

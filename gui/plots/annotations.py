@@ -62,8 +62,8 @@ class Annotations(QGraphicsItem):
         super().__init__(box)
         self.thresholds: tuple[Threshold, ...] = ()
         self.marks: tuple[Mark, ...] = ()
-        self.named: frozenset[Mark] = frozenset()
-        self.log = False
+        self.named: frozenset[Mark] = frozenset()  # marks with a label
+        self.log = False  # True if the vertical axis is logarithmic
         self._cursor: float | None = None
         self._box = box
         self._threshold_items: list[_LaidOutLine] | None = None  # None: must be laid out

@@ -48,6 +48,7 @@ def elapsed(seconds: float, spacing: float = 1.0) -> str:
     sign = "-" if seconds < 0 < total else ""
     minutes, rest = divmod(total, 60)
     hours, minutes = divmod(int(minutes), 60)
+    # With decimals, the width includes the point and two digits before it.
     second = f"{rest:0{digits + 3 if digits else 2}.{digits}f}"
     return f"{sign}{hours}:{minutes:02}:{second}" if hours else f"{sign}{minutes}:{second}"
 
@@ -63,7 +64,7 @@ class Axis(QGraphicsWidget):
         super().__init__()
         self.setZValue(_BELOW_THE_CURVES)
         self._box = box
-        self._area = QRectF()
+        self._area = QRectF()  # area of the curves, in coordinates of the axis
         self._bounds = QRectF()
         self._layout_key: tuple[object, ...] = ()  # range and size that lines and texts were laid out for
         self._lines: list[QRectF] = []

@@ -80,11 +80,11 @@ class PlotGroup(QObject):
         """Create a group that shows the last `span` of the data, or all data if `span` is None."""
         super().__init__(parent)
         self.axis = axis
-        self.origin = 0.0
-        self.following = True
-        self.cursor: float | None = None
+        self.origin = 0.0  # position 0; for clock times, in seconds since the epoch
+        self.following = True  # False once the user has zoomed or panned
+        self.cursor: float | None = None  # position of the crosshair
         self.marks: tuple[Mark, ...] = ()
-        self.range = (0.0, span or 1.0)
+        self.range = (0.0, span or 1.0)  # visible positions
         self._span = span
         self._plots: list[Drawable] = []
         self._data_start = 0.0  # range of the data
@@ -152,7 +152,10 @@ class PlotGroup(QObject):
             self.following_changed.emit(True)
 
     def show_range(self, low: float, high: float) -> None:
-        """Show the range that the user has zoomed or panned to. The group stops following the newest data."""
+        """Show the range that the user has zoomed or panned to. The group stops following the newest data.
+
+        The center of the range is moved into the data, and its length is limited to twice theirs.
+        """
         length = max(self._data_end - self._data_start, 1e-9)
         middle, half = (low + high) / 2, max((high - low) / 2, length * _MIN_ZOOM / 2)
         half = min(half, length)

@@ -78,11 +78,11 @@ class Line:
         self.x: Floats = np.empty(0)
         self.y: Floats = np.empty(0)
         self.smoothed: Floats = self.y
-        self._smoother = Smoother(0.0)
+        self._smoother = Smoother(0.0)  # without smoothing until it is requested
         self._drawn_state: tuple[Frame, int, float] | None = None  # frame and data of the last drawing
         self._span: tuple[float, float] | None = None  # lowest and highest visible value
         self._curves = view.curves
-        self._raw = view.curves.add() if style.smooth else None
+        self._raw = view.curves.add() if style.smooth else None  # values without smoothing
         self._curve = view.curves.add()
         self._dots = view.curves.add(dots=True) if style.markers else None
         self.recolor()

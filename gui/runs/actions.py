@@ -150,7 +150,7 @@ class DeletingBar(TrashBar):
             self.show_message(
                 tr("Move {runs} to the trash? Calculating its size…").format(runs=_title(self._runs)),
                 "warning",
-                "",
+                "",  # hides the button that confirms
                 tr("Cancel"),
             )
             folders = [Path(run.folder) for run in self._runs]

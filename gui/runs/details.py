@@ -75,7 +75,7 @@ class Details(QWidget):
         self._actions = actions
         self._fields: DetailFields | None = None
         self._run: RunSummary | None = None
-        self._is_dirty = False
+        self._is_dirty = False  # True while notes or tags have unsaved edits
         self._heading = styled(ElidedLabel(), "heading")
         self.state = QLabel(wordWrap=True)
         self.state.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)

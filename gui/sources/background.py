@@ -190,8 +190,8 @@ class SingleFlight(Generic[_Result]):
         self._next_call = next_call
         self._done = done
         self._failed = failed
-        self._work: Background | None = None
-        self._pending = False
+        self._work: Background | None = None  # running call
+        self._pending = False  # True if another call must follow the running one
 
     @property
     def running(self) -> bool:

@@ -78,7 +78,7 @@ def checkpoints_of(run: RunFolder) -> tuple[Checkpoint, ...]:
     found = []
     for entry, info in files:
         older = OLDER_CHECKPOINT.fullmatch(entry.name)
-        location = (
+        location = (  # epoch and step
             (int(older["epoch"]), int(older["step"])) if older is not None else positions.get(entry.name, (None, None))
         )
         found.append(Checkpoint(Path(entry.path), info.st_size, info.st_mtime, *location))

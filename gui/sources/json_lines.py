@@ -85,9 +85,9 @@ class JsonLinesProcess(QObject):
         self._cleans_up = cleans_up
         self._limit = line_limit_bytes
         self._process: QProcess | None = None
-        self._cancelled: list[QProcess] = []
+        self._cancelled: list[QProcess] = []  # earlier processes that have not exited yet
         self._frames = Frames(line_limit_bytes)
-        self._answer: Answer | None = None
+        self._answer: Answer | None = None  # answer of the current process
 
     @property
     def running(self) -> bool:

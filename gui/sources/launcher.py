@@ -45,7 +45,7 @@ class Launcher(QObject):
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self.busy = False
+        self.busy = False  # True while a run is being created or waits for its start
         self._preloader: Preloader | None = None
         self._notifier: QSocketNotifier | None = None
         self._idle_timer = QTimer(self)  # ends a preloaded process that isn't used

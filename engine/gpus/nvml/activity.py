@@ -45,7 +45,7 @@ class Activity:
             )
         if not self._samples:
             return self._latest
-        earlier, later = reversed(self._samples)
+        earlier, later = reversed(self._samples)  # the older sample is overwritten
         self._samples = [earlier, later]
         if self._calls.attempt(("activity", self._gpu_instance), lambda: self._take_sample(later)) is None:
             self.reset()

@@ -50,7 +50,7 @@ class DeviceCalls:
         self._unsupported: set[object] = set()
 
     def attempt(self, quantity: object, call: Callable[[], Answer]) -> Answer | None:
-        """Return the result of `call`, which reads `quantity`.
+        """Return the result of `call`, which reads `quantity`, and count the answer or failure.
 
         Returns None if the device does not support the quantity, or after a temporary error.
 

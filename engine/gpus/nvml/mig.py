@@ -35,7 +35,7 @@ class MigInstances:
         """Read all instances and return a row for each. Raises `GpuLost`."""
         if request.slow_due:
             mode = self._calls.call("nvmlDeviceGetMigMode")
-            self.enabled = None if mode is None else bool(mode[0])
+            self.enabled = None if mode is None else bool(mode[0])  # mode[1] is the mode after the next reset
             self._instances = self._list_instances() if self.enabled else {}
         rows = []
         for key, instance in list(self._instances.items()):

@@ -55,9 +55,9 @@ class NvmlReader:
         self._nvml = load_pynvml()
         self._basics = basics
         self._request: SnapshotRequest | None = None
-        self._due = dict.fromkeys(READ_INTERVALS_S, 0.0)
+        self._due = dict.fromkeys(READ_INTERVALS_S, 0.0)  # time of the next reading, by group of quantities
         self._stopwatch = Stopwatch()
-        self._responding: tuple[int, ...] = ()
+        self._responding: tuple[int, ...] = ()  # indices of the GPUs in `topology`
         self.topology: Topology | None = None
         self.call_s = 0.0
         try:

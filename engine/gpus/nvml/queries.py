@@ -193,7 +193,7 @@ class Quantities:
         retired: Values = {name: int(values[field]) for name, field in RETIRED.items() if field in values}
         retired |= {name: bool(retired[name]) for name in RETIRED_FLAGS if name in retired}
         return {
-            "ecc": Ecc(enabled=None if mode is None else bool(mode[0]), **counts),
+            "ecc": Ecc(enabled=None if mode is None else bool(mode[0]), **counts),  # mode[1] applies after a reset
             "retired": Retired(**retired),
         }
 
@@ -201,6 +201,7 @@ class Quantities:
         """Read modes, fan and video engines, and update the cached state of the PCIe link."""
         calls = self._calls
         self.traffic.measure_by_driver()
+        # Pairs of the utilization in percent and the sampling period.
         encoder = calls.call("nvmlDeviceGetEncoderUtilization")
         decoder = calls.call("nvmlDeviceGetDecoderUtilization")
         persistence = calls.call("nvmlDeviceGetPersistenceMode")

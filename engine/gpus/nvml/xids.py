@@ -51,7 +51,7 @@ class Xids:
         nvml = self._nvml
         for _ in range(MAX_EVENTS):
             try:
-                event = nvml.nvmlEventSetWait_v2(self._events, 0)
+                event = nvml.nvmlEventSetWait_v2(self._events, 0)  # without waiting
             except nvml.NVMLError:  # a timeout: no more events; other readings detect a lost GPU
                 return
             uuid = self._watched.get(address(event.device))

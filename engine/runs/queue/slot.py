@@ -43,8 +43,8 @@ class QueueSlot:
     """
 
     def __init__(self, run: RunFolder, job: Job, run_id: str = "") -> None:
-        self.has_devices = False
-        self.warning = ""
+        self.has_devices = False  # True once the run may use its devices
+        self.warning = ""  # text for the user if the run starts without the usual guarantees
         trial = trial_of(run)
         self._ticket = Ticket(
             run_id=run_id or run.run_id,
@@ -55,7 +55,7 @@ class QueueSlot:
             since=time.time(),
             search=trial.search if trial is not None else "",
         )
-        self._name = new_name()
+        self._name = new_name()  # of the ticket file
         self._starts_at_once = job.faults.start == "at_once"
         on_gpus = any(is_gpu(device) and not host_of(device) for device in job.parallel.devices)
         self._waits_for_others = job.faults.wait_for_others and on_gpus

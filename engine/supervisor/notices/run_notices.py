@@ -81,13 +81,13 @@ class Notices:
         self._warn = warn
         self._clock = clock
         self._began = self._progress_at = self._poll_at = clock()
-        self._phase = ""
+        self._phase = ""  # current phase, or "" before the first one
         self._metrics: tuple[Measure, ...] = ()
         self._step: StepMetrics | None = None  # metrics of the last reported steps
         self._usual_step_s = 0.0  # moving average of the duration of a step
         self._watchdog_warning = ""  # last warning since the last progress
         self._is_stall_reported = False
-        self._is_over = False
+        self._is_over = False  # True after `RunFinished`
         self._reported_problems: set[str] = set()  # problems that `warn` has received
         self.senders: list[subprocess.Popen[bytes]] = []
         """Running processes that each send one notification."""

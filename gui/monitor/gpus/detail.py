@@ -115,8 +115,8 @@ class GpuDetail(QWidget):
         self._energy = energy
         self._gpu: WatchedGpu | None = None
         self._history: DeviceHistory | None = None
-        self._cards: dict[str, _GroupCard] = {}
-        self._columns = 1
+        self._cards: dict[str, _GroupCard] = {}  # by title of the group
+        self._columns = 1  # columns of cards
         self.back = push_button(
             "‹ All GPUs", self.closed, name=tr("Back to all GPUs"), tip=tr("Back to all GPUs (Escape)")
         )
@@ -137,7 +137,7 @@ class GpuDetail(QWidget):
         )
         self.links = TextTable("NVLinks", (tr("Link"), tr("State"), tr("Version"), tr("In"), tr("Out"), tr("Leads to")))
         self.xids = TextTable(tr("Errors that the driver reported"), (tr("Time"), tr("Error")))
-        self._sections: list[tuple[TextTable, QLabel]] = []
+        self._sections: list[tuple[TextTable, QLabel]] = []  # tables with their headings
         self._lay_out()
 
     @property

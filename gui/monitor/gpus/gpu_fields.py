@@ -98,7 +98,8 @@ def at_time(history: DeviceHistory, key: str, time: float) -> Read:
 def tile_figures(watched: WatchedGpu, read: Read, used: Used | None) -> list[LabeledValue]:
     """Return the values for a tile, the most important ones first. Unknown values are left out.
 
-    Values with a line in the GPU's graph get the line's color, which depends on the GPU's key.
+    Values with a line in the GPU's graph get the line's color, which depends on the GPU's key. `read` returns the value
+    of a quantity by its id, and `used` the energy used since counting began.
     """
     gpu = watched.gpu
     pcie, links = _pcie_link(gpu), sum(link.active for link in gpu.nvlinks)
@@ -126,7 +127,7 @@ def tile_figures(watched: WatchedGpu, read: Read, used: Used | None) -> list[Lab
 
 
 def groups(watched: WatchedGpu, read: Read, used: Used | None) -> list[Group]:
-    """Return all reported values, in groups."""
+    """Return all reported values, in groups. See `tile_figures` for the arguments."""
     gpu = watched.gpu
     found = (
         _work(gpu, read),
@@ -274,6 +275,7 @@ def _of_highest(
     highest = kind.highest(gpu)
     text = measured(kind, value)
     if highest:
+        # Only the maximum has a unit.
         text = f"{text.rpartition(' ')[0] or text} of {measured(kind, highest)}"
     return _figure(label, quantity, text, key=key, more=more)
 

@@ -73,10 +73,10 @@ class TilesView(QScrollArea):
         self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self._group = group
         self._energy = energy
-        self.tiles: dict[str, Tile] = {}
-        self._gpus: dict[str, WatchedGpu] = {}
+        self.tiles: dict[str, Tile] = {}  # by key of the GPU
+        self._gpus: dict[str, WatchedGpu] = {}  # by key, in the order of the tiles
         self._history: DeviceHistory | None = None
-        self._columns = 0
+        self._columns = 0  # columns of the grid
         self._inside = QWidget()
         self._grid = QGridLayout(self._inside)
         self._grid.setContentsMargins(0, 0, 0, 0)

@@ -46,10 +46,10 @@ class ValueGrid(QWidget):
         self.figures: tuple[LabeledValue, ...] = ()
         self._max_rows = max_rows
         self._faded = False
-        self._reserved_widths: dict[str, int] = {}
-        self._columns: list[int] = []
-        self._visible_count = 0
-        self._hinted_rows = 0
+        self._reserved_widths: dict[str, int] = {}  # largest width so far in pixels, by id of the value
+        self._columns: list[int] = []  # widths of the columns
+        self._visible_count = 0  # number of values that fit
+        self._hinted_rows = 0  # number of rows of the last size hint
         self._update_fonts()
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
 

@@ -30,8 +30,8 @@ class GpusView(QStackedWidget):
         super().__init__(parent)
         self._history, self._group = history, group
         self._load_order = LoadOrder()
-        self._by_load = False
-        self._compact = False
+        self._by_load = False  # True to show the busiest GPUs first
+        self._compact = False  # True to show a row per GPU instead of tiles
         self._detail_key = ""  # key of the GPU with a detail page, or ""
         self._visible_view: tuple[QWidget | None, bool] = (None, False)  # and its `shows_activity`
         self._gpus: list[WatchedGpu] = []

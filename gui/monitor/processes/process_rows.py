@@ -207,6 +207,7 @@ def _groups(lines: Sequence[ProcessRow], runs: Iterable[RunInterval], name_of: N
         if top.parent is not None:  # the key of a run, or of a process that uses no GPU
             groups.setdefault(top.parent, []).append(line)
     return [
+        # The key of a run is ("run", id).
         _group_row(key, members, by_id[str(key[1])] if key[0] == "run" else None, name_of)
         for key, members in groups.items()
     ]

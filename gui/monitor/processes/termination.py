@@ -107,7 +107,7 @@ class EndingBar(QuestionBar):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(tr("Ending a process"), parent)
-        self.patience_s = 5.0
+        self.patience_s = 5.0  # time after which a process counts as not ending
         self._process: ProcessRow | None = None
         self._done: _Action = "nothing"  # the last action on the process
         self._elapsed = QElapsedTimer()

@@ -163,7 +163,7 @@ class TopologyView(QWidget):
             return
         self._shown_state = state
         self._empty.setText(empty)
-        self._stack.setCurrentIndex(0 if empty else 1)
+        self._stack.setCurrentIndex(0 if empty else 1)  # the text, or the matrix
         if topology is not None and not empty:
             site = connections.site(gpus, topology)
             self.model.show_site(site, {affinity.index: affinity for affinity in topology.affinities})

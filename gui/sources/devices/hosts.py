@@ -51,11 +51,11 @@ class Hosts(QObject):
     def __init__(self, parent: QObject | None = None, local: SamplerProcess | None = None) -> None:
         """Create the samplers without starting them. `local` replaces the sampler of this machine."""
         super().__init__(parent)
-        self._started = False
+        self._started = False  # True between `start` and `stop`
         self.history = DeviceHistory()
         self._restores_history = False  # True until the earlier readings have been inserted
-        self.latest: dict[str, Snapshot] = {}
-        self.errors: dict[str, str] = {}
+        self.latest: dict[str, Snapshot] = {}  # by host
+        self.errors: dict[str, str] = {}  # by host
         self.local = local or SamplerProcess(self)
         self._samplers: dict[str, SamplerProcess] = {}
         self._add_sampler(_THIS_MACHINE, self.local)

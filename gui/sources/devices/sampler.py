@@ -69,7 +69,8 @@ class SamplerProcess(QObject):
             program: Program to run as the sampler, by default Python.
             arguments: Arguments of the program, or None for this machine's sampler.
             who: Start of messages, which names the sampler.
-            silence_s: Seconds without a snapshot after which the process is restarted.
+            silence_s: Seconds without a snapshot after which the process is restarted, by default at
+                least three intervals.
             explain: Function that explains an exit. Without it, standard error is written to the log folder.
         """
         super().__init__(parent)
@@ -79,13 +80,13 @@ class SamplerProcess(QObject):
         self._arguments = default if arguments is None else list(arguments)
         self._who = who
         self._explain = explain
-        self._request = SnapshotRequest()
+        self._request = SnapshotRequest()  # quantities to read
         self._decoder = msgspec.json.Decoder(Snapshot)
         self._process: QProcess | None = None
         self._frames = Frames(LINE_LIMIT_BYTES)
-        self._error_tail = b""
+        self._error_tail = b""  # end of standard error
         self._is_silent = False  # True once the process has stopped responding
-        self._pause_ms = _FIRST_PAUSE_MS
+        self._pause_ms = _FIRST_PAUSE_MS  # pause before the next restart
         self._has_message = False  # True while a message about the sampler is visible
         self._restart_timer = QTimer(self, singleShot=True)
         self._restart_timer.timeout.connect(self._launch)

@@ -168,7 +168,7 @@ class Timeline:
     def _make_room(self) -> None:
         """Copy the rows to larger arrays, and thin them if they exceed the limit."""
         rows, thinnings = len(self), 0
-        while rows > self._max_rows * 8 // 9:
+        while rows > self._max_rows * 8 // 9:  # an eighth more rows must fit
             rows, thinnings = _thinned_length(rows), thinnings + 1
         room = min(self._max_rows, max(INITIAL_ROWS, rows * 9 // 8))
         old = slice(self._start, self._end)
