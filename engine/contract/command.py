@@ -80,9 +80,9 @@ def _flag_with_value(flag: str, value: str) -> list[str]:
 
 WORKER = "engine.machines.torchrun"
 """Module that torchrun starts for each device. It receives the job as JSON or as a job file."""
-_ONE_MACHINE = "--rdzv-backend c10d --rdzv-conf store_type=file"
+_ONE_MACHINE_OPTIONS = "--rdzv-backend c10d --rdzv-conf store_type=file"
 """Options of torchrun for a single machine, where the agent's store is a temporary file."""
-_NO_SERVER = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"
+_NO_SERVER_SETTING = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"
 """Environment setting that prevents torchrun from opening a port on all interfaces.
 
 It is used for a single machine, which needs no such port.
@@ -107,6 +107,7 @@ def torchrun_lines(job: Job) -> tuple[dict[str, str], list[Problem]]:
     if problem := single_process_problem(job):
         return {}, [problem]
     groups = groupby(job.parallel.devices, host_of)
+    # Machines with their numbers of devices.
     machines = [(host(name) or Host(name=name), len(list(devices))) for name, devices in groups]
     titles = [machine.title for machine, _ in machines]
     if len(set(titles)) < len(titles):
@@ -116,17 +117,18 @@ def torchrun_lines(job: Job) -> tuple[dict[str, str], list[Problem]]:
     worker = f"-m {WORKER} {shlex.quote(job_json)}"
     if len(machines) == 1:
         machine, count = machines[0]
-        line = f"{_NO_SERVER} {_torchrun_program(machine)} --nproc-per-node {count} {_ONE_MACHINE} {worker}"
+        program = f"{_NO_SERVER_SETTING} {_torchrun_program(machine)}"
+        line = f"{program} --nproc-per-node {count} {_ONE_MACHINE_OPTIONS} {worker}"
         return {machine.title: line}, []
-    first = machines[0][0]
+    first, _ = machines[0]
     address = first.address or first.reached_by.rpartition("@")[2]
     if not address:
         message = "The other machines don't know the address of this machine."
         return {}, [Problem("devices", message, f"Run `footplate hosts add {THIS} --address ADDRESS`.")]
     return {
-        machine.title: f"{_torchrun_program(machine)} --nnodes {len(machines)} --node-rank {number} --nproc-per-node {count} "
-        f"--master-addr {shlex.quote(address)} --master-port {first.port} {worker}"
-        for number, (machine, count) in enumerate(machines)
+        machine.title: f"{_torchrun_program(machine)} --nnodes {len(machines)} --node-rank {node_rank} "
+        f"--nproc-per-node {count} --master-addr {shlex.quote(address)} --master-port {first.port} {worker}"
+        for node_rank, (machine, count) in enumerate(machines)
     }, []
 
 

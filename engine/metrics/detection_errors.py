@@ -64,12 +64,14 @@ def find_errors(classes: Ints, scores: Floats, true_classes: Ints, ignored: Bool
         overlaps: Overlaps of the detections with the objects, [d, g].
     """
     is_matched = np.zeros(len(true_classes), bool)
+    # Indices of the evaluated detections, class by class, and their outcomes.
     counted, outcomes = [np.empty(0, np.int64)], [np.empty(0)]
     for number in np.unique(classes):
         candidates = np.flatnonzero(classes == number)
         candidates = candidates[np.argsort(-scores[candidates], kind="stable")][:MAX_DETECTIONS]
         objects = np.flatnonzero(true_classes == number)
-        assigned = assign(overlaps[np.ix_(candidates, objects)], ignored[objects], ignored[objects])[:, :1]
+        overlaps_in_class = overlaps[np.ix_(candidates, objects)]
+        assigned = assign(overlaps_in_class, ignored[objects], ignored[objects])[:, :1]  # at an IoU of 0.5
         counted.append(candidates)
         outcomes.append(outcomes_of_assignment(assigned, ignored[objects])[:, 0])
         is_matched[objects[assigned[assigned >= 0]]] = True
@@ -82,8 +84,11 @@ def find_errors(classes: Ints, scores: Floats, true_classes: Ints, ignored: Bool
         is_matched[not_ignored],
         overlaps[np.ix_(detections, not_ignored)],
     )
-    corrected = _would_become_correct(nearly_matched, scores[detections], is_matched[not_ignored])
-    corrected_classes = np.where(corrected, true_classes[not_ignored][nearly_matched] if len(not_ignored) else -1, -1)
+    is_correctable = _would_become_correct(nearly_matched, scores[detections], is_matched[not_ignored])
+    corrected_classes = np.where(
+        is_correctable, true_classes[not_ignored][nearly_matched] if len(not_ignored) else -1, -1
+    )
+    # The columns are described at `ImageErrors`.
     rows = np.column_stack([classes[detections], scores[detections], all_outcomes, kinds, corrected_classes])
     is_nearly_matched = np.zeros(len(not_ignored), bool)
     is_nearly_matched[nearly_matched[nearly_matched >= 0]] = True
@@ -141,7 +146,8 @@ def error_costs(rows: Floats, counts: Floats, missed: Floats) -> dict[ErrorKind,
     """Return the number of errors of each kind, and the gain in AP50 if all errors of this kind were corrected.
 
     Args:
-        rows: Rows from `find_errors` for all images, [k, 5].
+        rows: Rows from `find_errors` for all images, [k, 5]. The columns are the class, the score, the outcome, the
+            kind of error, and the class after a correction, or -1 if the detection would be removed.
         counts: Number of objects of each class, [classes].
         missed: Number of missed objects of each class, [classes].
     """

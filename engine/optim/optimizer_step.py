@@ -90,7 +90,7 @@ class OptimizerStep:
         self._device = device
         self._sum_over_shards = sum_over_shards
         self._all_reduce_max = all_reduce_max
-        self._share_updates = broadcast_updates
+        self._broadcast_updates = broadcast_updates  # called after each change of parameters
         self._skips_not_finite = job.faults.on_not_finite == "skip"
         self._clip_norm = job.training.clip_norm
         # The optimizer numbers parameters group by group. The group with the highest rate comes first, since
@@ -102,12 +102,14 @@ class OptimizerStep:
             local_shard(parameter).requires_grad_() if is_sharded(parameter) else parameter
             for _, parameter in parameters
         ]
-        # Tensors that this rank counts in the norm of all gradients.
+        # Tensors that this rank counts in the norm of all gradients. Other ranks count the duplicates.
         self._norm_shards = [
             shard for name, shard in zip(self._parameters, self._updated, strict=True) if name not in duplicates
         ]
+        # Tensors that are not updated until `release`. Other ranks may have some even if this rank has none.
         self._has_frozen = bool(frozen)
         self._frozen = [shard for (name, _), shard in zip(parameters, self._updated, strict=True) if name in frozen]
+        # Sharded parameters with their local shards, which receive the gradients before each update.
         self._shards = [(p, shard) for (_, p), shard in zip(parameters, self._updated, strict=True) if shard is not p]
         # An optimizer requires a parameter, but a pipeline's stage may have nothing to train.
         grouped = [
@@ -191,7 +193,7 @@ class OptimizerStep:
         self._scaler.update()
         if self._averages is not None:
             self._averages.update(self.updates)
-        self._share_updates()
+        self._broadcast_updates()
 
     @torch.no_grad()
     def _is_finite(self, loss: Tensor | None) -> bool:
@@ -239,9 +241,9 @@ class OptimizerStep:
             return
         self._refresh_shards()
         with self._averages.in_place():
-            self._share_updates()
+            self._broadcast_updates()
             yield
-        self._share_updates()
+        self._broadcast_updates()
 
     def go_to(self, steps: int) -> None:
         """Set the schedule to its state after `steps` steps, without updates."""
@@ -259,7 +261,7 @@ class OptimizerStep:
         """
         if collect is None:
             return copy_to_host(self.state_dict(lambda tensor, _: tensor))
-        state = self.optimizer.state_dict()["state"]
+        state = self.optimizer.state_dict()["state"]  # by the number of the parameter
         group_step = self.optimizer.param_groups[0].get("step")
         averages = self._averages.tensors if self._averages is not None else []
         averaged = self._parameters | self._buffers if averages else {}
@@ -272,6 +274,7 @@ class OptimizerStep:
                 for number, (name, parameter) in enumerate(self._parameters.items())
                 if number in state
             },
+            # Number of steps, which torch calls epochs.
             "schedule": None if self._schedule is None else self._schedule.last_epoch,
             "updates": self.updates,
             # LAMB counts steps per group.

@@ -69,9 +69,9 @@ def _metadata(model: TrainedModel, files: Sequence[WrittenFile], library: Librar
     task = model.task.entry
     metrics = [_HUB_METRICS[each.id] for each in task.metrics if each.id in _HUB_METRICS]
     onnx = any(each.name.endswith(".onnx") for each in files)
-    names = {"segmentation_models_pytorch": "segmentation-models-pytorch"}
+    hub_names = {"segmentation_models_pytorch": "segmentation-models-pytorch"}
     metadata: dict[str, Any] = {
-        "library_name": names.get(library.name, library.name) if library else "onnx" if onnx else None,
+        "library_name": hub_names.get(library.name, library.name) if library else "onnx" if onnx else None,
         "pipeline_tag": task.hub_task or None,
         "tags": [task.id.replace("_", "-"), *(["onnx"] if onnx else []), "footplate"],
         "metrics": metrics or None,
@@ -231,6 +231,7 @@ def write_curves(path: Path, model: TrainedModel) -> bool:
     """
     validations = [event for event in model.run.events() if isinstance(event, Validation)]
     measures = model.objective.entry.metrics
+    # The last metric of a task is the loss, except for detectors, which report no loss.
     plotted = list(dict.fromkeys((measures[0], measures[-1])))
     if len(validations) < MIN_POINTS:
         return False

@@ -64,6 +64,7 @@ def resample(
         elapsed = time.monotonic() - started
         if len(results) >= MIN_RESAMPLES and elapsed >= MAX_RESAMPLING_S:
             break
+        # The work ends at the maximum number of resamples, or at the maximum time with at least the minimum number.
         on_progress(max(len(results) / MAX_RESAMPLES, min(elapsed / MAX_RESAMPLING_S, len(results) / MIN_RESAMPLES)))
         results.append(compute_values(resample_weights(len(results), samples)))
     measures = {

@@ -56,13 +56,15 @@ def map_classes(dataset: RecognizedDataset, classes: Sequence[str]) -> tuple[Rec
         ignored += renumbered.ignored
         return renumbered.split
 
-    if dataset.code is not None:
+    if dataset.code is not None:  # masks and points keep their values, whose meaning changes
         mapped = replace(dataset, code=_renumber_code(dataset.code, numbers, len(classes)))
     else:
         train, val = renumber(dataset.train), renumber(dataset.val)
         test = val if dataset.test is dataset.val else renumber(dataset.test)
         mapped = replace(dataset, train=train, val=val, test=test)
-    is_counted = not unknown or not (dataset.code is not None or isinstance(dataset.train, InstanceSplit))
+    # Unknown classes of pixels, points and outlines are not counted.
+    has_counted_kind = dataset.code is None and not isinstance(dataset.train, InstanceSplit)
+    is_counted = not unknown or has_counted_kind
     missing = tuple(name for name in classes if name not in dataset.classes)
     mapping = ClassMapping(missing=missing, unknown=unknown, ignored=ignored if is_counted else None)
     return replace(mapped, classes=tuple(classes)), mapping

@@ -83,17 +83,19 @@ def _open_splits(
     """
     job, task = training.job, training.task
     has_fixed_classes = task.entry.predicts == "lines"  # their classes are the same, whatever their names in the folder
+    is_user_defined = task.entry.file  # the user's Python file reads the folder
     kinds = kinds_for(task.entry.id, task.entry.annotations)
-    format = job.data.format if is_trained_on or task.entry.file else readable_format(folder, job.data.format, kinds)
-    if is_trained_on or has_fixed_classes or task.entry.file:
+    format = job.data.format if is_trained_on or is_user_defined else readable_format(folder, job.data.format, kinds)
+    if is_trained_on or has_fixed_classes or is_user_defined:
         splits = task.splits(job.with_fields(dataset=folder, format=format))
         if has_fixed_classes or splits.classes == training.classes:
             _check_channels(splits, training)
             return splits, ClassMapping()
-        if task.entry.file:
+        if is_user_defined:
             names = in_short(splits.classes)
             message = f"{printable(folder)} has other classes ({names}) than the model ({in_short(training.classes)})."
             raise DatasetError([Problem("dataset", message, "Choose a folder with the same classes.")])
+    # The annotations are read with the folder's own classes, which are then mapped to those of the model.
     recognized = recognize(
         folder,
         val_fraction=job.data.val_fraction if is_trained_on else 0.0,

@@ -130,7 +130,8 @@ def _compute_results(
 
     def fill_metrics(weights: np.ndarray) -> Measured:
         """Return the metrics as if each sample had been evaluated as often as its weight."""
-        metrics = {name: results.states[name].fill(metric, weights) for name, metric in analysis.metrics(1.0).items()}
+        new_metrics = analysis.metrics(1.0)  # the scale only affects updates
+        metrics = {name: results.states[name].fill(metric, weights) for name, metric in new_metrics.items()}
         return Measured(metrics, weights, results.columns)
 
     def compute_values(weights: np.ndarray) -> Values:
@@ -142,6 +143,7 @@ def _compute_results(
         count, compute_values, lambda fraction: on_progress(Progress(fraction=fraction, what="Computing intervals"))
     )
     intervals = Intervals(*intervals_of(values_of_all, draws))
+    # The task's metrics, then those that only the analysis has. Metrics that are not finite have no interval.
     known_ids = {entry.id for entry in objective.entry.metrics}
     analysis_entries = (entry for entry in analysis.entries if entry.id not in known_ids)
     entries = tuple(entry for entry in (*objective.entry.metrics, *analysis_entries) if entry.id in intervals.measures)
@@ -180,16 +182,17 @@ def _encode_resamples(evaluation: Evaluation, draws: ResampledValues) -> bytes:
 
 def _sample_results(data: EvaluationData, results: MergedResults) -> Samples:
     """Return the per-sample results in the form that is saved."""
-    first_numbers = np.cumsum([0, *(len(samples) for _, samples in data.splits)])
+    split_names, split_samples = zip(*data.splits, strict=True)
+    first_numbers = np.cumsum([0, *map(len, split_samples)])
     split_of = np.searchsorted(first_numbers, results.samples, side="right") - 1
     indices = (results.samples - first_numbers[split_of]).tolist()
     columns = results.columns
     return Samples(
         paths=tuple(
-            data.splits[split_index][1].path(index)
+            split_samples[split_index].path(index)
             for split_index, index in zip(split_of.tolist(), indices, strict=True)
         ),
-        splits=tuple(data.splits[split_index][0] for split_index in split_of.tolist()),
+        splits=tuple(split_names[split_index] for split_index in split_of.tolist()),
         indices=tuple(indices),
         losses=tuple(results.losses) if results.losses is not None else None,
         correct=tuple(columns.correct) if columns.correct is not None else None,

@@ -32,7 +32,7 @@ from engine.tasks.analysis import Columns
 from engine.tasks.base import Objective
 from engine.training.checkpointing.checkpoint_files import CheckpointError, read_checkpoint, write_checkpoint
 
-_LISTS = ("correct", "true", "predicted", "confidence")
+_LIST_COLUMNS = ("correct", "true", "predicted", "confidence")
 
 
 @dataclass
@@ -59,7 +59,7 @@ class WorkerResults:
             self.losses = None
         elif self.losses is not None:
             self.losses += losses.double().tolist()
-        for name in _LISTS:
+        for name in _LIST_COLUMNS:
             values = getattr(columns, name)
             if values is not None:
                 setattr(self.columns, name, [*(getattr(self.columns, name) or []), *values])
@@ -72,7 +72,7 @@ class WorkerResults:
             "samples": self.samples,
             "losses": self.losses,
             "skipped": self.skipped,
-            "columns": {name: getattr(self.columns, name) for name in _LISTS},
+            "columns": {name: getattr(self.columns, name) for name in _LIST_COLUMNS},
             "probabilities": torch.from_numpy(np.concatenate(self._probabilities)) if self._probabilities else None,
             "states": {name: tuple(recorder.pack()) for name, recorder in self.recorders.items()},
         }
@@ -95,12 +95,12 @@ class MergedResults:
 
 def merge_results(paths: Sequence[Path]) -> MergedResults:
     """Merge the result files of several workers. Raises OSError and DamagedCheckpoint."""
-    results: list[dict[str, Any]] = [read_checkpoint(path)[0] for path in paths]
+    results: list[dict[str, Any]] = [read_checkpoint(path)[0] for path in paths]  # without the checksums
     nonempty = [result for result in results if result["samples"]]
     numbers = np.array([number for result in nonempty for number in result["samples"]], np.int64)
     order = np.argsort(numbers, kind="stable")
     probabilities = [result["probabilities"].numpy() for result in nonempty if result["probabilities"] is not None]
-    columns = {name: _merge_lists([result["columns"][name] for result in nonempty], order) for name in _LISTS}
+    columns = {name: _merge_lists([result["columns"][name] for result in nonempty], order) for name in _LIST_COLUMNS}
     return MergedResults(
         numbers[order],
         _merge_lists([result["losses"] for result in nonempty], order),
@@ -134,6 +134,7 @@ def results_file(rank: int) -> str:
 def _evaluate_shard(order: EvaluateOrder, model: TrainedModel, shard: Shard) -> None:
     """Evaluate the model on this worker's part of the dataset, and write the results to the shared folder."""
     data = open_data(model, order.dataset, order.split)
+    # By default, the part of the training's batch that each device had, rounded up.
     batch_size = order.batch_size or max(
         1, -(-model.job.training.batch_size // max(1, len(model.job.parallel.devices)))
     )
@@ -160,7 +161,7 @@ class _SampleRecorder:
         self._model = model
         self._shard = shard
         self._analysis = model.objective.analysis(model.classes)
-        self.results.recorders = {name: StateRecorder() for name in self._analysis.metrics(1.0)}
+        self.results.recorders = {name: StateRecorder() for name in self._analysis.metrics(1.0)}  # any scale
 
     def skip(self, path: str, reason: str) -> None:
         """Record that a sample can't be read, with the reason."""

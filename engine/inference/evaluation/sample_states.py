@@ -70,15 +70,15 @@ class StateRecorder:
     def pack(self) -> PackedStates:
         """Return the recorded states of all samples in the form that is stored in a file."""
         counts = torch.tensor([0, *map(len, self._indices)], dtype=torch.int64)
-        nonzero = [rows for rows in self._rows if len(rows)]
+        nonempty = [rows for rows in self._rows if len(rows)]
         return PackedStates(
-            self._width,
-            counts.cumsum(0),
-            torch.cat([torch.empty(0, dtype=torch.int64), *self._indices]),
-            torch.cat([torch.empty(0, dtype=torch.float64), *self._values]),
-            torch.cat(nonzero) if nonzero else torch.empty((0, 0), dtype=torch.float64),
-            torch.tensor([len(rows) for rows in self._rows], dtype=torch.int64),
-            self._others if any(self._others) else [],
+            width=self._width,
+            indptr=counts.cumsum(0),
+            indices=torch.cat([torch.empty(0, dtype=torch.int64), *self._indices]),
+            values=torch.cat([torch.empty(0, dtype=torch.float64), *self._values]),
+            rows=torch.cat(nonempty) if nonempty else torch.empty((0, 0), dtype=torch.float64),
+            row_counts=torch.tensor([len(rows) for rows in self._rows], dtype=torch.int64),
+            others=self._others if any(self._others) else [],
         )
 
 
@@ -100,7 +100,7 @@ class SampleStates:
         ]
         row_counts = np.concatenate([states.row_counts.numpy() for states in packed])
         self._counters = vstack(matrices, format="csr")[order]
-        first_rows = np.cumsum(row_counts) - row_counts
+        first_rows = np.cumsum(row_counts) - row_counts  # first row of each sample in the concatenation
         row_counts = row_counts[order]
         self._row_samples = np.repeat(np.arange(len(order)), row_counts)  # sample of each row
         index_in_sample = np.arange(len(self._row_samples)) - np.repeat(np.cumsum(row_counts) - row_counts, row_counts)

@@ -116,9 +116,9 @@ def choose_layer(module: nn.Module, score: Callable[[Tensor], Tensor], example: 
     with record_outputs(module, names) as outputs, torch.enable_grad():
         output = module(example.detach().requires_grad_())
         layers = [
-            _RecordedLayer(name, output, (grid[0].shape[1], grid[0].shape[2]))
+            _RecordedLayer(name, output, (maps[0].shape[1], maps[0].shape[2]))
             for name, output in outputs.items()
-            if isinstance(output, Tensor) and (grid := maps_of(output, side))
+            if isinstance(output, Tensor) and (maps := maps_of(output, side))
         ]
         if is_dense:
             layers = _select_deepest(layers, output.shape[1], side)
@@ -137,6 +137,7 @@ def _select_deepest(layers: Sequence[_RecordedLayer], scores: int, side: int) ->
     If there is an encoder, only its layers are considered. `scores` is the number of channels of the model's output.
     """
     encoder_layers = [each for each in layers if each.name.partition(".")[0] in _ENCODERS]
+    # A map with more channels than the output holds features rather than scores.
     features = (
         encoder_layers or [each for each in layers if maps_of(each.output, side)[0].shape[0] > scores] or list(layers)
     )

@@ -71,7 +71,7 @@ class Custom(Task):
         if not isinstance(model, nn.Module):
             raise loaded.error(f"build_model returns {_describe(model)}, not a torch.nn.Module")
         model = model.cpu().train()
-        head = find_head(model, classes) if classes else None
+        head = find_head(model, classes) if classes else None  # found by its number of outputs
         if job.model.pretrained and not job.model.weights_file:
             message = f"Footplate has no pretrained weights for {loaded.file.name}."
             raise TaskError("pretrained", message, weights.SCRATCH_REMEDY)
@@ -141,6 +141,7 @@ class LoadedTask:
         self.file, task = _load_task_class(job.model.name, job.model.model_file_sha256)
         self.task: CustomTask = user_file.call_guarded(self.file, f"in {task.__name__}()", task)
         self.task.job = job
+        # Set when they are first needed.
         self._splits: Splits | None = None
         self._example: tuple[Tensor, Tensor] | None = None
 
@@ -169,12 +170,16 @@ class LoadedTask:
             else:
                 size = Custom().image_size(self.job)
                 loaded = torch.zeros((1, train.planes, size, size), dtype=torch.uint8) if train.planes else None
+                # The images were not moved, so there is no placement.
                 targets = train.batch_targets(train.targets_of(np.zeros(1, np.int64)), loaded, None, size)
                 self._example = torch.zeros(splits.channels, size, size), targets[0]
         return self._example
 
     def try_out(self, model: nn.Module, channels: int) -> None:
-        """Run the model and the file's functions on two samples, so that their errors are reported before training."""
+        """Run the model and the file's functions on two samples, so that their errors are reported before training.
+
+        The model is in training mode afterwards.
+        """
         sample, target = self.example()
         inputs, targets = torch.stack([sample, sample]), torch.stack([target, target])
         inputs = inputs.float() if inputs.is_floating_point() else inputs
@@ -257,7 +262,7 @@ class LoadedTask:
                 raise TaskError("dataset", message, "Choose the folder with its samples.")
         sample, _ = self._first_sample(train)
         channels = int(sample.shape[0]) if sample.ndim else 1
-        return Splits(tuple(self.task.classes), channels, "files", train, val)
+        return Splits(tuple(self.task.classes), channels, format="files", train=train, val=val)
 
     def _open_annotations(self) -> Splits:
         """Open the dataset of the job with the kinds of annotations that the file requests.
@@ -286,7 +291,7 @@ class LoadedTask:
         """Return the input and the target of the first readable sample. Raises DatasetError if there is none."""
         for index in range(len(samples)):
             try:
-                sample = user_file.call_guarded(self.file, "in load", samples.load, index, 0)
+                sample = user_file.call_guarded(self.file, "in load", samples.load, index, 0)  # epoch 0
             except UnreadableImage:
                 continue  # the loader reports it
             if not isinstance(sample, tuple) or [isinstance(each, Tensor) for each in sample] != [True, True]:

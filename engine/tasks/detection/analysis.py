@@ -72,7 +72,7 @@ class ObjectMetric(Metric):
     def __init__(self, classes: int, scale: float) -> None:
         self.counters = torch.zeros((2 + len(SIZES), classes), dtype=torch.float64)
         self.rows = torch.empty((0, COLUMNS + len(SIZES) * len(THRESHOLDS)), dtype=torch.float64)
-        self._scale = scale
+        self._scale = scale  # size of the image file relative to the loaded image
 
     @abstractmethod
     def compare(self, detections: Detections, target: Tensor) -> Comparison:
@@ -84,10 +84,10 @@ class ObjectMetric(Metric):
         for output, target in zip(outputs.cpu(), targets.cpu(), strict=True):
             comparison = self.compare(read_detections(output), target)
             errors = comparison.find_errors()
-            precisions_by_size = [self._outcomes(comparison, *limits) for limits in AREAS]
-            self.add_rows(torch.from_numpy(np.column_stack([errors.rows, *precisions_by_size])))
+            outcomes_by_size = [self._outcomes(comparison, *limits) for limits in AREAS]
+            self.add_rows(torch.from_numpy(np.column_stack([errors.rows, *outcomes_by_size])))
             is_counted = ~comparison.ignored
-            areas = comparison.areas * self._scale**2
+            areas = comparison.areas * self._scale**2  # in pixels of the file
             classes = self.counters.shape[1]
             class_lists = [comparison.classes[is_counted], errors.missed]
             class_lists += [comparison.classes[is_counted & (areas >= low) & (areas <= high)] for low, high in AREAS]
@@ -123,6 +123,7 @@ class ObjectMetric(Metric):
         The rows are in the order of `find_errors`. Objects of other sizes and unmatched detections of other sizes are
         left out, like in `evaluateImg` of pycocotools.
         """
+        # In pixels of the file.
         areas, detection_areas = comparison.areas * self._scale**2, comparison.detection_areas * self._scale**2
         ignored = comparison.ignored | (areas < low) | (areas > high)
         rows = [np.empty((0, len(THRESHOLDS)))]
@@ -132,6 +133,7 @@ class ObjectMetric(Metric):
                 :MAX_DETECTIONS
             ]
             objects = np.flatnonzero(comparison.classes == number)
+            # Any number of detections may be assigned to an ignored object, but only one to an object of another size.
             assigned = assign(
                 comparison.overlaps[np.ix_(detections, objects)], ignored[objects], comparison.ignored[objects]
             )
@@ -171,7 +173,7 @@ class ObjectAnalysis(Analysis):
     def columns(self, outputs: Tensor, targets: Tensor) -> Columns:
         """Return the classes, the confidence and the F1 score of each sample."""
         columns = Columns(correct=[], true=[], predicted=[], confidence=[])
-        compare = self.metric_type(len(self.classes), 1.0).compare
+        compare = self.metric_type(len(self.classes), 1.0).compare  # it does not depend on the scale of 1.0
         for output, target in zip(outputs.cpu(), targets.cpu(), strict=True):
             comparison = compare(read_detections(output, SCORE_THRESHOLD), target)
             rows = comparison.find_errors().rows
@@ -189,7 +191,7 @@ class ObjectAnalysis(Analysis):
         """Return the tables of thresholds, kinds of errors, and object sizes."""
         metric = measured.metrics["objects"]
         rows = metric.rows.numpy()  # class, score, outcome and others of each prediction (see `find_errors`)
-        objects, missed, *precisions_by_size = metric.counters.numpy()  # numbers of objects in each class
+        objects, missed, *objects_by_size = metric.counters.numpy()  # numbers of objects in each class
         counted_rows = rows[rows[:, 2] != LEFT_OUT]
         errors = error_costs(rows[:, :COLUMNS], objects, missed)
         return {
@@ -204,7 +206,7 @@ class ObjectAnalysis(Analysis):
                     ap=intervals.measures.get(f"ap_{size}"),
                     ap50=intervals.measures.get(f"ap50_{size}"),
                 )
-                for size, counts in zip(SIZES, precisions_by_size, strict=True)
+                for size, counts in zip(SIZES, objects_by_size, strict=True)
             ),
         }
 

@@ -170,7 +170,7 @@ def thin_lines(plane: Planes) -> Planes:
     changed = True
     while changed:
         changed = False
-        for half in (0, 4):
+        for half in (0, 4):  # see `_select_removable`
             neighbors = [is_line[rows + down, columns + right] for down, right in _NEIGHBORS]
             removed = _select_removable(neighbors, half)
             if removed.any():

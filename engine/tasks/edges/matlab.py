@@ -52,8 +52,10 @@ def _check_element(element_type: int, content: memoryview, byte_order: str, dept
         raise Unfit("it is nested too deeply")
     max_values = len(content)  # a cell, struct or number takes at least a byte
     for index, (inner_type, inner) in enumerate(_elements(content, byte_order)):
+        # The first element holds the array's class. Sparse arrays store only values that are not 0.
         if index == 0 and len(inner) >= 4 and struct.unpack_from(f"{byte_order}I", inner)[0] & 0xFF == _SPARSE:
             max_values = MAX_PIXELS
+        # The second element holds the dimensions.
         if index == 1 and inner_type == _DIMENSIONS:
             shape = struct.unpack(f"{byte_order}{len(inner) // 4}i", inner[: len(inner) // 4 * 4])
             if min(shape, default=0) < 0 or prod(shape) > max_values:

@@ -26,9 +26,9 @@ THRESHOLDS = np.arange(1, 100) / 100
 """Thresholds above which a pixel counts as an edge, as in `edgesEval` by Dollár and Zitnick."""
 TOLERANCE = 0.0075
 """Largest distance between matching edges as a fraction of the image diagonal, as in the BSDS500 benchmark."""
-_BORDER = 5 / 578
+_BORDER_FRACTION = 5 / 578
 """Fraction of the diagonal over which edges fade out at the image border: 5 px in BSDS500, as in `edgesNms`."""
-_SHARPER = 1.01
+_NEIGHBOR_TOLERANCE = 1.01
 """Factor that multiplies an edge's strength before comparing it with its neighbors, as in `edgesNms`."""
 
 MATCHED_ANNOTATED, ANNOTATED, MATCHED_PREDICTED, PREDICTED = range(4)
@@ -73,6 +73,7 @@ class EdgeMetric(Metric):
         if not len(targets):
             return
         losses = self._loss(outputs, targets)
+        # The last map is the result.
         likelihoods, annotations = outputs[:, -1].float().sigmoid().cpu().numpy(), targets.to(torch.uint8).cpu().numpy()
         total_counts, at_best = np.zeros((len(THRESHOLDS), 4), np.int64), np.zeros(4, np.int64)
         for likelihood, (agreement, annotator_bits) in zip(likelihoods, annotations, strict=True):
@@ -147,8 +148,8 @@ def thin_maxima(strengths: Floats) -> Floats:
     for sign in (-1, 1):
         positions = (rows + sign * np.sin(normal), columns + sign * np.cos(normal))
         neighbor = map_coordinates(edges, positions, order=1, mode="nearest")
-        is_maximum &= edges * _SHARPER >= neighbor
-    border = min(round(_BORDER * float(np.hypot(height, width))), height // 2, width // 2)
+        is_maximum &= edges * _NEIGHBOR_TOLERANCE >= neighbor
+    border = min(round(_BORDER_FRACTION * float(np.hypot(height, width))), height // 2, width // 2)
     return np.where(is_maximum, edges, 0) * np.outer(_border_weights(height, border), _border_weights(width, border))
 
 

@@ -128,6 +128,7 @@ class HedOnEncoder(nn.Module):
         super().__init__()
         self.encoder = get_encoder(encoder, in_channels=channels, depth=5, weights=None)
         widths = self.encoder.out_channels
+        # Levels with features. Level 0 is the image, and some encoders have no features at some strides.
         self._levels = [level for level, width in enumerate(widths) if level and width]
         self.head = HedHead([widths[level] for level in self._levels])
 
@@ -215,15 +216,17 @@ class Bdcn(nn.Module):
         super().__init__()
         self.features = vgg16_stages(batch_norm=batch_norm, dilated=True)
         self.head = BdcnHead()
-        self._layers = activation_indices(self.features)
+        # Indices of the activations in each stage.
+        self._activations = activation_indices(self.features)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return the edge maps of all stages in both directions, followed by their fusion, as [n, maps, h, w]."""
+        # Edge maps of the stages so far, for the two directions of the cascade.
         deep: list[Tensor] = []
         shallow: list[Tensor] = []
         stages = list(self.features)
         start = 0
-        for indices, block in zip(self._layers, self.head.blocks, strict=True):
+        for indices, block in zip(self._activations, self.head.blocks, strict=True):
             layers = []
             for index in range(start, indices[-1] + 1):
                 inputs = stages[index](inputs)

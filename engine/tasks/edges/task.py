@@ -63,9 +63,9 @@ class EdgesOfImage(Objective):
     exports_all_outputs = False
 
     def __init__(self, *, side: float = 1.0, fused: float = 1.0, balance: float = 1.0) -> None:
-        self._side = side
-        self._fused = fused
-        self._balance = balance
+        self._side_weight = side
+        self._fused_weight = fused
+        self._background_factor = balance
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return each image's weighted cross-entropy, summed over the side maps and the fused (last) map."""
@@ -73,12 +73,12 @@ class EdgesOfImage(Objective):
         is_edge = (agreement > EDGE_AGREEMENT * FULL) & (agreement != OUTSIDE)
         is_background = agreement == 0
         edge_count, background_count = (mask.sum((1, 2, 3), keepdim=True).float() for mask in (is_edge, is_background))
-        weights = is_edge * background_count + is_background * (self._balance * edge_count)
+        weights = is_edge * background_count + is_background * (self._background_factor * edge_count)
         pixel_losses = functional.binary_cross_entropy_with_logits(
             outputs.float(), is_edge.float().expand(outputs.shape), reduction="none"
         )
         map_losses = (pixel_losses * weights).sum((2, 3)) / weights.sum((2, 3)).clamp(min=1)
-        return self._side * map_losses[:, :-1].sum(1) + self._fused * map_losses[:, -1]
+        return self._side_weight * map_losses[:, :-1].sum(1) + self._fused_weight * map_losses[:, -1]
 
     def correct(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
         return None

@@ -59,7 +59,7 @@ class MultiLabelMetric(Metric):
 
     def compute(self) -> dict[str, float]:
         """Return the metrics. mAP and mean F1 are means over the labels that occur."""
-        count, loss, accuracy = self.counters[:_SUMS].tolist()
+        count, loss_sum, accuracy_sum = self.counters[:_SUMS].tolist()
         if not count:
             return {}
         precisions = [each for each in self._average_precisions() if each is not None]
@@ -69,8 +69,8 @@ class MultiLabelMetric(Metric):
         return {
             "map": float(np.mean(precisions)) if precisions else 0.0,
             "mean_f1": float(f1.mean()) if len(f1) else 0.0,
-            "accuracy": accuracy / count,
-            "loss": loss / count,
+            "accuracy": accuracy_sum / count,
+            "loss": loss_sum / count,
         }
 
     def per_class(self) -> dict[str, ClassValues]:

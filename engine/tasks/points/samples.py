@@ -8,6 +8,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -86,10 +87,11 @@ class PointBlocks(FileSamples):
     def __init__(self, split: PointSplit, code: MaskCode, folder: str, *, points: int = 2048) -> None:
         self.folder = folder
         self.code = code
-        self.points = points
+        self.points = points  # in a sample
         self.training = self.is_rotated = False
-        self.statistics: Statistics | None = None
+        self.statistics: Statistics | None = None  # mean and deviation of each channel, to normalize inputs
         self.split = split
+        # Number of points and of blocks in each cloud. Unreadable clouds count as one point.
         self._point_counts = [max(1, head.points) if head is not None else 1 for head in read_heads(split.files)]
         self._block_counts = [max(1, math.ceil(count / (MAX_BLOCK_SAMPLES * points))) for count in self._point_counts]
         samples = [
@@ -199,7 +201,7 @@ class PointBlocks(FileSamples):
                 points = self._cached_cloud(cloud)
             except Exception:
                 continue  # the loader reports it
-            for first, last in zip(points.starts, points.starts[1:], strict=False):
+            for first, last in pairwise(points.starts):
                 block = points.positions[first:last]
                 square_sum += float(np.square(block - block.mean(0)).sum())
                 coordinate_count += block.size

@@ -41,13 +41,13 @@ class RoadMetric(Metric):
     def __init__(
         self, losses: Callable[[Tensor, Tensor], Tensor], scores: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
     ) -> None:
-        self.counters = torch.zeros(12, dtype=torch.float64)
+        self.counters = torch.zeros(2 + 4 + 4 + 2, dtype=torch.float64)
         self._losses = losses
         self._scores = scores
 
     @torch.no_grad()
     def update(self, outputs: Tensor, targets: Tensor) -> None:
-        """Count losses, pixels, middle lines and directions of a batch."""
+        """Add the losses, pixels, center lines and directions of a batch to `counters`."""
         if not len(targets):
             return
         losses = self._losses(outputs, targets).double()
@@ -66,7 +66,7 @@ class RoadMetric(Metric):
 
     def compute(self) -> dict[str, float]:
         """Return the metrics, or {} without images."""
-        loss, images = self.counters[:2].tolist()
+        loss_sum, images = self.counters[:2].tolist()
         if not images:
             return {}
         precision, recall = self.relaxed()
@@ -77,7 +77,7 @@ class RoadMetric(Metric):
             "relaxed_iou": _ratio(precision * recall, precision + recall - precision * recall),
             "f1": per_class["F1"][LINE] or 0.0,
             "orientation": _ratio(correct, with_direction),
-            "loss": loss / images,
+            "loss": loss_sum / images,
         }
 
     def relaxed(self) -> tuple[float, float]:

@@ -67,7 +67,7 @@ class SegmentationMetric(Metric):
 
     def compute(self) -> dict[str, float]:
         """Return the metrics. Mean IoU and mean F1 are means over the classes that occur in masks or predictions."""
-        loss, count = self.counters[:2].tolist()
+        loss_sum, count = self.counters[:2].tolist()
         if not count:
             return {}
         correct, true, predicted = self._sums()
@@ -77,7 +77,7 @@ class SegmentationMetric(Metric):
             "miou": _mean_or_zero(correct[is_present] / union[is_present]),
             "mean_f1": _mean_or_zero(2 * correct[is_present] / (true + predicted)[is_present]),
             "pixel_accuracy": float(correct.sum() / max(float(true.sum()), 1.0)),
-            "loss": loss / count,
+            "loss": loss_sum / count,
         }
 
     def per_class(self) -> dict[str, ClassValues]:
@@ -156,7 +156,7 @@ class ClassOfPixel(Objective):
 
     def __init__(self, kind: str, classes: Sequence[str], weights: Tensor | None = None) -> None:
         self.legend = mask_legend(classes)
-        self._kind = kind
+        self._kind = kind  # of loss
         self._classes = len(classes)
         self._weights = weights
 

@@ -31,7 +31,7 @@ def read_head(path: str) -> Head:
 
 
 def read_chunks(path: str, features: Sequence[str], with_labels: bool) -> Iterator[Columns]:
-    """Yield the points of a file in chunks. Raises Unfit, and any exception of laspy."""
+    """Yield positions, features and labels of a file's points in chunks. Raises Unfit, and any exception of laspy."""
     require_fields(read_head(path), features, with_labels)
     count = 0
     with _open_las(path) as reader:
@@ -77,7 +77,8 @@ def _check_las(stream: BufferedReader) -> None:
     header_bytes, points_offset, vlr_count, point_format, point_bytes, point_count = struct.unpack_from(
         "<HIIBHI", header, 94
     )
-    if header[25] >= 4 and len(header) == _LAS_HEADER_BYTES:
+    minor_version = header[25]
+    if minor_version >= 4 and len(header) == _LAS_HEADER_BYTES:  # LAS 1.4 has a 64-bit number of points
         (point_count,) = struct.unpack_from("<Q", header, 247)
     compression_bits = point_format & 0xC0
     has_room_for_points = compression_bits or point_count * point_bytes <= file_bytes - points_offset

@@ -94,7 +94,7 @@ def read_head(path: str) -> Head:
 
 
 def read_chunks(path: str, features: Sequence[str], with_labels: bool) -> Iterator[Columns]:
-    """Yield the points of a file in chunks. Raises Unfit."""
+    """Yield positions, features and labels of a file's points in chunks. Raises Unfit."""
     require_fields(read_head(path), features, with_labels)
     header = _read_header(path)
     field_of = header.fields_by_meaning
@@ -195,7 +195,8 @@ def _read_text(path: str, header: _Header) -> Iterator[dict[str, Values]]:
 def _read_binary(path: str, header: _Header) -> Iterator[dict[str, Values]]:
     """Yield the fields of up to `CHUNK_POINTS` points at a time from a file with uncompressed binary data."""
     offsets = np.cumsum([0, *(field.size for field in header.fields)]).tolist()
-    used = {field.name: (field.type, offset) for field, offset in zip(header.fields, offsets, strict=False)}
+    # The last offset is the end of a point.
+    used = {field.name: (field.type, offset) for field, offset in zip(header.fields, offsets[:-1], strict=True)}
     layout = np.dtype(
         {
             "names": list(used),
