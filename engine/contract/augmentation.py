@@ -105,7 +105,7 @@ def parse(text: str, kind: AugmentationKind | None = None) -> Transform | Proble
         )
         return _wrong(f"“{text}”: {name} {needs}.", f"Write {_example(name, spec)}.")
     values = []
-    for number, word in zip(spec.numbers, words, strict=False):
+    for number, word in zip(spec.numbers, words, strict=False):  # the last numbers may be omitted
         value = _parse_number(word, number)
         if value is None:
             kind_of = "a whole number" if number.is_integer else "a number"

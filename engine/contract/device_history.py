@@ -43,8 +43,8 @@ class HistoryWriter:
 
     def __init__(self, path: Path, *, spacing_s: float = SPACING_S, max_file_bytes: int = _MAX_FILE_BYTES) -> None:
         self._path, self._spacing_s, self._max_file_bytes = path, spacing_s, max_file_bytes
-        self._quantities: tuple[str, ...] = ()
-        self._last = float("-inf")
+        self._quantities: tuple[str, ...] = ()  # in the order of the values in a line
+        self._last = float("-inf")  # time of the last saved readings
         self._is_broken = False
 
     def add(self, time: float, readings: Readings) -> None:
@@ -93,10 +93,11 @@ def read_history(path: Path) -> Iterator[tuple[float, dict[str, dict[str, float]
             except (msgspec.DecodeError, UnicodeDecodeError):
                 damaged += 1
                 continue
-            if isinstance(value, dict):
+            if isinstance(value, dict):  # names for the values in the following lines
                 quantities = value.get("quantities", [])
                 continue
             time, rows = value
+            # After a damaged line of names, rows may be longer than `quantities`.
             by_device = {device: zip(quantities, numbers, strict=False) for device, numbers in rows.items()}
             yield (
                 time,

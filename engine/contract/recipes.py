@@ -153,7 +153,7 @@ def collect_facts(
     task, model = catalogue.task(job.task), catalogue.model(job.model.name)
     train = report.split("train") if report is not None else None
     weights = weights_of(job, catalogue)
-    # Without pretrained weights, or with weights in a file, no server is needed.
+    # If the user has decided about `pretrained`, or uses a file, it does not matter if a server can be reached.
     needs_server = "pretrained" not in valid and not job.model.weights_file and not job.checkpoints.resume_from
     is_in_reach = disk is None or not needs_server or weights is None or is_available(weights, disk) is not False
     return RecipeFacts(

@@ -107,8 +107,9 @@ class SlurmOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
             "cpus-per-task": self.cpus_per_task,
             "output": LOG,
             "open-mode": "append",
-            "signal": f"B:USR1@{WARNING_S}",
+            "signal": f"B:USR1@{WARNING_S}",  # to the shell, some seconds before the time limit
         }
+        # Empty and zero options are left to Slurm.
         lines = ["#!/bin/bash", *(f"#SBATCH --{option}={value}" for option, value in options.items() if value)]
         lines += ["#SBATCH --requeue", "", f'export PATH={shlex.quote(str(Path(sys.executable).parent))}:"$PATH"']
         if home := os.environ.get("FOOTPLATE_HOME"):

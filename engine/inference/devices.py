@@ -39,8 +39,8 @@ def run_on_devices(
 ) -> None:
     """Run `function` (MODULE:NAME) in one worker on each device of the order.
 
-    The order is written to `folder`, where the workers find it. Raises CannotLoad if the workers fail or there is no
-    queue.
+    The order is written to `folder`, where the workers find it. They start when the queue gives them the devices.
+    Raises CannotLoad if the workers fail or there is no queue.
 
     Args:
         order: Order with the run and the devices.
@@ -62,7 +62,7 @@ def run_on_devices(
     try:
         _wait_in_queue(slot, on_progress)
         on_progress(Progress(fraction=0.0, what="Loading PyTorch"))
-        if sys.platform == "linux":
+        if sys.platform == "linux":  # workers are forked with the modules that this process has imported
             import_all(BASIC)
         on_progress(Progress(fraction=0.0, what="Loading the model"))
         specs = [
@@ -72,7 +72,7 @@ def run_on_devices(
                 rank=rank,
                 world_size=worker_count,
                 devices=order.devices,
-                rendezvous="",
+                rendezvous="",  # the workers do not communicate
                 threads=max(1, usable_cores() // worker_count),
             )
             for rank in range(worker_count)
@@ -107,7 +107,7 @@ class _WorkersProgress:
         self._what = what
         self._on_progress = on_progress
         self._done_by_rank: dict[int, int] = {}
-        self._started: float | None = None
+        self._started: float | None = None  # time of the first report of a worker
 
     def on_event(self, event: AnyEvent) -> None:
         """Pass on a warning of a worker, or update its number of completed samples and report the progress.

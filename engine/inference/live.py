@@ -41,12 +41,12 @@ def live(order: LiveOrder, on_progress: OnProgress) -> Path:
     Returns the path of the file with the last `LiveFrame`. Raises CannotLoad.
     """
     run = RunFolder(order.run)
-    checkpoint_path(run, order.checkpoint)
+    checkpoint_path(run, order.checkpoint)  # raises CannotLoad if there is none
     job = run.job()
     if job is not None and predictions_of(job.task) in ("points", "raw"):
         raise CannotLoad(Problem("run", "This model does not work on images.", "Choose a run of another task."))
     try:
-        rate_of(order.source)
+        rate_of(order.source)  # only to check the source
     except NoVideo as error:
         raise CannotLoad(Problem("source", f"{order.source}: {error}", "Choose another video or camera.")) from error
     out = Path(order.out).absolute()

@@ -88,10 +88,11 @@ def project_in_bands(values: Tensor, view: View, height: int, width: int) -> Ite
     interpolated linearly between pixel centers and constant beyond them.
     """
     count, side = values.shape[0], values.shape[-1]
-    if (view, height, width) == (View(1.0, 1.0, 0, 0), side, side):
+    if (view, height, width) == (View(1.0, 1.0, 0, 0), side, side):  # the image is the input
         yield values
         return
     band_height = max(1, BAND_VALUES // max(1, count * width))
+    # Columns around each column of the image, and the fraction of the way between them. The same follows for rows.
     left, right, across = _interpolation(view.columns(0, width), side)
     for first in range(0, height, band_height):
         upper, lower, down = _interpolation(view.rows(first, min(first + band_height, height)), side)

@@ -89,7 +89,7 @@ def iterate_batches(
     sampler.selected = selected
     loader = _create_loader(model, samples, sampler, on_unreadable)
     try:
-        yield from loader.epoch(1, start)
+        yield from loader.epoch(1, start)  # all epochs are equal without shuffling
     finally:
         loader.close()
 

@@ -121,7 +121,7 @@ def tiled_maps(model: ImageModel, picture: RowReader, tiling: Tiling) -> Iterato
     """
     height, width = picture.sides
     tops = tile_starts(height, tiling.side, tiling.overlap)
-    sums = weights = torch.empty(0)
+    sums = weights = torch.empty(0)  # allocated with the first tile, which gives the number of maps
     tile_rows = _predict_tile_rows(model, picture, tiling)
     for (top, next_top), tiles in zip(pairwise((*tops, height)), tile_rows, strict=True):
         for tile in tiles:

@@ -152,7 +152,7 @@ class TrainedModel:
             ValueError: The model can't process such images.
             UnreadableImage: A file can't be read.
         """
-        if not self.preprocessing.framing:
+        if not self.preprocessing.framing:  # the samples are not images
             raise ValueError(f"A model of {self.task.entry.title} takes no images; give `outputs` its inputs.")
         remaining = iter([images] if isinstance(images, str | Path | np.ndarray) else images)
         batch_size = batch_size or self.job.training.batch_size
@@ -203,7 +203,7 @@ class TrainedModel:
         If it has more than three channels, the first three are used. An input that is not an image is returned
         unchanged.
         """
-        if not self.preprocessing.framing:
+        if not self.preprocessing.framing:  # the samples are not images
             return model_input.cpu().numpy()
         mean, std = (
             torch.tensor(values)[:, None, None] for values in (self.preprocessing.mean, self.preprocessing.std)

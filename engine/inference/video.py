@@ -108,8 +108,8 @@ class VideoWriter:
     def __init__(self, path: Path, rate: float) -> None:
         self._path = path
         self._partial = path.with_name(f".{path.stem}.part{path.suffix}")
-        self._rate = rate
-        self._writer: Any = None
+        self._rate = rate  # frames per second
+        self._writer: Any = None  # created with the first frame
 
     def __enter__(self) -> Self:
         return self

@@ -43,8 +43,8 @@ class Shard:
         self.rank = spec.rank
         self.folder = Path(spec.run_folder)
         self._reporter = reporter
-        self._completed = 0
-        self._reported_at = 0.0
+        self._completed = 0  # samples
+        self._reported_at = 0.0  # by `time.monotonic`
 
     def advance(self, count: int) -> None:
         """Count `count` more completed samples, and report the total from time to time."""
@@ -64,7 +64,10 @@ class Shard:
         self._report()
 
     def _report(self) -> None:
-        """Send the number of completed samples as `StepMetrics`, whose `epoch` is the rank plus 1."""
+        """Send the number of completed samples as `StepMetrics`, whose `epoch` is the rank plus 1.
+
+        Its other values are not used.
+        """
         self._reporter.send(
             StepMetrics(
                 epoch=self.rank + 1,

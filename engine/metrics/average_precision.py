@@ -71,7 +71,7 @@ def _overlap_ratios(intersections: Floats, detected_areas: Floats, annotated_are
 
 
 def match_outcomes(overlaps: Floats, ignored: Bools) -> Floats:
-    """Return RIGHT, WRONG or LEFT_OUT for each detection of one class in one image at each threshold, [d, 10].
+    """Return CORRECT, WRONG or LEFT_OUT for each detection of one class in one image at each threshold, [d, 10].
 
     Each detection is assigned to the unmatched object that it overlaps most. A detection is left out if it overlaps
     only an ignored object.
@@ -84,7 +84,7 @@ def match_outcomes(overlaps: Floats, ignored: Bools) -> Floats:
 
 
 def outcomes_of_assignment(assigned: Ints, ignored: Bools) -> Floats:
-    """Return RIGHT, WRONG or LEFT_OUT for each detection at each threshold, [d, 10].
+    """Return CORRECT, WRONG or LEFT_OUT for each detection at each threshold, [d, 10].
 
     Args:
         assigned: Result of `assign`, [d, 10].
@@ -112,7 +112,7 @@ def assign(overlaps: Floats, ignored: Bools, shared: Bools) -> Ints:
     overlaps, ignored, shared = overlaps[:, counted_first], ignored[counted_first], shared[counted_first]
     is_free = np.ones((len(THRESHOLDS), overlaps.shape[1]), bool)
     all_thresholds = np.arange(len(THRESHOLDS))
-    minimum = np.minimum(THRESHOLDS, 1 - 1e-10)[:, None]
+    minimum = np.minimum(THRESHOLDS, 1 - 1e-10)[:, None]  # as in pycocotools
     for index, row in enumerate(overlaps):
         candidates = np.where((row >= minimum) & (is_free | shared), row, -1.0)
         counted_candidates = np.where(ignored, -1.0, candidates)
@@ -147,7 +147,8 @@ def average_precisions(rows: Floats, counts: Floats) -> Floats:
     """Return the average precision of each class at each of t thresholds, [classes, t]. It is NaN for an absent class.
 
     Args:
-        rows: Rows from `match_detections` for one kind of overlap and all images, [k, 2 + t].
+        rows: Rows from `match_detections` for one kind of overlap and all images, [k, 2 + t]: the class, the score, and
+            the outcome at each threshold.
         counts: Number of objects of each class that are not ignored, [classes].
     """
     precisions = np.full((len(counts), rows.shape[1] - 2), np.nan)

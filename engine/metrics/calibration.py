@@ -103,7 +103,7 @@ def _fit_temperature(logits, true, to_probabilities, score) -> FittedTemperature
         return float(-np.log(np.maximum(true_probabilities, _MIN_PROBABILITY)).mean())
 
     best = float(minimize_scalar(lambda value: loss(value, fitted_rows), bounds=_LOG_RANGE, method="bounded").x)
-    errors = []
+    errors = []  # without and with the temperature
     for log_temperature in (0.0, best):
         _, predictions = score(to_probabilities(logits[held_out_rows] / np.exp(log_temperature)), true[held_out_rows])
         errors.append(expected_calibration_error(sum_in_bins(*predictions)))

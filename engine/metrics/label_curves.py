@@ -46,6 +46,7 @@ class RankedScores:
         self._order = np.argsort(-scores, kind="stable")
         ranked = scores[self._order].astype(np.float64)
         self._true = true[self._order]
+        # Indices in the ranking of the last sample with each distinct score.
         self._last_of_score = (
             np.append(np.flatnonzero(np.diff(ranked)), len(ranked) - 1) if len(ranked) else np.empty(0, int)
         )

@@ -106,7 +106,7 @@ def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
         raise TaskError(varying_fields[0], message, remedy)
     dropout_rates = {name: job.value(name) for name in _RATE_TITLES if job.value(name) is not None}
     if job.model.name == MNIST_CNN:
-        for name in dropout_rates:
+        for name in dropout_rates:  # the model has none of them
             raise _missing_rate_error(job.model.name, name)
         return MnistCnn(classes, channels)
     if is_timm:
@@ -172,6 +172,7 @@ def _build_torchvision(job: Job, classes: int, size: int, dropout_rates: Mapping
     if dropout and not _has_dropout_rate(model, "dropout", dropout):  # ConvNeXt's builder ignores it
         raise _missing_rate_error(job.model.name, "dropout")
     if "stochastic_depth" in dropout_rates:
+        # Rates increase from layer to layer. The job sets the highest one.
         layers = [module for module in model.modules() if isinstance(module, StochasticDepth)]
         highest = max((layer.p for layer in layers), default=0.0)
         if not highest:

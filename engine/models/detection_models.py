@@ -201,7 +201,7 @@ def _load_initial(
     if any(name not in state or state[name].shape != current[name].shape for name in heads):
         state |= {name: current[name] for name in heads}
     weights.load(model, initial._replace(state=state), head=None, channels=channels)
-    if entry.frozen_norms:
+    if entry.frozen_norms:  # as in torchvision with pretrained weights
         _freeze_norms(model.get_submodule("backbone.body"))
 
 

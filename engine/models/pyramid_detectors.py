@@ -109,7 +109,10 @@ def _mask_rcnn(encoder: str, classes: int, channels: int, size: int, **transform
 
 
 def _region_arguments(finest_stride: int, levels: int, classes: int, size: int) -> dict[str, Any]:
-    """Return the arguments of the constructor that Faster R-CNN and Mask R-CNN have in common."""
+    """Return the arguments of the constructor that Faster R-CNN and Mask R-CNN have in common.
+
+    The pyramid has `levels` levels. The first has the stride `finest_stride`, and `size` is the side of the images.
+    """
     poolers = [str(level) for level in range(levels - 1)]  # the last level is used only for proposals
     return {
         "rpn_anchor_generator": _anchor_generator(finest_stride, levels, size, HALF_OCTAVE),

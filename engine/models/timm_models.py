@@ -144,6 +144,7 @@ def tags() -> dict[str, tuple[str, ...]]:
     for name in timm.list_models():
         default = timm.get_pretrained_cfg(name)
         if default is not None and default.has_weights:
+            # Weights are listed as NAME.TAG.
             all_tags = (each.partition(".")[2] for each in timm.list_pretrained(name))
             tags_of_model[name] = tuple(dict.fromkeys((default.tag or "", *all_tags)))
     return tags_of_model

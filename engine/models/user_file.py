@@ -66,6 +66,8 @@ def load_module(path: str, agreed_sha256: str) -> tuple[Path, types.ModuleType]:
 def try_out(path: str, model: nn.Module, example: Tensor, expected: tuple[int, ...], remedy: str) -> None:
     """Run a model from a file on an example, to detect a wrong shape before the training. Raises TaskError.
 
+    The model is in training mode afterwards.
+
     Args:
         path: Path of the file.
         model: Model to run.

@@ -229,7 +229,7 @@ def resize_positions(name: str, state: State, size: int) -> State:
     if name not in torchvision_models.PATCH_SIZES or "encoder.pos_embedding" not in state:
         return state
     patch = torchvision_models.PATCH_SIZES[name]
-    if state["encoder.pos_embedding"].shape[1] == (size // patch) ** 2 + 1:
+    if state["encoder.pos_embedding"].shape[1] == (size // patch) ** 2 + 1:  # one is for the class token
         return state
     resized: State = interpolate_embeddings(size, patch, dict(state))
     return resized

@@ -23,6 +23,7 @@ def parameter_groups(model: nn.Module, job: Job) -> dict[str, Group]:
     (Clark et al. 2020, ELECTRA; Bao et al. 2022, BEiT). In the head, it is multiplied by `head_rate`.
     """
     depths, head = _layer_depths(model), tuple(f"{name}." for name in heads_of(model))
+    # Depth of the head or, without a head, of the last layer. Layers before it have lower rates.
     last = max((depth for name, depth in depths.items() if not name.startswith(head)), default=0) + bool(head)
     no_weight_decay: Any = getattr(model, "no_weight_decay", set)  # timm's models define this method
     without_decay = set(no_weight_decay())

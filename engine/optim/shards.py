@@ -69,6 +69,7 @@ def gather_shards(shard: Tensor, like: Any) -> Tensor | None:
     if not is_first_rank:
         return None
     complete = gathered.to("cpu", copy=True)
+    # Tensor parallelism stores the rows of queries, keys and values in another order, for this number of ranks.
     ranks = getattr(like, PACKED_FOR, None)
     return complete if ranks is None else unpack_qkv(complete, ranks)
 
@@ -82,6 +83,7 @@ def slice_of(tensor: Tensor, like: Any) -> Tensor:
     """
     if not is_sharded(like) or tensor.shape != like.shape:
         return tensor
+    # Tensor parallelism stores the rows of queries, keys and values in another order, for this number of ranks.
     ranks = getattr(like, PACKED_FOR, None)
     if ranks is None:
         return _narrow_to_slice(tensor, like)

@@ -80,7 +80,7 @@ class Mixing(OneHot):
         random = self._streams.generator(Purpose.MIX, epoch=epoch, batch=batch_index)
         is_cutmix = bool(self._cutmix) and (not self._mixup or random.random() < 0.5)
         alpha = self._cutmix if is_cutmix else self._mixup
-        weight = float(random.beta(alpha, alpha))
+        weight = float(random.beta(alpha, alpha))  # fraction of the image itself, not the previous one
         previous = inputs.roll(1, 0)
         if is_cutmix:
             sides = inputs.shape[-2:]

@@ -116,7 +116,7 @@ class _StageProgress:
         if "safetensors" in order.to:
             weights |= {"Writing the weights": 1.0}
         self._weights = weights | {"Writing the card": 1.0}
-        self._current = ""
+        self._current = ""  # stage that runs
 
     def start(self, name: str) -> None:
         """Begin the stage `name`, and report the progress of the conversion."""
@@ -303,12 +303,13 @@ class _Conversion:
         predict = library_outputs(library, self.folder)
         differences: tuple[Difference, ...] = ()
         if self.model.task.entry.predicts != "objects":
+            # The library takes the inputs of the model unchanged.
             export = Exportable(self.model.module, "inputs", "outputs", {}, lambda inputs: inputs)
             differences = comparison.compare_outputs(self.model, export, predict, self.samples.inputs)
         compared = ComparedFile(
             name=WEIGHTS, runtime=library.version, compared_on=self.samples.kind, differences=differences
         )
-        if not comparison.is_equivalent(differences, 0):
+        if not comparison.is_equivalent(differences, detections=0):
             raise CannotConvert(_difference_problem(compared))
         return compared
 

@@ -46,6 +46,7 @@ def prepare_for_export(model: TrainedModel, options: OnnxOptions) -> Exportable:
     """
     core: nn.Module = _ExportedModel(_exportable_module(model), model.objective)
     input_layer = _input_layer(model) if options.preprocessing else None
+    # Dimensions of any size. An input layer takes images [n, h, w, C], the model itself [n, C, h, w].
     axes = {0: BATCH}
     if options.dynamic_size:
         axes |= {1: HEIGHT, 2: WIDTH} if input_layer is not None else {2: HEIGHT, 3: WIDTH}

@@ -101,6 +101,7 @@ def write_example(folder: Path, model: TrainedModel, samples: Samples, export: E
     if original is not None:
         return _write_png(folder, original)
     sample = export.to_input(samples.inputs[:1])[0].numpy()
+    # An input called "images" takes pixels [n, h, w, C].
     if export.input_name == "images" and sample.shape[2] in (1, 3):
         return _write_png(folder, sample[..., 0] if sample.shape[2] == 1 else sample)
     path = folder / f"{EXAMPLE}.npy"

@@ -176,6 +176,7 @@ class _RCNN(_StaticDetector):
         if not heads.has_mask():
             return self._concatenate(candidates)
         masks = heads.mask_predictor(heads.mask_head(self._pool(heads.mask_roi_pool, feature_maps, candidates.boxes)))
+        # The first mask is that of the background.
         class_index = (candidates.classes.reshape(-1, 1, 1, 1) + 1).expand(-1, 1, *masks.shape[-2:])
         probabilities = masks.gather(1, class_index).sigmoid().reshape(*candidates.classes.shape, -1)
         return self._concatenate(candidates, probabilities * (candidates.scores > 0)[..., None])
@@ -186,6 +187,7 @@ class _RCNN(_StaticDetector):
         level_boxes = []
         first_anchor = 0
         for level, (scores, deltas) in enumerate(zip(*rpn.head(features), strict=True)):
+            # [n, a, h, w] and [n, 4 * a, h, w] become [n, h * w * a] and [n, h * w * a, 4], as the anchors.
             scores = scores.permute(0, 2, 3, 1).flatten(1)  # noqa: PLW2901
             count = scores.shape[1]
             deltas = deltas.unflatten(1, (-1, 4)).permute(0, 3, 4, 1, 2).flatten(1, 3)  # noqa: PLW2901
@@ -199,6 +201,7 @@ class _RCNN(_StaticDetector):
             probabilities = torch.where(
                 _has_min_side(boxes, rpn.min_size) & (probabilities >= rpn.score_thresh), probabilities, NO_SCORE
             )
+            # The level takes the place of the class, since boxes of different classes don't suppress each other.
             level_boxes.append(_Candidates(boxes, probabilities, torch.full_like(indices, level)))
             first_anchor += count
         return self._select_best(_concatenate_levels(level_boxes), rpn.nms_thresh, rpn.post_nms_top_n())
@@ -250,7 +253,7 @@ class _AnchorDetector(_StaticDetector):
                 .flatten(1)
                 .topk(min(plain.topk_candidates, count * classes))
             )
-            anchor_indices = indices // classes
+            anchor_indices = indices // classes  # in the flattened scores, the class changes fastest
             boxes = self._decode(
                 outputs["bbox_regression"][:, first_anchor : first_anchor + count].gather(
                     1, anchor_indices[..., None].expand(-1, -1, 4)

@@ -61,7 +61,7 @@ def explain(order: ExplainOrder, on_progress: OnProgress) -> Path:
         problems.append(Problem("paths", "There are no images.", "Name image files, or folders that hold some."))
     if problems:
         raise CannotLoad(*problems)
-    checkpoint_path(RunFolder(order.run), order.checkpoint)
+    checkpoint_path(RunFolder(order.run), order.checkpoint)  # raises CannotLoad if there is none
     out = Path(order.out)
     paths.make_folder(out)
     order = msgspec.structs.replace(
@@ -152,7 +152,7 @@ def _load_sample(model: TrainedModel, path: str) -> _Example:
         assert isinstance(split, SampleSet)
         for index in range(len(split)):
             if os.path.join(os.path.abspath(split.folder), split.path(index)) == printable(path):
-                inputs, _ = split.load(index, 0)
+                inputs, _ = split.load(index, 0)  # epoch 0
                 if inputs.ndim != 3:
                     raise UnreadableImage(printable(path), "it is not an image as the task loads it")
                 image = as_image(inputs.numpy())
@@ -177,17 +177,18 @@ class _Writer:
         """
         name_prefix = f"{number:04d}-{Path(printable(path)).stem[:40]}"
         input_side = example.inputs.shape[-1]
-        maps, drawings = [], [example.image]
+        maps, drawings = [], [example.image]  # the first drawing is the image itself
         for index, explained_target in enumerate(explained):
-            projected, is_visible = project(explained_target.heat, example.view, example.size, drawings[0].shape[:2])
+            projected, is_visible = project(explained_target.heat, example.view, example.size, example.image.shape[:2])
             target = explained_target.target
             drawing = overlay(example.image, projected, is_visible)
             box = None
             if target.box is not None:
                 left, top, right, bottom = example.view.boxes(np.array([target.box]), *example.size)[0].tolist()
-                box = (left, top, right, bottom)
+                box = (left, top, right, bottom)  # in pixels of the original image
                 scale = drawing.shape[0] / example.size[0]
-                drawing = draw_boxes(drawing, np.array([box]) * scale, [0], [f"{target.class_name} {target.score:.0%}"])
+                label = f"{target.class_name} {target.score:.0%}"
+                drawing = draw_boxes(drawing, np.array([box]) * scale, classes=[0], labels=[label])  # one color for all
             drawings.append(drawing)
             maps.append(
                 HeatMap(

@@ -46,13 +46,14 @@ class Explainer:
         self._model = model
         self._method = method
         self._predicts = model.task.entry.predicts
-        self.layer: Layer | None = None
+        self.layer: Layer | None = None  # chosen with the first image
 
     def explain(self, inputs: Tensor, classes: Sequence[int]) -> list[TargetHeatMap]:
         """Return the heat maps for one image, [1, C, s, s].
 
-        `classes` are the indices of the classes to explain. If it is empty, the model's predictions are explained.
-        Returns an empty list if the model predicts nothing. Raises NoFeatureMap.
+        `classes` are the indices of the classes to explain. If it is empty, the model's predictions are explained. The
+        first call chooses the layer for all images. Returns an empty list if the model predicts nothing. Raises
+        NoFeatureMap.
         """
         layer = self.layer = self.layer or self._choose_layer(inputs, classes)
         module = self._model.module

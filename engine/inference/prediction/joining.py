@@ -42,10 +42,10 @@ class Summary:
 
     def __init__(self, classes: int) -> None:
         self.samples = self.predicted = self.skipped_count = 0
-        self.skipped: list[Skipped] = []
-        self.rows: list[PredictedRow] = []
-        self.counts: Counter[int] = Counter()
-        self._files: dict[str, set[str]] = {}
+        self.skipped: list[Skipped] = []  # the first ones
+        self.rows: list[PredictedRow] = []  # of the first samples
+        self.counts: Counter[int] = Counter()  # by class
+        self._files: dict[str, set[str]] = {}  # by kind of result
         self._classes = classes
 
     def add(self, entry: Entry) -> None:

@@ -192,7 +192,7 @@ class CompletedSamples:
         streams = [open_file(file) for file in self._files]
         try:
             for sample, (journal_index, offset) in enumerate(self._positions.tolist()):
-                if journal_index < 0:
+                if journal_index < 0:  # the sample is not completed
                     continue
                 streams[journal_index].seek(offset)
                 for line in streams[journal_index]:

@@ -262,7 +262,7 @@ class _FolderLock:
         try:
             is_locked = file_locks.try_lock(self._descriptor)
         except OSError as error:
-            is_locked = error.errno in file_locks.LOCKS_UNSUPPORTED
+            is_locked = error.errno in file_locks.LOCKS_UNSUPPORTED  # such file systems are used without a lock
         if not is_locked:
             os.close(self._descriptor)
             message = f"Another process is writing predictions into {printable(str(out))}."

@@ -69,6 +69,7 @@ def write_tiff(
 
     tags = list(georeference.tags) if georeference is not None else []
     if colors is not None and georeference is not None:
+        # Code, type, number of values (0 for text, whose length is known), value, and True for the first page only.
         tags.append((NO_DATA_TAG, _TIFF_ASCII, 0, str(NO_CLASS), True))
     strips = (zlib.compress(strip.tobytes(), _ZLIB_LEVEL) for strip in _strips(rows))
 
@@ -80,7 +81,7 @@ def write_tiff(
                 shape=sides,
                 dtype=np.uint8,
                 photometric="minisblack" if colors is None else "palette",
-                colormap=None if colors is None else colors.T.astype(np.uint16) * 257,
+                colormap=None if colors is None else colors.T.astype(np.uint16) * 257,  # from 8 to 16 bits
                 rowsperstrip=STRIP_ROWS,
                 compression="zlib",
                 metadata=None,

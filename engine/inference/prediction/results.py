@@ -96,7 +96,7 @@ class Results:
     def write_prediction(self, sample: Sample, prediction: Prediction) -> Entry:
         """Write the results of a sample, given its complete prediction. Raises OSError."""
         classes, scores = prediction.ranked_classes
-        files: dict[str, str] = {}
+        files: dict[str, str] = {}  # part of the entry, and filled below
         entry = self._create_entry(sample, prediction.words, classes, scores, files)
         match prediction:
             case Labels():
@@ -130,7 +130,7 @@ class Results:
         """
         geo_position = georeference(sample.file) if sample.file.lower().endswith(ENDINGS) else None
         formats = self._order.formats or (("geotiff",) if geo_position is not None else ("png",))
-        counts = np.zeros(NO_CLASS + 1, np.int64)
+        counts = np.zeros(NO_CLASS + 1, np.int64)  # pixels of each class
         files: dict[str, str] = {}
         has_overlay = self._order.overlays and self._can_draw(sample)
         with ExitStack() as stack:
@@ -149,6 +149,7 @@ class Results:
             if has_overlay:
                 files["overlays"] = self._draw(sample, self._overlay_mask(sample.image(), plane))
         if self._predicts_lines:
+            # With lines, `counts[1]` are the pixels on lines.
             line_fraction = float(counts[1] / max(1, counts.sum()))
             return self._create_entry(
                 sample,

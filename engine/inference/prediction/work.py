@@ -90,9 +90,10 @@ class Predictor:
         remaining: Labels,
     ) -> None:
         self._order, self._model, self._shard, self._journal = order, model, shard, journal
-        self._sources, self._remaining = sources, remaining
+        self._sources, self._remaining = sources, remaining  # the latter are indices of samples without a result
         self._batch_size = order.batch_size or model.job.training.batch_size
         self._results = Results(order, model)
+        # Side of the tiles in pixels, or None if images are not divided.
         self._tile = model.size if order.tile == "auto" else order.tile
         silence_pillow()
 
@@ -244,7 +245,7 @@ class Predictor:
         file, name = self._sources.files[number], self._sources.names[number]
         try:
             rate = rate_of(file)
-            video_frames = islice(frames(file, 3), self._order.max_frames)
+            video_frames = islice(frames(file, 3), self._order.max_frames)  # in color
             overlay = Path(self._order.out, "overlays", f"{name}.mp4")
             if self._order.overlays:
                 paths.make_folder(overlay.parent)

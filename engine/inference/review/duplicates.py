@@ -104,6 +104,7 @@ def find_pairs(fingerprints: Fingerprints) -> Iterator[Pair]:
     signed_bits = np.where(hashes, 1, -1).astype(np.float32)
     for start in range(0, len(signed_bits), _BLOCK_IMAGES):
         rows = slice(start, start + _BLOCK_IMAGES)
+        # Numbers of different bits: the product of two hashes of 1 and -1 is 64 minus twice this number.
         distances = (64 - signed_bits[rows] @ signed_bits[start:].T) / 2
         is_near = np.triu(distances <= MAX_HASH_BITS, 1) & is_readable[rows, None] & is_readable[start:]
         for first, second in (np.argwhere(is_near) + start).tolist():

@@ -35,7 +35,7 @@ _BATCH_SIZE = 4
 
 def show(order: ShowOrder, on_progress: OnProgress) -> Path:
     """Draw the requested samples, and return the path of the file with the `SampleDrawings`. Raises CannotLoad."""
-    checkpoint_path(RunFolder(order.run), order.checkpoint)
+    checkpoint_path(RunFolder(order.run), order.checkpoint)  # raises CannotLoad if there is none
     saved, samples = _read_evaluation(order)
     unknown = [number for number in order.samples if not 0 <= number < len(samples.paths)]
     if unknown or not order.samples:

@@ -85,6 +85,7 @@ def construct(kind: str, config: dict[str, Any], classes: int, channels: int) ->
         "heads": _modules_outside(facts.backbone, plain),
         "pyramid": facts.pyramid or facts.backbone[0],
     }
+    # The adapter's methods take precedence over those of the library's class.
     plain.__class__ = type(plain_class.__name__, (facts.adapter, plain_class), attributes)
     if hasattr(plain, "criterion"):
         for module, mixin in ((plain.criterion, LossByImage), (plain.criterion.matcher, MatcherByImage)):

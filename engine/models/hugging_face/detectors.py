@@ -40,7 +40,7 @@ class HubDetector(HubModel):
         """
         labels = self.labels(inputs, self.objects(targets))
         sums = sum_by_kind(self.call_library(inputs, labels=labels).loss_dict, self.loss_names)
-        copies = getattr(self.config, "group_detr", 1)
+        copies = getattr(self.config, "group_detr", 1)  # groups of queries, each compared with all objects
         per_image = max(sum(len(image_labels["boxes"]) for image_labels in labels) * copies, 1) / copies / len(inputs)
         factors = {name: getattr(self.config, f"{_COEFFICIENTS.get(name, '')}_coefficient", 1.0) for name in sums}
         return {name: loss * factors[name] * per_image for name, loss in sums.items()}

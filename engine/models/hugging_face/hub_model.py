@@ -64,6 +64,7 @@ class HubModel(LoadableDetector):
         Layers that depend on the classes are loaded only if all of them fit.
         """
         config = copy.deepcopy(self.config)
+        # Without the counters of BatchNorm, which are integers of dimension 0.
         given = {name: tensor for name, tensor in initial.state.items() if tensor.is_floating_point() or tensor.dim()}
         first_conv = find_first_conv(self)
         options = {"config": config, "ignore_mismatched_sizes": True, "output_loading_info": True}
@@ -83,6 +84,7 @@ class HubModel(LoadableDetector):
                 f"{initial.source} does not fit the model: {listed(missing, most=3)} missing or of a different shape."
             )
             raise TaskError(initial.field, message, "Choose weights of this model.")
+        # If a layer for the classes does not fit, all of them keep their new weights.
         unchanged = {name: tensor for name, tensor in current.items() if mismatched and _depends_on_classes(name)}
         self.load_state_dict(state | unchanged)
 

@@ -63,7 +63,7 @@ class HubSegmenter(HubModel):
         labels = self.classes_and_masks(targets)
         criterion: Any = self.criterion
         criterion.seeds = criterion.matcher.seeds = image_seeds(inputs)
-        self._layers = []
+        self._layers = []  # `get_loss` appends the losses of each layer of the decoder
         classes, masks = ([image_labels[index] for image_labels in labels] for index in (0, 1))
         self.call_library(inputs, mask_labels=masks, class_labels=classes)
         layers, self._layers = self._layers, []
@@ -82,9 +82,8 @@ class HubSegmenter(HubModel):
     def fit_size(self, title: str, size: int) -> None:
         """Adapt the model to images of `size` pixels. Raises TaskError if it can't process this size."""
         validate_image_size(title, size, *self.accepted_sizes)
-        if not hasattr(self, "grid_size"):
+        if not hasattr(self, "grid_size"):  # only EoMT learns the position of each patch
             return
-        # EoMT learns the position of each patch.
         self.config.image_size = size
         cells = size // self.config.patch_size
         self.grid_size = (cells, cells)
@@ -132,7 +131,7 @@ class InstanceSegmenter(HubSegmenter):
         the mean probability of the mask's pixels.
         """
         outputs = self.call_library(inputs)
-        probabilities = outputs.class_queries_logits.float().softmax(-1)[..., :-1]
+        probabilities = outputs.class_queries_logits.float().softmax(-1)[..., :-1]  # the last one means no object
         best = probabilities.flatten(1).topk(min(self.max_detections, probabilities[0].numel()))
         selected = (outputs.masks_queries_logits.float(), best.values, best.indices)
         if torch.compiler.is_exporting():

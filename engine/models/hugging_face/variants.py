@@ -275,7 +275,8 @@ def _segmenter(
 ) -> Model:
     """Return a model for semantic segmentation if `semantic` is True, otherwise one for instances.
 
-    `library` is "Mask2Former" or "Eomt". `overrides` has additional fields of the model or of its weights.
+    `library` is "Mask2Former" or "Eomt". `published` is an accuracy and the name of its model zoo. `overrides` has
+    additional fields of the model or of its weights.
     """
     overrides |= {"task": "segmentation", "own_loss": True} if semantic else {"task": "instance_segmentation"}
     kind, title = (f"{library}Pixels", f"{title}, semantic") if semantic else (f"{library}Instances", title)
@@ -285,7 +286,8 @@ def _segmenter(
 def _mask2former(size: str, blocks: int, dataset: str, accuracy: str, **overrides: Any) -> Model:
     """Return a Mask2Former on a Swin with `blocks` blocks in its third stage.
 
-    `dataset` is the part of the repository's name that states the dataset and the task of the weights.
+    `size` is the size of the Swin, such as "tiny". `dataset` is the part of the repository's name that states the
+    dataset and the task of the weights, and `accuracy` is their published accuracy.
     """
     config = {
         "backbone_config": {

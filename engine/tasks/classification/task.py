@@ -174,11 +174,11 @@ class ClassOfImage(Objective):
         mixed: bool = False,
         binary: bool = False,
     ) -> None:
-        self._binary = binary
+        self._binary = binary  # the loss is the mean of the classes' binary cross entropies
         self._classes = classes
         self._smoothing = smoothing
-        self._weights = weights
-        self._mixed = mixed
+        self._weights = weights  # of the classes, [C]
+        self._mixed = mixed  # targets are class fractions, [n, C]
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the loss of each image, [n]."""

@@ -174,6 +174,7 @@ class DetectionObjective(Objective):
         `MAX_EXPLAINED` displayed detections, or the best detection if none is displayed.
         """
         (detections,) = outputs
+        # Label 0 is the background.
         scores, labels = detections["scores"].detach(), detections["labels"] - 1
         order = scores.argsort(descending=True, stable=True).tolist()
         if requested:

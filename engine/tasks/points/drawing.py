@@ -43,6 +43,7 @@ def draw_points(positions: Points, classes: Bytes, side: int) -> Bytes:
     """
     image = np.full((side, side, 3), BACKGROUND, np.uint8)
     x, y, depth = _project(positions)
+    # Each point is drawn as a square, which is larger if there are fewer points.
     half_dot = max(0, min(4, round(side / np.sqrt(len(positions)) / 4)))
     scale = (side - 1 - 2 * half_dot) / max(float(np.ptp(x)), float(np.ptp(y)), 1e-12)
     order = np.argsort(depth, kind="stable")  # the nearest are drawn last

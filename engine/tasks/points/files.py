@@ -49,7 +49,10 @@ class CloudFiles(SampleFiles):
         return extension if is_las(source) or extension.lower() == ".ply" else ".ply"
 
     def write(self, source: str, target: Path, predicted: PointClasses, values: tuple[int, ...]) -> None:
-        """Write a cloud with its predicted labels. LAS and PLY files keep their format, and others become PLY."""
+        """Write a cloud with its predicted labels. LAS and PLY files keep their format, and others become PLY.
+
+        `values` holds the label of each class. If it is empty, the labels are the class numbers.
+        """
         label_of_class = np.array(values or range(len(predicted.classes)), np.int64)
         has_class = predicted.numbers != NO_CLASS
         labels = np.where(

@@ -58,6 +58,7 @@ class PointCNN(nn.Module):
         level_channels = [level.channels * width for level in ENCODER_LEVELS]
         feature_width = level_channels[0] // 2 if channels > 3 else 0
         self.lift = _DenseLayer(channels - 3, feature_width) if feature_width else None
+        # Encoder levels, decoder levels, and layers that merge the decoder's features with those of the encoder.
         self.down = nn.ModuleList()
         for level_index, (level, out_channels) in enumerate(zip(ENCODER_LEVELS, level_channels, strict=True)):
             in_channels = feature_width if level_index == 0 else level_channels[level_index - 1]

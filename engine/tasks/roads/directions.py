@@ -80,11 +80,12 @@ def center_lines(mask: Mask) -> Mask:
     """
     height, width = mask.shape
     pixels = np.pad(mask, 1).astype(np.uint8).ravel()
-    offsets = _NEIGHBORS @ np.array([width + 2, 1])
+    offsets = _NEIGHBORS @ np.array([width + 2, 1])  # in the flattened array
     candidates = np.flatnonzero(pixels)
     while len(candidates):
         changed = []
         for side in _SIDES:
+            # Each code has a bit for each neighbor that is set.
             codes = pixels[candidates[:, None] + offsets] @ _BITS
             removed = candidates[_REMOVABLE[codes] & (pixels[candidates + offsets[side]] == 0)]
             pixels[removed] = 0
@@ -133,6 +134,7 @@ def _line_directions(center: Mask) -> Bytes:
     powers = np.stack([np.ones(len(down)), right, down, right**2, down**2, right * down], 1) * weights[:, None]
     padded = np.pad(center, WEIGHT_REACH_PX)
     is_line = padded[rows[:, None] + WEIGHT_REACH_PX + down, columns[:, None] + WEIGHT_REACH_PX + right]
+    # Weighted sums over the line pixels near each pixel: their number, coordinates, and products of coordinates.
     count, x, y, xx, yy, xy = (is_line @ powers).T
     x, y = x / count, y / count
     variance_difference = xx / count - x**2 - (yy / count - y**2)

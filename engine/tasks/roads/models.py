@@ -46,6 +46,7 @@ def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     The model accepts [n, channels, s, s] and returns [n, SCORES, pixels] (see `networks.unpack`). New weights depend
     only on the job's seed. Raises TaskError.
     """
+    # The table holds titles and families. A model from outside Footplate is called by its name.
     title = _TITLES.get(job.model.name, (job.model.name,))[0]
     has_encoder = job.model.name in ON_ENCODER
     if not has_encoder and job.model.freeze_epochs:

@@ -95,7 +95,7 @@ class LinkNetMTL(nn.Module):
 
         super().__init__()
         self.encoder = get_encoder(encoder, in_channels=channels, depth=5, weights=None)
-        widths = self.encoder.out_channels[2:]
+        widths = self.encoder.out_channels[2:]  # from stride 4 on
         self.roads = LinkNetDecoder(widths, classes)
         self.directions = LinkNetDecoder(widths, directions)
 

@@ -144,9 +144,10 @@ def count_labels(path: str) -> tuple[Labels, Labels]:
 
 
 def read_chunks(path: str, features: Sequence[str], *, with_labels: bool = True) -> Iterator[_Chunk]:
-    """Yield the points of a file in chunks, with the requested features, and with labels if `with_labels` is True.
+    """Yield the points of a file in chunks: their positions, requested features, labels, and indices in the file.
 
-    Points that have no position are skipped. Raises Unfit if none has a position.
+    Without `with_labels`, the labels are 0. Points that have no position are skipped. Raises Unfit if none has a
+    position.
     """
     first, has_points = 0, False
     for positions, columns, labels in _choose_reader(path).chunks(path, features, with_labels):

@@ -67,6 +67,7 @@ def _read_header(path: str) -> tuple[Head, bool]:
                 raise Unfit("its header gives counts that are not numbers")
             case ["property", *kind, name] if elements:
                 elements[-1][2].append((kind, name))
+    # The type of a list is written as "list", the type of its length, and the type of its items.
     # In text, a number needs at least a digit and a separator, and an empty list only its length.
     min_bytes = sum(
         count
@@ -85,7 +86,7 @@ def _read_header(path: str) -> tuple[Head, bool]:
 
 
 def read_chunks(path: str, features: Sequence[str], with_labels: bool) -> Iterator[Columns]:
-    """Yield the points of a file in chunks. Raises Unfit, and any exception of plyfile."""
+    """Yield positions, features and labels of a file's points in chunks. Raises Unfit, and any exception of plyfile."""
     from plyfile import PlyData
 
     head, is_text = _read_header(path)

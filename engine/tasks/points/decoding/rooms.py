@@ -49,7 +49,7 @@ def read_head(path: str) -> Head:
 
 
 def read_chunks(path: str, features: Sequence[str], with_labels: bool) -> Iterator[Columns]:
-    """Yield the points of a room in chunks.
+    """Yield positions, features and labels of a room's points in chunks.
 
     If `with_labels` is True, the points are ordered by object, and points of objects with an unknown class get the
     label -1. Otherwise they are in the order of the room's file.

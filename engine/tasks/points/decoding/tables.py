@@ -119,7 +119,7 @@ def count_points(path: str, table: Table) -> int:
 
 
 def read_chunks(path: str, features: Sequence[str], with_labels: bool) -> Iterator[Columns]:
-    """Yield the points of a table in chunks. Raises Unfit."""
+    """Yield positions, features and labels of a table's points in chunks. Raises Unfit."""
     require_fields(read_fields(path), features, with_labels)
     table, labels_path = read_table(path), labels_file(path) if with_labels else None
     if labels_path is None:
@@ -134,7 +134,7 @@ def read_chunks(path: str, features: Sequence[str], with_labels: bool) -> Iterat
 
 
 def read_chunks_with_layout(path: str, table: Table, features: Sequence[str], with_labels: bool) -> Iterator[Columns]:
-    """Yield the points of a table with the layout `table` in chunks.
+    """Yield positions, features and labels of the points in a table with the layout `table` in chunks.
 
     A damaged line becomes a point without a position.
     """

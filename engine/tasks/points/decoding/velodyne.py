@@ -59,7 +59,7 @@ def read_head(path: str) -> Head:
 
 
 def read_chunks(path: str, features: Sequence[str], with_labels: bool) -> Iterator[Columns]:
-    """Yield the points of a scan in chunks. Raises Unfit."""
+    """Yield positions, features and labels of a scan's points in chunks. Raises Unfit."""
     head = read_head(path)
     require_fields(head, features, with_labels)
     labels = _read_labels(path, head.points) if with_labels else np.zeros(head.points, np.int64)
@@ -67,6 +67,7 @@ def read_chunks(path: str, features: Sequence[str], with_labels: bool) -> Iterat
     with open_regular(path) as stream:
         while content := stream.read(CHUNK_POINTS * _POINT_BYTES):
             points = np.frombuffer(content, "<f4").reshape(-1, 4)
+            # The intensity is the only feature.
             columns = points[:, 3:] if features else points[:, :0]
             yield points[:, :3].astype(np.float64), columns.astype(np.float32), labels[first : first + len(points)]
             first += len(points)
