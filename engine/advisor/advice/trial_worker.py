@@ -164,14 +164,15 @@ def _time_steps(
     """
     trial.time_steps(batches, warm_up=1, min_steps=0, seconds=0.0)  # one step, which creates the optimizer's state
     checkpoint = trial.state()  # occupies memory like the copy for a checkpoint
-    joules, before = _joules(spec), time.perf_counter()
+    start_j, started_at = _joules(spec), time.perf_counter()
     watch = trial.strategy.profiler.watch
     watch.start()
     order = trial.order
     steps = trial.time_steps(batches, warm_up=warm_up - 1, min_steps=order.min_steps, seconds=order.seconds)
     watch.pause()
     del checkpoint
-    return steps, (_joules(spec) - joules) / (time.perf_counter() - before) if joules else None
+    end_j, elapsed_s = _joules(spec), time.perf_counter() - started_at
+    return steps, None if start_j is None or end_j is None else (end_j - start_j) / elapsed_s
 
 
 def _backward_share(times: Times | None) -> float | None:
@@ -351,14 +352,14 @@ def _measure_link(trial: _Trial) -> Link | None:
     return Link(rate, latency_s, ranks)
 
 
-def _joules(spec: WorkerSpec) -> float:
+def _joules(spec: WorkerSpec) -> float | None:
     """Return the energy that the job's GPUs have used since their driver was loaded, in joules.
 
-    It is 0 on ranks other than 0, and if one of the GPUs doesn't report its energy.
+    It is None on ranks other than 0, and if one of the GPUs doesn't report its energy.
     """
     gpus = [device for device in spec.devices if is_gpu(device)]
     if spec.rank or not gpus:
-        return 0.0
+        return None
     import pynvml
 
     try:
@@ -367,4 +368,4 @@ def _joules(spec: WorkerSpec) -> float:
         millijoules = [pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) for handle in handles]
         return sum(millijoules) / 1000
     except pynvml.NVMLError:
-        return 0.0
+        return None
