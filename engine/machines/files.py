@@ -256,6 +256,8 @@ class NodeFiles:
         self._is_copy = not order.run_folder
         self.folder = node_folder(order.run_id) if self._is_copy else Path(order.run_folder)
         self._lock: int | None = None
+        self._opening = threading.Lock()
+        """Held while the folder is created, and from `close` on."""
 
     def open(self) -> None:
         """Create the folder and lock it for the lifetime of this process. The original run folder is not locked.
@@ -264,13 +266,14 @@ class NodeFiles:
             OSError: The folder can't be created.
             TimeoutError: The node process from an earlier start of the run did not exit.
         """
-        if self._is_copy:
-            paths.make_home()
-            _remove_abandoned()
-            self._lock = _lock_folder(self.folder)
-            os.truncate(self._lock, 0)
-            os.pwrite(self._lock, str(os.getpid()).encode(), 0)
-        paths.make_folder(self.folder / "checkpoints")
+        with self._opening:
+            if self._is_copy:
+                paths.make_home()
+                _remove_abandoned()
+                self._lock = _lock_folder(self.folder)
+                os.truncate(self._lock, 0)
+                os.pwrite(self._lock, str(os.getpid()).encode(), 0)
+            paths.make_folder(self.folder / "checkpoints")
 
     def resume_from(self, path: str) -> Path:
         """Return the local path of a checkpoint, given its `path` on the supervisor's machine."""
@@ -289,7 +292,11 @@ class NodeFiles:
         return found
 
     def close(self) -> None:
-        """Remove the folder, unless it is the original run folder or another node uses it."""
+        """Remove the folder, unless it is the original run folder or another node uses it, when this process exits.
+
+        Another thread that opens the folder meanwhile is awaited for a second, and blocked afterwards.
+        """
+        self._opening.acquire(timeout=_JOIN_TIMEOUT_S)
         with suppress(OSError):
             if self._is_copy and (self._lock is not None or _is_abandoned(self.folder / _LOCK)):
                 _remove_folder(self.folder)

@@ -148,7 +148,7 @@ class _Node:
         job = order.specs[0].job
         if job.model.model_file_sha256:  # the user has agreed to this content where the run was started
             agree(job.model.name, job.model.model_file_sha256)
-        self._files = NodeFiles(order)
+        assert self._files is not None
         self._files.open()
         specs = tuple(self._local_spec(order, spec) for spec in order.specs)
         self._workers = WorkerServer(specs, self._link.send, self._scratch)
@@ -262,6 +262,7 @@ class _Node:
         """Handle a message of the supervisor. Orders are queued for the main thread."""
         match message:
             case NodeOrder():
+                self._files = NodeFiles(message)  # before `end` may be called, which removes them
                 self._orders.put(message)
             case Rendezvous():
                 self._rendezvous.put(message)
