@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import IO
 
@@ -12,6 +12,7 @@ from PySide6.QtCore import QObject, Signal
 
 from engine.contract.devices import is_gpu
 from engine.contract.events import (
+    EVENT,
     AnyEvent,
     CommandReceived,
     EventsLost,
@@ -23,9 +24,9 @@ from engine.contract.events import (
     Warned,
 )
 from engine.runs.folder import ENDED, RunFolder, RunSummary, State
+from engine.system.decode_errors import NOT_DECODED
 from engine.system.files import MAX_LINE_BYTES, complete_lines, open_file
 from gui.sources.background import describe_error
-from gui.sources.run_reader import valid_events
 from gui.titles import run_title
 
 RECENT_S = 86_400.0
@@ -271,3 +272,12 @@ def _last_before(log: IO[bytes], offset: int) -> AnyEvent | None:
     log.seek(max(0, offset - _END_BYTES))
     line = log.read(min(offset, _END_BYTES)).rstrip(b"\n").rpartition(b"\n")[2]
     return next(valid_events([line]), None)
+
+
+def valid_events(lines: Iterable[bytes]) -> Iterator[AnyEvent]:
+    """Yield the events in `lines`. Skip damaged lines."""
+    for line in lines:
+        try:
+            yield EVENT.decode(line)
+        except NOT_DECODED:
+            continue

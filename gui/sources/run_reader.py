@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -18,6 +18,7 @@ from engine.runs.slurm_job import FILE, SlurmJob, read_slurm
 from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.files import MAX_DAMAGED_BYTES, open_file
+from gui.sources.run_intervals import valid_events
 from gui.sources.run_queue import user_of_devices
 
 _CHUNK_BYTES = 1 << 16
@@ -227,12 +228,3 @@ def _decode_lines(lines: bytes) -> list[AnyEvent]:
         return EVENT.decode_lines(lines)
     except NOT_DECODED:
         return list(valid_events(lines.split(b"\n")))
-
-
-def valid_events(lines: Iterable[bytes]) -> Iterator[AnyEvent]:
-    """Yield the events in `lines`. Skip damaged lines."""
-    for line in lines:
-        try:
-            yield EVENT.decode(line)
-        except NOT_DECODED:
-            continue
