@@ -225,14 +225,13 @@ _COLORS = ("#1f77b4", "#d62728")
 
 
 def write_curves(path: Path, model: TrainedModel) -> bool:
-    """Plot the task's first metric and the validation loss over the epochs, each with its own scale.
+    """Plot the first metric and, if the task reports it, the validation loss over the epochs, each with its own scale.
 
     Returns False, without a plot, if the run has too few validations. Raises OSError.
     """
     validations = [event for event in model.run.events() if isinstance(event, Validation)]
     measures = model.objective.entry.metrics
-    # The last metric of a task is the loss, except for detectors, which report no loss.
-    plotted = list(dict.fromkeys((measures[0], measures[-1])))
+    plotted = [measures[0], *(measure for measure in measures[1:] if measure.id == "loss")]
     if len(validations) < MIN_POINTS:
         return False
     image = Image.new("RGB", (_WIDTH, _HEIGHT), "white")
