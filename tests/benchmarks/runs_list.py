@@ -40,7 +40,7 @@ from gui.main_window import MainWindow
 from gui.pages import RUNS
 from gui.sources.run_list import RunList
 
-wanted, cold = int(sys.argv[1]), sys.argv[2] == "cold"
+expected, cold = int(sys.argv[1]), sys.argv[2] == "cold"
 refresh = RunList.refresh
 if cold:
     RunList.refresh = lambda runs: None
@@ -53,13 +53,13 @@ painted = {}
 class Watcher(QObject):
     def eventFilter(self, target, event):
         if event.type() == QEvent.Type.Paint:
-            QTimer.singleShot(0, self, self.look)
+            QTimer.singleShot(0, self, self.record)
         return False
-    def look(self):
+    def record(self):
         rows = window.workspace.runs.model.rowCount()
         if rows and "first" not in painted:
             painted["first"] = time.perf_counter()
-        if rows == wanted and "all" not in painted:
+        if rows == expected and "all" not in painted:
             painted["all"] = time.perf_counter()
             painted["own"] = time.process_time()
 
@@ -73,7 +73,7 @@ def until(done):
 until(lambda: window.workspace is not None)
 runs = window.workspace.runs
 settled_at = time.perf_counter() + 2
-until(lambda: time.perf_counter() > settled_at and (cold or runs.model.rowCount() == wanted))
+until(lambda: time.perf_counter() > settled_at and (cold or runs.model.rowCount() == expected))
 RunList.refresh = refresh
 watcher = Watcher()
 runs.table.viewport().installEventFilter(watcher)
@@ -90,11 +90,11 @@ def timed(act, done):
     figures.append(time.perf_counter() - start)
 
 settled = []
-runs._summaries.complete.connect(settled.append)
+runs.run_list.complete.connect(settled.append)
 window.workspace.run_list._timer.stop()
 runs.refresh()
 until(lambda: settled)
-timed(lambda: runs.filters.text.setText("resnet50 1"), lambda: 0 < runs.model.rowCount() < wanted)
+timed(lambda: runs.filters.text.setText("resnet50 1"), lambda: 0 < runs.model.rowCount() < expected)
 runs.filters.reset()
 timed(lambda: runs.table.sortByColumn(2, Qt.SortOrder.DescendingOrder), lambda: True)
 settled.clear()
