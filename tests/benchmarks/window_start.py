@@ -72,6 +72,7 @@ def main() -> int:
     print(where())
     with empty_home():
         base = dict(os.environ)
+        base.pop("PYTHONDONTWRITEBYTECODE", None)  # otherwise each start compiles changed modules anew
         met = measure("offscreen", {**base, "QT_QPA_PLATFORM": "offscreen"}, times)
         if shutil.which("Xvfb"):
             number = str(90 + os.getpid() % 100)
