@@ -181,8 +181,8 @@ def machine_problems(
             message = f"{title} has no {what} at the job's path."
             found.append(Problem(field, message, "Copy it there, for example with rsync, or use a shared folder."))
         elif digest != expected:
-            here, there = _describe_digest(expected), _describe_digest(digest)
-            message = f"{title} has a different {what}: {there}; this machine has {here}."
+            local, remote = _describe_digest(expected), _describe_digest(digest)
+            message = f"{title} has a different {what}: {remote}; this machine has {local}."
             found.append(Problem(field, message, "Copy it again, for example with rsync -a --delete."))
     return found
 

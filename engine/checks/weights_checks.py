@@ -187,7 +187,7 @@ def _missed_weights_warning(job: Job, weights: Weights, catalogue: Catalogue, di
 
 
 def _why_missing(weights: Weights, subject: str) -> str:
-    """Return a clause that explains why weights are unavailable. `subject` stands for them: "they"."""
+    """Return a clause that explains why weights are unavailable. `subject` is its pronoun for them, such as "they"."""
     why = why_unavailable(weights)
     return why if weights.is_included else f"{why} and {subject} aren't on this machine"
 
@@ -197,8 +197,8 @@ def _missing_remedy(job: Job, weights: Weights, catalogue: Catalogue) -> str:
     instead = [FROM_SCRATCH] if job.model.pretrained else []
     alternative = included_alternative(job, catalogue)
     if alternative is not None:
-        words = " ".join(flags(alternative.values))
-        instead.insert(0, f"use the included {default_title(alternative, catalogue)} ({words})")
+        alternative_flags = " ".join(flags(alternative.values))
+        instead.insert(0, f"use the included {default_title(alternative, catalogue)} ({alternative_flags})")
     return unavailable_remedy(weights, instead)
 
 

@@ -114,7 +114,7 @@ def _class_lines(evaluation: Evaluation) -> Iterator[str]:
         return
     titles = list(evaluation.per_class)
     titles.sort(key=lambda title: title != "F1")  # F1 first, the others in their order
-    ordering = evaluation.per_class[titles[0]]  # value of each class, by which they are sorted
+    ordering = evaluation.per_class[titles[0]]  # sort key of each class
     order = sorted(range(len(evaluation.classes)), key=lambda index: _sort_key(ordering[index]))
     yield ""
     rows = [

@@ -233,8 +233,8 @@ def _readme_classes(tree: Tree) -> dict[str, list[str]]:
         return {}
     info = content.get("dataset_info")
     found: dict[str, list[str]] = {}
-    for part in info if isinstance(info, list) else [info]:
-        features = part.get("features") if isinstance(part, dict) else None
+    for config in info if isinstance(info, list) else [info]:
+        features = config.get("features") if isinstance(config, dict) else None
         for feature in features if isinstance(features, list) else ():
             if isinstance(feature, dict) and (names := _find_names(feature)):
                 found.setdefault(str(feature.get("name")), names)

@@ -174,8 +174,10 @@ def detect_kind(folder: str, format: str = "") -> str | None:
     With `format`, only the interpretations of this name are considered, even with weak evidence. If several kinds have
     equal evidence, the first one in `KINDS` is returned.
     """
-    least = Confidence.WEAK if format else Confidence.LIKELY
-    found = [each for each in find_readings(folder, format) if each.kind and each.detection.confidence >= least]
+    min_confidence = Confidence.WEAK if format else Confidence.LIKELY
+    found = [
+        each for each in find_readings(folder, format) if each.kind and each.detection.confidence >= min_confidence
+    ]
     best = [each.kind for each in found if each.detection.confidence == found[0].detection.confidence]
     order = [*KINDS, *(kind for kind in best if kind not in KINDS)]
     return min(best, key=order.index, default=None)

@@ -222,9 +222,9 @@ def _grid(affine: Tensor, size: int) -> Tensor:
     """
     centers = (torch.arange(size, device=affine.device) * 2 + 1) / size - 1  # of pixels, from -1 to 1
     maps = affine.view(-1, 2, 3)
-    across = centers[:, None] * maps[:, None, :, 0] + maps[:, None, :, 2]
-    down = centers[:, None] * maps[:, None, :, 1]
-    return across[:, None] + down[:, :, None]
+    from_columns = centers[:, None] * maps[:, None, :, 0] + maps[:, None, :, 2]
+    from_rows = centers[:, None] * maps[:, None, :, 1]
+    return from_columns[:, None] + from_rows[:, :, None]
 
 
 def _window_mask(windows: Tensor, size: int) -> Tensor:
