@@ -1,15 +1,17 @@
-"""Speed of transformers models in Footplate, compared with the bare models and with transformers' Trainer.
+"""Speed of transformers models in Footplate, compared with the bare models, transformers' Trainer and rfdetr.
 
     python tests/benchmarks/queries_speed.py [--rounds N] [--steps N] [--size PX] [--batch N] [--only MODEL ...]
         [--places]
 
-All sides use the same weights, batch and optimizer in one process with one thread. They take turns, in reversed order
-in every other round. Rates are images per second of CPU time, and a ratio is the median of the rounds' ratios. The exit
+All sides use the same batch and optimizer in one process with one thread, and all but rfdetr the same weights. They
+take turns, in reversed order in every other round. Rates are images per second of CPU time, and a ratio is the median of the rounds' ratios. The exit
 code is 1 if a ratio is below the aim.
 
 - bare: The model of transformers with prepared labels. Predictions of detectors include transformers' post-processing.
 - Footplate: The model that Footplate trains, with targets as tensors.
 - Trainer: `transformers.Trainer` with images in memory. It is skipped if the package accelerate is missing.
+- rfdetr: For RF-DETR-Nano, the model, losses and post-processing of the package rfdetr, in the order of its
+  `training_step`, without Lightning. It is skipped if the package is missing.
 
 In one forward and backward pass of each side, operations and calls that make the host wait for a GPU are counted.
 Other load on the machine does not affect these counts. `--places` lists the calls.
@@ -107,6 +109,32 @@ def trainer_for(plain: Any, arguments: dict[str, Any], folder: str, steps: int) 
     return lambda: Trainer(plain, options, data_collator=collate, train_dataset=samples, optimizers=optimizers).train()
 
 
+def rfdetr_sides(images: Tensor, labels: list[dict[str, Tensor]]) -> tuple[torch.nn.Module, dict[str, Any]]:
+    """Build RF-DETR-Nano of the package rfdetr with random weights.
+
+    Returns:
+        model: The model, in training mode.
+        sides: The functions that train for one step ("training") and that predict ("prediction").
+    """
+    from rfdetr.config import RFDETRNanoConfig, TrainConfig
+    from rfdetr.models.lwdetr import build_criterion_from_config, build_model_from_config
+
+    size = images.shape[-1]
+    options = {"resolution": size, "positional_encoding_size": size // 16, "pretrain_weights": "", "device": "cpu"}
+    configs = (RFDETRNanoConfig(num_classes=CLASSES, **options), TrainConfig(dataset_dir=".", output_dir="."))
+    model, (criterion, post_process) = build_model_from_config(*configs).train(), build_criterion_from_config(*configs)
+    targets = [{"labels": each["class_labels"], "boxes": each["boxes"]} for each in labels]
+
+    def loss() -> Tensor:
+        losses, weights = criterion(model(images, targets), targets), criterion.weight_dict
+        return torch.stack([losses[part] * weights[part] for part in losses if part in weights]).sum()
+
+    def predict() -> object:
+        return post_process(model(images), torch.tensor([[size, size]] * len(images)))
+
+    return model, {"training": stepping(model, loss), "prediction": predict}
+
+
 def main() -> int:
     parser = options_of(__doc__)
     parser.add_argument("--only", nargs="+", default=DEFAULT, metavar="MODEL")
@@ -152,8 +180,15 @@ def compare(name: str, chosen: Any, folder: str) -> list[float]:
     if find_spec("accelerate") is not None:
         training["Trainer"] = trainer_for(plain, arguments, folder, chosen.steps)
     predicting = {"bare": lambda: predict_bare(plain, images, known.task), "Footplate": lambda: model(images)}
+    models = [plain, model]
+    if name == "rfdetr_nano" and find_spec("rfdetr") is not None:
+        other, sides = rfdetr_sides(images, arguments["labels"])
+        models.append(other)
+        training["rfdetr"], predicting["rfdetr"] = sides["training"], sides["prediction"]
+    print(f"{name}: {', '.join(f'{sum(map(torch.numel, each.parameters())):,}' for each in models)} parameters")
     ratios = [measure(f"{name}, training", training, chosen)]
-    plain.eval(), model.eval()
+    for each in models:
+        each.eval()
     with torch.no_grad():
         return [*ratios, measure(f"{name}, prediction", predicting, chosen)]
 
@@ -178,8 +213,8 @@ def measure(title: str, sides: dict[str, Callable[[], object]], chosen: Any) -> 
             rates[side].append(chosen.steps * chosen.batch / (time.process_time() - started))
     ratios = {side: statistics.median(map(float.__truediv__, rates["Footplate"], rates[side])) for side in sides}
     texts = [f"{side} {statistics.median(each):.2f}" for side, each in rates.items()]
-    print(f"{title}: {', '.join(texts)} images/s; Footplate is at {ratios['bare']:.3f} of bare", end="")
-    print(f" and {ratios['Trainer']:.3f} of the Trainer" if "Trainer" in ratios else "", flush=True)
+    relations = [f"{ratio:.3f} of {side}" for side, ratio in ratios.items() if side != "Footplate"]
+    print(f"{title}: {', '.join(texts)} images/s; Footplate is at {', '.join(relations)}", flush=True)
     return ratios["bare"]
 
 

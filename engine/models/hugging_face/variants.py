@@ -190,7 +190,8 @@ _R50 = {"backbone_config": _resnet("bottleneck", (256, 512, 1024, 2048), (3, 4, 
 def _rf_detr_config(image_size: int, decoder_layers: int, **backbone: Any) -> dict[str, Any]:
     """Return the configuration of an RF-DETR on DINOv2-S.
 
-    `backbone` has additional fields of the backbone's configuration.
+    `backbone` has additional fields of the backbone's configuration. The decoder has no dropout, as in the package
+    rfdetr (`ModelDefaults`). The default of transformers is 0.1.
     """
     return {
         "backbone_config": {
@@ -205,6 +206,7 @@ def _rf_detr_config(image_size: int, decoder_layers: int, **backbone: Any) -> di
         | backbone,
         "decoder_layers": decoder_layers,
         "decoder_n_points": 2,
+        "dropout": 0.0,
     }
 
 
@@ -254,7 +256,7 @@ def _rf_detr_masks(size: str, image_size: int, decoder_layers: int, queries: int
     return _model(
         "RfDetrMasks",
         f"RF-DETR Seg-{size.capitalize().replace('Xxl', '2XL').replace('Xl', 'XL')}",
-        config | {"num_queries": queries, "class_loss_coefficient": 5.0},
+        config | {"num_queries": queries},
         f"Roboflow/rf-detr-seg-{size}",
         task="instance_segmentation",
         image_size=image_size,

@@ -350,6 +350,22 @@ def test_table_names_safe_weights_with_their_license() -> None:
             assert model.weights.license
 
 
+def test_rf_detr_has_the_training_values_of_rfdetr() -> None:
+    from transformers import RfDetrConfig
+
+    expected = {
+        "dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0, "group_detr": 13, "class_cost": 2, "bbox_cost": 5,
+        "giou_cost": 2, "class_loss_coefficient": 1, "bbox_loss_coefficient": 5, "giou_loss_coefficient": 2, "focal_alpha": 0.25,
+        "mask_class_loss_coefficient": 5.0, "mask_dice_loss_coefficient": 5.0, "mask_point_sample_ratio": 16,
+    }  # fmt: skip
+    names = [name for name in MODELS if name.startswith("rfdetr")]
+    assert len(names) == 10
+    for name in names:
+        build: Any = MODELS[name].build
+        values = RfDetrConfig(**build.args[1]).to_dict()
+        assert {key: values[key] for key in expected} == expected, name
+
+
 PUBLISHED = {
     "dfine_n": 4, "dfine_s": 10, "dfine_m": 19, "dfine_l": 31, "dfine_x": 62, "rtdetrv2_r18": 20, "rtdetrv2_r50": 42,
     "deimv2_atto": 0.5, "deimv2_femto": 1.0, "deimv2_pico": 1.5, "deimv2_n": 3.6, "rfdetr_nano": 30.5,
