@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import numpy as np
 import numpy.typing as npt
@@ -31,8 +32,8 @@ class DecodePool:
     def run(self, work: Callable[[int], None], samples: Sequence[int], threads: int) -> None:
         """Call `work` with each sample in `threads` threads, and wait until all calls have returned.
 
-        If `threads` is at most 1, the caller's thread makes the calls. An exception of `work` is raised without waiting
-        for the other threads.
+        If `threads` is at most 1, the caller's thread makes the calls. After an exception of `work`, no further calls
+        start, and the exception is raised once all threads have finished their current call.
         """
         if threads != self._threads:
             if self._pool is not None:
@@ -41,15 +42,22 @@ class DecodePool:
             self._pool = ThreadPoolExecutor(threads, "decode") if threads > 1 else None
         remaining = iter(samples)
 
-        def work_through(_: int = 0) -> None:
-            for sample in remaining:
-                work(sample)
+        def work_through() -> None:
+            try:
+                for sample in remaining:
+                    work(sample)
+            except BaseException:
+                deque(remaining, maxlen=0)  # leaves no samples for the other threads
+                raise
 
         if self._pool is None or len(samples) <= 1:
             work_through()
         else:
             # All threads take samples from one iterator, so that no thread waits long for the slowest one.
-            list(self._pool.map(work_through, range(min(threads, len(samples)))))
+            calls = [self._pool.submit(work_through) for _ in range(min(threads, len(samples)))]
+            wait(calls)
+            for call in calls:
+                call.result()
 
     def close(self) -> None:
         """Stop the threads after their current calls."""

@@ -134,20 +134,16 @@ class Prefetcher(Generic[SlotT]):
 
     def _run(self) -> None:
         """Read the epoch in the thread. An error is saved for `get` to raise."""
-        is_complete = False
         try:
-            is_complete = self._read_batches()
-            if is_complete:
+            if self._read_batches():
                 self._finish_epoch(self.epoch)
+                self._on_epoch_read(self.epoch)
         except BaseException as error:
-            is_complete = False
             self._error = error
         finally:
             with self._changed:
                 self.is_finished = True
                 self._changed.notify_all()
-        if is_complete:
-            self._on_epoch_read(self.epoch)
 
     def _read_batches(self) -> bool:
         """Read batches into slots. Returns True if all batches were read, or False if the thread should stop early."""

@@ -13,7 +13,7 @@ import pytest
 from engine.data.cache import cache_policy
 from engine.data.datasets.images import FileImages, ImageSet
 from engine.data.datasets.open_splits import open_splits
-from engine.data.loading.decode_pool import ImageSource
+from engine.data.loading.decode_pool import DecodePool, ImageSource
 from tests.support.images import noise
 
 Make = Callable[..., ImageSource]
@@ -180,3 +180,25 @@ def test_set_threads_changes_running_source(make: Make, images: ImageSet) -> Non
     assert thread_counts[0] == thread_counts[3] == 0
     assert 2 <= thread_counts[1] <= 4
     assert 1 <= thread_counts[2] <= 2
+
+
+def test_run_raises_after_all_threads_have_stopped() -> None:
+    has_raised = threading.Event()
+    started: list[int] = []
+    finished: list[int] = []
+
+    def work(sample: int) -> None:
+        started.append(sample)
+        if sample == 0:
+            has_raised.set()
+            raise ZeroDivisionError("a bug")
+        has_raised.wait(120)
+        np.linalg.svd(np.random.default_rng(sample).random((300, 300)))
+        finished.append(sample)
+
+    pool = DecodePool()
+    with pytest.raises(ZeroDivisionError, match="a bug"):
+        pool.run(work, range(100), threads=3)
+    assert sorted([0, *finished]) == sorted(started)
+    assert len(started) < 100
+    pool.close()

@@ -38,7 +38,9 @@ def start(slots: Slots[list[int]], events: list[str]) -> Iterator[Start]:
         slot[:] = batch.indices.tolist()
         return StagedBatch(slot, 1, 1, np.zeros(1, np.int64))
 
-    def build(broken: int = -1) -> Prefetcher[list[int]]:
+    def build(
+        broken: int = -1, on_epoch_read: Callable[[int], None] = lambda epoch: events.append("on_epoch_read")
+    ) -> Prefetcher[list[int]]:
         batches = (RankSamples(np.array([number]), 1) for number in range(BATCHES))
         prefetcher = Prefetcher(
             1,
@@ -48,7 +50,7 @@ def start(slots: Slots[list[int]], events: list[str]) -> Iterator[Start]:
             fill=lambda slot, batch, _epoch: fill(slot, batch, broken),
             should_continue=lambda: True,
             finish_epoch=lambda epoch: events.append("finish_epoch"),
-            on_epoch_read=lambda epoch: events.append("on_epoch_read"),
+            on_epoch_read=on_epoch_read,
         )
         started.append(prefetcher)
         return prefetcher
@@ -101,3 +103,13 @@ def test_get_raises_read_error_after_earlier_batches(start: Start, slots: Slots[
     prefetcher.close()
     assert free(slots) == LIMIT
     assert events == []
+
+
+def test_get_raises_error_of_on_epoch_read(start: Start, slots: Slots[list[int]]) -> None:
+    def fail(epoch: int) -> None:
+        raise RuntimeError(f"epoch {epoch}: can't start new thread")
+
+    prefetcher = start(on_epoch_read=fail)
+    assert [take(prefetcher, slots) for _ in range(BATCHES)] == [[number] for number in range(BATCHES)]
+    with pytest.raises(RuntimeError, match="epoch 1: can't start new thread"):
+        prefetcher.get()
