@@ -51,13 +51,17 @@ class LineChild:
         reader, writer = socket.socketpair()
         is_windows = sys.platform == "win32"
         with writer:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE if is_windows else writer.fileno(),
-                stderr=subprocess.DEVNULL if quiet else None,
-                cwd=paths.PACKAGES,
-            )
+            try:
+                self.process = subprocess.Popen(
+                    [sys.executable, "-m", *arguments],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE if is_windows else writer.fileno(),
+                    stderr=subprocess.DEVNULL if quiet else None,
+                    cwd=paths.PACKAGES,
+                )
+            except OSError:
+                reader.close()
+                raise
             if self.process.stdout is not None:
                 _forward(self.process.stdout, writer.dup())
         reader.setblocking(False)

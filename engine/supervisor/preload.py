@@ -82,13 +82,14 @@ def _fork_supervisor(folder: Path) -> int:
 
 
 def _reap(folders: dict[int, Path]) -> None:
-    """Collect supervisors that have exited, and record their exit codes in their run folders.
+    """Collect children that have exited, and record the exit codes of supervisors in their run folders.
 
-    `folders` maps process ids to run folders.
+    `folders` maps process ids of supervisors to run folders. Imported modules may have started other children.
     """
     with contextlib.suppress(ChildProcessError):
         while True:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if not pid:
                 return
-            record_end(folders.pop(pid), os.waitstatus_to_exitcode(status))
+            if pid in folders:
+                record_end(folders.pop(pid), os.waitstatus_to_exitcode(status))

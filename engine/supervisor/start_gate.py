@@ -188,14 +188,20 @@ class WeightsFetch:
             self._child = None
 
     def _start(self, weights: Weights) -> None:
-        """Start the child process. If the weights are not on the disk, report that they are being downloaded."""
+        """Start the child process, or set `fault`. Report the download if the weights are not on the disk."""
         self._is_download = not find_weights(weights).path
         if self._is_download:
             name = weights.repository or weights.files[0]
             detail = f"the pretrained weights {name} from {urlparse(weights.host).netloc}"
             self._emit(PhaseChanged(phase="fetching", detail=detail))
         arguments = ("engine.models.fetch", msgspec.json.encode(weights).decode())
-        self._child = LineChild(self._selector, arguments, self._on_line, self._on_end)
+        try:
+            self._child = LineChild(self._selector, arguments, self._on_line, self._on_end)
+        except OSError as error:
+            self.fault = (
+                f"The process that downloads the pretrained weights can't be started: {error.strerror or error}. "
+                "End other programs, then resume the run."
+            )
 
     def _on_line(self, line: bytes) -> None:
         """Handle an encoded event from the child: store a failure, and pass progress on."""

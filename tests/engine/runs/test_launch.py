@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -83,3 +84,27 @@ def test_run_is_started_although_dead_preloaders_pipe_is_open(tmp_path: Path, st
     for pipe in pipes:
         os.close(pipe)
     preloader.close()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="supervisors are forked on Linux only")
+def test_preloader_ignores_exits_of_other_children(tmp_path: Path) -> None:
+    code = """
+import os, signal, sys
+from pathlib import Path
+from engine.supervisor.preload import _reap
+
+def start(status):
+    pid = os.fork()
+    if not pid:
+        os._exit(0) if status == "exited" else os.kill(os.getpid(), signal.SIGKILL)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    return pid
+
+other = start("exited")
+folders = {start("killed"): Path(sys.argv[1])}
+_reap(folders)
+assert folders == {}, folders
+"""
+    subprocess.run([sys.executable, "-c", code, tmp_path], check=True, timeout=120)
+    log = (tmp_path / "supervisor.log").read_text()
+    assert log == "The supervisor was killed by SIGKILL (signal 9); if nobody sent it, the system was out of memory.\n"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import selectors
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,6 +30,8 @@ from engine.runs.index import find_run
 from engine.runs.launch import start_supervisor
 from engine.runs.queue import holders, move, waiting
 from engine.supervisor.endpoint import remove_stale_sockets
+from engine.supervisor.sampling import Sampler
+from engine.supervisor.start_gate import StartGate
 from tests.engine.cli.terminal import footplate
 from tests.engine.supervisor.supervised import Start, Supervised, has_exited, make_images, wait_until
 
@@ -185,3 +189,17 @@ def test_queue_continues_after_every_outcome(tmp_path: Path) -> None:
     wait_until(lambda: last.state() == "stopped", "the last to stop")
     assert holders() == {}
     remove_stale_sockets()
+
+
+def test_gate_fails_if_the_download_of_weights_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    job = Job.from_fields(model="timm:test_resnet", pretrained=True)
+    with selectors.DefaultSelector() as selector:
+        sampler = Sampler(selector, job.parallel.devices, lambda samples: None)
+        gate = StartGate(create_run(job), job, sampler, selector, ())
+        gate.step(are_devices_named=True)
+        gate.close()
+    assert gate.failure is not None
+    assert gate.failure.field == "pretrained"
+    assert "No such file or directory" in gate.failure.cause
+    assert not gate.is_open
