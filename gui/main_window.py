@@ -25,7 +25,7 @@ from gui.pages import MONITOR, TABS, TRAIN
 from gui.sources.background import closing, in_background, reraise
 from gui.sources.inspector import Inspector
 from gui.sources.resume_fork import Opened, read_paths
-from gui.sources.settings import Settings
+from gui.sources.settings import LAST_MESSAGE, Settings
 from gui.status_bar import StatusBar
 from gui.train.page import TrainPage
 from gui.translation import tr
@@ -117,8 +117,11 @@ class MainWindow(QMainWindow):
         return self.job_panel.form
 
     def show_message(self, text: str, severity: str = "warning") -> None:
-        """Show a message about the window, or hide it if `text` is ""."""
-        self.message.show_message(text, severity)  # type: ignore[arg-type]
+        """Show a message about the window, or hide it if `text` is "". A closing window saves warnings for its next start."""
+        if not self._is_closing:
+            self.message.show_message(text, severity)  # type: ignore[arg-type]
+        elif severity == "warning":
+            self.settings.set(LAST_MESSAGE, f"{self.settings.text(LAST_MESSAGE)} {text}".strip())
 
     def show_run(self, run: RunFolder) -> None:
         """Show a run on the Train page."""
@@ -240,6 +243,9 @@ class MainWindow(QMainWindow):
         else:
             self.job_panel.submit_bar.focus_train()
         workspace.start()
+        if last_message := self.settings.text(LAST_MESSAGE):
+            self.settings.forget(LAST_MESSAGE)
+            self.show_message(last_message)
         self.completed.emit()
 
     def _connect_workspace(self, workspace: Workspace) -> None:

@@ -170,9 +170,12 @@ class RunControl(QObject):
         self._session.mark_starting()
 
     def _on_start_failed(self, problems: list[Problem]) -> None:
-        """Show why a run couldn't be started: at the form's fields, or else as a message."""
+        """Show why a run couldn't be started: at the form's fields, or else as a message.
+
+        While the window closes, the message is for its next start.
+        """
         self._starting_job = None
-        if not self._panel.on_start_failed(problems):
+        if self._launcher.is_closing or not self._panel.on_start_failed(problems):
             self._context.show_message(" ".join(map(str, problems)))
         self.show_status()
 

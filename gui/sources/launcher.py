@@ -38,6 +38,7 @@ class Launcher(QObject):
 
     Attributes:
         busy: True while a run is being created.
+        is_closing: True once the window closes.
     """
 
     started = Signal(object)
@@ -52,7 +53,7 @@ class Launcher(QObject):
         self._idle_timer.setSingleShot(True)
         self._idle_timer.setInterval(IDLE_MS)
         self._idle_timer.timeout.connect(self._end_preloader)
-        self._closing = False
+        self.is_closing = False
         self._creation: Background | None = None  # creation of a run in the background
         self._waiting_run: RunFolder | None = None  # run that waits for the preloaded process
         self._patience_timer = QTimer(self)  # then the waiting run is started without it
@@ -91,13 +92,23 @@ class Launcher(QObject):
         self._create(partial(_save_job, run, changes))
 
     def close(self) -> None:
-        """Start runs that were requested but have not started yet, and end the preloaded process. Runs outlive the window."""
-        self._closing = True
+        """Start a requested run that has not started yet, and end the preloaded process. Runs outlive the window.
+
+        If the run is not created in time, emit `failed`.
+        """
+        self.is_closing = True
         if self._creation is not None:
             self._creation.finish()
+        if self._creation is not None:
+            self._creation.done.disconnect(self._on_created)  # `failed` promises that the run does not start
+            message = tr("The run you requested was not started: the disk did not respond before the window closed.")
+            self.failed.emit([Problem("run", message, tr("Start it again."))])
         self._start_waiting()
         self._idle_timer.stop()
-        self._close_preloader()
+        try:
+            self._close_preloader()
+        except OSError as error:
+            self.failed.emit([problem_of(error)])
 
     def _create(self, create: Callable[[], RunFolder]) -> None:
         """Call `create` on a worker thread, then start the run that it returns."""
@@ -107,7 +118,7 @@ class Launcher(QObject):
     def _on_created(self, run: RunFolder) -> None:
         """Start the created run with the preloaded process, as soon as that has finished its imports."""
         self._creation = None
-        if not self._closing:
+        if not self.is_closing:
             self.preload()
         self._waiting_run = run
         if self.ready or self._notifier is None:

@@ -16,6 +16,9 @@ from engine.system.files import read_file
 LAST_RUN = "last_run"
 """Key of the folder of the run that was open when the window closed, or "" for the new job."""
 
+LAST_MESSAGE = "last_message"
+"""Key of the warnings that came up while the window closed, for its next start."""
+
 
 class Settings:
     """Store for window sizes and the user's choices. Unreadable values count as unset.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,34 @@ def test_window_explains_refused_resume(open_window: OpenWindow, qtbot: QtBot, i
     window.close()
     assert form_job.data.dataset != str(images)
     assert Settings().last_job() == form_job
+
+
+def test_next_window_reports_run_that_was_not_created_in_time(
+    open_window: OpenWindow, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    responds = threading.Event()
+    started: list[RunFolder] = []
+
+    def create(job: Job) -> RunFolder:
+        responds.wait(120)
+        return create_run(job)
+
+    monkeypatch.setattr("gui.sources.launcher.create_run", create)
+    monkeypatch.setattr("gui.sources.launcher.start_supervisor", started.append)
+    window = open_window()
+    window.workspace.launcher.start(job())
+    creation = window.workspace.launcher._creation
+    assert creation is not None
+    window.close()
+    with qtbot.waitSignal(creation.destroyed):
+        responds.set()
+    assert started == []
+    window = open_window()
+    assert "was not started" in window.message.text()
+    assert "Start it again." in window.message.text()
+    window.close()
+    window = open_window()
+    assert not window.message.text()
 
 
 @pytest.mark.parametrize(
