@@ -147,7 +147,7 @@ class LivePrediction(QFrame):
         checkpoint: CheckpointSaved | None,
         predicted: Predicted,
     ) -> None:
-        """Show the result in `folder`, or why there is none. If a newer checkpoint was saved since, predict again.
+        """Show the result in `folder`, or why there is none. Continue with a newer checkpoint.
 
         Do nothing if the image has been closed or replaced in the meantime.
         """
@@ -166,8 +166,7 @@ class LivePrediction(QFrame):
             skipped = predicted.skipped[0]
             self._show_problems((Problem("", f"{Path(skipped.path).name}: {skipped.reason}."),))
             return
-        if self._newest_checkpoint is not checkpoint:
-            self._predict()
+        self._continue()
 
     def _show_error(self, folder: tempfile.TemporaryDirectory[str] | None, error: Exception) -> None:
         """Show why the result in `folder` can't be read, unless the image has been closed or replaced."""
@@ -175,8 +174,15 @@ class LivePrediction(QFrame):
             self._show_problems((Problem("", f"{describe_error(error)}.", tr("Drop the image again.")),))
 
     def _show_problems(self, problems: tuple[Problem, ...]) -> None:
+        """Show why the last prediction failed. Continue with a newer checkpoint."""
         self.state.setText("")
         self.failure.show_problems(problems)
+        self._continue()
+
+    def _continue(self) -> None:
+        """Predict again if a newer checkpoint was saved since the start of the last prediction."""
+        if self._newest_checkpoint is not self._used_checkpoint:
+            self._predict()
 
     def _show_file(self, path: str, text: str) -> None:
         """Read an image on a worker thread and show it. `text` describes it for screen readers."""

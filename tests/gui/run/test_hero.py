@@ -16,6 +16,7 @@ from pytestqt.qtbot import QtBot
 
 from engine.contract.events import CheckpointSaved, RunFinished
 from engine.contract.inference.prediction import Predicted, PredictedRow, PredictOrder
+from engine.contract.problems import Problem
 from engine.runs.folder import RunFolder
 from gui.actions import Actions
 from gui.run.cards import worst_class
@@ -201,6 +202,30 @@ def test_dropped_image_is_predicted_at_each_checkpoint(
     assert "Shirt 72%" in live.history.item(0).text()
     live.stop.click()
     assert not live.isVisible()
+
+
+@pytest.mark.parametrize("signal", ["refused", "failed"])
+def test_failed_prediction_continues_with_newer_checkpoint(
+    page: RunPage, orders: list[PredictOrder], picture: Path, qtbot: QtBot, signal: str
+) -> None:
+    run = supervise_here(a_run(8, None))
+    page.session.open(run)
+    qtbot.waitUntil(lambda: not page.session.loading and page.charts is not None)
+    drop_files(page, picture)
+    live = page.live_prediction
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(live.child), "running", property(lambda _child: True))
+        append(run, saved(20))
+        qtbot.waitUntil(lambda: live._newest_checkpoint is page.session.data.checkpoints.get("last"))
+    assert len(orders) == 1
+    problem = "The live prediction ended early: exit code 1"
+    getattr(live.child, signal).emit(problem if signal == "failed" else (Problem("checkpoint", problem),))
+    assert [order.checkpoint for order in orders] == ["best", "last"]
+    assert not live.failure.text()
+    getattr(live.child, signal).emit(problem if signal == "failed" else (Problem("checkpoint", problem),))
+    assert len(orders) == 2
+    assert problem in live.failure.text()
+    live.stop.click()
 
 
 def test_prediction_for_replaced_image_is_discarded(
