@@ -162,10 +162,13 @@ class JsonLinesProcess(QObject):
 
     def _read(self) -> None:
         """Emit progress messages and store the final answer. Invalid output ends the process and is a failure."""
-        if self._process is None:
+        process = self._process
+        if process is None:
             return
         try:
-            for line in self._frames.feed(bytes(self._process.readAllStandardOutput().data())):
+            for line in self._frames.feed(bytes(process.readAllStandardOutput().data())):
+                if self._process is not process:  # a receiver of `progress` has cancelled it
+                    return
                 message = self._decode(line)
                 answer = self._answer_of(message)
                 if answer is None:
@@ -190,10 +193,11 @@ class JsonLinesProcess(QObject):
 
     def _on_finished(self, code: int) -> None:
         """Emit the answer of an exited process, or its last error line if there is no answer."""
+        process = self._process
         self._read()
-        process, self._process = self._process, None
-        if process is None:
+        if process is None or self._process is not process:  # the output was invalid, or a receiver has cancelled it
             return
+        self._process = None
         errors = bytes(process.readAllStandardError().data()).decode(errors="replace").strip()
         process.deleteLater()
         answer = self.answer_at_exit(code)

@@ -195,15 +195,18 @@ class SamplerProcess(QObject):
 
     def _read(self) -> None:
         """Emit the snapshots that have arrived. A valid snapshot resets the restart pause and the silence timer."""
-        if self._process is None:
+        process = self._process
+        if process is None:
             return
         try:
-            lines = self._frames.feed(bytes(self._process.readAllStandardOutput().data()))
+            lines = self._frames.feed(bytes(process.readAllStandardOutput().data()))
         except FrameError:
             self._frames = Frames(LINE_LIMIT_BYTES)
             self._on_bad_output()
             return
         for line in lines:
+            if self._process is not process:  # a receiver of `snapshot` has stopped it
+                return
             try:
                 snapshot = self._decoder.decode(line)
             except msgspec.DecodeError:

@@ -62,6 +62,16 @@ def test_sampler_reports_cpu_until_stopped(make: Make, qtbot: QtBot) -> None:
     assert not any(timer.isActive() for timer in sampler.findChildren(QTimer))
 
 
+def test_sampler_stopped_by_a_receiver_sends_nothing_more(make: Make, qtbot: QtBot) -> None:
+    sampler = make(ECHO.replace("sys.stdin", "('first', 'second')").replace(", flush=True", ""))
+    names: list[str] = []
+    sampler.snapshot.connect(lambda snapshot: names.append(snapshot.cpu.name))
+    sampler.snapshot.connect(lambda _snapshot: sampler.stop())
+    with qtbot.waitSignal(sampler.snapshot):
+        sampler.start()
+    assert names == ["first"]
+
+
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
 def test_sampler_restarts_after_kill(make: Make, qtbot: QtBot) -> None:
     sampler = make(interval_s=0.2)
