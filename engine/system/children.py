@@ -7,6 +7,7 @@ never answer.
 from __future__ import annotations
 
 import errno
+import select
 import signal
 import subprocess
 import sys
@@ -22,10 +23,12 @@ MAX_OUTPUT_BYTES = 64 << 20
 """Maximum output of a command in bytes. A list of a hundred thousand runs takes 50 MB."""
 
 _CHUNK_BYTES = 1 << 16
+_POLL_S = 0.1
+"""Seconds between checks if a command without new output has exited."""
 _JOIN_S = 5.0
-"""Maximum time for reading the rest of a killed command's output, in seconds.
+"""Maximum time for reading the rest of an exited command's output, in seconds.
 
-Child processes of the command may keep its pipes open.
+On Windows, child processes of the command can delay the end of its output.
 """
 
 
@@ -44,6 +47,8 @@ def run_child(
 ) -> subprocess.CompletedProcess[bytes]:
     """Run a command and return its exit code and output. Kill the command if it exceeds a limit.
 
+    Child processes that outlive the command may keep its pipes open. Their later output is ignored.
+
     Raises:
         subprocess.TimeoutExpired: The command has not exited within `timeout_s`.
         OutputTooLong: The command has printed more than `at_most` bytes to one of its streams.
@@ -52,14 +57,14 @@ def run_child(
     process = subprocess.Popen(
         command, bufsize=0, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, cwd=cwd
     )
-    with kill_after(process, timeout_s), process:
-        assert process.stdout is not None
-        assert process.stderr is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    with kill_after(process, timeout_s):
         errors = _Collector(process, process.stderr, at_most)
         output = _Collector(process, process.stdout, at_most)
         process.wait()
-        output.join(_JOIN_S)
-        errors.join(_JOIN_S)
+    output.join(_JOIN_S)
+    errors.join(_JOIN_S)
     if max(len(output.data), len(errors.data)) > at_most:
         raise OutputTooLong(errno.EMSGSIZE, f"it has sent more than {at_most:,} bytes", command[0])
     return subprocess.CompletedProcess(command, process.returncode, bytes(output.data), bytes(errors.data))
@@ -102,7 +107,10 @@ def kill_after(process: subprocess.Popen[bytes], timeout_s: float | None) -> Ite
 
 
 class _Collector(threading.Thread):
-    """Thread that reads an output stream of a process. It kills the process if the output exceeds `at_most` bytes."""
+    """Thread that reads an output stream of a process, and closes it at its end or when the process has exited.
+
+    It kills the process if the output exceeds `at_most` bytes.
+    """
 
     def __init__(self, process: subprocess.Popen[bytes], stream: IO[bytes], at_most: int) -> None:
         super().__init__(name="output", daemon=True)
@@ -111,7 +119,21 @@ class _Collector(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        while len(self.data) <= self._at_most and (chunk := self._stream.read(_CHUNK_BYTES)):
-            self.data += chunk
+        with self._stream:
+            while len(self.data) <= self._at_most and self._has_output() and (chunk := self._stream.read(_CHUNK_BYTES)):
+                self.data += chunk
         if len(self.data) > self._at_most:
             self._process.kill()
+
+    def _has_output(self) -> bool:
+        """Wait until the stream has data or has ended. Return False if it is empty after the exit of the process."""
+        if sys.platform == "win32":
+            return True
+        poller = select.poll()
+        poller.register(self._stream, select.POLLIN)
+        while True:
+            has_exited = self._process.returncode is not None  # checked first, since the last output precedes the exit
+            if poller.poll(0 if has_exited else 1000 * _POLL_S):
+                return True
+            if has_exited:
+                return False

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -37,6 +39,18 @@ def test_run_child_ends_silent_process_and_ignores_its_children(monkeypatch: pyt
     with pytest.raises(subprocess.TimeoutExpired):
         run_child(python(code), timeout_s=1.0)
     assert time.monotonic() - started < 5
+
+
+@pytest.mark.parametrize("timeout_s", [None, 4.0])
+@pytest.mark.skipif(sys.platform == "win32", reason="on Windows, the end of the output is unknown")
+def test_run_child_does_not_wait_for_children_of_exited_process(timeout_s: float | None) -> None:
+    code = "import subprocess; print('x' * 60000, flush=True); print(subprocess.Popen(['sleep', '50']).pid)"
+    started = time.monotonic()
+    done = run_child(python(code), timeout_s=timeout_s)
+    assert time.monotonic() - started < 4
+    first, pid = done.stdout.split()
+    os.kill(int(pid), signal.SIGKILL)
+    assert (done.returncode, len(first)) == (0, 60000)
 
 
 def test_ssh_takes_no_destination_for_an_option() -> None:
