@@ -130,7 +130,7 @@ class PredictForm(QWidget):
             self._form.show_row(self.tile, predicts in TILED)
             self._form.show_row(self.threshold, predicts in _WITH_THRESHOLD)
         self.out.set_value("")
-        self.out.line.setPlaceholderText(str(self._default_out()))
+        self._choose_default_out()
         self._update_actions()
 
     def add(self, paths: Sequence[str]) -> None:
@@ -153,17 +153,18 @@ class PredictForm(QWidget):
             checkpoint=self.checkpoint.value(),
             devices=self.devices.value(),
             paths=tuple(self.paths()),
-            out=str(Path(self.out.value()).expanduser()) if self.out.value() else str(self._default_out()),
+            out=str(Path(self.out.value()).expanduser()) if self.out.value() else self.out.line.placeholderText(),
             formats=tuple(name for name in get_args(Format) if name == chosen_format),  # () for the task's default
             overlays=self.overlays.value(),
             tile="auto" if not self.tile.isHidden() and self.tile.value() == "auto" else None,
             threshold=threshold,
         )
 
-    def _default_out(self) -> Path:
-        """Return the path of a new folder in the home folder, named after the run and the current time."""
+    def _choose_default_out(self) -> None:
+        """Show the default path of the results: a new folder at home, named after the run and the current time."""
         assert self._run is not None
-        return Path.home() / f"predictions-{self._run.run_id}-{time.strftime('%H%M%S')}"
+        folder = Path.home() / f"predictions-{self._run.run_id}-{time.strftime('%H%M%S')}"
+        self.out.line.setPlaceholderText(str(folder))
 
     def _connect(self) -> None:
         self.submit_action.on_trigger(self._submit)
@@ -200,9 +201,11 @@ class PredictForm(QWidget):
         self.remove.allow("" if self.files.selectedItems() else tr("Select lines of the list first"))
 
     def _submit(self) -> None:
+        """Emit `submitted` with the order. The next order gets another default folder."""
         order = self.order()
         if order is not None:
             self.submitted.emit(order)
+            self._choose_default_out()
 
     def _lay_out(self) -> None:
         self._buttons = QWidget()

@@ -133,6 +133,22 @@ def test_engine_refuses_full_output_folder(view: UseView, trained: Trained, tmp_
     assert str(tmp_path / "out") in view.predict.failure.text()
 
 
+def test_prediction_is_written_to_the_folder_that_is_shown(view: UseView, trained: Trained, qtbot: QtBot) -> None:
+    times = iter(("120000", "120001", "120002"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gui.run.use.predict.time.strftime", lambda _format: next(times))
+        view.show_run(trained.run)
+        form = view.predict_form
+        qtbot.waitUntil(lambda: form.submit_action.disabled_reason == "Add files first")
+        form.add([str(Path(trained.job.data.dataset, "val"))])
+        shown = form.out.line.placeholderText()
+        with qtbot.waitSignal(form.submitted) as submitted:
+            form.submit_action.trigger()
+        view.predict.child.cancel()
+    assert submitted.args[0].out == shown
+    assert form.out.line.placeholderText() != shown  # for the next prediction
+
+
 def test_use_view_needs_checkpoint(view: UseView, tmp_path: Path, qtbot: QtBot) -> None:
     view.show_run(RunFolder(tmp_path))
     view.predict_form.add([str(tmp_path)])
