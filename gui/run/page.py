@@ -286,6 +286,7 @@ class RunPage(QWidget):
         self.exporter.close()
         self.header.remote.close_work()
         self.live_prediction.close_work()
+        self.predictions.close_work()
         for view in self._model_views.values():
             view.close_work()
 

@@ -19,7 +19,7 @@ from gui.actions import Action, back_action, bind
 from gui.format import localized, moment
 from gui.search.search_form import SearchForm
 from gui.search.search_view import STATUS, SearchView
-from gui.sources.background import describe_error, in_background
+from gui.sources.background import describe_error, in_background, reraise
 from gui.sources.searches import SearchData, Searches, SearchLine, goal_words
 from gui.style.icons import icon
 from gui.translation import tr
@@ -212,11 +212,15 @@ class SearchPage(QWidget):
     def _open_run(self, run_id: str) -> None:
         """Emit `run_chosen` with a run of this machine. If its folder is gone, show a notice."""
         run = RunFolder(paths.runs_folder() / run_id)
-        if run.path.is_dir():
+        in_background(run.path.is_dir, self, partial(self._on_run_found, run), reraise)
+
+    def _on_run_found(self, run: RunFolder, exists: bool) -> None:
+        """Emit `run_chosen` with the run if it exists, otherwise show a notice."""
+        if exists:
             self.run_chosen.emit(run)
         else:
             self.notice.show_message(
-                tr("The run {run_id} is gone: its folder was moved or deleted.").format(run_id=run_id)
+                tr("The run {run_id} is gone: its folder was moved or deleted.").format(run_id=run.run_id)
             )
 
 

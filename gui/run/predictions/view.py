@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
-from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QRect, QSize, Qt, QTimer, Signal
-from PySide6.QtGui import QColor, QKeyEvent, QPainter, QPen, QPixmap, QShowEvent
+from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QRect, QSize, Qt, Signal
+from PySide6.QtGui import QColor, QImage, QKeyEvent, QPainter, QPen, QPixmap, QShowEvent
 from PySide6.QtWidgets import (
     QGridLayout,
     QListView,
@@ -23,6 +24,7 @@ from engine.contract.events import PredictedSample
 from engine.contract.images import LegendEntry
 from gui.run.predictions.image_pane import ImagePane, Zoom, read_image
 from gui.run.validation_slider import ValidationSlider
+from gui.sources.background import SingleFlight, reraise
 from gui.sources.run_data import RunData
 from gui.style import theme
 from gui.translation import tr
@@ -35,6 +37,10 @@ _HELP = tr(
     "On an image: Left and Right step through the validations, Up and Down through the samples; wheel or + and − "
     "zoom, drag or Shift+arrows pan"
 )
+GRACE_S = 0.05
+"""Seconds to wait for the images of a sample, so that they usually appear together with its texts."""
+_SamplePngs = tuple[PredictedSample, QImage | str, QImage | str]
+"""Sample with the images of its truth and its prediction, or with the reasons why they can't be read."""
 
 
 class PredictionsView(QWidget):
@@ -58,6 +64,7 @@ class PredictionsView(QWidget):
             self.zoom.reset, text=tr("Whole image"), style="flat", tip=tr("Zoom out to the whole image (0)")
         )
         self.strip = SampleStrip()
+        self._reading = SingleFlight(self, self._next_read, self._show_images, reraise)
         self._empty = EmptyState()
         self._stack = QStackedWidget()
         self._lay_out()
@@ -68,6 +75,7 @@ class PredictionsView(QWidget):
     def restart(self) -> None:
         """Prepare for another run."""
         self._data, self._displayed_state = RunData(), ()
+        self._reading.abandon()
         self.validation_slider.restart()
         self.zoom.reset()
         self.strip.clear_cache()
@@ -82,6 +90,11 @@ class PredictionsView(QWidget):
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
         self._refresh()
+
+    def close_work(self) -> None:
+        """Stop background work when the window closes."""
+        self._reading.finish()
+        self.strip.close_work()
 
     def sample(self) -> PredictedSample | None:
         """Return the visible sample, or None if there is none."""
@@ -116,21 +129,32 @@ class PredictionsView(QWidget):
             self._show_sample()
 
     def _show_sample(self) -> None:
-        """Show both images of the selected sample with their texts, and the legend."""
+        """Show the texts and the legend of the selected sample, and read its images."""
         sample = self.sample()
         if sample is None:
             return
         self.name.setText(f"{sample.name} · sample {self.strip.currentRow() + 1} of {self.strip.count()}")
         self.name.setToolTip(sample.name)
-        panes = (
-            (self.truth, self.truth_words, sample.truth_png, sample.truth_words),
-            (self.prediction, self.prediction_words, sample.prediction_png, sample.prediction_words),
-        )
-        for pane, label, png, text in panes:
-            pane.show_image(read_image(self._folder, png), text or sample.name)
+        for label, text in ((self.truth_words, sample.truth_words), (self.prediction_words, sample.prediction_words)):
             label.setText(text)
             label.setVisible(bool(sample.truth_words or sample.prediction_words))
         self.legend.show_legend(self._legend, sample.legend)
+        for pane in (self.truth, self.prediction):
+            pane.show_image("", "")
+        self._reading.request()
+        self._reading.wait(GRACE_S)
+
+    def _next_read(self) -> Callable[[], _SamplePngs] | None:
+        """Return a function that reads the images of the selected sample, or None without a sample."""
+        sample = self.sample()
+        return partial(_read_sample, self._folder, sample) if sample is not None else None
+
+    def _show_images(self, read: _SamplePngs) -> None:
+        """Show the images of a sample, unless another one has been selected meanwhile."""
+        sample, truth, prediction = read
+        if sample is self.sample():
+            self.truth.show_image(truth, sample.truth_words or sample.name)
+            self.prediction.show_image(prediction, sample.prediction_words or sample.name)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         """Handle keys that the image panes ignore."""
@@ -189,9 +213,14 @@ def _empty_text(data: RunData, is_active: bool) -> str:
     return tr("This run ended before its first validation, so it has no predictions.")
 
 
+def _read_sample(folder: Path, sample: PredictedSample) -> _SamplePngs:
+    """Read both images of a sample of the run in `folder`."""
+    return sample, read_image(folder, sample.truth_png), read_image(folder, sample.prediction_png)
+
+
 SIDE, GAP, PAD = 62, 3, 5
-_SLICE_S = 0.008
-"""Maximum seconds for reading thumbnails before returning to the event loop."""
+_BATCH_SIZE = 8
+"""Number of thumbnails that are read before the strip is drawn again."""
 _CACHE_SIZE = 1024
 """Maximum number of cached thumbnails: enough for 16 samples at 60 validations."""
 
@@ -219,14 +248,19 @@ class SampleStrip(QListWidget):
         self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setFixedHeight(2 * SIDE + GAP + 2 * PAD + 14)
         self.setItemDelegate(_PairDelegate(self))
-        self._reader = QTimer(self, interval=0)
-        self._reader.timeout.connect(self._read_slice)
+        self._reading = SingleFlight(self, self._next_batch, self._on_read, reraise)
         self.currentRowChanged.connect(self._on_row_changed)
 
     def clear_cache(self) -> None:
         """Remove all thumbnails, because the files may have changed. They are read again when they are drawn."""
         self._thumbnails.clear()
         self._pending.clear()
+        self._reading.abandon()
+
+    def close_work(self) -> None:
+        """Stop reading when the window closes."""
+        self._pending.clear()
+        self._reading.finish()
 
     def show_samples(self, folder: Path, samples: tuple[PredictedSample, ...]) -> None:
         """Show `samples` of the run in `folder`. The selected row doesn't change; without one, the first is selected."""
@@ -260,37 +294,45 @@ class SampleStrip(QListWidget):
             return self._thumbnails[name]
         if name not in self._pending:
             self._pending.append(name)
-            self._reader.start()
+            self._reading.request()
         return None
 
-    def _read_slice(self) -> None:
-        """Read some of the pending thumbnails, for at most `_SLICE_S` seconds.
+    def _next_batch(self) -> Callable[[], dict[str, QImage]] | None:
+        """Return a function that reads some of the pending thumbnails, or None if no thumbnail is pending."""
+        names = self._pending[:_BATCH_SIZE]
+        side = round(SIDE * self.devicePixelRatioF())
+        return partial(_read_thumbnails, self._folder, names, side) if names else None
 
-        Unreadable images get null thumbnails. The oldest thumbnails leave the cache.
-        """
-        deadline = time.monotonic() + _SLICE_S
-        while self._pending and time.monotonic() < deadline:
-            name = self._pending.pop(0)
-            image = read_image(self._folder, name)
-            thumbnail = QPixmap()
-            if not isinstance(image, str):
-                ratio = self.devicePixelRatioF()
-                side = round(SIDE * ratio)
-                fitted = image.scaled(
-                    side, side, Qt.AspectRatioMode.KeepAspectRatio, Qt.TransformationMode.SmoothTransformation
-                )
-                thumbnail = QPixmap.fromImage(fitted)
-                thumbnail.setDevicePixelRatio(ratio)
+    def _on_read(self, images: dict[str, QImage]) -> None:
+        """Cache thumbnails, draw the strip again, and read the next batch. The oldest thumbnails leave the cache."""
+        for name, image in images.items():
+            thumbnail = QPixmap.fromImage(image)
+            thumbnail.setDevicePixelRatio(self.devicePixelRatioF())
             while len(self._thumbnails) >= _CACHE_SIZE:
                 del self._thumbnails[next(iter(self._thumbnails))]
             self._thumbnails[name] = thumbnail
-        if not self._pending:
-            self._reader.stop()
+        self._pending = [name for name in self._pending if name not in images]
+        self._reading.request()
         self.viewport().update()
 
     def _on_row_changed(self, number: int) -> None:
         if number >= 0:
             self.sample_chosen.emit(number)
+
+
+def _read_thumbnails(folder: Path, names: Sequence[str], side: int) -> dict[str, QImage]:
+    """Read images in `folder` and shrink them to `side` pixels. Unreadable images become null images."""
+    thumbnails = {}
+    for name in names:
+        image = read_image(folder, name)
+        thumbnails[name] = (
+            QImage()
+            if isinstance(image, str)
+            else image.scaled(
+                side, side, Qt.AspectRatioMode.KeepAspectRatio, Qt.TransformationMode.SmoothTransformation
+            )
+        )
+    return thumbnails
 
 
 class _PairDelegate(QStyledItemDelegate):

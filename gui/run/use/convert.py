@@ -32,7 +32,7 @@ from gui.actions import Action, bind
 from gui.format import localized, significant, size
 from gui.run.model.widgets import PlainTable
 from gui.run.model_choice import CheckpointEditor, FormGrid
-from gui.sources.background import describe_error, in_background
+from gui.sources.background import describe_error, in_background, reraise
 from gui.style import theme
 from gui.translation import tr
 from gui.widgets.buttons import styled
@@ -147,11 +147,14 @@ class ConvertForm(QWidget):
         self.submit_action.allow(next(filter(None, reasons), ""))
 
     def _submit(self) -> None:
-        """Emit `submitted` with the order, or show why the files can't be written."""
+        """Check on a worker thread if the files can be written, then submit the order."""
         order = self.order()
-        if order is None:
-            return
-        problems = out_problems(order.out, packed=order.packed)
+        if order is not None:
+            check = partial(out_problems, order.out, packed=order.packed)
+            in_background(check, self, partial(self._submit_checked, order), reraise)
+
+    def _submit_checked(self, order: ConvertOrder, problems: list[Problem]) -> None:
+        """Emit `submitted` with the order, or show why the files can't be written."""
         if problems:
             self.problems.show_problems(tuple(problems))
         else:

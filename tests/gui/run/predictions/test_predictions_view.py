@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -96,6 +97,32 @@ def test_predictions_view_reports_missing_and_damaged_images(view: PredictionsVi
     view.validation_slider.step(-1)
     view.validation_slider.step(1)
     assert view.prediction.problem == ""
+
+
+def test_predictions_view_responds_while_a_disk_does_not(
+    view: PredictionsView, folder: Path, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    responds = threading.Event()
+    readers: set[threading.Thread] = set()
+
+    def read(run_folder: Path, name: str) -> QImage | str:
+        readers.add(threading.current_thread())
+        if threading.current_thread() is not threading.main_thread():
+            responds.wait(120)
+        return read_image(run_folder, name)
+
+    monkeypatch.setattr("gui.run.predictions.view.read_image", read)
+    monkeypatch.setattr("gui.run.predictions.view.GRACE_S", 0.0)
+    view.strip.clear_cache()
+    view.strip.viewport().repaint()
+    view.strip.setCurrentRow(1)
+    assert view.name.text() == "val/1.png · sample 2 of 3"
+    assert view.truth.image_rect().isEmpty()
+    responds.set()
+    qtbot.waitUntil(lambda: not view.truth.image_rect().isEmpty())
+    qtbot.waitUntil(lambda: view.strip.thumbnail("predictions/000040/002.png") is not None)
+    assert readers
+    assert threading.main_thread() not in readers
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../job.toml", "predictions/../../x.png", ""])
