@@ -34,6 +34,11 @@ _RETRY_BACKOFF = 1.2
 _RETRY_MS = 500
 _START_S = 5.0
 """Maximum seconds between the start of a run and the creation of its supervisor file."""
+_USERS_MS = 2000
+"""Milliseconds between reads of what uses the devices that a queued run waits for.
+
+The run logs no event if a run before it is renamed, or ends while its model is in use.
+"""
 _WATCH_MS = 200
 """Milliseconds between checks whether an ended run has been resumed."""
 
@@ -239,8 +244,7 @@ class RunSession(QObject):
         if self._stage is Stage.CLOSED and self._reader is not None:
             _discard(self._reader, poll)
         elif self._stage is Stage.LIVE:
-            self._facts.users = poll.users
-            self._updates.schedule()
+            self._show_users(poll.users)
         elif self._stage is Stage.ENDED:
             self._check_for_resume(poll.version)
         elif poll.is_partial:
@@ -357,6 +361,14 @@ class RunSession(QObject):
         """Read again what uses the devices that the run waits for: a run may end and its model be used."""
         if self.data.waiting is not None and self.data.waiting.behind:
             self._poll()
+
+    def _show_users(self, users: Mapping[str, str]) -> None:
+        """Show what uses the devices that the run waits for, and read it again later."""
+        if users != self._facts.users:
+            self._facts.users = users
+            self._updates.schedule()
+        if users:
+            self._poll_timer.start(_USERS_MS)
 
     def _on_rejected(self, reason: str) -> None:
         """Follow the run by its log until the supervisor accepts this client."""

@@ -17,6 +17,7 @@ from pytestqt.qtbot import QtBot
 from engine.contract.events import ENCODE, StepMetrics
 from engine.contract.job import Job
 from engine.runs.folder import RunFolder, SupervisorFile, create_run
+from engine.runs.notes import change_notes
 from engine.runs.slurm_job import SlurmJob, write_slurm
 from gui.runs.table import state_words
 from gui.sources.run_session import RunSession
@@ -324,8 +325,9 @@ def test_session_pauses_and_follows_resumed_run(
 
 
 def test_session_queued_run_names_others_and_stops(
-    store: RunSession, qtbot: QtBot, supervise: list[Supervised]
+    store: RunSession, qtbot: QtBot, supervise: list[Supervised], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("gui.sources.run_session._USERS_MS", 50)
     blocking = start_supervised(supervise, "forever")
     qtbot.waitUntil(lambda: blocking.run.state() == "running")
     supervised = start_supervised(supervise, "forever 2")
@@ -333,6 +335,8 @@ def test_session_queued_run_names_others_and_stops(
     qtbot.waitUntil(lambda: store.status.label == "Waiting")
     qtbot.waitUntil(lambda: store.status.text == "Waiting · next in the queue for the CPU, behind “forever”")
     assert store.status.devices_free
+    change_notes(blocking.run.path, name="renamed")
+    qtbot.waitUntil(lambda: store.status.text == "Waiting · next in the queue for the CPU, behind “renamed”")
     with qtbot.waitSignal(store.finished) as ended:
         store.stop()
     assert ended.args == ["stopped"]
