@@ -131,6 +131,8 @@ class Strategy(ABC):
         """True if this rank's results count in sums over ranks. False if another rank computes the same results."""
         self.profiler = self.profiler_class(self.device)
         """Profiler that `step` notifies at the end of each part of a step."""
+        self.is_stopped: Callable[[], bool] = lambda: False
+        """Function that returns True once the run should stop or pause. Measurements in `wrap` then end early."""
         self.remarks: list[Warned | LogLine] = []
         """Messages to the user about the model's placement, which `wrap` adds on rank 0."""
 

@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -37,7 +38,7 @@ def balance(strategy: Strategy, model: nn.Module, objective: Objective, example_
 
     All ranks call it in `wrap` if the job requests balancing. They pass the plain model in training mode on this rank's
     device. Weights, gradients, buffers and random states stay the same. If a resumed run has saved shares, they are
-    used instead.
+    used instead. If the run is stopped meanwhile, the shares stay open, so that a resumed run measures again.
     """
     if strategy.resolved_job.shares is not None:
         strategy.shares = strategy.resolved_job.shares
@@ -47,9 +48,13 @@ def balance(strategy: Strategy, model: nn.Module, objective: Objective, example_
     speeds = torch.zeros(world, dtype=torch.float64)
     speeds[strategy.data_rank] = images_per_second(strategy, model, objective, example_shape)
     measured = strategy.collectives.all_reduce_sum(speeds).tolist()
-    if max(measured) <= min(measured) * (1 + MAX_SPEED_DIFFERENCE):
+    if not all(measured):  # a rank has stopped
         return
-    strategy.shares = tuple(speed / sum(measured) for speed in measured)
+    is_even = max(measured) <= min(measured) * (1 + MAX_SPEED_DIFFERENCE)
+    strategy.shares = () if is_even else tuple(speed / sum(measured) for speed in measured)
+    strategy.resolved_job = replace(strategy.resolved_job, shares=strategy.shares)
+    if is_even:
+        return
     slowest = measured.index(min(measured))
     ratio = statistics.median(measured[:slowest] + measured[slowest + 1 :]) / measured[slowest]
     if ratio <= STRAGGLER_RATIO:
@@ -114,9 +119,13 @@ class Rehearsal:
 def images_per_second(
     strategy: Strategy, model: nn.Module, objective: Objective, example_shape: tuple[int, ...]
 ) -> float:
-    """Measure the training speed of this rank if all ranks get equal parts of a batch."""
+    """Measure the training speed of this rank if all ranks get equal parts of a batch. Return 0 if the run is stopped."""
+    seconds: list[float] = []
     with Rehearsal(strategy, strategy.job, model, objective, example_shape) as rehearsal:
-        seconds = [rehearsal.seconds() for _ in range(WARM_UP + TIMED_STEPS)]
+        while len(seconds) < WARM_UP + TIMED_STEPS:
+            if strategy.is_stopped():
+                return 0.0
+            seconds.append(rehearsal.seconds())
     return rehearsal.images / statistics.median(seconds[WARM_UP:])
 
 

@@ -254,13 +254,14 @@ def _wrap(
     example_shape = task.example_shape(job, splits.channels)
     objective = with_added_metrics(task.objective(job, _dataset_info(splits)))
     steps = _steps_left(job, splits, checkpoint)
+    strategy.is_stopped = lambda: reporter.stop_requested
     autotuner = Autotuner(
         strategy,
         objective,
         example_shape,
         steps=steps,
         emit=reporter.send,
-        is_stopped=lambda: reporter.stop_requested,
+        is_stopped=strategy.is_stopped,
     )
     if checkpoint is None:
         resolved = ResolvedJob(autotuner.decide(job, model, {}))

@@ -212,7 +212,7 @@ class Checkpointer:
             "steps": progress.steps,
             "step": progress.step,
             "validated": progress.validated,
-            "shares": strategy.shares,
+            "shares": strategy.resolved_job.shares,
             "best": self.best,
             "best_epoch": self.best_epoch,
             "best_sha256": self.writer.best_sha256,

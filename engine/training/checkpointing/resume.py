@@ -138,11 +138,14 @@ class Checkpoint:
 
     @property
     def shares(self) -> tuple[float, ...] | None:
-        """Fraction of each batch per data rank that the resumed run used. None if devices or strategy differ."""
-        job, before = self._job, self.job
+        """Fraction of each batch per data rank that the resumed run used.
+
+        None if devices or strategy differ, or if the run was stopped while it measured the fractions.
+        """
+        job, before, shares = self._job, self.job, self._content["shares"]
         is_alike = tuple(before["devices"]) == job.parallel.devices and before["strategy"] == job.resolved_strategy
         is_by_speed = before["balance"] == job.parallel.balance == "speed"
-        return tuple(self._content["shares"]) if is_alike and is_by_speed else None
+        return tuple(shares) if is_alike and is_by_speed and shares is not None else None
 
     def cut(self, job: Job) -> Cut | None:
         """Return the resumed run's split into pipeline stages, or None if it can't be reused.

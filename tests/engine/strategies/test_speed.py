@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from engine.contract.job import Job
 from engine.strategies.base import ResolvedJob
@@ -57,3 +57,16 @@ def test_single_rank_gets_the_batch() -> None:
     balance(strategy, _model(), class_of_image(), (3, 16, 16))
     assert strategy.shares == ()
     assert strategy.remarks == []
+
+
+def test_stop_ends_the_measurement_and_leaves_the_shares_open() -> None:
+    strategy, model = _strategy(Job.from_fields(batch_size=4)), _model()
+    passes: list[Tensor] = []
+    model.register_forward_pre_hook(lambda _module, inputs: passes.extend(inputs))
+    strategy.is_stopped = lambda: len(passes) >= 3
+    balance(strategy, model, class_of_image(), (3, 16, 16))
+    assert len(passes) == 3
+    assert strategy.resolved_job.shares is None
+    strategy.is_stopped = lambda: False
+    balance(strategy, model, class_of_image(), (3, 16, 16))
+    assert strategy.resolved_job.shares == ()

@@ -20,6 +20,7 @@ from engine.contract.protocol import Pause
 from engine.contract.worker import WorkerDone
 from engine.strategies import STRATEGIES
 from engine.strategies.base import ResolvedJob, Strategy, resolve_precision
+from engine.torch_compat import is_compiled
 from engine.training.autotune import Autotuner
 from tests.support.dataset_infos import class_of_image
 from tests.support.gates import ONCE_ASKED
@@ -67,14 +68,20 @@ class Decided:
     """Choices of an `Autotuner` for `model` on the CPU. `choices` maps a job field to the choice and its reason."""
 
     def __init__(
-        self, model: nn.Module, *, steps: int = LONG, before: dict[str, Any] | None = None, **job: Any
+        self,
+        model: nn.Module,
+        *,
+        steps: int = LONG,
+        before: dict[str, Any] | None = None,
+        is_stopped: Callable[[], bool] = lambda: False,
+        **job: Any,
     ) -> None:
         self.choices: dict[str, tuple[str, str]] = {}
         fields: dict[str, Any] = {"batch_size": 4, "devices": ("cpu",)} | job
         spec = spec_of(Job.from_fields(**fields), world_size=1, devices=("cpu",))
         self.strategy: Strategy = STRATEGIES[spec.job.resolved_strategy](spec)
         self.trials = Autotuner(
-            self.strategy, class_of_image(), SHAPE, steps=steps, emit=self._emit, is_stopped=lambda: False
+            self.strategy, class_of_image(), SHAPE, steps=steps, emit=self._emit, is_stopped=is_stopped
         )
         self.trials.decide(spec.job, model.train(), before or {})
 
@@ -306,6 +313,35 @@ def test_pause_ends_trial_of_memory_formats(
     assert len(passes.read_text().splitlines()) <= 5 * cpus
     assert [done.stopped for done in group.of(WorkerDone)] == [True] * cpus
     assert group.checkpoint()["job"]["memory_format"] == "auto"
+
+
+def _compile(model: nn.Module, mode: str) -> None:
+    """Mark `model` as compiled, without the delay of compiling it."""
+    model._compiled_call_impl = model._call_impl
+
+
+@pytest.mark.parametrize("stop", ["before compiling", "after compiling"])
+def test_stop_ends_trial_of_compiling(monkeypatch: pytest.MonkeyPatch, stop: str) -> None:
+    """Let the autotuner decide as for a GPU, although the model runs on the CPU."""
+    monkeypatch.setattr(Autotuner, "_reason_against_compiling", lambda _: "")
+    monkeypatch.setattr("engine.training.autotune.COMPILING_S", 0.0)
+    monkeypatch.setattr(nn.Module, "compile", _compile)
+    model = SlowWhen(lambda _: False)
+    passes_when_compiled: list[int] = []
+
+    def is_stopped() -> bool:
+        if is_compiled(model):
+            passes_when_compiled.append(model.calls)
+        return is_compiled(model) if stop == "after compiling" else model.calls >= 2
+
+    decided = Decided(model, memory_format="contiguous", compile="auto", is_stopped=is_stopped)
+    decided.strategy.wrap(model, class_of_image(), SHAPE, ResolvedJob(decided.job))
+    decided.trials.compile()
+    assert not is_compiled(model)
+    assert decided.strategy.job.precision.compile == "auto"
+    assert "compile" not in decided.choices
+    assert set(passes_when_compiled) == ({model.calls} if stop == "after compiling" else set())
+    assert model.calls == 2 or stop == "after compiling"
 
 
 @pytest.mark.parametrize(
