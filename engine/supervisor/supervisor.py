@@ -51,6 +51,7 @@ from engine.supervisor.sampling import Sampler
 from engine.supervisor.server import Server
 from engine.supervisor.start_gate import GPU_CHECK_S, StartGate
 from engine.system import linux, paths
+from engine.system.format import listed
 
 GPU_NAMES_TIMEOUT_S = 3.0
 """Maximum time that a run waits at its start for the names of its GPUs, in seconds."""
@@ -467,8 +468,9 @@ class Supervisor:
         if self._log.damage:
             return outcome, self._log.damage
         if self._group.forced and self._group.failure is None:
-            ranks = ", ".join(map(str, sorted(self._group.forced)))
-            return outcome, f"Rank {ranks} did not exit when asked and was killed."
+            first, *others = sorted(self._group.forced)
+            ranks = f"Ranks {listed(map(str, (first, *others)))}" if others else f"Rank {first}"
+            return outcome, f"{ranks} did not exit when asked and {'were' if others else 'was'} killed."
         return outcome, ""
 
     def _finish(self, outcome: Outcome, cause: str) -> None:

@@ -84,7 +84,7 @@ class ClassBalance(QWidget):
         first = max(0, (event.rect().top() - head_height) // row_height)
         for row in range(first, min(len(self._values), (event.rect().bottom() - head_height) // row_height + 1)):
             y = head_height + row * row_height
-            if report.legend:
+            if row < len(report.legend):
                 draw_swatch(painter, report.legend[row], QPoint(_EDGE, y + (row_height - SWATCH) // 2))
             painter.setPen(QColor(scheme.text))
             name_width = left - _GAP - name_left

@@ -127,8 +127,11 @@ class _Reader:
         declared = [level for level in missing if level > NOT_A_NUMBER and level in levels.values]
         if not declared:
             return missing, []
-        names = ", ".join(map(str, declared))
-        message = f"The value {names} means missing data in the masks, so its pixels are of no class."
+        if len(declared) == 1:
+            message = f"The value {declared[0]} means missing data in the masks, so its pixels are of no class."
+        else:
+            names = listed(map(str, declared))
+            message = f"The values {names} mean missing data in the masks, so their pixels are of no class."
         return missing, [dataset_warning(message)]
 
     def _voc(self, present: Levels, palette: dict[int, int]) -> Meaning | None:

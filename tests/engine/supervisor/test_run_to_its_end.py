@@ -113,7 +113,7 @@ def test_worker_that_ignores_sigterm_is_killed(start: Start) -> None:
     finished = supervised.wait()[-1]
     assert isinstance(finished, RunFinished)
     assert finished.outcome == "stopped"
-    assert "Rank 0, 1 did not exit when asked" in finished.cause
+    assert "Ranks 0 and 1 did not exit when asked and were killed." in finished.cause
     assert not any(worker.is_running() for worker in workers)
 
 

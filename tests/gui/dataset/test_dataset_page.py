@@ -244,6 +244,9 @@ def test_class_balance_uses_colors_of_legend(styled: QApplication, qtbot: QtBot)
     legend = tuple(LegendEntry(name, color) for name, color in zip("abc", ("", "#ff00ff", "#00ffff"), strict=True))
     assert {"#ff00ff", "#00ffff"} <= colors(structs.replace(REPORT, legend=legend))
     assert not {"#ff00ff", "#00ffff"} & colors(REPORT)
+    shorter = colors(structs.replace(REPORT, legend=legend[:2]))
+    assert "#ff00ff" in shorter
+    assert "#00ffff" not in shorter
 
 
 def test_class_balance_scales_bars_by_split(styled: QApplication, qtbot: QtBot) -> None:

@@ -221,7 +221,13 @@ def test_missing_data_of_tiffs_is_no_class(tmp_path: Path, kind: Any) -> None:
     assert found_in(folder).classes == ("class 0", "class 1", "class 2")
     report = report_on(folder)
     assert [(each.value, each.class_name) for each in report.mask_values][-1] == ("99", None)
-    assert any("missing data" in problem.message for problem in report.problems)
+    assert any("The value 99 means missing data" in problem.message for problem in report.problems)
+    tags = [(42113, "s", 0, "98", True)]
+    others = make_folder(tmp_path / "others", [striped(0, 1, 2, 98).astype(kind)] * 2, "tif", extratags=tags)
+    for directory in ("images", "masks"):
+        for file in (others / directory).iterdir():
+            file.rename(folder / directory / f"other-{file.name}")
+    assert any("The values 98 and 99 mean missing data" in problem.message for problem in report_on(folder).problems)
 
 
 def test_missing_zero_is_background_with_one_value(tmp_path: Path) -> None:
