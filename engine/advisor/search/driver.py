@@ -41,6 +41,8 @@ IDLE_SAVE_S = 15.0
 
 They record the working time, which counts against the budget.
 """
+FINAL_SAVE_S = 600.0
+"""Maximum time in seconds for retrying to save the final state, e.g. until there is space on the disk."""
 READY_S = 60.0
 """Maximum time in seconds to wait until the preloader has imported PyTorch."""
 MAX_ATTEMPTS = 200
@@ -107,7 +109,7 @@ class Driver:
             self._end_cause = (
                 f"Footplate itself failed: {type(error).__name__}: {error}. The traceback is in {DRIVER_LOG}."
             )
-            self._save("failed")
+            self._save_end("failed")
             raise
         finally:
             self._preloader.close()
@@ -125,7 +127,7 @@ class Driver:
             for handle in active:
                 handle.send(Pause())
             if not active or self._end_requests > 1:  # a second request does not wait for the trials
-                self._save("stopped")
+                self._save_end("stopped")
                 return True
         else:
             self._prune(active)
@@ -147,13 +149,13 @@ class Driver:
         if not self._end_cause and (self._to_resume or self._may_start() or self._missing_repeats()):
             return False
         if self._end_cause:
-            self._save("failed")
+            self._save_end("failed")
             return True
         paused = [handle.row.title for handle in self._handles.values() if handle.row.state == "paused"]
         if paused:
             which = f"Trial {paused[0]} is" if len(paused) == 1 else f"Trials {listed(paused)} are"
             self._end_cause = f"{which} paused. Continue the search to resume."
-        self._save("stopped" if paused else "completed")
+        self._save_end("stopped" if paused else "completed")
         return True
 
     # Trials
@@ -392,11 +394,17 @@ class Driver:
         since = time.monotonic() - self._confirming_since if self._to_confirm else 0.0
         return self._confirming_before_s + since
 
-    def _save(self, ended: str = "") -> None:
-        """Save the state of the search, with the status `ended` if it has ended.
+    def _save_end(self, ended: str) -> None:
+        """Save the final state, with the status `ended`.
 
-        If this fails, it is tried again later.
+        If this fails, it is retried for up to `FINAL_SAVE_S`, or until `end` has been called twice.
         """
+        deadline = time.monotonic() + FINAL_SAVE_S
+        while not self._save(ended) and self._end_requests < 2 and time.monotonic() < deadline:
+            time.sleep(SAVE_S)
+
+    def _save(self, ended: str = "") -> bool:
+        """Save the state of the search, with the status `ended` if it has ended. Return False if this fails."""
         rows = tuple(
             msgspec.structs.replace(handle.row, confirmed=self._confirmed.get(number, ()))
             for number, handle in sorted(self._handles.items())
@@ -424,6 +432,7 @@ class Driver:
         except OSError as error:
             print(f"The state can't be written: {error}", file=sys.stderr, flush=True)
             self._changed = True
+        return not self._changed
 
     def _seconds_left(self, repeats: int) -> float | None:
         """Estimate the remaining time in seconds, given the total number of repeats. None if it is unknown."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -14,6 +15,7 @@ import msgspec
 import psutil
 import pytest
 
+from engine.advisor.search import driver as driver_module
 from engine.advisor.search.driver import Driver
 from engine.advisor.search.study import KnownTrial, Study
 from engine.checks.search_checks import MIN_FREE_BYTES
@@ -364,3 +366,27 @@ def test_driver_ends_if_disk_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (state.ended, list_runs()) == ("failed", [])
     assert state.cause.startswith("No trial can be started: less than 1 GiB is free on the disk of")
     assert "Free up space" in state.cause
+
+
+@pytest.mark.parametrize(("limit_s", "attempts", "ended"), [(120.0, 3, "failed"), (0.0, 1, "")])
+def test_driver_retries_to_save_the_final_state(
+    monkeypatch: pytest.MonkeyPatch, limit_s: float, attempts: int, ended: str
+) -> None:
+    monkeypatch.setattr(driver_module, "SAVE_S", 0.01)
+    monkeypatch.setattr(driver_module, "FINAL_SAVE_S", limit_s)
+    folder = create_search(a_search())
+    saved: list[str] = []
+
+    def save(folder: SearchFolder, state: SearchState) -> None:
+        saved.append(state.ended)
+        if len(saved) < 3:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        save_state(folder, state)
+
+    save_state = SearchFolder.save_state
+    monkeypatch.setattr(SearchFolder, "save_state", save)
+    driver = Driver(folder, a_search(), Preloader())
+    driver._end_cause = "the disk is full"
+    assert driver._poll_once()
+    assert saved == ["failed"] * attempts
+    assert folder.state().ended == ended
