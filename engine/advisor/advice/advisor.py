@@ -29,6 +29,17 @@ MIN_STEPS, MIN_SECONDS = 5, 0.4
 MAX_ROUNDS = 5
 REHEARSAL_SHARE = 0.2
 """Fraction of the time that is reserved for the rehearsal of the fastest setup."""
+REHEARSAL_PARTS = 7
+"""Number of parts of the remaining time, of which each phase of the rehearsal may take one.
+
+There are four phases: steps with new images, steps with decoded images, and two validations. The other three parts are
+for the start of the workers, for the steps before the first phase, and for saving the state.
+"""
+MIN_PHASE_S, MAX_PHASE_S = 0.5, 5.0
+"""Minimum and maximum time limit of a phase of the rehearsal, in seconds.
+
+A shorter phase contains too few steps, and a longer one is hardly more accurate.
+"""
 DEFAULT_TRIAL_S = 6.0
 """Expected duration of a trial before the first trial, in seconds."""
 OPTIMISM = 0.8
@@ -337,13 +348,15 @@ class _Advisor:
         """Return True if a trial in round `number` is expected to end before the time reserved for the rehearsal."""
         durations_s = [each.wall_s for each in self.state.contenders if each.wall_s]
         mean_s = sum(durations_s) / len(durations_s) if durations_s else DEFAULT_TRIAL_S
-        expected_s = (contender.wall_s or mean_s) + MIN_SECONDS * 2**number / 2
+        # The steps of the contender's last trial took half of the time that those of this round will take.
+        added_s = MIN_SECONDS * (2**number - 2 ** (number - 1))
+        expected_s = (contender.wall_s or mean_s) + added_s
         return expected_s < self._remaining_s - REHEARSAL_SHARE * self._order.seconds
 
     def _rehearse(self, best: Contender, folder: Path) -> None:
         """Rehearse a run with the fastest contender in the remaining time, and store the durations in the state."""
         self._report(f"Rehearsing {best.setup.name}", trying=best)
-        phase_s = max(0.5, min(5.0, self._remaining_s / 7))
+        phase_s = max(MIN_PHASE_S, min(MAX_PHASE_S, self._remaining_s / REHEARSAL_PARTS))
         result = rehearse(best, phase_s, folder, max(1.0, self._remaining_s))
         if result is not None:
             self.state.rehearsal, self.state.startup_s, self.state.rehearsed = *result, best

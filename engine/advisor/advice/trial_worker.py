@@ -53,6 +53,13 @@ MAX_WARM_STEPS = 40
 """Maximum number of steps with decoded images in a rehearsal."""
 SMALLER_DIVISOR = 4
 """Divisor of the batch size for timing steps with smaller batches."""
+SMALLER_MIN_STEPS, SMALLER_TIME_FRACTION = 3, 0.5
+"""Minimum number of steps with smaller batches, and their time as a fraction of the trial's time for steps.
+
+Only their median counts, which a few steps determine.
+"""
+MIN_IMAGES = 2
+"""Minimum number of images per worker. BatchNorm can't normalize the features of a single one."""
 LARGE_BYTES, SMALL_BYTES = 16 << 20, 4 << 10
 """Sizes in bytes of the tensors in the timed all-reduces."""
 
@@ -132,7 +139,7 @@ def _run_trial(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
     steps, watts = _time_steps(trial, spec, batches, warm_up=WARM_UP if on_cpu else WARM_UP_GPU)
     del prefetched
     used = memory.peak() if memory is not None else gpu_peaks(strategy.gpus)  # peak and limit of each memory
-    smaller = max(2 * len(spec.devices), batch_size // SMALLER_DIVISOR)
+    smaller = max(MIN_IMAGES * len(spec.devices), batch_size // SMALLER_DIVISOR)
     can_shrink = order.times_smaller and steps and smaller < batch_size
     smaller_step_s = _time_smaller(trial, smaller) if can_shrink else None
     load_rate = _measure_loading(trial)
@@ -190,9 +197,10 @@ def _time_smaller(trial: _Trial, size: int) -> float | None:
     """Return the median duration of steps with a global batch of `size`, in seconds, or None if none was timed."""
     batch = next(repeated_batches(trial.prepared, trial.reporter))
     if batch is not None:
-        count = max(2, size // trial.strategy.data_world)
+        count = max(MIN_IMAGES, size // trial.strategy.data_world)
         batch = replace(batch, inputs=batch.inputs[:count], targets=batch.targets[:count], global_size=size)
-    steps = trial.time_steps(itertools.repeat(batch), warm_up=1, min_steps=3, seconds=trial.order.seconds / 2)
+    seconds = SMALLER_TIME_FRACTION * trial.order.seconds
+    steps = trial.time_steps(itertools.repeat(batch), warm_up=1, min_steps=SMALLER_MIN_STEPS, seconds=seconds)
     return statistics.median(steps) if steps else None
 
 
