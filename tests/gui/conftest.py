@@ -25,6 +25,7 @@ from gui.form.panel import JobPanel
 from gui.main_window import MainWindow
 from gui.pages import TRAIN
 from gui.run.predictions import view as predictions_view
+from gui.sources.devices.sampler import SamplerProcess
 from gui.sources.estimator import MemoryProcess
 from gui.sources.inspector import Inspector
 from gui.sources.launcher import Launcher
@@ -138,6 +139,12 @@ def disks_answer_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cached_disk, "GRACE_S", 60.0)
     monkeypatch.setattr(file_dialogs, "PATIENCE_S", 60.0)
     monkeypatch.setattr(predictions_view, "GRACE_S", 60.0)
+
+
+@pytest.fixture
+def sampler_is_never_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ignore the silence of samplers, whose messages and alerts would depend on the load of the machine."""
+    monkeypatch.setattr(SamplerProcess, "_on_silence", lambda _sampler: None)
 
 
 @pytest.fixture(autouse=True)

@@ -43,6 +43,7 @@ def is_at_rest(page: QWidget) -> bool:
 
 @pytest.mark.no_qt_log  # actions that edit a cell warn after their page was left
 @pytest.mark.timeout(1200)
+@pytest.mark.usefixtures("sampler_is_never_silent")
 def test_every_control_has_its_effect(
     nvml_stub: NvmlStub, open_window: OpenWindow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -223,7 +223,7 @@ def large_texts() -> Iterator[None]:
     theme.choose("system", 100)
 
 
-@pytest.mark.usefixtures("german", "large_texts")
+@pytest.mark.usefixtures("german", "large_texts", "sampler_is_never_silent")
 def test_every_page_is_accessible_and_unclipped(
     nvml_stub: NvmlStub, open_window: OpenWindow, tmp_path: Path, qtbot: QtBot
 ) -> None:
