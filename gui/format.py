@@ -77,6 +77,11 @@ def localized(value: float, digits: int = 0) -> str:
     return _localized(f"{value:,.{digits}f}")
 
 
+def millions(count: int) -> str:
+    """Format a number of parameters, as in "25.6 M"."""
+    return f"{localized(count / 1e6, 1)} M" if count >= 1e5 else localized(count)
+
+
 def speed(images_per_second: float) -> str:
     """Format a speed; see `engine.system.format.speed`."""
     return _localized(plain.speed(images_per_second))

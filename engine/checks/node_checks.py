@@ -6,7 +6,6 @@ import hashlib
 import os
 import platform
 from collections.abc import Iterable, Iterator, Mapping
-from importlib.metadata import distributions
 from itertools import groupby
 from pathlib import Path
 
@@ -90,6 +89,8 @@ def versions() -> dict[str, str]:
     packages = ("footplate", *_EQUAL_PACKAGES)
     found |= dict.fromkeys(packages, "none") | installed_versions((*packages, *_EQUAL_IF_INSTALLED, *plugin_packages()))
     if build is not None and build.cuda:
+        from importlib.metadata import distributions  # slow to import, and windows do not need it
+
         nccl = [each for each in distributions() if (each.name or "").startswith("nvidia-nccl-cu")]
         found["nccl"] = nccl[0].version if nccl else "none"
     return found

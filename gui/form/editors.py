@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QEvent, QObject, QStringListModel, Qt, QTimer, Signal
 from PySide6.QtGui import QKeyEvent
@@ -11,14 +12,16 @@ from PySide6.QtWidgets import QBoxLayout, QCompleter, QLineEdit, QPushButton
 
 from engine.contract.catalogue import ModelEntry
 from engine.contract.job import TIMM
-from gui.form.model_panel import ModelPanel, millions
-from gui.format import counted
+from gui.format import counted, millions
 from gui.style import icons
 from gui.titles import model_title
 from gui.translation import tr
 from gui.widgets import file_dialogs
 from gui.widgets.buttons import tool_button
 from gui.widgets.editors import Editor, PathLine
+
+if TYPE_CHECKING:
+    from gui.form.model_panel import ModelPanel
 
 AUTOMATIC = "automatic"
 _COMPLETIONS_WIDTH = 480
@@ -80,8 +83,6 @@ class ModelPicker(Editor):
         self.line = PathLine()
         self.line.setAcceptDrops(False)
         super().__init__(self.line)
-        self.panel = ModelPanel(self)
-        self.panel.chosen.connect(self._on_chosen)
         self._completer = self._make_completer()
         self.line.setCompleter(self._completer)
         self.line.textChanged.connect(lambda _text: self.edited.emit())
@@ -102,6 +103,15 @@ class ModelPicker(Editor):
         self._models: tuple[ModelEntry, ...] = ()
         self._recommended: tuple[str, ...] = ()
         self.set_models(models)
+
+    @cached_property
+    def panel(self) -> ModelPanel:
+        """List of all models, which is created when it is first opened."""
+        from gui.form.model_panel import ModelPanel
+
+        panel = ModelPanel(self)
+        panel.chosen.connect(self._on_chosen)
+        return panel
 
     def set_models(
         self, models: tuple[ModelEntry, ...], recommended: Sequence[str] = (), *, of_file: bool = False

@@ -14,7 +14,7 @@ from engine.contract.catalogue import Catalogue, ModelEntry, missing_extra, weig
 from engine.contract.job import Job
 from engine.contract.weights import Weights, find_weights
 from engine.runs.estimates import Estimate
-from gui.format import about, localized, size
+from gui.format import about, localized, millions, size
 from gui.sources.background import in_background, reraise
 from gui.style import theme
 from gui.translation import tr
@@ -306,11 +306,6 @@ def about_model(row: OfferedModel) -> str:
         entry.published,
     )
     return " · ".join(filter(None, parts))
-
-
-def millions(count: int) -> str:
-    """Format a number of parameters, as in "25.6 M"."""
-    return f"{localized(count / 1e6, 1)} M" if count >= 1e5 else localized(count)
 
 
 def weights_states(models: Iterable[ModelEntry], catalogue: Catalogue, encoder: str) -> dict[str, WeightsState]:

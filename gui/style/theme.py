@@ -233,7 +233,8 @@ def begin(app: QApplication, scheme: str, text_percent: int) -> None:
 
 def apply(app: QApplication) -> None:
     """Set the style, font, palette and style sheet, and follow the desktop's color scheme."""
-    begin(app, _chosen.scheme, _chosen.text_percent)
+    if _chosen.base is None:  # a second style would cost as much as the style sheet
+        begin(app, _chosen.scheme, _chosen.text_percent)
     _paint(app)
     app.styleHints().colorSchemeChanged.connect(lambda _scheme: _repaint(app))
 

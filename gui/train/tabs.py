@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QSignalBlocker, QSize, Qt, Signal
 from PySide6.QtGui import QPainter, QPaintEvent
@@ -11,12 +12,14 @@ from PySide6.QtWidgets import QAbstractButton, QTabBar
 
 from engine.runs.folder import ENDED, RunFolder, RunSummary
 from engine.runs.index import machine_of
-from gui.sources.run_list import RunsRead
 from gui.sources.run_status import STATE_LABELS, STATE_MARKS, RunStatus, StatusLabel
 from gui.style import icons, theme
 from gui.titles import run_title
 from gui.translation import tr
 from gui.widgets.buttons import styled
+
+if TYPE_CHECKING:
+    from gui.sources.run_list import RunsRead
 
 _NEW_JOB = tr("New job")
 _TITLE_WIDTH = 160
