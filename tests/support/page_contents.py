@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
+from itertools import groupby
 
 import numpy as np
 import pyqtgraph as pg
@@ -27,6 +29,7 @@ from PySide6.QtWidgets import (
 )
 
 from gui.plots.plot import LinePlot
+from gui.style import theme
 from gui.widgets.labels import RichLabel
 
 MAX_ROWS = 4
@@ -37,8 +40,11 @@ _CLOSED = QAbstractSpinBox | QComboBox | QTabBar
 """Widgets whose child widgets are part of Qt and aren't listed separately."""
 
 
-def contents(page: QWidget) -> Iterator[str]:
-    """Yield a line for each visible widget of a page that shows or accepts something, in the order of creation."""
+def contents(page: QWidget, *, with_roles: bool = True) -> Iterator[str]:
+    """Yield a line for each visible widget of a page that shows or accepts something, in the order of creation.
+
+    With roles, each row of a table is followed by a line with what its cells have in addition to their texts.
+    """
     for widget in page.findChildren(QWidget):
         is_inner = isinstance(widget, QScrollBar | QHeaderView | RichLabel) or isinstance(widget.parent(), _CLOSED)
         if not widget.isVisible() or is_inner:
@@ -56,7 +62,7 @@ def contents(page: QWidget) -> Iterator[str]:
             parts.append(f"[{tip}]" if tip not in ("", described, *parts) and not is_input else "")
             yield " ".join([type(widget).__name__, *filter(None, parts)])
         if isinstance(widget, QAbstractItemView):
-            yield from _cells(widget)
+            yield from _cells(widget, with_roles=with_roles)
 
 
 def _parts(widget: QWidget) -> Iterator[str]:
@@ -72,6 +78,8 @@ def _parts(widget: QWidget) -> Iterator[str]:
         yield f"{widget.currentText()} of {widget.count()}"
     elif isinstance(widget, QLineEdit | QAbstractSpinBox):
         yield widget.text()
+        completer = widget.completer() if isinstance(widget, QLineEdit) else None
+        yield f"completes {completer.filterMode().name}, {completer.caseSensitivity().name}" if completer else ""
     elif isinstance(widget, QPlainTextEdit | QTextEdit):
         yield " ".join(widget.toPlainText().split())[:MAX_CHARACTERS]
     elif isinstance(widget, QTabBar):
@@ -87,7 +95,7 @@ def _parts(widget: QWidget) -> Iterator[str]:
         yield "disabled"
 
 
-def _cells(view: QAbstractItemView) -> Iterator[str]:
+def _cells(view: QAbstractItemView, *, with_roles: bool) -> Iterator[str]:
     """Yield the headers and the first rows of a table or list, with check states."""
     model = view.model()
     if model is None:
@@ -96,7 +104,12 @@ def _cells(view: QAbstractItemView) -> Iterator[str]:
     headers = [model.headerData(column, Qt.Orientation.Horizontal) for column in columns]
     yield f"  | {' | '.join(str(header) for header in headers)}"
     for row in range(min(model.rowCount(), MAX_ROWS)):
-        yield f"  | {' | '.join(_cell(model.index(row, column)) for column in columns)}"
+        cells = [model.index(row, column) for column in columns]
+        yield f"  | {' | '.join(map(_cell, cells))}"
+        roles = [_roles(cell) for cell in cells]
+        if with_roles and any(roles):
+            repeated = [(text, len(list(same))) for text, same in groupby(roles)]
+            yield f"  ~ {' | '.join(text if count == 1 else f'{count} x {text}' for text, count in repeated)}"
 
 
 def _cell(index: QModelIndex) -> str:
@@ -104,6 +117,17 @@ def _cell(index: QModelIndex) -> str:
     checked = index.data(Qt.ItemDataRole.CheckStateRole)
     mark = "" if checked is None else "[x] " if Qt.CheckState(checked) == Qt.CheckState.Checked else "[ ] "
     return mark + ("" if text is None else " ".join(str(text).split()))
+
+
+def _roles(index: QModelIndex) -> str:
+    """Return the spoken text and the tool tip of a cell if they differ from its text, and its font, color and icon."""
+    role = Qt.ItemDataRole
+    font, color, icon = (index.data(each) for each in (role.FontRole, role.ForegroundRole, role.DecorationRole))
+    texts = dict.fromkeys(index.data(each) for each in (role.AccessibleTextRole, role.ToolTipRole))
+    parts = [" ".join(str(text).split()) for text in texts if text and text != index.data()]
+    parts += ["bold"] if font is not None and font.bold() else []
+    parts += [name for name, value in asdict(theme.colors()).items() if color is not None and value == color.name()][:1]
+    return "; ".join(parts + (["icon"] if icon is not None else []))
 
 
 def _items(view: QGraphicsView) -> Iterator[str]:

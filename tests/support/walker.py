@@ -131,7 +131,7 @@ class Walker:
 
     def _lines(self) -> dict[str, None]:
         """Return the contents of the page."""
-        return dict.fromkeys(contents(self._page))
+        return dict.fromkeys(contents(self._page, with_roles=False))
 
     def _new_lines(self, before: dict[str, None]) -> list[str]:
         """Return the new lines of the page without their descriptions, since some of these vary.
