@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 from PySide6.QtCore import Qt
@@ -11,7 +12,7 @@ from PySide6.QtWidgets import QWidget
 from pytestqt.modeltest import ModelTester
 from pytestqt.qtbot import QtBot
 
-from engine.runs.folder import RunSummary
+from engine.runs.folder import RunFolder, RunSummary
 from gui.commands.palette import MAX_ENTRIES, Entry, EntryModel, Palette, find, run_entries
 from gui.main_window import MainWindow
 from gui.preferences.dialog import PreferencesDialog
@@ -74,6 +75,22 @@ def test_palette_responds_within_a_frame(show_widget: ShowWidget, qtbot: QtBot) 
     assert all("night" in each.searched_text and "12" in each.searched_text for each in palette.model.matches)
     assert sorted(took)[len(took) // 2] < KEY_S
     palette.close()
+
+
+def test_run_entries_are_found_by_their_facts_and_show_their_run() -> None:
+    shown: list[RunFolder] = []
+    entries = list(run_entries(many_runs()[:8], shown.append))
+    for text, numbers in (
+        ("shift", [1, 2, 4, 5, 7]),
+        ("failed", [1, 4, 7]),
+        ("vit", [1, 5]),
+        ("parallel", list(range(8))),
+        ("paper", [0, 7]),
+        ("yolo-0007", [7]),
+    ):
+        assert sorted(entries.index(found) for found in find(entries, text)) == numbers, text
+    entries[5].act()
+    assert [run.path for run in shown] == [Path("/runs/5")]
 
 
 def test_palette_model_follows_qt_rules(qtbot: QtBot) -> None:

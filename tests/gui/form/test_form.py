@@ -131,6 +131,17 @@ def test_section_shows_and_resets_changes(form: JobForm, qtbot: QtBot) -> None:
     assert training.reset.isHidden()
 
 
+def test_locked_row_has_a_reason_and_no_reset_button(form: JobForm, qtbot: QtBot) -> None:
+    row = form.rows["batch_size"]
+    form.set_field("batch_size", 7)
+    for reason in ("Fixed by the search.", ""):
+        with qtbot.waitSignal(row.edited):
+            row.lock(reason)
+        assert (row.editor.isEnabled(), row.reset.isHidden()) == (not reason, bool(reason))
+        for text in (row.label.toolTip(), row.editor.control.accessibleDescription()):
+            assert text.endswith(reason or row.field.help)
+
+
 def test_section_with_a_problem_expands(form: JobForm, qtbot: QtBot) -> None:
     optimizer = next(section for section in form.sections if section.title == "Optimizer")
     form.set_field("weight_decay", "much")
@@ -142,7 +153,7 @@ def test_model_is_found_by_part_of_its_name(form: JobForm, qtbot: QtBot) -> None
     picker = form.rows["model"].editor
     picker.control.setFocus()
     picker.control.clear()
-    qtbot.keyClicks(picker.control, "mnist")
+    qtbot.keyClicks(picker.control, "NIST cnn")
     completer = picker.control.completer()
     assert completer.completionCount() == 1
     qtbot.keyClick(completer.popup(), Qt.Key.Key_Down)

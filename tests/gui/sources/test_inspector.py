@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QCoreApplication
+from PySide6.QtGui import QImage
 from pytestqt.qtbot import QtBot
 
 from engine.contract.dataset import DatasetReport, InspectionProgress
 from engine.contract.job import Job
 from engine.system import paths
-from gui.sources.inspector import Inspector
+from gui.sources import inspector as inspector_module
+from gui.sources.inspector import Inspector, Thumbnails
 
 pytestmark = pytest.mark.usefixtures("real_inspector")
 
@@ -46,3 +48,27 @@ def test_inspector_answers_last_folder_only(inspector: Inspector, qtbot: QtBot, 
     assert answers[0].folder == str(tmp_path)
     assert answers[0].problems
     assert inspector.process_count == 0
+
+
+def test_thumbnails_read_the_latest_requests_first(
+    qapp: QCoreApplication, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Request seven images. The first one is read alone, the others in batches of two; the cache keeps three."""
+    read: list[tuple[str, int]] = []
+
+    def read_image(file: Path, side: int) -> QImage | str:
+        read.append((file.name, side))
+        return "broken" if file.name == "2" else QImage(1, 1, QImage.Format.Format_Mono)
+
+    monkeypatch.setattr(inspector_module, "read_image", read_image)
+    monkeypatch.setattr(inspector_module, "_BATCH", 2)
+    monkeypatch.setattr(inspector_module, "_CAPACITY", 3)
+    thumbnails = Thumbnails(16)
+    batches: list[None] = []
+    thumbnails.loaded.connect(lambda: batches.append(None))
+    for name in ("0", "1", "2", "3", "4", "5", "6", "2"):
+        assert thumbnails.image(Path(name)) is None
+    qtbot.waitUntil(lambda: len(batches) == 4)
+    assert read == [(name, 16) for name in "0265431"]
+    assert [name for name in "0123456" if thumbnails.image(Path(name)) is not None] == ["1", "3", "4"]
+    thumbnails.close()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from engine.contract.devices import Gpu
-from gui.monitor.gpus.compact import COLUMNS
+from engine.contract.devices import Gpu, GpuProcess, Xid
+from gui.monitor.gpus.compact import COLUMNS, CompactModel
 from gui.monitor.gpus.tiles import MIN_HEIGHT, MIN_WIDTH, columns_for
-from tests.gui.monitor.watching import Watching, full_gpu, plain_gpu
+from gui.style import theme
+from tests.gui.monitor.watching import GIB, START, Watching, full_gpu, plain_gpu, watched
 
 
 def gpus(count: int, **changes: object) -> list[Gpu]:
@@ -78,6 +80,28 @@ def test_compact_row_leaves_out_unreported_values(watching: Watching) -> None:
     watching.see(plain_gpu(utilization_percent=None, power_w=None))
     watching.page.bar.compact.click()
     assert compact_texts(watching)[1:5] == ["", "41.0 of 141.0 GiB", "", "61 °C"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "gpu_changes", "colors"),
+    [
+        ({}, {}, ["text", "text", "muted"]),
+        ({"run": "flowers"}, {}, ["text", "text", "muted"]),
+        ({}, {"processes": (GpuProcess(1, GIB, user="somebody else"),)}, ["text", "text", "muted"]),
+        (
+            {"run": "flowers"}, {"processes": (GpuProcess(1, GIB, user="somebody else"),)}, ["text", "text", "warning"],
+        ),
+        ({}, {"throttled": ("power_cap",)}, ["text", "text", "muted"]),
+        ({}, {"xids": (Xid(START, 79),)}, ["text", "text", "warning"]),
+        ({"silence": "no data"}, {}, ["text", "muted", "warning"]),
+    ],
+)  # fmt: skip
+def test_compact_row_warns_by_color(
+    styled: QApplication, changes: dict[str, object], gpu_changes: dict[str, object], colors: list[str]
+) -> None:
+    row, model = watched(plain_gpu(**gpu_changes), **changes), CompactModel()
+    found = [model.cell_data(row, column, Qt.ItemDataRole.ForegroundRole) for column in (0, 1, len(COLUMNS) - 1)]
+    assert [color.name() for color in found] == [getattr(theme.colors(), color) for color in colors]
 
 
 def test_compact_row_has_short_texts() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QPointF, Qt
+from PySide6.QtCore import QPointF, QRectF, Qt
 from PySide6.QtGui import QColor, QImage
 from pytestqt.qtbot import QtBot
 
@@ -143,9 +143,17 @@ def test_panes_zoom_and_pan_together(view: PredictionsView, folder: Path, qtbot:
         qtbot.keyClick(view.prediction, Qt.Key.Key_Plus)
     assert view.truth.image_rect().width() == pytest.approx(fitted.width() * 1.25**4, rel=0.02)
     assert view.truth.image_rect() == view.prediction.image_rect()
-    left = view.truth.image_rect().left()
+    zoomed = view.truth.image_rect()
+    assert zoomed.center() == fitted.center() == QRectF(view.truth.rect()).center()
     qtbot.keyClick(view.truth, Qt.Key.Key_Right, Qt.KeyboardModifier.ShiftModifier)
-    assert view.prediction.image_rect().left() < left
+    moved = view.prediction.image_rect()
+    assert (moved.left() < zoomed.left(), moved.top()) == (True, zoomed.top())
+    qtbot.keyClick(view.truth, Qt.Key.Key_Down, Qt.KeyboardModifier.ShiftModifier)
+    down, right = view.prediction.image_rect().top() - zoomed.top(), moved.left() - zoomed.left()
+    assert (down / zoomed.height(), view.truth.image_rect().left()) == (
+        pytest.approx(right / zoomed.width()),
+        moved.left(),
+    )
     view.reset.click()
     assert view.truth.image_rect() == fitted
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,14 +13,16 @@ from PySide6.QtGui import QImage
 from pytestqt.qtbot import QtBot
 
 from engine.contract.events import CheckpointSaved
-from engine.contract.inference.prediction import PREDICTED
+from engine.contract.inference.prediction import PREDICTED, Predicted, PredictedRow, PredictOrder
 from engine.contract.problems import Problem
 from engine.inference.video import VideoWriter
 from engine.runs.folder import RunFolder
 from gui.run.order_pages import FAILURE, FORM, RESULT
+from gui.run.use import live_prediction
 from gui.run.use.live_prediction import LivePrediction
 from gui.run.use.live_view import LiveView
 from gui.run.use.view import CONVERT, LIVE, UseView
+from gui.sources.background import Background
 from tests.support.drops import drop_files
 from tests.support.run_data import data_from
 from tests.support.trained_runs import LABELS, Trained, train
@@ -58,6 +61,36 @@ def test_use_view_predicts_dropped_files(view: UseView, trained: Trained, tmp_pa
     assert predicted.predicted == 6
     qtbot.waitUntil(lambda: not result.image.image_rect().isEmpty())
     assert result.caption.text() == predicted.rows[0].text
+
+
+def test_late_prediction_of_the_previous_image_is_not_shown(
+    show_widget: ShowWidget, tmp_path: Path, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Drop a second image while the prediction of the first one is read."""
+    live, run, release = show_widget(LivePrediction(), 300, 600), RunFolder(tmp_path), threading.Event()
+    orders: list[PredictOrder] = []
+    monkeypatch.setattr(live.child, "start", orders.append)
+
+    def read_late(path: Path) -> Predicted:
+        order = orders[int(path.name)]
+        if path.name == "0":
+            release.wait(20)
+        row = PredictedRow(path=order.paths[0], text=f"what {order.paths[0]} shows")
+        return Predicted(
+            run=order.run, checkpoint=order.checkpoint, sha256="", task="classification", classes=LABELS, order=order,
+            samples=1, predicted=1, seconds=1.0, rows=(row,), finished_at=0.0,
+        )  # fmt: skip
+
+    monkeypatch.setattr(live_prediction, "read_predicted", read_late)
+    saved = CheckpointSaved(kind="best", path="checkpoints/best.pt", epoch=3, step=30, bytes=1, seconds=0.0)
+    for number, image in enumerate(("first.png", "second.png")):
+        live.show_image(run, image, data_from([saved]))
+        live.child.done.emit(str(number))
+    qtbot.waitUntil(lambda: live.history.count() == 1)
+    release.set()
+    qtbot.waitUntil(lambda: not live.findChildren(Background))
+    assert [order.paths for order in orders] == [("first.png",), ("second.png",)]
+    assert [live.history.item(row).text() for row in range(live.history.count())] == ["Step 30: what second.png shows"]
 
 
 @pytest.mark.long
