@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import cProfile
 import itertools
+import operator
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
+from torch.nn import functional
 from torchvision import models
 
 from engine.parallel.cut import CannotCut
-from engine.strategies.pipelining.model_split import split, split_points, trace
+from engine.strategies.pipelining.model_split import _is_in_place, split, split_points, trace
 
 
 def test_split_points_of_meta_model() -> None:
@@ -151,6 +154,31 @@ def test_split_point_passes_single_tensor() -> None:
 
 def test_split_point_avoids_views_and_in_place_changes() -> None:
     assert [place.node for place in split_points(_InPlace())] == ["relu_"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "target", "options", "is_in_place"),
+    [
+        ("call_function", operator.setitem, {}, True),
+        ("call_function", operator.iadd, {}, True),
+        ("call_function", operator.add, {}, False),
+        ("call_function", operator.invert, {}, False),
+        ("call_function", torch.relu_, {}, True),
+        ("call_function", torch.relu, {}, False),
+        ("call_function", functional.relu, {"inplace": True}, True),
+        ("call_function", functional.relu, {"inplace": False}, False),
+        ("call_method", "relu_", {}, True),
+        ("call_method", "__iadd__", {}, True),
+        ("call_method", "__add__", {}, False),
+        ("call_method", "add", {}, False),
+        ("call_module", "changing", {}, True),
+        ("call_module", "plain", {}, False),
+        ("get_attr", "weight_", {}, False),
+    ],
+)
+def test_in_place_operations_are_known(kind: str, target: Any, options: dict[str, Any], is_in_place: bool) -> None:
+    node = fx.Graph().create_node(kind, target, (1.0,), options)
+    assert _is_in_place(node, {"changing": nn.ReLU(inplace=True), "plain": nn.ReLU()}) == is_in_place
 
 
 def test_trace_refuses_dynamic_model() -> None:

@@ -102,3 +102,33 @@ def test_profiler_uses_host_clock() -> None:
     ((task, start, end),) = profiler.timed_passes()
     assert task == Pass("F", 0, 1)
     assert before <= start <= inside <= short <= end <= time.perf_counter()
+
+
+def test_profiler_converts_events_to_the_host_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Record a pass with events of a device whose clock starts 90 s before the host's clock."""
+    clock = [5.0]
+
+    class Event:
+        def __init__(self, *, enable_timing: bool) -> None:
+            assert enable_timing
+
+        def record(self) -> None:
+            self.at = 90.0 + clock[0]
+
+        def synchronize(self) -> None:
+            pass
+
+        def elapsed_time(self, other: Event) -> float:
+            return 1000 * (other.at - self.at)
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
+    profiler = ScheduleProfiler(torch.device("cuda"))
+    profiler.begin(record=True)
+    clock[0] = 7.0
+    with profiler.time_pass("B", 1, 2):
+        clock[0] = 7.5
+    assert profiler.timed_passes() == [(Pass("B", 1, 2), 7.0, 7.5)]
+    clock[0] = 8.25
+    profiler.extend_last_pass()
+    assert profiler.timed_passes() == [(Pass("B", 1, 2), 7.0, 8.25)]

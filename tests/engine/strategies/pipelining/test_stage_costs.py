@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 from torchvision import models
 
 from engine.contract.cut import Cut
@@ -24,6 +24,7 @@ from engine.strategies.base import autocast
 from engine.strategies.pipelining.model_split import trace
 from engine.strategies.pipelining.stage_costs import (
     Measured,
+    _Run,
     assemble,
     free_bytes,
     measure,
@@ -89,23 +90,17 @@ def test_measure_times_both_passes() -> None:
     assert found[0].forward_s > found[-2].forward_s
 
 
-def test_measure_takes_the_fastest_run() -> None:
-    slow = iter([9.0, 1.0])
-
-    class Clock:
-        now = 0.0
-        read = 0
-
-        def __call__(self) -> float:
-            # The first segment's first forward pass takes long, all else a moment.
-            self.read += 1
-            self.now += next(slow, 0.001) if self.read in (3, 5) else 0.001
-            return self.now
-
-    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
-    found = measure(model, trace(model), torch.randn(2, 4), clock=Clock(), autocast=nullcontext)
-    assert len(found) == 2
-    assert all(0 < segment.forward_s < 1 for segment in found[1:])
+def test_run_takes_the_fastest_forward_and_backward_pass() -> None:
+    times = [0.0]
+    for forward_ms, backward_ms in ((5, 7), (1, 3), (4, 2)):
+        # The clock is read at the start and the end of each pass, and between two runs.
+        for passed_ms in (0.25, forward_ms, 0.5, backward_ms, 0.125):
+            times.append(times[-1] + passed_ms / 1000)
+    run = _Run(fx.symbolic_trace(nn.Linear(4, 3)), torch.randn(2, 4), iter(times).__next__, nullcontext)
+    run.repeat(budget_s=0.02)
+    assert run.measured[:2] == (pytest.approx(0.001), pytest.approx(0.002))
+    assert run.measured.output_bytes == 2 * 3 * 4
+    assert run.output.shape == (2, 3)
 
 
 def test_measure_of_frozen_segments() -> None:
