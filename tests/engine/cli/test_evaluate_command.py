@@ -7,9 +7,11 @@ import re
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from engine.cli import evaluate
+from engine.contract.inference.evaluation import Comparison
 from engine.runs.evaluations import compare, evaluations_of, mcnemar_test
 from tests.engine.cli.terminal import footplate
 from tests.support.trained_runs import make_colors, train
@@ -41,6 +43,11 @@ def test_evaluate_prints_and_saves_the_result(forker: Forker, tmp_path: Path) ->
     lines = list(evaluate.comparison_lines(compare(saved, saved._replace(folder=other))))
     assert lines[-1].endswith("p = 1 (McNemar's exact test).")
     assert any(line.startswith("Top-1 accuracy") and "+0.0%" in line for line in lines)
+    assert not any("same samples" in line for line in lines)
+    fewer = msgspec.structs.replace(evaluation, samples=8)
+    for first, second in ((evaluation, fewer), (fewer, evaluation)):
+        lines = list(evaluate.comparison_lines(Comparison(first, second, samples=8)))
+        assert any("have not seen the same samples" in line for line in lines)
 
 
 @pytest.mark.parametrize(("one", "other", "p"), [(0, 0, 1.0), (5, 5, 1.0), (1, 9, 0.021484375), (0, 10, 0.001953125)])

@@ -261,6 +261,7 @@ def test_read_recipe_reports_all_problems(tmp_path: Path) -> None:
     path = write_recipe(
         tmp_path,
         """
+        title = " "
         about = 3
         taks = ["classification"]
         [set]

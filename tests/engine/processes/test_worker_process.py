@@ -1,6 +1,11 @@
+import os
+import signal
 import socket
+import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -37,6 +42,23 @@ def test_forked_worker_that_fails_early_exits_with_1(tmp_path: Path, monkeypatch
         assert worker.poll() == 1
     finally:
         worker.close()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no process groups")
+def test_kill_signals_the_group_of_a_running_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[tuple[int, int]] = []
+
+    def kill_group(pid: int, number: int) -> None:
+        sent.append((pid, number))
+        if pid == 2:
+            raise ProcessLookupError
+
+    monkeypatch.setattr(os, "killpg", kill_group)
+    for pid, status in ((1, None), (2, None), (3, 0)):
+        worker = cast(WorkerProcess, SimpleNamespace(pid=pid, poll=lambda status=status: status))
+        for hard in (False, True):
+            WorkerProcess.kill(worker, hard=hard)
+    assert sent == [(pid, number) for pid in (1, 2) for number in (signal.SIGTERM, signal.SIGKILL)]
 
 
 def test_send_completes_messages_that_fill_the_socket(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ def stopped_preloader() -> tuple[Preloader, int]:
     preloader.start()
     (child,) = set(psutil.Process().children()) - before
     os.kill(child.pid, signal.SIGSTOP)
+    assert not preloader.ready
     preloader.ready = True
     return preloader, child.pid
 

@@ -7,6 +7,7 @@ import pytest
 from engine.contract.events import Failed, Restarting
 from engine.contract.job import Job
 from engine.runs.folder import create_run
+from engine.supervisor import restart_policy
 from engine.supervisor.restart_policy import RestartPolicy
 
 
@@ -35,7 +36,10 @@ def four(**fields: object) -> Job:
         (four(devices=("cpu", "cpu", "node2:cpu")), 2, {"accumulation": 2}),
     ],
 )
-def test_lost_machine_keeps_the_batch_size(job: Job, left: int, changes: dict[str, object]) -> None:
+def test_lost_machine_keeps_the_batch_size(
+    job: Job, left: int, changes: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(restart_policy, "usable_cores", lambda: 7)
     run = create_run(job)
     policy = RestartPolicy(run, job)
     restarting = policy.decide(lost(job))
@@ -43,7 +47,10 @@ def test_lost_machine_keeps_the_batch_size(job: Job, left: int, changes: dict[st
     assert len(restarting.devices) == left
     assert not any(device.startswith("node2") for device in restarting.devices)
     assert restarting.changes == changes
-    assert policy.world_size == left == len(policy.worker_specs())
+    specs = policy.worker_specs()
+    assert policy.world_size == left
+    assert [(spec.rank, spec.world_size, spec.threads) for spec in specs] == [(n, left, 7 // left) for n in range(left)]
+    assert all((spec.devices, spec.run_folder) == (restarting.devices, str(run.path)) for spec in specs)
     assert policy.job.training.batch_size == job.training.batch_size
     assert run.job() == policy.job, "it holds for later executions, too"
 

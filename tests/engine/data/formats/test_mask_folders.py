@@ -13,6 +13,7 @@ from engine.data.formats.format import Confidence
 from engine.data.formats.maskfolder import FORMAT
 from engine.data.formats.registry import detect_kind
 from engine.data.formats.shared.name_pairs import match_names
+from engine.data.formats.shared.paired_folders import find_candidates
 from tests.support.dataset_formats import masks
 from tests.support.dataset_formats.pixels import object_numbers, save_mask
 from tests.support.dataset_formats.truth import TRUTH, TrueImage
@@ -115,6 +116,19 @@ def test_detect_asks_about_several_folders(tmp_path: Path, names: tuple[str, ...
     for each in found:
         split = FORMAT.read(maskfolder.Tree(str(tmp_path)), each, "masks").splits[""]
         assert {Path(path).parent.name for path in split.masks} == {each.variant}
+
+
+@pytest.mark.parametrize("incomplete", ["gt", "masks"])
+def test_folder_with_most_masks_is_the_first_candidate(tmp_path: Path, incomplete: str) -> None:
+    for image in TRUTH.images:
+        image.save(tmp_path / f"images/{image.name}.png")
+        for name in ("gt", "masks", "overlays"):
+            save_mask(tmp_path / f"{name}/{image.name}.png", squares(image, 1))
+    (tmp_path / incomplete / f"{TRUTH.images[0].name}.png").unlink()
+    candidates = find_candidates(maskfolder.Tree(str(tmp_path)), maskfolder.ROLES)
+    usual = [each.variant for each in candidates if each.is_named]
+    assert usual == (["masks", "gt"] if incomplete == "gt" else ["gt", "masks"])
+    assert [each.is_named for each in candidates] == sorted((each.is_named for each in candidates), reverse=True)
 
 
 @pytest.mark.parametrize(

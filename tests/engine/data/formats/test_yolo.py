@@ -250,7 +250,9 @@ def test_yolo_refuses_lists_of_names_that_differ(tmp_path: Path) -> None:
     (problem,) = errors(content_of(FORMAT, root).problems)
     assert "train/labels/classes.txt and val/labels/classes.txt name different classes" in problem.message
     text(root / "val/labels/classes.txt", "cat\ndog\n")
-    assert content_of(FORMAT, root).problems == []
+    text(root / "obj.names", "of\nanother program\n")
+    content = content_of(FORMAT, root)
+    assert (content.classes, content.problems) == (("cat", "dog"), [])
 
 
 def test_yolo_reports_classes_without_a_name(tmp_path: Path) -> None:

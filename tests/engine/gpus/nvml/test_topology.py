@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from types import ModuleType, SimpleNamespace
+from typing import cast
+
 import pytest
 
-from engine.contract.devices import GpuAffinity, GpuPair, Topology
-from engine.gpus.nvml.topology import bits, ranges
+from engine.contract.devices import GpuAffinity, GpuPair, NvLink, Topology
+from engine.gpus.nvml.topology import _bus_id, bits, ranges, read_nvlinks
 from tests.engine.gpus.conftest import Start
 from tests.support import nvml_stub as stubs
 from tests.support.nvml_stub import NvmlStub, Profile, gpu_profile
@@ -105,6 +108,31 @@ def test_nvlinks_to_a_processor_connect_no_gpus(nvml_stub: NvmlStub, start_sampl
     topology = sample_topology(nvml_stub, start_sampler, gpus)
     assert topology is not None
     assert topology.pairs[0].nvlinks == 0
+
+
+def test_nvlinks_after_an_unreadable_one_are_read() -> None:
+    class UnreadableError(Exception):
+        pass
+
+    def state_of(_handle: object, link: int) -> int:
+        if link not in states:
+            raise UnreadableError
+        return states[link]
+
+    nvml = cast(ModuleType, SimpleNamespace(
+        NVML_NVLINK_MAX_LINKS=6, NVML_FEATURE_ENABLED=1, NVMLError=UnreadableError, nvmlDeviceGetNvLinkState=state_of,
+        nvmlDeviceGetNvLinkVersion=lambda _handle, link: 5 + link,
+        nvmlDeviceGetNvLinkRemotePciInfo=lambda _handle, link: SimpleNamespace(busId=f"00000000:0{link}:00.0"),
+    ))  # fmt: skip
+    states = {0: 0, 1: 1, 3: 1, 4: 0}
+    assert read_nvlinks(nvml, None) == (
+        NvLink(link=0),
+        NvLink(link=1, active=True, version=4, peer=_bus_id("00000000:01:00.0")),
+        NvLink(link=3, active=True, version=6, peer=_bus_id("00000000:03:00.0")),
+        NvLink(link=4),
+    )
+    states = {3: 1}
+    assert read_nvlinks(nvml, None) == (), "a GPU without its first link has none"
 
 
 def test_affinity_has_cores_and_numa_node(nvml_stub: NvmlStub, start_sampler: Start) -> None:
