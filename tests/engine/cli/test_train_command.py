@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from engine.cli import children
 from engine.cli.main import parser
 from engine.cli.train import validate
 from engine.contract.events import EVENT, Chosen, RunFinished, RunStarted
@@ -30,6 +31,17 @@ def images(tmp_path: Path) -> Path:
 
 
 SMALL = ("--model", "mnist_cnn", "--batch-size", "8")
+
+
+def test_failed_inspection_is_reported(images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_arguments: object, **_options: object) -> None:
+        raise children.ChildFailed("it was killed by SIGKILL (signal 9)")
+
+    monkeypatch.setattr(children, "inspect", fail)
+    _, problems = validate_arguments(str(images), *SMALL, "--devices", "cpu")
+    (problem,) = [each for each in problems if each.field == "dataset"]
+    assert problem.severity == "error"
+    assert "could not be inspected: it was killed by SIGKILL (signal 9)." in problem.message
 
 
 def test_train_on_two_devices_prints_checkpoints_and_returns_0(images: Path) -> None:
