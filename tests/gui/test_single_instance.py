@@ -40,7 +40,7 @@ from gui import app
 from gui.form.panel import JobPanel
 from gui.main_window import MainWindow
 from gui.sources.launcher import Launcher
-Launcher.touch = lambda launcher: None
+Launcher.preload = lambda launcher: None
 set_dataset = JobPanel.set_dataset
 def shown(form, folder):
     set_dataset(form, folder)

@@ -41,7 +41,7 @@ class HeatMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     Attributes:
         class_name: Class, or "" for a method without classes.
         overlay: Path of a PNG of the colored map over the image. Its longer side is at most
-            `engine.inference.explanation.explain.MAX_SIDE` pixels.
+            `engine.inference.explanation.explain.MAX_DRAWN_SIDE` pixels.
         raw: Path of a PNG of the map in gray, with white for the maximum.
         score: Confidence of the model in the class from 0 to 1, or None if the task has no confidences.
         box: Box of the explained detection. None for tasks other than detection.
