@@ -15,6 +15,7 @@ from PySide6.QtWidgets import (
     QAbstractSlider,
     QAbstractSpinBox,
     QComboBox,
+    QDoubleSpinBox,
     QGraphicsView,
     QHeaderView,
     QLabel,
@@ -22,6 +23,7 @@ from PySide6.QtWidgets import (
     QPlainTextEdit,
     QProgressBar,
     QScrollBar,
+    QSpinBox,
     QTabBar,
     QTextEdit,
     QToolButton,
@@ -78,14 +80,14 @@ def _parts(widget: QWidget) -> Iterator[str]:
         yield f"{widget.currentText()} of {widget.count()}"
     elif isinstance(widget, QLineEdit | QAbstractSpinBox):
         yield widget.text()
-        completer = widget.completer() if isinstance(widget, QLineEdit) else None
-        yield f"completes {completer.filterMode().name}, {completer.caseSensitivity().name}" if completer else ""
+        yield _limits(widget)
     elif isinstance(widget, QPlainTextEdit | QTextEdit):
         yield " ".join(widget.toPlainText().split())[:MAX_CHARACTERS]
     elif isinstance(widget, QTabBar):
         yield f"{widget.tabText(widget.currentIndex())} of {widget.count()}".replace("&", "")
     elif isinstance(widget, QProgressBar | QAbstractSlider):
         yield f"{widget.value()} of {widget.minimum()} to {widget.maximum()}"
+        yield f"by {widget.singleStep()} or {widget.pageStep()}" if isinstance(widget, QAbstractSlider) else ""
     elif isinstance(widget, QAbstractItemView):
         yield f"{widget.model().rowCount()} rows" if widget.model() is not None else ""
         yield widget.selectionMode().name
@@ -93,6 +95,14 @@ def _parts(widget: QWidget) -> Iterator[str]:
         yield from _items(widget)
     if not widget.isEnabled() and widget.parentWidget() is not None and widget.parentWidget().isEnabled():
         yield "disabled"
+
+
+def _limits(widget: QLineEdit | QAbstractSpinBox) -> str:
+    """Return the range and step of a number, or how a text is completed."""
+    if isinstance(widget, QSpinBox | QDoubleSpinBox):
+        return f"from {widget.minimum():g} to {widget.maximum():g} by {widget.singleStep():g}"
+    completer = widget.completer() if isinstance(widget, QLineEdit) else None
+    return f"completes {completer.filterMode().name}, {completer.caseSensitivity().name}" if completer else ""
 
 
 def _cells(view: QAbstractItemView, *, with_roles: bool) -> Iterator[str]:
@@ -120,11 +130,12 @@ def _cell(index: QModelIndex) -> str:
 
 
 def _roles(index: QModelIndex) -> str:
-    """Return the spoken text and the tool tip of a cell if they differ from its text, and its font, color and icon."""
+    """Return the spoken text and the tool tip of a cell if they differ from its text, and its style and icon."""
     role = Qt.ItemDataRole
     font, color, icon = (index.data(each) for each in (role.FontRole, role.ForegroundRole, role.DecorationRole))
     texts = dict.fromkeys(index.data(each) for each in (role.AccessibleTextRole, role.ToolTipRole))
     parts = [" ".join(str(text).split()) for text in texts if text and text != index.data()]
+    parts += ["right"] if (index.data(role.TextAlignmentRole) or 0) & Qt.AlignmentFlag.AlignRight else []
     parts += ["bold"] if font is not None and font.bold() else []
     parts += [name for name, value in asdict(theme.colors()).items() if color is not None and value == color.name()][:1]
     return "; ".join(parts + (["icon"] if icon is not None else []))
