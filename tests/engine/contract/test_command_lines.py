@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from engine.checks.disk import model_file_sha256
 from engine.cli.arguments import add_resume, add_train, gather
 from engine.contract.catalogue import load_catalogue
-from engine.contract.command import command_line, resume_line
+from engine.contract.command import command_line, flags, resume_line
 from engine.contract.job import FIELDS, Job, job_from_values
 from engine.contract.recipes import SHIPPED
 from engine.runs.resume import CHANGEABLE as OF_A_RUN
@@ -127,6 +127,13 @@ def test_command_line_trusts_the_model_file(tmp_path: Path) -> None:
     assert "--trust-model-file" in command_line(trusted)
     assert job_of(command_line(trusted)) == trusted
     assert "--trust-model-file" not in command_line(Job.from_fields(dataset="/data", model=str(program)))
+
+
+def test_flags_of_each_kind_of_value() -> None:
+    values = {"devices": ["cpu", "GPU-1"], "epochs": None, "pretrained": False, "name": "-x", "options": {"a": True}}
+    assert flags({"dataset": "/data"} | values) == [
+        "--devices", "cpu,GPU-1", "--epochs", "", "--no-pretrained", "--name=-x", "--option", "a=true",
+    ]  # fmt: skip
 
 
 @given(st.fixed_dictionaries({}, optional={name: values_of(name) for name in OF_A_RUN.intersection(CHANGEABLE)}))

@@ -123,6 +123,7 @@ def test_settings_search_and_environment_override(
     row = dialog.rows["cache_gib"]
     assert not row.editor.isEnabled()
     assert row.editor.value() == 3
+    assert row.reset.isHidden()
     assert cache_limit.LIMIT_VARIABLE in row.problem_label.text()
     qtbot.keyClicks(dialog.search, " xyz")
     assert not any(row.isVisible() for row in dialog.rows.values())

@@ -116,6 +116,8 @@ def test_search_form_saves_and_opens_space_file(form: SearchForm, qtbot: QtBot, 
 
 def test_search_form_changes_existing_search(form: SearchForm, qtbot: QtBot) -> None:
     search = a_search("old", 5, devices=("cpu", "cpu"))
+    form.set_job(JOB, [], ("cpu", "cpu"), {}, None)
+    form.reset(("old", "search"))
     form.change(search)
     assert form.rows["name"].locked
     assert not form.dimensions["momentum"].isEnabled()
@@ -124,3 +126,4 @@ def test_search_form_changes_existing_search(form: SearchForm, qtbot: QtBot) -> 
     validated(form, qtbot)
     assert form.search is not None
     assert values_of(form.search) == values_of(search) | {"trials": 50, "confirm": 3}
+    assert form.rows["name"].problem_label.text() == "", "its own name is not taken"

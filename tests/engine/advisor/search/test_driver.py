@@ -390,3 +390,26 @@ def test_driver_retries_to_save_the_final_state(
     assert driver._poll_once()
     assert saved == ["failed"] * attempts
     assert folder.state().ended == ended
+
+
+def test_only_checkpoints_of_ended_trials_that_are_not_retained_are_deleted() -> None:
+    cleared: list[int] = []
+
+    def handle(number: int, *, ended: bool, is_cleared: bool = False) -> SimpleNamespace:
+        row = SimpleNamespace(number=number)
+        return SimpleNamespace(row=row, ended=ended, is_cleared=is_cleared, clear=lambda: cleared.append(number))
+
+    handles = (
+        handle(0, ended=True), handle(1, ended=False), handle(2, ended=True), handle(3, ended=True, is_cleared=True),
+    )  # fmt: skip
+    driver: Any = SimpleNamespace(
+        _handles=dict(enumerate(handles)), _retained_checkpoints={2}, _search=SimpleNamespace(keep_checkpoints=True)
+    )
+    assert Driver._delete_checkpoints(driver)
+    assert cleared == []
+    driver._search.keep_checkpoints = False
+    assert not Driver._delete_checkpoints(driver), "the supervisor of trial 0 is still running"
+    assert cleared == [0]
+    handles[0].is_cleared = True
+    assert Driver._delete_checkpoints(driver)
+    assert cleared == [0]

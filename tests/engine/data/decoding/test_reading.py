@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import codecs
+import csv
 from pathlib import Path
 
 import pytest
 
-from engine.data.decoding.reading import read_text
+from engine.data.decoding.reading import read_text, refuse_unusable
+from engine.system.regular_files import UnusableFile
 
 TEXT = "cat\nStraße\n"
 
@@ -39,3 +41,20 @@ def test_read_text_survives_half_a_utf16_character(tmp_path: Path) -> None:
     path = tmp_path / "classes.txt"
     path.write_bytes(codecs.BOM_UTF16_LE + "cat".encode("utf-16-le") + b"\x41")
     assert read_text(path).startswith("cat")
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (MemoryError(), "does not fit in memory"),
+        (RecursionError(), "is nested too deeply"),
+        (csv.Error("NUL"), "is not a readable table (NUL)"),
+    ],
+)
+def test_errors_of_parsers_make_a_file_unusable(error: Exception, words: str) -> None:
+    with pytest.raises(UnusableFile) as refused, refuse_unusable("a.csv"):
+        raise error
+    assert refused.value.words == words
+    assert refused.value.path == "a.csv"
+    with pytest.raises(ValueError, match="other"), refuse_unusable("a.csv"):
+        raise ValueError("other")

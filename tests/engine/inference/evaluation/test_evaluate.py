@@ -85,6 +85,10 @@ def test_other_folder_maps_classes_by_name(trained: Callable[[str], Trained], tm
         ("0 new",),
         5,
     )
+    assert [warning for warning in evaluation.warnings if "blue" in warning or "0 new" in warning] == [
+        "The folder has no blue: the evaluation can't tell how well the model recognizes it.",
+        "The model does not know 0 new; its samples were left out (5).",
+    ]
     complete = evaluated(run)
     of_all = dict(zip(complete.samples().paths, complete.samples().losses or (), strict=True))
     of_folder = dict(zip(saved.samples().paths, saved.samples().losses or (), strict=True))
