@@ -126,13 +126,9 @@ def with_key(text: str, name: str) -> str:
 
 
 def bind(button: _Button, action: Action, name: str = "", *, offered: bool = False) -> _Button:
-    """Make `button` show `action` and trigger it.
+    """Make `button` show `action` and trigger it. Its accessible name is `name` or else the action's text.
 
-    Args:
-        button: Button to bind.
-        action: Action to show.
-        name: Accessible name, by default the action's text.
-        offered: Hide the button while the action is disabled.
+    If `offered` is True, the button is hidden while the action is disabled.
     """
 
     def follow() -> None:

@@ -360,11 +360,9 @@ class MainWindow(QMainWindow):
             self.job_panel.begin_prefill(opened.prefill)
 
     def bring_to_front(self, path: str = "", activation_token: str = "") -> None:
-        """Bring the window to the front.
+        """Bring the window to the front, and open `path`, a dataset folder or job file, unless it is "".
 
-        Args:
-            path: Dataset folder or job file to open, or "" for none.
-            activation_token: Token from the desktop that permits the window to take the focus.
+        The `activation_token` from the desktop permits the window to take the focus.
         """
         if activation_token:
             os.environ["XDG_ACTIVATION_TOKEN"] = activation_token  # Qt passes the token to the desktop

@@ -120,12 +120,9 @@ class Tray(QObject):
 
 
 def tray_icon(fraction: float | None, *, running: bool, has_alerts: bool) -> QIcon:
-    """Draw Footplate's icon with progress and alerts.
+    """Draw Footplate's icon, with a progress bar at the bottom if `running` is True, and with a red dot for alerts.
 
-    Args:
-        fraction: Progress of the open run, or None if unknown.
-        running: Draw a progress bar at the bottom.
-        has_alerts: Draw a red dot, whose rim makes it visible without color.
+    `fraction` is the progress of the open run, or None if unknown. The dot's rim makes it visible without color.
     """
     image = QPixmap(icons.pixmap("footplate", "#000000", _SIDE))
     painter = QPainter(image)

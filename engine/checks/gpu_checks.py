@@ -17,11 +17,8 @@ def gpu_problems(
 ) -> list[Problem]:
     """Return the problems with training `job` on its GPUs. Facts that NVML does not report cause no problem.
 
-    Args:
-        job: Job to check.
-        machine: Devices of this machine. If None, only the job is checked.
-        torch: Installed build of torch, or None if unknown.
-        environment: Environment variables of the run.
+    Without `machine`, only the job is checked. `torch` is None if its build is unknown. `environment` contains the
+    environment variables of the run.
     """
     found = mig_problems(job)
     if machine is not None:

@@ -43,15 +43,10 @@ def problems(
     *,
     chosen: Collection[str] | None = None,
 ) -> list[Problem]:
-    """Return all problems with `job`, errors and warnings.
+    """Return all problems with `job`, errors and warnings. Unknown facts cause no problem.
 
-    Args:
-        job: Job to check.
-        catalogue: Tasks, models and strategies.
-        machine: Devices of this machine. If None, checks that depend on them are skipped.
-        report: Report on the dataset. If None, checks that depend on the images are skipped.
-        disk: Source of facts about files and servers. Unknown facts cause no problem.
-        chosen: Fields that the user has set. If None, they are unknown, and no warning depends on them.
+    Without `machine` or `report`, checks that depend on the devices or the images are skipped. `chosen` contains the
+    fields that the user has set. If it is None, no warning depends on them.
     """
     task, strategy = catalogue.task(job.task), catalogue.strategy(job.resolved_strategy)
     is_in_file = job.model_is_file or (task is not None and task.file)

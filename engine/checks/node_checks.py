@@ -162,12 +162,8 @@ def machine_problems(
 ) -> list[Problem]:
     """Return the problems with a machine that shall train together with others: other versions or other inputs.
 
-    Args:
-        facts: Facts that the machine has reported.
-        title: Name of the machine for the user.
-        local_inputs: Digests of the inputs on this machine, with which those in `facts` are compared.
-        reference: Facts whose versions are compared with those in `facts`.
-        reference_title: Name of the machine with the facts `reference`.
+    The versions in its `facts` are compared with those in `reference`, and the digests of its inputs with
+    `local_inputs`. `title` and `reference_title` are names of machines for the user.
     """
     found = [Problem("hosts", f"{title}: {facts.problem}")] if facts.problem else []
     for name, expected_version in reference.versions.items():

@@ -253,14 +253,10 @@ def needs_gpus(values: dict[str, Any]) -> bool:
 def resolve_devices(
     values: dict[str, Any], machine: Snapshot, remote: Callable[[str], Snapshot] = remote_snapshot
 ) -> list[Problem]:
-    """Replace CUDA indices in `values["devices"]` by UUIDs, and group the devices by machine.
+    """Replace CUDA indices in `values["devices"]` by UUIDs, and group the devices by machine. Returns the problems.
 
-    Machines keep the order in which they are first named. Returns the problems.
-
-    Args:
-        values: Values of a job.
-        machine: Devices of this machine.
-        remote: Function that returns the devices of another machine, or raises OSError.
+    Machines keep the order in which they are first named. `remote` returns the devices of a named machine, or raises
+    OSError.
     """
     typed = [_CUDA.sub("", device) if isinstance(device, str) else device for device in values["devices"]]
     hosts = list(dict.fromkeys(host_of(device) for device in typed if isinstance(device, str)))

@@ -45,17 +45,10 @@ class ChildFailed(Exception):  # noqa: N818  (named after the event)
 def snapshot_lines(
     *, once: bool = False, interval_s: float = 1.0, shown: SnapshotRequest | None = None
 ) -> Generator[bytes]:
-    """Yield JSON lines of the sampler with the state of this machine's devices.
+    """Yield JSON lines of the sampler with the state of this machine's devices, a single one if `once` is True.
 
-    `shown` limits expensive readings in repeated snapshots. A single snapshot is complete.
-
-    Args:
-        once: True for a single snapshot.
-        interval_s: Seconds between snapshots.
-        shown: Readings to include, or None for all.
-
-    Raises:
-        ChildFailed: The sampler exited without a snapshot, or before the generator was closed.
+    `shown` limits expensive readings in repeated snapshots. A single snapshot is complete. Raises ChildFailed if the
+    sampler exited without a snapshot, or before the generator was closed.
     """
     arguments = ["--once"] if once else ["--interval", str(interval_s)]
     listens = shown is not None and not once
@@ -189,15 +182,9 @@ def _messages(
 ) -> Generator[Message]:
     """Start a module in a child process, and yield its messages. Closing the generator stops the child.
 
-    Args:
-        module: Module to run.
-        decoder: Decoder for its messages.
-        *arguments: Command-line arguments of the module.
-        order: Order that the module reads from standard input, if any.
-        answers_interrupt: True if the first Ctrl+C shall only terminate the child, whose answer still arrives.
-
-    Raises:
-        ChildFailed: The child exited before the generator was closed.
+    The module reads `order`, if there is one, from standard input. If `answers_interrupt` is True, the first Ctrl+C
+    only terminates the child, whose answer still arrives. Raises ChildFailed if the child exited before the generator
+    was closed.
     """
     stdin = subprocess.DEVNULL if order is None else subprocess.PIPE
     with (

@@ -139,12 +139,8 @@ def collect_facts(
 ) -> RecipeFacts:
     """Collect the facts that recipes depend on.
 
-    Args:
-        values: Plain values for the job. Invalid ones are skipped, since creating the job reports them.
-        catalogue: Tasks, models and strategies.
-        report: Report on the dataset, if it has been inspected.
-        chosen: Fields whose values no recipe changes.
-        disk: Source of information about pretrained weights. Without it, known weights count as available.
+    Invalid `values` are skipped, since creating the job reports them. No recipe changes the `chosen` fields. Without
+    `disk`, known weights count as available.
     """
     names = {*chosen, "task", "model", "strategy", "encoder", "weights_file", "resume_from"} & values.keys()
     jobs = {name: job_from_values({name: values[name]})[0] for name in names}  # None for an invalid value

@@ -212,10 +212,8 @@ def warn_about(names: Sequence[str], noun: str, text: str, remedy: str) -> list[
 def warn_unreadable(faults: Sequence[tuple[str, str]], noun: str, remedy: str) -> list[Problem]:
     """Return a warning with the number of faults and the first one, or [] if there are none.
 
-    Args:
-        faults: Path of a file, and the reason why it, or something in it, can't be read.
-        noun: Singular noun for what can't be read.
-        remedy: Advice.
+    A fault is the path of a file, and the reason why it, or something in it, can't be read. `noun` names that in the
+    singular.
     """
     if not faults:
         return []

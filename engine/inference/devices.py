@@ -40,15 +40,8 @@ def run_on_devices(
     """Run `function` (MODULE:NAME) in one worker on each device of the order.
 
     The order is written to `folder`, where the workers find it. They start when the queue gives them the devices.
+    `on_progress` receives the progress of all workers together. `total` is the number of samples, or 0 if unknown.
     Raises CannotLoad if the workers fail or there is no queue.
-
-    Args:
-        order: Order with the run and the devices.
-        folder: Folder for the files that the workers exchange.
-        function: Function that each worker runs.
-        on_progress: Receives the progress of all workers together.
-        total: Number of samples, or 0 if unknown.
-        what: Description of the work for the user.
     """
     run = RunFolder(order.run)
     job = run.job()

@@ -35,16 +35,10 @@ BAND_VALUES = 1 << 24
 def to_prediction(
     scores: Scores, view: View, sides: tuple[int, int], classes: tuple[str, ...], threshold: float
 ) -> Prediction:
-    """Convert `scores` to a prediction for an image.
+    """Convert `scores` in the model's square input to a prediction for an image of `sides` (height, width).
 
-    Raises TypeError if the scores aren't for images.
-
-    Args:
-        scores: Scores in the coordinates of the model's square input.
-        view: Position of the image in the input.
-        sides: Height and width of the image in pixels.
-        classes: Names of the classes.
-        threshold: Minimum probability or score of predicted labels, lines and objects.
+    `view` is the position of the image in the input. `threshold` is the minimum probability or score of predicted
+    labels, lines and objects. Raises TypeError if the scores aren't for images.
     """
     if isinstance(scores, LabelScores):
         return to_labels(scores, classes, threshold)

@@ -52,11 +52,8 @@ class Agent:
     def __init__(self, order: NodeOrder, meet: Rendezvous, listener: socket.socket | None, node_socket: Path) -> None:
         """Start the agent process.
 
-        Args:
-            order: Order that the node has received, with its workers.
-            meet: Address and port of the rendezvous of all agents.
-            listener: Socket that listens at that address, only on the first node. The agent process takes it over.
-            node_socket: Path of the socket on which the node receives messages from its workers.
+        On the first node, the agent process takes over `listener`, which listens at the address of the rendezvous. The
+        node receives messages from its workers on the socket `node_socket`.
         """
         self._ranks = [spec.rank for spec in order.specs]
         self._connection, child_end = _CONTEXT.Pipe(duplex=False)

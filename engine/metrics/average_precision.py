@@ -84,11 +84,9 @@ def match_outcomes(overlaps: Floats, ignored: Bools) -> Floats:
 
 
 def outcomes_of_assignment(assigned: Ints, ignored: Bools) -> Floats:
-    """Return CORRECT, WRONG or LEFT_OUT for each detection at each threshold, [d, 10].
+    """Return CORRECT, WRONG or LEFT_OUT for each detection at each threshold, from the result of `assign`, [d, 10].
 
-    Args:
-        assigned: Result of `assign`, [d, 10].
-        ignored: Objects whose detections are left out, bool [g].
+    Detections of the `ignored` objects, bool [g], are left out.
     """
     if not len(ignored):
         return np.full(assigned.shape, float(WRONG))

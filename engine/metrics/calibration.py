@@ -61,11 +61,8 @@ def expected_calibration_error(binned: Bins) -> float:
 def fit_temperature(probabilities: npt.NDArray[np.floating], true: npt.NDArray[np.int64]) -> FittedTemperature | None:
     """Fit the temperature that divides the logits of a classifier. Return None if there are too few samples.
 
-    It minimizes the negative log-likelihood on every second sample (section 4.2).
-
-    Args:
-        probabilities: Probabilities of the classes, [n, C].
-        true: True classes, [n].
+    It minimizes the negative log-likelihood on every second sample (section 4.2). The probabilities are [n, C], and the
+    true classes [n].
     """
     logits = np.log(np.maximum(probabilities.astype(np.float64), _MIN_PROBABILITY))
     return _fit_temperature(logits, true, _softmax, _score_classes)

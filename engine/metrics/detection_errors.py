@@ -54,14 +54,9 @@ class ImageErrors(NamedTuple):
 
 
 def find_errors(classes: Ints, scores: Floats, true_classes: Ints, ignored: Bools, overlaps: Floats) -> ImageErrors:
-    """Return the detection errors in one image.
+    """Return the errors among d detections in an image with g objects.
 
-    Args:
-        classes: Classes of the detections, [d].
-        scores: Scores of the detections, [d].
-        true_classes: Classes of the objects, [g].
-        ignored: Ignored objects, bool [g].
-        overlaps: Overlaps of the detections with the objects, [d, g].
+    `ignored` marks objects, bool [g]. `overlaps` are those of the detections with the objects, [d, g].
     """
     is_matched = np.zeros(len(true_classes), bool)
     # Indices of the evaluated detections, class by class, and their outcomes.

@@ -130,12 +130,9 @@ def reduce_points(curve: Curve, max_points: int = MAX_POINTS) -> Curve:
 def threshold_rows(
     confidence: npt.NDArray[np.float64], is_correct: npt.NDArray[np.bool_], positives: float
 ) -> tuple[ThresholdRow, ...]:
-    """Return a row for each of `THRESHOLDS`.
+    """Return a row for each of `THRESHOLDS`, from the confidence and the correctness of each prediction, [n].
 
-    Args:
-        confidence: Confidence of each prediction, [n].
-        is_correct: True for correct predictions, [n].
-        positives: Number of targets that predictions can find.
+    `positives` is the number of targets that predictions can find.
     """
     rows = []
     for threshold in THRESHOLDS:

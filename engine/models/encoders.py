@@ -73,13 +73,8 @@ def construct(job: Job, title: str, size: int, constructor: Callable[[], nn.Modu
 def load_initial(job: Job, model: nn.Module, head: str | None, channels: int, *, title: str, has_encoder: bool) -> None:
     """Load the weights that the job starts from into `model`, if there are any. Raises TaskError.
 
-    Args:
-        job: Job that requests the weights.
-        model: Model to load them into.
-        head: Name of the layer that is loaded only if it fits, or None.
-        channels: Number of image channels.
-        title: Name of the model in error messages.
-        has_encoder: True if the weights may also be those of the module "encoder" alone. Pretrained weights always are.
+    The layer `head` is loaded only if it fits. Error messages call the model `title`. If `has_encoder` is True, the
+    weights may also be those of the module "encoder" alone. Pretrained weights always are.
     """
     initial = weights.read_initial(job, f"the encoder {job.model.encoder}" if has_encoder else title)
     if initial is None:

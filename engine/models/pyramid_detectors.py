@@ -63,17 +63,11 @@ class EncoderWithFPN(nn.Module):
 
 
 def construct(kind: str, encoder: str, classes: int, channels: int, size: int) -> nn.Module:
-    """Build one of the detectors in `KINDS` with random weights, as torchvision does.
+    """Build the detector `kind` of `KINDS` with random weights, as torchvision does.
 
-    Args:
-        kind: Key in `KINDS`.
-        encoder: Name of the encoder in segmentation_models_pytorch or, with the prefix "tu-", in timm.
-        classes: Number of classes, including the background.
-        channels: Number of image channels.
-        size: Side of the images in pixels. The anchors are scaled in proportion to it.
-
-    Raises:
-        ValueError, KeyError or RuntimeError: The encoder has no features at some of the strides.
+    The encoder is from segmentation_models_pytorch or, with the prefix "tu-", from timm. `classes` includes the
+    background. The anchors are scaled in proportion to `size`, the side of the images in pixels. Raises ValueError,
+    KeyError or RuntimeError if the encoder has no features at some of the strides.
     """
     mean, std = encoders.statistics(encoder)
     if channels != len(mean):

@@ -125,19 +125,10 @@ def past_runs(job: Job, runs: Iterable[RunSummary], known: dict[str, PastRun | N
 def estimate(
     job: Job, image_size: int, device_kinds: Sequence[str], images: tuple[int, int], past: Iterable[PastRun]
 ) -> Estimate | None:
-    """Estimate the time and memory of a job.
+    """Estimate the time and memory of a job, or return None if its model has never run on the same kind of devices.
 
-    The speed is assumed to be proportional to the number of devices and inversely proportional to the number of pixels.
-
-    Args:
-        job: Job with its devices.
-        image_size: Side of the job's images in pixels.
-        device_kinds: Name of each of its devices.
-        images: Numbers of training and validation images.
-        past: Runs of the same model, newest first.
-
-    Returns:
-        The estimate, or None if no run of the model has trained on the same kind of devices.
+    `images` are the numbers of training and validation images, and `past` are runs of the same model, newest first. The
+    speed is assumed to be proportional to the number of devices and inversely proportional to the number of pixels.
     """
     alike = [each for each in past if _is_alike(each, job, device_kinds)]
     if not alike:
@@ -160,9 +151,7 @@ def estimate(
 def remaining_s(run: RunFolder, now: float | None = None) -> float | None:
     """Estimate the remaining seconds of a training run from its past speed. Return None if they can't be estimated.
 
-    Args:
-        run: Run that is training.
-        now: Seconds since the epoch; by default the current time.
+    `now` is in seconds since the epoch, by default the current time.
     """
     planned, step = run.planned(), run.summary().step
     if planned is None or step is None or step <= planned.from_step:

@@ -15,10 +15,8 @@ def _format_decimal(value: float, digits: int) -> str:
 def find_measure(task: str, name: str, described: Sequence[Measure] = ()) -> Measure | None:
     """Find a metric by its id. Return None if it is unknown.
 
-    Args:
-        task: Task whose metrics in the catalogue are searched, or "" for all tasks.
-        name: Id of the metric.
-        described: Metrics of the run, which take precedence over the catalogue.
+    The metrics that the run has `described` take precedence over those of `task` in the catalogue, or of all tasks if
+    it is "".
     """
     metrics = (*described, *(m for entry in load_catalogue().tasks if task in ("", entry.id) for m in entry.metrics))
     return next((measure for measure in metrics if measure.id == name), None)

@@ -89,15 +89,9 @@ class Autotuner:
         emit: Callable[[Chosen], None],
         is_stopped: Callable[[], bool],
     ) -> None:
-        """Create a maker of choices.
+        """Prepare the choices for training `objective` with `strategy` in `steps` steps.
 
-        Args:
-            strategy: Strategy that will train the model.
-            objective: Objective of the training.
-            example_shape: Shape of a sample.
-            steps: Number of steps that the run will train.
-            emit: Function that reports a choice.
-            is_stopped: Function that returns True once the run should stop or pause. Trials then end early.
+        `emit` reports a choice. `is_stopped` returns True once the run should stop or pause. Trials then end early.
         """
         self._strategy = strategy
         self._objective = objective

@@ -120,12 +120,8 @@ class SampleProcesses:
     """Processes that load samples for the loader threads of this rank, each for one thread at a time.
 
     Until the server is ready, the threads load the samples themselves. They also do so if it can't open the same
-    dataset or can't fork. Create this in the main thread: the processes exit when it does.
-
-    Args:
-        job: Job that the rank has opened its dataset for.
-        splits: The rank's dataset.
-        on_log: Function that reports a line of text for the log of the run.
+    dataset or can't fork. Create this in the main thread: the processes exit when it does. `on_log` receives lines of
+    text for the log of the run.
     """
 
     def __init__(self, job: Job, splits: Splits, on_log: Callable[[str], None]) -> None:

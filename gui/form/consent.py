@@ -74,10 +74,8 @@ class ConsentBar(QFrame):
     def ask(self, path: str, sha256: str | None, *, agreed: bool) -> None:
         """Ask for consent to run a model file, unless its contents are allowed.
 
-        Args:
-            path: Path of the file.
-            sha256: Hash of its contents, or None if it can't be read.
-            agreed: True if the user has allowed these contents.
+        `sha256` is the hash of the contents, or None if they can't be read. `agreed` is True if the user has allowed
+        them.
         """
         if sha256 is None or agreed:
             self._path = ""

@@ -101,9 +101,7 @@ def devices_text(devices: tuple[str, ...], names: dict[str, str]) -> str:
 def device_texts(devices: tuple[str, ...], names: Mapping[str, str]) -> list[str]:
     """Return the title of each GPU, and a text for the CPU workers of each machine.
 
-    Args:
-        devices: Devices of a job.
-        names: Titles of GPUs by the keys that jobs use.
+    `names` contains titles of GPUs by the keys that jobs use.
     """
     texts = []
     for host, of_host in group_by_host(devices).items():

@@ -106,10 +106,7 @@ def metric_choices(
 ) -> list[tuple[str, str, str]]:
     """Return the metrics that can select the best checkpoint, as (value, title, help). "" is the task's default.
 
-    Args:
-        catalogue: Catalogue of tasks.
-        task: Task of the job, or None for the metrics of all tasks.
-        of_file: Metrics that the task's Python file defines, which come first.
+    Without `task`, they are the metrics of all tasks. Metrics `of_file`, the task's Python file, come first.
     """
     tasks = catalogue.tasks if task is None else (task,)
     metrics = [*of_file, *(metric for each in tasks for metric in each.metrics)]

@@ -37,11 +37,7 @@ _NAMED_RUNS = 2
 def queue_message(queued: QueuedRuns, devices: Sequence[str], names: Mapping[str, str], at_once: bool) -> str:
     """Describe the runs that use or wait for `devices`, or return "" if there are none.
 
-    Args:
-        queued: Runs by device.
-        devices: Devices of the job.
-        names: Titles of GPUs by UUID.
-        at_once: True if the job starts without waiting for its devices.
+    `names` contains titles of GPUs by UUID. If `at_once` is True, the job starts without waiting for its devices.
     """
     busy = [device for device in dict.fromkeys(devices) if queued.get(device)]
     runs = list(dict.fromkeys(run for device in busy for run in queued[device]))

@@ -250,11 +250,8 @@ class MonitorPage(QWidget):
     ) -> QFileDialog:
         """Ask for a file name and export the readings of devices. Devices that have vanished are left out.
 
-        Args:
-            keys: Devices, by their keys in the history.
-            low: Start of the time range, in seconds since the epoch.
-            high: End of the time range, in seconds since the epoch.
-            quantities: Ids of the quantities, or None for all.
+        `keys` are keys of the history. `low` and `high` limit the time in seconds since the epoch. None exports all
+        quantities.
         """
         chosen = [quantity.id for quantity in QUANTITIES] if quantities is None else quantities
 

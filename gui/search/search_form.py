@@ -101,14 +101,9 @@ class SearchForm(QWidget):
         names: Mapping[str, str],
         report: DatasetReport | None,
     ) -> None:
-        """Set the window's job.
+        """Set the window's job, which is None if it has errors, and the report on its dataset.
 
-        Args:
-            job: Job, or None if it has errors.
-            problems: Problems of the job.
-            devices: Devices that are checked in the devices panel.
-            names: Titles of GPUs by the keys that jobs use.
-            report: Report on the job's dataset, or None before its inspection.
+        `devices` are checked in the devices panel. `names` contains titles of GPUs by the keys that jobs use.
         """
         previous_task = self._job.task if self._job is not None else None
         self._devices, self._device_names, self._report = devices, dict(names), report

@@ -165,11 +165,7 @@ def estimates_by_model(
 ) -> dict[str, Estimate]:
     """Return estimates for the requested job with each other model that has past runs, by model id.
 
-    Args:
-        request: Request for the current job.
-        image_sizes: Default image sizes of the models, which apply if the job doesn't set one.
-        runs: Past runs.
-        cached_runs: Cache of the durations and memory of runs by run id, which is extended.
+    `image_sizes` are the models' defaults, which apply if the job doesn't set one. `cached_runs` is extended.
     """
     trained = {run.model for run in runs}
     found = {}

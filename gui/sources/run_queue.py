@@ -128,11 +128,8 @@ def user_of_devices(run: RunFolder) -> str:
 def queue_message(waiting: Waiting, devices: Sequence[str], titles: Mapping[str, str], users: Mapping[str, str]) -> str:
     """Describe the queue position of a run, as in "2nd in the queue for GPU 0, behind “flowers · 6e2a”".
 
-    Args:
-        waiting: Event with the run's position.
-        devices: Devices of the run's job.
-        titles: Titles of known GPUs, by UUID.
-        users: Users of the devices, by run id. The others are described by their ids.
+    `titles` contains known GPUs by UUID. `users` names users of the devices by run id. Others are described by their
+    ids.
     """
     text = f"{_ordinal(waiting.position)} in the queue for {_devices(devices, titles)}"
     if waiting.held:

@@ -192,9 +192,8 @@ def scaled(pixels: int) -> int:
 def scale_with_text(set_size: Callable[[int], object], pixels: int) -> None:
     """Set a size of a widget now and whenever the text size changes.
 
-    Args:
-        set_size: Bound method of the widget, such as its `setFixedWidth`.
-        pixels: Size in pixels at a text size of 100%.
+    `set_size` is a bound method of the widget, such as its `setFixedWidth`. `pixels` is the size at a text size of
+    100%.
     """
     _ScaledSize(set_size, pixels)
 

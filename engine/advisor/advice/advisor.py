@@ -290,12 +290,8 @@ class _Advisor:
     ) -> None:
         """Run a trial of a contender, with at most the remaining time.
 
-        Args:
-            contender: Contender to try.
-            number: Number of the round, from 0.
-            folder: Folder for the files of the trial.
-            trials_left: Number of trials that remain in this round.
-            times_smaller: True to also time steps with a quarter of the batch.
+        `number` is that of the round, from 0, in which `trials_left` trials remain. If `times_smaller` is True, steps
+        with a quarter of the batch are timed, too.
         """
         state, job = self.state, contender.setup.job
         if contender not in state.contenders:

@@ -55,10 +55,8 @@ def _measure(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
 def footprint_of(job: Job, base_bytes: int, limits: tuple[int, ...]) -> Footprint:
     """Measure the sizes of a job's model and data.
 
-    Args:
-        job: Job to measure.
-        base_bytes: Memory of a CPU worker before the model is built, or 0 for GPUs.
-        limits: Memory available for the job on each device, in bytes.
+    `base_bytes` is the memory of a CPU worker before the model is built, or 0 for GPUs. `limits` is the memory
+    available for the job on each device.
     """
     task = TASKS[job.task]
     splits = task.splits(job)

@@ -76,15 +76,9 @@ def step_s(step: Step, machines: int, network: Network) -> float:
 def predict(
     step: Step, batch: int, machines: int, network: Network, *, total_s: float, steps: int
 ) -> MachinesPrediction:
-    """Predict the speed of a job on several machines.
+    """Predict the speed of a job on several machines from a `step` measured on one.
 
-    Args:
-        step: Step measured on one machine.
-        batch: Global batch size.
-        machines: Number of machines.
-        network: Network between the machines.
-        total_s: Time for the complete job on one machine.
-        steps: Number of steps in the complete job.
+    `batch` is the global batch size. On one machine, the complete job takes `total_s` for its `steps` steps.
     """
     seconds = step_s(step, machines, network)
     efficiency = step.seconds / seconds / machines

@@ -31,13 +31,8 @@ def seconds_left(
 ) -> float | None:
     """Estimate the remaining time of a search in seconds. Return None if it is unknown, as before the end of a trial.
 
-    Args:
-        search: Search.
-        rows: Original trials, without repeats.
-        repeats: Repeats that have started.
-        worked_s: Seconds spent on original trials.
-        repeat_count: Total number of repeats.
-        is_done: True if all original trials have ended.
+    The original trials are `rows`, and took `worked_s`. Of all `repeat_count` repeats, `repeats` have started.
+    `is_done` is True if all original trials have ended.
     """
     originals_s = 0.0 if is_done else _original_seconds_left(search.budget, rows, worked_s)
     durations_s = [row.seconds for row in rows if row.state == "completed"]

@@ -126,12 +126,9 @@ def _interpretations(
 ) -> tuple[Detection, Detection]:
     """Return two detections for one candidate: as masks of classes, and as masks that number objects.
 
-    Args:
-        candidate: Folder that may contain the masks.
-        sample: Sample of these masks.
-        variants: Names of all candidates.
-        classes: Classes in the COCO files of the dataset. If there is only one, several mask values can't be classes.
-            If there are several, the COCO outlines contain more information than masks that number objects.
+    `variants` are the names of all candidates. `classes` are those in the COCO files of the dataset. If there is only
+    one, several mask values can't be classes. If there are several, the COCO outlines contain more information than
+    masks that number objects.
     """
     against = _doubts(candidate, sample, variants)
     is_complete = (

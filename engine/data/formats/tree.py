@@ -79,11 +79,9 @@ def split_of_table(folder: str, name: str) -> str:
 
 
 def split_of_path(path: str, *, by_name: bool = False) -> str:
-    """Return the split that a folder on a path denotes, or "" if none does.
+    """Return the split that a folder on a path in the dataset denotes, or "" if none does.
 
-    Args:
-        path: Path relative to the dataset folder.
-        by_name: True to search the file name for a split, too, as in "instances_train.xml".
+    If `by_name` is True, the file name is searched for a split, too, as in "instances_train.xml".
     """
     *folders, name = path.replace("\\", "/").split("/")
     found = next((split for folder in folders if (split := split_named(folder))), "")

@@ -54,15 +54,9 @@ def find_archives(tree: Tree) -> list[str]:
 
 
 def samples(path: str, *, at_most: int | None = None) -> Iterator[Sample]:
-    """Yield the samples in a tar file in order.
+    """Yield the samples in a tar file in order, reading at most `at_most` members.
 
-    Args:
-        path: Full path.
-        at_most: Maximum number of members to read, or None for all.
-
-    Raises:
-        UnusableFile: The file is damaged, not a tar file, or has a huge member.
-        OSError: The file can't be read.
+    Raises UnusableFile if the file is damaged, not a tar file, or has a huge member, and OSError if it can't be read.
     """
     current = Sample("")
     with _open_tar(path) as archive:

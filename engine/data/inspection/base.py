@@ -184,9 +184,7 @@ def shares_of_classes(
 ) -> tuple[dict[str, int], dict[str, float]]:
     """Return the number of files that contain each class, and the fraction of each class in the sum of all counts.
 
-    Args:
-        classes: Names of the classes.
-        counts: For each file, the number of objects or pixels of each class, or None if the file was not counted.
+    `counts` has the number of objects or pixels of each class in each file, or None if the file was not counted.
     """
     counts_by_file = np.array([each[: len(classes)] for each in counts if each is not None], np.int64).reshape(
         -1, len(classes)

@@ -35,13 +35,9 @@ class Contents:
         self._sizes: list[tuple[Sequence[str], Labels]] = []
 
     def equal(self, listings: Sequence[Sequence[str]], groups: Labels) -> list[list[int]]:
-        """Return lists of indices of identical files. Each list contains files from at least two groups.
+        """Return lists of indices of identical files. Each list contains files from at least two `groups`, int64 [n].
 
-        Empty, too large or unreadable files are left out.
-
-        Args:
-            listings: Lists of paths. The files are numbered from 0 across all lists.
-            groups: Group of each file, int64 [n].
+        The files are numbered from 0 across all `listings` of paths. Empty, too large or unreadable files are left out.
         """
         sizes = np.concatenate([np.zeros(0, np.int64), *map(self._sizes_of, listings)])
         candidates = np.flatnonzero(_in_several(sizes, groups)).tolist()

@@ -43,11 +43,8 @@ _SEARCHED = 1000
 def find_doubts(found: RecognizedDataset, folder: str, contents: Contents, *, has_bands: bool = False) -> list[Problem]:
     """Return warnings about probable mistakes in a dataset.
 
-    Args:
-        found: The dataset in `folder`.
-        folder: Folder of the dataset.
-        contents: Search for identical files, which remembers the files that it has read before.
-        has_bands: True if the dataset consists of multi-band images, which are neither gray nor in color.
+    `contents` remembers the files that it has read before. Images that have bands (`has_bands`) are neither gray nor in
+    color.
     """
     splits = list(found.splits.values())
     problems = [*_shared_annotations(splits, folder), *_spellings(found, folder)]

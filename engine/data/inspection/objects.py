@@ -75,13 +75,8 @@ class Objects:
 def check_image(path: str, annotated: Sequence[tuple[int, int]], noun: str, *, decode: bool) -> tuple[int, int]:
     """Check an image, compare its size with its annotations, and return its height and width after EXIF rotation.
 
-    Raises Unfit, or any exception of the decoder, if the image is unusable.
-
-    Args:
-        path: Path of the image.
-        annotated: Heights and widths of the image according to its annotations.
-        noun: Plural name of the objects for messages.
-        decode: True to decode the pixels, too. Otherwise, only the header is read.
+    `annotated` has heights and widths of the image according to its annotations. `noun` is the plural of the objects.
+    Without `decode`, only the header is read. Raises Unfit, or any exception of the decoder, if the image is unusable.
     """
     with open_to_show(path) as image:
         size, rotation = size_upright(image), rotation_of(image)
@@ -123,14 +118,9 @@ def report(name: str, classes: Sequence[str], objects: Objects, usable: int, *, 
 
 
 def check_objects(name: str, split: SplitReport, objects: Objects, inspected: int, noun: str) -> list[Problem]:
-    """Return problems with the objects in a split.
+    """Return problems with the objects in the usable images of a split, "train" or "val".
 
-    Args:
-        name: "train" or "val".
-        split: Report for the split.
-        objects: Objects in its usable images.
-        inspected: Number of images whose objects were read.
-        noun: Plural name of the objects.
+    `inspected` is the number of images whose objects were read, and `noun` the plural of the objects.
     """
     title = title_of(name)
     if not split.images:

@@ -35,14 +35,9 @@ def model_card_text(
     library: Library | None,
     commands: Sequence[NextCommand],
 ) -> str:
-    """Return the text of the model card for a folder with `files`.
+    """Return the text of the model card for a folder with `files`, some of which were `compared` with the model.
 
-    Args:
-        model: Model of the run.
-        files: Files in the folder.
-        compared: Comparisons of files with the model.
-        library: Library that can load the weights, or None if there is none or no weights were written.
-        commands: Commands to suggest to the user.
+    `library` can load the weights. It is None if there is none or no weights were written. `commands` are suggestions.
     """
     planned = model.run.planned()
     sections = [

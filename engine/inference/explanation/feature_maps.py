@@ -102,14 +102,9 @@ def choose_layer(module: nn.Module, score: Callable[[Tensor], Tensor], example: 
     """Choose the layer to explain, given an example input [1, C, s, s] to run the module on.
 
     For a class of the entire image, the last layer before pooling whose map affects the score is chosen. For `is_dense`
-    outputs, the last layers resemble the output, so the deepest layer is chosen: the end of an encoder, or the last
-    layer with the coarsest map that does not contain scores. Raises NoFeatureMap.
-
-    Args:
-        module: Model.
-        score: Function that maps the outputs of the model to the number to explain.
-        example: Input.
-        is_dense: True if the model has an output for each pixel.
+    outputs, one for each pixel, the last layers resemble the output, so the deepest layer is chosen: the end of an
+    encoder, or the last layer with the coarsest map that does not contain scores. `score` maps the outputs of the model
+    to the number to explain. Raises NoFeatureMap.
     """
     side = example.shape[-1]
     names = [name for name, _ in module.named_modules() if name and _ATTENTION_NAME not in name.lower()]

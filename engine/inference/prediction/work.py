@@ -273,14 +273,9 @@ class Predictor:
     def _predict_frames(
         self, results: Results, number: int, images: Sequence[Bytes], first_frame: int, *, is_end: bool
     ) -> None:
-        """Run the model on consecutive frames of a video.
+        """Run the model on consecutive frames of a video, uint8 [h, w, 3] each.
 
-        Args:
-            results: Writer for the results.
-            number: Index of the video among the sources.
-            images: Frames, uint8 [h, w, 3] each.
-            first_frame: Index of the first of these frames in the video.
-            is_end: True if the video ends after these frames.
+        `number` is the index of the video among the sources. The video ends after these frames if `is_end` is True.
         """
         file, name = self._sources.files[number], self._sources.names[number]
         channels = self._model.channels

@@ -25,13 +25,10 @@ D-FINE, RT-DETR and DEIMv2 with HGNetV2 expect such colors.
 
 
 def build_detector(kind: str, config: dict[str, Any], classes: int, channels: int) -> nn.Module:
-    """Build a detector with random weights. It has no output for the background.
+    """Build a detector with random weights. It has no output for the background, which `classes` includes.
 
-    Args:
-        kind: Prefix of the model's classes in transformers, such as "DFine".
-        config: Arguments of the configuration.
-        classes: Number of classes, including the background.
-        channels: Number of image channels.
+    `kind` is the prefix of the model's classes in transformers, such as "DFine", and `config` has the arguments of its
+    configuration.
     """
     from engine.models.hugging_face.construction import construct
 

@@ -355,16 +355,9 @@ def assemble(
 ) -> Cut:
     """Return a model's cut with the measurements behind it.
 
-    If the job names no split points for its cuts, they are chosen so that the measured costs are balanced. Raises
-    CannotCut if the job's cuts or batch size are impossible.
-
-    Args:
-        model: Plain model.
-        traces: Graphs of the model.
-        job: Job whose cuts are used.
-        layout: Layout of the ranks and stages.
-        gathered: Measurements of the ranks in one replica, in order of ranks.
-        link_seconds_per_byte: Result of `seconds_per_byte`.
+    `gathered` contains the measurements of the ranks in one replica, in order of ranks. If the job names no split
+    points for its cuts, they are chosen so that the measured costs are balanced. Raises CannotCut if the job's cuts or
+    batch size are impossible.
     """
     if layout.microbatches is None:
         raise CannotCut(

@@ -185,11 +185,9 @@ _NEIGHBORS = ((0, 1), (-1, 1), (-1, 0), (-1, -1), (0, -1), (1, -1), (1, 0), (1, 
 
 
 def _select_removable(neighbors: list[Planes], half: int) -> Planes:
-    """Return a mask of the pixels to remove, by conditions G1 to G3 on their neighbors.
+    """Return a mask of the pixels to remove, by conditions G1 to G3 on their neighbors, in the order of `_NEIGHBORS`.
 
-    Args:
-        neighbors: Values of the eight neighbors of each pixel, in the order of `_NEIGHBORS`.
-        half: 0 in the first half of an iteration, 4 in the second.
+    `half` is 0 in the first half of an iteration, and 4 in the second.
     """
     x = [*neighbors, neighbors[0]]
     crossings = np.sum([~x[i] & (x[i + 1] | x[i + 2]) for i in (0, 2, 4, 6)], axis=0)

@@ -272,12 +272,7 @@ def counts_at_best_threshold(counts: Counts) -> Counts:
 
 
 def compute_scores(counts: npt.ArrayLike, at_best: npt.ArrayLike) -> Scores:
-    """Compute the scores over all images.
-
-    Args:
-        counts: Counts [thresholds, 4], summed over the images.
-        at_best: Results of `counts_at_best_threshold` [4], summed over the images.
-    """
+    """Compute the scores from counts [thresholds, 4] and those `at_best` threshold [4], summed over all images."""
     summed = np.asarray(counts)
     f_measures = _f_measure(summed)
     best = int(np.argmax(f_measures))

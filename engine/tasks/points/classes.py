@@ -87,12 +87,8 @@ def learn_classes(folder: str, files: Sequence[str], counts: Mapping[int, int]) 
     """Determine the classes of the labels in `files`.
 
     Labels that belong to no class are reported with their fraction of the points. Names are used only if there is
-    evidence for them: a list in the folder, or the layout of a public dataset.
-
-    Args:
-        folder: Folder of the dataset.
-        files: Point cloud files in the folder.
-        counts: Number of points with each label, counted in a sample of the files.
+    evidence for them: a list in the folder, or the layout of a public dataset. `counts` contains the number of points
+    with each label in a sample of the files.
     """
     counts = Counter(counts)
     named = names_by_value(folder)

@@ -32,14 +32,10 @@ def point_legend(classes: Sequence[str]) -> tuple[LegendEntry, ...]:
 def draw_points(positions: Points, classes: Bytes, side: int) -> Bytes:
     """Draw an orthographic view of points in the colors of their classes, uint8 [side, side, 3].
 
-    Points without a class are gray, and so are points of the first class, whose color is black. Points nearer to the
-    viewer are darker. The view is tilted by `TILT` from the direction in which the points vary least, so that a floor
-    and the objects on it are visible whichever axis is vertical.
-
-    Args:
-        positions: float32 [n, 3].
-        classes: uint8 [n].
-        side: Side length of the image in pixels.
+    `positions` are float32 [n, 3], and `classes` uint8 [n]. Points without a class are gray, and so are points of the
+    first class, whose color is black. Points nearer to the viewer are darker. The view is tilted by `TILT` from the
+    direction in which the points vary least, so that a floor and the objects on it are visible whichever axis is
+    vertical.
     """
     image = np.full((side, side, 3), BACKGROUND, np.uint8)
     x, y, depth = _project(positions)

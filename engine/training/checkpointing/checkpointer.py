@@ -249,14 +249,8 @@ class Checkpointer:
     def retry_final_save(self, *, stopped: bool, is_cancelled: Callable[[], bool]) -> str:
         """Wait for the last checkpoint of a run, and retry for a while if the disk refuses it.
 
-        Meanwhile, the user may name another folder for it.
-
-        Args:
-            stopped: True if the run was stopped before its end.
-            is_cancelled: Returns True if the user doesn't want to wait any longer.
-
-        Returns:
-            On rank 0, "" if the final state is in the run folder, otherwise an explanation.
+        Meanwhile, the user may name another folder for it, or cancel. `stopped` is True if the run was stopped before
+        its end. On rank 0, return "" if the final state is in the run folder, otherwise an explanation.
         """
         self.wait()
         self._reporter.set_activity("save")

@@ -89,10 +89,7 @@ class Timeline:
     def prepend(self, x: Floats, columns: Mapping[Hashable, Values], gap_s: float) -> None:
         """Insert older rows before the first one, as far as there is room.
 
-        Args:
-            x: Times before the first row, in ascending order.
-            columns: Values by key, as long as `x`.
-            gap_s: Minimum distance between two rows that is shown as a gap.
+        The times `x` ascend. `gap_s` is the minimum distance between two rows that is shown as a gap.
         """
         if not len(x) or not len(self):
             return

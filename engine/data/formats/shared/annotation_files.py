@@ -87,12 +87,7 @@ class AnnotationReader(Generic[ImageT]):
         """Add the images from a file to a split and return True if any of them is new.
 
         If the folder has only one split, its images are stored under "", so that validation images are sampled from
-        them.
-
-        Args:
-            split: Split of the file.
-            images: Images that the file lists.
-            is_annotated: False if the file has no annotations at all.
+        them. `is_annotated` is False if the file has no annotations at all.
         """
         compared = list(self._paths.values()) if split == "" else [self._paths.get(split, set())]
         new: list[ImageT] = []

@@ -49,14 +49,10 @@ def patch_shape(name: str, inside: Mask, left: int, top: int, size: tuple[int, i
 
 
 def decode_png(text: Any, size: tuple[int, int]) -> Mask:
-    """Decode a mask, bool [h, w], from a PNG in base64. Raises Unfit.
+    """Decode a mask, bool [h, w], from a PNG in base64, which may be compressed with zlib. Raises Unfit.
 
     The mask consists of the pixels that are not fully transparent, or of the nonzero pixels if the PNG has no
-    transparency.
-
-    Args:
-        text: PNG in base64. It may be compressed with zlib.
-        size: Height and width of the image, which the mask must not exceed.
+    transparency. It must not exceed `size`, the height and width of the image.
     """
     if not isinstance(text, str):
         raise Unfit("its mask is missing")

@@ -237,13 +237,8 @@ def _has_image(base: str, stems: Set[str]) -> bool:
 def annotation_folder(tree: Tree, roots: Sequence[str], names: Sequence[str], stems: Set[str] = frozenset()) -> str:
     """Return the first folder next to the class folders that contains annotations for the images or the class folders.
 
-    Returns "" if there is none.
-
-    Args:
-        tree: Listing of the dataset.
-        roots: Folders that contain the class folders.
-        names: Names of the class folders.
-        stems: Names of images without extensions.
+    The class folders `names` are in the folders `roots`. `stems` are the names of images without extensions. Returns ""
+    if there is no such folder.
     """
     images_and_classes = stems | set(names)
     for root in roots:

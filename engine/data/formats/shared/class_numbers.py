@@ -24,14 +24,9 @@ MAX_NAMES_BYTES = 4 << 20
 
 
 def find_names(tree: Tree, folders: Collection[str], numbers: Collection[int]) -> dict[int, str]:
-    """Return the class names, keyed by number, from the first file that names all of the `numbers`.
+    """Return the class names, keyed by number, from the first file in `folders` that names all of the `numbers`.
 
-    Returns {} if there is no such file.
-
-    Args:
-        tree: Listing of the dataset.
-        folders: Folders to search, relative to the dataset folder.
-        numbers: Class numbers in the annotations.
+    The folders are relative to the dataset folder. Returns {} if there is no such file.
     """
     for names in _candidates(tree, folders):
         by_number = _from_zero_or_one(names, numbers) if isinstance(names, list) else names

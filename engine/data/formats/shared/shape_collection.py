@@ -172,9 +172,7 @@ class ShapeCollection:
     def content(self, kind: str, listed: Iterable[str] = ()) -> Content:
         """Convert the collected images to the annotations of one kind, with all problems.
 
-        Args:
-            kind: Kind of annotations.
-            listed: Classes in the order of the annotation tool. Classes without annotations are dropped.
+        `listed` are the classes in the order of the annotation tool. Classes without annotations are dropped.
         """
         remedy = "Images with such annotations are left out; export the annotations again."
         unreadable = warn_unreadable(self._unreadable, "annotation", remedy)

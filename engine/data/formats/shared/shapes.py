@@ -136,11 +136,8 @@ def convert(
 ) -> Content:
     """Convert annotated images to splits with one kind of annotations: "boxes", "instances", "classes" or "labels".
 
-    Args:
-        kind: Kind of annotations.
-        splits: Annotated images by split.
-        problems: List to which problems with the conversion are appended.
-        classes: Class names in the order of the format, or None to sort the names that occur.
+    `classes` are the class names in the order of the format, or None to sort the names that occur. Problems with the
+    conversion are appended to `problems`.
     """
     names = class_names(kind, (image for split in splits.values() for image in split))
     order = list(dict.fromkeys([*(classes or ()), *sorted(names - set(classes or ()))]))

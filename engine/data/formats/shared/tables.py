@@ -141,14 +141,9 @@ def is_metadata(tree: Tree, folder: str, name: str) -> bool:
 def open_table(path: str, *, head: bool = False) -> Table | None:
     """Open the table in a file. Returns None if the file does not contain a table.
 
-    Args:
-        path: Full path.
-        head: True to read only the first lines, and to return None if the file can't be read. A JSON file is then read
-            completely if its beginning shows that it contains records.
-
-    Raises:
-        UnusableFile: The file is too large or not a regular file.
-        OSError: The file can't be read.
+    If `head` is True, only the first lines are read, and None is returned if the file can't be read. A JSON file is
+    then read completely if its beginning shows that it contains records. Raises UnusableFile if the file is too large
+    or not a regular file, and OSError if it can't be read.
     """
     ending = suffix(path)
     try:

@@ -154,11 +154,8 @@ def name_within(path: str, folder: str) -> str:
 def file_name(name: str, content: bytes, row: int, used: set[str]) -> str:
     """Return a file name for an unpacked image: its name in the archive, or its row number if that name can't be used.
 
-    Args:
-        name: Path of the image in the archive, or "" if it has none.
-        content: Content of the image file.
-        row: Row number of the image in the archive.
-        used: Lower-case names of other images in the same folder. The new name is added.
+    `name` is "" if the image has none. The new name is added to `used`, the lower-case names of other images in the
+    same folder.
     """
     stem, ending = os.path.splitext(_UNSAFE.sub("_", os.path.basename(name.replace("\\", "/"))))
     if ending.lower() not in EXTENSIONS:

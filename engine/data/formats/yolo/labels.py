@@ -132,10 +132,8 @@ def _label(token: str, line: int) -> int:
 def meanings(rows: Sequence[Row], keypoint_shape: tuple[int, int] | None) -> list[Columns]:
     """Return the possible meanings of the columns, most likely first. There are several if the lines are ambiguous.
 
-    Args:
-        rows: Lines from several files.
-        keypoint_shape: `kpt_shape` in data.yaml (the number of keypoints, and of values for each), or None if not
-            given.
+    `keypoint_shape` is `kpt_shape` in data.yaml: the number of keypoints, and of values for each. It is None if not
+    given.
     """
     counts = Counter(len(row.values) for row in rows if len(row.values) > BOX + 1)
     if keypoint_shape is not None:

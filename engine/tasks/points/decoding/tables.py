@@ -225,13 +225,9 @@ def _parse_number(cell: str) -> float | None:
 
 
 def _detect_layout(names: Sequence[str], lines: Sequence[str], skipped_lines: int, has_labels_file: bool) -> Table:
-    """Determine the layout of a table from its first lines with points.
+    """Determine the layout of a table from its first lines with points, which follow `skipped_lines` other lines.
 
-    Args:
-        names: Column names, or an empty sequence if the table has none.
-        lines: First lines with points.
-        skipped_lines: Number of lines before these.
-        has_labels_file: True if the labels are in a separate file, so that no column holds them.
+    `names` is empty if the columns have no names. If there is a file of labels, no column holds them.
     """
     delimiter = _find_delimiter(lines[0])
     width = len(_split_cells(lines[0], delimiter))

@@ -96,13 +96,7 @@ class SampleDetail(QWidget):
         self.drawings.show_evaluation(opened, devices)
 
     def show_sample(self, rows: Sequence[int], position: int, file: Path) -> None:
-        """Show a sample of the evaluation.
-
-        Args:
-            rows: Numbers of the visible samples, in display order.
-            position: Index of the sample in `rows`.
-            file: File of the sample.
-        """
+        """Show a sample, which is stored in `file`. It is at `position` among the visible `rows` of the evaluation."""
         if self._opened is None:
             return
         number, count = rows[position], len(rows)
