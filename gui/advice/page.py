@@ -7,7 +7,16 @@ from typing import Any
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QDoubleSpinBox, QSpinBox, QWidget
 
-from engine.contract.advice import BUDGET_S, Advice, AdviceOrder, AdviceProgress, Candidate, Network, apply_candidate
+from engine.contract.advice import (
+    ADVISING,
+    BUDGET_S,
+    Advice,
+    AdviceOrder,
+    AdviceProgress,
+    Candidate,
+    Network,
+    apply_candidate,
+)
 from engine.contract.job import FIELDS, Job
 from engine.contract.messages import Progress
 from engine.contract.problems import Problem
@@ -15,14 +24,16 @@ from gui.actions import HERE, Action
 from gui.advice import advice_format
 from gui.advice.answer_view import AnswerView
 from gui.advice.table import AdviceTable
-from gui.finders.page import EMPTY, WITHOUT_EFFECT, FinderChild, FinderPage, are_equal
+from gui.finders.page import TRYING, WITHOUT_EFFECT, FinderPage, are_equal
 from gui.format import locale, localized
+from gui.sources.json_lines import OrderProcess
 from gui.titles import devices_words, model_title
 from gui.translation import tr
 from gui.widgets.buttons import push_button, styled
 from gui.widgets.editors import ComboBox, fill_combo_box, padded
 from gui.widgets.labels import labeled, muted_label
 from gui.widgets.layouts import FlowLayout, hbox, scroll_panel, vbox
+from gui.widgets.trial_page import EMPTY
 
 NOTHING_YET = tr(
     "No advice yet.\n\n"
@@ -44,8 +55,9 @@ class AdvicePage(FinderPage):
         "warning",
     )
 
-    def __init__(self, child: FinderChild | None = None) -> None:
-        super().__init__("strategy", tr("Advice on how to train"), NOTHING_YET, child or FinderChild(advises=True))
+    def __init__(self) -> None:
+        child = OrderProcess("engine.advisor.advice", TRYING, ADVISING.decode, cleans_up=True)
+        super().__init__("strategy", tr("Advice on how to train"), NOTHING_YET, child)
         self._order: AdviceOrder | None = None
         self._should_remeasure = self._stopping = False
         self.repeat.setText(tr("Measure again"))
@@ -62,15 +74,11 @@ class AdvicePage(FinderPage):
         self._should_remeasure = False
         return self._order
 
-    def covers(self, job: Job) -> bool:
+    def covers(self, job: Job, tried: Job) -> bool:
         """Return True if `job` is the job that was tried, with or without the changes of a candidate."""
-        if self._tried_job is None:
-            return False
         same = WITHOUT_EFFECT - {"epochs"}
-        advised = (
-            [apply_candidate(self._tried_job, each) for each in self.found.table] if self.found is not None else []
-        )
-        return any(are_equal(job, each, same) for each in (self._tried_job, *advised))
+        advised = [apply_candidate(tried, each) for each in self.found.table] if self.found is not None else []
+        return any(are_equal(job, each, same) for each in (tried, *advised))
 
     def above(self) -> tuple[QWidget, ...]:
         """Create the options, which are above all pages."""
@@ -88,12 +96,12 @@ class AdvicePage(FinderPage):
         self.progress.setAccessibleName(tr("Time used for trials"))
         self.activity.setObjectName("heading")
         self.activity.setAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
-        self.left = muted_label(word_wrap=True)
+        self.remaining = muted_label(word_wrap=True)
         self.partial = AdviceTable(tr("Candidates tried so far"))
         self.partial.setSelectionMode(AdviceTable.SelectionMode.NoSelection)
         line = hbox((self.activity, 1), self.cancel, spacing=6)
         page = QWidget()
-        page.setLayout(vbox(line, self.progress, self.left, self.partial, 1, spacing=6))
+        page.setLayout(vbox(line, self.progress, self.remaining, self.partial, 1, spacing=6))
         return page
 
     def results(self) -> QWidget:
@@ -168,7 +176,7 @@ class AdvicePage(FinderPage):
         self._stopping = False
         self.cancel.setText(tr("Stop"))
         self.cancel.setEnabled(True)
-        self.left.setText("")
+        self.remaining.setText("")
         self.partial.hide()
         super()._try(job)
         self.subtitle.setText(
@@ -181,7 +189,7 @@ class AdvicePage(FinderPage):
         super()._on_progress(message)
         if isinstance(message, AdviceProgress):
             self.activity.setText(f"{message.what}…")
-            self.left.setText(advice_format.describe_progress(message))
+            self.remaining.setText(advice_format.describe_progress(message))
             self.partial.setVisible(bool(message.table))
             self.partial.show_candidates(message.table)
 

@@ -34,7 +34,7 @@ COLUMNS: tuple[Column[Candidate], ...] = (
         "Images/s",
         advice_format.format_speed,
         lambda candidate: candidate.images_per_second,
-        number=True,
+        is_numeric=True,
         help=tr("Images per second over all devices, with the interval of the median"),
         tip=advice_format.describe_interval,
     ),
@@ -42,7 +42,7 @@ COLUMNS: tuple[Column[Candidate], ...] = (
         tr("Memory (GiB)"),
         lambda candidate: advice_format.format_memory(candidate).removesuffix(" GiB"),
         lambda candidate: candidate.memory_bytes if candidate.memory_bytes is not None else candidate.estimated_bytes,
-        number=True,
+        is_numeric=True,
         help=tr("Peak memory per device (≈ estimated)"),
         tip=advice_format.describe_memory_origin,
     ),
@@ -50,7 +50,7 @@ COLUMNS: tuple[Column[Candidate], ...] = (
         tr("Whole job"),
         advice_format.format_duration,
         lambda candidate: candidate.time.total_s if candidate.time is not None else None,
-        number=True,
+        is_numeric=True,
         help=tr("Estimated duration of the job"),
         tip=advice_format.describe_duration,
     ),
@@ -58,14 +58,14 @@ COLUMNS: tuple[Column[Candidate], ...] = (
         tr("Efficiency"),
         advice_format.format_efficiency,
         lambda candidate: candidate.efficiency,
-        number=True,
+        is_numeric=True,
         help=tr("Speed per device, relative to the best on one device"),
     ),
     Column(
         tr("Energy"),
         advice_format.format_energy,
         lambda candidate: candidate.joules_per_thousand_images,
-        number=True,
+        is_numeric=True,
         help=tr("Energy of the GPUs per thousand images"),
     ),
     Column(tr("Note"), advice_format.format_note),
@@ -105,11 +105,11 @@ class AdviceModel(ColumnModel):
             return None
         row, column = self.candidates[index.row()], COLUMNS[index.column()]
         advised = self._advised and index.row() == 0
-        value = column.key(row) if column.number else float(index.row())
+        value = column.key(row) if column.is_numeric else float(index.row())
         roles: dict[int, Any] = {
             Qt.ItemDataRole.DisplayRole: column.text(row),
             VALUE: math.nan if value is None else float(value),
-            Qt.ItemDataRole.TextAlignmentRole: RIGHT if column.number else LEFT,
+            Qt.ItemDataRole.TextAlignmentRole: RIGHT if column.is_numeric else LEFT,
             Qt.ItemDataRole.ToolTipRole: column.tip(row) or column.text(row),
             Qt.ItemDataRole.FontRole: self._bold if advised and index.column() in (NAME, SPEED) else None,
         }

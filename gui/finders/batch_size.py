@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QLabel, QTableWidgetItem, QWidget
 from engine.contract.advice import BatchFound, BatchTrial, FinderOrder
 from engine.contract.job import Job
 from engine.contract.problems import Problem
-from gui.finders.page import FinderChild, FinderPage
+from gui.finders.page import FinderPage
 from gui.format import localized, significant, size_of
 from gui.plots.themed import ThemedPlot
 from gui.style import theme
@@ -37,8 +37,8 @@ ADAPTIVE = ("adam", "adamw", "nadam", "radam", "rmsprop", "adagrad")
 class BatchPage(FinderPage):
     """Finder page for the batch size."""
 
-    def __init__(self, child: FinderChild | None = None) -> None:
-        super().__init__("batch_size", tr("Finding the batch size"), EMPTY, child)
+    def __init__(self) -> None:
+        super().__init__("batch_size", tr("Finding the batch size"), EMPTY)
 
     def order(self, job: Job) -> FinderOrder:
         return FinderOrder("batch", job)

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QLabel, QPushButton, QWidget
 from engine.contract.advice import FinderOrder, RateFound
 from engine.contract.job import Job
 from engine.contract.problems import Problem
-from gui.finders.page import FinderChild, FinderPage
+from gui.finders.page import FinderPage
 from gui.format import significant
 from gui.plots.themed import ThemedPlot
 from gui.style import theme
@@ -106,8 +106,8 @@ class RatePlot(ThemedPlot):
 class RatePage(FinderPage):
     """Finder page for the learning rate."""
 
-    def __init__(self, child: FinderChild | None = None) -> None:
-        super().__init__("learning_rate", tr("Finding the learning rate"), EMPTY, child)
+    def __init__(self) -> None:
+        super().__init__("learning_rate", tr("Finding the learning rate"), EMPTY)
 
     def order(self, job: Job) -> FinderOrder:
         return FinderOrder("rate", job)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-import msgspec
 from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtWidgets import QLabel, QProgressBar, QStackedWidget, QVBoxLayout, QWidget
 
@@ -16,7 +15,7 @@ from engine.runs.folder import RunFolder
 from engine.system.format import duration
 from gui.format import speed
 from gui.sources.background import in_background, reraise
-from gui.sources.json_lines import JsonLinesProcess
+from gui.sources.json_lines import OrderProcess
 from gui.titles import title_of
 from gui.translation import tr
 from gui.widgets.buttons import push_button, styled
@@ -152,23 +151,11 @@ class OrderPages(QStackedWidget):
             self.message.emit(" ".join(map(str, problems)), "warning")
 
 
-class InferenceChild(JsonLinesProcess):
-    """Child process (``python -m engine.inference``) that executes one order at a time.
-
-    Its progress is a `Progress`, and its result the path of the file with the results.
-
-    Attributes:
-        order: Last order, or None before the first one.
-    """
+class InferenceChild(OrderProcess):
+    """Child process (``python -m engine.inference``). Its result is the path of the file with the results."""
 
     def __init__(self, activity: str, parent: QObject | None = None) -> None:
         super().__init__("engine.inference", activity, INFERENCE.decode, parent, cleans_up=True)
-        self.order: Order | None = None
-
-    def start(self, order: Order) -> None:
-        """Execute `order`."""
-        self.order = order
-        self.run(stdin=msgspec.json.encode(order), first=Progress(fraction=0.0, what=tr("Starting")))
 
 
 def progress_words(progress: Progress) -> str:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 from PySide6.QtCore import QObject, QProcess, Signal
 
-from engine.contract.messages import Done, Refused
+from engine.contract.messages import Done, Progress, Refused
 from engine.contract.protocol import FrameError, Frames
 from engine.system import paths
 from gui.sources.background import await_exit
@@ -206,3 +206,18 @@ class JsonLinesProcess(QObject):
             self.failed.emit(f"{self._activity} ended early: {last}")
         else:
             (self.refused if answer.refused else self.done).emit(answer.value)
+
+
+class OrderProcess(JsonLinesProcess):
+    """Child process that executes one order at a time. Its progress is a Progress.
+
+    Attributes:
+        order: Last order, or None before the first one.
+    """
+
+    order: Any = None
+
+    def start(self, order: Any) -> None:
+        """Execute `order`."""
+        self.order = order
+        self.run(stdin=msgspec.json.encode(order), first=Progress(fraction=0.0, what=tr("Starting")))

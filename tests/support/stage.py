@@ -212,11 +212,11 @@ class Stage:
     def _show_cut(self, answer: Cut | Problem) -> QWidget:
         page = self.workspace.page("cut")
         page.show_job(PIPELINE, [], {})
-        page.planner.cancel()
+        page.child.cancel()
         if isinstance(answer, Problem):
-            page.planner.refused.emit((answer,))
+            page.child.refused.emit((answer,))
         else:
-            page.planner.done.emit(answer)
+            page.child.done.emit(answer)
         return self.show_page(page)
 
     def show_dataset(self, report: DatasetReport | None, notice: str = "") -> QWidget:

@@ -14,7 +14,7 @@ from engine.system import paths
 from gui.advice.advice_format import describe_measurement
 from gui.advice.page import AdvicePage
 from gui.advice.table import COLUMNS, ENERGY, SPEED
-from gui.finders.page import EMPTY, FAILURE, FOUND
+from gui.widgets.trial_page import EMPTY, FAILURE, RESULT
 from tests.support.widgets import OpenWindow, ShowWidget
 
 TWO = ("cpu", "cpu")
@@ -107,7 +107,7 @@ def test_advice_page_shows_progress(page: AdvicePage) -> None:
         )
     )
     assert (page.activity.text(), page.progress.value()) == ("Trying FSDP…", 40)
-    assert page.left.text().startswith("36 s left")
+    assert page.remaining.text().startswith("36 s left")
     assert page.partial.isVisible()
     assert not page.options.ask.isVisible()
 
@@ -213,7 +213,7 @@ def test_advice_page_stopped_early_is_empty(page: AdvicePage, qtbot: QtBot) -> N
     page.cancel.click()
     assert page.cancel.text() == "Stopping…"
     qtbot.waitUntil(lambda: not page.child.running)
-    assert page._stack.currentIndex() in (EMPTY, FOUND)  # depending on whether the advisor had started
+    assert page._stack.currentIndex() in (EMPTY, RESULT)  # depending on whether the advisor had started
     assert page.chosen() is None
 
 

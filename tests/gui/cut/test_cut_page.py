@@ -15,8 +15,10 @@ from engine.contract.job import Job
 from engine.contract.messages import Progress
 from engine.contract.problems import Problem
 from engine.system import paths
-from gui.cut.page import CutPage, Planner
+from gui.cut.page import CutPage
+from gui.cut.page import planner as create_planner
 from gui.main_window import MainWindow
+from gui.sources.json_lines import OrderProcess
 from tests.gui.cut.example import a_cut
 from tests.support.widgets import OpenWindow, ShowWidget
 
@@ -30,8 +32,8 @@ JOB = Job.from_fields(
 
 
 @pytest.fixture
-def planner(qapp: QApplication) -> Iterator[Planner]:
-    created = Planner()
+def planner(qapp: QApplication) -> Iterator[OrderProcess]:
+    created = create_planner()
     yield created
     created.close()
 
@@ -39,19 +41,19 @@ def planner(qapp: QApplication) -> Iterator[Planner]:
 @pytest.fixture
 def page(show_widget: ShowWidget) -> CutPage:
     """Return a page without a planner process. Tests emit the results of the process instead."""
-    return show_widget(CutPage(), 760, 640, close=lambda widget: widget.planner.close())
+    return show_widget(CutPage(), 760, 640, close=lambda widget: widget.child.close())
 
 
 @pytest.fixture
 def measured(page: CutPage) -> CutPage:
     page.show_job(JOB, [], {})
-    page.planner.cancel()
-    page.planner.done.emit(a_cut())
+    page.child.cancel()
+    page.child.done.emit(a_cut())
     return page
 
 
 @pytest.mark.long
-def test_planner_measures_with_progress(planner: Planner, qtbot: QtBot) -> None:
+def test_planner_measures_with_progress(planner: OrderProcess, qtbot: QtBot) -> None:
     progress: list[Progress] = []
     planner.progress.connect(progress.append)
     with qtbot.waitSignal(planner.done) as answer:
@@ -66,7 +68,7 @@ def test_planner_measures_with_progress(planner: Planner, qtbot: QtBot) -> None:
 
 
 @pytest.mark.long
-def test_planner_refuses_impossible_cut(planner: Planner, qtbot: QtBot) -> None:
+def test_planner_refuses_impossible_cut(planner: OrderProcess, qtbot: QtBot) -> None:
     with qtbot.waitSignal(planner.refused) as answer:
         planner.start(JOB.with_fields(devices=("cpu",) * 40))
     problem: Problem = answer.args[0]
@@ -76,7 +78,7 @@ def test_planner_refuses_impossible_cut(planner: Planner, qtbot: QtBot) -> None:
 
 def test_page_shows_progress(page: CutPage) -> None:
     page.show_job(JOB, [], {})
-    page.planner.progress.emit(Progress(0.4, "Measuring on the CPU"))
+    page.child.progress.emit(Progress(0.4, "Measuring on the CPU"))
     assert page.progress.value() == 40
     assert "Measuring on the CPU" in page.activity.text()
     assert page.cancel.isVisible()
@@ -86,7 +88,7 @@ def test_page_shows_problems_instead_of_measuring(page: CutPage) -> None:
     page.show_job(JOB, [Problem("strategy", "VGG can't be cut.", "Choose another model.")], {})
     assert page.failure.text() == "VGG can't be cut. Choose another model."
     assert page.failure.isVisible()
-    assert not page.planner.running
+    assert not page.child.running
 
 
 def test_page_ignores_unrelated_problems(measured: CutPage) -> None:
@@ -98,14 +100,14 @@ def test_page_ignores_unrelated_problems(measured: CutPage) -> None:
 
 def test_page_shows_refusal_and_failure_with_retry(page: CutPage) -> None:
     page.show_job(JOB, [], {})
-    page.planner.refused.emit((Problem("devices", "Too many stages.", "Use fewer devices."),))
+    page.child.refused.emit((Problem("devices", "Too many stages.", "Use fewer devices."),))
     assert page.failure.text() == "Too many stages. Use fewer devices."
-    page.planner.failed.emit("Measuring the model ended early: killed")
+    page.child.failed.emit("Measuring the model ended early: killed")
     assert "ended early: killed Measure again" in page.failure.text()
-    page.planner.cancel()
+    page.child.cancel()
     page.job_requested.connect(lambda: page.show_job(JOB, [], {}))
     page.retry.click()
-    assert page.planner.running
+    assert page.child.running
 
 
 def test_page_uses_moved_or_automatic_cut(measured: CutPage, qtbot: QtBot) -> None:
@@ -119,27 +121,27 @@ def test_page_uses_moved_or_automatic_cut(measured: CutPage, qtbot: QtBot) -> No
 
 def test_automatic_button_resets_moved_cut(measured: CutPage, qtbot: QtBot) -> None:
     measured.view.diagram.step(0, 2)
-    assert measured.cut.cuts == ("block4",)
+    assert measured.found.cuts == ("block4",)
     measured.view.automatic.click()
-    assert measured.cut.cuts == ("block2",)
-    assert measured.cut.chosen
+    assert measured.found.cuts == ("block2",)
+    assert measured.found.chosen
     measured.view.diagram.step(0, -1)
     qtbot.keyClick(measured.view.diagram.handles[0], Qt.Key.Key_Home)
-    assert measured.cut.cuts == ("block2",)
+    assert measured.found.cuts == ("block2",)
 
 
 def test_page_reuses_measurement_with_cuts_of_job(measured: CutPage) -> None:
     measured.show_job(JOB.with_fields(cuts=("block1",), epochs=9), [], {})
-    assert not measured.planner.running
-    assert measured.cut.cuts == ("block1",)
-    assert not measured.cut.chosen
+    assert not measured.child.running
+    assert measured.found.cuts == ("block1",)
+    assert not measured.found.chosen
     measured.show_job(JOB, [], {})
-    assert measured.cut.cuts == ("block2",)
+    assert measured.found.cuts == ("block2",)
 
 
 def test_page_rejects_cuts_of_another_model(measured: CutPage) -> None:
     measured.show_job(JOB.with_fields(cuts=("nowhere",)), [], {})
-    assert measured.cut.cuts == ("block2",)
+    assert measured.found.cuts == ("block2",)
     assert measured.notice.isVisible()
 
 
@@ -158,7 +160,7 @@ def test_escape_leaves_page_and_cancels(page: CutPage, qtbot: QtBot) -> None:
     qtbot.waitActive(page)
     with qtbot.waitSignal(page.closed):
         qtbot.keyClick(page.cancel, Qt.Key.Key_Escape)
-    assert not page.planner.running
+    assert not page.child.running
 
 
 @pytest.mark.long
@@ -170,11 +172,11 @@ def test_form_opens_cut_page_and_takes_cut(open_window: OpenWindow, qtbot: QtBot
     window.form.cuts.show_button.click()
     page = window.workspace.page("cut")
     assert window.pages.currentWidget() is page
-    qtbot.waitUntil(lambda: page.cut is not None)
+    qtbot.waitUntil(lambda: page.found is not None)
     handle = page.view.diagram.handles[0]
     qtbot.keyClick(handle, Qt.Key.Key_Left)
     qtbot.keyClick(handle, Qt.Key.Key_Left)
-    moved_cuts = page.cut.cuts
+    moved_cuts = page.found.cuts
     assert tab_stops(window, page.back, 6, qtbot) == [
         "Back from the cut", "Cut 1 of 1", "Automatic cut", "Measure the cut again", "Use this cut", "Stages of the cut",
     ]  # fmt: skip
@@ -185,10 +187,10 @@ def test_form_opens_cut_page_and_takes_cut(open_window: OpenWindow, qtbot: QtBot
     window.form.rows["cuts"].reset.click()
     assert window.form.cuts.line.text() == "automatic"
     window.form.cuts.show_button.click()
-    assert page.cut.chosen
-    assert not page.planner.running
+    assert page.found.chosen
+    assert not page.child.running
     page.view.measure_again.click()
-    assert page.planner.running
+    assert page.child.running
     window.header.show_page(0)
     assert window.pages.currentWidget() is window.train
 
