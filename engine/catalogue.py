@@ -181,7 +181,8 @@ def _entry(
     `model` is the built model, on any device. `dropout_fields` lists the fields in `DROPOUT_FIELDS` that it supports.
     """
     points, uncuttable = _find_split_points(model)
-    smallest, step = model_info.min_image_size, model_info.image_size_step
+    smallest = model_info.min_image_size
+    step = encoders.STRIDE if model_info.encoder else model_info.image_size_step
     if isinstance(model, LoadableDetector):
         smallest, step = max(smallest, model.accepted_sizes.smallest), model.accepted_sizes.step
     supported = [*dropout_fields, "head_rate"] if heads_of(model) else dropout_fields

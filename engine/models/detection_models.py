@@ -107,7 +107,7 @@ def model_info(name: str) -> ModelInfo:
     entry = _ALL[name]
     info = ModelInfo(entry.title, entry.family, entry.image_size, entry.min_image_size, CLASSES, encoder=entry.encoder)
     if entry.encoder:
-        return info._replace(image_size_step=encoders.STRIDE)
+        return info
     default = models.get_model_weights(name).DEFAULT
     return info._replace(weights=weights.torchvision_source(default), published=weights.published_accuracy(default))
 

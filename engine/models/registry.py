@@ -73,6 +73,13 @@ def build_foreign(job: Job, classes: int, channels: int, *, images: bool = True)
     return model.cpu().train()
 
 
+def build_checked(job: Job, outputs: int, channels: int, size: int, remedy: str) -> nn.Module:
+    """Build a foreign model, and check that it returns `outputs` values per pixel. Raises TaskError with `remedy`."""
+    model = build_foreign(job, outputs, channels)
+    user_file.try_out(job.model.name, model, torch.zeros(2, channels, size, size), (outputs, size, size), remedy)
+    return model
+
+
 def mark_heads(job: Job, model: nn.Module, heads: Sequence[str], title: str, outputs: int) -> None:
     """Mark the modules named in `heads` as the head of a model, and freeze all others if the job requests it.
 

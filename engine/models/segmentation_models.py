@@ -62,8 +62,7 @@ def model_info(name: str) -> ModelInfo:
     """Describe a model for the catalogue, without building it."""
     title, family = (_DECODERS | _TORCHVISION)[name]
     if name in _DECODERS:
-        info = ModelInfo(title, family, IMAGE_SIZE, encoders.MIN_IMAGE_SIZE, CLASSES, encoder=True)
-        return info._replace(image_size_step=encoders.STRIDE)
+        return ModelInfo(title, family, IMAGE_SIZE, encoders.MIN_IMAGE_SIZE, CLASSES, encoder=True)
     default = models.get_model_weights(name).DEFAULT
     source, published = weights.torchvision_source(default), weights.published_accuracy(default)
     return ModelInfo(title, family, IMAGE_SIZE, encoders.STRIDE, CLASSES, weights=source, published=published)

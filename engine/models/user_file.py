@@ -51,7 +51,7 @@ def load_module(path: str, agreed_sha256: str) -> tuple[Path, types.ModuleType]:
     try:
         source = read_regular(file, MODEL_FILE_BYTES)
     except UnusableFile as error:
-        raise TaskError("model", f"The model file {path} {error.words}.", "Choose a Python file.") from error
+        raise TaskError("model", f"The model file {path} {error.reason}.", "Choose a Python file.") from error
     except OSError as error:
         message = f"The model file {path} can't be read ({error.strerror})."
         raise TaskError("model", message, "Check the path and its permissions.") from error
@@ -66,14 +66,9 @@ def load_module(path: str, agreed_sha256: str) -> tuple[Path, types.ModuleType]:
 def try_out(path: str, model: nn.Module, example: Tensor, expected: tuple[int, ...], remedy: str) -> None:
     """Run a model from a file on an example, to detect a wrong shape before the training. Raises TaskError.
 
-    The model is in training mode afterwards.
-
-    Args:
-        path: Path of the file.
-        model: Model to run.
-        example: Two images, [2, channels, size, size], or two samples of points, [2, channels, points].
-        expected: Expected shape of the result for one sample.
-        remedy: Remedy in the error about another shape.
+    The example consists of two images, [2, channels, size, size], or two samples of points, [2, channels, points].
+    `expected` is the shape of the result for one sample, and `remedy` the advice about another shape. The model is in
+    training mode afterwards.
     """
     if example.ndim == 4:
         setting = "image size"

@@ -138,7 +138,7 @@ def read_file(path: str) -> State:
             "Change its permissions so that you can read it.",
         ) from None
     except UnusableFile as error:
-        raise TaskError("weights_file", f"{path} {error.words}.", "Choose a file of weights.") from None
+        raise TaskError("weights_file", f"{path} {error.reason}.", "Choose a file of weights.") from None
     except NoWeightsError:
         message = f"{path} contains no weights (a dict of tensors by name)."
         raise TaskError(

@@ -56,13 +56,13 @@ class Visualization(NamedTuple):
 
     Attributes:
         image: Pixels, uint8 [h, w, 3].
-        words: Text to show next to the image.
+        text: Text to show next to the image.
         legend: Indices of the entries in the objective's legend that occur in the image.
         cloud: Points in the image, encoded as described at `CLOUD_TEXT`, or "" if the sample is not a point cloud.
     """
 
     image: Bytes
-    words: str = ""
+    text: str = ""
     legend: tuple[int, ...] = ()
     cloud: str = ""
 
@@ -78,6 +78,7 @@ class Objective(ABC):
         compiles: True if torch.compile may make training faster.
         score_threshold: Minimum score of displayed results, or None if only the result with the highest score counts.
         exports_all_outputs: False if exported files lack outputs that the loss needs.
+        analysis_type: Class of the analysis that adds to the task's metrics when a model is evaluated.
     """
 
     entry: TaskEntry
@@ -86,6 +87,7 @@ class Objective(ABC):
     compiles: ClassVar[bool] = True
     score_threshold: ClassVar[float | None] = None
     exports_all_outputs: ClassVar[bool] = True
+    analysis_type: ClassVar[type[Analysis]] = Analysis
 
     def extra_inputs(self, targets: Tensor) -> tuple[Tensor, ...]:
         """Return the arguments that the model receives in training in addition to its inputs.
@@ -136,8 +138,8 @@ class Objective(ABC):
         return RawScores(output)
 
     def analysis(self, classes: Sequence[str]) -> Analysis:
-        """Return the analysis that adds to the task's metrics when a model is evaluated."""
-        return Analysis(self, classes)
+        """Create the analysis of a model with these classes."""
+        return self.analysis_type(self, classes)
 
     def explanation_targets(
         self, outputs: Any, classes: Sequence[str], requested: Sequence[int], size: int

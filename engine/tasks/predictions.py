@@ -89,7 +89,7 @@ class Prediction(ABC):
 
     @property
     @abstractmethod
-    def words(self) -> str:
+    def text(self) -> str:
         """Short description of the prediction for display."""
 
     @property
@@ -124,7 +124,7 @@ class Labels(Prediction):
         return tuple(chosen.tolist()), tuple(self.probabilities[chosen].tolist())
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         texts = [
             f"{self.classes[number]} ({100 * score:.0f}%)" for number, score in zip(*self.ranked_classes, strict=True)
         ]
@@ -143,7 +143,7 @@ class Mask(Prediction):
         return class_fractions(np.bincount(self.plane.ravel(), minlength=NO_CLASS + 1))
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         return fractions_text(self.classes, *self.ranked_classes)
 
     def draw(self, image: Bytes) -> Bytes | None:
@@ -167,7 +167,7 @@ class Lines(Prediction):
         return mask
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         return line_text(float(self.mask.mean()))
 
     def draw(self, image: Bytes) -> Bytes | None:
@@ -210,7 +210,7 @@ class Objects(Prediction):
         return tuple(self.numbers.tolist()), tuple(self.scores.tolist())
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         return counts_text(self.classes, self.numbers.tolist())
 
     def draw(self, image: Bytes) -> Bytes | None:
@@ -240,7 +240,7 @@ class PointClasses(Prediction):
         return class_fractions(np.bincount(self.numbers, minlength=NO_CLASS + 1))
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         return fractions_text(self.classes, *self.ranked_classes)
 
 
@@ -256,7 +256,7 @@ class Raw(Prediction):
     drawing_text: str = ""
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         return self.drawing_text
 
     def draw(self, image: Bytes) -> Bytes | None:

@@ -164,6 +164,7 @@ class ClassOfImage(Objective):
     """
 
     entry = Classification.entry
+    analysis_type = ClassAnalysis
 
     def __init__(
         self,
@@ -214,13 +215,10 @@ class ClassOfImage(Objective):
 
     def show_prediction(self, image: Bytes, output: Tensor) -> Visualization:
         probabilities = self.scores(output, 0).probabilities.numpy()
-        return Visualization(image, Labels(classes=tuple(self._classes), probabilities=probabilities).words)
+        return Visualization(image, Labels(classes=tuple(self._classes), probabilities=probabilities).text)
 
     def scores(self, output: Tensor, size: int) -> LabelScores:
         return LabelScores(output.float().softmax(0))
-
-    def analysis(self, classes: Sequence[str]) -> ClassAnalysis:
-        return ClassAnalysis(self, classes)
 
     def explanation_targets(
         self, outputs: Any, classes: Sequence[str], requested: Sequence[int], size: int

@@ -145,7 +145,7 @@ class DetectionObjective(Objective):
     loss_in_model = True
     compiles = False  # the number of boxes varies between steps
     score_threshold = SCORE_THRESHOLD
-    analysis_type: ClassVar[type[ObjectAnalysis]] = ObjectAnalysis
+    analysis_type = ObjectAnalysis
 
     def __init__(self, classes: tuple[str, ...]) -> None:
         self.legend = frame_legend(classes)
@@ -161,9 +161,6 @@ class DetectionObjective(Objective):
     def scores(self, output: Tensor, size: int) -> Scores:
         detections = read_detections(output, 0.0)
         return ObjectScores(detections.boxes, detections.scores, detections.classes)
-
-    def analysis(self, classes: Sequence[str]) -> ObjectAnalysis:
-        return self.analysis_type(self, classes)
 
     def explanation_targets(
         self, outputs: Any, classes: Sequence[str], requested: Sequence[int], size: int

@@ -5,15 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import NamedTuple
 
-import torch
 from torch import nn
 from torchvision import models
 
 from engine.contract.job import Job
-from engine.models import encoders, user_file, weights
+from engine.models import encoders, weights
 from engine.models.base import ModelInfo, TaskError, validate_image_size
 from engine.models.model_surgery import adapt_first_conv, set_heads
-from engine.models.registry import build_foreign, build_seeded, is_foreign
+from engine.models.registry import build_checked, build_seeded, is_foreign
 from engine.tasks.edges.networks import Bdcn, Hed, HedOnEncoder
 
 IMAGE_SIZE = 480
@@ -61,8 +60,7 @@ def names() -> tuple[str, ...]:
 def model_info(name: str) -> ModelInfo:
     """Describe a model for the catalogue, without building it."""
     if name == HED_ON_ENCODER:
-        info = ModelInfo(_TITLE_ON_ENCODER, "Edges on an encoder", IMAGE_SIZE, MIN_SIZE, 1, encoder=True)
-        return info._replace(image_size_step=encoders.STRIDE)
+        return ModelInfo(_TITLE_ON_ENCODER, "Edges on an encoder", IMAGE_SIZE, MIN_SIZE, 1, encoder=True)
     entry = _ON_VGG[name]
     pretrained = weights.torchvision_source(models.get_model_weights(entry.backbone).DEFAULT)
     return ModelInfo(entry.title, "Edges on VGG", IMAGE_SIZE, MIN_SIZE, 1, weights=pretrained)
@@ -89,19 +87,11 @@ def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
 def _construct(job: Job, channels: int, size: int) -> nn.Module:
     """Build the model with new weights. Raises TaskError, for example if the images are too small for VGG16."""
     if is_foreign(job):
-        return _build_checked_user_model(job, channels, size)
+        return build_checked(job, 1, channels, size, "Make it return one value per pixel, the logit of an edge.")
     if job.model.name in ON_ENCODER:
         hed = partial(HedOnEncoder, job.model.encoder, channels)
         return encoders.construct(job, _TITLE_ON_ENCODER, size, hed)
     validate_image_size(_ON_VGG[job.model.name].title, size, MIN_SIZE)
     model = _ON_VGG[job.model.name].build()
     adapt_first_conv(model, channels)
-    return model
-
-
-def _build_checked_user_model(job: Job, channels: int, size: int) -> nn.Module:
-    """Build the user's model and check that it returns one logit per pixel. Raises TaskError."""
-    model = build_foreign(job, 1, channels)
-    remedy = "Make it return one value per pixel, the logit of an edge."
-    user_file.try_out(job.model.name, model, torch.zeros(2, channels, size, size), (1, size, size), remedy)
     return model

@@ -44,6 +44,28 @@ class EdgeDetection(ImageTask):
         return EdgesOfImage()
 
 
+class EdgeAnalysis(Analysis):
+    """Analysis of edges, with the precision-recall curve."""
+
+    def curves(self, measured: Measured, intervals: Intervals) -> tuple[ClassCurves, ...]:
+        """Return one precision-recall curve over the benchmark's thresholds, from high to low."""
+        metric = measured.task_metric
+        recall, precision = metric.curve()
+        scores = metric.scores()
+        return (
+            ClassCurves(
+                class_index=0,
+                positives=metric.annotated_pixels,
+                recall=tuple(recall[::-1].tolist()),
+                precision=tuple(precision[::-1].tolist()),
+                thresholds=tuple(THRESHOLDS[::-1].tolist()),
+                average_precision=intervals.measures.get("ap"),
+                best_threshold=scores.threshold,
+                best_f1=scores.ods,
+            ),
+        )
+
+
 class EdgesOfImage(Objective):
     """Objective for edge maps [n, maps, h, w], given as logits. All maps are learned, and the last one is the result.
 
@@ -60,6 +82,7 @@ class EdgesOfImage(Objective):
     """
 
     entry = TASK.entry
+    analysis_type = EdgeAnalysis
     exports_all_outputs = False
 
     def __init__(self, *, side: float = 1.0, fused: float = 1.0, balance: float = 1.0) -> None:
@@ -102,9 +125,6 @@ class EdgesOfImage(Objective):
         """Return the edge likelihoods in the last edge map."""
         return LineScores(output[-1:].float().sigmoid())
 
-    def analysis(self, classes: Sequence[str]) -> Analysis:
-        return EdgeAnalysis(self, classes)
-
     def explanation_targets(
         self, outputs: Any, classes: Sequence[str], requested: Sequence[int], size: int
     ) -> list[Target]:
@@ -116,28 +136,6 @@ class EdgesOfImage(Objective):
     def exported_outputs(self, outputs: Tensor, inputs: Tensor) -> Tensor:
         """Return the last edge map, [n, 1, h, w]."""
         return outputs[:, -1:]
-
-
-class EdgeAnalysis(Analysis):
-    """Analysis of edges, with the precision-recall curve."""
-
-    def curves(self, measured: Measured, intervals: Intervals) -> tuple[ClassCurves, ...]:
-        """Return one precision-recall curve over the benchmark's thresholds, from high to low."""
-        metric = measured.task_metric
-        recall, precision = metric.curve()
-        scores = metric.scores()
-        return (
-            ClassCurves(
-                class_index=0,
-                positives=metric.annotated_pixels,
-                recall=tuple(recall[::-1].tolist()),
-                precision=tuple(precision[::-1].tolist()),
-                thresholds=tuple(THRESHOLDS[::-1].tolist()),
-                average_precision=intervals.measures.get("ap"),
-                best_threshold=scores.threshold,
-                best_f1=scores.ods,
-            ),
-        )
 
 
 def _draw(likelihood: np.ndarray) -> Visualization:

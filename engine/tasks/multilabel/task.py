@@ -159,6 +159,7 @@ class LabelsOfImage(Objective):
     """
 
     entry = MultiLabel.entry
+    analysis_type = MultiLabelAnalysis
     score_threshold = THRESHOLD
 
     def __init__(self, classes: Sequence[str], smoothing: float = 0.0, weights: Tensor | None = None) -> None:
@@ -195,13 +196,10 @@ class LabelsOfImage(Objective):
         prediction = Labels(
             classes=tuple(self._classes), probabilities=probabilities, is_multilabel=True, threshold=THRESHOLD
         )
-        return Visualization(image, prediction.words)
+        return Visualization(image, prediction.text)
 
     def scores(self, output: Tensor, size: int) -> LabelScores:
         return LabelScores(output.float().sigmoid(), is_multilabel=True)
-
-    def analysis(self, classes: Sequence[str]) -> MultiLabelAnalysis:
-        return MultiLabelAnalysis(self, classes)
 
     def explanation_targets(
         self, outputs: Any, classes: Sequence[str], requested: Sequence[int], size: int

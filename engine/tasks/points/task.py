@@ -22,7 +22,6 @@ from engine.models import user_file, weights
 from engine.models.base import ModelInfo, TaskError
 from engine.models.model_surgery import set_heads
 from engine.models.registry import build_foreign, build_seeded, is_foreign
-from engine.tasks.analysis import Analysis
 from engine.tasks.base import DatasetInfo, Objective, Task, Visualization
 from engine.tasks.points.drawing import draw_points, encode_points, point_legend
 from engine.tasks.points.entry import TASK
@@ -153,9 +152,6 @@ class ClassOfPoint(ClassOfPixel):
 
     def scores(self, output: Tensor, size: int) -> Scores:
         return PointScores(output.float().softmax(0))
-
-    def analysis(self, classes: Sequence[str]) -> Analysis:
-        return Analysis(self, classes)
 
     def _draw_classes(self, image: npt.NDArray[Any], plane: Bytes) -> Bytes:
         """Draw the points in the colors of their classes.

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 
-import torch
 from torch import nn
 
 from engine.contract.job import Job
-from engine.models import encoders, user_file
+from engine.models import encoders
 from engine.models.base import ModelInfo, TaskError, validate_image_size
 from engine.models.model_surgery import set_heads
-from engine.models.registry import build_foreign, build_seeded, is_foreign
+from engine.models.registry import build_checked, build_seeded, is_foreign
 from engine.tasks.roads.directions import DIRECTIONS
 from engine.tasks.roads.networks import STRIDE, LinkNetMTL, StackHourglassNetMTL
 
@@ -36,8 +35,7 @@ def names() -> tuple[str, ...]:
 def model_info(name: str) -> ModelInfo:
     """Describe a model for the catalogue, without building it."""
     title, family = _TITLES[name]
-    info = ModelInfo(title, family, IMAGE_SIZE, 2 * STRIDE, CLASSES, encoder=name == LINKNET)
-    return info._replace(image_size_step=STRIDE)
+    return ModelInfo(title, family, IMAGE_SIZE, 2 * STRIDE, CLASSES, encoder=name == LINKNET, image_size_step=STRIDE)
 
 
 def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
@@ -62,19 +60,10 @@ def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
 def _construct(job: Job, title: str, channels: int, size: int) -> nn.Module:
     """Build the model of a job with new weights. Raises TaskError."""
     if is_foreign(job):
-        return _build_checked_user_model(job, channels, size)
+        remedy = f"Make it return {CLASSES} scores for background and line and {DIRECTIONS + 1} for the direction of each pixel."
+        return build_checked(job, SCORES, channels, size, remedy)
     if job.model.name == LINKNET:
         linknet = partial(LinkNetMTL, job.model.encoder, CLASSES, DIRECTIONS + 1, channels)
         return encoders.construct(job, title, size, linknet)
     validate_image_size(title, size, STRIDE, STRIDE)
     return StackHourglassNetMTL(CLASSES, DIRECTIONS + 1, channels)
-
-
-def _build_checked_user_model(job: Job, channels: int, size: int) -> nn.Module:
-    """Build the user's model and check that it returns `SCORES` scores per pixel. Raises TaskError."""
-    model = build_foreign(job, SCORES, channels)
-    remedy = (
-        f"Make it return {CLASSES} scores for background and line and {DIRECTIONS + 1} for the direction of each pixel."
-    )
-    user_file.try_out(job.model.name, model, torch.zeros(2, channels, size, size), (SCORES, size, size), remedy)
-    return model

@@ -53,6 +53,20 @@ class RoadExtraction(ImageTask):
         return splits.with_each(OrientedImages)
 
 
+class RoadAnalysis(Analysis):
+    """Analysis of lines, which adds the precision and recall of their center lines to the metrics."""
+
+    entries = (
+        Measure("relaxed_precision", "Relaxed precision", higher_is_better=True, percent=True),
+        Measure("relaxed_recall", "Relaxed recall", higher_is_better=True, percent=True),
+    )
+
+    def values(self, measured: Measured) -> Values:
+        measures, per_class = super().values(measured)
+        precision, recall = measured.task_metric.relaxed()
+        return Values({**measures, "relaxed_precision": precision, "relaxed_recall": recall}, per_class)
+
+
 class LinesAndDirections(Objective):
     """Objective for lines and their directions after Batra et al. 2019.
 
@@ -65,6 +79,7 @@ class LinesAndDirections(Objective):
     """
 
     entry = TASK.entry
+    analysis_type = RoadAnalysis
     exports_all_outputs = False
 
     def __init__(self) -> None:
@@ -111,9 +126,6 @@ class LinesAndDirections(Objective):
         class_scores = unpack(output[None].float(), size)[0][0, :CLASSES]
         return LineScores(class_scores.softmax(0)[LINE:])
 
-    def analysis(self, classes: Sequence[str]) -> Analysis:
-        return RoadAnalysis(self, classes)
-
     def explanation_targets(
         self, outputs: Any, classes: Sequence[str], requested: Sequence[int], size: int
     ) -> list[Target]:
@@ -131,20 +143,6 @@ class LinesAndDirections(Objective):
         fraction = is_line[has_class].mean() if has_class.any() else 0
         legend = tuple(range(len(self.legend))) if is_line.any() else ()
         return Visualization(_draw_directions(image, is_line, directions), line_text(float(fraction)), legend)
-
-
-class RoadAnalysis(Analysis):
-    """Analysis of lines, which adds the precision and recall of their center lines to the metrics."""
-
-    entries = (
-        Measure("relaxed_precision", "Relaxed precision", higher_is_better=True, percent=True),
-        Measure("relaxed_recall", "Relaxed recall", higher_is_better=True, percent=True),
-    )
-
-    def values(self, measured: Measured) -> Values:
-        measures, per_class = super().values(measured)
-        precision, recall = measured.task_metric.relaxed()
-        return Values({**measures, "relaxed_precision": precision, "relaxed_recall": recall}, per_class)
 
 
 def _split_full_size_scores(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

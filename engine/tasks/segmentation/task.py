@@ -153,6 +153,7 @@ class ClassOfPixel(Objective):
     """
 
     entry = TASK.entry
+    analysis_type = PixelAnalysis
 
     def __init__(self, kind: str, classes: Sequence[str], weights: Tensor | None = None) -> None:
         self.legend = mask_legend(classes)
@@ -200,9 +201,6 @@ class ClassOfPixel(Objective):
 
     def scores(self, output: Tensor, size: int) -> Scores:
         return PixelScores(output.float().softmax(0))
-
-    def analysis(self, classes: Sequence[str]) -> Analysis:
-        return PixelAnalysis(self, classes)
 
     def explanation_targets(
         self, outputs: Any, classes: Sequence[str], requested: Sequence[int], size: int
