@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QDateTime, QLocale
 
 from engine.system import format as plain
-from engine.system.format import NOT_KNOWN
+from engine.system.format import BINARY_UNITS, NOT_KNOWN
 
 if TYPE_CHECKING:
     from engine.gpus.quantities import Quantity
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 _JOULES_PER_KWH = 3_600_000
 _FIGURE_SPACE = "\u2007"
 """Space as wide as a digit, which keeps numbers aligned."""
-_DECIMAL = {"B": "B", "KiB": "kB", "MiB": "MB", "GiB": "GB", "TiB": "TB"}
 
 
 @dataclass
@@ -107,21 +106,13 @@ def counted(number: int, noun: str) -> str:
 
 
 def size(count: float | None, unit: str = "") -> str:
-    """Format a size, as in "44.9 MiB", or "47.1 MB" in decimal units.
-
-    The arguments are those of `engine.system.format.size`.
-    """
-    if not _style.decimal or count is None or math.isnan(count):
-        return _localized(plain.size(count, unit))
-    units = list(_DECIMAL)
-    fitting = (power for power in range(len(units)) if round(count / 1000**power, 1) < 1000)
-    power = units.index(unit) if unit else next(fitting, len(units) - 1)
-    return _localized(f"{count / 1000**power:.{1 if power else 0}f} {_DECIMAL[units[power]]}")
+    """Format a size, as in "44.9 MiB", or "47.1 MB" in decimal units; see `engine.system.format.size`."""
+    return _localized(plain.size(count, unit, decimal=_style.decimal))
 
 
 def measured(quantity: Quantity, value: float | None) -> str:
     """Format an NVML quantity in its base unit, as in "41.2 GiB" or "215 W", or return a dash for None."""
-    return size(value, quantity.unit) if quantity.unit in _DECIMAL else _localized(quantity.write(value))
+    return size(value, quantity.unit) if quantity.unit in BINARY_UNITS else _localized(quantity.write(value))
 
 
 def size_of(used: float | None, total: float | None) -> str:

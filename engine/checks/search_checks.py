@@ -13,7 +13,6 @@ from typing import Any, get_args
 
 import msgspec
 
-from engine.checks.disk import Disk
 from engine.checks.job_checks import REAL_DISK, problems
 from engine.checks.space_checks import field_of, grid_problems, grid_values, space_of
 from engine.contract.catalogue import Catalogue, did_you_mean
@@ -66,25 +65,17 @@ def validate_search(
     *,
     machine: Snapshot | None = None,
     report: DatasetReport | None = None,
-    disk: Disk = REAL_DISK,
 ) -> tuple[Search | None, list[Problem]]:
     """Validate a request for a search. Returns the search, or None if there are problems, and all problems.
 
-    The fields of the problems are "space.FIELD" and the names of the values.
-
-    Args:
-        values: Plain values as in a SPACE.toml, without the job. A dimension is a list of values, or a table with low,
-            high, log and step.
-        job: Settings that all trials share. Its own problems, which `job_checks.problems` finds, are not repeated.
-        catalogue: As in `job_checks.problems`.
-        machine: As in `job_checks.problems`.
-        report: As in `job_checks.problems`.
-        disk: As in `job_checks.problems`.
+    `values` are plain values as in a SPACE.toml, without the job. A dimension is a list of values, or a table with low,
+    high, log and step. The fields of the problems are "space.FIELD" and the names of the values. The problems that
+    `job_checks.problems` finds in `job` are not repeated. See there for the other arguments.
     """
     found = _unusable_values(values)
     name = _validate_name(values, found)
     space = space_of(values.get("space"), job, catalogue, found)
-    goals = _validate_goals(values.get("goals", ()), job, catalogue, disk, found)
+    goals = _validate_goals(values.get("goals", ()), job, catalogue, found)
     sampler = _validate_choice("sampler", values, Sampler, "nsgaii" if len(goals) > 1 else "tpe", found)
     pruner = _validate_choice("pruner", values, Pruner, "hyperband" if _is_one_metric(goals) else "none", found)
     found += _pruner_problems(pruner, goals)
@@ -100,7 +91,7 @@ def validate_search(
     if not isinstance(keep, bool):
         found.append(Problem("keep_checkpoints", f"{keep!r} is neither true nor false.", "Give true or false."))
     base = job.with_fields(devices=devices[:per_trial])
-    found = found or _value_problems(space, base, catalogue, machine=machine, report=report, disk=disk)
+    found = found or _value_problems(space, base, catalogue, machine=machine, report=report)
     if found:
         return None, found
     if not base.checkpoints.best_by and _is_one_metric(goals[:1]):
@@ -142,16 +133,14 @@ def _validate_name(values: Mapping[str, Any], found: list[Problem]) -> str:
     return str(name)
 
 
-def _validate_goals(
-    requested: Any, job: Job, catalogue: Catalogue, disk: Disk, found: list[Problem]
-) -> tuple[Goal, ...]:
+def _validate_goals(requested: Any, job: Job, catalogue: Catalogue, found: list[Problem]) -> tuple[Goal, ...]:
     """Return the requested goals, by default the metric that selects the best checkpoint.
 
     `requested` is the name of a metric, or a list of names. Problems are added to `found`.
     """
     requested = (requested,) if isinstance(requested, str) else requested
     task = catalogue.task(job.task)
-    file = disk.model_file(job.model.name) if task is not None and task.file else None
+    file = REAL_DISK.model_file(job.model.name) if task is not None and task.file else None
     measures = [*(file.measures if file is not None else ()), *(task.metrics if task is not None else ())]
     known = {
         each.id: Goal(measure=each.id, title=each.title, higher_is_better=each.higher_is_better, percent=each.percent)
@@ -294,19 +283,18 @@ def _value_problems(
     *,
     machine: Snapshot | None,
     report: DatasetReport | None,
-    disk: Disk,
 ) -> list[Problem]:
     """Return the problems that occur when single values of the search space are put into the job.
 
     Problems that the job has without these values are left out.
     """
-    before = {problem.field for problem in errors(problems(base, catalogue, machine, report, disk))}
+    before = {problem.field for problem in errors(problems(base, catalogue, machine, report))}
     found: dict[tuple[str, str], Problem] = {}
     for name, dimension in space.items():
         values: Iterable[Any] = dimension.values if isinstance(dimension, Choices) else (dimension.low, dimension.high)
         for value in values:
             job, wrong = job_with(base, {name: value})
-            wrong = [*wrong, *(errors(problems(job, catalogue, machine, report, disk)) if job is not None else ())]
+            wrong = [*wrong, *(errors(problems(job, catalogue, machine, report)) if job is not None else ())]
             for problem in wrong:
                 if problem.field not in before:
                     by_value = Problem(f"space.{name}", f"{value!r}: {problem.message}", problem.remedy)

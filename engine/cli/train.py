@@ -15,7 +15,7 @@ from engine.checks.torch_support import installed_torch
 from engine.checks.weights_checks import choose_model, weights_line
 from engine.cli import arguments, children, watching
 from engine.cli.inspect import SAMPLES, sample_lines
-from engine.cli.terminal import COMPLETED, report_unwritable, require_valid, say, show_progress
+from engine.cli.terminal import COMPLETED, print_lines, report_unwritable, require_valid, show_progress
 from engine.contract.catalogue import TaskEntry, load_catalogue
 from engine.contract.dataset import DatasetReport, describe_channels
 from engine.contract.devices import Snapshot, is_gpu
@@ -33,10 +33,10 @@ def train(options: argparse.Namespace) -> int:
         run = create_run(job)
         start_supervisor(run)
     if options.detach:
-        say(run.run_id)
+        print_lines(run.run_id)
         return COMPLETED
     if not options.json:
-        say(f"Run {run.run_id} in {run.path}", to=sys.stderr)
+        print_lines(f"Run {run.run_id} in {run.path}", to=sys.stderr)
     return watching.follow(run, json=options.json, stop_on_interrupt=True)
 
 
@@ -50,7 +50,7 @@ def validate(options: argparse.Namespace) -> tuple[Job | None, list[Problem]]:
     detected = _detect_task(values)
     _contact_weight_servers(values)
     if detected is not None and not options.json:
-        say(f"Task: {detected.title}. Choose another with --task.", to=sys.stderr)
+        print_lines(f"Task: {detected.title}. Choose another with --task.", to=sys.stderr)
     has_devices = "devices" in values
     machine = None
     if arguments.needs_gpus(values) or not has_devices:
@@ -67,7 +67,7 @@ def validate(options: argparse.Namespace) -> tuple[Job | None, list[Problem]]:
     recipe = None
     chooses_recipe = options.recipe is None and options.job is None
     if chooses_recipe or options.recipe:
-        recipe, wrong = _apply_recipe(values, dataset, REAL_DISK)
+        recipe, wrong = _apply_recipe(values, dataset)
         found += wrong
     draft = _valid_part(values, invalid) or draft
     wrong = problems(draft, load_catalogue(), machine, dataset, chosen=given if recipe is not None else None)
@@ -86,13 +86,13 @@ def _announce(job: Job, dataset: DatasetReport | None, model: str, recipe: str) 
     `model` and `recipe` are the reasons for automatic choices, or "" if the user chose.
     """
     if dataset is not None:
-        say(*dataset_lines(dataset), to=sys.stderr)
+        print_lines(*dataset_lines(dataset), to=sys.stderr)
     if model:
-        say(f"Model: {model}. Choose another with --model.", to=sys.stderr)
+        print_lines(f"Model: {model}. Choose another with --model.", to=sys.stderr)
     if recipe:
-        say(f"Recipe: {recipe}. Choose another with --recipe.", to=sys.stderr)
+        print_lines(f"Recipe: {recipe}. Choose another with --recipe.", to=sys.stderr)
     if job.model.pretrained and not job.model.weights_file:
-        say(weights_line(job, load_catalogue(), REAL_DISK), to=sys.stderr)
+        print_lines(weights_line(job, load_catalogue(), REAL_DISK), to=sys.stderr)
 
 
 def read_machine(found: list[Problem]) -> Snapshot | None:
@@ -146,15 +146,13 @@ def _choose_model(values: dict[str, Any], disk: Disk) -> str:
     return choice.reason
 
 
-def _apply_recipe(
-    values: dict[str, Any], report: DatasetReport | None, disk: Disk
-) -> tuple[Recipe | None, list[Problem]]:
+def _apply_recipe(values: dict[str, Any], report: DatasetReport | None) -> tuple[Recipe | None, list[Problem]]:
     """Set the fields that have no value according to the recipe named in `values`, or else one that fits the job.
 
     Returns the recipe, or None and the problems.
     """
     catalogue = load_catalogue()
-    facts = collect_facts(values, catalogue, report, values, disk)
+    facts = collect_facts(values, catalogue, report, values, REAL_DISK)
     recipe, wrong = load_recipes().find(str(values.get("recipe") or initial_recipe(facts)))
     if recipe is not None and not recipe.is_for(facts.task):
         ids = ", ".join(each.id for each in load_recipes().for_task(facts.task))

@@ -68,14 +68,12 @@ def iterate_batches(
     *,
     batch_size: int,
     partition: Partition = ALL_SAMPLES,
-    start: int = 0,
     on_unreadable: Callable[[str, str], None] = lambda path, reason: None,
     selected: Labels | None = None,
 ) -> Iterator[Batch]:
     """Yield the same batches as `predict_batches`, but without running the model.
 
-    `start` is the number of the first batch. `selected` contains the indices of the samples to use, in order, or is
-    None for all samples.
+    `selected` contains the indices of the samples to use, in order, or is None for all samples.
     """
     length = len(samples) if selected is None else len(selected)
     sampler = _SelectedSampler(
@@ -89,7 +87,7 @@ def iterate_batches(
     sampler.selected = selected
     loader = _create_loader(model, samples, sampler, on_unreadable)
     try:
-        yield from loader.epoch(1, start)  # all epochs are equal without shuffling
+        yield from loader.epoch(1)  # all epochs are equal without shuffling
     finally:
         loader.close()
 

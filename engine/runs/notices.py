@@ -71,9 +71,9 @@ class NoticeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
     def wants(self, kind: NoticeKind, seconds: float) -> bool:
         """Return True if the user wants a notification of `kind` for a run that has taken `seconds`."""
-        is_kind_wanted: bool = getattr(self, kind)
+        is_enabled: bool = getattr(self, kind)
         has_receiver = self.desktop or bool(self.command.strip())
-        return is_kind_wanted and has_receiver and seconds >= 60 * self.least_minutes
+        return is_enabled and has_receiver and seconds >= 60 * self.least_minutes
 
 
 @dataclass(frozen=True)
@@ -147,17 +147,16 @@ _REMEDIES = {
 }
 
 
-def settings_file(folder: Path | None = None) -> Path:
-    """Return the settings file in `folder`, by default Footplate's home."""
-    return (folder or paths.home()) / FILE
+def settings_file() -> Path:
+    return paths.home() / FILE
 
 
-def load_notices(folder: Path | None = None) -> tuple[NoticeSettings, list[Problem]]:
+def load_notices() -> tuple[NoticeSettings, list[Problem]]:
     """Read the settings, and return them with the problems found.
 
     Invalid settings are replaced by the defaults. The problems are only warnings, because they do not block a run.
     """
-    path = settings_file(folder)
+    path = settings_file()
     try:
         if not paths.is_only_writable_by_user(path):
             message = f"{path} is writable by others, whose command would run as yours."
@@ -191,11 +190,11 @@ def load_notices(folder: Path | None = None) -> tuple[NoticeSettings, list[Probl
     return settings, problems
 
 
-def save_notices(settings: NoticeSettings, folder: Path | None = None) -> None:
+def save_notices(settings: NoticeSettings) -> None:
     """Write the settings atomically. Raises OSError. An invalid settings file is kept as `notices.toml.damaged`."""
-    path = settings_file(folder)
+    path = settings_file()
     path.parent.mkdir(parents=True, exist_ok=True)
-    if load_notices(folder)[1]:
+    if load_notices()[1]:
         os.replace(path, path.with_name(f"{FILE}.damaged"))
     # Readable for this user only, since it contains a command.
     paths.write_atomically(path, tomli_w.dumps(msgspec.to_builtins(settings)).encode())

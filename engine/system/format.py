@@ -7,20 +7,23 @@ import signal
 from collections.abc import Iterable, Sequence
 
 NOT_KNOWN = "–"
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+_DECIMAL_UNITS = ("B", "kB", "MB", "GB", "TB")
 _NAMED = 2
 
 
-def size(count: float | None, unit: str = "") -> str:
+def size(count: float | None, unit: str = "", *, decimal: bool = False) -> str:
     """Format a number of bytes in binary units ("44.9 MiB"), as NVIDIA's tools do. Return a dash if it is None.
 
-    A fixed `unit` is useful for numbers that are compared with others, or that change while they are displayed.
+    A fixed `unit` is useful for numbers that are compared with others, or that change while they are displayed. If
+    `decimal` is True, the result is in the corresponding decimal unit ("47.1 MB").
     """
     if count is None or math.isnan(count):
         return f"{NOT_KNOWN} {unit}".rstrip()
-    fitting = (power for power in range(len(_UNITS)) if round(count / 1024**power, 1) < 1024)
-    power = _UNITS.index(unit) if unit else next(fitting, len(_UNITS) - 1)
-    return f"{count / 1024**power:.{1 if power else 0}f} {_UNITS[power]}"
+    units, base = (_DECIMAL_UNITS, 1000) if decimal else (BINARY_UNITS, 1024)
+    fitting = (power for power in range(len(units)) if round(count / base**power, 1) < base)
+    power = BINARY_UNITS.index(unit) if unit else next(fitting, len(units) - 1)
+    return f"{count / base**power:.{1 if power else 0}f} {units[power]}"
 
 
 def duration(seconds: float | None) -> str:

@@ -91,10 +91,6 @@ class FormLayout(QWidget):
         """Return the rows in the section with this title."""
         return [self._fields.rows[name] for name in SECTIONS[title]]
 
-    @property
-    def has_two_columns(self) -> bool:
-        return self._columns.direction() == QBoxLayout.Direction.LeftToRight
-
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Arrange the main fields and the sections in two columns if there is enough width."""
         super().resizeEvent(event)

@@ -208,12 +208,3 @@ BY_KEY: Mapping[str, Setting] = {setting.key: setting for setting in SETTINGS}
 def sections() -> tuple[str, ...]:
     """Return the titles of the sections in order."""
     return tuple(dict.fromkeys(setting.section for setting in SETTINGS))
-
-
-def as_tables() -> str:
-    """Return the settings as Markdown for the guide, with a table for each section."""
-    parts = []
-    for section in sections():
-        rows = [f"| {each.title} | {each.help} |" for each in SETTINGS if each.section == section]
-        parts.append("\n".join([f"**{section}**", "", "| setting | what it does |", "|---|---|", *rows]))
-    return "\n\n".join(parts)

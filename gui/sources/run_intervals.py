@@ -90,17 +90,6 @@ class RunIntervals(QObject):
             if is_gpu(device)
         }
 
-    def supervisors(self) -> dict[int, str]:
-        """Return the names of active runs by the process ids of their supervisors.
-
-        The workers of a run are descendants of its supervisor.
-        """
-        return {
-            interval.supervisor: interval.name
-            for interval in self.intervals
-            if interval.is_active and interval.supervisor is not None
-        }
-
 
 class IntervalReader:
     """Reader of executions, which caches those of an ended run until the run's summary changes."""

@@ -187,12 +187,12 @@ def format_interval(interval: Interval, percent: bool = True) -> str:
     return f"{localized(interval.low, 4)} – {localized(interval.high, 4)}"
 
 
-def format_with_interval(interval: Interval | None, percent: bool = True) -> str:
-    """Format a metric and its interval, as in "93.4% (91.8 – 94.9%)" if `percent` is True."""
+def format_with_interval(interval: Interval | None) -> str:
+    """Format a fraction and its interval, as in "93.4% (91.8 – 94.9%)"."""
     if interval is None:
         return NOT_KNOWN
-    bounds = format_interval(interval, percent)
-    return format_value(interval.value, percent) + (f" ({bounds})" if bounds else "")
+    bounds = format_interval(interval, True)
+    return format_value(interval.value, True) + (f" ({bounds})" if bounds else "")
 
 
 def list_metrics(evaluation: Evaluation) -> list[tuple[Measure, Interval]]:

@@ -30,7 +30,6 @@ class DeviceHistory:
 
     Attributes:
         titles: Titles of the devices by key. This machine's come first, in card order, and removed devices last.
-        additions: Number of snapshots added.
         origin: Time at which `x` is 0, in seconds since the epoch.
     """
 
@@ -42,7 +41,6 @@ class DeviceHistory:
         self._gpus: dict[str, Gpu] = {}  # latest state by key
         self._cpus: dict[str, Cpu] = {}  # latest state by key
         self.titles: dict[str, str] = {}  # of all devices, by key
-        self.additions = 0  # rises with each change
         self._retention_s = RETENTION_S
         self.origin = 0.0  # time of the first snapshot in seconds since the epoch; `x` is relative to it
 
@@ -74,7 +72,6 @@ class DeviceHistory:
         self._gpus |= {device_key(host, gpu.uuid): gpu for gpu in snapshot.gpus}
         self._cpus[device_key(host, CPU)] = snapshot.cpu
         timeline.append(snapshot.time - self.origin, _row(snapshot, host))
-        self.additions += 1
         self._update_titles(snapshot, host)
         if timeline.row_bytes != row_bytes or len(timeline) == 1:  # new devices, quantities or hosts
             self._distribute_budget()
@@ -82,8 +79,7 @@ class DeviceHistory:
     def restore(self, past: Iterable[tuple[float, Mapping[str, Mapping[str, float]]]]) -> None:
         """Insert readings of this machine from earlier sessions before those of this session.
 
-        Args:
-            past: Times in seconds since the epoch, in ascending order, with the known values by device and quantity.
+        `past` contains times in seconds since the epoch, in ascending order, with known values by device and quantity.
         """
         if "" not in self._timelines:  # "" is this machine
             return
@@ -98,7 +94,6 @@ class DeviceHistory:
                         column = columns.setdefault((device, quantity), np.full(len(rows), np.nan, np.float32))
                         column[index] = value
         self._timelines[""].prepend(np.array([time_s for time_s, _devices in rows]), columns, _GAP_STEPS * SPACING_S)
-        self.additions += 1
         self._distribute_budget()
 
     def forget(self, host: str) -> None:
@@ -106,7 +101,6 @@ class DeviceHistory:
         if self._timelines.pop(host, None) is not None:
             self._remove_devices(self._titles.pop(host))
             self._join_titles()
-            self.additions += 1
             self._distribute_budget()
 
     def host(self, key: str) -> str:

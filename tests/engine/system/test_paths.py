@@ -24,7 +24,7 @@ LARGE = "x" * 10_000
 WRITERS: dict[str, Callable[[Path], object]] = {
     "consent": lambda folder: agree(f"/{LARGE}", "0" * 64),
     "notes": lambda folder: change_notes(folder, text=LARGE),
-    "notices": lambda folder: save_notices(NoticeSettings(command="x" * 4000), folder),
+    "notices": lambda _folder: save_notices(NoticeSettings(command="x" * 4000)),
     "settings": lambda folder: Settings(folder).set("key", LARGE),
 }
 

@@ -57,7 +57,6 @@ def test_wide_form_has_two_columns(form: JobForm, width: int, has_two_columns: b
     form.window().resize(width, 700)
     left, right = form.rows["epochs"], form.body.filter
     qtbot.waitUntil(lambda: (right.mapTo(form, QPoint()).x() > left.mapTo(form, QPoint()).x()) == has_two_columns)
-    assert form.body.has_two_columns == has_two_columns
 
 
 def test_filter_finds_by_label_name_and_help(form: JobForm, qtbot: QtBot) -> None:

@@ -54,19 +54,16 @@ def test_interval_of_ended_run(intervals: RunIntervals, qtbot: QtBot) -> None:
     assert interval.end == pytest.approx(summary.started + summary.seconds)
     assert not interval.is_active
     assert intervals.run_names_by_gpu() == {}
-    assert intervals.supervisors() == {}
 
 
 def test_interval_of_active_run_holds_gpus(intervals: RunIntervals, qtbot: QtBot) -> None:
     run = supervise_here(a_run(20, None, name="flowers", devices=(UUIDS[0], UUIDS[1], "cpu")))
     read(intervals, qtbot)
     assert intervals.run_names_by_gpu() == {UUIDS[0]: "flowers", UUIDS[1]: "flowers"}
-    assert intervals.supervisors() == {os.getpid(): "flowers"}
-    assert intervals.intervals[0].is_active
+    assert (intervals.intervals[0].is_active, intervals.intervals[0].supervisor) == (True, os.getpid())
     append(run, RunFinished(time=time.time(), outcome="stopped"))
     read(intervals, qtbot)
     assert intervals.run_names_by_gpu() == {}
-    assert intervals.supervisors() == {}
     assert (intervals.intervals[0].state, intervals.intervals[0].is_active) == ("stopped", False)
 
 
@@ -160,7 +157,7 @@ def test_interval_of_queued_run_starts_with_devices(intervals: RunIntervals, qtb
     read(intervals, qtbot)
     (waiting,) = intervals.intervals
     assert (waiting.state, waiting.devices, intervals.run_names_by_gpu()) == ("waiting", (), {})
-    assert intervals.supervisors() == {os.getpid(): "flowers"}
+    assert intervals.intervals[0].supervisor == os.getpid()
     append(run, PhaseChanged(time=now - 100, phase="starting"), *rest)
     read(intervals, qtbot)
     (running,) = intervals.intervals
