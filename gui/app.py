@@ -81,8 +81,7 @@ def _x_server_responds() -> bool:
 def main(path: str = "") -> int:
     """Open the window, or bring an open one to the front. Return the exit code, which is 2 without a display.
 
-    Args:
-        path: Dataset folder or job file to open, or "" for none.
+    `path` is a dataset folder or job file to open, or "" for none.
     """
     gc.disable()  # a start leaves little garbage, and collections would take a twelfth of its time
     problem = why_no_window()
@@ -99,7 +98,7 @@ def main(path: str = "") -> int:
 
     request, instance = this_start(path), SingleInstance()
     try:
-        if instance.hand_over(request):  # an open window shows it
+        if instance.forward_request(request):  # an open window shows it
             return 0
     except OSError as error:  # includes TimeoutError
         print(f"footplate: opening another window, since {error}.", file=sys.stderr)

@@ -67,7 +67,7 @@ class SingleInstance(QObject):
         self._lock: int | None = None
         self._server: QLocalServer | None = None
 
-    def hand_over(self, request: OpenRequest, timeout_s: float = TIMEOUT_S) -> bool:
+    def forward_request(self, request: OpenRequest, timeout_s: float = TIMEOUT_S) -> bool:
         """Pass `request` to an open window. Return False if this process should open a window instead.
 
         Raises:

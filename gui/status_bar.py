@@ -60,9 +60,9 @@ class StatusBar(QWidget):
         self.progress.setFixedWidth(180)
         self.progress.setTextVisible(False)
         self.progress.setFixedHeight(10)
-        self.share = QLabel()  # finished percentage
+        self.percentage = QLabel()  # of the run that is done
         self.speed = QLabel()
-        self.left = QLabel()  # remaining time
+        self.remaining = QLabel()  # time
         self.pause = bind(QPushButton(self), actions.pause, offered=True)
         self.stop = bind(QPushButton(self), actions.stop, offered=True)
         self.setLayout(
@@ -70,9 +70,9 @@ class StatusBar(QWidget):
                 self.run,
                 (self.status, 1),
                 self.progress,
-                self.share,
+                self.percentage,
                 self.speed,
-                self.left,
+                self.remaining,
                 self.others,
                 self.pause,
                 self.stop,
@@ -88,9 +88,9 @@ class StatusBar(QWidget):
         self._set_status(text)
         self._set_name("")
         self.progress.hide()
-        self.share.clear()
+        self.percentage.clear()
         self.speed.clear()
-        self.left.clear()
+        self.remaining.clear()
         self._actions.pause.set_appearance(tr("Pause"), _PAUSE, "pause")
         for action in (self._actions.pause, self._actions.stop):
             action.allow(tr("Nothing is running"))
@@ -106,10 +106,10 @@ class StatusBar(QWidget):
             # A range of 0 animates the bar while the length is unknown.
             self.progress.setRange(0, 1000 if fraction is not None else 0)
             self.progress.setValue(round(1000 * (fraction or 0)))
-        self.share.setText(f"{100 * fraction:.0f}%" if fraction is not None else "")
+        self.percentage.setText(f"{100 * fraction:.0f}%" if fraction is not None else "")
         rate = run.images_per_second
         self.speed.setText(words.speed(rate) if is_working and rate is not None else "")
-        self.left.setText(f"{duration(left_s)} left" if is_working and left_s is not None else "")
+        self.remaining.setText(f"{duration(left_s)} left" if is_working and left_s is not None else "")
         if run.resumable:
             text, tip = resume_words(has_checkpoint=run.has_checkpoint)
             self._actions.pause.set_appearance(text.replace("&", ""), tip, "resume", "accent")

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from engine.cli import arguments, children, train
-from engine.cli.terminal import COMPLETED, FAILED, report, require_valid, say, table
+from engine.cli.terminal import COMPLETED, FAILED, print_lines, report, require_valid, table
 from engine.contract.advice import BUDGET_S, Advice, AdviceOrder, Candidate, Network, apply_candidate
 from engine.contract.command import flags
 from engine.contract.job import FIELDS, Job, save_job
@@ -61,7 +61,7 @@ def advise(options: argparse.Namespace) -> int:
         job=job, seconds=options.seconds, remeasure=options.again, machines=options.machines, network=network
     )
     answer: Advice = children.carry_out(order, refused=FAILED)
-    say(*([msgspec.json.encode(answer).decode()] if options.json else _lines(answer)))
+    print_lines(*([msgspec.json.encode(answer).decode()] if options.json else _lines(answer)))
     if options.save is not None and answer.fits:
         return _save(apply_candidate(job, answer.table[0]), Path(options.save), quiet=options.json)
     return COMPLETED if answer.fits else FAILED
@@ -166,5 +166,5 @@ def _save(job: Job, file: Path, *, quiet: bool) -> int:
     except OSError as error:
         return report([Problem("--save", f"{file} can't be written: {error.strerror}.", "Choose another file.")])
     if not quiet:
-        say(f"Written: {file}")
+        print_lines(f"Written: {file}")
     return COMPLETED

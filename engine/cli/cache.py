@@ -8,7 +8,7 @@ import time
 
 import msgspec
 
-from engine.cli.terminal import COMPLETED, fail, say, table
+from engine.cli.terminal import COMPLETED, fail, print_lines, table
 from engine.contract.protocol import ENCODE
 from engine.data.cache import cache_space
 from engine.data.cache.cache_space import CachedSet, CacheRefused
@@ -32,19 +32,21 @@ def cache(options: argparse.Namespace) -> int:
             cache_space.set_limit(int(options.limit * cache_space.GIB))
         if options.clear:
             removed, remaining = cache_space.clear()
-            say(f"Removed {removed}." + (f" {remaining} remain, in use by runs." if remaining else ""), to=sys.stderr)
+            print_lines(
+                f"Removed {removed}." + (f" {remaining} remain, in use by runs." if remaining else ""), to=sys.stderr
+            )
         limit = cache_space.limit_bytes()
     except CacheRefused as refused:
         return fail(str(refused))
     sets = cache_space.list_sets()
     if options.json:
-        say(*(ENCODE.encode(_values(cached)).decode() for cached in sets))
+        print_lines(*(ENCODE.encode(_values(cached)).decode() for cached in sets))
     else:
         if sets:
             head = ("DATASET", "IMAGES", "OF", "ON DISK", "LAST USED")
-            say(*table(head, [_row(cached) for cached in reversed(sets)]))
+            print_lines(*table(head, [_row(cached) for cached in reversed(sets)]))
         used = size(sum(cached.used_bytes for cached in sets))
-        say(f"{used} of at most {size(limit)} in {images_folder()}.")
+        print_lines(f"{used} of at most {size(limit)} in {images_folder()}.")
     return COMPLETED
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from engine.checks.conversion_checks import conversion_problems, out_problems
 from engine.cli import inference
-from engine.cli.terminal import COMPLETED, CommandError, report, say
+from engine.cli.terminal import COMPLETED, CommandError, print_lines, report
 from engine.contract.catalogue import load_catalogue
 from engine.contract.devices import CPU
 from engine.contract.inference.conversion import (
@@ -90,7 +90,7 @@ def convert(options: argparse.Namespace) -> int:
     assert job is not None  # checked by model_values
     _check(order, job)
     converted = read_converted(inference.run_order(order))
-    say(*([msgspec.json.encode(converted).decode()] if options.json else _lines(converted)))
+    print_lines(*([msgspec.json.encode(converted).decode()] if options.json else _lines(converted)))
     return COMPLETED
 
 

@@ -14,7 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 from string import Template
 
-from engine.cli.terminal import BAD_REQUEST, COMPLETED, fail, say
+from engine.cli.terminal import BAD_REQUEST, COMPLETED, fail, print_lines
 from engine.system import paths
 from engine.system.children import run_child
 from engine.system.format import counted
@@ -37,14 +37,14 @@ def desktop(options: argparse.Namespace) -> int:
     try:
         if options.action == "install":
             written = install(start_command(), folder)
-            say(f"Footplate is now among the applications: {counted(len(written), 'file')} in {folder}.")
-            say("Remove them with: footplate desktop remove")
+            print_lines(f"Footplate is now among the applications: {counted(len(written), 'file')} in {folder}.")
+            print_lines("Remove them with: footplate desktop remove")
         else:
             removed = remove(folder)
-            say(f"{counted(len(removed), 'file')} removed from {folder}.")
+            print_lines(f"{counted(len(removed), 'file')} removed from {folder}.")
     except OSError as error:
         fail(f"{error.filename or folder}: {error.strerror}.")
-        say("  Get write permission there, or set XDG_DATA_HOME to another folder.", to=sys.stderr)
+        print_lines("  Get write permission there, or set XDG_DATA_HOME to another folder.", to=sys.stderr)
         return BAD_REQUEST
     return COMPLETED
 

@@ -29,7 +29,7 @@ from engine.checks.machine_findings import (
 from engine.checks.torch_support import installed_torch
 from engine.cli import children
 from engine.cli.gpus.remarks import gpu_numbers, remarks
-from engine.cli.terminal import COMPLETED, FAILED, fail, say
+from engine.cli.terminal import COMPLETED, FAILED, fail, print_lines
 from engine.contract.catalogue import Supplement, load_supplement, supplement_file
 from engine.contract.devices import Snapshot
 from engine.runs.export import ExportRefused, check_target, problem_report, write_report
@@ -71,8 +71,8 @@ def _report(file: Path) -> int:
         write_report(texts, file)
     except ExportRefused as refused:
         return fail(str(refused))
-    say(f"Wrote {file}: {', '.join(texts)}.")
-    say("Names, paths and addresses are replaced in it. Check what it contains before you share it.")
+    print_lines(f"Wrote {file}: {', '.join(texts)}.")
+    print_lines("Names, paths and addresses are replaced in it. Check what it contains before you share it.")
     return COMPLETED
 
 
@@ -88,14 +88,14 @@ def diagnose() -> int:
     """Print all findings. Returns 0 if training works, and if it works on a GPU on a machine that has one."""
     grades: set[Grade] = set()
     for finding in _findings():
-        say(f"{_MARKS[finding.grade]}  {finding}")
+        print_lines(f"{_MARKS[finding.grade]}  {finding}")
         grades.add(finding.grade)
     if "broken" in grades:
-        say("Training will not work; see BAD above.")
+        print_lines("Training will not work; see BAD above.")
     elif "cpu_only" in grades:
-        say("Training works on the CPU only; see BAD above.")
+        print_lines("Training works on the CPU only; see BAD above.")
     else:
-        say("Training works here.")
+        print_lines("Training works here.")
     return FAILED if grades & {"broken", "cpu_only"} else COMPLETED
 
 

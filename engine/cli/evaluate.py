@@ -10,7 +10,7 @@ from typing import Any, get_args
 import msgspec
 
 from engine.cli.inference import add_model, model_values, run_order
-from engine.cli.terminal import COMPLETED, FAILED, CommandError, fail, say, table, write_csv
+from engine.cli.terminal import COMPLETED, FAILED, CommandError, fail, print_lines, table, write_csv
 from engine.contract.inference.evaluation import Comparison, EvaluateOrder, Evaluation, EvaluationSplit, Interval
 from engine.runs.evaluations import DamagedEvaluation, NotComparable, SavedEvaluation, compare, read_evaluation
 from engine.system.format import NOT_KNOWN, counted
@@ -41,9 +41,9 @@ def evaluate(options: argparse.Namespace) -> int:
         write_csv(options.csv, _csv_rows(saved.evaluation))
     if options.json:
         result = msgspec.to_builtins(saved.evaluation) | {"path": str(saved.folder)}
-        say(msgspec.json.encode(result).decode())
+        print_lines(msgspec.json.encode(result).decode())
     else:
-        say(*_lines(saved))
+        print_lines(*_lines(saved))
     return COMPLETED
 
 
@@ -59,9 +59,9 @@ def _compare_with_run(saved: SavedEvaluation, options: argparse.Namespace) -> in
     if options.csv is not None:
         write_csv(options.csv, _comparison_csv_rows(comparison))
     if options.json:
-        say(msgspec.json.encode(comparison).decode())
+        print_lines(msgspec.json.encode(comparison).decode())
     else:
-        say(*comparison_lines(comparison), f"Saved in {saved.folder} and {other.folder}.")
+        print_lines(*comparison_lines(comparison), f"Saved in {saved.folder} and {other.folder}.")
     return COMPLETED
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from engine.cli import inference
 from engine.cli.arguments import split_list
-from engine.cli.terminal import COMPLETED, say
+from engine.cli.terminal import COMPLETED, print_lines
 from engine.contract.inference.explanation import ExplainedImage, ExplainOrder, Explanation, Method, decode_explanation
 from engine.system.files import MAX_RESULT_BYTES, read_file
 from engine.system.format import counted
@@ -53,23 +53,23 @@ def explain(options: argparse.Namespace) -> int:
     file = inference.run_order(order)
     explanation = decode_explanation(read_file(file, MAX_RESULT_BYTES))
     if options.json:
-        say(msgspec.json.encode(explanation).decode())
+        print_lines(msgspec.json.encode(explanation).decode())
         return COMPLETED
     for image in explanation.images:
         _print_image(image, file.parent)
-    say(_summary(explanation, file.parent))
+    print_lines(_summary(explanation, file.parent))
     return COMPLETED
 
 
 def _print_image(image: ExplainedImage, folder: Path) -> None:
     """Print the prediction for an image, and the paths of its heat maps, which are in `folder`."""
-    say(f"{image.path}: {image.reason or image.predicted}")
+    print_lines(f"{image.path}: {image.reason or image.predicted}")
     for each in image.maps:
         score = f" ({100 * each.score:.0f}%)" if each.score is not None else ""
         nothing = " Nothing speaks for it: the map is empty." if each.empty else ""
-        say(f"  {each.class_name}{score}: {folder / each.overlay}{nothing} {each.note}".rstrip())
+        print_lines(f"  {each.class_name}{score}: {folder / each.overlay}{nothing} {each.note}".rstrip())
     if image.side_by_side:
-        say(f"  side by side: {folder / image.side_by_side}")
+        print_lines(f"  side by side: {folder / image.side_by_side}")
 
 
 def _summary(explanation: Explanation, folder: Path) -> str:

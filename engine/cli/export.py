@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from engine.cli import doctor
 from engine.cli.arguments import RUN
-from engine.cli.terminal import COMPLETED, fail, say
+from engine.cli.terminal import COMPLETED, fail, print_lines
 from engine.cli.watching import require_run
 from engine.contract.events import AnyEvent, DevicesSampled, RunStarted, StepMetrics, Validation
 from engine.contract.job import job_to_toml
@@ -40,7 +40,9 @@ def export(options: argparse.Namespace) -> int:
     try:
         if options.tensorboard is not None:
             written = _write_tensorboard(run, options.tensorboard)
-            say(f"Wrote TensorBoard's event files to {written}. To view them: tensorboard --logdir {written.parent}")
+            print_lines(
+                f"Wrote TensorBoard's event files to {written}. To view them: tensorboard --logdir {written.parent}"
+            )
         if options.zip is not None or options.folder is not None or options.tensorboard is None:
             _write_export(run, options)
     except (ExportRefused, NoTensorBoard) as refused:
@@ -64,11 +66,11 @@ def _write_export(run: RunFolder, options: argparse.Namespace) -> None:
     texts, checkpoints = {"doctor.txt": doctor.as_text()}, options.checkpoints
     if folder is not None:
         names = export_folder(run, folder, texts, checkpoints=checkpoints)
-        say(f"Wrote {folder}: {', '.join(names)}.")
+        print_lines(f"Wrote {folder}: {', '.join(names)}.")
     if zipped is not None:
         names = export_zip(run, zipped, texts, checkpoints=checkpoints, replace=options.replace)
-        say(f"Wrote {zipped}: {', '.join(names)}.")
-    say("Paths in your home folder are written as ~ in it. Check what it contains before you share it.")
+        print_lines(f"Wrote {zipped}: {', '.join(names)}.")
+    print_lines("Paths in your home folder are written as ~ in it. Check what it contains before you share it.")
 
 
 class NoTensorBoard(Exception):  # noqa: N818  (named after the cause)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from engine.cli.terminal import BAD_REQUEST, COMPLETED, report, say, table
+from engine.cli.terminal import BAD_REQUEST, COMPLETED, print_lines, report, table
 from engine.contract.hosts import FIRST_PORT, THIS, Host, host, put_host, read_hosts, remove_host
 from engine.contract.problems import Problem, errors
 from engine.contract.protocol import ENCODE
@@ -81,12 +81,12 @@ def hosts(options: argparse.Namespace) -> int:
 def _list(found: Sequence[Host], *, json: bool) -> int:
     """Print the machines as a table or as lines of JSON. Returns an exit code."""
     if json:
-        say(*(ENCODE.encode(each).decode() for each in found))
+        print_lines(*(ENCODE.encode(each).decode() for each in found))
     elif found:
         head = ("NAME", "SSH", "GPUS", "ADDRESS", "PORT", "FOLDER")
-        say(*table(head, [_cells(each) for each in found]))
+        print_lines(*table(head, [_cells(each) for each in found]))
     else:
-        say("No machines are listed. Add one with `footplate hosts add NAME`.")
+        print_lines("No machines are listed. Add one with `footplate hosts add NAME`.")
     return COMPLETED
 
 
@@ -116,27 +116,27 @@ def _add(options: argparse.Namespace) -> int:
         new = msgspec.structs.replace(new, folder=f"~/{FOLDER}")
     if options.no_check:
         put_host(new)
-        say(f"Added {new.title}, unchecked.")
+        print_lines(f"Added {new.title}, unchecked.")
         return COMPLETED
     [checked] = checking.check_hosts([msgspec.structs.replace(new, gpus=None)])
     _print_facts([checked], checked.problems)
     if checked.facts is None:
-        say("  Not added. To add it without a check, use --no-check.", to=sys.stderr)
+        print_lines("  Not added. To add it without a check, use --no-check.", to=sys.stderr)
         return BAD_REQUEST
     put_host(msgspec.structs.replace(new, gpus=len(checked.facts.gpus)))
-    say(f"Added {new.title}.")
+    print_lines(f"Added {new.title}.")
     return BAD_REQUEST if errors(checked.problems) else COMPLETED
 
 
 def _install(new: Host, wheel: Path, *, yes: bool) -> bool:
     """Install Footplate on a machine from a wheel after asking the user. Returns False if that was not done."""
     if not yes:
-        say(
+        print_lines(
             f"Install {wheel.name} and its dependencies (several GB) into ~/{FOLDER} on {new.title}? [y/N] ",
             to=sys.stderr,
         )
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-            say("Nothing was installed.", to=sys.stderr)
+            print_lines("Nothing was installed.", to=sys.stderr)
             return False
     try:
         install(new, wheel)
@@ -161,7 +161,7 @@ def _check(options: argparse.Namespace, found: Sequence[Host]) -> int:
     problems = [problem for each in checked for problem in each.problems] + checking.check_connections(checked)
     _print_facts(checked, problems)
     if not problems:
-        say("These machines can train together.")
+        print_lines("These machines can train together.")
     return BAD_REQUEST if errors(problems) else COMPLETED
 
 
@@ -173,11 +173,11 @@ def _print_facts(checked: Sequence[checking.CheckedHost], problems: Sequence[Pro
             versions = ", ".join(f"{name} {version}" for name, version in sorted(facts.versions.items()))
             gpus = f"{counted(len(facts.gpus), 'GPU')}{f', driver {facts.driver}' if facts.driver else ''}"
             endpoint = f"address {facts.address or 'unknown'}, port {each.host.port}"
-            say(
+            print_lines(
                 f"{each.host.title}: {gpus}; {versions}; {size(facts.free_bytes)} free; clock {each.clock_offset_s:+.1f} s; {endpoint}"
             )
             for digest in facts.inputs.values():
-                say(
+                print_lines(
                     f"  dataset: {counted(digest.files, 'file')}, {size(digest.size_bytes)}, digest {digest.names[:8] or '–'}"
                 )
     _report_problems(problems)
@@ -192,7 +192,7 @@ def _remove(name: str) -> int:
     """Remove a machine from the list. Returns an exit code."""
     if not remove_host(_listed_name(name)):
         return _report_problems([Problem("hosts", f"{name} is not listed.", "See `footplate hosts`.")])
-    say(f"Removed {name}.")
+    print_lines(f"Removed {name}.")
     return COMPLETED
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from engine.cli import children
-from engine.cli.terminal import BAD_REQUEST, COMPLETED, fail, say, show_progress
+from engine.cli.terminal import BAD_REQUEST, COMPLETED, fail, print_lines, show_progress
 from engine.contract.catalogue import load_catalogue
 from engine.contract.dataset import DatasetReport, MaskValue, Sample
 from engine.contract.job import Job
@@ -47,9 +47,9 @@ def inspect(options: argparse.Namespace) -> int:
     except children.ChildFailed as error:
         return fail(f"the folder could not be inspected: {error}. Try again, or another folder.")
     if options.json:
-        say(msgspec.json.encode(_as_json(report, task)).decode())
+        print_lines(msgspec.json.encode(_as_json(report, task)).decode())
     else:
-        say(*_lines(report, task))
+        print_lines(*_lines(report, task))
     return BAD_REQUEST if errors(report.problems) else COMPLETED
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from engine.cli.terminal import BAD_REQUEST, COMPLETED, fail, say, table
+from engine.cli.terminal import BAD_REQUEST, COMPLETED, fail, print_lines, table
 from engine.contract.catalogue import load_catalogue, missing_extra
 from engine.contract.protocol import ENCODE
 from engine.contract.recipes import load_recipes
@@ -25,16 +25,18 @@ from engine.system.format import duration
 def runs(options: argparse.Namespace) -> int:
     """List all runs, newest first."""
     index = RunIndex()
-    summaries = list(index.summaries(lambda run_id, error: say(f"{run_id} can't be read: {error}", to=sys.stderr)))
+    summaries = list(
+        index.summaries(lambda run_id, error: print_lines(f"{run_id} can't be read: {error}", to=sys.stderr))
+    )
     if refresh(RunFolder(run.folder) for run in summaries if run.slurm and run.state not in ENDED):
         summaries = list(index.summaries())
     if options.json:
-        say(*(ENCODE.encode(summary).decode() for summary in summaries))
+        print_lines(*(ENCODE.encode(summary).decode() for summary in summaries))
     elif summaries:
         head = ("RUN", "NAME", "MODEL", "STRATEGY", "DEVICES", "BEST", "TIME", "STATE", "TAGS")
-        say(*table(head, [_run_row(summary) for summary in summaries]))
+        print_lines(*table(head, [_run_row(summary) for summary in summaries]))
     else:
-        say(f"There are no runs in {paths.runs_folder()}. Start one with `footplate train DATASET`.")
+        print_lines(f"There are no runs in {paths.runs_folder()}. Start one with `footplate train DATASET`.")
     return COMPLETED
 
 
@@ -54,13 +56,13 @@ def catalogue(options: argparse.Namespace) -> int:
     """List tasks, models and strategies."""
     entries = load_catalogue()
     if options.json:
-        say(*msgspec.json.format(ENCODE.encode(entries), indent=1).decode().split("\n"))
+        print_lines(*msgspec.json.format(ENCODE.encode(entries), indent=1).decode().split("\n"))
         return COMPLETED
-    say(*table(("TASK", "TITLE"), [(task.id, task.title) for task in entries.tasks]))
-    say("")
+    print_lines(*table(("TASK", "TITLE"), [(task.id, task.title) for task in entries.tasks]))
+    print_lines("")
     rows = [(entry.id, entry.title, entry.summary) for entry in entries.strategies]
-    say(*table(("STRATEGY", "TITLE", "WHAT IT DOES"), rows))
-    say("")
+    print_lines(*table(("STRATEGY", "TITLE", "WHAT IT DOES"), rows))
+    print_lines("")
     models = [
         (
             m.id,
@@ -73,7 +75,7 @@ def catalogue(options: argparse.Namespace) -> int:
         )
         for m in entries.models
     ]
-    say(*table(("MODEL", "FAMILY", "PARAMETERS", "IMAGES", "PRETRAINED", "ACCURACY", "CUT POINTS"), models))
+    print_lines(*table(("MODEL", "FAMILY", "PARAMETERS", "IMAGES", "PRETRAINED", "ACCURACY", "CUT POINTS"), models))
     return COMPLETED
 
 
@@ -90,12 +92,14 @@ def recipes(options: argparse.Namespace) -> int:
     """List all recipes, and the problems with the user's recipe files."""
     known = load_recipes()
     if options.json:
-        say(*(ENCODE.encode(msgspec.to_builtins(recipe)).decode() for recipe in (*known.all, *known.broken)))
+        print_lines(*(ENCODE.encode(msgspec.to_builtins(recipe)).decode() for recipe in (*known.all, *known.broken)))
         return COMPLETED
     rows = [(recipe.id, recipe.title, ", ".join(recipe.tasks) or "all", recipe.about) for recipe in known.all]
-    say(*table(("RECIPE", "TITLE", "TASKS", "ABOUT"), rows))
+    print_lines(*table(("RECIPE", "TITLE", "TASKS", "ABOUT"), rows))
     for broken in known.broken:
-        say("", f"{broken.path} can't be used:", *(f"  {problem}" for problem in broken.problems), to=sys.stderr)
+        print_lines(
+            "", f"{broken.path} can't be used:", *(f"  {problem}" for problem in broken.problems), to=sys.stderr
+        )
     return COMPLETED
 
 
@@ -107,5 +111,5 @@ def show_recipe(options: argparse.Namespace) -> int:
             fail(str(problem))
         return BAD_REQUEST
     path = Path(recipe.path or str(files("resources").joinpath("recipes", f"{recipe.id}.toml")))
-    say(f"# {path}", *read_file(path).decode().removesuffix("\n").split("\n"))
+    print_lines(f"# {path}", *read_file(path).decode().removesuffix("\n").split("\n"))
     return COMPLETED

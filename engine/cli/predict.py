@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 from engine.cli.arguments import split_list
 from engine.cli.inference import add_model, model_values, run_order
-from engine.cli.terminal import COMPLETED, report, say
+from engine.cli.terminal import COMPLETED, print_lines, report
 from engine.contract.inference.prediction import CAMERA, PREDICTED, Format, Predicted, PredictOrder
 from engine.contract.problems import Problem
 from engine.system.files import MAX_RESULT_BYTES, read_file
@@ -86,7 +86,7 @@ def predict(options: argparse.Namespace) -> int:
     )
     path = run_order(order)
     if options.json:
-        say(read_file(path, MAX_RESULT_BYTES).decode().strip())
+        print_lines(read_file(path, MAX_RESULT_BYTES).decode().strip())
     else:
         _print(PREDICTED.decode(read_file(path, MAX_RESULT_BYTES)))
     return COMPLETED
@@ -95,15 +95,15 @@ def predict(options: argparse.Namespace) -> int:
 def _print(result: Predicted) -> None:
     """Print the first results and skipped files, the speed, and the written files."""
     for row in result.rows[:MAX_ROWS]:
-        say(f"{row.path}: {row.text}")
+        print_lines(f"{row.path}: {row.text}")
     if result.predicted > MAX_ROWS:
-        say(f"… and {result.predicted - MAX_ROWS:,} more")
+        print_lines(f"… and {result.predicted - MAX_ROWS:,} more")
     for skipped in result.skipped[:MAX_SKIPPED]:
-        say(f"Skipped {skipped.path}: {skipped.reason}")
+        print_lines(f"Skipped {skipped.path}: {skipped.reason}")
     if result.skipped_count > MAX_SKIPPED:
-        say(f"… and {result.skipped_count - MAX_SKIPPED:,} more skipped")
+        print_lines(f"… and {result.skipped_count - MAX_SKIPPED:,} more skipped")
     rate = f", {speed(result.images_per_second)}" if result.images_per_second else ""
-    say(f"Predicted for {counted(result.predicted, 'sample')} in {result.seconds:.1f} s{rate}.")
+    print_lines(f"Predicted for {counted(result.predicted, 'sample')} in {result.seconds:.1f} s{rate}.")
     for written in result.files:
         count = f" ({counted(written.count, 'file')})" if written.count > 1 else ""
-        say(f"Written: {os.path.join(result.order.out, written.path)}{count}")
+        print_lines(f"Written: {os.path.join(result.order.out, written.path)}{count}")

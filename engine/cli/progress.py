@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from typing import TextIO
 
-from engine.cli.terminal import StatusLine, say
+from engine.cli.terminal import StatusLine, print_lines
 from engine.contract.command import flags, resume_line
 from engine.contract.events import (
     Advice,
@@ -64,7 +64,7 @@ class Progress:
             self._fetching = (*self._fetching[:1], event)
             self._line.show(_fetch_text(self._fetching))
             return
-        self.say(*self._lines(event))
+        self.print_lines(*self._lines(event))
         if isinstance(event, TimeSpent) and event.advice is not None:
             is_same = self._advice is not None and _changed_setting(event.advice) == _changed_setting(self._advice)
             self._advice_count = self._advice_count + 1 if is_same else 1
@@ -78,13 +78,15 @@ class Progress:
         if advice is not None and _changed_setting(advice) != self._printed:
             self._printed = _changed_setting(advice)
             field = FIELDS.get(advice.field)
-            self.say(advice.sentence + (f" Next time: {field.flag} {advice.value}" if field is not None else ""))
+            self.print_lines(
+                advice.sentence + (f" Next time: {field.flag} {advice.value}" if field is not None else "")
+            )
 
-    def say(self, *lines: str) -> None:
+    def print_lines(self, *lines: str) -> None:
         """Print lines in place of the status line, which appears again with the next progress."""
         if lines:
             self._line.clear()
-            say(*lines, to=self._out)
+            print_lines(*lines, to=self._out)
 
     def _status_text(self, event: StepMetrics) -> str:
         """Format the progress of the training as a status line, with the remaining time."""

@@ -11,7 +11,7 @@ import msgspec
 
 from engine.cli import watching
 from engine.cli.arguments import RUN
-from engine.cli.terminal import COMPLETED, fail, say, table
+from engine.cli.terminal import COMPLETED, fail, print_lines, table
 from engine.contract.events import Waiting
 from engine.contract.protocol import COMMANDS_ONLY, ENCODE, Stop
 from engine.runs import queue as run_queue
@@ -71,11 +71,13 @@ def _list(*, json: bool) -> int:
     """Print the queued runs as a table or as lines of JSON. Returns an exit code."""
     rows = [_row(ticket) for ticket in run_queue.waiting()]
     if json:
-        say(*(ENCODE.encode(row).decode() for row in rows))
+        print_lines(*(ENCODE.encode(row).decode() for row in rows))
     elif rows:
-        say(*table(("POSITION", "RUN", "NAME", "DEVICES", "WAITING", "WAITS FOR"), [_cells(row) for row in rows]))
+        print_lines(
+            *table(("POSITION", "RUN", "NAME", "DEVICES", "WAITING", "WAITS FOR"), [_cells(row) for row in rows])
+        )
     else:
-        say("The queue is empty.")
+        print_lines("The queue is empty.")
     return COMPLETED
 
 
@@ -115,11 +117,11 @@ def _act(action: str, name: str) -> int:
     tickets = run_queue.waiting()
     found = next((ticket for ticket in tickets if ticket.run_id == run.run_id), None)
     if found is None:
-        say(f"{run.run_id} already has its devices.")
+        print_lines(f"{run.run_id} already has its devices.")
     elif action == "hold":
-        say(f"{run.run_id} is held until `footplate queue release {run.run_id}`.")
+        print_lines(f"{run.run_id} is held until `footplate queue release {run.run_id}`.")
     else:
-        say(f"{run.run_id} is at position {found.position} of {len(tickets)}{', held' if found.held else ''}.")
+        print_lines(f"{run.run_id} is at position {found.position} of {len(tickets)}{', held' if found.held else ''}.")
     return COMPLETED
 
 
@@ -147,7 +149,7 @@ def _remove(run: RunFolder) -> int:
         while not connection.closed:
             select.select([connection], [], [])
             connection.receive_lines()
-    say(f"{run.run_id} is no longer in the queue; it is {run.state()}.")
+    print_lines(f"{run.run_id} is no longer in the queue; it is {run.state()}.")
     return COMPLETED
 
 

@@ -9,7 +9,7 @@ import sys
 
 import msgspec
 
-from engine.cli.terminal import COMPLETED, FAILED, CommandError, StatusLine, fail, say
+from engine.cli.terminal import COMPLETED, FAILED, CommandError, StatusLine, fail, print_lines
 from engine.contract.hosts import Host, host
 from engine.contract.nodes import FollowResult
 from engine.machines.fetch import NotFetched, fetch
@@ -77,5 +77,5 @@ def fetch_file(options: argparse.Namespace) -> int:
         line.clear()
         return fail(str(error), FAILED)
     line.clear()
-    say(str(fetched))
+    print_lines(str(fetched))
     return COMPLETED

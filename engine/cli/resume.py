@@ -13,7 +13,7 @@ from engine.checks.gpu_checks import gpu_problems
 from engine.checks.job_checks import problems
 from engine.checks.torch_support import installed_torch
 from engine.cli import arguments, train, watching
-from engine.cli.terminal import COMPLETED, report_unwritable, require_valid, say
+from engine.cli.terminal import COMPLETED, print_lines, report_unwritable, require_valid
 from engine.contract.catalogue import load_catalogue
 from engine.contract.job import Job, job_from_values
 from engine.contract.problems import Problem
@@ -34,10 +34,10 @@ def resume(options: argparse.Namespace) -> int:
         save_next_job(run, job)
         start_supervisor(run)
     if options.detach:
-        say(run.run_id)
+        print_lines(run.run_id)
         return COMPLETED
     if not options.json:
-        say(f"Resuming run {run.run_id} from {checkpoint or 'its start'}", to=sys.stderr)
+        print_lines(f"Resuming run {run.run_id} from {checkpoint or 'its start'}", to=sys.stderr)
     return watching.follow(run, json=options.json, stop_on_interrupt=True, execution=execution, from_n=from_n)
 
 

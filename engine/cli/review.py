@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from engine.cli import inference, watching
-from engine.cli.terminal import COMPLETED, CommandError, report, report_unwritable, say, table, write_csv
+from engine.cli.terminal import COMPLETED, CommandError, print_lines, report, report_unwritable, table, write_csv
 from engine.contract.catalogue import load_catalogue
 from engine.contract.inference.evaluation import EvaluateOrder
 from engine.contract.inference.review import Mark, Review, ReviewOrder, decode_review
@@ -56,13 +56,13 @@ def review(options: argparse.Namespace) -> int:
     values = inference.model_values(options)
     found = _review(options, values)
     if options.json:
-        say(msgspec.json.encode(found).decode())
+        print_lines(msgspec.json.encode(found).decode())
     else:
-        say(*_lines(found, options))
+        print_lines(*_lines(found, options))
     if options.csv is not None:
         marks = tuple(_samples_to_mark(found))
         write_csv(options.csv, [_COLUMNS, *([getattr(each, name) for name in _COLUMNS] for each in marks)])
-        say(f"Wrote {counted(len(marks), 'sample')} to {options.csv}.", to=sys.stderr if options.json else None)
+        print_lines(f"Wrote {counted(len(marks), 'sample')} to {options.csv}.", to=sys.stderr if options.json else None)
     return COMPLETED
 
 
@@ -195,12 +195,7 @@ def _cross_validate(run: RunFolder, folds: int, values: dict[str, Any]) -> tuple
     """Train one run for each fold and evaluate it on its held-out images. Returns the folders of the evaluations.
 
     Runs from an earlier, interrupted call are reused. Together, the evaluations contain every training image once.
-    Raises CommandError.
-
-    Args:
-        run: Run whose job is cross-validated.
-        folds: Number of folds.
-        values: Fields of the `Order` for each evaluation.
+    `values` are fields of the `Order` for each evaluation. Raises CommandError.
     """
     job = run.job()
     assert job is not None  # checked by model_values
@@ -218,7 +213,7 @@ def _cross_validate(run: RunFolder, folds: int, values: dict[str, Any]) -> tuple
         fold = job.with_fields(
             fold=f"{number}/{folds}", name=f"{run.run_id} fold {number}/{folds}", resume_from="", predictions=0
         )
-        say(f"Fold {number} of {folds}", to=sys.stderr)
+        print_lines(f"Fold {number} of {folds}", to=sys.stderr)
         with redirect_stdout(sys.stderr):
             folders.append(_evaluate_fold(fold, values))
     return tuple(folders)

@@ -23,9 +23,9 @@ from engine.cli.terminal import (
     INTERRUPTED,
     StatusLine,
     fail,
+    print_lines,
     report,
     report_unwritable,
-    say,
 )
 from engine.contract.catalogue import load_catalogue
 from engine.contract.devices import Snapshot
@@ -102,9 +102,9 @@ def _act(options: argparse.Namespace) -> int:
         return _train_best(folder, requested, options)
     state = folder.state()
     if options.json:
-        say(msgspec.json.encode(state).decode())
+        print_lines(msgspec.json.encode(state).decode())
     else:
-        say(*search_views.lines(requested, state, folder.status()))
+        print_lines(*search_views.lines(requested, state, folder.status()))
     return COMPLETED
 
 
@@ -121,7 +121,7 @@ def _continue(folder: SearchFolder, requested: Search, options: argparse.Namespa
 def _after_start(folder: SearchFolder, requested: Search, options: argparse.Namespace) -> int:
     """Print the name of a started search, or follow it to its end. Returns an exit code."""
     if options.detach:
-        say(folder.name)
+        print_lines(folder.name)
         return COMPLETED
     code = _follow(folder, requested, json=options.json)
     if code == COMPLETED and options.train_best is not None:
@@ -149,20 +149,24 @@ def _follow(folder: SearchFolder, requested: Search, *, json: bool) -> int:
                 if row.ended and row.number not in printed:
                     printed.add(row.number)
                     line.clear()
-                    say(msgspec.json.encode(row).decode() if json else search_views.trial_line(requested, row))
+                    print_lines(msgspec.json.encode(row).decode() if json else search_views.trial_line(requested, row))
             if status != "running":
                 line.clear()
-                say(*([msgspec.json.encode(state).decode()] if json else search_views.lines(requested, state, status)))
+                print_lines(
+                    *([msgspec.json.encode(state).decode()] if json else search_views.lines(requested, state, status))
+                )
                 return _EXIT_CODES[status]
             line.show(search_views.progress_line(requested, state))
             if len(interrupts) > max(1, handled):
                 line.clear()
-                say(f"The search continues in the background: footplate search {quote(folder.name)}", to=sys.stderr)
+                print_lines(
+                    f"The search continues in the background: footplate search {quote(folder.name)}", to=sys.stderr
+                )
                 return INTERRUPTED
             if interrupts and not handled:
                 handled = len(interrupts)
                 stop_driver(folder)
-                say("Pausing the trials. Press Ctrl+C again to detach from the search.", to=sys.stderr)
+                print_lines("Pausing the trials. Press Ctrl+C again to detach from the search.", to=sys.stderr)
             time.sleep(_POLL_S)
     finally:
         signal.signal(signal.SIGINT, previous)
@@ -171,11 +175,13 @@ def _follow(folder: SearchFolder, requested: Search, *, json: bool) -> int:
 def _stop(folder: SearchFolder) -> int:
     """Stop a search, and wait until its driver has exited. Returns an exit code."""
     if not stop_driver(folder):
-        say(f"“{folder.name}” is not running; it is {folder.status()}.")
+        print_lines(f"“{folder.name}” is not running; it is {folder.status()}.")
         return COMPLETED
     while folder.driver() is not None:
         time.sleep(_POLL_S)
-    say(f"“{folder.name}” is {folder.status()}. To continue it: footplate search {quote(folder.name)} --continue")
+    print_lines(
+        f"“{folder.name}” is {folder.status()}. To continue it: footplate search {quote(folder.name)} --continue"
+    )
     return COMPLETED
 
 
@@ -191,9 +197,9 @@ def _train_best(folder: SearchFolder, requested: Search, options: argparse.Names
     with report_unwritable():
         run = train_best(requested, row)
     if options.detach:
-        say(run.run_id)
+        print_lines(run.run_id)
         return COMPLETED
-    say(f"Training the settings of trial {row.title} in full: run {run.run_id}", to=sys.stderr)
+    print_lines(f"Training the settings of trial {row.title} in full: run {run.run_id}", to=sys.stderr)
     return watching.follow(run, json=options.json, stop_on_interrupt=True)
 
 
@@ -203,11 +209,13 @@ def _list(*, json: bool) -> int:
     if json:
         for folder, _ in known:
             row = {"name": folder.name, "status": folder.status(), "state": folder.state()}
-            say(msgspec.json.encode(row).decode())
+            print_lines(msgspec.json.encode(row).decode())
     elif known:
-        say(*search_views.search_table([(requested, folder.state(), folder.status()) for folder, requested in known]))
+        print_lines(
+            *search_views.search_table([(requested, folder.state(), folder.status()) for folder, requested in known])
+        )
     else:
-        say("There are no searches. Start one with `footplate search SPACE.toml`.")
+        print_lines("There are no searches. Start one with `footplate search SPACE.toml`.")
     return COMPLETED
 
 

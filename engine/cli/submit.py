@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.cli import arguments
-from engine.cli.terminal import BAD_REQUEST, COMPLETED, fail, report, report_unwritable, require_valid, say
+from engine.cli.terminal import BAD_REQUEST, COMPLETED, fail, print_lines, report, report_unwritable, require_valid
 from engine.cli.train import validate
 from engine.contract.command import torchrun_lines, torchrun_text
 from engine.contract.job import Job
@@ -66,7 +66,7 @@ def torchrun(options: argparse.Namespace) -> int:
         lines, wrong = torchrun_lines(job)
         found += wrong
     report(found)
-    say(*torchrun_text(lines).splitlines())
+    print_lines(*torchrun_text(lines).splitlines())
     return COMPLETED if lines else BAD_REQUEST
 
 
@@ -94,7 +94,7 @@ def submit(options: argparse.Namespace) -> int:
     job = require_valid(job, [*found, *wrong])
     text = text or slurm.script(job.name or Path(job.model.name).stem)
     if options.print:
-        say(*text.splitlines())
+        print_lines(*text.splitlines())
         return COMPLETED
     try:
         with report_unwritable():
@@ -102,8 +102,8 @@ def submit(options: argparse.Namespace) -> int:
     except SlurmFailed as error:
         return fail(str(error))
     slurm_job = read_slurm(run.path)
-    say(f"Job {slurm_job.job_id if slurm_job else '?'}, run {run.run_id}")
-    say(f"Its script is {run.path / SCRIPT}. Follow it with `footplate attach {run.run_id}`.", to=sys.stderr)
+    print_lines(f"Job {slurm_job.job_id if slurm_job else '?'}, run {run.run_id}")
+    print_lines(f"Its script is {run.path / SCRIPT}. Follow it with `footplate attach {run.run_id}`.", to=sys.stderr)
     return COMPLETED
 
 

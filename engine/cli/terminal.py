@@ -45,7 +45,7 @@ class CommandError(Exception):
         self.code = code
 
 
-def say(*lines: str, to: TextIO | None = None) -> None:
+def print_lines(*lines: str, to: TextIO | None = None) -> None:
     """Print `lines` to `to`, by default standard output."""
     stream = sys.stdout if to is None else to
     stream.writelines(f"{escaped(line)}\n" for line in lines)
@@ -54,7 +54,7 @@ def say(*lines: str, to: TextIO | None = None) -> None:
 
 def fail(message: str, code: int = BAD_REQUEST) -> int:
     """Print an error message to standard error, and return `code`."""
-    say(f"footplate: {message}", to=sys.stderr)
+    print_lines(f"footplate: {message}", to=sys.stderr)
     return code
 
 
@@ -65,11 +65,11 @@ def report(problems: Iterable[Problem], code: int = BAD_REQUEST) -> int:
         flag = f"{flag_of(problem)}: " if problem.field else ""
         fail(f"{severity}{flag}{problem.message}")
         if problem.remedy:
-            say(f"  {problem.remedy}", to=sys.stderr)
+            print_lines(f"  {problem.remedy}", to=sys.stderr)
         for choice in problem.choices:
             if "format" in choice.values:
                 flags = " ".join(f"--{name} {shlex.quote(str(value))}" for name, value in choice.values.items())
-                say(f"  {choice.title}: {flags}", to=sys.stderr)
+                print_lines(f"  {choice.title}: {flags}", to=sys.stderr)
     return code
 
 
@@ -109,7 +109,9 @@ def report_unwritable() -> Iterator[None]:
         yield
     except OSError as error:
         fail(f"the run's folder can't be written: {error}.")
-        say("  Make room or get write permission there, or set FOOTPLATE_HOME to another folder.", to=sys.stderr)
+        print_lines(
+            "  Make room or get write permission there, or set FOOTPLATE_HOME to another folder.", to=sys.stderr
+        )
         raise CommandError from error
 
 

@@ -16,7 +16,7 @@ from types import FrameType
 from engine.cli import remote
 from engine.cli.arguments import RUN
 from engine.cli.progress import Progress
-from engine.cli.terminal import BAD_REQUEST, COMPLETED, FAILED, INTERRUPTED, UNSAVED, CommandError, fail, say
+from engine.cli.terminal import BAD_REQUEST, COMPLETED, FAILED, INTERRUPTED, UNSAVED, CommandError, fail, print_lines
 from engine.contract.events import EVENT, CheckpointSaved, DevicesFree, RunFinished, Warned
 from engine.contract.protocol import Pause, SaveElsewhere, Stop
 from engine.runs import connection
@@ -237,7 +237,7 @@ def follow(
     Ctrl+C detaches.
     """
     progress = Progress(run, sys.stdout, sys.stderr)
-    on_line = (lambda line: say(line.decode())) if json else (lambda line: progress.show(EVENT.decode(line)))
+    on_line = (lambda line: print_lines(line.decode())) if json else (lambda line: progress.show(EVENT.decode(line)))
     watcher = Watcher(run, on_line, execution=execution, from_n=from_n)
 
     def on_interrupt_count(count: int) -> None:
@@ -247,15 +247,15 @@ def follow(
         watcher.request_stop()
         if not json:
             if count == 1:
-                progress.say("Stopping after the current step. Press Ctrl+C again to stop at once.")
+                progress.print_lines("Stopping after the current step. Press Ctrl+C again to stop at once.")
             else:
-                progress.say("Stopping now. Press Ctrl+C again to detach from the run.")
+                progress.print_lines("Stopping now. Press Ctrl+C again to detach from the run.")
 
     try:
         with on_interrupt(watcher):
             watcher.follow(on_interrupt_count)
     except Detached:
-        say("", f"The run continues in the background: footplate attach {run.run_id}", to=sys.stderr)
+        print_lines("", f"The run continues in the background: footplate attach {run.run_id}", to=sys.stderr)
         return INTERRUPTED if stop_on_interrupt else COMPLETED
     finally:
         watcher.close()
@@ -299,7 +299,7 @@ def _end(options: argparse.Namespace, command: Stop | Pause) -> int:
         with on_interrupt(watcher):
             watcher.follow(detach)
     except NotRunning as error:
-        say(f"{run.run_id} is not running; it is {run.state()}. ({error})")
+        print_lines(f"{run.run_id} is not running; it is {run.state()}. ({error})")
         return COMPLETED
     except NotAnswering as error:
         return fail(str(error), FAILED)
@@ -310,11 +310,11 @@ def _end(options: argparse.Namespace, command: Stop | Pause) -> int:
     state = watcher.finished.outcome if watcher.finished is not None else run.state()
     never_started = watcher.finished is None and state == "stopped"  # SLURM has canceled it
     free = never_started or (watcher.freed is not None and watcher.freed.verified)
-    say(f"{run.run_id} is {state}; its devices {'are free' if free else 'may still be in use'}.")
+    print_lines(f"{run.run_id} is {state}; its devices {'are free' if free else 'may still be in use'}.")
     if state == "unsaved":
         assert watcher.finished is not None
         return fail(watcher.finished.cause, UNSAVED)
-    say(f"{saved[-1].path} holds step {saved[-1].step:,}." if saved else "There was nothing to save yet.")
+    print_lines(f"{saved[-1].path} holds step {saved[-1].step:,}." if saved else "There was nothing to save yet.")
     return COMPLETED
 
 
@@ -375,7 +375,7 @@ def save(options: argparse.Namespace) -> int:
         return INTERRUPTED
     if code != COMPLETED:
         return fail(text, code)
-    say(text)
+    print_lines(text)
     return code
 
 

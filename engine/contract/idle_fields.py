@@ -98,7 +98,7 @@ def idle_by_needs(values: Mapping[str, Any], idle: Collection[str] = ()) -> dict
         if unmet is not None:
             labels = " and ".join(FIELDS[each].label for each in unmet.fields)
             are = "is" if len(unmet.fields) == 1 else "are"
-            found[name] = Idle(f"while {labels} {are} {_format_value(value(unmet.fields[0]))}", _how_to_meet(unmet))
+            found[name] = Idle(f"while {labels} {are} {_format_value(value(unmet.fields[0]))}", _requirement(unmet))
     if value("freeze_epochs") >= value("epochs"):
         found["layer_decay"] = Idle("while the head alone is trained", "freeze the backbone for fewer epochs")
     return found
@@ -108,7 +108,7 @@ def _format_value(value: Any) -> str:
     return "empty" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _how_to_meet(need: Need) -> str:
+def _requirement(need: Need) -> str:
     """Return a clause that says how to meet a need: "set Schedule to cosine, linear or poly"."""
     labels = " or ".join(FIELDS[name].label for name in need.fields)
     return f"set {labels}" + (f" to {listed(need.values, 'or')}" if need.values else "")

@@ -85,7 +85,7 @@ def _predict_frame(model: TrainedModel, image: Bytes) -> tuple[Bytes, str]:
     pixels = model.frame_image(image)
     (output,) = model.outputs(model.normalize(torch.from_numpy(pixels[None]))).cpu()
     drawn = model.objective.show_prediction(to_rgb(pixels.astype("float32") / 255), output)
-    return drawn.image, drawn.words
+    return drawn.image, drawn.text
 
 
 def _encode_jpeg(image: Bytes) -> bytes:

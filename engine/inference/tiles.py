@@ -235,8 +235,10 @@ def _indices_without_duplicates(boxes: Tensor, scores: Tensor, numbers: Tensor, 
     areas = box_area(boxes[retained])
     for index in torch.flatten(is_clipped[retained].nonzero()).tolist():
         clipped_box = boxes[retained[index]]
-        kept_boxes = boxes[retained]
-        sides = torch.minimum(clipped_box[2:], kept_boxes[:, 2:]) - torch.maximum(clipped_box[:2], kept_boxes[:, :2])
+        retained_boxes = boxes[retained]
+        sides = torch.minimum(clipped_box[2:], retained_boxes[:, 2:]) - torch.maximum(
+            clipped_box[:2], retained_boxes[:, :2]
+        )
         is_inside = sides.clamp(min=0).prod(1) >= MIN_INSIDE * areas[index]
         is_larger_same_class = (areas > areas[index]) & (numbers[retained] == numbers[retained[index]]) & is_retained
         is_retained[index] = not bool((is_inside & is_larger_same_class).any())

@@ -180,21 +180,15 @@ class TrainedModel:
     def prediction(
         self, output: Tensor, model_input: Tensor, sides: tuple[int, int], threshold: float = 0.5
     ) -> Prediction:
-        """Convert the model's output for one sample to a prediction for its image.
+        """Convert the model's output for a sample, on the CPU, to a prediction for an image of `sides` (height, width).
 
-        Args:
-            output: Output for the sample, on the CPU.
-            model_input: Input for the sample.
-            sides: Height and width of the image in pixels.
-            threshold: Minimum score of detections, and minimum probability of labels and lines.
-
-        Raises:
-            TypeError: The sample is not an image.
+        `threshold` is the minimum score of detections, and minimum probability of labels and lines. Raises TypeError if
+        the sample is not an image.
         """
         scores = self.objective.scores(output, self.size)
         if isinstance(scores, RawScores):
             drawn = self.objective.show_prediction(self.to_display(model_input), output)
-            return Raw(classes=self.classes, output=output.numpy(), drawing=drawn.image, drawing_text=drawn.words)
+            return Raw(classes=self.classes, output=output.numpy(), drawing=drawn.image, drawing_text=drawn.text)
         return to_prediction(scores, self.view(*sides), sides, self.classes, threshold)
 
     def to_display(self, model_input: Tensor) -> npt.NDArray[Any]:

@@ -256,12 +256,12 @@ class SupervisorLink:
     def start_beating(self) -> None:
         """Start a thread that sends heartbeats to the supervisor."""
 
-        def beat() -> None:
+        def send_heartbeats() -> None:
             while True:
                 self.send(KeepAlive())
                 time.sleep(KEEP_ALIVE_S)
 
-        threading.Thread(target=beat, name="beat", daemon=True).start()
+        threading.Thread(target=send_heartbeats, name="beat", daemon=True).start()
 
 
 def write_all(descriptor: int, data: bytes) -> None:

@@ -87,7 +87,7 @@ def evaluations_of(run_folder: Path) -> list[SavedEvaluation]:
             found.append(read_evaluation(file.parent))
         except DamagedEvaluation:
             continue
-    return sorted(found, key=lambda kept: (kept.evaluation.date, kept.evaluation.id), reverse=True)
+    return sorted(found, key=lambda saved: (saved.evaluation.date, saved.evaluation.id), reverse=True)
 
 
 def _read_part(file: Path, kind: type[_Struct]) -> _Struct:

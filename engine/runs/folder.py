@@ -318,7 +318,7 @@ class RunFolder:
             notes=notes.text,
             favorite=notes.favorite,
             set_aside=notes.set_aside,
-            slurm=shortened(slurm.words) if slurm is not None else "",
+            slurm=shortened(slurm.text) if slurm is not None else "",
             has_checkpoint=bool(job.checkpoints.resume_from) or self.last_checkpoint() is not None,
         )
 
@@ -440,11 +440,8 @@ def _event_prefix(kind: type[Event]) -> bytes:
 def _queue_exit_time(started: RunStarted, lines: Iterable[bytes]) -> float:
     """Return the time at which an execution left the queue, in seconds since the epoch.
 
-    This is its start if it did not wait, and infinity while it waits.
-
-    Args:
-        started: First event of the execution.
-        lines: Encoded events after it.
+    This is its start if it did not wait, and infinity while it waits. `lines` are its encoded events after the first
+    one.
     """
     time_s = started.time
     for line in lines:

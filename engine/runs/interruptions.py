@@ -29,7 +29,7 @@ def explain_interruption(run: RunFolder) -> str:
     slurm = read_slurm(run.path)
     if slurm is not None and slurm.state not in ("", "COMPLETED"):
         output = read_last_lines(run.path / LOG)
-        return f"its SLURM {slurm.words}.{f' The end of {LOG}: {output}' if output else ''}"
+        return f"its SLURM {slurm.text}.{f' The end of {LOG}: {output}' if output else ''}"
     if machine := machine_of(run):
         return f"its supervisor on {machine} ended without reporting an error, or that machine shut down."
     log = run.path / "supervisor.log"

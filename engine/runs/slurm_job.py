@@ -40,7 +40,7 @@ class SlurmJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         return self.is_pending or self.state in _RUNNING
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """Description of the state, e.g. "job 12 is pending: Resources, place 3"."""
         if not self.is_active:
             return f"job {self.job_id} is {self.state.lower().replace('_', ' ') or 'no longer known'}"

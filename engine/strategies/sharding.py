@@ -48,12 +48,12 @@ def tied_views(model: nn.Module) -> tuple[str, ...]:
             start = int(tensor.storage_offset()) * tensor.itemsize
             spans.append((storage_of(tensor), start, start + (last + 1) * tensor.itemsize, name))
     tied: set[str] = set()
-    furthest_end, furthest_name = (0, 0), ""
+    last_end, last_name = (0, 0), ""
     for storage, start, end, name in sorted(spans):
-        if (storage, start) < furthest_end:
-            tied |= {name, furthest_name}
-        if (storage, end) > furthest_end:
-            furthest_end, furthest_name = (storage, end), name
+        if (storage, start) < last_end:
+            tied |= {name, last_name}
+        if (storage, end) > last_end:
+            last_end, last_name = (storage, end), name
     return tuple(name for name in parameters if name in tied)
 
 

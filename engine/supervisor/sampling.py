@@ -42,7 +42,7 @@ class Sampler:
         self._start_at: float | None = None  # time of a scheduled start
         self._memory_before: dict[str, int] = {}  # used bytes of each GPU before the run, by UUID
         self._worker_pids: set[int] = set()
-        self._pids_seen_on: set[str] = set()
+        self._gpus_with_known_pids: set[str] = set()
         """UUIDs of the GPUs whose NVML process list has contained a worker of this run."""
         self.latest: Snapshot | None = None
         self.latest_at = 0.0  # time (monotonic) of `latest`
@@ -97,7 +97,7 @@ class Sampler:
         before, used = self._memory_before.get(gpu.uuid), gpu.memory_used_bytes
         if before is not None and used is not None and used <= before + FREED_SLACK_BYTES:
             return True
-        return gpu.uuid in self._pids_seen_on and gpu.processes is not None and not self._has_workers(gpu)
+        return gpu.uuid in self._gpus_with_known_pids and gpu.processes is not None and not self._has_workers(gpu)
 
     def _has_workers(self, gpu: Gpu) -> bool:
         return any(process.pid in self._worker_pids for process in gpu.processes or ())
@@ -133,7 +133,7 @@ class Sampler:
             if gpu.memory_used_bytes is not None and not self._worker_pids:
                 self._memory_before[gpu.uuid] = gpu.memory_used_bytes
             if self._has_workers(gpu):
-                self._pids_seen_on.add(gpu.uuid)
+                self._gpus_with_known_pids.add(gpu.uuid)
         samples = samples_of(snapshot, self._devices)
         if samples:
             self._on_samples(samples)

@@ -46,14 +46,14 @@ LAST_OPENED = LastOpened()
 class UnusableFile(ValueError):  # noqa: N818 - it describes the file
     """Raised when the file at `path` must not be read.
 
-    `words` is the reason, in words that follow the file's name, such as "is a FIFO, not a regular file". The message
-    starts with "it" instead of the name.
+    `reason` follows the file's name, as in "is a FIFO, not a regular file". The message starts with "it" instead of the
+    name.
     """
 
-    def __init__(self, path: str | os.PathLike[str], words: str, remedy: str = REPLACE) -> None:
-        super().__init__(f"it {words}")
+    def __init__(self, path: str | os.PathLike[str], reason: str, remedy: str = REPLACE) -> None:
+        super().__init__(f"it {reason}")
         self.path = os.fspath(path)
-        self.words = words
+        self.reason = reason
         self.remedy = remedy
 
 

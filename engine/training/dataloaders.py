@@ -148,11 +148,7 @@ class DataLoaders:
     ) -> Loader[Any]:
         """Create the loader for a split. If `sampler` shuffles, its batches are augmented for training.
 
-        Args:
-            samples: The split.
-            sampler: Sampler that chooses this rank's samples for each batch.
-            cache: Image cache, or "" to use the one of the job.
-            threads: Number of threads, or None to use the number of the job.
+        An empty `cache` stands for the image cache of the job, and `threads=None` for its number of threads.
         """
         job, strategy, is_training = self._spec.job, self._strategy, sampler.shuffle
         threads = job.data.loader_workers if threads is None else threads
@@ -166,7 +162,7 @@ class DataLoaders:
                 threads=threads,
                 device=strategy.device,
                 on_unreadable=self._report_unreadable,
-                mark=strategy.profiler.mark,
+                on_stage_end=strategy.profiler.mark,
                 finish=finish,
                 load=partial(processes.load, name) if processes is not None and name is not None else None,
             )
@@ -187,7 +183,7 @@ class DataLoaders:
             device=strategy.device,
             on_unreadable=self._report_unreadable,
             on_chosen=self._report_cache if is_training and self._spec.rank == 0 else lambda _choice, _reason: None,
-            mark=strategy.profiler.mark,
+            on_stage_end=strategy.profiler.mark,
             memory_format=memory_format(job),
             finish=finish,
         )
@@ -235,7 +231,7 @@ def image_loader(
         mirror=augmentation.mirrors(job, splits.classes, images=images.mirror),
         epochs=job.training.epochs,
         resized=None if is_training else validation_side(job, task.entry, size),
-        side=draw_side if varies else None,
+        side_of_batch=draw_side if varies else None,
         mean=mean,
         std=std,
         cache=job.data.picture_cache,

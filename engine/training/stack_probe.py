@@ -11,29 +11,29 @@ import torch
 
 from engine.contract.worker import ThreadState
 
-_OURS = Path(__file__).resolve().parents[1].as_posix()
+_PACKAGE = Path(__file__).resolve().parents[1].as_posix()
 _STDLIB = ("<frozen ", *(Path(sysconfig.get_path(name)).as_posix() + "/" for name in ("stdlib", "platstdlib")))
-_READING = f"{_OURS}/data/"
-_WRITING = f"{_OURS}/training/checkpointing/"
+_READING = f"{_PACKAGE}/data/"
+_WRITING = f"{_PACKAGE}/training/checkpointing/"
 """Folder with functions that wait for the disk.
 
 While they wait for other ranks, the innermost frame is in torch instead.
 """
 _WAITING = (
     "/torch/distributed/", "/torch/nn/parallel/distributed.py", "/torch/cuda/",
-    f"{_OURS}/optim/", f"{_OURS}/strategies/", f"{_OURS}/training/",
+    f"{_PACKAGE}/optim/", f"{_PACKAGE}/strategies/", f"{_PACKAGE}/training/",
 )  # fmt: skip
 """Parts of paths of files whose functions wait for other ranks or for GPU events and streams."""
 _ON_DEVICE = (
     "/torch/nn/", "/torch/optim/", "/torch/functional.py", "/torch/_tensor.py", "/torchvision/", "/timm/",
-    "/segmentation_models_pytorch/", f"{_OURS}/models/",
+    "/segmentation_models_pytorch/", f"{_PACKAGE}/models/",
 )  # fmt: skip
 """Parts of paths of files with models and layers.
 
 On a GPU, functions in these files only queue work. If they take long, they wait for the device, which may itself wait
 for other ranks. SyncBatchNorm and detectors do that.
 """
-_METRICS = (f"{_OURS}/tasks/", f"{_OURS}/metrics/")
+_METRICS = (f"{_PACKAGE}/tasks/", f"{_PACKAGE}/metrics/")
 _METRICS_ON_DEVICE = {"update", "loss", "correct"}
 """Names of the functions in task and metric files that use the device. All others compute on the CPU."""
 _BACKWARD = "_engine_run_backward"

@@ -117,24 +117,24 @@ COLUMNS: tuple[Column[_Row], ...] = (
     Column(tr("Stage"), lambda row: str(row.number)),
     Column(tr("Device"), lambda row: row.titles[row.stage.group_rank]),
     Column(tr("Modules"), lambda row: cut_format.format_modules(row.stage)),
-    Column(tr("Layers"), lambda row: localized(row.stage.layers), number=True, help=tr("Layers with parameters")),
-    Column(tr("Parameters"), lambda row: cut_format.format_count(row.stage.parameters), number=True),
+    Column(tr("Layers"), lambda row: localized(row.stage.layers), is_numeric=True, help=tr("Layers with parameters")),
+    Column(tr("Parameters"), lambda row: cut_format.format_count(row.stage.parameters), is_numeric=True),
     Column(
         tr("Time"),
         lambda row: milliseconds(row.stage.seconds),
-        number=True,
+        is_numeric=True,
         help=tr("Forward and backward of one microbatch, including the received activations"),
     ),
     Column(
         tr("Share"),
         lambda row: cut_format.format_fraction(row.stage),
-        number=True,
+        is_numeric=True,
         help=tr("Share of the total time of all stages"),
     ),
     Column(
         tr("Memory"),
         lambda row: ("⚠ " if row.stage.over_memory else "") + size(row.stage.memory_bytes),
-        number=True,
+        is_numeric=True,
         help=tr(
             "Parameters with gradients and optimizer state, and activations of the microbatches in flight; ⚠ if the "
             "device has less"
@@ -143,7 +143,7 @@ COLUMNS: tuple[Column[_Row], ...] = (
     Column(
         tr("Sent"),
         lambda row: cut_format.format_transfer(row.cut_stages, row.number),
-        number=True,
+        is_numeric=True,
         help=tr("Activations that each microbatch sends to the next stage; gradients of the same size come back"),
     ),
 )
@@ -186,5 +186,5 @@ class StageTable(ColumnModel):
         if role == Qt.ItemDataRole.ToolTipRole:
             return cut_format.describe_stage(row.number, row.cut_stages, self._cut, row.titles[row.stage.group_rank])
         if role == Qt.ItemDataRole.TextAlignmentRole:
-            return RIGHT if column.number else LEFT
+            return RIGHT if column.is_numeric else LEFT
         return None

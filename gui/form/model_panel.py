@@ -62,7 +62,7 @@ _COLUMNS: tuple[Column[OfferedModel], ...] = (
     Column(tr("Model"), lambda row: row.entry.title, lambda row: row.entry.title.lower()),
     Column(tr("Family"), lambda row: row.entry.family, lambda row: row.entry.family.lower()),
     Column(
-        tr("Parameters"), lambda row: millions(row.entry.parameters), lambda row: row.entry.parameters, number=True,
+        tr("Parameters"), lambda row: millions(row.entry.parameters), lambda row: row.entry.parameters, is_numeric=True,
         help=tr("Of the full model, with the classes of its pretrained weights"),
     ),
     Column(

@@ -87,7 +87,7 @@ class RunHero(QWidget):
     ) -> None:
         """Show a run. While `is_loading` is True, its log hasn't been read in full."""
         _set_text(self.title, run_heading(job, data) if job is not None else run.run_id)
-        is_reading = is_loading and data.finished is None and not data.last_n  # no event has been read
+        is_reading = is_loading and data.finished is None and not data.last_number  # no event has been read
         text = tr("Reading the run's log…") if is_reading else _state_text(status, data)
         _set_text(self.state, f"{STATE_MARKS.get(status.label, '')} {text}".strip())
         self._state_style = _STATE_STYLES.get(status.label, "")

@@ -53,7 +53,7 @@ class CheckpointEditor(ChoiceEditor):
         if run is not self._run:
             return
         choices = [
-            (each.name, " · ".join(filter(None, (_checkpoint_title(each), each.words))), "") for each in checkpoints
+            (each.name, " · ".join(filter(None, (_checkpoint_title(each), each.text))), "") for each in checkpoints
         ]
         choices.sort(key=lambda choice: choice[0] != BEST)
         self.reset_choices(choices or [_BEST], self.value())

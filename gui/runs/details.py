@@ -200,7 +200,7 @@ class Details(QWidget):
         """Add the newest checkpoints, each with a button that forks the run from it."""
         if not checkpoints:
             return
-        lines = [(each.name, each.words) for each in checkpoints[:_MAX_CHECKPOINTS]]
+        lines = [(each.name, each.text) for each in checkpoints[:_MAX_CHECKPOINTS]]
         remaining = len(checkpoints) - _MAX_CHECKPOINTS
         more = [("", f"{localized(remaining)} older ones are in the run's folder")] if remaining > 0 else []
         items = self._add_section(tr("Checkpoints"), [*lines, *more])

@@ -103,7 +103,7 @@ def state_words(run: RunSummary) -> str:
 COLUMNS: tuple[Column[RunSummary], ...] = (
     Column(tr("Name"), run_title, lambda run: run_title(run).lower()),
     Column(tr("State"), state_words, lambda run: run.state),
-    Column(tr("Best"), lambda run: best_words(run, localized), _best_key, number=True),
+    Column(tr("Best"), lambda run: best_words(run, localized), _best_key, is_numeric=True),
     Column(tr("Model"), lambda run: model_title(run.model), lambda run: model_title(run.model).lower()),
     Column(tr("Strategy"), lambda run: strategy_title(run.strategy), lambda run: strategy_title(run.strategy)),
     Column(tr("Devices"), lambda run: devices_words(run.devices), lambda run: devices_words(run.devices)),
@@ -111,7 +111,7 @@ COLUMNS: tuple[Column[RunSummary], ...] = (
         tr("Duration"),
         lambda run: duration(run.seconds) if run.seconds is not None else NOT_KNOWN,
         lambda run: run.seconds if run.seconds is not None else -1.0,
-        number=True,
+        is_numeric=True,
     ),
     Column(tr("Started"), lambda run: moment(run.started), lambda run: run.started),
     Column(tr("Tags"), lambda run: ", ".join(run.tags), lambda run: ", ".join(run.tags).lower()),

@@ -254,17 +254,17 @@ def _time_left_text(line: SearchLine) -> str:
 COLUMNS: tuple[Column[SearchLine], ...] = (
     Column(tr("Search"), lambda line: line.name),
     Column(tr("State"), lambda line: STATUS[line.status] if line.search is not None else tr("Can't be read")),
-    Column(tr("Trials"), _trials_text, number=True),
+    Column(tr("Trials"), _trials_text, is_numeric=True),
     Column(
         tr("Best"),
         _best_text,
-        number=True,
+        is_numeric=True,
         help=tr("Result of the best trial: its mean over other seeds, once confirmed"),
     ),
     Column(
         tr("Goal"), lambda line: " and ".join(goal.title for goal in line.search.goals) if line.search else NOT_KNOWN
     ),
-    Column(tr("Time left"), _time_left_text, number=True),
+    Column(tr("Time left"), _time_left_text, is_numeric=True),
     Column(tr("Changed"), lambda line: moment(line.changed)),
 )
 

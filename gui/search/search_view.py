@@ -335,20 +335,20 @@ def _columns_key(data: SearchData) -> tuple[object, ...]:
 def _columns(data: SearchData) -> tuple[Column[TrialRow], ...]:
     """Return the columns of the table: number, state, goals, varied fields, epochs and time."""
     return (
-        Column(tr("Trial"), lambda row: str(row.number), lambda row: row.number, number=True),
+        Column(tr("Trial"), lambda row: str(row.number), lambda row: row.number, is_numeric=True),
         Column(tr("State"), lambda row: row.state.capitalize(), lambda row: row.state, help=STATE_HELP),
         *(_goal_column(index, goal) for index, goal in enumerate(data.search.goals)),
         *([_confirmed_column(data.search.goals[0])] if data.confirms else []),
         *map(_field_column, data.axes),
-        Column(tr("Epochs"), lambda row: f"{row.epoch} / {row.epochs}", lambda row: row.epoch, number=True),
-        Column(tr("Time"), lambda row: duration(row.seconds), lambda row: row.seconds, number=True),
+        Column(tr("Epochs"), lambda row: f"{row.epoch} / {row.epochs}", lambda row: row.epoch, is_numeric=True),
+        Column(tr("Time"), lambda row: duration(row.seconds), lambda row: row.seconds, is_numeric=True),
     )
 
 
 def _goal_column(index: int, goal: Goal) -> Column[TrialRow]:
     """Create the column for the goal at an index."""
     return Column(
-        goal.title, lambda row: goal_words(goal, row.values[index]), lambda row: row.values[index], number=True
+        goal.title, lambda row: goal_words(goal, row.values[index]), lambda row: row.values[index], is_numeric=True
     )
 
 
@@ -370,7 +370,7 @@ def _confirmed_column(goal: Goal) -> Column[TrialRow]:
         tr("Confirmed"),
         lambda row: goal_words(goal, row.mean),
         lambda row: row.mean,
-        number=True,
+        is_numeric=True,
         help=CONFIRMED_HELP,
         tip=tip,
     )
@@ -384,5 +384,5 @@ def _field_column(axis: Axis) -> Column[TrialRow]:
         return None if math.isnan(position) else position
 
     return Column(
-        axis.label, lambda row: value_words(axis.name, row.params.get(axis.name)), key, number=not axis.choices
+        axis.label, lambda row: value_words(axis.name, row.params.get(axis.name)), key, is_numeric=not axis.choices
     )

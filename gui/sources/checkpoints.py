@@ -58,7 +58,7 @@ class Checkpoint:
         return f"epoch {self.epoch}" + (f", step {localized(self.step)}" if self.step is not None else "")
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """Description such as "epoch 3, step 345 · 14:05 · 44.9 MiB".
 
         The position is left out if the file name contains it.

@@ -51,26 +51,26 @@ class SampleTable:
 class OpenedEvaluation:
     """Evaluation whose samples and curves are in memory, but not its resamples and probabilities."""
 
-    kept: SavedEvaluation
+    saved: SavedEvaluation
     samples: SampleTable
     curves: Curves
 
     @property
     def evaluation(self) -> Evaluation:
-        return self.kept.evaluation
+        return self.saved.evaluation
 
 
-def open_evaluation(kept: SavedEvaluation) -> OpenedEvaluation:
+def open_evaluation(saved: SavedEvaluation) -> OpenedEvaluation:
     """Read the samples and curves of an evaluation. Raises DamagedEvaluation."""
-    return OpenedEvaluation(kept, read_samples(kept), kept.curves())
+    return OpenedEvaluation(saved, read_samples(saved), saved.curves())
 
 
-def read_samples(kept: SavedEvaluation) -> SampleTable:
+def read_samples(saved: SavedEvaluation) -> SampleTable:
     """Read the table of samples in an evaluation. Raises DamagedEvaluation.
 
     Columns are decoded one by one, so that the GUI thread can run in between.
     """
-    file = kept.folder / SAMPLES_FILE
+    file = saved.folder / SAMPLES_FILE
     try:
         raw = msgspec.msgpack.decode(read_file(file, MAX_RESULT_BYTES), type=dict[str, msgspec.Raw])
         columns: dict[str, Any] = {}
@@ -118,19 +118,19 @@ def _class_indices(classes: Classes) -> Numbers:
 class ComparableEvaluation:
     """Evaluation of the same samples with the title of its run, offered for a comparison."""
 
-    kept: SavedEvaluation
+    saved: SavedEvaluation
     title: str
 
 
 def comparable_evaluations(evaluation: Evaluation) -> list[ComparableEvaluation]:
     """Return all other evaluations with the same split, dataset and task, newest first."""
     found = [
-        ComparableEvaluation(kept, _title(run))
+        ComparableEvaluation(saved, _title(run))
         for run in list_runs()
-        for kept in evaluations_of(run.path)
-        if _is_comparable(kept.evaluation, evaluation)
+        for saved in evaluations_of(run.path)
+        if _is_comparable(saved.evaluation, evaluation)
     ]
-    return sorted(found, key=lambda other: other.kept.evaluation.date, reverse=True)
+    return sorted(found, key=lambda other: other.saved.evaluation.date, reverse=True)
 
 
 def _title(run: RunFolder) -> str:
@@ -229,7 +229,7 @@ def outcomes(opened: OpenedEvaluation, curve: ClassCurves) -> Outcomes | CurvePo
 
     Only the probabilities of this class are read. If none were saved, the points of the curve are used.
     """
-    file, true, class_index = opened.kept.probabilities_file, opened.samples.true, curve.class_index
+    file, true, class_index = opened.saved.probabilities_file, opened.samples.true, curve.class_index
     if not file.exists():
         return CurvePoints(curve)
     try:

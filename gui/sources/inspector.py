@@ -95,7 +95,7 @@ def read_image(file: Path, side: int = 0) -> QImage | str:
     except OSError as error:
         return tr("{name} can't be read: {strerror}.").format(name=file.name, strerror=error.strerror)
     except UnusableFile as error:
-        return f"{file.name} {error.words}."
+        return f"{file.name} {error.reason}."
     buffer = QBuffer(content)
     buffer.open(QIODevice.OpenModeFlag.ReadOnly)
     reader = QImageReader(buffer)

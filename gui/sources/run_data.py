@@ -101,13 +101,13 @@ class RunData:
     epoch: int = 0
     step: int = 0
     """Last valid step of this run, or of the run whose checkpoint it started from."""
-    last_n: int = 0
+    last_number: int = 0
     last_time: float = 0.0
     steps: Steps = field(default_factory=Steps)
     current_attempt_start: int = 0
     """Index of the first step logged by the current workers."""
-    cuts: int = 0
-    """Number of times that curves have been shortened because the run returned to a checkpoint."""
+    rollbacks: int = 0
+    """Number of times that the run returned to a checkpoint, which shortened its curves."""
     validations: Validations = field(default_factory=Validations)
     validation_details: ValidationDetails = field(default_factory=ValidationDetails)
     devices: dict[str, DeviceColumns] = field(default_factory=dict)
@@ -171,12 +171,12 @@ class RunData:
         steps: list[StepMetrics] = []
         sampled: dict[str, list[tuple[float, float, DeviceSample]]] = {}
         for event in events:
-            if event.n <= self.last_n:
+            if event.n <= self.last_number:
                 continue
             if self._is_clock_stopped or type(event) is RunStarted:
                 self._add(steps, sampled)  # with the origin of their time, which is about to change
                 self._exclude_time_until(event)
-            self.last_n = event.n
+            self.last_number = event.n
             if type(event) is StepMetrics:
                 steps.append(event)
                 self.epoch, self.step = event.epoch, event.step
@@ -204,7 +204,7 @@ class RunData:
 
     def _exclude_time_until(self, event: AnyEvent) -> None:
         """Exclude the time between the previous event and `event` from the run's time."""
-        self._origin = self._origin + event.time - self.last_time if self.last_n else event.time
+        self._origin = self._origin + event.time - self.last_time if self.last_number else event.time
         if not isinstance(event, QUEUE_EVENTS):
             self._is_clock_stopped = False
             self.waiting = None
@@ -347,8 +347,8 @@ class RunData:
         self.step = plan.from_step
         self.epoch = min(plan.epochs, plan.from_step // max(1, plan.steps_per_epoch) + 1) if plan.from_step else 0
         # Cut all of them, even if the first has nothing to remove.
-        cut = [columns.cut(plan.from_step) for columns in (self.steps, self.validations, self.validation_details)]
-        self.cuts += any(cut)
+        shortened = [columns.cut(plan.from_step) for columns in (self.steps, self.validations, self.validation_details)]
+        self.rollbacks += any(shortened)
         for device in self.devices.values():
             device.return_to_step(plan.from_step)
         self.current_attempt_start = len(self.steps.step)

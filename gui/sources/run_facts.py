@@ -75,7 +75,7 @@ class RunFacts:
         if waiting is not None and started is not None:
             texts["queued"] = queue_message(waiting, started.job.parallel.devices, gpu_titles, self.users)
         elif state == "waiting" and self.slurm is not None:
-            texts["queued"] = tr("SLURM {words}").format(words=self.slurm.words)
+            texts["queued"] = tr("SLURM {words}").format(words=self.slurm.text)
         status = status_of(data, state, requested, **texts)
         if not self.rejection or self.ended:
             return status

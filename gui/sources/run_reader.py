@@ -101,7 +101,7 @@ class RunReader:
             slurm=slurm,
             is_remote=is_remote,
             interruption=explain_interruption(self._run) if state == "interrupted" else "",
-            connection=self._connect(max(connect_after, self._log.last_n))
+            connection=self._connect(max(connect_after, self._log.last_number))
             if state not in (*ENDED, "starting")
             else None,
         )
@@ -115,9 +115,9 @@ class RunReader:
             self._stalled_at = -1
             return False
         last = self._run.last_event()
-        if last is None or last.n <= self._log.last_n or self._stalled_at == self._log.last_n:
+        if last is None or last.n <= self._log.last_number or self._stalled_at == self._log.last_number:
             return False
-        self._stalled_at = self._log.last_n
+        self._stalled_at = self._log.last_number
         return True
 
     def glance(self) -> Poll:
@@ -137,10 +137,10 @@ class RunReader:
         slurm = read_slurm(self._run.path)
         return slurm, slurm is not None and supervised_elsewhere(self._run) is not None
 
-    def _connect(self, last_n: int) -> RunConnection | None:
-        """Connect to the run's supervisor, which sends the events after `last_n`. Return None if it is unreachable."""
+    def _connect(self, last_number: int) -> RunConnection | None:
+        """Connect to the run's supervisor, which sends the events after `last_number`. Return None if it is unreachable."""
         try:
-            return RunConnection(self._run, from_n=last_n + 1, timeout_s=0)
+            return RunConnection(self._run, from_n=last_number + 1, timeout_s=0)
         except OSError:
             return None
 
@@ -169,7 +169,7 @@ class LogReader:
         self._file: IO[bytes] | None = None
         self._offset = 0
         self._incomplete_line = b""
-        self.last_n = 0
+        self.last_number = 0
         """Number of the last event that has been read."""
 
     def read(self) -> list[AnyEvent] | None:
@@ -195,8 +195,8 @@ class LogReader:
             self._incomplete_line += chunk
             return []
         lines, self._incomplete_line = self._incomplete_line + chunk[:end], chunk[end:]
-        events = _in_order(_decode_lines(lines), self.last_n)
-        self.last_n = events[-1].n if events else self.last_n
+        events = _in_order(_decode_lines(lines), self.last_number)
+        self.last_number = events[-1].n if events else self.last_number
         return events
 
     def close(self) -> None:

@@ -232,7 +232,7 @@ class RunSession(QObject):
         if self._stage is Stage.LIVE:
             behind = self.data.waiting.behind if self.data.waiting is not None else ()
             return partial(reader.read_users, behind)
-        return partial(reader.read, SLICE_S if self._facts.state is not None else 0.0, self.data.last_n)
+        return partial(reader.read, SLICE_S if self._facts.state is not None else 0.0, self.data.last_number)
 
     def _on_polled(self, poll: Poll) -> None:
         """Apply the result of a poll, and poll again or finish, depending on the session's stage.
@@ -351,8 +351,8 @@ class RunSession(QObject):
             self._facts.rejection = ""
         if isinstance(message, Welcome | Goodbye):
             return True
-        if message.n > self.data.last_n + 1 and self._gap_after != self.data.last_n:
-            self._gap_after = self.data.last_n
+        if message.n > self.data.last_number + 1 and self._gap_after != self.data.last_number:
+            self._gap_after = self.data.last_number
             return False
         self.data.apply(message)
         return True

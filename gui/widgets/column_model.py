@@ -40,13 +40,13 @@ _TEXT_MARGIN = 3
 class HeaderColumn(Protocol):
     """Column of a table.
 
-    `number` is True for a column of numbers, which are aligned to the right. `help` is the header's tool tip, or "".
+    `is_numeric` is True for a column of numbers, which are aligned to the right. `help` is the header's tool tip, or "".
     """
 
     @property
     def title(self) -> str: ...
     @property
-    def number(self) -> bool: ...
+    def is_numeric(self) -> bool: ...
     @property
     def help(self) -> str: ...
 
@@ -61,7 +61,7 @@ def header_data(columns: Sequence[HeaderColumn], section: int, orientation: Qt.O
     if role == Qt.ItemDataRole.ToolTipRole:
         return column.help or None
     if role == Qt.ItemDataRole.TextAlignmentRole:
-        return RIGHT if column.number else LEFT
+        return RIGHT if column.is_numeric else LEFT
     return None
 
 

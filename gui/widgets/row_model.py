@@ -32,7 +32,7 @@ class Column(Generic[Row]):
     title: str
     text: Callable[[Row], str]
     key: Callable[[Row], Any] = lambda _row: None
-    number: bool = False
+    is_numeric: bool = False
     help: str = ""
     tip: Callable[[Row], str] = lambda _row: ""
 
@@ -76,7 +76,7 @@ class RowModel(ColumnModel, Generic[Row]):
         row, column = self.rows[index.row()], self.columns[index.column()]
         if role == Qt.ItemDataRole.DisplayRole:
             return column.text(row)
-        if role == Qt.ItemDataRole.TextAlignmentRole and column.number:
+        if role == Qt.ItemDataRole.TextAlignmentRole and column.is_numeric:
             return RIGHT
         value = self.cell_data(row, index.column(), role)
         if (

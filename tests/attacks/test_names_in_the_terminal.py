@@ -19,7 +19,7 @@ from engine.cli.gpus import csv_lines
 from engine.cli.gpus.table import View
 from engine.cli.main import main
 from engine.cli.progress import Progress
-from engine.cli.terminal import StatusLine, report, say
+from engine.cli.terminal import StatusLine, print_lines, report
 from engine.contract.dataset import DatasetReport
 from engine.contract.devices import Gpu, GpuProcess, Snapshot
 from engine.contract.events import CheckpointSaved, Failed, LogLine, Planned, RunFinished, Warned
@@ -61,7 +61,7 @@ def hostile_run() -> RunFolder:
 
 
 def test_printed_text_has_no_control_characters(capsys: Out) -> None:
-    say(EVIL, "\tFORGED, indented")
+    print_lines(EVIL, "\tFORGED, indented")
     output = capsys.readouterr().out
     nothing_obeyed(output, 2)
     assert output.startswith(r"\u001b[2J\u001b]0;title\u0007\u009b31m\u000droot\u0008\u000a\u2028FORGED")
@@ -97,7 +97,7 @@ def test_recipes_print_no_control_characters(capsys: Out) -> None:
 
 
 def test_dataset_prints_no_control_characters(capsys: Out) -> None:
-    say(*train.dataset_lines(DatasetReport(folder=EVIL, format="imagefolder", title=EVIL)))
+    print_lines(*train.dataset_lines(DatasetReport(folder=EVIL, format="imagefolder", title=EVIL)))
     nothing_obeyed(capsys.readouterr().out, 1)
     report([Problem("dataset", EVIL, EVIL)])
     nothing_obeyed(capsys.readouterr().err, 2)
@@ -143,7 +143,7 @@ def hostile_gpu() -> Gpu:
     "printed",
     [
         lambda snapshot, out: Console(file=out, width=2000).print(View(snapshot, details=True)),
-        lambda snapshot, out: say(*csv_lines.lines(snapshot), to=out),
+        lambda snapshot, out: print_lines(*csv_lines.lines(snapshot), to=out),
     ],
     ids=["table", "csv"],
 )

@@ -56,7 +56,7 @@ def test_open_regular_names_kind_of_special_file(tmp_path: Path, kind: str) -> N
     for read in (open_regular, lambda path: read_regular(path, 100)):
         with pytest.raises(UnusableFile) as error:
             read(path)
-        assert error.value.words == f"is {kind}, not a regular file"
+        assert error.value.reason == f"is {kind}, not a regular file"
 
 
 def test_read_regular_stops_at_reported_size(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ LISTENER = """
 import time
 from gui.single_instance import OpenRequest, SingleInstance
 instance = SingleInstance()
-assert not instance.hand_over(OpenRequest())
+assert not instance.forward_request(OpenRequest())
 instance.listen()
 print("open", flush=True)
 time.sleep(600)
@@ -61,7 +61,7 @@ sys.exit(app.main(*sys.argv[1:]))
 def first(qtbot: QtBot) -> Iterator[SingleInstance]:
     """Yield the lock that the process with the window holds."""
     instance = SingleInstance()
-    assert not instance.hand_over(OpenRequest())
+    assert not instance.forward_request(OpenRequest())
     instance.listen()
     yield instance
     instance.close()
@@ -100,7 +100,7 @@ def test_garbage_disconnects_its_client_only(first: SingleInstance, qtbot: QtBot
     code = (
         "from gui.single_instance import *\n"
         "import sys\n"
-        "sys.exit(not SingleInstance().hand_over(OpenRequest(sys.argv[1], 'token')))"
+        "sys.exit(not SingleInstance().forward_request(OpenRequest(sys.argv[1], 'token')))"
     )
     with (
         subprocess.Popen([sys.executable, "-c", code, "/with\nbreak"], cwd=ROOT) as second,
@@ -134,7 +134,7 @@ except PermissionError:
 
 def test_unresponsive_window_is_reported(first: SingleInstance) -> None:
     with pytest.raises(TimeoutError, match="does not respond"):  # this thread would have to respond
-        SingleInstance().hand_over(OpenRequest(), timeout_s=0.2)
+        SingleInstance().forward_request(OpenRequest(), timeout_s=0.2)
 
 
 def test_job_file_opens_without_consent(open_window: OpenWindow, images: Path, tmp_path: Path, qtbot: QtBot) -> None:

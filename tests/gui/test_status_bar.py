@@ -75,10 +75,10 @@ def test_run_without_checkpoint_is_trained_again(bar: StatusBar, label: StatusLa
 def test_queued_run_has_no_progress(bar: StatusBar) -> None:
     bar.show_run(RunStatus(label="Running", text="Running", **HALF))
     assert bar.progress.isVisible()
-    assert [bar.share.text(), bar.speed.text(), bar.left.text()] == ["50%", "1,840 images/s", "3:12 min left"]
+    assert [bar.percentage.text(), bar.speed.text(), bar.remaining.text()] == ["50%", "1,840 images/s", "3:12 min left"]
     bar.show_run(RunStatus(label="Waiting", text="Waiting · next in the queue for GPU 0", **HALF))
     assert not bar.progress.isVisible()
-    assert [bar.share.text(), bar.speed.text(), bar.left.text()] == ["", "", ""]
+    assert [bar.percentage.text(), bar.speed.text(), bar.remaining.text()] == ["", "", ""]
     assert "from the queue" in bar.stop.toolTip()
 
 

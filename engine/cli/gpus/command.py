@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 
 from engine.cli import children
-from engine.cli.terminal import COMPLETED, fail, say
+from engine.cli.terminal import COMPLETED, fail, print_lines
 from engine.contract.devices import Nvml, Snapshot, SnapshotRequest
 from engine.gpus import sentences
 
@@ -52,18 +52,18 @@ def gpus(options: argparse.Namespace) -> int:
 
 def _print_json(options: argparse.Namespace) -> None:
     for line in children.snapshot_lines(once=not options.watch, interval_s=options.interval or INTERVAL_S):
-        say(line.decode().removesuffix("\n"))
+        print_lines(line.decode().removesuffix("\n"))
 
 
 def _print_csv(options: argparse.Namespace) -> None:
     """Print a CSV header, then the lines of each snapshot. Reasons for missing GPUs go to standard error."""
     from engine.cli.gpus import csv_lines
 
-    say(csv_lines.header())
+    print_lines(csv_lines.header())
     reporter = NvmlReporter()
     for snapshot in _snapshots(options, SnapshotRequest(processes=False)):
         reporter.report(snapshot.nvml)
-        say(*csv_lines.lines(snapshot))
+        print_lines(*csv_lines.lines(snapshot))
 
 
 def _print_tables(options: argparse.Namespace) -> None:
@@ -97,7 +97,7 @@ def _serve(port: int, interval_s: float) -> int:
     except OSError as error:
         return fail(_port_error(port, error))
     with metrics:
-        say(f"Metrics at {metrics.url} until Ctrl+C.", to=sys.stderr)
+        print_lines(f"Metrics at {metrics.url} until Ctrl+C.", to=sys.stderr)
         reporter = NvmlReporter()
         for snapshot in children.snapshots(interval_s=interval_s, shown=SnapshotRequest(processes=False)):
             metrics.put(snapshot)

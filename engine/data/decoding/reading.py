@@ -190,8 +190,8 @@ def refuse_unusable(path: str | os.PathLike[str]) -> Iterator[None]:
     try:
         yield
     except MemoryError:
-        words, remedy = "does not fit in memory", "Make it smaller, or remove it."
-        raise UnusableFile(path, words, remedy) from None
+        reason, remedy = "does not fit in memory", "Make it smaller, or remove it."
+        raise UnusableFile(path, reason, remedy) from None
     except RecursionError:
         raise UnusableFile(path, "is nested too deeply", "Rewrite it, or remove it.") from None
     except csv.Error as error:

@@ -275,7 +275,7 @@ def _read(tree: Tree, detection: Detection, kind: str) -> Content:
         try:
             table = open_table(file.table.path)
         except (OSError, UnusableFile) as error:
-            reason = error.words if isinstance(error, UnusableFile) else "can't be read"
+            reason = error.reason if isinstance(error, UnusableFile) else "can't be read"
             problems.append(dataset_error(f"{describe(file.table, tree)} {reason}.", "Repair it, or remove it."))
             continue
         columns = None if table is None else box_columns(table)

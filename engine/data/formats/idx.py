@@ -126,7 +126,7 @@ def _read_or_explain(path: str, dimensions: int, problems: list[Problem]) -> Byt
     except IdxError as error:
         problem = dataset_error(f"{name} can't be used: {error}.", "Download the file again.")
     except UnusableFile as error:
-        problem = dataset_error(f"{name} {error.words}.", error.remedy)
+        problem = dataset_error(f"{name} {error.reason}.", error.remedy)
     except PermissionError:
         problem = dataset_error(f"You have no permission to read {name}.", "Give yourself permission to read it.")
     except OSError as error:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from engine.contract.problems import Problem
 from engine.data.decoding.reading import Unfit, read_json
 from engine.data.formats.format import Content, Detection, Format
 from engine.data.formats.shared.bitmaps import decode_png, patch_shape
@@ -93,15 +95,17 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
         split = split_of_path(path) or split_of_path(tree.within(image))
         found.add(ShapedImage(image, shapes, size, _true_flag_names(content)), split)
     if without_image:
-        message = f"{count_sentence(without_image, 'image')} only embedded in JSON files: {first_names(without_image)}."
-        remedy = "Save the images as files next to the JSON files (labelme_export_json)."
-        has_others = any(found.splits.values())
-        found.problems.append(
-            dataset_warning(message, f"Such images are left out. {remedy}")
-            if has_others
-            else dataset_error(message, remedy)
-        )
+        found.problems.append(_embedded_problem(without_image, has_others=any(found.splits.values())))
     return found.content(kind, sorted(flags))
+
+
+def _embedded_problem(files: Sequence[str], *, has_others: bool) -> Problem:
+    """Return the problem that images are only embedded in JSON files. It is an error if there are no other images."""
+    message = f"{count_sentence(files, 'image')} only embedded in JSON files: {first_names(files)}."
+    remedy = "Save the images as files next to the JSON files (labelme_export_json)."
+    if has_others:
+        return dataset_warning(message, f"Such images are left out. {remedy}")
+    return dataset_error(message, remedy)
 
 
 FORMAT = Format(

@@ -101,7 +101,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     if chosen.unused:
         reading.problems.append(dataset_warning(f"These tables of labels are not used: {first_names(chosen.unused)}."))
     reading.problems += [
-        dataset_error(f"{printable(tree.within(error.path))} {error.words}.", error.remedy) for error in chosen.broken
+        dataset_error(f"{printable(tree.within(error.path))} {error.reason}.", error.remedy) for error in chosen.broken
     ]
     reading.problems += cut_off(tree, [file.table for group, _ in chosen.groups for file in group.files])
     for group, labeling in chosen.groups:
@@ -193,14 +193,10 @@ def _read_listed(group: Group, labeling: Labeling, reading: Reading, kind: str) 
 
 
 def make_content(tree: Tree, kind: str, reading: Reading, folders: Sequence[str], *, is_long: bool = False) -> Content:
-    """Convert the labels in `reading` to annotations of the given kind, with problems about names and images.
+    """Convert the labels in `reading` to "classes" or "labels", with problems about names and images.
 
-    Args:
-        tree: Listing of the dataset.
-        kind: "classes" or "labels".
-        reading: Labels of images.
-        folders: Folders that may contain a file with names for numbered classes.
-        is_long: True if each row of an image adds one label.
+    The `folders` may contain a file with names for numbered classes. If `is_long` is True, each row of an image adds
+    one label.
     """
     problems = reading.problems
     for images in reading.labeled.values():  # leave out images that two different names may mean

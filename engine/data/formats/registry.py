@@ -187,7 +187,7 @@ def explain_failure(error: OSError | UnusableFile | MemoryError, folder: str) ->
     """Return a problem that explains why a folder can't be inspected."""
     match error:
         case UnusableFile():
-            return dataset_error(f"{printable(os.path.relpath(error.path, folder))} {error.words}.", error.remedy)
+            return dataset_error(f"{printable(os.path.relpath(error.path, folder))} {error.reason}.", error.remedy)
         case MemoryError():
             return dataset_error(
                 f"Inspecting {printable(folder)} takes more memory than is available.",

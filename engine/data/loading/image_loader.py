@@ -57,16 +57,16 @@ class BatchLoader(Loader[Slot]):
         mirror: True to allow mirrored images, or None to use the default of the images.
         epochs: Number of epochs in the run.
         resized: Side to which images are resized before the center crop, or None for `size`.
-        side: Function that returns the side length of the images in a batch, given the epoch, counted from 1, and the
-            batch index. None for `size`.
+        side_of_batch: Function that returns the side length of the images in a batch, given the epoch, counted from 1,
+            and the batch index. None for `size`.
         mean: Mean of each channel, for images scaled to 0..1.
         std: Standard deviation of each channel, for images scaled to 0..1.
         threads: Number of decoding threads.
         device: Device of the batches.
         on_unreadable: Callback that receives the path of an unreadable image and the reason.
         memory_format: Memory format of the inputs.
-        mark: Callback for measuring times. It is called in the consumer's thread with "data", "transfer" and "augment"
-            after these stages of each batch.
+        on_stage_end: Callback for measuring times. It is called in the consumer's thread with "data", "transfer" and
+            "augment" after these stages of each batch.
         cache: `Job.data.picture_cache`.
         on_chosen: Callback that receives the chosen cache and the reason.
         finish: Function that makes a last change to each batch, or None for no change.
@@ -84,14 +84,14 @@ class BatchLoader(Loader[Slot]):
         mirror: bool | None = None,
         epochs: int = 1,
         resized: int | None = None,
-        side: Callable[[int, int], int] | None = None,
+        side_of_batch: Callable[[int, int], int] | None = None,
         mean: Sequence[float],
         std: Sequence[float],
         threads: int,
         device: torch.device,
         on_unreadable: Callable[[str, str], None],
         memory_format: torch.memory_format = torch.contiguous_format,
-        mark: Callable[[Part], None] = lambda part: None,
+        on_stage_end: Callable[[Part], None] = lambda part: None,
         cache: str = "auto",
         on_chosen: OnChosen = lambda choice, why: None,
         finish: Finish | None = None,
@@ -101,7 +101,7 @@ class BatchLoader(Loader[Slot]):
         self.memory_format = memory_format
         self._size = size
         self._device = device
-        self._on_stage_end = mark
+        self._on_stage_end = on_stage_end
         self._finish_batch = finish
         self._on_chosen = on_chosen
         self._channels = channels
@@ -110,7 +110,7 @@ class BatchLoader(Loader[Slot]):
         uses_light_transforms = images.can_stretch and augmentation == "light"
         transforms = LIGHT if uses_light_transforms else transforms
         self._has_light_crops = augmentation == "light" and not uses_light_transforms
-        self._side_of_batch = side
+        self._side_of_batch = side_of_batch
         self._augmentation: Augmentation | None = None
         if transforms:
             self._augmentation = Augmentation(

@@ -33,8 +33,8 @@ class SampleLoader(Loader["_SampleSlot"]):
         threads: Number of threads that load samples.
         device: Device of the batches.
         on_unreadable: Callback that receives the path of an unreadable sample and the reason.
-        mark: Callback for measuring times. It is called in the consumer's thread after the stages "data" and "transfer"
-            of each batch, and after "augment" if there is a `finish` function.
+        on_stage_end: Callback for measuring times. It is called in the consumer's thread after the stages "data" and
+            "transfer" of each batch, and after "augment" if there is a `finish` function.
         finish: Function that makes a last change to each batch, or None for no change.
         load: Function that loads a sample in place of `samples.load`, with the same arguments, or None to use that
             method.
@@ -48,7 +48,7 @@ class SampleLoader(Loader["_SampleSlot"]):
         threads: int,
         device: torch.device,
         on_unreadable: Callable[[str, str], None],
-        mark: Callable[[Part], None] = lambda part: None,
+        on_stage_end: Callable[[Part], None] = lambda part: None,
         finish: Finish | None = None,
         load: Callable[[int, int], Sample] | None = None,
     ) -> None:
@@ -58,7 +58,7 @@ class SampleLoader(Loader["_SampleSlot"]):
         samples.streams = sampler.streams  # augmentation by the set then uses the run's seed
         self._load_sample = load or samples.load
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
-        self._on_stage_end = mark
+        self._on_stage_end = on_stage_end
         self._on_unreadable = on_unreadable
         self._unreadable: set[int] = set()  # indices of samples
         self._reported_paths: set[str] = set()

@@ -164,10 +164,15 @@ def _compute_results(
     if curves:
         contents[CURVES_FILE] = msgspec.msgpack.encode(Curves(classes=curves))
     if results.columns.probabilities is not None:
-        stream = io.BytesIO()
-        np.save(stream, results.columns.probabilities, allow_pickle=False)
-        contents[PROBABILITIES_FILE] = stream.getvalue()
+        contents[PROBABILITIES_FILE] = _encode_array(results.columns.probabilities)
     return contents
+
+
+def _encode_array(values: np.ndarray) -> bytes:
+    """Encode an array as in a .npy file."""
+    stream = io.BytesIO()
+    np.save(stream, values, allow_pickle=False)
+    return stream.getvalue()
 
 
 def _encode_resamples(evaluation: Evaluation, draws: ResampledValues) -> bytes:

@@ -216,7 +216,7 @@ class _Writer:
         """Run the model on one image, [1, C, s, s], and return its prediction as text."""
         side = inputs.shape[-1]
         blank = np.zeros((side, side, 3), np.uint8)
-        return self._model.objective.show_prediction(blank, self._model.outputs(inputs)[0].cpu()).words
+        return self._model.objective.show_prediction(blank, self._model.outputs(inputs)[0].cpu()).text
 
     def _save(self, name: str, image: Bytes) -> str:
         """Write an image to the folder as PNG, and return its file name."""
@@ -273,10 +273,7 @@ Floats = npt.NDArray[np.float32]
 def visible_box(view: View, size: tuple[int, int], side: int) -> Box:
     """Return the region of an image that was visible in the model's square input, in pixels of the image.
 
-    Args:
-        view: Position of the image in the input.
-        size: Height and width of the image.
-        side: Side length of the input.
+    `view` is the position of the image in the input, and `size` the height and width of the image.
     """
     left, top, right, bottom = view.boxes(np.array([[0.0, 0.0, side, side]]), *size)[0].tolist()
     return left, top, right, bottom
@@ -304,13 +301,8 @@ def project(
     """Project a map [s, s] over the model's square input to the image.
 
     Returns the projected map, float32, and a mask of the pixels that the model received. Values are sampled at pixel
-    centers.
-
-    Args:
-        heat: Map over the input.
-        view: Position of the image in the input.
-        size: Height and width of the image in pixels.
-        drawn_size: Height and width of the result in pixels.
+    centers. `view` is the position of the image in the input. The image and the result have the heights and widths
+    `size` and `drawn_size`.
     """
     side = heat.shape[-1]
     rows = (torch.arange(drawn_size[0]) + 0.5) * size[0] / drawn_size[0] * view.scale_y + view.top

@@ -97,7 +97,7 @@ class Results:
         """Write the results of a sample, given its complete prediction. Raises OSError."""
         classes, scores = prediction.ranked_classes
         files: dict[str, str] = {}  # part of the entry, and filled below
-        entry = self._create_entry(sample, prediction.words, classes, scores, files)
+        entry = self._create_entry(sample, prediction.text, classes, scores, files)
         match prediction:
             case Labels():
                 probabilities = np.round(prediction.probabilities.astype(np.float64), 6)

@@ -104,8 +104,8 @@ def _draw_batch(
                 number=number,
                 truth_png=names[0],
                 prediction_png=names[1],
-                truth_words=truth.words,
-                prediction_words=prediction.words,
+                truth_words=truth.text,
+                prediction_words=prediction.text,
                 legend=tuple(sorted({*truth.legend, *prediction.legend})),
             )
         )

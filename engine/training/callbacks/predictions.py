@@ -215,8 +215,8 @@ class Predictions(Callback):
                     name=rank_samples.samples.path(position),
                     truth_png=self._write("truth", position, truth),
                     prediction_png=self._write(f"{step:09d}", position, prediction),
-                    truth_words=truth.words,
-                    prediction_words=prediction.words,
+                    truth_words=truth.text,
+                    prediction_words=prediction.text,
                     legend=tuple(sorted({*truth.legend, *prediction.legend})),
                 )
             )

@@ -64,10 +64,10 @@ def older_name(epoch: int, step: int) -> str:
     return f"epoch-{epoch}-step-{step}.pt"
 
 
-def write_checkpoint(content: Any, path: Path, *, kept_name: str = "") -> Written:
+def write_checkpoint(content: Any, path: Path, *, previous_name: str = "") -> Written:
     """Write `content` to `path` with torch.save and a checksum.
 
-    Even after a power failure, the file at `path` is either the previous one or complete. If `kept_name` is given, the
+    Even after a power failure, the file at `path` is either the previous one or complete. If `previous_name` is given, the
     previous file is kept under this name. Raises CheckpointError.
     """
     started = time.perf_counter()
@@ -83,8 +83,8 @@ def write_checkpoint(content: Any, path: Path, *, kept_name: str = "") -> Writte
         if path.is_dir() and not path.is_symlink():
             # Set a folder with this name aside.
             os.replace(path, path.with_name(f"{path.name}.{secrets.token_hex(2)}.folder"))
-        if kept_name and path.exists():
-            _keep_as(path, path.with_name(kept_name))
+        if previous_name and path.exists():
+            _keep_as(path, path.with_name(previous_name))
         os.replace(temporary, path)
         sync(path.parent)
     except (OSError, RuntimeError) as error:

@@ -196,9 +196,9 @@ class CheckpointWriter:
         previous = self.newest if kind == "last" and self._job.checkpoints.keep_checkpoints else None
         # Don't keep a last.pt that was written at the same step before the validation.
         is_older = previous is not None and previous.step != progress.step
-        kept_name = older_name(previous.epoch, previous.step) if previous is not None and is_older else ""
+        previous_name = older_name(previous.epoch, previous.step) if previous is not None and is_older else ""
         try:
-            written = write_checkpoint(content, path, kept_name=kept_name)
+            written = write_checkpoint(content, path, previous_name=previous_name)
         except CheckpointError as error:
             self.refusal = error.why
             if not self.is_retrying:

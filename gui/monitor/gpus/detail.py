@@ -93,7 +93,7 @@ class _GroupCard(QFrame):
 
     def show_group(self, group: Group, faded: bool) -> None:
         self.figures.show_figures(group.figures, faded)
-        self.setAccessibleDescription(self.figures.words())
+        self.setAccessibleDescription(self.figures.text())
 
 
 class GpuDetail(QWidget):
@@ -158,7 +158,7 @@ class GpuDetail(QWidget):
     def group_words(self) -> dict[str, str]:
         """Describe each group for screen readers and return the descriptions by the group's title."""
         cards = ((title, self._cards.get(title)) for title in GROUPS)
-        return {title: card.figures.words() for title, card in cards if card is not None and not card.isHidden()}
+        return {title: card.figures.text() for title, card in cards if card is not None and not card.isHidden()}
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() == Qt.Key.Key_Escape:

@@ -188,7 +188,7 @@ class Tile(QFrame):
         read = now(watched.gpu) if cursor is None else at_time(history, self.key, cursor)
         self.figures.show_figures(tile_figures(watched, read, self._energy.used(watched)), watched.faded)
         self.setAccessibleDescription(
-            ", ".join(filter(None, (self.state.text(), self.figures.words(), self.who.text())))
+            ", ".join(filter(None, (self.state.text(), self.figures.text(), self.who.text())))
         )
 
     def sizeHint(self) -> QSize:

@@ -82,7 +82,7 @@ class ValueGrid(QWidget):
     def figure_at(self, point: QPoint) -> LabeledValue | None:
         return next((figure for figure, rect in self._cells() if rect.contains(point)), None)
 
-    def words(self) -> str:
+    def text(self) -> str:
         """Describe all values, for screen readers."""
         return ", ".join(f"{figure.label} {figure.text}".strip() for figure in self.figures)
 

@@ -55,7 +55,7 @@ def _running_time(seconds: int | None) -> str:
 def _number(title: str, attribute: str, text: Callable[[Any], str], widest: str, help_text: str = "") -> ProcessColumn:
     """Create a column for the numeric `attribute` of a row, which is None if it is unknown."""
     read = attrgetter(attribute)
-    return ProcessColumn(title, lambda row: text(read(row)), read, number=True, widest=widest, help=help_text)
+    return ProcessColumn(title, lambda row: text(read(row)), read, is_numeric=True, widest=widest, help=help_text)
 
 
 COLUMNS: tuple[ProcessColumn, ...] = (
@@ -169,7 +169,7 @@ class ProcessModel(QAbstractItemModel):
         elif role == SORT_ROLE:
             value = _sort_key(column, line)
         elif role == Qt.ItemDataRole.TextAlignmentRole:
-            value = RIGHT if column.number else LEFT
+            value = RIGHT if column.is_numeric else LEFT
         elif role == Qt.ItemDataRole.ToolTipRole:
             value = describe(line)
         elif role == Qt.ItemDataRole.DecorationRole:
@@ -284,7 +284,7 @@ def _sort_key(column: ProcessColumn, line: ProcessRow) -> str | float:
     Numbers become floats, because Qt can't compare small with large integers.
     """
     key = column.key(line)
-    if column.number:
+    if column.is_numeric:
         return _UNKNOWN if key is None else float(key)
     return str(key or "")
 

@@ -359,7 +359,7 @@ class ProcessesView(QWidget):
 
     def sort_by(self, column: int) -> None:
         """Sort by a column: numbers descending, texts ascending. Repeated calls reverse the order."""
-        order = Qt.SortOrder.DescendingOrder if COLUMNS[column].number else Qt.SortOrder.AscendingOrder
+        order = Qt.SortOrder.DescendingOrder if COLUMNS[column].is_numeric else Qt.SortOrder.AscendingOrder
         header = self.tree.header()
         if (header.sortIndicatorSection(), header.sortIndicatorOrder()) == (column, order):
             order = Qt.SortOrder(1 - order.value)

@@ -47,7 +47,7 @@ class RunCharts(QWidget):
         )
         self.devices = _device_plots(self.group)
         self._data = RunData()
-        self._cut_count = (
+        self._rollbacks = (
             0  # number of times that the visible data was cut off, because the run went back to a checkpoint
         )
         self._smoothing = 0.0
@@ -85,9 +85,9 @@ class RunCharts(QWidget):
     def show_data(self, data: RunData) -> None:
         """Show `data` without copying it. Hidden plots aren't drawn."""
         self._data = data
-        if data.cuts != self._cut_count:
+        if data.rollbacks != self._rollbacks:
             self._restart_plots()
-            self._cut_count = data.cuts
+            self._rollbacks = data.rollbacks
         steps = data.steps
         x = self._x_values(steps)
         self.loss.set_data("train", x, steps.loss.values)
@@ -126,7 +126,7 @@ class RunCharts(QWidget):
 
     def _restart_plots(self) -> None:
         """Clear all plots, because another run or earlier data follows."""
-        self._cut_count = 0
+        self._rollbacks = 0
         for plot in self.plots:
             plot.restart()
 

@@ -121,7 +121,7 @@ class EvaluationBar(QWidget):
     def save_json(self, path: Path) -> None:
         """Write the visible evaluation without its samples to a JSON file."""
         if self._opened is not None:
-            copy = partial(_copy, self._opened.kept.folder / EVALUATION_FILE, path)
+            copy = partial(_copy, self._opened.saved.folder / EVALUATION_FILE, path)
             save_in_background(copy, self.message, _SAVED, self)
 
     def _choose_file(self, name: str, save: Callable[[Path], None]) -> None:

@@ -85,7 +85,7 @@ class ComparisonPage(QWidget):
         """Offer comparable evaluations unless another one has been opened, and compare with the chosen one."""
         if opened is not self._opened:
             return
-        self._comparable = {str(other.kept.folder): other for other in others}
+        self._comparable = {str(other.saved.folder): other for other in others}
         choices = [(key, _title(other, opened), key) for key, other in self._comparable.items()]
         self.other_choice.reset_choices(choices, self.other_choice.value())
         self.stack.setCurrentIndex(COMPARED if others else NONE)
@@ -97,7 +97,7 @@ class ComparisonPage(QWidget):
         if opened is None or other is None:
             return
         in_background(
-            partial(compare, other.kept, opened.kept),
+            partial(compare, other.saved, opened.saved),
             self,
             partial(self._show_comparison, opened),
             partial(self._fail, opened),
@@ -193,8 +193,8 @@ class ComparisonPage(QWidget):
 
 def _title(other: ComparableEvaluation, opened: OpenedEvaluation) -> str:
     """Return the title of `other`, preceded by the title of its run unless that is the run of `opened`."""
-    title = evaluation_title(other.kept.evaluation)
-    return title if other.kept.evaluation.run == opened.evaluation.run else f"{other.title} · {title}"
+    title = evaluation_title(other.saved.evaluation)
+    return title if other.saved.evaluation.run == opened.evaluation.run else f"{other.title} · {title}"
 
 
 def _difference_row(each: Difference) -> tuple[str, ...]:

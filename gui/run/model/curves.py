@@ -65,7 +65,7 @@ class CurvesPage(QWidget):
         self._show_class()
 
     def _is_shown(self, opened: OpenedEvaluation) -> bool:
-        return self._opened is not None and self._opened.kept.folder == opened.kept.folder
+        return self._opened is not None and self._opened.saved.folder == opened.saved.folder
 
     def curve(self) -> ClassCurves | None:
         """Return the curves of the visible class, or None if there are none."""

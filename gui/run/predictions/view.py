@@ -110,7 +110,7 @@ class PredictionsView(QWidget):
             len(predicted),
             id(predicted[-1]) if predicted else 0,
             best.step if best is not None else None,
-            self._data.cuts,  # how often the run went back to a checkpoint
+            self._data.rollbacks,
         )
         if not predicted or state == self._displayed_state:
             return

@@ -79,7 +79,7 @@ def test_results_are_in_image_pixels(task: str, trained: Callable[[str], Trained
     assert [type(result) for result in results] == [KINDS[task]] * 2
     again = model.predict(images, threshold=0.0)
     for image, result, other in zip(images, results, again, strict=True):
-        assert result.words == other.words
+        assert result.text == other.text
         match result:
             case Labels():
                 assert result.probabilities.shape == (len(run.classes),)
@@ -133,4 +133,4 @@ def test_custom_task_returns_its_outputs(trained: Callable[[str], Trained]) -> N
     result = model.prediction(output, given, (48, 48))
     assert isinstance(result, Raw)
     assert result.output.tolist() == output.tolist()
-    assert result.words == f"{output.item():.1f} counted"
+    assert result.text == f"{output.item():.1f} counted"

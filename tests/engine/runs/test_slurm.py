@@ -41,12 +41,12 @@ def test_squeue_and_sacct_output_is_parsed() -> None:
     assert found.keys() == {5, 6, 7, 9}
     assert found[5] == SlurmJob(job_id=5, host="login", state="RUNNING")
     assert (found[6].place, found[7].place, found[9].is_active) == (1, 2, False)
-    assert found[6].words == "job 6 is pending: Resources, place 1, expected to start 2027-11-24 20:31"
-    assert found[7].words == "job 7 is pending: Priority, place 2"
+    assert found[6].text == "job 6 is pending: Resources, place 1, expected to start 2027-11-24 20:31"
+    assert found[7].text == "job 7 is pending: Priority, place 2"
     assert parse_squeue("slurm_load_jobs error: Unable to contact slurm controller\n", jobs) == {}
     accounts = parse_sacct("5|TIMEOUT\n6|CANCELLED by 1000\n", {5: jobs[5], 6: jobs[6], 7: jobs[7]})
     assert [one.state for one in accounts.values()] == ["TIMEOUT", "CANCELLED", ""]
-    assert [one.words for one in accounts.values()] == [
+    assert [one.text for one in accounts.values()] == [
         "job 5 is timeout",
         "job 6 is cancelled",
         "job 7 is no longer known",
@@ -111,7 +111,7 @@ def test_missing_slurm_is_reported(
     assert refresh([run])
     known = read_slurm(run.path)
     assert known is not None
-    assert "Is SLURM installed here?" in known.words
+    assert "Is SLURM installed here?" in known.text
     assert not refresh([run])
     with pytest.raises(NotAnswering, match="can only be stopped"):
         send(run, Pause())
@@ -137,7 +137,7 @@ def test_host_that_only_the_run_folder_names_is_not_contacted(
         send(run, Stop())
     known = read_slurm(run.path)
     assert known is not None
-    assert "not among your hosts" in known.words
+    assert "not among your hosts" in known.text
     assert not called.exists()
     submit_new(job(2), "#!/bin/sh\n", "login")
     called.unlink()

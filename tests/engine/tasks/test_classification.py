@@ -121,7 +121,7 @@ def test_mixed_images_count_by_their_fractions() -> None:
     measured[0].update(outputs, functional.one_hot(targets, 3).float())
     measured[1].update(outputs, targets)
     assert torch.equal(measured[0].counters, measured[1].counters)
-    assert objective.show_truth(np.zeros((2, 2, 3), np.uint8), shares[0]).words == objective._classes[int(targets[0])]
+    assert objective.show_truth(np.zeros((2, 2, 3), np.uint8), shares[0]).text == objective._classes[int(targets[0])]
 
 
 def test_metrics_without_samples_are_missing() -> None:

@@ -67,7 +67,7 @@ def test_example_opens_its_samples_and_model(things: Path) -> None:
     assert [measure.id for measure in objective.entry.metrics] == ["mean_error", "exact", "loss"]
     assert objective.blank_targets(torch.zeros(5, 3, 48, 48)).shape == (5, 1)
     drawing = objective.show_prediction(np.zeros((3, 48, 48), np.float32), torch.tensor([2.26]))  # type: ignore[arg-type]
-    assert (drawing.words, drawing.image.shape) == ("2.3 counted", (48, 48, 3))
+    assert (drawing.text, drawing.image.shape) == ("2.3 counted", (48, 48, 3))
 
 
 def test_trying_out_a_model_keeps_its_state(things: Path) -> None:

@@ -356,16 +356,16 @@ def test_objects_are_drawn_and_summarized() -> None:
     image = np.full((64, 64, 3), 40, np.uint8)
     objective = BOXES.objective(job(), DatasetInfo(CLASSES))
     truth = objective.show_truth(image, true_boxes()[0])
-    assert truth.words == "1 disc, 1 bar, 1 ring"
+    assert truth.text == "1 disc, 1 bar, 1 ring"
     assert truth.legend == (0, 1, 2)
     assert [entry.name for entry in objective.legend] == list(CLASSES)
     assert (truth.image[6, 4:30] != 40).any()
     found = perfect([([4.0, 6, 30, 40], 2)])[0]
     drawing = objective.show_prediction(image, found)
-    assert (drawing.words, drawing.legend) == ("1 ring", (2,))
+    assert (drawing.text, drawing.legend) == ("1 ring", (2,))
     found[0, 4] = 0.2
-    assert objective.show_prediction(image, found).words == "no detections with a score of 50%; the best score is 20%"
-    assert objective.show_truth(image, true_boxes()[1]).words == "nothing"
+    assert objective.show_prediction(image, found).text == "no detections with a score of 50%; the best score is 20%"
+    assert objective.show_truth(image, true_boxes()[1]).text == "nothing"
 
     assert MASKS.objective(job(), DatasetInfo(CLASSES)).show_truth(image, planes()[0]).legend == (1, 2)
     objective = MASKS.objective(job(), DatasetInfo(("thing",)))
@@ -373,7 +373,7 @@ def test_objects_are_drawn_and_summarized() -> None:
     one = planes()[0].clone()
     one[1][one[1] != NO_CLASS] = 0
     truth = objective.show_truth(image, one)
-    assert truth.words == "2 thing"
+    assert truth.text == "2 thing"
     assert (truth.image[45, 45] != 40).any()
     assert (truth.image[60, 2] == 40).all()
     drawing = objective.show_prediction(image, perfect([([4.0, 6, 30, 40], 0)], masks=torch.ones(1, 28, 28))[0])

@@ -99,9 +99,9 @@ def test_balanced_labels_match_pos_weight() -> None:
 def test_labels_are_sorted_by_probability() -> None:
     objective = TASK.objective(Job.from_fields(task="multilabel"), dataset_info(3))
     image = np.zeros((2, 2, 3), np.uint8)
-    assert objective.show_truth(image, torch.tensor([1.0, 0.0, 1.0])).words == "class 0, class 2"
-    assert objective.show_prediction(image, torch.tensor([0.1, -3.0, 4.0])).words == "class 2 (98%), class 0 (52%)"
-    assert objective.show_prediction(image, torch.tensor([-1.0, -3.0, -4.0])).words == "no label"
+    assert objective.show_truth(image, torch.tensor([1.0, 0.0, 1.0])).text == "class 0, class 2"
+    assert objective.show_prediction(image, torch.tensor([0.1, -3.0, 4.0])).text == "class 2 (98%), class 0 (52%)"
+    assert objective.show_prediction(image, torch.tensor([-1.0, -3.0, -4.0])).text == "no label"
 
 
 def test_multilabel_uses_classification_models() -> None:

@@ -112,5 +112,5 @@ def test_graphs_share_time_and_crosshair(watching: Watching, qtbot: QtBot) -> No
     qtbot.waitUntil(lambda: "GPU 0 400 W" in view.plots["power_w"].accessibleDescription())
     watching.page.show_view(GPUS)
     (tile,) = watching.page.gpus.tiles.tiles.values()
-    assert "Power 400 of 700 W" in tile.figures.words()
+    assert "Power 400 of 700 W" in tile.figures.text()
     assert watching.history.origin == START

@@ -49,7 +49,7 @@ def ids(tile: Tile) -> set[str]:
 def test_machine_every_gpu_has_tile(show: Show, machine: str, count: int) -> None:
     tiles = show(machine)
     assert list(tiles) == [uuid_of(index) for index in range(count)]
-    assert all("Utilization" in tile.figures.words() for tile in tiles.values())
+    assert all("Utilization" in tile.figures.text() for tile in tiles.values())
 
 
 def test_machine_desktop_gpu_values(show: Show) -> None:
@@ -112,7 +112,7 @@ def test_machine_garbage_is_left_out(show: Show) -> None:
 def test_machine_old_driver(show: Show, old_nvml_stub: NvmlStub) -> None:
     (tile,) = show("old_driver").values()
     assert {"utilization_percent", "memory_used_bytes", "temperature_c", "power_w"} <= ids(tile)
-    assert "Memory 6.5 of 24.0 GiB" in tile.figures.words()  # includes half a GiB that newer drivers report separately
+    assert "Memory 6.5 of 24.0 GiB" in tile.figures.text()  # includes half a GiB that newer drivers report separately
 
 
 @pytest.mark.parametrize(("machine", "expected"), [("no_permission", "may not use"), ("mismatch", "restart")])
@@ -136,10 +136,10 @@ def test_machine_lost_gpu_returns(sampling: Watching, nvml_stub: NvmlStub, tmp_p
     tile = tiles[uuid_of(1)]
     fallen.touch()
     qtbot.waitUntil(lambda: "Lost since" in tile.state.text())
-    last = tile.figures.words()
+    last = tile.figures.text()
     fallen.unlink()
     qtbot.waitUntil(lambda: "Lost" not in tile.state.text())
-    qtbot.waitUntil(lambda: tile.figures.words() != last)
+    qtbot.waitUntil(lambda: tile.figures.text() != last)
     assert list(tiles.values()) == [tiles[uuid_of(0)], tile]
 
 
@@ -154,7 +154,7 @@ def test_machine_recovers_from_hanging_nvml(
     at_fault.touch()
     qtbot.waitUntil(page.errors.isVisible)
     assert tile.state.text().startswith("⚠")
-    assert "Utilization" in tile.figures.words()
+    assert "Utilization" in tile.figures.text()
     at_fault.unlink()
     qtbot.waitUntil(page.errors.isHidden)
     assert not tile.state.text().startswith("⚠")

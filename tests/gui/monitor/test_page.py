@@ -316,7 +316,7 @@ def test_page_hidden_is_idle(watching: Watching) -> None:
 
 def test_page_shows_snapshot_immediately(watching: Watching, qtbot: QtBot) -> None:
     def values() -> str:
-        return " ".join(tile.figures.words() for tile in watching.page.gpus.tiles.tiles.values())
+        return " ".join(tile.figures.text() for tile in watching.page.gpus.tiles.tiles.values())
 
     first = watching.see(full_gpu(0, power_w=100.0))
     other = full_gpu(0, power_w=200.0)

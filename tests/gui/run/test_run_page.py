@@ -103,7 +103,7 @@ def test_zoomed_plots_stay_until_back_to_newest(page: RunPage, qtbot: QtBot) -> 
     qtbot.keyClick(page.charts.loss, Qt.Key.Key_Plus)
     zoomed = group.range
     assert page.header.newest.isVisible()
-    last = page.session.data.last_n
+    last = page.session.data.last_number
     write(run.events_file, [LogLine(time=page.session.data.last_time + 60, text="later")], first_n=last + 1)
     more = [event for event in a_run(200, None).events() if event.n > last]
     write(run.events_file, more, first_n=last + 2)
@@ -194,7 +194,7 @@ def test_page_continues_curves_of_resumed_run(show: Open, qtbot: QtBot) -> None:
     resumed = list(story(on_two, 60, None, begun=time.time() - 60, from_step=30, execution=2))
     supervise_here(run, execution=2)
     append(run, *(_worse(event) for event in resumed))
-    qtbot.waitUntil(lambda: len(page.session.data.steps.loss) == 60 and page.session.data.cuts == 1)
+    qtbot.waitUntil(lambda: len(page.session.data.steps.loss) == 60 and page.session.data.rollbacks == 1)
     qtbot.waitUntil(lambda: not page.next_steps.isVisible())
     text = visible_text(page)
     assert "DistributedDataParallel on 2 CPU workers" in text

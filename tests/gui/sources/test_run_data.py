@@ -103,7 +103,7 @@ def test_run_data_replaces_repeated_steps(from_step: int) -> None:
     assert data.steps.step.values.tolist() == [*range(1, retained + 1), *range(from_step + 1, STEPS + 1)]
     assert (np.diff(data.steps.seconds.values) > 0).all()
     assert len({len(column) for column in vars(data.steps).values()}) == 1
-    assert (data.cuts == 1) == (from_step < 25)
+    assert (data.rollbacks == 1) == (from_step < 25)
 
 
 def test_run_data_replaces_validations_but_no_device_samples() -> None:
@@ -128,8 +128,8 @@ def test_run_data_apply_all_equals_apply() -> None:
         values = [getattr(data.devices["cpu"], name).values.tolist() for data in (together, one_by_one)]
         assert values[0] == values[1]
     assert together.lines == one_by_one.lines
-    assert (together.epoch, together.last_n, together.last_time) == (
-        one_by_one.epoch, one_by_one.last_n, one_by_one.last_time,
+    assert (together.epoch, together.last_number, together.last_time) == (
+        one_by_one.epoch, one_by_one.last_number, one_by_one.last_time,
     )  # fmt: skip
 
 
@@ -188,7 +188,7 @@ def test_resume_drops_measurements_of_workers() -> None:
 
 def test_fork_starts_at_step_of_source() -> None:
     data = data_from(second(20)[:4])
-    assert (data.step, data.cuts, len(data.steps.step)) == (20, 0, 0)
+    assert (data.step, data.rollbacks, len(data.steps.step)) == (20, 0, 0)
 
 
 def test_validation_details_have_gaps_for_missing_classes() -> None:
@@ -206,7 +206,7 @@ def test_validation_details_are_cut_and_replaced() -> None:
     data = data_from(logged, [a_plan(from_step=20, classes=CLASSES)])
     assert [figures.step for figures in data.validation_details.classes] == [10, 20]
     assert [predicted.step for predicted in data.validation_details.predicted] == [10, 20]
-    assert data.cuts == data_from(logged).cuts + 1
+    assert data.rollbacks == data_from(logged).rollbacks + 1
     repeated = ClassMeasures(epoch=4, step=40, measures={"IoU": (0.5, 0.5, 0.5)})
     details = data_from(logged, [repeated, Predicted(epoch=4, step=40, samples=())]).validation_details
     assert [figures.step for figures in details.classes] == [10, 20, 30, 40]

@@ -247,7 +247,7 @@ def test_session_unreachable_supervisor_is_followed_by_log(store: RunSession, qt
 def test_session_follows_resumed_run(store: RunSession, qtbot: QtBot) -> None:
     run = a_run(20, "stopped")
     loaded(store, qtbot, run)
-    last = store.data.last_n
+    last = store.data.last_number
     ended: list[str] = []
     store.finished.connect(ended.append)
     with qtbot.assertNotEmitted(store.opened):
@@ -271,7 +271,7 @@ def test_session_started_run_is_starting(store: RunSession, qtbot: QtBot, monkey
     run = a_run(20, "paused")
     loaded(store, qtbot, run)
     assert store.status.label == "Paused"
-    last = store.data.last_n
+    last = store.data.last_number
     monkeypatch.setattr("gui.sources.run_session._START_S", 3600.0)
     store.mark_starting()
     qtbot.waitUntil(lambda: store.status.label == "Starting")
@@ -321,7 +321,7 @@ def test_session_pauses_and_follows_resumed_run(
     assert ended.args == ["stopped"]
     steps = [event for event in supervised.run.events() if isinstance(event, StepMetrics)]
     assert store.data.steps.seconds.values[-1] < steps[-1].time - steps[0].time + 60
-    assert store.data.last_n == sum(1 for _ in supervised.run.events())
+    assert store.data.last_number == sum(1 for _ in supervised.run.events())
 
 
 def test_session_queued_run_names_others_and_stops(

@@ -101,10 +101,10 @@ def test_long_nvml_hang_is_reported_and_recovers(
     assert silent_s == sorted(silent_s)
     assert silent_s[-1] >= 25
     assert "NVML is not answering" in texts(window.workspace.devices)
-    last = tiles[uuid_of(0)].figures.words()
+    last = tiles[uuid_of(0)].figures.text()
     hanging.unlink()
     qtbot.waitUntil(lambda: not page.errors.isVisible())
-    qtbot.waitUntil(lambda: tiles[uuid_of(0)].figures.words() != last)
+    qtbot.waitUntil(lambda: tiles[uuid_of(0)].figures.text() != last)
     pulse.stop()
     assert pulse.longest_s < LONGEST_STALL_S
 
@@ -119,12 +119,12 @@ def test_nvml_crash_and_lost_gpu_are_reported(
     qtbot.waitUntil(lambda: len(tiles) == 2)
     crashing.touch()
     qtbot.waitUntil(lambda: "NVML crashed (SIGABRT)" in texts(page.errors))
-    assert "Utilization" in tiles[uuid_of(0)].figures.words()
+    assert "Utilization" in tiles[uuid_of(0)].figures.text()
     crashing.unlink()
     qtbot.waitUntil(lambda: not page.errors.isVisible())
     assert not page.alert_banner.isVisible()
     fallen.touch()
     qtbot.waitUntil(lambda: "Lost since" in tiles[uuid_of(1)].state.text())
-    assert "Utilization" in tiles[uuid_of(1)].figures.words()
+    assert "Utilization" in tiles[uuid_of(1)].figures.text()
     qtbot.waitUntil(page.alert_banner.isVisible)
     assert [alert.kind for alert in window.workspace.alerts.active_alerts] == ["lost"]

@@ -193,16 +193,21 @@ def label_columns(table: Table, profiles: Sequence[Profile]) -> list[Labeling]:
         # If no cell means "no", -1 does.
         has_no = any(each.blank or not NO.isdisjoint(map(without_fraction, each.cells)) for each in of_flags)
         return [Labeling(file, split, flags=flags, signed=not has_no)]
-    likely = [each for each in others if _may_be_labels(profiles[each]) and names[each] not in TEXT_COLUMNS]
-    # A column of classes repeats its values, unlike a column of texts or numbers.
-    if len(likely) > 1 or any(profiles[column].cells.total() >= _FEW_ROWS for column in likely):
-        likely = [column for column in likely if profiles[column].cells.total() >= 2 * len(profiles[column].cells)]
     return [
         Labeling(
             file, split, listed=each, mark=_separator(names[each], profiles[each]), is_unambiguous=len(others) == 1
         )
-        for each in likely
+        for each in _likely_columns(others, names, profiles)
     ]
+
+
+def _likely_columns(columns: Sequence[int], names: Sequence[str], profiles: Sequence[Profile]) -> list[int]:
+    """Return those of `columns` that may contain labels according to their values."""
+    likely = [each for each in columns if _may_be_labels(profiles[each]) and names[each] not in TEXT_COLUMNS]
+    # A column of classes repeats its values, unlike a column of texts or numbers.
+    if len(likely) > 1 or any(profiles[column].cells.total() >= _FEW_ROWS for column in likely):
+        likely = [column for column in likely if profiles[column].cells.total() >= 2 * len(profiles[column].cells)]
+    return likely
 
 
 def _has_masks(names: Sequence[str], profiles: Sequence[Profile]) -> bool:

@@ -114,7 +114,7 @@ class TextFiles:
         names = folder.split(os.sep) if folder else []
         mirrored: list[str] = []
         shared: list[str] = []
-        beside: list[str] = []
+        siblings: list[str] = []
         for depth in reversed(range(len(names))):
             parent, inner = os.path.join("", *names[:depth]), names[depth + 1 :]
             for label_folder in self._label_folders(parent, tokens_without(names[depth], IMAGE_WORDS)):
@@ -126,8 +126,8 @@ class TextFiles:
                     shared.append(os.path.join(parent, label_folder, *inner[:level]))
         for depth in reversed(range(len(names) + 1)):
             parent = os.path.join("", *names[:depth])
-            beside += [os.path.join(parent, name, *names[depth:]) for name in self._label_folders(parent, ())]
-        return list(dict.fromkeys([*mirrored, folder, *beside, *shared]))
+            siblings += [os.path.join(parent, name, *names[depth:]) for name in self._label_folders(parent, ())]
+        return list(dict.fromkeys([*mirrored, folder, *siblings, *shared]))
 
     def _label_folders(self, parent: str, tokens: tuple[str, ...]) -> list[str]:
         """Return the folders in `parent` named for annotations whose other words are `tokens`, most likely first."""

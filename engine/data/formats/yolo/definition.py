@@ -127,10 +127,7 @@ def _parts(path: str) -> list[str]:
 def class_names(tree: Tree, definition: Definition, folders: Iterable[str]) -> tuple[list[str] | None, list[Problem]]:
     """Return the class names, or None if no file lists them, and problems with the files.
 
-    Args:
-        tree: Listing of the dataset.
-        definition: Description of the dataset, which may contain the names.
-        folders: Folders of text files, relative to the dataset folder, that may also contain a list of names.
+    The `definition` of the dataset may contain the names. The `folders` of text files may also contain a list of names.
     """
     searched = dict.fromkeys(["", *(os.path.dirname(folder) for folder in folders), *folders, *tree.named(("data",))])
     files = [os.path.join(folder, name) for folder in searched for name in NAME_FILES if name in tree.files(folder)]
@@ -214,8 +211,8 @@ def _names(names: Any, path: str) -> list[str] | None:
         raise UnusableFile(path, "has names of classes without numbers", "List the names, or number them from 0.")
     highest = max((number for number in numbered if number is not None), default=-1)
     if highest >= MAX_CLASSES:
-        words = f"names the class {highest:,}; class numbers go up to {MAX_CLASSES - 1:,}"
-        raise UnusableFile(path, words, "Number the classes from 0.")
+        reason = f"names the class {highest:,}; class numbers go up to {MAX_CLASSES - 1:,}"
+        raise UnusableFile(path, reason, "Number the classes from 0.")
     return [numbered.get(number, f"class {number}") for number in range(highest + 1)]
 
 

@@ -124,10 +124,10 @@ class Drawings(QObject):
         self._order_count += 1
         self.child.start(
             ShowOrder(
-                run=str(opened.kept.folder.parents[1].absolute()),  # the evaluations are in a folder of the run
+                run=str(opened.saved.folder.parents[1].absolute()),  # the evaluations are in a folder of the run
                 checkpoint=opened.evaluation.checkpoint,
                 devices=self._devices[:1],  # one is enough for a few samples
-                evaluation=str(opened.kept.folder.absolute()),
+                evaluation=str(opened.saved.folder.absolute()),
                 samples=tuple(row for row in self._requested if row not in self._drawn),
                 out=str(Path(self._folder.name, str(self._order_count))),
             )

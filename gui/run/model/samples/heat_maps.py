@@ -128,7 +128,7 @@ class HeatMaps(QWidget):
         self._order_count += 1
         self.child.start(
             ExplainOrder(
-                run=str(opened.kept.folder.parents[1]),  # the evaluations are in a folder of the run
+                run=str(opened.saved.folder.parents[1]),  # the evaluations are in a folder of the run
                 checkpoint=opened.evaluation.checkpoint,
                 devices=self._devices[:1],  # one is enough for a sample
                 paths=(str(file),),

@@ -89,7 +89,7 @@ class SamplesPage(QWidget):
         self.detail.show_evaluation(opened, devices)
         self.stack.setCurrentIndex(WALL)
         self.wall.samples.marked = set()
-        in_background(partial(read_marks, opened.kept), self, partial(self._show_marks, opened), reraise)
+        in_background(partial(read_marks, opened.saved), self, partial(self._show_marks, opened), reraise)
         self._show_choices(opened)
         self.review.show_evaluation(opened)  # its signal lists all samples
 
@@ -221,7 +221,7 @@ class SamplesPage(QWidget):
         samples.marked ^= {samples.rows[position]}
         self.detail.show_marked(samples.rows[position] in samples.marked)
         self._update_marks()
-        self._unsaved_marks[opened.kept.folder] = opened.kept, tuple(samples.marked)
+        self._unsaved_marks[opened.saved.folder] = opened.saved, tuple(samples.marked)
         if not self._marks_writer.running:
             self._marks_writer.request()
 

@@ -121,7 +121,7 @@ class ReviewBar(QWidget):
         """Review the samples of the evaluation in a child process."""
         opened = self._opened
         if opened is not None:
-            folder = opened.kept.folder.absolute()
+            folder = opened.saved.folder.absolute()
             self.child.start(ReviewOrder(run=str(folder.parents[1]), evaluations=(str(folder),), worst=0))
 
     def _on_done(self, path: str) -> None:
@@ -216,7 +216,7 @@ def _read_review(opened: OpenedEvaluation, path: Path) -> _ReadReview | None:
 
 def _read_newest_review(opened: OpenedEvaluation) -> _ReadReview | None:
     """Return the newest review that covers only this evaluation, or None if there is none."""
-    folder = opened.kept.folder.absolute()
+    folder = opened.saved.folder.absolute()
     run_folder = folder.parents[1]
     reviews = [_read_review(opened, file) for file in (run_folder / "reviews").glob("*.json")]
     matching = [read for read in reviews if read is not None and read.review.evaluations == (str(folder),)]

@@ -54,7 +54,7 @@ def test_read_text_survives_half_a_utf16_character(tmp_path: Path) -> None:
 def test_errors_of_parsers_make_a_file_unusable(error: Exception, words: str) -> None:
     with pytest.raises(UnusableFile) as refused, refuse_unusable("a.csv"):
         raise error
-    assert refused.value.words == words
+    assert refused.value.reason == words
     assert refused.value.path == "a.csv"
     with pytest.raises(ValueError, match="other"), refuse_unusable("a.csv"):
         raise ValueError("other")

@@ -86,7 +86,7 @@ def test_webdataset_with_a_senseless_header_is_unusable(
     assert FORMAT.detect(Tree(str(tmp_path))) == []
     with pytest.raises(UnusableFile) as caught:
         list(samples(str(path)))
-    assert caught.value.words.startswith(words)
+    assert caught.value.reason.startswith(words)
 
 
 def test_webdataset_torn_after_its_start_is_named(tmp_path: Path) -> None:

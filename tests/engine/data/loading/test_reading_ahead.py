@@ -214,7 +214,7 @@ def test_memory_format_changes_strides_only(make: Make, splits: Splits) -> None:
 
 def test_loader_marks_stages_of_each_batch(make: Make, splits: Splits) -> None:
     marks: list[str] = []
-    loader = make(splits.train, mark=marks.append)
+    loader = make(splits.train, on_stage_end=marks.append)
     batches = loader.epoch(0)
     assert marks == []
     for number, _ in enumerate(batches, 1):

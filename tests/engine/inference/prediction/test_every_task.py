@@ -122,7 +122,7 @@ def test_edges_are_written_as_gray_levels(task: str, trained: Make, images: Path
         with Image.open(tmp_path / "out" / row.mask) as mask:
             assert mask.mode == "L"
             assert np.abs(np.asarray(mask) / 255 - result.likelihood).max() <= 0.5 / 255 + 1e-5
-        assert row.text == result.words
+        assert row.text == result.text
         assert (tmp_path / "out" / row.overlay).is_file()
 
 

@@ -188,7 +188,7 @@ def test_lines_are_colored_by_direction() -> None:
     true = OBJECTIVE.show_truth(gray, targets[0])
     found = OBJECTIVE.show_prediction(gray, guesses(targets, 50, (SIDE, SIDE // 2, SIDE // 4))[0])
     for drawing in (true, found):
-        assert drawing.words == "Lines on 12.5% of it"
+        assert drawing.text == "Lines on 12.5% of it"
         assert (drawing.image[0] == 100).all()
         red, green, blue = drawing.image[11, 5].tolist()
         assert red > 200

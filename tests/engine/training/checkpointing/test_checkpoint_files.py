@@ -81,10 +81,10 @@ def test_read_checkpoint_runs_no_code(tmp_path: Path) -> None:
 
 def test_write_checkpoint_keeps_the_previous_file(tmp_path: Path) -> None:
     path = tmp_path / "last.pt"
-    write_checkpoint(_content(1), path, kept_name="epoch-0-step-0.pt")
+    write_checkpoint(_content(1), path, previous_name="epoch-0-step-0.pt")
     assert older_checkpoints(tmp_path) == {}
-    write_checkpoint(_content(2), path, kept_name=older_name(1, 9))
-    write_checkpoint(_content(3), path, kept_name=older_name(2, 100))
+    write_checkpoint(_content(2), path, previous_name=older_name(1, 9))
+    write_checkpoint(_content(3), path, previous_name=older_name(2, 100))
     write_checkpoint(_content(4), path)
     older = [*older_checkpoints(tmp_path).values()]
     assert [file.name for file in older] == ["epoch-1-step-9.pt", "epoch-2-step-100.pt"]
@@ -95,7 +95,7 @@ def test_write_checkpoint_after_an_interrupted_write(tmp_path: Path) -> None:
     path = tmp_path / "last.pt"
     write_checkpoint(_content(1), path)
     os.link(path, tmp_path / older_name(1, 9))
-    write_checkpoint(_content(2), path, kept_name=older_name(1, 9))
+    write_checkpoint(_content(2), path, previous_name=older_name(1, 9))
     assert [_epoch(file) for file in (path, *older_checkpoints(tmp_path).values())] == [2, 1]
 
 
@@ -106,7 +106,7 @@ def test_write_checkpoint_without_hard_links(tmp_path: Path, monkeypatch: pytest
     path = tmp_path / "last.pt"
     write_checkpoint(_content(1), path)
     monkeypatch.setattr(os, "link", refuse)
-    write_checkpoint(_content(2), path, kept_name=older_name(1, 9))
+    write_checkpoint(_content(2), path, previous_name=older_name(1, 9))
     assert [_epoch(file) for file in (path, *older_checkpoints(tmp_path).values())] == [2, 1]
 
 
@@ -115,7 +115,7 @@ def test_write_checkpoint_failure_keeps_files(tmp_path: Path) -> None:
     write_checkpoint(_content(1), path)
     (tmp_path / ".last.pt.part").mkdir()
     with pytest.raises(CheckpointError, match=r"last\.pt could not be saved"):
-        write_checkpoint(_content(2), path, kept_name=older_name(1, 9))
+        write_checkpoint(_content(2), path, previous_name=older_name(1, 9))
     assert _epoch(path) == 1
     assert older_checkpoints(tmp_path) == {}
 

@@ -45,7 +45,7 @@ def test_grid_leaves_out_last_values(place: QWidget, qtbot: QtBot) -> None:
     assert 0 < len(figures.visible_figures) < len(FEW)
     assert figures.visible_figures == FEW[: len(figures.visible_figures)]
     assert figures.height() == figures.row_height
-    assert "Label 5 5 W" in figures.words()
+    assert "Label 5 5 W" in figures.text()
 
 
 def test_grid_without_limit_shows_all(place: QWidget, qtbot: QtBot) -> None:
@@ -82,5 +82,5 @@ def test_grid_without_values(place: QWidget) -> None:
     figures.show_figures(FEW)
     figures.show_figures(())
     figures.grab()
-    assert figures.words() == ""
+    assert figures.text() == ""
     assert figures.figure_at(QPoint(1, 1)) is None

@@ -31,14 +31,14 @@ def test_drawings_are_ordered_in_advance_and_removed(
     drawings.show_evaluation(opened, ("cpu", "cpu"))
     assert not drawings.is_offered  # the class of an image is a text
     drawn = msgspec.structs.replace(opened.evaluation, task="segmentation")
-    drawings.show_evaluation(replace(opened, kept=opened.kept._replace(evaluation=drawn)), ("cpu", "cpu"))
+    drawings.show_evaluation(replace(opened, saved=opened.saved._replace(evaluation=drawn)), ("cpu", "cpu"))
     assert drawings.is_offered
     drawings.request(range(3, 40))
     qtbot.waitUntil(lambda: len(orders) == 1)
     (order,) = orders
     assert isinstance(order, ShowOrder)
     assert (order.run, order.checkpoint, order.devices) == (str(run.path), "best.pt", ("cpu",))
-    assert (order.evaluation, order.samples) == (str(opened.kept.folder), tuple(range(3, 3 + BATCH)))
+    assert (order.evaluation, order.samples) == (str(opened.saved.folder), tuple(range(3, 3 + BATCH)))
     folder = Path(order.out).parent
     assert folder.is_dir()
     drawings.close_work()
@@ -55,7 +55,7 @@ def test_hidden_sample_is_drawn_and_explained_once_it_is_shown_again(
     maps: list[object] = []
     monkeypatch.setattr(detail.drawings.child, "start", drawings.append)
     monkeypatch.setattr(detail.maps.child, "start", maps.append)
-    detail.show_evaluation(replace(opened, kept=opened.kept._replace(evaluation=drawn)), ("cpu",))
+    detail.show_evaluation(replace(opened, saved=opened.saved._replace(evaluation=drawn)), ("cpu",))
     detail.show_sample(range(3), 0, dataset / "missing.png")
     detail.maps.on.setChecked(True)
     qtbot.waitUntil(lambda: (len(drawings), len(maps)) == (1, 1))

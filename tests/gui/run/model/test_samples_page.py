@@ -84,11 +84,11 @@ def test_newest_marks_are_saved_even_if_the_window_closes(
     release, write = threading.Event(), samples_page.write_marks
     calls: list[tuple[int, ...]] = []
 
-    def slow_first_write(kept: SavedEvaluation, rows: tuple[int, ...]) -> None:
+    def slow_first_write(saved: SavedEvaluation, rows: tuple[int, ...]) -> None:
         calls.append(rows)
         if len(calls) == 1:
             release.wait()
-        write(kept, rows)
+        write(saved, rows)
 
     monkeypatch.setattr(samples_page, "write_marks", slow_first_write)
     for position in range(3):
@@ -138,7 +138,7 @@ def make_review(opened: OpenedEvaluation, checked_samples: int) -> Review:
         run=opened.evaluation.run,
         task="classification",
         dataset=opened.evaluation.dataset,
-        evaluations=(str(opened.kept.folder.absolute()),),
+        evaluations=(str(opened.saved.folder.absolute()),),
         classes=CLASSES,
         samples=COUNT,
         checked_samples=checked_samples,
@@ -161,7 +161,7 @@ def test_review_shows_wrong_labels_and_duplicates(
 ) -> None:
     (remark, reason), opened = texts, view.result.opened
     assert not page.review.selection.isVisible()
-    file = opened.kept.folder.parents[1] / "reviews" / "1.json"
+    file = opened.saved.folder.parents[1] / "reviews" / "1.json"
     file.parent.mkdir()
     file.write_bytes(msgspec.json.encode(make_review(opened, checked_samples)))
     page.review.child.done.emit(str(file))
