@@ -91,6 +91,11 @@ def significant(value: float, digits: int = 6) -> str:
     return _localized(f"{value:.{digits}g}")
 
 
+def metric_value(value: float, *, percent: bool, decimals: int = 1) -> str:
+    """Format a metric; see `engine.system.format.metric_value`."""
+    return _localized(plain.metric_value(value, percent=percent, decimals=decimals))
+
+
 def number_in(text: str) -> float:
     """Parse a number in the desktop's or Python's format. Raises ValueError for other texts."""
     try:

@@ -15,7 +15,7 @@ from engine.contract.job import AUTO_STRATEGY, FIELDS, Field, Job
 from engine.runs.folder import ENDED, RunFolder, RunSummary, UnreadableJob
 from engine.runs.metrics import measure_words
 from engine.system.plain_text import shortened
-from gui.format import counted, localized, significant
+from gui.format import counted, localized, metric_value, significant
 from gui.translation import tr
 
 SCHEDULES = {
@@ -108,7 +108,7 @@ def short_title(title: str) -> str:
 
 def short_measure(task: str, name: str, value: float) -> str:
     """Format a metric with its value, as in "top-1 93.4%"."""
-    return short_title(measure_words(task, name, value, localized))
+    return short_title(measure_words(task, name, value, metric_value))
 
 
 def changes_words(changes: Mapping[str, object]) -> str:

@@ -13,7 +13,7 @@ from engine.cli.inference import add_model, model_values, run_order
 from engine.cli.terminal import COMPLETED, FAILED, CommandError, fail, print_lines, table, write_csv
 from engine.contract.inference.evaluation import Comparison, EvaluateOrder, Evaluation, EvaluationSplit, Interval
 from engine.runs.evaluations import DamagedEvaluation, NotComparable, SavedEvaluation, compare, read_evaluation
-from engine.system.format import NOT_KNOWN, counted
+from engine.system.format import NOT_KNOWN, counted, metric_value
 
 MAX_CLASSES = 10
 """Maximum number of classes in the printed table of classes."""
@@ -186,11 +186,8 @@ def _class_value(value: Interval | None, *, with_range: bool = False) -> str:
 
 
 def _value(value: float | None, *, percent: bool, signed: bool = False) -> str:
-    """Format a metric as a percentage or with four digits. A difference is `signed`."""
-    if value is None:
-        return NOT_KNOWN
-    sign = "+" if signed else ""
-    return f"{100 * value:{sign}.1f}%" if percent else f"{value:{sign}.4g}"
+    """Format a metric, or return a dash for None. A difference is `signed`."""
+    return NOT_KNOWN if value is None else metric_value(value, percent=percent, sign="+" if signed else "")
 
 
 def _range(value: Interval, *, percent: bool, signed: bool = False) -> str:

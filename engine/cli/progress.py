@@ -33,7 +33,8 @@ from engine.contract.events import (
 )
 from engine.contract.job import FIELDS
 from engine.runs.folder import RunFolder
-from engine.system.format import counted, duration, in_short, size, speed
+from engine.runs.metrics import find_measure
+from engine.system.format import counted, duration, in_short, metric_value, size, speed
 
 _BAR_WIDTH = 24
 STEADY = 5
@@ -231,4 +232,7 @@ def _changed_setting(advice: Advice) -> tuple[str, int | str]:
 
 
 def _metrics_text(metrics: dict[str, float]) -> str:
-    return ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
+    """Format metrics with their ids, as in "loss 0.2134, top1 93.4%"."""
+    measures = {name: find_measure("", name) for name in metrics}
+    percents = {name for name, measure in measures.items() if measure is not None and measure.percent}
+    return ", ".join(f"{name} {metric_value(value, percent=name in percents)}" for name, value in metrics.items())

@@ -9,7 +9,7 @@ from typing import Any
 from engine.cli.terminal import table
 from engine.contract.search import SECONDS, Goal, Search, SearchState, Status, TrialRow
 from engine.runs.searches import confirmed_words, confirming_words
-from engine.system.format import NOT_KNOWN, counted, duration
+from engine.system.format import NOT_KNOWN, counted, duration, metric_value
 
 
 def search_table(searches: Sequence[tuple[Search, SearchState, Status]]) -> list[str]:
@@ -112,11 +112,7 @@ def _value(goal: Goal, value: float | None) -> str:
     """Format a value of a goal: as a percentage, a duration or a number."""
     if value is None:
         return NOT_KNOWN
-    if goal.percent:
-        return f"{100 * value:.1f}%"
-    if goal.measure == SECONDS:
-        return duration(value)
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
+    return duration(value) if goal.measure == SECONDS else metric_value(value, percent=goal.percent)
 
 
 def _setting(value: Any) -> str:

@@ -6,10 +6,7 @@ from collections.abc import Callable, Sequence
 
 from engine.contract.catalogue import Measure, load_catalogue
 from engine.runs.folder import RunSummary
-
-
-def _format_decimal(value: float, digits: int) -> str:
-    return f"{value:.{digits}f}"
+from engine.system.format import metric_value
 
 
 def find_measure(task: str, name: str, described: Sequence[Measure] = ()) -> Measure | None:
@@ -26,18 +23,17 @@ def measure_words(
     task: str,
     name: str,
     value: float,
-    write: Callable[[float, int], str] = _format_decimal,
+    write: Callable[..., str] = metric_value,
     *,
     described: Sequence[Measure] = (),
 ) -> str:
     """Format a metric with its title and value, e.g. "Top-1 accuracy 93.4%".
 
-    `write` formats a number with the given number of decimals. See `find_measure` for the other arguments.
+    `write` formats the value and has the arguments of `metric_value`. See `find_measure` for the other arguments.
     """
     measure = find_measure(task, name, described)
     title = measure.title if measure is not None else name
-    percent = measure is not None and measure.percent
-    return f"{title} {write(100 * value, 1)}%" if percent else f"{title} {write(value, 4)}"
+    return f"{title} {write(value, percent=measure is not None and measure.percent)}"
 
 
 def best_measure(run: RunSummary) -> tuple[str, float] | None:
@@ -50,7 +46,7 @@ def best_measure(run: RunSummary) -> tuple[str, float] | None:
     return (chosen, run.best[chosen]) if chosen is not None else None
 
 
-def best_words(run: RunSummary, write: Callable[[float, int], str] = _format_decimal) -> str:
+def best_words(run: RunSummary, write: Callable[..., str] = metric_value) -> str:
     """Format a run's best metric, e.g. "Top-1 93.4%", or return "–" if it has none.
 
     See `measure_words` for `write`.

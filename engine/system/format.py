@@ -59,6 +59,16 @@ def percent(fraction: float) -> str:
     return f"{100 * fraction:.0f}%"
 
 
+def metric_value(value: float, *, percent: bool, decimals: int = 1, sign: str = "") -> str:
+    """Format a metric: a fraction as a percentage with `decimals`, any other with four significant digits.
+
+    With the `sign` "+", positive values have a sign, too.
+    """
+    if percent:
+        return f"{100 * value:{sign}.{decimals}f}%"
+    return f"{value:{sign},.0f}" if abs(value) >= 999.5 else f"{value:{sign}#.4g}"
+
+
 def listed(names: Iterable[str], word: str = "and", most: int | None = None) -> str:
     """Join names as "a, b and c", with `word` before the last one.
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from engine.contract.catalogue import Measure
 from engine.contract.job import FIELDS, Job
 from engine.system.format import NOT_KNOWN, duration
 from gui.compare.compared_run import ComparedRun
-from gui.format import localized, speed
+from gui.format import localized, metric_value, speed
 from gui.titles import PATHS, devices_words, option_fields, strategy_title, value_words
 from gui.translation import tr
 
@@ -160,7 +161,7 @@ def _metric_row(runs: Sequence[ComparedRun], measure: Measure) -> Row:
     row = _figure_row(
         tr("Best {lower_first}").format(lower_first=_lower_first(measure.title)),
         [best[0] if best is not None else None for best in best_values],
-        lambda value: f"{localized(100 * value, 2)}%" if measure.percent else localized(value, 4),
+        partial(metric_value, percent=measure.percent, decimals=2),
         is_higher_better=measure.higher_is_better,
         help_text=tr("Best value over all validations, with its epoch"),
     )

@@ -14,7 +14,7 @@ from engine.runs.folder import RunFolder
 from engine.system.format import duration
 from engine.system.plain_text import shortened
 from gui.actions import Actions, bind
-from gui.format import counted, localized, speed
+from gui.format import counted, metric_value, speed
 from gui.run.cards import ROW_SPACING, NextSteps, result_facts, worst_class
 from gui.sources.run_data import RunData
 from gui.sources.run_status import FAILED_LABELS, STATE_MARKS, RunStatus, StatusLabel
@@ -192,8 +192,9 @@ def best_metric(data: RunData) -> BestMetric:
     else:
         index = int(np.nanargmax(values) if is_higher_better else np.nanargmin(values))
         best, epoch = float(values[index]), int(data.validations.epoch.values[index])
-    value = f"{localized(100 * best, 1)}%" if is_percent else localized(best, 4)
-    return BestMetric(value, short_title(measure.title if measure is not None else name), epoch)
+    return BestMetric(
+        metric_value(best, percent=is_percent), short_title(measure.title if measure is not None else name), epoch
+    )
 
 
 def _main_metric(data: RunData) -> str:

@@ -31,7 +31,7 @@ from engine.runs.metrics import best_words
 from engine.runs.notes import tags_of
 from engine.system.format import duration
 from gui.actions import Action, bind
-from gui.format import counted, localized, moment, significant, size
+from gui.format import counted, localized, metric_value, moment, significant, size
 from gui.runs.actions import ACTIVE_STATES
 from gui.sources.background import in_background
 from gui.sources.checkpoints import Checkpoint, checkpoints_of
@@ -275,7 +275,7 @@ def _state_text(run: RunSummary) -> str:
         state_text = tr("Interrupted {lasted} while {run}").format(lasted=lasted, run=doing(run))
     else:
         state_text = f"{run.state.capitalize()} {lasted}"
-    best = f"best {best_words(run, localized)}" if run.best else ""
+    best = f"best {best_words(run, metric_value)}" if run.best else ""
     texts = [text for text in (state_text, best, f"started {moment(run.started)}") if text]
     return " · ".join(texts) + (f"\n{run.cause}" if run.cause else "")
 

@@ -17,7 +17,7 @@ from engine.runs.folder import RunSummary
 from engine.runs.metrics import best_measure, best_words
 from engine.system.format import NOT_KNOWN, duration
 from engine.system.plain_text import shortened
-from gui.format import localized, moment
+from gui.format import metric_value, moment
 from gui.runs.actions import ACTIVE_STATES
 from gui.style import theme
 from gui.style.icons import icon
@@ -103,7 +103,7 @@ def state_words(run: RunSummary) -> str:
 COLUMNS: tuple[Column[RunSummary], ...] = (
     Column(tr("Name"), run_title, lambda run: run_title(run).lower()),
     Column(tr("State"), state_words, lambda run: run.state),
-    Column(tr("Best"), lambda run: best_words(run, localized), _best_key, is_numeric=True),
+    Column(tr("Best"), lambda run: best_words(run, metric_value), _best_key, is_numeric=True),
     Column(tr("Model"), lambda run: model_title(run.model), lambda run: model_title(run.model).lower()),
     Column(tr("Strategy"), lambda run: strategy_title(run.strategy), lambda run: strategy_title(run.strategy)),
     Column(tr("Devices"), lambda run: devices_words(run.devices), lambda run: devices_words(run.devices)),

@@ -43,7 +43,7 @@ from engine.contract.events import (
 from engine.runs.metrics import find_measure
 from engine.system.format import duration
 from engine.system.plain_text import shorten_texts
-from gui.format import localized
+from gui.format import metric_value
 from gui.sources.run_intervals import QUEUE_EVENTS
 from gui.sources.run_series import DeviceColumns, Steps, ValidationDetails, Validations
 from gui.titles import attempt_words
@@ -361,7 +361,7 @@ class RunData:
 
     def _format_metric(self, name: str, value: float) -> str:
         measure = self.find_measure(name)
-        return f"{localized(100 * value, 2)}%" if measure is not None and measure.percent else localized(value, 4)
+        return metric_value(value, percent=measure is not None and measure.percent, decimals=2)
 
     def _enter_phase(self, event: PhaseChanged) -> None:
         """Store the phase and add it to the log if it is new or has details. Phases recur in every epoch."""

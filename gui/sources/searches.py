@@ -21,7 +21,7 @@ from engine.runs.searches import SearchFolder, list_searches
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.files import MAX_RESULT_BYTES, read_file
 from engine.system.format import NOT_KNOWN, duration
-from gui.format import localized, significant
+from gui.format import localized, metric_value, significant
 from gui.sources.background import SingleFlight
 from gui.sources.columns import Floats
 from gui.titles import CHOICES, model_title, strategy_title
@@ -143,11 +143,11 @@ def goal_words(goal: Goal, value: float | None) -> str:
     """Format a result, as in "93.4%", "0.2134", "3:12 min" or "11.2 M", or return a dash for None."""
     if value is None or math.isnan(value):
         return NOT_KNOWN
-    if goal.percent:
-        return f"{localized(100 * value, 1)}%"
     if goal.measure == "seconds":
         return duration(value)
-    return f"{localized(value / 1e6, 2)} M" if goal.measure == "parameters" else significant(value, 4)
+    return (
+        f"{localized(value / 1e6, 2)} M" if goal.measure == "parameters" else metric_value(value, percent=goal.percent)
+    )
 
 
 def field_label(name: str) -> str:

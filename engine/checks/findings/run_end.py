@@ -13,7 +13,7 @@ from engine.contract.catalogue import Measure, TaskEntry, load_catalogue
 from engine.contract.events import Outcome, Verdict
 from engine.contract.idle_fields import idle_fields
 from engine.contract.job import FIELDS, Job
-from engine.system.format import counted, listed, percent
+from engine.system.format import counted, listed, metric_value, percent
 
 MIN_EPOCHS = 3
 """Minimum number of validated epochs for a verdict. With fewer epochs, noise may look like a trend."""
@@ -155,8 +155,7 @@ class _Curve:
 
     def text(self, cost: float) -> str:
         """Format the value that belongs to one of the `costs`."""
-        value = abs(cost)
-        return f"{100 * value:.1f}%" if self.measure.percent else f"{value:.3g}"
+        return metric_value(abs(cost), percent=self.measure.percent)
 
 
 @dataclass(frozen=True)
@@ -263,7 +262,7 @@ def _rate_verdict(run: _Run, losses: Sequence[float]) -> Verdict:
     """
     job, first, last = run.job, losses[0], losses[-1]
     figures = {"first_loss": first, "last_loss": last, "learning_rate": job.optimizer.learning_rate}
-    fact = f"The training loss went from {first:.4g} to {last:.4g} and nothing was learned"
+    fact = f"The training loss went from {_loss(first)} to {_loss(last)} and nothing was learned"
     if job.model.freeze_epochs >= job.training.epochs:
         sentence = f"{fact} with only the head trained: train all layers."
         return Verdict(code="not_fitted", sentence=sentence, figures=figures, changes={"freeze_epochs": 0})
@@ -309,7 +308,7 @@ def _check_overfitting(run: _Run) -> Verdict | None:
     moved = "fell" if curve.measure.higher_is_better else "rose"
     sentence = (
         f"Overfitted since epoch {epoch}: {_lower_first_letter(curve.measure.title)} {moved} from {curve.text(best)} to "
-        f"{curve.text(recent)} while the training loss fell from {before.loss:.3g} to {now.loss:.3g}.{_advice_sentence(changes)}"
+        f"{curve.text(recent)} while the training loss fell from {_loss(before.loss)} to {_loss(now.loss)}.{_advice_sentence(changes)}"
     )
     figures = {"epoch": epoch, "best": abs(best), "last": abs(recent), "training_before": before.loss}
     return Verdict(code="overfitted", sentence=sentence, figures=figures | {"training": now.loss}, changes=changes)
@@ -494,6 +493,10 @@ def _advice_sentence(changes: _Changes) -> str:
 def _lower_first_letter(title: str) -> str:
     """Convert the first letter of a title to lower case, except in abbreviations such as "IoU"."""
     return title[:1].lower() + title[1:] if title.partition(" ")[0][1:].islower() else title
+
+
+def _loss(value: float) -> str:
+    return metric_value(value, percent=False)
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -16,7 +16,7 @@ from engine.inference.conversion.exportable import Exportable
 from engine.inference.conversion.weights_file import Library
 from engine.inference.trained_model import TrainedModel
 from engine.runs.evaluations import evaluations_of
-from engine.system.format import size
+from engine.system.format import metric_value, size
 from engine.system.plain_text import escaped
 from engine.system.plugins import footplate_version
 
@@ -152,7 +152,7 @@ def _format_value(measure: Measure, values: dict[str, float]) -> str:
     value = values.get(measure.id)
     if value is None:
         return "–"
-    return f"{100 * value:.2f}%" if measure.percent else f"{value:.4f}"
+    return metric_value(value, percent=measure.percent, decimals=2)
 
 
 def _usage_section(files: Sequence[WrittenFile], library: Library | None) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 from engine.contract.catalogue import Measure
 from engine.metrics.base import Metric
+from engine.system.format import metric_value
 from engine.training.callbacks.callback import Callback
 
 
@@ -32,7 +33,7 @@ class EarlyStopping(Callback):
     def explanation(self) -> str:
         """Message for the log that explains why the run ends."""
         assert self._best is not None
-        best = f"{100 * self._best:.1f}%" if self._criterion.percent else f"{self._best:.4g}"
+        best = metric_value(self._best, percent=self._criterion.percent)
         epochs = "1 epoch" if self.waited == 1 else f"{self.waited} epochs"
         return (
             f"Early stopping: {self._criterion.title} has not improved for {epochs}. The best was {best} after "

@@ -12,7 +12,7 @@ from engine.contract.inference.evaluation import Comparison, Difference, McNemar
 from engine.contract.problems import Problem
 from engine.runs.evaluations import compare
 from engine.system.format import listed
-from gui.format import counted, localized
+from gui.format import counted, localized, metric_value
 from gui.run.model.widgets import PlainTable, evaluation_title, format_value
 from gui.sources.background import describe_error, in_background
 from gui.sources.evaluations import ComparableEvaluation, OpenedEvaluation, comparable_evaluations
@@ -215,8 +215,7 @@ def _format_difference(value: float | None, percent: bool) -> str:
     """Format a difference, as in "+1.2" points if `percent` is True, or as in "−0.0312". Return "" for None."""
     if value is None:
         return ""
-    size = localized(100 * abs(value), 1) if percent else localized(abs(value), 4)
-    return f"{'−' if value < 0 else '+'}{size}"
+    return f"{'−' if value < 0 else '+'}{metric_value(abs(value), percent=percent).removesuffix('%')}"
 
 
 def _describe_verdict(differences: Sequence[Difference]) -> str:

@@ -23,7 +23,7 @@ from engine.contract.inference import prediction
 from engine.contract.inference.evaluation import Evaluation, Interval, Skipped
 from engine.system.format import NOT_KNOWN
 from engine.system.plain_text import shortened
-from gui.format import counted, lately, locale, localized
+from gui.format import counted, lately, locale, localized, metric_value
 from gui.plots.themed import ThemedPlot
 from gui.style import theme
 from gui.translation import tr
@@ -173,18 +173,15 @@ SPLITS = {"val": "validation", "test": "test", "train": "training", "all": "all 
 
 def format_value(value: float | None, percent: bool = True) -> str:
     """Format a metric, as in "93.4%" if `percent` is True, or as in "0.2134". Return a dash for None."""
-    if value is None:
-        return NOT_KNOWN
-    return f"{localized(100 * value, 1)}%" if percent else localized(value, 4)
+    return NOT_KNOWN if value is None else metric_value(value, percent=percent)
 
 
 def format_interval(interval: Interval, percent: bool = True) -> str:
     """Format an interval, as in "91.8 – 94.9%" if `percent` is True, or return "" if it is unknown."""
     if interval.low is None or interval.high is None:
         return ""
-    if percent:
-        return f"{localized(100 * interval.low, 1)} – {localized(100 * interval.high, 1)}%"
-    return f"{localized(interval.low, 4)} – {localized(interval.high, 4)}"
+    low, high = (metric_value(end, percent=percent) for end in (interval.low, interval.high))
+    return f"{low.removesuffix('%')} – {high}"
 
 
 def format_with_interval(interval: Interval | None) -> str:

@@ -29,7 +29,7 @@ from engine.system.decode_errors import NOT_DECODED
 from engine.system.format import duration
 from engine.system.plain_text import shortened
 from gui.actions import Action, bind
-from gui.format import localized, significant, size
+from gui.format import localized, metric_value, significant, size
 from gui.run.model.widgets import PlainTable
 from gui.run.model_choice import CheckpointEditor, FormGrid
 from gui.sources.background import describe_error, in_background, reraise
@@ -296,7 +296,7 @@ def _metrics_sentence(task: str, file: ComparedFile) -> str:
     if not file.measures:
         return ""
     pairs = ", ".join(
-        f"{measure_words(task, name, value, localized)} (model: {measure_words(task, name, file.torch_measures[name], localized)})"
+        f"{measure_words(task, name, value, metric_value)} (model: {measure_words(task, name, file.torch_measures[name], metric_value)})"
         for name, value in file.measures.items()
     )
     return tr("{name} on {samples} validation samples: {pairs}.").format(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.system.format import counted, duration, in_short, size
+from engine.system.format import counted, duration, in_short, metric_value, size
 
 
 @pytest.mark.parametrize(
@@ -48,3 +48,25 @@ def test_counted() -> None:
 )
 def test_in_short(names: tuple[str, ...], text: str) -> None:
     assert in_short(names) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "percent", "text"),
+    [
+        (0.9337, True, "93.4%"),
+        (1.0, True, "100.0%"),
+        (0.2, False, "0.2000"),
+        (12.3456, False, "12.35"),
+        (999.96, False, "1,000"),
+        (12345.6, False, "12,346"),
+        (-0.00001, False, "-1.000e-05"),
+        (float("nan"), False, "nan"),
+    ],
+)
+def test_metric_value(value: float, percent: bool, text: str) -> None:
+    assert metric_value(value, percent=percent) == text
+
+
+def test_metric_value_with_sign_and_decimals() -> None:
+    assert metric_value(0.01234, percent=True, decimals=2, sign="+") == "+1.23%"
+    assert metric_value(0.5, percent=False, sign="+") == "+0.5000"

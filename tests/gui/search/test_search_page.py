@@ -211,7 +211,7 @@ def test_search_view_opens_compares_and_trains(page: SearchPage, qtbot: QtBot) -
     view.table.select([1, 2])
     view.open.allow("")
     view.open.trigger()
-    assert view.model.rows[1].run_id in page.notice.text()
+    qtbot.waitUntil(lambda: view.model.rows[1].run_id in page.notice.text())
     folder.save_state(structs.replace(folder.state(), trials=folder.state().trials[:5]))
     page.source.refresh()
     qtbot.waitUntil(lambda: len(view.model.rows) == 5)

@@ -117,7 +117,7 @@ def test_overfitting_names_epoch_and_figures(every: int) -> None:
     assert found is not None
     assert found.code == "overfitted"
     assert found.sentence == (
-        f"Overfitted since epoch {4 * every}: validation loss rose from 0.45 to 0.607 while the training loss fell from 0.3 to 0.05. "
+        f"Overfitted since epoch {4 * every}: validation loss rose from 0.4500 to 0.6067 while the training loss fell from 0.3000 to 0.05000. "
         "Set augmentation to light."
     )
     assert found.changes == {"augmentation": "light"}
@@ -169,7 +169,7 @@ def test_rate_is_too_low_if_loss_is_constant() -> None:
     assert found is not None
     assert found.code == "not_fitted"
     assert found.sentence == (
-        "The training loss went from 2.31 to 2.307 and nothing was learned: the learning rate of 1e-08 is too low. Try 0.01."
+        "The training loss went from 2.310 to 2.307 and nothing was learned: the learning rate of 1e-08 is too low. Try 0.01."
     )
     assert found.changes == {"learning_rate": 0.01}
 

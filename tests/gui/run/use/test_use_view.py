@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -167,9 +168,9 @@ def test_engine_refuses_full_output_folder(view: UseView, trained: Trained, tmp_
 
 
 def test_prediction_is_written_to_the_folder_that_is_shown(view: UseView, trained: Trained, qtbot: QtBot) -> None:
-    times = iter(("120000", "120001", "120002"))
+    times = itertools.count(120000)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gui.run.use.predict.time.strftime", lambda _format: next(times))
+        patch.setattr("gui.run.use.predict.time.strftime", lambda *_arguments: str(next(times)))
         view.show_run(trained.run)
         form = view.predict_form
         qtbot.waitUntil(lambda: form.submit_action.disabled_reason == "Add files first")
