@@ -22,6 +22,9 @@ CLOSE_S = 1.0
 There is a limit because a dead disk may never answer.
 """
 
+GRACE_S = 0.05
+"""Seconds to wait for a disk in `wait_briefly`, so that a click and its effect usually appear at the same time."""
+
 _closes_at: list[float] = []
 """Time until which the closing window may wait, or an empty list while no window is closing."""
 
@@ -123,6 +126,10 @@ class Background(QObject):
         if not self.running:
             self._deliver()
 
+    def wait_briefly(self) -> None:
+        """Wait a moment for the function and deliver its result. If it takes longer, the event loop delivers it later."""
+        self.finish(GRACE_S)
+
     def _work(self) -> None:
         """Call the function, store its result or exception, and have it delivered on the GUI thread."""
         try:
@@ -221,6 +228,10 @@ class SingleFlight(Generic[_Result]):
         """
         if self._work is not None:
             self._work.finish(within_s)
+
+    def wait_briefly(self) -> None:
+        """Wait a moment for the running call and deliver its result. If the call takes longer, this happens later."""
+        self.wait(GRACE_S)
 
     def finish(self, within_s: float = CLOSE_S) -> None:
         """Wait up to `within_s` for the running call and deliver its result. Abandon the call if it takes longer."""

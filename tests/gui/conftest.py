@@ -24,7 +24,7 @@ from gui.form.form import JobForm
 from gui.form.panel import JobPanel
 from gui.main_window import MainWindow
 from gui.pages import TRAIN
-from gui.run.predictions import view as predictions_view
+from gui.sources import background
 from gui.sources.devices.sampler import SamplerProcess
 from gui.sources.estimator import MemoryProcess
 from gui.sources.inspector import Inspector
@@ -138,7 +138,7 @@ def disks_answer_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     monkeypatch.setattr(cached_disk, "GRACE_S", 60.0)
     monkeypatch.setattr(file_dialogs, "PATIENCE_S", 60.0)
-    monkeypatch.setattr(predictions_view, "GRACE_S", 60.0)
+    monkeypatch.setattr(background, "GRACE_S", 60.0)
 
 
 @pytest.fixture

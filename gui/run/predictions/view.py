@@ -37,8 +37,6 @@ _HELP = tr(
     "On an image: Left and Right step through the validations, Up and Down through the samples; wheel or + and − "
     "zoom, drag or Shift+arrows pan"
 )
-GRACE_S = 0.05
-"""Seconds to wait for the images of a sample, so that they usually appear together with its texts."""
 _SamplePngs = tuple[PredictedSample, QImage | str, QImage | str]
 """Sample with the images of its truth and its prediction, or with the reasons why they can't be read."""
 
@@ -142,7 +140,7 @@ class PredictionsView(QWidget):
         for pane in (self.truth, self.prediction):
             pane.show_image("", "")
         self._reading.request()
-        self._reading.wait(GRACE_S)
+        self._reading.wait_briefly()
 
     def _next_read(self) -> Callable[[], _SamplePngs] | None:
         """Return a function that reads the images of the selected sample, or None without a sample."""

@@ -151,7 +151,7 @@ class ConvertForm(QWidget):
         order = self.order()
         if order is not None:
             check = partial(out_problems, order.out, packed=order.packed)
-            in_background(check, self, partial(self._submit_checked, order), reraise)
+            in_background(check, self, partial(self._submit_checked, order), reraise).wait_briefly()
 
     def _submit_checked(self, order: ConvertOrder, problems: list[Problem]) -> None:
         """Emit `submitted` with the order, or show why the files can't be written."""

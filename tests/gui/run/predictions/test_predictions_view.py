@@ -112,7 +112,7 @@ def test_predictions_view_responds_while_a_disk_does_not(
         return read_image(run_folder, name)
 
     monkeypatch.setattr("gui.run.predictions.view.read_image", read)
-    monkeypatch.setattr("gui.run.predictions.view.GRACE_S", 0.0)
+    monkeypatch.setattr("gui.sources.background.GRACE_S", 0.0)
     view.strip.clear_cache()
     view.strip.viewport().repaint()
     view.strip.setCurrentRow(1)
