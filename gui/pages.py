@@ -23,7 +23,6 @@ class JobInForm:
     Attributes:
         job: Job with absolute paths, or None if it is invalid.
         edited: Job with the paths as they were entered, or None if it is invalid.
-        problems: All problems with the job.
         devices: Devices that are checked in the devices panel.
         device_names: Titles of all known devices, by the keys that jobs use.
         report: Report on the dataset folder.

@@ -13,7 +13,6 @@ _Result = TypeVar("_Result")
 
 
 def write_result(folder: str, rank: int, result: object) -> None:
-    """Write the result of a rank to the folder of its trial."""
     Path(folder, f"result-{rank}.msgpack").write_bytes(msgspec.msgpack.encode(result))
 
 

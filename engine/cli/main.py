@@ -96,7 +96,6 @@ def parser() -> argparse.ArgumentParser:
 
 
 def command_names() -> frozenset[str]:
-    """Return the names of all commands."""
     names: frozenset[str] = parser().get_default("names")
     return names
 

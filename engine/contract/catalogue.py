@@ -102,7 +102,6 @@ class TaskEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         file: True if the model's Python file defines what is learned, so that the metrics are unknown before it runs.
         classes: Number of classes that a dataset must have, or None for any number.
         losses: Values of the job's `loss` that the task offers, its default first. Empty if there is no choice.
-        options: Options that the task declares.
         predicts: Kind of predictions. It decides how predictions are made, written, drawn and converted.
         augmentation: Kind of targets that augmentations transform together with images, or None if samples are not
             images.
@@ -160,7 +159,6 @@ class ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
         published: Accuracy of the pretrained weights with its source, as in "COCO 46.7 AP, torchvision", or "" if it is
             unknown.
         own_loss: True if the model computes its own losses, so that the job's fields for the loss have no effect.
-        options: Options that the model declares.
     """
 
     id: str
@@ -213,7 +211,6 @@ class StrategyEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         shards_optimizer: True if each replica stores the optimizer state for only a part of the parameters.
         is_recommended: True if advice, restarts and commands choose this strategy among those with the same mesh.
         fields: Job fields that have an effect only under strategies that list them.
-        options: Options that the strategy declares.
     """
 
     id: str

@@ -119,7 +119,6 @@ class Sample(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
         split: "train", "val" or "test".
         label: Class, if a sample has exactly one.
         labels: Labels, if a sample may have several.
-        boxes: Boxes of its objects.
         pixels: Number of pixels (or points) of each class. Those without a class are counted under "".
         problem: Reason why the annotations can't be read, or "" if they can.
     """
@@ -165,7 +164,6 @@ class DatasetReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         format: Id of the format, with its variant after a colon, or "" if none was chosen.
         kind: Kind of the annotations.
         title: Name of the format for messages.
-        evidence: Evidence for the format.
         certain: True if the evidence is complete, so that users need not check samples before training.
         other: Kind of annotations that the folder has instead of the requested ones, or "" if none.
         readings: Possible interpretations of the folder, if the evidence conflicts.

@@ -151,7 +151,6 @@ class RecognizedDataset:
             purposes.
         kind: Kind of annotations that were read (see `registry.KINDS`), or "" if none were read.
         title: Name of the format for messages.
-        evidence: Evidence for the format.
         certain: True if the evidence is so strong that users need not check samples before training.
     """
 

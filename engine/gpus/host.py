@@ -27,7 +27,6 @@ class HostProcess(NamedTuple):
 
     Attributes:
         user: Name of its user.
-        name: Name of the process.
         command: Command line, in one line.
         cpu_percent: Load since the previous reading in percent of one core, or None in the first reading.
         memory_bytes: Resident memory.

@@ -30,7 +30,6 @@ class Parent:
             linux.signal_at_parents_death(signal.SIGUSR2)
 
     def alive(self) -> bool:
-        """Return True if the parent is running."""
         if os.name == "nt":  # on Windows, getppid() keeps the pid of an exited parent
             return self._process is not None and self._process.is_running()
         return os.getppid() == self._pid

@@ -20,8 +20,6 @@ class Quantity:
     Values are in a basic unit (bytes, watts, …).
 
     Attributes:
-        id: Id of the quantity.
-        title: Title for users.
         unit: Unit in which values are displayed.
         meaning: Explanation for users.
         source: Path of an attribute of `Gpu`, or "" if it is the id.

@@ -39,7 +39,6 @@ class NvmlWatch:
     """Latest state of the GPUs from NVML. It survives hangs and crashes of the reader.
 
     Attributes:
-        nvml: Status of NVML.
         gpus: Rows of the GPUs. Once listed, a GPU keeps its row.
         topology: Links between the GPUs, or None if unknown.
         call_s: Time that calls to NVML took in the last reading, in seconds.

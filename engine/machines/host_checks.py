@@ -38,10 +38,8 @@ class CheckedHost(NamedTuple):
     """Result of checking one machine.
 
     Attributes:
-        host: Machine.
         facts: Facts about it, or None if it is unreachable.
         clock_offset_s: Time by which its clock is ahead of this machine's, in seconds.
-        problems: Problems found.
     """
 
     host: Host

@@ -25,7 +25,6 @@ class TaskError(Exception):
 
     @classmethod
     def of(cls, problem: Problem) -> Self:
-        """Create an error from a problem."""
         return cls(problem.field, problem.message, problem.remedy)
 
     @property

@@ -52,7 +52,6 @@ class _Rank:
     """State of a rank.
 
     Attributes:
-        last_message_at: Time of its last message.
         steady_since: Time since which it has sent messages without a long silence.
         heartbeat: Last heartbeat, or None.
         heartbeat_at: Time of the last heartbeat.

@@ -23,8 +23,6 @@ class PastRun(msgspec.Struct, frozen=True, kw_only=True):
     """Measurements of a past run.
 
     Attributes:
-        run_id: Id of the run.
-        job: Job with its devices.
         device_kinds: Name of each device, without its number.
         image_size: Side length of the images in pixels.
         images_per_second: Median over the training, for all devices together.

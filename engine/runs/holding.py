@@ -12,8 +12,6 @@ class FolderSize:
     """Sizes of a folder.
 
     Attributes:
-        bytes: Size of all files.
-        checkpoint_bytes: Size of the checkpoints.
         freed_bytes: Disk space that deleting the folder would free. Files with another hard link elsewhere don't count.
     """
 

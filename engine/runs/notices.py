@@ -104,8 +104,6 @@ class Notice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """Notification to send.
 
     Attributes:
-        title: Title of the notification.
-        text: Text of the notification.
         folder: Run folder, in which the command runs.
         desktop: True to show the notification on the desktop.
         command: User's command line, or "" for none.

@@ -47,7 +47,6 @@ _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
 
 def searches_folder() -> Path:
-    """Return the folder that contains all searches."""
     return paths.home() / "searches"
 
 

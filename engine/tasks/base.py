@@ -38,7 +38,6 @@ class DatasetInfo:
     """Facts about the data of a job that its objective depends on.
 
     Attributes:
-        classes: Names of the classes.
         channels: Number of channels in the inputs.
         class_counts: Function that returns the number of samples, pixels, points or boxes of each class in the training
             split. It reads the labels.

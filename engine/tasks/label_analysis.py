@@ -40,7 +40,6 @@ class Predictions(NamedTuple):
     Attributes:
         confidence: Confidence of each prediction, [n * per_sample].
         correct: 1 for each correct prediction, otherwise 0, [n * per_sample].
-        per_sample: Number of predictions per sample.
         positives: Number of predictions that would be correct if all classes or labels were found.
     """
 

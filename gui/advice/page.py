@@ -257,7 +257,6 @@ class AdviceOptions(QWidget):
         )
 
     def differs(self, order: AdviceOrder) -> bool:
-        """Return True if the options differ from those in `order`."""
         now = self.order(order.job)
         return (now.seconds, now.machines, now.network) != (order.seconds, order.machines, order.network)
 

@@ -233,7 +233,6 @@ class Alerts(QObject):
         self._evaluate_connections()
 
     def forget_host(self, host: str) -> None:
-        """Remove the alerts of a removed host."""
         self._connection_errors.pop(host, None)
         self._snapshot_times.pop(host, None)
         self._responsive_hosts.discard(host)

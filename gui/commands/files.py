@@ -67,7 +67,6 @@ class JobFiles(QObject):
         in_background(lambda: load_job(Path(path)), self, self._on_job_read, reraise)
 
     def save_job(self, path: Path) -> None:
-        """Save the job in the form to a file."""
         job = self._panel.form.job
         if job is None:
             self._context.show_message(f"{_ERRORS}.")

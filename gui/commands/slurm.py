@@ -80,7 +80,6 @@ class SlurmDialog(QDialog):
         self.script.textChanged.connect(self._validate)
 
     def options(self) -> SlurmOptions:
-        """Return the options in the fields."""
         texts = {name: edit.text().strip() for name, edit in self.texts.items()}
         numbers = {name: spin.value() for name, spin in self.numbers.items()}
         setup = tuple(line for line in self.setup.toPlainText().splitlines() if line.strip())

@@ -34,9 +34,7 @@ class ComparedRun:
 
     Attributes:
         series: Index among the compared runs, which determines its color.
-        summary: Summary of the run.
         job: Job of the run, or None if it can't be read.
-        data: Logged data.
     """
 
     series: int

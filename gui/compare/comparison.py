@@ -21,7 +21,6 @@ class Row:
     """Row in the comparison table.
 
     Attributes:
-        title: Title of the row.
         texts: A text for each run, or () for a heading.
         best: Indices of the runs with the best value.
         help: Tool tip of the title.

@@ -94,7 +94,6 @@ class CutDiagram(QWidget):
         self._move(number, min(spots, key=lambda spot: abs(self._x(spot.position) - x)).split_point)
 
     def stage_rect(self, number: int) -> QRectF:
-        """Return the rectangle of a stage."""
         left, right = self._x(self._bar.edges[number]), self._x(self._bar.edges[number + 1])
         return QRectF(left, self._top(), right - left, self._bar_height())
 

@@ -384,7 +384,6 @@ def _can_render(example: Example) -> bool:
 
 
 def _classes_of(example: Example) -> set[str]:
-    """Return the class or classes of an example."""
     return {example.class_name, *example.class_name.split(", ")} - {""}
 
 

@@ -119,7 +119,6 @@ class DevicesPanel(QWidget):
         QTimer.singleShot(0, self, self._scroll_to_checked)
 
     def _scroll_to_checked(self) -> None:
-        """Scroll to the first checked device."""
         row = next(filter(None, (machine.first_checked() for machine in self._machines.values())), None)
         if row is not None:
             self._scroll.ensureWidgetVisible(row)

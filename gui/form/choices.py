@@ -140,7 +140,6 @@ class FieldChoices:
         return resolve_strategy(self._text("strategy"), self._environment.devices)
 
     def _text(self, name: str) -> str:
-        """Return the value of a field as text."""
         return str(self._rows[name].value())
 
     def _choice_editor(self, name: str) -> ChoiceEditor:

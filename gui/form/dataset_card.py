@@ -91,7 +91,6 @@ class DatasetCard(QFrame):
         self._show_contents(dataset_format.summary(report), dataset_format.describe(report), report)
 
     def text(self) -> str:
-        """Return the displayed text."""
         return " ".join(filter(None, (self._summary.text(), self._detail.text())))
 
     def _show_contents(self, summary: str, detail: str, report: DatasetReport | None) -> None:

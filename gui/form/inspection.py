@@ -52,7 +52,6 @@ class Inspection(QObject):
         return self._card.text()
 
     def set_report(self, report: DatasetReport | None) -> None:
-        """Set the results of the inspection."""
         self.report = report
         self.checking = False
         if report is not None:

@@ -88,7 +88,6 @@ class FormLayout(QWidget):
         self.setLayout(vbox(self._area))
 
     def _rows_of(self, title: str) -> list[FieldRow]:
-        """Return the rows in the section with this title."""
         return [self._fields.rows[name] for name in SECTIONS[title]]
 
     def resizeEvent(self, event: QResizeEvent) -> None:
@@ -101,7 +100,6 @@ class FormLayout(QWidget):
             self._columns.setStretch(0, int(is_wide))  # otherwise the main fields would take the remaining height
 
     def section(self, title: str) -> CollapsibleSection:
-        """Return the section with this title."""
         return next(section for section in self.sections if section.title == title)
 
     def focus_field(self, name: str, *, flash: bool = True) -> None:

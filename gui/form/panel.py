@@ -76,7 +76,6 @@ class JobPanel(JobSignals):
         self.form.set_field(name, value)
 
     def set_dataset(self, folder: str) -> None:
-        """Set the dataset folder of a new job."""
         self.set_field("dataset", folder)
 
     def browse(self) -> None:

@@ -346,7 +346,6 @@ class RecipeFollower(QObject):
         self.reload()
 
     def reload(self) -> None:
-        """Reload the recipes from disk."""
         self.known, self._offered = load_recipes(), []
         with self._following():
             self._show()

@@ -121,5 +121,4 @@ def _contains(row: FieldRow, terms: Iterable[str]) -> bool:
 
 
 def _all_in(text: str, terms: Iterable[str]) -> bool:
-    """Return True if `text` contains all `terms`."""
     return all(term in text for term in terms)

@@ -76,7 +76,6 @@ class HostDialog(QDialog):
         self.name.setFocus()
 
     def _show_rows(self) -> None:
-        """Show a row per host."""
         for row in self._row_widgets:
             row.deleteLater()
         self._states = {}

@@ -198,7 +198,6 @@ class MonitorPage(QWidget):
         self._send_request()
 
     def _replace_placeholder(self, view: int, widget: QWidget) -> None:
-        """Replace the placeholder of a view with its widget."""
         current = self._stack.widget(view)
         self._stack.insertWidget(view, widget)
         if current is not None:

@@ -181,7 +181,6 @@ class Annotations(QGraphicsItem):
             yield _LaidOutLine(line, QPen(QColor(mark.color()), 1), flag, mark.label, label_rect)
 
     def _label_rect(self, mark: Mark, x: float, rect: QRectF) -> QRectF:
-        """Return the rectangle for the label of a mark at `x`."""
         label_rect = self._label_size(mark.label)
         label_rect.moveTopLeft(QPointF(x + _FLAG + 1, rect.top()))
         if label_rect.right() > rect.right() or (mark.ends and x - label_rect.width() > rect.left()):

@@ -146,7 +146,6 @@ class Axis(QGraphicsWidget):
 
     @property
     def _range(self) -> Range:
-        """Visible range of the axis."""
         raise NotImplementedError
 
     @property

@@ -111,7 +111,6 @@ class PlotGroup(QObject):
         self._plots.append(plot)
 
     def set_marks(self, marks: Sequence[Mark]) -> None:
-        """Replace the marks in all plots."""
         if tuple(marks) != self.marks:
             self.marks = tuple(marks)
             self.marks_changed.emit()

@@ -50,7 +50,6 @@ class Setting:
         return self.default() if callable(self.default) else self.default
 
     def titled_choices(self) -> Mapping[str, str]:
-        """Return the choices with their titles."""
         return self.choices() if callable(self.choices) else self.choices
 
     def problem(self, value: Value) -> str:

@@ -132,7 +132,6 @@ class SettingRow(LabeledField):
         return all(term in searched_text for term in terms)
 
     def show_value(self) -> None:
-        """Show the current value."""
         value = self._preferences.value(self.setting.key)
         with QSignalBlocker(self.editor):
             if self.editor.value() != value:

@@ -80,7 +80,6 @@ class RunHeader(QWidget):
         self.setLayout(vbox(*parts, tabs, spacing=4))
 
     def connect_charts(self, charts: RunCharts) -> None:
-        """Connect the controls to `charts`."""
         self.controls.smoothed.connect(charts.set_smoothing)
         self.controls.log_toggled.connect(charts.loss.set_log)
         self.controls.axis_chosen.connect(charts.set_axis)

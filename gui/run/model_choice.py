@@ -154,7 +154,6 @@ class FormGrid(QGridLayout):
             self.addWidget(label, number, 0, Qt.AlignmentFlag.AlignTop if editor.layout() is None else _MIDDLE)
 
     def show_row(self, editor: QWidget, is_visible: bool) -> None:
-        """Show or hide the row of `editor`."""
         for widget in (editor, self._labels[editor]):
             widget.setVisible(is_visible)
 

@@ -73,7 +73,6 @@ class FilterBar(QWidget):
         self.clear.clicked.connect(self.reset)
 
     def run_filter(self) -> RunFilter:
-        """Return the current filter."""
         days = self.period.currentData()
         return RunFilter(
             text=self.text.text().strip(),

@@ -96,7 +96,6 @@ class RunsPage(QWidget):
         self.queue.refresh()
 
     def add_button(self, action: Action) -> None:
-        """Add a button for an action of the window."""
         self._top.addWidget(bind(QPushButton(), action))
 
     def close_work(self) -> None:

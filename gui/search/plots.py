@@ -36,7 +36,6 @@ class TrialPlot(ThemedPlot):
         picked(int): the user has clicked the point of the trial with the given number.
 
     Attributes:
-        title: Title above the plot.
         has_content: True if there is something to draw.
         items: Items by key.
     """

@@ -87,7 +87,6 @@ class ValidationRequest:
     """Content of the search form, for validation on a worker thread.
 
     Attributes:
-        values: Values of the search.
         job: Job that all trials share.
         report: Report on the job's dataset, or None before its inspection.
         taken: Names of other searches, or None to continue an existing search.

@@ -346,7 +346,6 @@ def _columns(data: SearchData) -> tuple[Column[TrialRow], ...]:
 
 
 def _goal_column(index: int, goal: Goal) -> Column[TrialRow]:
-    """Create the column for the goal at an index."""
     return Column(
         goal.title, lambda row: goal_words(goal, row.values[index]), lambda row: row.values[index], is_numeric=True
     )

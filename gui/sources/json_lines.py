@@ -218,6 +218,5 @@ class OrderProcess(JsonLinesProcess):
     order: Any = None
 
     def start(self, order: Any) -> None:
-        """Execute `order`."""
         self.order = order
         self.run(stdin=msgspec.json.encode(order), first=Progress(fraction=0.0, what=tr("Starting")))

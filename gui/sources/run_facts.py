@@ -48,7 +48,6 @@ class RunFacts:
         state: State of the run, or None until it has been read.
         job: Job in the run's folder, or None until it has been read.
         version: Value that changes when the run is resumed.
-        slurm: SLURM job of the run.
         is_remote: True if the supervisor runs under SLURM on another machine.
         interruption: Explanation of an interrupted run.
         rejection: Reason why the supervisor doesn't accept this client.

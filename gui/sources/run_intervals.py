@@ -61,7 +61,6 @@ class RunIntervals(QObject):
     """Active executions, and those of the last 24 hours, oldest first.
 
     Attributes:
-        intervals: The executions.
         unread: Errors of unreadable runs, by run id. Their last known executions remain in `intervals`.
 
     Signals:

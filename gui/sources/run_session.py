@@ -96,7 +96,6 @@ class RunSession(QObject):
 
     @property
     def status(self) -> RunStatus:
-        """Status of the open run."""
         if self.run is None:
             return RunStatus(text=tr("Idle · nothing is running"))
         return self._facts.status(self.data, self._commands.requested, self._gpu_titles)

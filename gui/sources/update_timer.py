@@ -30,7 +30,6 @@ class UpdateTimer(QObject):
 
     @property
     def pending(self) -> bool:
-        """Return True if an update is scheduled."""
         return self._timer.isActive()
 
     def set_loading(self, is_loading: bool) -> None:

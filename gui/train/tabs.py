@@ -86,7 +86,6 @@ class RunTabs(QTabBar):
         return run_title(summary) if summary is not None else run_id
 
     def select_job(self) -> None:
-        """Select the tab of the new job."""
         with QSignalBlocker(self):
             self.setCurrentIndex(0)
 

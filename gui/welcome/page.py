@@ -219,7 +219,6 @@ class FindingRow(QWidget):
 
 
 def _icon(finding: Finding) -> IconLabel:
-    """Return the icon for the grade of a finding."""
     if finding.grade == "fine":
         return IconLabel("ok", "ok", tr("Fine"))
     if finding.grade == "limited":

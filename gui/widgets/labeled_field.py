@@ -86,7 +86,6 @@ class LabeledField(QWidget):
         return label
 
     def make_note(self) -> QLabel:
-        """Create the label for the note."""
         return muted_label(word_wrap=True)
 
     def show_problems(self, problems: tuple[Problem, ...]) -> None:

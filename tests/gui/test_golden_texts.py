@@ -50,7 +50,6 @@ def job_panel() -> JobPanel:
     panel = JobPanel()
     for section in panel.form.sections:
         section.set_open(True)
-    assert panel.form.fields.model.panel  # creates the list of all models
     return panel
 
 

@@ -111,7 +111,6 @@ def _for_epochs(row: Candidate, epochs: int) -> Candidate:
 
 
 def create_answer(state: AdviceState) -> Advice:
-    """Create the answer from the measurements in `state`."""
     tried = rank(state.contenders)
     fits = bool(tried and tried[0].steps)  # True if steps of the fastest contender were timed
     if fits and tried[0].state == "slower":

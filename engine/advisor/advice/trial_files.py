@@ -116,5 +116,4 @@ def write_order(folder: Path, order: TrialOrder) -> None:
 
 
 def read_order(folder: str) -> TrialOrder:
-    """Read the order for a trial from its folder."""
     return msgspec.msgpack.decode(read_file(Path(folder, _ORDER), MAX_RESULT_BYTES), type=TrialOrder)

@@ -234,7 +234,6 @@ def _job_value(job: Job, name: str, field: Any) -> Any:
 
 
 def _contains(distribution: BaseDistribution, value: CategoricalChoiceType) -> bool:
-    """Return True if a distribution contains a value."""
     if isinstance(distribution, CategoricalDistribution):
         return value in distribution.choices
     if not isinstance(value, int | float) or isinstance(value, bool):

@@ -36,7 +36,6 @@ class RunProfile:
     """Measurements of a run in the worker of rank 0.
 
     Attributes:
-        job: Job of the run.
         step_s: Duration of a step in seconds.
         parts: Seconds per step that each part takes. They add up to `step_s`.
         on_gpu: True if the run trains on GPUs.

@@ -23,7 +23,6 @@ class Column(NamedTuple):
     """Column of a table.
 
     Attributes:
-        title: Title of the column.
         cells: Text for each row, None if it is unknown, or "" if it is not applicable.
         fractions: Fraction from 0 to 1 for each row, drawn as a bar, or an empty sequence for no bars.
         name: True if the cells are names, which are left-aligned, and cropped if space is short.

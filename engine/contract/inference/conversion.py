@@ -82,7 +82,6 @@ class ComparedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
     Attributes:
         compared_on: Kind of samples.
-        samples: Number of samples.
         measures: Metrics of the file. Empty if the dataset is unavailable.
         torch_measures: Metrics of the model on the same samples.
         milliseconds: Time per sample with the file, on the CPU of this machine.

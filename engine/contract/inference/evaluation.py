@@ -164,7 +164,6 @@ class Evaluation(Saved, frozen=True):
         checkpoint: Name of the checkpoint file.
         sha256: Hash of the checkpoint file.
         dataset: Absolute path of the folder.
-        classes: Classes of the model.
         samples: Number of evaluated samples.
         entries: Descriptions of the metrics, in order of display.
         measures: Values of the metrics by id.

@@ -65,7 +65,6 @@ class LabelIssue(Saved, frozen=True, kw_only=True):
         given: Label in the dataset, or "" if the label `suggested` is missing from a multi-label sample.
         suggested: Label found by the model, or "" if the label `given` is superfluous.
         probability: Probability of the given label according to the model.
-        suggested_probability: Probability of the suggested label.
     """
 
     sample: ReviewedSample

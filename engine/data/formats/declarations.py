@@ -23,7 +23,6 @@ class TaskDeclaration:
     """Declaration of a task, with the dataset formats that only this task can read.
 
     Attributes:
-        entry: Catalogue entry for the task.
         implementation: Path to its `Task` class, "module:name". It needs torch, and is only imported when it is used.
         position: Position in lists of tasks, models and formats. If several tasks fit a folder, the first is chosen.
         formats: Dataset formats that only this task can read.

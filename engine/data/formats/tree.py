@@ -170,7 +170,6 @@ class Tree:
         return not self.suffixes(folder).keys().isdisjoint([ending] if isinstance(ending, str) else ending)
 
     def has_images(self, folder: str = "") -> bool:
-        """Return True if `folder` contains an image."""
         return self.has(EXTENSIONS, folder)
 
     def named(self, names: Sequence[str], folder: str = "") -> list[str]:

@@ -53,7 +53,6 @@ class _File:
         path: Path of the file relative to the dataset folder.
         base: Folder that contains the folders of images and annotations.
         name: Path of the image relative to its folder of images, without the extension.
-        splits: Splits of the image.
     """
 
     path: str

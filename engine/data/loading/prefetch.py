@@ -21,7 +21,6 @@ class StagedBatch(Generic[SlotT]):
     """Batch that was read into a slot: this worker's samples from a global batch.
 
     Attributes:
-        slot: The buffer.
         count: Number of samples in the buffer, including the additional images of mosaics.
         global_size: Number of samples on all workers.
         samples: Indices of the samples in the split, int64 [n].
@@ -74,7 +73,6 @@ class Prefetcher(Generic[SlotT]):
     `finish_epoch(epoch)`, which may read more samples, and finally `on_epoch_read(epoch)`.
 
     Attributes:
-        epoch: Epoch that is read.
         start: Index of the first batch that is read.
         is_finished: True once the thread has stopped reading.
         is_closed: True once its batches are no longer needed.

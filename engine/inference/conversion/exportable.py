@@ -25,9 +25,6 @@ class Exportable:
     """Module with one input and one output tensor, ready for export.
 
     Attributes:
-        module: Module to export.
-        input_name: Name of the input in the file.
-        output_name: Name of the output in the file.
         axes: Names of the input dimensions that may have any size, by their index.
         to_input: Function that converts inputs of the trained model to inputs of `module`.
     """

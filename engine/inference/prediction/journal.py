@@ -62,8 +62,6 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         scores: Their scores, or the fractions of pixels or points that they cover.
         height: Height of the image in pixels.
         width: Width of the image in pixels.
-        probabilities: Probabilities of all classes.
-        objects: Predicted objects.
         output: Output of a task whose kind of prediction is unknown, as nested lists.
         files: Paths of the files written for the sample, by format.
     """

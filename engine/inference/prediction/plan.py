@@ -26,7 +26,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Plan for the workers.
 
     Attributes:
-        kind: Kind of the samples.
         samples: Number of all samples, including completed ones.
         start: Number of times that the work was started, including this time.
     """

@@ -51,7 +51,6 @@ class Sample(NamedTuple):
     """Sample for which a prediction is made.
 
     Attributes:
-        number: Number of the sample.
         name: Name of its result files, without an extension.
         path: Path of the sample in tables.
         file: Path of its source file, or "" for samples that are not files.

@@ -26,8 +26,6 @@ class ReviewedData:
     """Samples of one or more evaluations, concatenated.
 
     Attributes:
-        evaluations: Evaluations.
-        samples: Samples of all evaluations.
         true: Numbers of the true classes of each sample, or None for tasks without classes.
         held_out: True for each sample that the model was not trained on, [n].
         probabilities: Probabilities of the classes, [n, C], or None for tasks without classes.

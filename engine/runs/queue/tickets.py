@@ -46,11 +46,9 @@ class Ticket(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Run in the queue.
 
     Attributes:
-        run_id: Id of the run.
         folder: Path of the run folder.
         pid: Process id of its supervisor.
         start_time: Start time of its supervisor, as in `SupervisorFile`.
-        devices: Devices that it needs.
         since: Time at which it entered the queue, in seconds since the epoch.
         search: Name of its search, or "". Runs of the same search share the CPU.
         position: Position in the queue, counted from 1, or None if the run has its devices.
@@ -82,7 +80,6 @@ class LockedQueue:
     """Content of the queue while it is locked.
 
     Attributes:
-        folder: Folder of the queue.
         tickets: All tickets by name.
         order: Names of the waiting tickets, in order.
         held_names: Names of the waiting tickets that are held.

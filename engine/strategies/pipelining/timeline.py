@@ -144,7 +144,6 @@ class ScheduleProfiler(StepProfiler):
             self._base = event, time.perf_counter()
 
     def drop_passes(self) -> None:
-        """Drop the recorded passes."""
         self._passes = []
 
     @contextmanager

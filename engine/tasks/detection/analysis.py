@@ -40,7 +40,6 @@ class Comparison(NamedTuple):
     """Detections and annotated objects in one image, and the overlaps between them.
 
     Attributes:
-        detections: Detections.
         detection_areas: Areas of the detections, [d], in pixels of the model's input.
         classes: Classes of the objects, [g].
         ignored: True for each object that is ignored, [g].

@@ -43,7 +43,6 @@ class GpuPlot(LinePlot):
         self._limits: tuple[float | None, float | None] = (None, None)
 
     def show_gpu(self, watched: WatchedGpu, history: DeviceHistory) -> None:
-        """Show the readings of a GPU from the history."""
         self._key = watched.key
         known = [
             (quantity, line_scale(watched.gpu, quantity))

@@ -56,7 +56,6 @@ class GpusView(QStackedWidget):
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Keys of the visible GPUs."""
         return (self._detail_key,) if self._detail_key else tuple(watched.key for watched in self._gpus)
 
     @property

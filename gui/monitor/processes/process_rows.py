@@ -29,7 +29,6 @@ class ProcessRow:
 
     Attributes:
         host: Host, or "" for this machine.
-        host_title: Name of the host.
         parent: Key of the parent row, or None at the top level.
         gpus: Titles of the GPUs that it uses.
         devices: Keys of these GPUs in the history.

@@ -133,7 +133,6 @@ class ConfusionMatrix(QWidget):
         return row, column
 
     def cell_rect(self, row: int, column: int) -> QRectF:
-        """Return the rectangle of a cell."""
         side, left, top = self._geometry()
         return QRectF(left + column * side, top + row * side, side, side)
 

@@ -162,7 +162,6 @@ def _xid_states(gpu: Gpu, now: float) -> list[State]:
 
 
 def _memory_error_states(gpu: Gpu) -> list[State]:
-    """Return the states for memory errors."""
     ecc, retired = gpu.ecc, gpu.retired
     found = []
     if ecc.uncorrected:

@@ -45,7 +45,6 @@ class ShapedImage:
 
     Attributes:
         path: Full path of the image.
-        shapes: Objects in the image.
         size: Height and width of the image according to its annotations, or None if they don't state a size.
         tags: Classes of the entire image.
         fractions: True if the boxes are fractions of the image's width and height.

@@ -39,7 +39,6 @@ class Definition:
         splits: Paths of folders, lists or images as written in the file, by "train", "val" and "test".
         base: Folder that the paths are relative to, as written in the file.
         keypoint_shape: Number of keypoints and number of values for each, or None for datasets without keypoints.
-        problems: Problems in the file.
     """
 
     file: str = ""

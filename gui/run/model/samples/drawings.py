@@ -179,7 +179,6 @@ def _read_drawings(path: Path) -> SampleDrawings:
 
 
 def _read_images(folder: Path, sample: SampleDrawing) -> Drawing:
-    """Read the images of a drawing in `folder`."""
     return Drawing(read_image(folder / sample.truth_png), read_image(folder / sample.prediction_png), sample)
 
 

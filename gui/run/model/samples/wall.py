@@ -29,7 +29,6 @@ class SampleModel(QAbstractListModel):
 
     Attributes:
         rows: Row of each sample in the evaluation.
-        marked: Rows that are marked.
     """
 
     def __init__(self, parent: QObject | None = None) -> None:
@@ -54,7 +53,6 @@ class SampleModel(QAbstractListModel):
         self.endResetModel()
 
     def file(self, position: int) -> Path:
-        """Return the file of the sample at `position`."""
         return self._file(self.rows[position])
 
     def marks_changed(self) -> None:
