@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import ctypes
 import gc
 import locale
@@ -84,6 +85,8 @@ def main(path: str = "") -> int:
     `path` is a dataset folder or job file to open, or "" for none.
     """
     gc.disable()  # a start leaves little garbage, and collections would take a twelfth of its time
+    # PySide's import function reads the source of each module to find its optional features. No module here uses them.
+    builtins.__import__ = getattr(builtins, "__orig_import__", builtins.__import__)
     problem = why_no_window()
     if problem is not None:
         print(problem, file=sys.stderr)

@@ -26,7 +26,7 @@ class Keymap(QObject):
         except NOT_DECODED:
             saved = {}
         chosen_keys.update(saved)
-        for action in acts.all():
+        for action in acts.all() if saved else ():  # the search for all actions takes a while
             if action.objectName() in saved:
                 action.set_keys(saved[action.objectName()])
 

@@ -50,6 +50,7 @@ def job_panel() -> JobPanel:
     panel = JobPanel()
     for section in panel.form.sections:
         section.set_open(True)
+    assert panel.form.fields.model.panel  # creates the list of all models
     return panel
 
 
