@@ -8,7 +8,7 @@ from typing import Any
 
 from PySide6.QtCore import QObject, Qt
 from PySide6.QtGui import QFont, QResizeEvent
-from PySide6.QtWidgets import QHeaderView, QTableView
+from PySide6.QtWidgets import QHeaderView
 
 from engine.contract.advice import Candidate
 from gui.advice import advice_format
@@ -24,6 +24,7 @@ from gui.widgets.column_model import (
     ColumnModel,
     Index,
     NumberRows,
+    RowView,
     style_number_table,
 )
 from gui.widgets.row_model import Column
@@ -133,7 +134,7 @@ class AdviceModel(ColumnModel):
         return {BAR: row.images_per_second / highest, INTERVAL: ends}
 
 
-class AdviceTable(QTableView):
+class AdviceTable(RowView):
     """Table of candidates, with a bar below each speed. Its height fits its rows, so that it never scrolls."""
 
     def __init__(self, name: str) -> None:

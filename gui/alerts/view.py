@@ -14,7 +14,6 @@ from PySide6.QtWidgets import (
     QLabel,
     QPushButton,
     QSizePolicy,
-    QTableView,
     QWidget,
 )
 
@@ -30,7 +29,7 @@ from gui.style.icons import icon
 from gui.translation import tr
 from gui.widgets.banner import Banner
 from gui.widgets.buttons import push_button, styled
-from gui.widgets.column_model import apply_table_style
+from gui.widgets.column_model import RowView, apply_table_style
 from gui.widgets.labels import ElidedLabel, heading_label, muted_label
 from gui.widgets.layouts import hbox, scroll_panel, vbox, with_layout
 from gui.widgets.row_model import Column, RowModel
@@ -203,7 +202,7 @@ class HistoryModel(RowModel[Alert]):
         return None
 
 
-class HistoryTable(QTableView):
+class HistoryTable(RowView):
     """Table for a `HistoryModel`."""
 
     def __init__(self, model: HistoryModel) -> None:

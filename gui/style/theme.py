@@ -296,14 +296,12 @@ def style_sheet(scheme: Colors) -> str:
     icons = Path(str(files("resources"))).as_posix() + "/icons"
     font = _font()
     points = font.pointSizeF()
-    # Qt uses it as the minimum height of a control, even if the text needs more.
-    line = max(20, QFontMetrics(font).height())
-    button = max(line, scaled(16) + 4)  # space for the icon
+    # Qt uses it as the minimum height of a control, even if the text needs more. Fields are as high as icon buttons.
+    line = max(20, QFontMetrics(font).height(), scaled(16) + 4)
     sizes = {
         "title": f"{1.2 * points:.1f}pt",
         "welcome": f"{1.7 * points:.1f}pt",
         "line": f"{line}px",
-        "button": f"{button}px",
     }
     sizes |= {f"px{pixels}": f"{scaled(pixels)}px" for pixels in _SCALED_PIXELS}
     return Template(_STYLE).substitute(
@@ -381,28 +379,28 @@ QTabBar::tab:selected { color: $text; border-bottom: 2px solid $accent; }
 QTabBar::tab:selected:focus { border: 2px solid $accent; border-radius: 4px; }
 QComboBox QAbstractItemView { background: $panel; border: 1px solid $border; outline: none; }
 QPushButton, QToolButton {
-    background: $raised; border: 1px solid $border; border-radius: 5px; padding: 5px 12px; min-height: $button;
+    background: $raised; border: 1px solid $border; border-radius: 5px; padding: 5px 12px; min-height: $line;
 }
-QToolButton { padding: 3px 7px; qproperty-iconSize: $px16 $px16; }
+QToolButton { padding: 3px 7px 2px 7px; qproperty-iconSize: $px16 $px16; }
 QPushButton, QTabBar { icon-size: $px16; }
 QPushButton:hover, QToolButton:hover { border-color: $accent; }
 QPushButton:pressed, QToolButton:pressed { background: $border; }
 QPushButton:focus, QToolButton:focus { border: 2px solid $accent; padding: 4px 11px; }
-QToolButton:focus { padding: 2px 6px; }
+QToolButton:focus { padding: 2px 6px 1px 6px; }
 QPushButton:disabled, QToolButton:disabled { color: $muted; background: $panel; }
 QPushButton#primary {
     background: $accent; color: $accent_text; border: 2px solid $accent; font-weight: 600; padding: 7px 14px;
 }
 QPushButton#primary:focus { border: 2px solid $text; }
 QPushButton#primary:disabled { background: $raised; color: $muted; border: 2px solid $border; }
-QToolButton#flat, QToolButton#fold { background: transparent; border: 2px solid transparent; padding: 2px 4px; }
+QToolButton#flat, QToolButton#fold { background: transparent; border: 2px solid transparent; padding: 2px 4px 1px 4px; }
 QToolButton#link { background: transparent; border: 2px solid transparent; padding: 0; min-height: 0; color: $accent; }
 QToolButton#link:hover { background: $raised; }
 QToolButton#link:focus { border-color: $accent; }
 QToolButton#link:disabled { color: $muted; }
 QToolButton#fold { font-weight: 600; text-align: left; padding: 3px 0; margin: 0; }
 QToolButton#flat:hover, QToolButton#fold:hover { background: $raised; }
-QToolButton#flat:focus { border: 2px solid $accent; padding: 2px 4px; }
+QToolButton#flat:focus { border: 2px solid $accent; padding: 2px 4px 1px 4px; }
 QToolButton#fold:focus { border: 2px solid $accent; padding: 3px 0; }
 QToolButton#flat:checked { color: $text; }
 QToolButton:checked { border-color: $accent; color: $accent; }

@@ -89,9 +89,34 @@ class ColumnModel(QAbstractTableModel):
         self.dataChanged.emit(self.index(first, 0), self.index(last, len(self.columns) - 1))
 
 
+class RowView(QTableView):
+    """Table of rows. Home and End go to the first and the last row instead of the first and the last column."""
+
+    def moveCursor(self, action: QAbstractItemView.CursorAction, modifiers: Qt.KeyboardModifier) -> QModelIndex:
+        end = _end_row(self, action)
+        return super().moveCursor(action, modifiers) if end is None else end
+
+
+class RowWidget(QTableWidget):
+    """Table of rows that holds its items. Its keys are those of `RowView`."""
+
+    def moveCursor(self, action: QAbstractItemView.CursorAction, modifiers: Qt.KeyboardModifier) -> QModelIndex:
+        end = _end_row(self, action)
+        return super().moveCursor(action, modifiers) if end is None else end
+
+
+def _end_row(table: QTableView, action: QAbstractItemView.CursorAction) -> QModelIndex | None:
+    """Return the index in the first or last row that Home or End leads to, or None for other cursor actions."""
+    ends = {QAbstractItemView.CursorAction.MoveHome: 0, QAbstractItemView.CursorAction.MoveEnd: -1}
+    if action not in ends:
+        return None
+    model = table.model()
+    return model.index(ends[action] % max(1, model.rowCount()), max(0, table.currentIndex().column()))
+
+
 def text_table(name: str, titles: Sequence[str]) -> QTableWidget:
     """Create an empty table for texts, with an accessible name and left-aligned titles."""
-    table = QTableWidget(0, len(titles))
+    table = RowWidget(0, len(titles))
     table.setAccessibleName(name)
     table.setHorizontalHeaderLabels(list(titles))
     apply_table_style(table, leading=16)

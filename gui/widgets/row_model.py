@@ -8,10 +8,10 @@ from typing import Any, Generic, TypeVar
 
 from PySide6.QtCore import QEvent, QItemSelectionModel, QModelIndex, QObject, Qt, Signal
 from PySide6.QtGui import QKeyEvent, QShowEvent
-from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView
+from PySide6.QtWidgets import QAbstractItemView, QHeaderView
 
 from gui.style import theme
-from gui.widgets.column_model import PAD, RIGHT, ColumnModel, Index, apply_table_style
+from gui.widgets.column_model import PAD, RIGHT, ColumnModel, Index, RowView, apply_table_style
 
 _ROWS_MEASURED = 40
 """Number of rows that determine the column widths."""
@@ -163,7 +163,7 @@ class RowModel(ColumnModel, Generic[Row]):
         self._positions = {self.key_of(row): position for position, row in enumerate(self.rows)}
 
 
-class RowTable(QTableView):
+class RowTable(RowView):
     """Table for a `RowModel`. Enter or a double click opens a row.
 
     Signals:

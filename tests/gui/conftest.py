@@ -91,6 +91,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.qt_log_ignore(OFFSCREEN_NOISE, NO_TRAY_NOISE))
 
 
+@pytest.fixture
+def normal_text() -> Iterator[None]:
+    """Restore the normal text size after the test."""
+    yield
+    theme.choose("system", 100)
+
+
 @pytest.fixture(scope="session")
 def styled(qapp: QApplication) -> QApplication:
     theme.apply(qapp)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,12 +12,6 @@ from gui.pages import MONITOR, RUNS, TRAIN
 from gui.style import theme
 from tests.support.drops import drag_files, drop_files
 from tests.support.widgets import OpenWindow
-
-
-@pytest.fixture
-def normal_text() -> Iterator[None]:
-    yield
-    theme.choose("system", 100)
 
 
 @pytest.mark.usefixtures("normal_text")

@@ -13,7 +13,6 @@ from PySide6.QtWidgets import (
     QLabel,
     QPushButton,
     QSizePolicy,
-    QTableWidget,
     QTableWidgetItem,
     QWidget,
 )
@@ -31,12 +30,12 @@ from gui.sources.devices.history import DeviceHistory
 from gui.style import theme
 from gui.translation import tr
 from gui.widgets.buttons import push_button, styled
-from gui.widgets.column_model import apply_table_style
+from gui.widgets.column_model import RowWidget, apply_table_style
 from gui.widgets.labels import ElidedLabel, heading_label
 from gui.widgets.layouts import hbox, scroll_panel, vbox, with_layout
 
 
-class TextTable(QTableWidget):
+class TextTable(RowWidget):
     """Table of texts that updates only changed cells, so that the selection doesn't change."""
 
     def __init__(self, name: str, titles: Sequence[str], parent: QWidget | None = None) -> None:

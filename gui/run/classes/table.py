@@ -7,13 +7,24 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 from PySide6.QtCore import QAbstractTableModel, QEvent, QModelIndex, QObject, Qt
-from PySide6.QtWidgets import QHeaderView, QTableView, QWidget
+from PySide6.QtWidgets import QHeaderView, QWidget
 
 from gui.format import localized
 from gui.sources.run_series import ClassFigures
 from gui.style import theme
 from gui.translation import tr
-from gui.widgets.column_model import BAR, INTERVAL, LEFT, PAD, RIGHT, VALUE, Index, NumberRows, style_number_table
+from gui.widgets.column_model import (
+    BAR,
+    INTERVAL,
+    LEFT,
+    PAD,
+    RIGHT,
+    VALUE,
+    Index,
+    NumberRows,
+    RowView,
+    style_number_table,
+)
 
 _COUNT = tr("Count")
 _MAX_NAME_WIDTH = 240
@@ -121,7 +132,7 @@ class ClassModel(QAbstractTableModel):
         return f"{localized(100 * value, 1)}%" if self.is_fraction(column) else localized(value)
 
 
-class ClassTable(QTableView):
+class ClassTable(RowView):
     """Table of classes, with a bar below each fraction."""
 
     def __init__(self, parent: QWidget | None = None) -> None:

@@ -13,7 +13,6 @@ from PySide6.QtWidgets import (
     QDoubleSpinBox,
     QHeaderView,
     QSlider,
-    QTableWidget,
     QTableWidgetItem,
     QWidget,
 )
@@ -28,7 +27,7 @@ from gui.plots.themed import ThemedPlot
 from gui.style import theme
 from gui.translation import tr
 from gui.widgets.buttons import styled
-from gui.widgets.column_model import LEFT, PAD, RIGHT, apply_table_style
+from gui.widgets.column_model import LEFT, PAD, RIGHT, RowWidget, apply_table_style
 from gui.widgets.editors import padded
 from gui.widgets.labels import field_label
 from gui.widgets.layouts import hbox
@@ -38,7 +37,7 @@ _MAX_WIDTH = 720
 _MIN_COLUMN_WIDTH = 90
 
 
-class PlainTable(QTableWidget):
+class PlainTable(RowWidget):
     """Short read-only table whose height fits its rows exactly."""
 
     def __init__(self, name: str, titles: Sequence[str]) -> None:

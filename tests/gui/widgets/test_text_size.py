@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-from PySide6.QtCore import QEvent, QPoint
+from PySide6.QtCore import QEvent, QPoint, Qt
 from PySide6.QtGui import QHelpEvent
-from PySide6.QtWidgets import QApplication, QToolTip, QWidget
+from PySide6.QtWidgets import QApplication, QLineEdit, QSpinBox, QToolButton, QToolTip, QWidget
 from pytestqt.qtbot import QtBot
 
-from gui.style import theme
+from gui.style import icons, theme
+from gui.widgets.buttons import reset_button, tool_button
 from gui.widgets.column_model import text_table
 from gui.widgets.editors import ComboBox
 from gui.widgets.labels import ElidedLabel
+from gui.widgets.layouts import hbox
 from tests.support.clipping import clipped
 from tests.support.widgets import ShowWidget
 
 LONG = "A title that is much longer than the room of its box"
-
-
-@pytest.fixture
-def normal_text() -> Iterator[None]:
-    yield
-    theme.choose("system", 100)
 
 
 @pytest.mark.usefixtures("normal_text")
@@ -34,6 +28,30 @@ def test_sizes_follow_text_size(show_widget: ShowWidget) -> None:
     theme.choose("system", 200)
     assert table.minimumWidth() == 200
     assert table.verticalHeader().defaultSectionSize() >= height + 14
+
+
+@pytest.mark.usefixtures("normal_text")
+@pytest.mark.parametrize("text_percent", [75, 100, 110, 150, 200])
+def test_fields_are_as_high_as_their_buttons(show_widget: ShowWidget, text_percent: int) -> None:
+    theme.choose("system", text_percent)
+    page = QWidget()
+    reset, find = reset_button(lambda: None, "Reset", "Reset"), tool_button(icon=icons.icon("find", "muted"))
+    page.setLayout(hbox(QLineEdit(), QSpinBox(), ComboBox(), reset, find))
+    show_widget(page)
+    kinds = (QLineEdit, QSpinBox, ComboBox, QToolButton)
+    heights = {each.sizeHint().height() for each in page.children() if isinstance(each, kinds)}
+    assert len(heights) == 1
+
+
+def test_home_and_end_go_to_the_first_and_last_row(show_widget: ShowWidget, qtbot: QtBot) -> None:
+    table = show_widget(text_table("Numbers", ["One", "Two"]))
+    table.setRowCount(3)
+    table.setCurrentCell(1, 1)
+    visited = []
+    for key in (Qt.Key.Key_End, Qt.Key.Key_Home, Qt.Key.Key_Home):
+        qtbot.keyClick(table, key)
+        visited.append((table.currentRow(), table.currentColumn(), len(table.selectionModel().selectedRows())))
+    assert visited == [(2, 1, 1), (0, 1, 1), (0, 1, 1)]
 
 
 def test_open_list_shows_complete_titles(show_widget: ShowWidget) -> None:
