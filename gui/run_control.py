@@ -166,6 +166,7 @@ class RunControl(QObject):
             self._jobs[run.run_id] = job
         self._panel.on_started()
         self._context.show_run(run)
+        self._workspace.run.scroll_to_top()
         self._workspace.runs.refresh()
         self._session.mark_starting()
 

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import QObject, Qt, QTimer, Signal
+from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QScrollArea, QSplitter, QStackedWidget, QWidget
 
 from engine.contract.devices import Snapshot, gpu_title
@@ -95,6 +96,7 @@ class RunPage(QWidget):
         self.large_plot = LargePlot()
         self._curves = QStackedWidget()
         self._splitter = QSplitter(Qt.Orientation.Vertical)
+        self._scroll = _CurvesArea()
         self.setLayout(vbox(self.header, (self.views, 1), spacing=6, margins=(14, 8, 14, 8)))
         self._connect()
 
@@ -186,6 +188,10 @@ class RunPage(QWidget):
             QTimer.singleShot(0, self, self._give_room_to_curves)  # after the splitter's layout
         if self.log.show_lines(session.data.lines):  # some lines remain for the next update
             session.request_update()
+
+    def scroll_to_top(self) -> None:
+        """Scroll to the first plots, because a run starts, whose loss and utilization must be seen."""
+        self._scroll.verticalScrollBar().setValue(0)
 
     def show_view(self, view: int) -> None:
         """Show one of `VIEWS`."""
@@ -311,12 +317,10 @@ class RunPage(QWidget):
             splitter.addWidget(widget)
             splitter.setStretchFactor(splitter.indexOf(widget), stretch)
         self.log.setMinimumHeight(140)
-        # Put the splitter into a separate scroll area, because layouts with wrapped texts take their preferred height.
-        scroll = styled(QScrollArea(widgetResizable=True), "panel")
-        scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        scroll.setWidget(splitter)
+        self._scroll.resized.connect(charts.rows.set_visible_height)
+        self._scroll.setWidget(splitter)
         curves = QWidget()
-        curves.setLayout(vbox(self.advice, (hbox((scroll, 1), self.live_prediction), 1), spacing=4))
+        curves.setLayout(vbox(self.advice, (hbox((self._scroll, 1), self.live_prediction), 1), spacing=4))
         for page in (curves, self.large_plot):
             self._curves.addWidget(page)
         # The views that use the model are created when they are first opened.
@@ -346,6 +350,25 @@ class RunPage(QWidget):
 
 def _is_image(path: str) -> bool:
     return Path(path).suffix.lower() in _IMAGE_SUFFIXES
+
+
+class _CurvesArea(QScrollArea):
+    """Scroll area for plots and log. Layouts with wrapped texts would take the preferred height of their contents.
+
+    Signals:
+        resized(int): this height in pixels is visible.
+    """
+
+    resized = Signal(int)
+
+    def __init__(self) -> None:
+        super().__init__(widgetResizable=True)
+        self.setObjectName("panel")
+        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self.resized.emit(self.viewport().height())
 
 
 class Exporter(JsonLinesProcess):

@@ -40,6 +40,18 @@ def test_same_job_restarts_only_after_a_question(
     qtbot.waitUntil(lambda: len(started) == 3)
 
 
+def test_started_run_is_shown_from_its_first_plot(open_window: OpenWindow, qtbot: QtBot) -> None:
+    window = open_window()
+    window.show_run(a_run(80))
+    page = window.workspace.run
+    qtbot.waitUntil(lambda: page.log.visibleRegion().isEmpty() and page.charts.loss.isVisible())
+    page.header.tabs.setFocus()
+    while page.log.visibleRegion().isEmpty():
+        window.focusNextChild()  # as Tab does, which scrolls to the log
+    window.workspace.launcher.started.emit(create_run(job()))
+    qtbot.waitUntil(lambda: page.charts.loss.visibleRegion().boundingRect() == page.charts.loss.rect())
+
+
 def test_job_of_another_window_restarts_only_after_a_question(
     open_window: OpenWindow, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,8 +27,8 @@ from gui.widgets.layouts import hbox, vbox
 
 FIRST_FRACTION = 0.46
 """Minimum height of the first plot, as a fraction of the window's height."""
-_MIN_HEIGHT = 150
-"""Minimum height of all plots but the first in pixels, at a text size of 100%."""
+_CURVE_HEIGHT, _TEXT_HEIGHT = 105, 45
+"""Minimum heights of the curves and the texts of a plot in pixels. That of the texts is for a text size of 100%."""
 _WIDE = 1500
 """Minimum width for rows of three plots, in pixels at a text size of 100%."""
 _SETTING = "run_plots"
@@ -56,6 +56,7 @@ class PlotRows(QWidget):
         self._empty: set[str] = set()  # plots without data are hidden
         self._enlarged = ""  # plot that is shown elsewhere
         self._rows: list[list[str]] = []  # names of the plots in each row
+        self._visible_height: int | None = None  # pixels that are visible without scrolling, once known
         self._splitter = QSplitter(Qt.Orientation.Vertical)
         self._splitter.setChildrenCollapsible(False)
         self._hidden_holder = QWidget(self)  # parent of the plots that aren't in a row
@@ -90,6 +91,11 @@ class PlotRows(QWidget):
         self._arrange()
         if enlarged:
             self.plots[enlarged].setFocus()
+
+    def set_visible_height(self, pixels: int) -> None:
+        """Set the height that is visible without scrolling. The second row must be visible, too."""
+        self._visible_height = pixels
+        self._set_heights()
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
@@ -139,12 +145,17 @@ class PlotRows(QWidget):
         return holder
 
     def _set_heights(self) -> None:
-        """Set the minimum heights of the plots: `FIRST_FRACTION` of the window's height in the first row, less in the others."""
+        """Set the minimum heights of the plots.
+
+        The first row gets `FIRST_FRACTION` of the window's height, or less if the second row would not be visible.
+        """
+        lowest = _CURVE_HEIGHT + theme.scaled(_TEXT_HEIGHT)
+        first = round(FIRST_FRACTION * self.window().height())
+        if self._visible_height is not None and len(self._rows) > 1:
+            first = max(lowest, min(first, self._visible_height - lowest - self._splitter.handleWidth()))
         for number, names in enumerate(self._rows):
             for name in names:
-                self.plots[name].setMinimumHeight(
-                    theme.scaled(_MIN_HEIGHT) if number else round(FIRST_FRACTION * self.window().height())
-                )
+                self.plots[name].setMinimumHeight(lowest if number else first)
         # A splitter doesn't report by itself that it needs more space for the widgets in it.
         QTimer.singleShot(0, self._splitter, self._splitter.updateGeometry)
 

@@ -141,8 +141,10 @@ MEANINGS: dict[Part, str] = {
 MIN_FRACTION = 0.0005
 """Minimum fraction of a step that is displayed. Smaller ones would appear as 0.0%."""
 
-BAR_HEIGHT, LINE_HEIGHT, GAP = 18, 20, 6
-SWATCH, PAD = 13, 12
+BAR_HEIGHT, GAP = 18, 6
+_LINE_HEIGHT, _SWATCH = 20, 13
+"""Height of a line of the legend, and side of its swatch, in pixels at a text size of 100%."""
+PAD = 12
 
 
 class _Entry(NamedTuple):
@@ -214,7 +216,8 @@ class TimeBar(QWidget):
         """Return the entries of the legend with their rectangles, in as many columns as fit."""
         advance = QFontMetrics(theme.tabular(self.font())).horizontalAdvance
         is_slow = self._time_spent is not None and self._time_spent.step_s >= 1
-        number_width = SWATCH + 6 + 8 + advance("00,000 ms  0.0%" if is_slow else "00.0 ms  0.0%")
+        line_height = theme.scaled(_LINE_HEIGHT)
+        number_width = theme.scaled(_SWATCH) + 6 + 8 + advance("00,000 ms  0.0%" if is_slow else "00.0 ms  0.0%")
         parts = [*(part for part in ORDER if part in self._known_parts), None]  # None is the full step
         needed = [number_width + advance(_title(part)) for part in parts]
         widths: list[int] = []  # of the columns, as many as fit
@@ -226,9 +229,8 @@ class TimeBar(QWidget):
         for number, part in enumerate(parts):
             row, column = divmod(number, len(widths))
             left = sum(widths[:column]) + PAD * column
-            entries.append(
-                _Entry(part, QRectF(left, BAR_HEIGHT + GAP + row * LINE_HEIGHT, widths[column], LINE_HEIGHT))
-            )
+            top = BAR_HEIGHT + GAP + row * line_height
+            entries.append(_Entry(part, QRectF(left, top, widths[column], line_height)))
         return entries
 
     def part_at(self, point: QPoint) -> Part | None:
@@ -245,6 +247,11 @@ class TimeBar(QWidget):
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
         self._fit_height()
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() == QEvent.Type.FontChange:
+            self._fit_height()
 
     def mouseMoveEvent(self, event: QMouseEvent) -> None:
         """Frame the part under the pointer, and explain it in a tool tip."""
@@ -284,9 +291,10 @@ class TimeBar(QWidget):
         """Draw a legend entry with its time: a part of the step, or the full step if `entry.part` is None."""
         scheme = theme.colors()
         rect, middle = entry.rect, Qt.AlignmentFlag.AlignVCenter
+        side = theme.scaled(_SWATCH)
         numbers = milliseconds(spent.step_s)
         if entry.part is not None:
-            swatch = QRectF(rect.left(), rect.top() + (LINE_HEIGHT - SWATCH) / 2, SWATCH, SWATCH)
+            swatch = QRectF(rect.left(), rect.top() + (rect.height() - side) / 2, side, side)
             _fill(painter, swatch, entry.part)
             painter.setPen(QColor(scheme.border))
             painter.setBrush(Qt.BrushStyle.NoBrush)
@@ -295,7 +303,7 @@ class TimeBar(QWidget):
                 f"{milliseconds(spent.parts.get(entry.part, 0.0))}  {format_percent(_fraction(spent, entry.part))}"
             )
         painter.setPen(QColor(scheme.text if entry.part and entry.part == self._hovered else scheme.muted))
-        painter.drawText(rect.adjusted(SWATCH + 6, 0, 0, 0), middle, _title(entry.part))
+        painter.drawText(rect.adjusted(side + 6, 0, 0, 0), middle, _title(entry.part))
         painter.setPen(QColor(scheme.text))
         painter.drawText(rect, middle | Qt.AlignmentFlag.AlignRight, numbers)
 

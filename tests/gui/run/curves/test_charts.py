@@ -12,6 +12,7 @@ from engine.contract.events import Validation
 from gui.run.curves.charts import RunCharts
 from gui.run.curves.plot_rows import PlotList, PlotRows
 from gui.sources.run_data import RunData
+from gui.style import theme
 from tests.gui.run.evaluated_run import events
 from tests.gui.sources.written_runs import a_run, job
 from tests.support.run_data import data_from
@@ -92,6 +93,23 @@ def test_charts_of_queued_run_drop_axes_of_previous_run(show_widget: ShowWidget,
     charts.show_data(data_from([next(events(job()))]))
     assert charts.loss.vertical_range == charts.speed.vertical_range == (0.0, 1.0)
     assert charts.loss.horizontal_range == (0.0, 1.04)
+
+
+@pytest.mark.usefixtures("normal_text")
+@pytest.mark.parametrize("text_percent", [100, 150, 200])
+def test_loss_and_utilization_are_visible_together(open_window: OpenWindow, qtbot: QtBot, text_percent: int) -> None:
+    window = open_window()
+    theme.choose("system", text_percent)
+    window.resize(1280, 800)
+    window.show_run(a_run(80))
+    page = window.workspace.run
+    qtbot.waitUntil(page.next_steps.isVisible)
+
+    def are_visible() -> bool:
+        plots = (page.charts.loss, page.charts.devices["utilization_percent"])
+        return all(plot.isVisible() and plot.visibleRegion().boundingRect() == plot.rect() for plot in plots)
+
+    qtbot.waitUntil(are_visible)
 
 
 def in_order(rows: PlotRows) -> list[str]:

@@ -67,6 +67,13 @@ def test_time_bar_legend_keeps_known_parts(bar: TimeBar) -> None:
     assert [entry.part for entry in bar.entries()] == ["forward", None]
 
 
+@pytest.mark.usefixtures("normal_text")
+def test_time_bar_legend_grows_with_the_text(bar: TimeBar) -> None:
+    theme.choose("system", 200)
+    assert all(entry.rect.height() >= bar.fontMetrics().height() for entry in bar.entries())
+    assert bar.height() == bar.entries()[-1].rect.bottom()
+
+
 def test_time_bar_finds_part_at_point(bar: TimeBar) -> None:
     assert bar.part_at(bar.piece("forward").center().toPoint()) == "forward"
     named = next(entry for entry in bar.entries() if entry.part == "forward")
