@@ -278,6 +278,7 @@ class MachineDevices(QWidget):
             previous = row.check
         if previous is not None:
             QWidget.setTabOrder(previous, self._cpu.check)
+            QWidget.setTabOrder(self._cpu.check, self._cpu.workers)
         self._awaited = tuple(uuid for uuid in self._awaited if uuid not in self._rows)
 
     def _toggled(self) -> None:

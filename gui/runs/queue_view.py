@@ -74,9 +74,8 @@ class QueueTable(RowTable):
         """Fit the name column to its texts, and the height to at most a few rows."""
         self.setColumnWidth(_RUN, min(_MAX_NAME_WIDTH, self.sizeHintForColumn(_RUN) + 2 * PAD))
         rows = min(_VISIBLE_ROWS, max(1, self.model().rowCount()))
-        self.setFixedHeight(
-            self.horizontalHeader().sizeHint().height() + rows * self.verticalHeader().defaultSectionSize() + 2
-        )
+        header = self.horizontalHeader().sizeHint().height()
+        self.setFixedHeight(header + rows * self.verticalHeader().defaultSectionSize() + 2 * self.frameWidth())
 
 
 class QueueView(QWidget):
@@ -268,4 +267,5 @@ class QueueView(QWidget):
         self._removed = None
         self.removal.hide()
         self._update_visibility()
-        self.table.setFocus()
+        if self.model.rows:  # otherwise, Qt has moved the focus to the widget after the hidden view
+            self.table.setFocus()

@@ -251,6 +251,9 @@ def test_devices_are_chosen_by_keyboard(panel: DevicesPanel, check: FindBox, qtb
     qtbot.keyClick(check("GPU 1"), Qt.Key.Key_Tab)
     assert panel.focusWidget() is check("CPU")
     assert panel.selection() == (UUIDS[1], UUIDS[0])
+    qtbot.keyClick(check("CPU"), Qt.Key.Key_Space)
+    qtbot.keyClick(check("CPU"), Qt.Key.Key_Tab)
+    assert panel.focusWidget().accessibleName() == "CPU workers"
 
 
 def test_remote_devices_are_chosen_while_reachable(panel: DevicesPanel, check: FindBox, qtbot: QtBot) -> None:

@@ -160,6 +160,12 @@ def test_queue_disables_buttons_at_its_ends(full: RunsPage, row: int, disabled: 
     assert {name for name, button in full.queue.buttons.items() if not button.isEnabled()} == disabled
 
 
+def test_queue_shows_its_rows_without_scrolling(full: RunsPage) -> None:
+    table = full.queue.table
+    rows = table.visualRect(full.queue.model.index(2, 0)).bottom() + 1
+    assert table.viewport().height() == rows
+
+
 def test_queue_keeps_focus(full: RunsPage, qtbot: QtBot) -> None:
     qtbot.waitActive(full)
     choose(full, 1)
@@ -248,8 +254,11 @@ def test_queue_removal_closes_on_escape(page: RunsPage, supervised: RunFolder, q
     qtbot.waitUntil(page.queue.removal.yes.isVisible)
     qtbot.waitUntil(lambda: names(page) == [])
     assert page.queue.isVisible()
+    with qtbot.waitActive(page):
+        page.activateWindow()
     qtbot.keyClick(page.queue.removal.no, Qt.Key.Key_Escape)
     assert not page.queue.isVisible()
+    assert page.focusWidget().isVisible()
     assert supervised.state() == "stopped"
 
 
