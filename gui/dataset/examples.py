@@ -214,6 +214,7 @@ class ExampleList(QListWidget):
             self.setFixedHeight(width + caption + _STRIP_MARGIN)
         for row in range(self.count()):
             self.item(row).setSizeHint(QSize(width, width + caption))
+        self.scheduleDelayedItemsLayout()  # Qt keeps the size of uniform items until the next layout
 
     def _caption_height(self) -> int:
         """Return the height of the captions in pixels, or 0 if no example has one."""

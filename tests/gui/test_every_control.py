@@ -30,6 +30,7 @@ UNTRIED_CONTROLS = (
     "ComboBox “Theme” in ChoiceEditor",
     "QLineEdit “Find anything” in Palette",
     "QLineEdit “Name of the host” in HostDialog",
+    "QLineEdit “Search runs” in FilterBar",
 )
 """Controls that restyle the window, find runs by their date, or connect to a host."""
 DIALOGS = ("submit", "hosts", "open_remote")

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 from PySide6.QtCore import QMetaMethod, QObject, Qt, QTimer
-from PySide6.QtGui import QContextMenuEvent, QDesktopServices
+from PySide6.QtGui import QContextMenuEvent, QDesktopServices, QImage
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import (
     QAbstractButton,
@@ -57,6 +57,9 @@ BORDERS = (
     "gui.widgets.trash_bar",
 )
 """Modules whose background calls start, end or delete something, and are therefore recorded instead of executed."""
+
+
+_RANGES = (QAbstractSlider, QAbstractSpinBox)
 
 
 class Walker:
@@ -165,7 +168,11 @@ class Walker:
             for act, entry, undo in list(_acts(control)):
                 self._pressed.add(name)
                 state = self._state()
+                images = self._images_except(control) if isinstance(control, _RANGES) else {}
                 effects = self.press(act)
+                if images and isValid(control) and all(effect.startswith("displays") for effect in effects):
+                    now = self._images_except(control)
+                    effects += [f"redraws {title}" for title, image in images.items() if now.get(title) != image]
                 if effects:
                     yield f"{name}{entry}: {'; '.join(effects)}"
                 if undo is not None and isValid(control):
@@ -173,6 +180,19 @@ class Walker:
                 if self._state() != state:
                     show()
                     self._connect()
+
+    def _images_except(self, control: QWidget) -> dict[str, QImage]:
+        """Return the images of the page's innermost custom widgets, by class and name, without those that hold `control`.
+
+        They show effects that are neither texts nor signals, such as the size of images.
+        """
+        custom = [
+            each
+            for each in self._page.findChildren(QWidget)
+            if each.isVisible() and type(each).__module__.startswith("gui.") and not each.isAncestorOf(control)
+        ]
+        innermost = [each for each in custom if not any(each.isAncestorOf(other) for other in custom if other != each)]
+        return {f"{type(each).__name__} “{_plain(_name(each))}”": each.grab().toImage() for each in innermost}
 
     def _connect(self) -> None:
         """Connect the signals of all objects that have been created since the last call."""
