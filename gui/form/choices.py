@@ -95,7 +95,7 @@ class FieldChoices:
         row, task = self._rows["best_by"], self._environment.catalogue.task(self._text("task"))
         file = self._model_file(self._text("model")) if task is not None and task.file else None
         choices = metric_choices(self._environment.catalogue, task, file.measures if file is not None else ())
-        if task is not None and not task.file and row.editor.value() not in {value for value, *_ in choices}:
+        if task is not None and not task.file and row.editor_value() not in {value for value, *_ in choices}:
             row.set_value("")
         self._choice_editor("best_by").set_choices(choices)
 
@@ -104,7 +104,7 @@ class FieldChoices:
         row, task = self._rows["loss"], self._environment.catalogue.task(self._text("task"))
         if task is None or not task.losses:
             return
-        if row.editor.value() not in task.losses:
+        if row.editor_value() not in task.losses:
             row.set_value(task.losses[0])
         self._choice_editor("loss").set_choices([(value, CHOICES[value], "") for value in task.losses])
 
@@ -129,7 +129,7 @@ class FieldChoices:
 
     def show_effects(self) -> None:
         """Hide the fields that have no effect."""
-        values = {name: self._rows[name].editor.value() for name in DECISIVE}
+        values = {name: self._rows[name].editor_value() for name in DECISIVE}
         idle = idle_fields({**values, "devices": self._environment.devices}, self._environment.catalogue)
         for name, row in self._rows.items():
             row.set_effect(name not in idle)

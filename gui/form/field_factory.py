@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from PySide6.QtCore import QSize, Signal
@@ -56,9 +57,7 @@ class FindButton(QToolButton):
 
 def make_row(field: Field, catalogue: Catalogue, stacked: bool) -> FieldRow:
     """Create a row for `field` with its default value. If `stacked`, the label is above the editor."""
-    editor = _make_editor(field, catalogue)
-    editor.set_value(field.default)
-    return FieldRow(field, editor, field.default, stacked)
+    return FieldRow(field, partial(_make_editor, field, catalogue), field.default, stacked)
 
 
 def _make_editor(field: Field, catalogue: Catalogue) -> Editor:
@@ -149,6 +148,7 @@ class OptionRows(QWidget):
             row.deleteLater()
         self.rows = {field.name: make_row(field, catalogue, stacked=False) for field in fields}
         for row in self.rows.values():
+            row.create_widgets()
             self._column.addWidget(row)
         self._show_set_values()
         for row in self.rows.values():

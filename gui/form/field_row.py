@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QLabel, QWidget
+from PySide6.QtWidgets import QLabel, QToolButton, QWidget
 
 from engine.contract.job import Field
 from engine.contract.problems import Problem, Severity
@@ -16,6 +17,7 @@ from gui.widgets.editors import Editor
 from gui.widgets.labeled_field import LabeledField
 from gui.widgets.labels import ElidedLabel, muted_label
 from gui.widgets.layouts import hbox, vbox
+from gui.widgets.tab_order import keep_tab_order
 
 _ELIDED_NOTES = ("model", "strategy", "recipe")
 """Fields whose note is limited to one line.
@@ -29,14 +31,20 @@ class FieldRow(LabeledField):
 
     While the field has no effect, the row is hidden and has the default value. The editor keeps its text.
 
+    The widgets of the row are created when its section is opened, or its value is changed from the default. Most fields
+    keep their defaults, and their widgets would take a tenth of the time that the window needs to start.
+
     Signals:
         edited(): the value may have changed.
     """
 
     edited = Signal()
 
-    def __init__(self, field: Field, editor: Editor, default: Any, stacked: bool = False) -> None:
-        self.field, self.editor, self.default = field, editor, default
+    def __init__(self, field: Field, make_editor: Callable[[], Editor], default: Any, stacked: bool = False) -> None:
+        super().__init__(field.label, stacked=stacked)
+        self.field, self.default = field, default
+        self._make_editor = make_editor
+        self._editor: Editor | None = None
         self.standard = default
         """Value that the reset button restores and that counts as unchanged."""
         self.has_effect, self.is_filtered_out = True, False  # the row is visible only with these values
@@ -45,17 +53,31 @@ class FieldRow(LabeledField):
         self.locked = ""
         """Reason why the field can't be changed, or "" if it can."""
         self._problems: tuple[Problem, ...] = ()
-        self.reset = reset_button(
-            lambda: self.set_value(self.standard),
-            tr("Reset {label}").format(label=field.label),
-            tr("Reset to the default"),
-        )
-        super().__init__(field.label, editor, control=editor.control, stacked=stacked)
-        self.add_button(self.reset)
-        self._set_accessible_texts()
-        editor.edited.connect(self._on_edited)
-        editor.adjusted.connect(self._on_adjusted)
-        self._on_edited()
+        self.reset_tip = tr("Reset to the default")
+
+    def create_widgets(self) -> Editor:
+        """Create the label, the editor and the reset button if they don't exist yet. Return the editor."""
+        if self._editor is None:
+            editor = self._editor = self._make_editor()
+            editor.set_value(self.default)
+            self.lay_out(editor, editor.control)
+            self.add_button(self.reset)
+            self.reset.setVisible(self.changed)
+            self._set_accessible_texts()
+            editor.edited.connect(self._on_edited)
+            editor.adjusted.connect(self._on_adjusted)
+        return self._editor
+
+    @property
+    def editor(self) -> Editor:
+        """Editor of the value. Its first use creates the widgets of the row."""
+        return self.create_widgets()
+
+    @cached_property
+    def reset(self) -> QToolButton:
+        """Button that restores the standard value."""
+        name = tr("Reset {label}").format(label=self.field.label)
+        return reset_button(lambda: self.set_value(self.standard), name, self.reset_tip)
 
     def make_note(self) -> QLabel:
         """Create the label for the note, which is elided for some fields."""
@@ -65,10 +87,15 @@ class FieldRow(LabeledField):
 
     def value(self) -> Any:
         """Return the edited value, or the default while the field has no effect."""
-        return self.editor.value() if self.has_effect else self.default
+        return self.editor_value() if self.has_effect else self.default
+
+    def editor_value(self) -> Any:
+        """Return the edited value, even while the field has no effect."""
+        return self.default if self._editor is None else self._editor.value()
 
     def set_value(self, value: Any) -> None:
-        self.editor.set_value(value)
+        if self._editor is not None or value != self.default:
+            self.editor.set_value(value)
 
     def set_effect(self, has_effect: bool) -> None:
         """Show the field if it has an effect, otherwise hide it. The values of other fields determine this."""
@@ -85,8 +112,9 @@ class FieldRow(LabeledField):
 
     def set_standard(self, value: Any, reset_tip: str) -> None:
         """Make the reset button restore `value`, and set its tool tip."""
-        self.standard = value
-        self.reset.setToolTip(reset_tip)
+        self.standard, self.reset_tip = value, reset_tip
+        if self._editor is not None:
+            self.reset.setToolTip(reset_tip)
         self._on_edited()
 
     def lock(self, reason: str) -> None:
@@ -150,8 +178,24 @@ class FieldRow(LabeledField):
         if self._is_adjusted:
             self._is_adjusted = False
             self.set_note("")
-        self.reset.setVisible(self.changed)
+        if self._editor is not None:
+            self.reset.setVisible(self.changed)
         self.edited.emit()
+
+
+class _Rows(QWidget):
+    """Body of a section, which creates the widgets of its rows when it becomes visible."""
+
+    def __init__(self, rows: Sequence[FieldRow]) -> None:
+        super().__init__()
+        self._rows = rows
+
+    def setVisible(self, visible: bool) -> None:
+        if visible:
+            for row in self._rows:
+                row.create_widgets()
+            keep_tab_order(self)
+        super().setVisible(visible)
 
 
 class CollapsibleSection(QWidget):
@@ -169,7 +213,7 @@ class CollapsibleSection(QWidget):
         self._revealed_problems: list[Problem] = []
         self.title = title
         self.rows = list(rows)
-        self.body = QWidget()
+        self.body = _Rows(self.rows)
         self.button = FoldButton(title, self.body)
         self.mark = muted_label()
         self.summary = styled(ElidedLabel(), "muted")

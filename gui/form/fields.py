@@ -64,6 +64,8 @@ class JobFields(QObject):
             for name, field in FIELDS.items()
             if name not in ("devices", "model_file_sha256")
         }
+        for name in MAIN_FIELDS:
+            self.rows[name].create_widgets()
         self.options = OptionRows()
         self.find_buttons = {name: FindButton(self.rows[name]) for name in FINDER_TIPS}
 
@@ -82,7 +84,7 @@ class JobFields(QObject):
 
     def editor_values(self) -> dict[str, Any]:
         """Return the values in all editors, including the editors of fields without effect."""
-        return {name: row.editor.value() for name, row in self.rows.items()}
+        return {name: row.editor_value() for name, row in self.rows.items()}
 
     def without_effect(self) -> set[str]:
         """Return the names of the fields that have no effect because of the values of other fields."""

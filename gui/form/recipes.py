@@ -121,7 +121,7 @@ class RecipeFollower(QObject):
         self.reset()
         self._recipe, self._must_detect_overrides = self._editor.value(), True
         for name in SETTABLE:
-            self._rows[name].set_standard(self._rows[name].editor.value(), self._reset_tip())
+            self._rows[name].set_standard(self._rows[name].editor_value(), self._reset_tip())
 
     def follow(self, report: DatasetReport | None, checking: bool) -> None:
         """Apply the recipe that matches the inspected dataset folder.
@@ -161,7 +161,7 @@ class RecipeFollower(QObject):
         """Follow an edit by the user: apply another recipe, or record whether a field differs from the recipe."""
         if self._is_following or self.is_loading:
             return
-        value = self._rows[name].editor.value()
+        value = self._rows[name].editor_value()
         if name == "recipe":
             if self.paused and value != self._applied_recipe:
                 self._apply_once(value)
@@ -186,7 +186,7 @@ class RecipeFollower(QObject):
 
     def _stash_overrides(self) -> None:
         """Store the values of the overridden fields, which are restored with the current recipe."""
-        self._stashed_overrides[self._recipe] = {name: self._rows[name].editor.value() for name in self._overridden}
+        self._stashed_overrides[self._recipe] = {name: self._rows[name].editor_value() for name in self._overridden}
 
     def _apply_once(self, name: str) -> None:
         """Set the fields of another run's job to the values of a recipe, without following the recipe afterwards."""
@@ -213,7 +213,7 @@ class RecipeFollower(QObject):
         values = recipe.values(self._facts(SETTABLE)) if recipe is not None else {}
         for name in SETTABLE:
             row = self._rows[name]
-            if row.editor.value() != values.get(name, row.default):
+            if row.editor_value() != values.get(name, row.default):
                 self._overridden.add(name)
         # Weights may have become unavailable since, so a recipe that fits with or without them isn't the user's choice.
         fitting_recipes = (initial_recipe(self._facts(self._overridden, disk)) for disk in (None, self._disk))
@@ -234,9 +234,9 @@ class RecipeFollower(QObject):
         for name in SETTABLE:
             row = self._rows[name]
             standard = values.get(name, row.default)
-            if name not in self._overridden and row.editor.value() != standard:
+            if name not in self._overridden and row.editor_value() != standard:
                 row.set_value(standard)
-            if (row.standard, row.reset.toolTip()) != (standard, self._reset_tip()):
+            if (row.standard, row.reset_tip) != (standard, self._reset_tip()):
                 row.set_standard(standard, self._reset_tip())
 
     def _unscaled_rate(self, recipe: Recipe | None) -> tuple[int, float] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from PySide6.QtCore import QSize, Signal
@@ -195,29 +196,29 @@ def _field(name: str, label: str, help_text: str, kind: Any, default: Any, **lim
     return Field(name=name, label=label, help=help_text, group="main", kind=kind, default=default, **limits)
 
 
-def _int(field: Field, empty: str = "no limit") -> tuple[Field, Editor]:
-    """Return `field` with an editor for integers, in which `empty` stands for None."""
-    return field, IntEditor(field, empty)
+def _int(field: Field, empty: str = "no limit") -> tuple[Field, Callable[[], Editor]]:
+    """Return `field` and a function that creates its editor for integers, in which `empty` stands for None."""
+    return field, partial(IntEditor, field, empty)
 
 
 _CONFIRM_HELP = tr(
     "How often the best trials are trained again with other seeds. The mean of these repeats decides which trial is best."
 )
 
-_ROWS: tuple[Callable[[], tuple[Field, Editor]], ...] = (
-    lambda: (_field("name", tr("Name"), tr("Name of the search."), "text", ""), TextEditor("required")),
-    lambda: (_field("goal", tr("Goal"), tr("Result to optimize."), "choice", ""), ChoiceEditor([])),
-    lambda: (_field("against", tr("Second goal"), tr("A second goal; the search looks for the best trade-offs."), "choice", NO_GOAL), ChoiceEditor([])),
-    lambda: _int(_field("trials", tr("Trials"), tr("Number of trials."), "int", 20, optional=True, minimum=1, maximum=100_000)),
-    lambda: (_field("hours", tr("Hours"), tr("Time during which new trials start."), "float", None), FloatEditor(True, "no limit")),
-    lambda: _int(_field("total_epochs", tr("Total epochs"), tr("Sum of the epochs of all trials."), "int", None, optional=True, minimum=1, maximum=100_000_000)),
-    lambda: (_field("sampler", tr("Sampler"), tr("Method that chooses settings."), "choice", "tpe"), ChoiceEditor(list(_SAMPLERS))),
-    lambda: (_field("pruner", tr("Pruning"), tr("Method that stops trials early."), "choice", "hyperband"), ChoiceEditor(list(_PRUNERS))),
-    lambda: _int(_field("confirm", tr("Confirm"), _CONFIRM_HELP, "int", 1, minimum=0, maximum=MAX_REPEATS)),
-    lambda: _int(_field("seed", tr("Sampler seed"), tr("Makes the choice of settings reproducible."), "int", 0, minimum=0, maximum=2**31 - 1)),
-    lambda: _int(_field("devices_per_trial", tr("Per trial"), tr("Number of devices of each trial."), "int", 1, minimum=1, maximum=1024)),
-    lambda: _int(_field("best_epochs", tr("Retrain for"), tr("Epochs of the full training with the best settings."), "int", None, optional=True, minimum=1, maximum=FIELDS["epochs"].maximum), "as long as a trial"),
-    lambda: (_field("keep_checkpoints", tr("Keep all"), tr("Keeps the checkpoints of all trials, not only of the best."), "bool", False), BoolEditor()),
+_ROWS: tuple[tuple[Field, Callable[[], Editor]], ...] = (
+    (_field("name", tr("Name"), tr("Name of the search."), "text", ""), partial(TextEditor, "required")),
+    (_field("goal", tr("Goal"), tr("Result to optimize."), "choice", ""), partial(ChoiceEditor, [])),
+    (_field("against", tr("Second goal"), tr("A second goal; the search looks for the best trade-offs."), "choice", NO_GOAL), partial(ChoiceEditor, [])),
+    _int(_field("trials", tr("Trials"), tr("Number of trials."), "int", 20, optional=True, minimum=1, maximum=100_000)),
+    (_field("hours", tr("Hours"), tr("Time during which new trials start."), "float", None), partial(FloatEditor, True, "no limit")),
+    _int(_field("total_epochs", tr("Total epochs"), tr("Sum of the epochs of all trials."), "int", None, optional=True, minimum=1, maximum=100_000_000)),
+    (_field("sampler", tr("Sampler"), tr("Method that chooses settings."), "choice", "tpe"), partial(ChoiceEditor, list(_SAMPLERS))),
+    (_field("pruner", tr("Pruning"), tr("Method that stops trials early."), "choice", "hyperband"), partial(ChoiceEditor, list(_PRUNERS))),
+    _int(_field("confirm", tr("Confirm"), _CONFIRM_HELP, "int", 1, minimum=0, maximum=MAX_REPEATS)),
+    _int(_field("seed", tr("Sampler seed"), tr("Makes the choice of settings reproducible."), "int", 0, minimum=0, maximum=2**31 - 1)),
+    _int(_field("devices_per_trial", tr("Per trial"), tr("Number of devices of each trial."), "int", 1, minimum=1, maximum=1024)),
+    _int(_field("best_epochs", tr("Retrain for"), tr("Epochs of the full training with the best settings."), "int", None, optional=True, minimum=1, maximum=FIELDS["epochs"].maximum), "as long as a trial"),
+    (_field("keep_checkpoints", tr("Keep all"), tr("Keeps the checkpoints of all trials, not only of the best."), "bool", False), BoolEditor),
 )  # fmt: skip
 
 
@@ -230,9 +231,7 @@ OTHER_GOALS = [
 def make_rows() -> dict[str, FieldRow]:
     """Create the rows for the options of the search with their defaults, by name."""
     rows = {}
-    for make in _ROWS:
-        field, editor = make()
-        if field.default is not None or field.optional:
-            editor.set_value(field.default)
-        rows[field.name] = FieldRow(field, editor, field.default)
+    for field, make_editor in _ROWS:
+        row = rows[field.name] = FieldRow(field, make_editor, field.default)
+        row.create_widgets()
     return rows

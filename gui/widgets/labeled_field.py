@@ -29,7 +29,7 @@ class LabeledField(QWidget):
     def __init__(
         self,
         text: str,
-        content: QWidget,
+        content: QWidget | None = None,
         *,
         control: QWidget | None = None,
         label_width: int = LABEL_WIDTH,
@@ -40,25 +40,33 @@ class LabeledField(QWidget):
 
         Args:
             text: Label.
-            content: Editor, or a widget that contains it.
+            content: Editor, or a widget that contains it, or None if `lay_out` will be called.
             control: Widget that the label refers to, or None for a label of several widgets.
             label_width: Width of the label in pixels, at a text size of 100%.
             indented: Show note and problems below the editor instead of below the full row.
             stacked: Show the label above the editor. The owner places `problem_label`.
         """
         super().__init__()
-        self.label = QLabel(text)
-        self._label_width, self._indented, self._stacked = label_width, indented, stacked
-        if control is not None:
-            self.label.setBuddy(control)
+        self._text, self._label_width, self._indented, self._stacked = text, label_width, indented, stacked
         grid = self._grid = QGridLayout(self)
         grid.setContentsMargins(0, 0, 0, 0)
         grid.setHorizontalSpacing(4)
         grid.setVerticalSpacing(2)
-        grid.addWidget(self.label, 0, 0)
-        grid.addWidget(content, *((1, 0, 1, 2) if stacked else (0, 1)))
         grid.setColumnStretch(0 if stacked else 1, 1)
         grid.setRowStretch(3, int(stacked))  # a note must not move the editors of the fields next to it
+        if content is not None:
+            self.lay_out(content, control)
+
+    @cached_property
+    def label(self) -> QLabel:
+        return QLabel(self._text)
+
+    def lay_out(self, content: QWidget, control: QWidget | None) -> None:
+        """Add the label and the editor. See the constructor for the arguments."""
+        if control is not None:
+            self.label.setBuddy(control)
+        self._grid.addWidget(self.label, 0, 0)
+        self._grid.addWidget(content, *((1, 0, 1, 2) if self._stacked else (0, 1)))
         self._fit_label()
 
     def add_button(self, button: QToolButton) -> None:
@@ -103,7 +111,7 @@ class LabeledField(QWidget):
 
     def changeEvent(self, event: QEvent) -> None:
         super().changeEvent(event)
-        if event.type() == QEvent.Type.FontChange:
+        if event.type() == QEvent.Type.FontChange and "label" in vars(self):
             self._fit_label()
 
     def _add_below(self, label: QWidget, row: int) -> None:

@@ -21,6 +21,16 @@ def order_tabs(window: QWidget, areas: Sequence[QWidget]) -> None:
         QWidget.setTabOrder(before, after)
 
 
+def keep_tab_order(area: QWidget) -> None:
+    """Order the widgets in `area` after the widgets that precede it. Qt puts widgets that are created later at the end."""
+    window = area.window()
+    before = next((each for each in _chain(window, area, forward=False) if not area.isAncestorOf(each)), None)
+    # The lists of combo boxes are windows.
+    inside = [child for child in area.findChildren(QWidget) if _takes_tab(child) and child.window() is window]
+    for first, second in pairwise((before, *inside) if before is not None else inside):
+        QWidget.setTabOrder(first, second)
+
+
 def move_focus(window: QWidget, areas: Sequence[QWidget], forward: bool) -> bool:
     """Move the focus through `areas` as Tab or Shift+Tab would. Return False without a target.
 
@@ -71,9 +81,13 @@ def _chain(window: QWidget, after: QWidget | None = None, forward: bool = True) 
         widget = widget.nextInFocusChain() if forward else widget.previousInFocusChain()
         if widget is None or widget is window:
             return
-        # Skip containers: Qt would move their contents along with them.
-        if widget.focusPolicy() in _BY_TAB and widget.focusProxy() is None:
+        if _takes_tab(widget):
             yield widget
+
+
+def _takes_tab(widget: QWidget) -> bool:
+    """Return True if Tab can reach the widget. Containers are excluded: Qt would move their contents along with them."""
+    return widget.focusPolicy() in _BY_TAB and widget.focusProxy() is None
 
 
 def _position(widget: QWidget | None, order: Mapping[QWidget, int]) -> int | None:
