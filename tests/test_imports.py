@@ -34,11 +34,6 @@ def test_worker_imports_rare_dependencies_lazily() -> None:
     assert few & loaded == set()
 
 
-def test_window_imports_plots_after_its_first_paint() -> None:
-    loaded = modules_after("import gui.app, gui.main_window")
-    assert {"numpy", "pyqtgraph", "psutil", "torch"} & loaded == set()
-
-
 def test_sources_import_no_widgets() -> None:
     files = sorted((ROOT / "gui" / "sources").rglob("*.py"))
     names = [".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for file in files]

@@ -52,6 +52,34 @@ def test_method_section_names_its_values_while_folded(form: JobForm, qtbot: QtBo
     assert not summary.isVisible()
 
 
+def test_section_creates_its_widgets_when_opened(form: JobForm) -> None:
+    folded = [section for section in form.sections if not section.is_open]
+    empty = [row for section in folded for row in section.rows if not row.findChildren(QWidget)]
+    assert len(empty) > 40  # otherwise the window would start slowly
+    section = next(section for section in folded if section.rows[0] in empty)
+    section.set_open(True)
+    assert all(row.editor.control.isVisible() and row.label.isVisible() for row in section.rows if row.has_effect)
+    assert not section.rows[0].reset.isVisible()
+
+
+def test_tab_order_follows_the_rows(form: JobForm) -> None:
+    for section in reversed(form.sections):
+        section.set_open(True)
+    controls = [row.editor.control for section in form.sections for row in section.rows]
+    chain: list[QWidget] = [form.body.filter.box]
+    while (following := chain[-1].nextInFocusChain()) is not chain[0]:
+        chain.append(following)
+    assert [widget for widget in chain if widget in controls] == controls
+
+
+def test_new_editors_have_the_values_of_their_fields(form: JobForm) -> None:
+    values = form.fields.editor_values()
+    for row in form.rows.values():
+        row.create_widgets()
+    assert form.fields.editor_values() == values
+    assert not form.is_edited
+
+
 @pytest.mark.parametrize(("width", "has_two_columns"), [(500, False), (1000, True), (1400, True)])
 def test_wide_form_has_two_columns(form: JobForm, width: int, has_two_columns: bool, qtbot: QtBot) -> None:
     form.window().resize(width, 700)
