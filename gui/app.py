@@ -124,7 +124,7 @@ def _show_window(request: OpenRequest, instance: SingleInstance) -> int:
 
     app, settings = _application(), Settings()
     preferences = Preferences(settings)
-    theme.begin(app, preferences.text("theme"), round(preferences.number("text_percent")))
+    theme.initialize(app, preferences.text("theme"), round(preferences.number("text_percent")))
     window = MainWindow(settings)
     # After the window is created, so that each part is styled once and not at every change of its parent.
     theme.apply(app)

@@ -99,7 +99,7 @@ def draw(asked: argparse.Namespace, text_percent: int, scheme: str) -> int:
     settings = Settings()
     for key, value in (("text_percent", text_percent), ("theme", scheme)):
         Preferences(settings).set(key, value)
-    theme.begin(app, scheme, text_percent)
+    theme.initialize(app, scheme, text_percent)
     window = MainWindow(settings)
     theme.apply(app)
     stage = Stage(window)

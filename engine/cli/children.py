@@ -43,15 +43,15 @@ class ChildFailed(Exception):  # noqa: N818  (named after the event)
 
 
 def snapshot_lines(
-    *, once: bool = False, interval_s: float = 1.0, shown: SnapshotRequest | None = None
+    *, once: bool = False, interval_s: float = 1.0, request: SnapshotRequest | None = None
 ) -> Generator[bytes]:
     """Yield JSON lines of the sampler with the state of this machine's devices, a single one if `once` is True.
 
-    `shown` limits expensive readings in repeated snapshots. A single snapshot is complete. Raises ChildFailed if the
+    `request` limits expensive readings in repeated snapshots. A single snapshot is complete. Raises ChildFailed if the
     sampler exited without a snapshot, or before the generator was closed.
     """
     arguments = ["--once"] if once else ["--interval", str(interval_s)]
-    listens = shown is not None and not once
+    listens = request is not None and not once
     if listens:
         arguments.append("--listen")
     with _child("engine.gpus", *arguments, stdin=subprocess.PIPE if listens else subprocess.DEVNULL) as (process, log):
@@ -59,7 +59,7 @@ def snapshot_lines(
         try:
             if process.stdin is not None:  # stays open: the sampler exits at its end
                 with suppress(BrokenPipeError):  # standard error has the details
-                    os.write(process.stdin.fileno(), msgspec.json.encode(shown) + b"\n")
+                    os.write(process.stdin.fileno(), msgspec.json.encode(request) + b"\n")
             has_answered = False
             for line in process.stdout:
                 has_answered = True
@@ -71,10 +71,10 @@ def snapshot_lines(
 
 
 def snapshots(
-    *, once: bool = False, interval_s: float = 1.0, shown: SnapshotRequest | None = None
+    *, once: bool = False, interval_s: float = 1.0, request: SnapshotRequest | None = None
 ) -> Iterator[Snapshot]:
     """Yield snapshots of this machine's devices. See `snapshot_lines` for the arguments."""
-    with closing(snapshot_lines(once=once, interval_s=interval_s, shown=shown)) as lines:
+    with closing(snapshot_lines(once=once, interval_s=interval_s, request=request)) as lines:
         yield from map(_SNAPSHOT.decode, lines)
 
 

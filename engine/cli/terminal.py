@@ -136,7 +136,7 @@ class StatusLine:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._is_terminal = stream.isatty()
-        self._is_shown = False
+        self._is_visible = False
 
     def show(self, text: str) -> None:
         """Replace the line by `text`, cropped to the width of the terminal."""
@@ -145,14 +145,14 @@ class StatusLine:
             cropped.truncate(shutil.get_terminal_size().columns - 1)
             self._stream.write(f"\r\x1b[K{cropped.plain}")
             self._stream.flush()
-            self._is_shown = True
+            self._is_visible = True
 
     def clear(self) -> None:
         """Remove the line, so that other text can be printed."""
-        if self._is_shown:
+        if self._is_visible:
             self._stream.write("\r\x1b[K")
             self._stream.flush()
-            self._is_shown = False
+            self._is_visible = False
 
 
 @contextmanager

@@ -87,13 +87,13 @@ def project_in_bands(values: Tensor, view: View, height: int, width: int) -> Ite
         return
     band_height = max(1, BAND_VALUES // max(1, count * width))
     # Columns around each column of the image, and the fraction of the way between them. The same follows for rows.
-    left, right, across = _interpolation(view.columns(0, width), side)
+    left, right, x_fractions = _interpolation(view.columns(0, width), side)
     for first in range(0, height, band_height):
-        upper, lower, down = _interpolation(view.rows(first, min(first + band_height, height)), side)
+        upper, lower, y_fractions = _interpolation(view.rows(first, min(first + band_height, height)), side)
         first_row, last_row = int(upper.min()), int(lower.max()) + 1
         rows = values[:, first_row:last_row]
-        stretched = torch.lerp(rows[:, :, left], rows[:, :, right], across)
-        yield torch.lerp(stretched[:, upper - first_row], stretched[:, lower - first_row], down[:, None])
+        stretched = torch.lerp(rows[:, :, left], rows[:, :, right], x_fractions)
+        yield torch.lerp(stretched[:, upper - first_row], stretched[:, lower - first_row], y_fractions[:, None])
 
 
 def _interpolation(positions: npt.NDArray[np.floating], side: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -37,15 +37,15 @@ def broadcast(parameters: Sequence[Tensor], source: int, group: dist.ProcessGrou
 
 
 @torch.no_grad()
-def _in_buckets(tensors: Sequence[Tensor], begin: Callable[[Tensor], dist.Work | None]) -> None:
+def _in_buckets(tensors: Sequence[Tensor], start_collective: Callable[[Tensor], dist.Work | None]) -> None:
     """Run a collective on `tensors` in place, one bucket after another.
 
-    `begin` starts the collective on the flattened tensors of a bucket.
+    `start_collective` starts it on the flattened tensors of a bucket.
     """
     pending = []
     for bucket in _buckets(tensors):
         flat = torch.cat([tensor.reshape(-1) for tensor in bucket])
-        pending.append((bucket, flat, begin(flat)))
+        pending.append((bucket, flat, start_collective(flat)))
     for bucket, flat, work in pending:
         assert work is not None
         work.wait()

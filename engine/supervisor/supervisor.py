@@ -118,7 +118,7 @@ class Supervisor:
         self._worked_before_s = run.worked_s()  # duration of the earlier executions
         self._uses_other_machines = distribute is None and has_remote_devices(job.parallel.devices)
         self._state = RunState.IDENTIFYING
-        self._state_since = self._began = time.monotonic()
+        self._state_since = self._started_at = time.monotonic()
         self._requested_outcome: Literal["paused", "stopped"] | None = None
         self._failure: Failed | None = None
         """Failure that ends the run, or None."""
@@ -484,7 +484,7 @@ class Supervisor:
                 outcome=outcome,
                 execution=self._execution,
                 cause=cause,
-                seconds=round(time.monotonic() - self._began, 3),
+                seconds=round(time.monotonic() - self._started_at, 3),
                 best=results.best,
                 best_epoch=results.best_epoch,
                 checkpoints=self._history.checkpoints(self._run.path),

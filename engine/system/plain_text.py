@@ -50,8 +50,8 @@ def shortened(text: str, at_most: int = MAX_SHOWN_CHARS) -> str:
         text = "↵".join(lines)
     if len(text) <= at_most:
         return text
-    begin = at_most // 2
-    return f"{text[:begin]}…{text[len(text) - (at_most - begin - 1) :]}"
+    head_length = at_most // 2
+    return f"{text[:head_length]}…{text[len(text) - (at_most - head_length - 1) :]}"
 
 
 def shorten_texts(message: Any) -> Any:

@@ -74,7 +74,7 @@ class Reporter:
         self._phase: Phase = "preparing"
         # Activity and its start. As one tuple, so that the other thread sees both or neither change without a lock.
         self._activity: tuple[Activity, float] = ("", time.monotonic())
-        self._step_began: float | None = None  # start of the current step, or None outside of timed steps
+        self._step_started_at: float | None = None  # start of the current step, or None outside of timed steps
         self._warm = False  # True after the first step
         self._longest_step_s = 0.0
         self._main_thread = threading.get_ident()
@@ -101,7 +101,7 @@ class Reporter:
         ends_preparation = self._phase == "preparing" != phase
         self._phase = phase
         # The first step includes one-time work and does not count as the longest.
-        self._step_began = time.monotonic() if phase == "training" and self._warm else None
+        self._step_started_at = time.monotonic() if phase == "training" and self._warm else None
         self.set_activity(_ACTIVITIES.get(phase, ""))
         if ends_preparation:
             with self._condition:  # send a heartbeat now: the supervisor allows more time for preparation
@@ -124,9 +124,9 @@ class Reporter:
     def set_step(self, step: int) -> None:
         """Set the number of completed steps. Heartbeats include it, and the duration of the longest step."""
         now = time.monotonic()
-        if self._step_began is not None:
-            self._longest_step_s = max(self._longest_step_s, now - self._step_began)
-        self._step_began = now
+        if self._step_started_at is not None:
+            self._longest_step_s = max(self._longest_step_s, now - self._step_started_at)
+        self._step_started_at = now
         self._warm = True
         self.step = step
         self._activity = (self._activity[0], now)

@@ -98,14 +98,14 @@ def _measure_load(samples: SampleSet, start: threading.Barrier) -> _Load:
     It begins when all threads have arrived at `start`.
     """
     start.wait()
-    began, processor_s, queued_s = time.perf_counter(), time.thread_time(), linux.waited_for_core_s()
+    started_at, processor_s, queued_s = time.perf_counter(), time.thread_time(), linux.waited_for_core_s()
     count = 0
-    while not count or time.perf_counter() - began < MEASURED_S:
+    while not count or time.perf_counter() - started_at < MEASURED_S:
         with suppress(Exception):  # the loader reports it
             samples.load(count % len(samples), 1)
         count += 1
     processor_s = time.thread_time() - processor_s
-    blocked_s = time.perf_counter() - began - processor_s - (linux.waited_for_core_s() - queued_s)
+    blocked_s = time.perf_counter() - started_at - processor_s - (linux.waited_for_core_s() - queued_s)
     return _Load(processor_s / count, blocked_s / processor_s)
 
 

@@ -93,7 +93,7 @@ _USUAL_PIXELS = 12
 class _Chosen:
     """User's choices: the scheme ("light", "dark" or "system") and the text size in percent.
 
-    `base` is the font at 100%, or None before `begin` is called. `base_pixels` is its size.
+    `base` is the font at 100%, or None before `initialize` is called. `base_pixels` is its size.
     """
 
     scheme: str = "system"
@@ -218,7 +218,7 @@ def set_kind(label: QLabel, kind: str) -> None:
         label.style().polish(label)
 
 
-def begin(app: QApplication, scheme: str, text_percent: int) -> None:
+def initialize(app: QApplication, scheme: str, text_percent: int) -> None:
     """Set the style and the font before the first widget is created.
 
     Qt passes a new font on to existing widgets only while its event loop runs.
@@ -233,7 +233,7 @@ def begin(app: QApplication, scheme: str, text_percent: int) -> None:
 def apply(app: QApplication) -> None:
     """Set the style, font, palette and style sheet, and follow the desktop's color scheme."""
     if _chosen.base is None:  # a second style would cost as much as the style sheet
-        begin(app, _chosen.scheme, _chosen.text_percent)
+        initialize(app, _chosen.scheme, _chosen.text_percent)
     _paint(app)
     app.styleHints().colorSchemeChanged.connect(lambda _scheme: _repaint(app))
 

@@ -99,7 +99,7 @@ def _serve(port: int, interval_s: float) -> int:
     with metrics:
         print_lines(f"Metrics at {metrics.url} until Ctrl+C.", to=sys.stderr)
         reporter = NvmlReporter()
-        for snapshot in children.snapshots(interval_s=interval_s, shown=SnapshotRequest(processes=False)):
+        for snapshot in children.snapshots(interval_s=interval_s, request=SnapshotRequest(processes=False)):
             metrics.put(snapshot)
             reporter.report(snapshot.nvml)
     return COMPLETED
@@ -133,9 +133,9 @@ class NvmlReporter:
         self._reported = state
 
 
-def _snapshots(options: argparse.Namespace, shown: SnapshotRequest) -> Iterator[Snapshot]:
+def _snapshots(options: argparse.Namespace, request: SnapshotRequest) -> Iterator[Snapshot]:
     """Yield one snapshot, or one per interval with `--watch`, with the readings in `shown`."""
-    return children.snapshots(once=not options.watch, interval_s=options.interval or INTERVAL_S, shown=shown)
+    return children.snapshots(once=not options.watch, interval_s=options.interval or INTERVAL_S, request=request)
 
 
 def _parse_interval(text: str) -> float:

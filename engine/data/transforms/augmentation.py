@@ -534,10 +534,10 @@ def shift(right: Numbers, down: Numbers) -> Numbers:
     return maps
 
 
-def stretch(across: Numbers, down: Numbers) -> Numbers:
-    """Return matrices, [n, 3, 3], that scale images horizontally by `across` [n] and vertically by `down` [n]."""
-    maps = np.tile(np.eye(3), (len(across), 1, 1))
-    maps[:, 0, 0], maps[:, 1, 1] = across, down
+def stretch(horizontal: Numbers, vertical: Numbers) -> Numbers:
+    """Return matrices, [n, 3, 3], that scale images by the factors `horizontal` [n] and `vertical` [n]."""
+    maps = np.tile(np.eye(3), (len(horizontal), 1, 1))
+    maps[:, 0, 0], maps[:, 1, 1] = horizontal, vertical
     return maps
 
 
@@ -550,13 +550,13 @@ def rotation(degrees: Numbers) -> Numbers:
     return maps
 
 
-def shear(across: Numbers, down: Numbers) -> Numbers:
+def shear(horizontal: Numbers, vertical: Numbers) -> Numbers:
     """Return shear matrices, [n, 3, 3].
 
-    They move a point horizontally by `across` [n] times its y, and vertically by `down` [n] times its x.
+    They move a point horizontally by `horizontal` [n] times its y, and vertically by `vertical` [n] times its x.
     """
-    maps = np.tile(np.eye(3), (len(across), 1, 1))
-    maps[:, 0, 1], maps[:, 1, 0] = across, down
+    maps = np.tile(np.eye(3), (len(horizontal), 1, 1))
+    maps[:, 0, 1], maps[:, 1, 0] = horizontal, vertical
     return maps
 
 

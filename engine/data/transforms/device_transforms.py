@@ -104,8 +104,8 @@ class Cropped(NamedTuple):
         """Return the matrix and the offset from positions in the loaded images to pixels (see `Placement.maps`)."""
         top, left, mirrored = self.crops.unbind(1)
         is_mirrored = mirrored.bool()
-        across = torch.where(is_mirrored, -self.loaded, self.loaded)
-        scales = torch.stack((across, torch.full_like(across, self.loaded)), 1).float()
+        x_scales = torch.where(is_mirrored, -self.loaded, self.loaded)
+        scales = torch.stack((x_scales, torch.full_like(x_scales, self.loaded)), 1).float()
         offsets = torch.stack((torch.where(is_mirrored, self.size + left, -left), -top), 1).float()
         return scales.diag_embed(), offsets
 

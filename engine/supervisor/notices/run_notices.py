@@ -80,7 +80,7 @@ class Notices:
         self._job = job
         self._warn = warn
         self._clock = clock
-        self._began = self._progress_at = self._poll_at = clock()
+        self._started_at = self._progress_at = self._poll_at = clock()
         self._phase = ""  # current phase, or "" before the first one
         self._metrics: tuple[Measure, ...] = ()
         self._step: StepMetrics | None = None  # metrics of the last reported steps
@@ -175,7 +175,7 @@ class Notices:
 
         `outcome`, `cause` and `best` are passed to the user's command as environment variables.
         """
-        seconds = self._clock() - self._began
+        seconds = self._clock() - self._started_at
         settings = self._load_settings()
         if not settings.wants(kind, seconds):
             return

@@ -66,7 +66,7 @@ def send(notice: Notice, timeout_s: float = COMMAND_S, on_term: TermHandler | No
 
 def _run_command(notice: Notice, timeout_s: float, result: NoticeSent, on_term: TermHandler) -> NoticeSent:
     """Run the user's command, and add any problem to `result`."""
-    began = time.monotonic()
+    started_at = time.monotonic()
     # Use a file, because a background process may keep a pipe open.
     with tempfile.TemporaryFile() as output:
         on_term.defer()  # a command that is being started would survive this process
@@ -90,7 +90,7 @@ def _run_command(notice: Notice, timeout_s: float, result: NoticeSent, on_term: 
     return msgspec.structs.replace(
         result,
         command_code=code,
-        command_s=round(time.monotonic() - began, 3),
+        command_s=round(time.monotonic() - started_at, 3),
         command_output=text,
         command_problem=_describe_problem(code, text, timeout_s),
     )

@@ -128,8 +128,8 @@ class CheckpointWriter:
         self._folder, self._job, self._criterion, self._send = folder, job, criterion, send
         self._expected_nonfinite = frozenset(expected_nonfinite)
         # Without this, waiting for this rank's GPU on the thread would initialize the first GPU, too.
-        begin = partial(torch.cuda.set_device, device) if device.type == "cuda" else None
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint", initializer=begin)
+        set_device = partial(torch.cuda.set_device, device) if device.type == "cuda" else None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint", initializer=set_device)
 
     def path(self, kind: Kind) -> Path:
         """Return the path of last.pt or best.pt in the run folder."""

@@ -54,7 +54,7 @@ class CurvesPage(QWidget):
 
     def show_evaluation(self, opened: OpenedEvaluation) -> None:
         """Offer the classes of an evaluation that have curves. The selected class remains selected if it is one."""
-        if not self._is_shown(opened):
+        if not self._is_displayed(opened):
             self._outcomes = {}
         self._opened = opened
         names = opened.evaluation.classes
@@ -64,7 +64,7 @@ class CurvesPage(QWidget):
         )
         self._show_class()
 
-    def _is_shown(self, opened: OpenedEvaluation) -> bool:
+    def _is_displayed(self, opened: OpenedEvaluation) -> bool:
         return self._opened is not None and self._opened.saved.folder == opened.saved.folder
 
     def curve(self) -> ClassCurves | None:
@@ -119,14 +119,14 @@ class CurvesPage(QWidget):
 
     def _store_outcomes(self, opened: OpenedEvaluation, class_index: int, read: Outcomes | CurvePoints) -> None:
         """Cache the outcomes of a class, unless another evaluation has been opened, and show them."""
-        if self._is_shown(opened):
+        if self._is_displayed(opened):
             self._outcomes[class_index] = read
             self._show_outcomes()
 
     def _on_unreadable(self, opened: OpenedEvaluation, class_index: int, error: Exception) -> None:
         """Show why the outcomes of a class can't be read, unless another class or evaluation has been chosen."""
         curve = self.curve()
-        if self._is_shown(opened) and curve is not None and curve.class_index == class_index:
+        if self._is_displayed(opened) and curve is not None and curve.class_index == class_index:
             text = tr("Couldn't read the probabilities: {error}")
             self.scores.setText(text.format(error=describe_error(error)))
 

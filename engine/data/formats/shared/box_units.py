@@ -77,14 +77,14 @@ def _other_reading(images: Iterable[ShapedImage], anchor: Anchor) -> str | None:
         height, width = image.size or (math.inf, math.inf)
         for shape in image.shapes:
             left, top, right, bottom = shape.box
-            across, down = right - left, bottom - top
+            box_width, box_height = right - left, bottom - top
             boxes += 1
             beyond += not _is_within((left, top, right, bottom), width, height)
-            x, y = (left, top) if anchor == "corner" else (left + across / 2, top + down / 2)
+            x, y = (left, top) if anchor == "corner" else (left + box_width / 2, top + box_height / 2)
             readings = {
-                "left, top, right and bottom": (x, y, across, down),
-                "a corner, width and height": (x, y, x + across, y + down),
-                _CENTERED: (x - across / 2, y - down / 2, x + across / 2, y + down / 2),
+                "left, top, right and bottom": (x, y, box_width, box_height),
+                "a corner, width and height": (x, y, x + box_width, y + box_height),
+                _CENTERED: (x - box_width / 2, y - box_height / 2, x + box_width / 2, y + box_height / 2),
             }
             fitting = {name for name in fitting if _is_within(readings[name], width, height)}
     if boxes < _FEWEST or beyond <= _MAX_BEYOND * boxes:

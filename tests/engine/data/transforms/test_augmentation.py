@@ -405,7 +405,7 @@ def test_small_epochs_scale_masks_and_boxes(
     given = parsed("scale:0.8:1.5") if augmentation == "own" else ()
     options = {
         "size": 96,
-        "side": lambda epoch, _batch: 64 if epoch == 1 else 96,
+        "side_of_batch": lambda epoch, _batch: 64 if epoch == 1 else 96,
         "augmentation": augmentation,
         "threads": 0,
     }
