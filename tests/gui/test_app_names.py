@@ -56,6 +56,11 @@ def test_menus_hold_every_command(window: MainWindow) -> None:
     spoken = {action.objectName(): action.toolTip() for action in off if action.toolTip() != action.disabled_reason}
     assert spoken == {}
     assert [action.objectName() for action in off if not action.disabled_reason] == []
+    reasons: dict[str, set[str]] = {}
+    for action in off:
+        reasons.setdefault(action.disabled_reason, set()).add(action.objectName())
+    run_actions = {"fork", "try_image", "evaluate_run", "predict_with_run", "convert_run"}
+    assert (reasons["Open a run first"], reasons["Nothing is running"]) == (run_actions, {"pause", "stop"})
     # Not the extension menu for actions without space.
     menus = [menu for menu in window.menuBar().findChildren(QMenu) if menu.title()]
     assert len(menus) >= 9

@@ -237,6 +237,7 @@ class Connected:
 
     def close(self) -> None:
         self.link.kill()
+        assert not self.selector.get_map()
         self.selector.close()
 
 

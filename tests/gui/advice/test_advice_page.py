@@ -110,6 +110,10 @@ def test_advice_page_shows_progress(page: AdvicePage) -> None:
     assert page.remaining.text().startswith("36 s left")
     assert page.partial.isVisible()
     assert not page.options.ask.isVisible()
+    page.child.cancel()
+    page.show_job(JOB, [])
+    assert (page.left.text(), page.partial.isVisible(), page.cancel.isEnabled()) == ("", False, True)
+    page.child.cancel()
 
 
 def test_advice_page_shows_answer_and_uses_its_first_row(page: AdvicePage, qtbot: QtBot) -> None:
@@ -135,6 +139,15 @@ def test_advice_page_uses_other_row_that_fits(page: AdvicePage) -> None:
     assert page.values() == {"strategy": "auto", "devices": ("cpu",), "bucket_mib": JOB.parallel.bucket_mib}
     choose(page, 2)
     assert not page.use.isEnabled()
+
+
+def test_advice_table_is_as_high_as_its_rows_up_to_a_limit(page: AdvicePage) -> None:
+    def height(count: int) -> int:
+        page.view.table.show_candidates([a_candidate(f"s{number}", 500.0) for number in range(count)])
+        return page.view.table.height()
+
+    row = page.view.table.verticalHeader().defaultSectionSize()
+    assert [height(count) - height(1) for count in (0, 1, 2, 14, 20)] == [0, 0, row, 13 * row, 13 * row]
 
 
 def test_advice_table_sorts_unknown_values_last(page: AdvicePage) -> None:

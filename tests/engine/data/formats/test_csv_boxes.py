@@ -65,6 +65,12 @@ def test_csv_boxes_in_one_cell_are_asked_about(tmp_path: Path, boxes: list[str],
     assert (result.train is None) == (len(forms) > 1)
 
 
+def test_csv_boxes_of_another_table_decide_the_order(tmp_path: Path) -> None:
+    folder = write(tmp_path, "train.csv", 'image_id,bbox\na,"[2, 2, 20, 20]"\n')
+    (folder / "val.csv").write_text('image_id,bbox\nb,"[30, 20, 59, 39]"\n')
+    assert [each.source.form for each in detections(folder)] == ["xyxy"]
+
+
 @pytest.mark.parametrize(
     ("row", "place"),
     [("b.png,60,40,dog,1,,5,6", "row 3"), ("b.png,60,40,dog,1,two,5,6", "row 3"), ("b.png,60,40,,1,2,5,6", "row 3")],

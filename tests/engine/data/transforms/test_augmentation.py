@@ -161,6 +161,16 @@ def test_draws_do_not_depend_on_later_transforms() -> None:
     assert np.array_equal(affine("rotate:30"), affine("rotate:30", "color:0.5", "blur"))
 
 
+@pytest.mark.parametrize("channels", [1, 2, 3, 5])
+def test_draws_have_a_color_map_for_every_number_of_channels(channels: int) -> None:
+    augmentation = Augmentation(
+        parsed("color:0.5"), RandomStreams(1), size=SIZE, channels=channels, images=6, epochs=5, mirror=True
+    )
+    drawn = augmentation.draw(1, np.arange(6)).numbers[:, COLOR:]
+    assert drawn.shape == (6, channels * channels + channels)
+    assert all(np.ptp(drawn[:, row * (channels + 2)]) > 0 for row in range(channels)), "brightness varies"
+
+
 def test_flip_requires_mirror(loaders: Loaders, photographs: ImageSet) -> None:
     given = parsed("flip:1")
     plain = torch.cat([b.inputs for b in loaders(photographs, given, mirror=False).epoch(1)])

@@ -222,6 +222,8 @@ def test_inspection_reports_points_without_position(tmp_path: Path) -> None:
     write_ply(tmp_path / "train/a.ply", places, label=classes)
     write_pcd(tmp_path / "train/b.pcd", places, "binary", label=classes)
     write_table(tmp_path / "val/c.xyz", places, classes, header="x y z label")
+    for split in ("train", "val"):
+        write_ply(tmp_path / split / "all valid.ply", *scene(1, 300)[:1], label=classes)
     report = inspect(str(tmp_path), val_fraction=0.2, seed=0, progress=lambda done, total: None, kinds=POINTS)
     messages = [problem.message for problem in report.problems]
     assert "2 points have no valid coordinates and are left out (a.ply, b.pcd)." in messages

@@ -20,7 +20,7 @@ from engine.runs.evaluations import evaluations_of
 from engine.runs.folder import RunFolder
 from gui.run.model import curves as curves_module
 from gui.run.model.bar import classes_csv, matrix_csv, metrics_csv, samples_csv
-from gui.run.model.result import CALIBRATION, CLASSES, COMPARE, CURVES, ERRORS, SAMPLES
+from gui.run.model.result import CALIBRATION, CLASSES, COMPARE, CURVES, ERRORS, SAMPLES, SUMMARY
 from gui.run.model.view import ModelView
 from gui.run.order_pages import FAILURE, FORM, RESULT, WORKING
 from gui.sources.background import Background
@@ -104,7 +104,9 @@ def test_matrix_cell_opens_its_samples(view: ModelView, qtbot: QtBot) -> None:
     matrix = view.result.classes.figures.matrix
     qtbot.mouseClick(matrix, Qt.MouseButton.LeftButton, pos=matrix.cell_rect(1, 2).center().toPoint())
     assert view.result.tabs.currentIndex() == SAMPLES
-    assert view.result.samples.wall.samples.rows == [5, 4]
+    for page in (SUMMARY, SAMPLES):
+        view.result.tabs.setCurrentIndex(page)
+    assert view.result.samples.wall.samples.rows == [5, 4], "a page is as it was left"
     assert view.result.samples.summary.text() == f"2 samples of {COUNT}"
 
 

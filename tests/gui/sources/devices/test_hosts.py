@@ -13,8 +13,10 @@ from pytestqt.qtbot import QtBot
 
 from engine.contract.device_history import HistoryWriter, history_file, read_history
 from engine.contract.devices import SnapshotRequest
+from engine.contract.hosts import Host, put_host
 from engine.system import paths
 from gui.sources.devices.hosts import Hosts
+from gui.sources.devices.sampler import SamplerProcess
 from tests.gui.conftest import FakeSsh
 from tests.support.nvml_stub import NvmlStub, gpu_profile, uuid_of
 
@@ -36,6 +38,14 @@ def open_hosts(qtbot: QtBot) -> Iterator[Open]:
     yield make
     for hosts in created:
         hosts.stop()
+
+
+def test_entry_of_this_machine_is_not_watched_a_second_time(open_hosts: Open) -> None:
+    put_host(Host(name="", address="10.0.0.7"))
+    put_host(Host(name="ws2"))
+    hosts = open_hosts()
+    assert hosts.names == ("ws2",)
+    assert len(hosts.findChildren(SamplerProcess)) == 2
 
 
 def test_hosts_add_watches_host(open_hosts: Open, ssh: FakeSsh, nvml_stub: NvmlStub, qtbot: QtBot) -> None:
