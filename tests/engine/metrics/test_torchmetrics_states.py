@@ -63,6 +63,28 @@ def test_uneven_ranks_join_their_states(
             assert metric.compute().item() == pytest.approx(single.compute().item(), abs=1e-6)
 
 
+class Average(Metric):
+    """Metric whose state is averaged over the ranks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.add_state("average", torch.tensor(0.0), dist_reduce_fx="mean")
+
+    def update(self, values: torch.Tensor) -> None:
+        self.average = values.mean()
+
+    def compute(self) -> torch.Tensor:
+        return self.average  # type: ignore[return-value]
+
+
+def test_ranks_without_batches_do_not_count_in_an_average() -> None:
+    ranks = [Average() for _ in range(4)]
+    ranks[1].update(torch.tensor([2.0, 4.0]))
+    ranks[2].update(torch.tensor([5.0]))
+    load_merged(ranks[0], [states_of(metric) for metric in ranks])
+    assert (ranks[0].compute().item(), ranks[0].update_count) == (4.0, 2)
+
+
 def test_foreign_objects_are_rejected() -> None:
     assert metrics_in(object()) == metrics_in(torch.nn.Linear(1, 1)) == []
     assert all(isinstance(part, Metric) for part in metrics_in(classes()))

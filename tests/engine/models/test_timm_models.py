@@ -40,6 +40,23 @@ def test_timm_models_serve_both_image_tasks() -> None:
         assert offered >= set(timm_models.names())
 
 
+def test_weights_have_the_source_of_their_tag(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look up weights with a tag and without one. Without a tag, timm's name has no dot."""
+    monkeypatch.setattr(timm_models, "tags", lambda: {"resnet18": ("a1_in1k", "tv_in1k"), "efficientnet_lite0": ("",)})
+    asked: list[str] = []
+    get = timm.get_pretrained_cfg
+
+    def get_and_record(name: str) -> object:
+        asked.append(name)
+        return get(name)
+
+    monkeypatch.setattr(timm, "get_pretrained_cfg", get_and_record)
+    found = timm_models.weights()
+    assert asked == ["resnet18.a1_in1k", "resnet18.tv_in1k", "efficientnet_lite0"]
+    assert list(found) == ["resnet18.a1_in1k", "resnet18.tv_in1k", "efficientnet_lite0."]
+    assert [weights.repository for weights in found.values()][:2] == ["timm/resnet18.a1_in1k", "timm/resnet18.tv_in1k"]
+
+
 def test_any_timm_model_loads_by_name(tmp_path: Path) -> None:
     plain = timm.create_model("test_resnet", num_classes=4, in_chans=3)
     save_file(plain.state_dict(), tmp_path / "weights.safetensors")
