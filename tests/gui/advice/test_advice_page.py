@@ -112,7 +112,7 @@ def test_advice_page_shows_progress(page: AdvicePage) -> None:
     assert not page.options.ask.isVisible()
     page.child.cancel()
     page.show_job(JOB, [])
-    assert (page.left.text(), page.partial.isVisible(), page.cancel.isEnabled()) == ("", False, True)
+    assert (page.remaining.text(), page.partial.isVisible(), page.cancel.isEnabled()) == ("", False, True)
     page.child.cancel()
 
 
