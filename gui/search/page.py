@@ -212,7 +212,7 @@ class SearchPage(QWidget):
     def _open_run(self, run_id: str) -> None:
         """Emit `run_chosen` with a run of this machine. If its folder is gone, show a notice."""
         run = RunFolder(paths.runs_folder() / run_id)
-        in_background(run.path.is_dir, self, partial(self._on_run_found, run), reraise).wait_briefly()
+        in_background(run.path.is_dir, self, partial(self._on_run_found, run), reraise)
 
     def _on_run_found(self, run: RunFolder, exists: bool) -> None:
         """Emit `run_chosen` with the run if it exists, otherwise show a notice."""
