@@ -6,13 +6,16 @@ import hashlib
 import os
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from PySide6.QtCore import QObject, Signal
-from PySide6.QtNetwork import QLocalServer, QLocalSocket
 
 from engine.system import file_locks, paths
 from engine.system.decode_errors import NOT_DECODED
+
+if TYPE_CHECKING:  # QtNetwork is imported after the window's first frame, or for an open window
+    from PySide6.QtNetwork import QLocalServer, QLocalSocket
 
 TIMEOUT_S = 5.0
 """Seconds to wait for an open window, which may still be starting."""
@@ -88,6 +91,8 @@ class SingleInstance(QObject):
         """Accept requests from later starts. Does nothing without the lock."""
         if self._lock is None:
             return
+        from PySide6.QtNetwork import QLocalServer
+
         QLocalServer.removeServer(str(self._socket))
         self._server = QLocalServer(self)
         self._server.setSocketOptions(QLocalServer.SocketOption.UserAccessOption)
@@ -118,6 +123,8 @@ class SingleInstance(QObject):
 
     def _send(self, request: OpenRequest, timeout_ms: int) -> bool:
         """Send a request. Return True if the window has confirmed it with an empty line."""
+        from PySide6.QtNetwork import QLocalSocket
+
         connection = QLocalSocket()
         connection.connectToServer(str(self._socket))
         if not connection.waitForConnected(timeout_ms):

@@ -25,6 +25,7 @@ from gui.sources.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 HEAVY = {
+    "PySide6.QtNetwork",
     "email.message",
     "gui.form.model_panel",
     "gui.sources.run_list",
