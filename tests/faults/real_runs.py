@@ -333,8 +333,13 @@ class RealRun:
     # Processes
 
     def processes(self) -> list[psutil.Process]:
-        """Return all processes of the run. They are identified by their output files or their environment."""
-        return [process for process in _others() if self._owns(process)]
+        """Return all processes of the run.
+
+        They are identified by their output files or their environment. Their descendants belong to the run, too: the
+        sampler writes to a pipe and to the null device.
+        """
+        owned = [process for process in _others() if self._owns(process)]
+        return list(dict.fromkeys([*owned, *(child for process in owned for child in _descendants(process))]))
 
     def workers(self) -> dict[int, psutil.Process]:
         """Return the worker processes by rank."""
@@ -368,10 +373,7 @@ class RealRun:
     def _owns(self, process: psutil.Process) -> bool:
         folder = str(self.folder.path.absolute())
         try:
-            if self.pid and self.pid in (
-                process.pid,
-                process.ppid(),
-            ):  # its sampler writes to pipes and the null device
+            if process.pid == self.pid:
                 return True
             outputs = [os.readlink(f"/proc/{process.pid}/fd/{number}") for number in (1, 2)]
             return (
@@ -428,6 +430,14 @@ def _content(checkpoint: Path) -> dict[str, Any]:
 
 def _others() -> Iterator[psutil.Process]:
     return (process for process in psutil.process_iter() if process.pid != os.getpid() and is_alive(process))
+
+
+def _descendants(process: psutil.Process) -> list[psutil.Process]:
+    """Return the running descendants of a process, or an empty list if it has exited."""
+    try:
+        return [child for child in process.children(recursive=True) if is_alive(child)]
+    except psutil.Error:
+        return []
 
 
 def is_alive(process: psutil.Process) -> bool:

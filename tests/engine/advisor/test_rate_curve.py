@@ -23,7 +23,7 @@ def found_in(losses: list[float]) -> RateFound:
 def falling(step: int) -> float:
     """Return the loss at a step.
 
-    It falls from 3 to 2 between the learning rates `FIRST_FALL` and `LEAST`, and then rises again.
+    It falls from 3 to 2 between the learning rates `FIRST_FALL` and `LOWEST`, and then rises again.
     """
     decades = math.log10(rate_at(step, STEPS) / FIRST_FALL)
     return 3 - max(0.0, min(decades, 4 - decades) / 2)
