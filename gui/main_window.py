@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtCore import QEvent, Qt, QTimer, Signal
 from PySide6.QtGui import QCloseEvent, QPaintEvent
-from PySide6.QtWidgets import QDialog, QMainWindow, QSplitter, QStackedWidget, QWidget
+from PySide6.QtWidgets import QApplication, QDialog, QMainWindow, QSplitter, QStackedWidget, QWidget
 
 from engine.contract.devices import CPU, Snapshot
 from engine.contract.job import Job
@@ -202,6 +202,8 @@ class MainWindow(QMainWindow):
     # After the first paint
 
     def paintEvent(self, event: QPaintEvent) -> None:
+        if not self._is_painted:  # the system requests the first frame before Qt has handled changes of layouts
+            QApplication.sendPostedEvents(None, QEvent.Type.LayoutRequest)
         super().paintEvent(event)
         if not self._is_painted:
             self._is_painted = True

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +152,19 @@ class Window:
             f"“{listed}” in the list",
         )
         self.keys("Return")
+
+    def drag(self, start: tuple[int, int], end: tuple[int, int], is_accepted: Callable[[], object]) -> None:
+        """Drag with the mouse from `start` to `end`, and drop there once `is_accepted` returns a true value."""
+        steps = cycle((0, 1))  # a program starts a drag, and offers its data, when the pointer moves
+
+        def move() -> object:
+            step = next(steps)
+            self._do(["xdotool", "mousemove", str(end[0] + step), str(end[1])])
+            return is_accepted()
+
+        self._do(["xdotool", "mousemove", *map(str, start), "mousedown", "1", "mousemove_relative", "20", "0"])
+        until(move, "the acceptance of what is dragged")
+        self._do(["xdotool", "mouseup", "1"])
 
     def tab_to(self, name: str, key: str = "Tab") -> Node:
         """Press Tab (or `key`) until the object with this name has the focus. Raise AssertionError if it never has."""

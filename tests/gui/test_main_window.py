@@ -5,13 +5,45 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from PySide6.QtCore import QEvent, QObject
 from PySide6.QtGui import QDragLeaveEvent
 from PySide6.QtWidgets import QApplication, QWidget
+from pytestqt.qtbot import QtBot
 
+from gui.main_window import MainWindow
 from gui.pages import MONITOR, RUNS, TRAIN
 from gui.style import theme
 from tests.support.drops import drag_files, drop_files
 from tests.support.widgets import OpenWindow
+
+
+class PaintedOverlaps(QObject):
+    """Event filter that records whether two widgets overlap when the first of them is painted."""
+
+    def __init__(self, first: QWidget, second: QWidget) -> None:
+        super().__init__(first)
+        self._widgets = first, second
+        self.found: list[bool] = []
+        first.installEventFilter(self)
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:  # noqa: N802
+        if event.type() == QEvent.Type.Paint:
+            first, second = self._widgets
+            self.found.append(first.geometry().intersects(second.geometry()))
+        return False
+
+
+@pytest.mark.usefixtures("styled")
+def test_first_frame_has_its_final_layout(qtbot: QtBot) -> None:
+    window = MainWindow()
+    qtbot.addWidget(window)
+    section = window.form.sections[0]
+    overlaps = PaintedOverlaps(section.summary, section.button)
+    with qtbot.waitSignal(window.completed):
+        window.show()
+    qtbot.waitUntil(lambda: bool(overlaps.found))
+    assert not any(overlaps.found)
+    window.close()
 
 
 @pytest.mark.usefixtures("normal_text")
