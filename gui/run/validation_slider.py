@@ -45,7 +45,6 @@ class ValidationSlider(QWidget):
         self.best.setAccessibleName(tr("Show the validation of the best checkpoint"))
         self.slider = styled(QSlider(Qt.Orientation.Horizontal), name=tr("Validation"), tip=_KEYS)
         self.slider.setMinimumWidth(90)
-        self.slider.setPageStep(10)
         self.label = QLabel()
         self.label.setFont(theme.tabular(self.label.font()))
         self.setLayout(hbox(self.previous, (self.slider, 1), self.next, self.best, self.label, spacing=6))
