@@ -87,7 +87,7 @@ def is_part(annotation: Any, truth: Any) -> bool:
 
 
 @pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: writer.name)
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_changed_folder_is_read_as_the_truth_or_refused(writer: Writer, data: st.DataObject) -> None:
     variant = data.draw(st.sampled_from(writer.variants))
