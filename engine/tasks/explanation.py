@@ -30,9 +30,10 @@ class Target(NamedTuple):
 
 
 def class_targets(
-    logits: Tensor, probabilities: Tensor, classes: Sequence[str], numbers: Sequence[int]
+    logits: Tensor, probabilities: Tensor, classes: Sequence[str], requested: Sequence[int]
 ) -> list[Target]:
-    """Return the entries of `logits` [C] for the classes with the given numbers as targets."""
+    """Return the entries of `logits` [C] for the requested classes, or for the most probable class, as targets."""
+    numbers = requested or [int(probabilities.argmax())]
     return [Target(classes[number], logits[number], float(probabilities[number])) for number in numbers]
 
 

@@ -223,6 +223,4 @@ class ClassOfImage(Objective):
     def explanation_targets(
         self, outputs: Any, classes: Sequence[str], requested: Sequence[int], size: int
     ) -> list[Target]:
-        """Return the requested classes of the first image, or its most probable one if none is requested."""
-        probabilities = outputs[0].detach().softmax(0)
-        return class_targets(outputs[0], probabilities, classes, requested or [int(probabilities.argmax())])
+        return class_targets(outputs[0], outputs[0].detach().softmax(0), classes, requested)

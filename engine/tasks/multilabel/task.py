@@ -204,6 +204,4 @@ class LabelsOfImage(Objective):
     def explanation_targets(
         self, outputs: Any, classes: Sequence[str], requested: Sequence[int], size: int
     ) -> list[Target]:
-        """Return the logits of the requested labels, or of the most likely label if none is requested, as targets."""
-        probabilities = outputs[0].detach().sigmoid()
-        return class_targets(outputs[0], probabilities, classes, requested or [int(probabilities.argmax())])
+        return class_targets(outputs[0], outputs[0].detach().sigmoid(), classes, requested)
