@@ -12,6 +12,7 @@ from pytestqt.qtbot import QtBot
 from engine.contract.events import StepMetrics
 from engine.runs.folder import RunFolder, list_runs
 from engine.system import paths
+from gui.form.fields import METHOD
 from gui.main_window import MainWindow
 from gui.pages import MONITOR, RUNS, TRAIN
 from gui.run.header import CLASSES, PREDICTIONS
@@ -127,6 +128,8 @@ def test_job_is_started_by_keyboard(open_window: OpenWindow, qtbot: QtBot) -> No
     tab_to(window, "Epochs", visited, qtbot)
     qtbot.keyClick(QApplication.focusWidget(), Qt.Key.Key_A, Qt.KeyboardModifier.ControlModifier)
     qtbot.keyClicks(QApplication.focusWidget(), "1")
+    tab_to(window, f"{METHOD} options", visited, qtbot)
+    qtbot.keyClick(QApplication.focusWidget(), Qt.Key.Key_Space)
     tab_to(window, "Train", visited, qtbot)
     ready(window, qtbot)
     qtbot.keyClick(QApplication.focusWidget(), Qt.Key.Key_Space)
@@ -168,6 +171,7 @@ def _tab_round(window: MainWindow, visited: list[str]) -> None:
 def test_run_survives_an_early_close(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = ready(open_window(), qtbot)
     window.form.set_field("epochs", 1)
+    window.form.set_field("image_size", 32)  # at the model's own size, an epoch can take minutes on a busy machine
     ready(window, qtbot)
     window.form.start()
     window.close()
