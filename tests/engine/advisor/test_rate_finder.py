@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,9 +15,11 @@ import msgspec
 import psutil
 import pytest
 
-from engine.advisor.rate_finder import find_rate
+from engine.advisor.rate_curve import FIRST_RATE, LAST_RATE
+from engine.advisor.rate_finder import PREPARED, _Progress, _trial_job, find_rate
 from engine.contract.advice import FINDING, BatchFound, FinderOrder, RateFound
-from engine.contract.job import Job
+from engine.contract.events import StepMetrics
+from engine.contract.job import FIELDS, Job
 from engine.contract.messages import Done, Progress, Refused
 from engine.processes.orders import OrderError
 from engine.system import paths
@@ -30,6 +33,34 @@ Start = Callable[[Job], subprocess.Popen[bytes]]
 def small(**fields: object) -> Job:
     fields_of_sample = {"dataset": str(paths.sample_dataset()), "model": "mnist_cnn", "image_size": 28, "batch_size": 8}
     return Job.from_fields(**(fields_of_sample | fields))
+
+
+def test_rate_trial_changes_nothing_else_of_its_job() -> None:
+    job = small(
+        schedule="cosine", warmup_epochs=2.0, warmup_steps=7, on_not_finite="ignore", ema_decay=0.9, compile="on",
+        picture_cache="disk", optimizer="adamw", epochs=3,
+    )  # fmt: skip
+    trial = _trial_job(job)
+    assert {name: trial.value(name) for name in FIELDS if trial.value(name) != job.value(name)} == {
+        "schedule": "none", "warmup_epochs": 0.0, "warmup_steps": 0, "on_not_finite": "stop", "ema_decay": None,
+        "compile": "off", "picture_cache": "memory",
+    }  # fmt: skip
+    assert _trial_job(small(picture_cache="off")).data.picture_cache == "off"
+
+
+def test_rate_progress_follows_the_logarithm_of_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    reported: list[Progress] = []
+    progress, clock = _Progress(reported.append), [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    for rate in (FIRST_RATE, FIRST_RATE * (LAST_RATE / FIRST_RATE) ** 0.25, LAST_RATE):
+        progress.on_event(
+            StepMetrics(
+                epoch=1, step=1, loss=1.0, learning_rate=rate, images_per_second=1.0, data_wait_s=0.0, compute_s=0.0
+            )
+        )
+        clock[0] += 6.0
+    assert [each.fraction for each in reported] == pytest.approx([PREPARED, PREPARED + (1 - PREPARED) / 4, 1.0])
+    assert [each.seconds_left for each in reported] == [None, pytest.approx(18.0), pytest.approx(0.0)]
 
 
 @pytest.fixture

@@ -159,8 +159,9 @@ def test_search_shows_confirmations(capsys: pytest.CaptureFixture[str], monkeypa
     monkeypatch.setattr(
         "engine.cli.search.train_best", lambda _search, row: trained.append(row) or create_run(small_job())
     )
-    run_command(capsys, "search", "small", "--train-best", "--detach")
-    assert [row.number for row in trained] == [2]
+    for flag in ("--train-best", "--train-best=0", "--train-best=1"):
+        run_command(capsys, "search", "small", flag, "--detach")
+    assert [row.number for row in trained] == [2, 0, 1]
 
 
 def test_search_refuses_bad_requests(space: Path, capsys: pytest.CaptureFixture[str]) -> None:

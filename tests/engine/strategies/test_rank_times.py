@@ -11,9 +11,10 @@ import torch
 
 from engine.contract.events import RanksTimed, RankTimes
 from engine.contract.job import Job
-from engine.strategies import profiler
+from engine.strategies import profiler, rank_times
 from engine.strategies.collectives import Collectives
 from engine.strategies.rank_times import (
+    KernelTimer,
     RankProfiler,
     StepTime,
     blocked_times,
@@ -99,6 +100,20 @@ def test_length_outside_of_covered_intervals() -> None:
     assert length_outside((1.0, 5.0), covered) == 2.0
     assert length_outside((0.5, 1.5), covered) == 0.0
     assert length_outside((5.0, 6.0), covered) == 1.0
+
+
+def test_kernel_timer_knows_the_kernels_of_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
+    events = [
+        ("ncclDevKernel_AllReduce_Sum_f32", 1.0, 4.0),
+        ("ncclKernel_Broadcast", 6.0, 7.0),
+        ("NCCL_SendRecv", 9.0, 9.5),
+        ("sgemm_128x64", 2.0, 3.5),
+    ]
+    monkeypatch.setattr(rank_times, "device_events", lambda _profile, _kind: events)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda _device: None)
+    timer = KernelTimer(torch.device("cuda"))
+    timer._profile = SimpleNamespace(stop=lambda: None)  # type: ignore[assignment]
+    assert timer.stop().blocked_s == (1.5, 1.0, 0.5)
 
 
 def test_blocked_times_exclude_overlapping_computation() -> None:

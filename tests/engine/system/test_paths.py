@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import sys
@@ -124,6 +125,13 @@ def test_full_disk_cause_distinguishes_space_and_inodes(tmp_path: Path, options:
         unmount(disk)
     assert reason in cause
     assert str(disk) in cause
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_full_disk_cause_includes_quotas(tmp_path: Path, number: int) -> None:
+    cause = full_disk_cause(OSError(number, "full", str(tmp_path / "a.pt")))
+    assert cause.startswith(f"The disk of {tmp_path / 'a.pt'} is full, or your quota on it is used up.")
+    assert full_disk_cause(OSError(number, "full")).startswith("The disk is full")
 
 
 def test_full_disk_cause_is_empty_for_other_errors() -> None:

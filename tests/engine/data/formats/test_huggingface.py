@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from engine.data.datasets.open_splits import open_splits
-from engine.data.formats.huggingface import FORMAT
+from engine.data.formats.huggingface import FORMAT, _shapes
 from engine.data.formats.registry import recognize
 from engine.data.formats.shared.boxes import BoxSplit
 from engine.data.formats.shared.parquet import rows as rows_in
@@ -193,3 +193,11 @@ def test_huggingface_without_pyarrow_names_the_remedy(tmp_path: Path, monkeypatc
     assert 'pip install "footplate[huggingface]"' in detection.remedy
     found = recognize(str(tmp_path), val_fraction=0.2, seed=0)
     assert any("footplate[huggingface]" in problem.remedy for problem in found.problems)
+
+
+def test_huggingface_boxes_need_four_numbers_and_a_class() -> None:
+    faults: list[str] = []
+    objects = {"bbox": [[1, 2, 30, 40], [5, 6, 7, 8], [1, 2, 3], [9, 9, 20, 20]], "category": ["cat", None, "cat", 1]}
+    shapes = _shapes(objects, ("ant", "bee"), "xyxy", "a.png", faults)
+    assert [(shape.name, shape.box) for shape in shapes] == [("cat", (1, 2, 30, 40)), ("bee", (9, 9, 20, 20))]
+    assert faults == ["a.png", "a.png"]

@@ -13,6 +13,7 @@ from engine.contract.problems import errors
 from engine.data.formats import imagefolder
 from engine.data.formats.format import Confidence, Detection
 from engine.data.formats.registry import recognize
+from engine.data.formats.shared.class_evidence import _piece_names
 from engine.data.formats.tree import Tree
 from tests.support.images import noise
 
@@ -429,3 +430,20 @@ def test_imagefolder_reports_classes_of_the_test_split_alone(tmp_path: Path, spl
     assert (found.classes, errors(found.problems)) == (("cat", "dog"), [])
     assert any("mouse is in the test split" in problem.message for problem in found.problems)
     assert recognize(str(tmp_path), val_fraction=0.0, seed=0).classes == ("cat", "dog", "mouse")
+
+
+@pytest.mark.parametrize(
+    ("names", "is_evidence"),
+    [
+        (("full1024x1024", "small128x128"), True),
+        (("cat", "small128x128"), False),
+        (("part1", "part2"), True),
+        (("part1", "dog2"), False),
+        (("part1",), False),
+        (("CAM_FRONT", "CAM_BACK"), True),
+        (("CAM_FRONT", "front"), False),
+        (("1", "2"), False),
+    ],
+)
+def test_names_of_parts_are_evidence_if_all_are_alike(names: tuple[str, ...], is_evidence: bool) -> None:
+    assert bool(list(_piece_names(names))) == is_evidence

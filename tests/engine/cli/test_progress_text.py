@@ -1,0 +1,23 @@
+"""Progress of child processes as status lines."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.cli.terminal import _progress_text
+from engine.contract.dataset import InspectionProgress
+from engine.contract.messages import Progress
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        (InspectionProgress(0, 0), "Inspecting the images: 0 of …"),
+        (InspectionProgress(7, 90), "Inspecting the images: 7 of 90"),
+        (Progress(0.254, "Evaluating"), "Evaluating: 25%"),
+        (Progress(0.5, "Evaluating", 192.0, 1840.4), "Evaluating: 50%, 1,840 images/s, 3:12 min left"),
+        (Progress(1.0, "Evaluating", 0.0), "Evaluating: 100%, 0 s left"),
+    ],
+)
+def test_progress_text_has_the_known_values(message: Progress | InspectionProgress, text: str) -> None:
+    assert _progress_text(message) == text
