@@ -10,18 +10,24 @@ import os
 import shutil
 import signal
 import stat
+import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Collection, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
 
 from tests.support.nvml_stub import NvmlStub, built_once, compile_stub, why_not
+
+if TYPE_CHECKING:
+    from tests.faults.real_runs import Starter
+    from tests.support.trained_runs import Trained
+    from tests.support.worker_group import Forker
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 # Several tests and their processes share the cores, so torch's threads must not spin while they wait for each other.
@@ -36,12 +42,18 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TOGETHER = {
-    "tests/attacks": "faults",
-    "tests/faults": "faults",
-    "tests/cuda": "cuda",
-    "tests/engine/inference": "inference",
+    "tests/attacks/": "faults",
+    "tests/faults/": "faults",
+    "tests/cuda/": "cuda",
+    "tests/engine/inference/": "inference",
+    "tests/engine/checks/test_refusals.py": "inference",
+    "tests/engine/cli/test_evaluate_command.py": "inference",
+    "tests/engine/test_torch_compat.py": "inference",
+    "tests/gui/run/use/": "inference",
+    "tests/engine/strategies/": "training",
+    "tests/engine/training/": "training",
 }
-"""Folders whose files share slow fixtures, and the name of a group. The same process runs all tests of a group."""
+"""Starts of paths of files that share slow fixtures, and the name of a group. The same process runs a group's tests."""
 
 MARK = "FOOTPLATE_TEST"
 GOODBYE_S = 60.0
@@ -76,7 +88,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class ByRoom(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = super()._split_scope(nodeid)
-            return next((name for room, name in TOGETHER.items() if file.startswith(f"{room}/")), file)
+            return next((name for room, name in TOGETHER.items() if file.startswith(room)), file)
 
     return ByRoom(config, log)
 
@@ -144,6 +156,48 @@ def _is_as_new(runtime: Path) -> bool:
         return stat.S_IMODE(runtime.lstat().st_mode) == 0o700 and not os.listdir(runtime)
     except OSError:
         return False
+
+
+@pytest.fixture(scope="session")
+def forker() -> Iterator[Forker]:
+    """Yield the process that forks workers. It imports PyTorch, which takes seconds."""
+    from tests.support.worker_group import Forker
+
+    forker = Forker()
+    yield forker
+    forker.close()
+
+
+@pytest.fixture(scope="session")
+def trained(forker: Forker, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Trained]:
+    """Return a function that returns the trained run of a task.
+
+    All test processes share it, so tests must not change its folder.
+    """
+    from tests.support.trained_runs import cached_run
+
+    return functools.cache(
+        lambda task: built_once(tmp_path_factory, f"run-of-{task}", functools.partial(cached_run, forker, task=task))
+    )
+
+
+@pytest.fixture(scope="session")
+def starter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Starter]:
+    """Yield the process that forks supervisors, for tests of faults and attacks. It imports PyTorch, too.
+
+    The disk of a test fails on demand if there is a C compiler; see tests/support/bad_disk.c.
+    """
+    from tests.faults.real_runs import ROOT, Starter
+
+    if sys.platform != "linux":
+        pytest.skip("processes are forked, and looked at in /proc")
+    library, source = tmp_path_factory.mktemp("bad_disk") / "bad_disk.so", ROOT / "tests/support/bad_disk.c"
+    if has_compiler := shutil.which("cc") is not None:
+        compilation = ["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(source), "-ldl"]
+        subprocess.run(compilation, check=True, timeout=120)
+    starter = Starter({"LD_PRELOAD": str(library)} if has_compiler else {})
+    yield starter
+    starter.close()
 
 
 @pytest.fixture(scope="session")

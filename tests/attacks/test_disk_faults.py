@@ -6,7 +6,6 @@ Reports must be correct, and no saved state may be lost.
 from __future__ import annotations
 
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -19,7 +18,6 @@ from _pytest.mark import ParameterSet
 
 from engine.contract.events import CheckpointSaved, RunFinished
 from engine.training.checkpointing.checkpoint_files import verify_checkpoint
-from tests.engine.supervisor.supervised import ROOT
 from tests.faults.conftest import EPOCHS, Make, StartRun, Uninterrupted
 from tests.faults.damage import (
     Gate,
@@ -31,7 +29,7 @@ from tests.faults.damage import (
     read_only,
     unmount,
 )
-from tests.faults.real_runs import RealRun, Starter, assert_same_end
+from tests.faults.real_runs import RealRun, assert_same_end
 
 pytestmark = [
     pytest.mark.attacks,
@@ -48,16 +46,6 @@ SLOW_S = 0.6
 """Minimum time in seconds for writing a checkpoint to a slow disk."""
 
 Fault = Callable[[RealRun], AbstractContextManager[None]]
-
-
-@pytest.fixture(scope="session")
-def starter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Starter]:
-    """Start the process that forks supervisors, with a disk that can be made to fail; see tests/support/bad_disk.c."""
-    library, source = tmp_path_factory.mktemp("bad_disk") / "bad_disk.so", ROOT / "tests/support/bad_disk.c"
-    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(source), "-ldl"], check=True, timeout=120)
-    starter = Starter({"LD_PRELOAD": str(library)})
-    yield starter
-    starter.close()
 
 
 @pytest.fixture(autouse=True)

@@ -33,13 +33,6 @@ def make_images(folder: Path, per_class: dict[str, int], classes: tuple[str, ...
 
 
 @pytest.fixture(scope="session")
-def forker() -> Iterator[Forker]:
-    forker = Forker()
-    yield forker
-    forker.close()
-
-
-@pytest.fixture(scope="session")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Create 72 training and 21 validation images."""
     return make_images(tmp_path_factory.mktemp("images"), {"train": 24, "val": 7})

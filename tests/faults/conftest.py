@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,15 +26,6 @@ Started = Callable[..., RealRun]
 
 EPOCHS = 3
 """Number of epochs, with six steps each. The disk fails in the second epoch."""
-
-
-@pytest.fixture(scope="session")
-def starter() -> Iterator[Starter]:
-    if sys.platform != "linux":
-        pytest.skip("processes are forked, and looked at in /proc")
-    starter = Starter()
-    yield starter
-    starter.close()
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -13,13 +14,13 @@ import pytest
 from engine.cli import evaluate
 from engine.contract.inference.evaluation import Comparison
 from engine.runs.evaluations import compare, evaluations_of, mcnemar_test
+from engine.runs.folder import RunFolder
 from tests.engine.cli.terminal import footplate
-from tests.support.trained_runs import make_colors, train
-from tests.support.worker_group import Forker
+from tests.support.trained_runs import Trained, make_colors
 
 
-def test_evaluate_prints_and_saves_the_result(forker: Forker, tmp_path: Path) -> None:
-    run = train(forker, tmp_path, "classification").run
+def test_evaluate_prints_and_saves_the_result(trained: Callable[[str], Trained], tmp_path: Path) -> None:
+    run = RunFolder(shutil.copytree(trained("classification").run.path, tmp_path / "run"))
     folder = make_colors(tmp_path / "other", {"test": 3})
     broken = folder / "test" / "red" / "=broken.png"
     broken.write_bytes(b"not an image")

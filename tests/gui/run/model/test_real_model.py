@@ -15,8 +15,6 @@ from engine.runs.folder import RunFolder
 from gui.run.model.result import CLASSES, CURVES, SAMPLES
 from gui.run.model.view import ModelView
 from gui.run.order_pages import FORM, RESULT
-from tests.engine.conftest import forker  # noqa: F401
-from tests.engine.inference.conftest import trained  # noqa: F401
 from tests.support.trained_runs import Trained
 
 
@@ -35,10 +33,7 @@ def evaluate(view: ModelView, run: Trained, folder: Path, qtbot: QtBot) -> RunFo
 
 @pytest.mark.long
 def test_model_view_evaluates_draws_and_explains_real_run(
-    empty_view: ModelView,
-    trained: Callable[[str], Trained],  # noqa: F811
-    tmp_path: Path,
-    qtbot: QtBot,
+    empty_view: ModelView, trained: Callable[[str], Trained], tmp_path: Path, qtbot: QtBot
 ) -> None:
     view, run = empty_view, trained("segmentation")
     evaluate(view, run, tmp_path / "run", qtbot)

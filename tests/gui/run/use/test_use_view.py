@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -26,16 +26,13 @@ from gui.run.use.view import CONVERT, LIVE, UseView
 from gui.sources.background import Background
 from tests.support.drops import drop_files
 from tests.support.run_data import data_from
-from tests.support.trained_runs import LABELS, Trained, train
+from tests.support.trained_runs import LABELS, Trained
 from tests.support.widgets import ShowWidget
-from tests.support.worker_group import Forker
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trained]:
-    forker = Forker()
-    yield train(forker, tmp_path_factory.mktemp("run"), "classification")
-    forker.close()
+@pytest.fixture
+def trained(trained: Callable[[str], Trained]) -> Trained:
+    return trained("classification")
 
 
 @pytest.fixture
