@@ -26,8 +26,10 @@ from tests.support.cases import some
 
 pytestmark = pytest.mark.faults
 
-EPOCHS = 60
-"""Number of epochs. The run has 360 steps. The clients connect after step 120 and leave after step 240."""
+EPOCHS = 18
+"""Number of epochs. The run has 108 steps."""
+CONNECTED, LEFT = 36, 72
+"""Steps after which the clients connect and leave."""
 SLOWED = 5.0
 SLOWED_S = 1.0
 """Permitted slowdown of a step: a factor and an additional number of seconds.
@@ -99,14 +101,14 @@ def received(client: RunConnection) -> list[object]:
 
 @pytest.fixture
 def trained(job: Make, starter: Starter, known: list[RealRun], gate: Gate, stepwise: dict[str, str]) -> RealRun:
-    """Start a run that pauses after step 120, when its log of 8 MiB exceeds the buffer of a socket."""
+    """Start a run that pauses after step `CONNECTED`, when its log of 8 MiB exceeds the buffer of a socket."""
     run = RealRun(starter, create_run(job(epochs=EPOCHS, checkpoint_steps=0, **stepwise)))
     known.append(run)
     lines = (ENCODE_EVENT.encode(LogLine(n=n, time=1.0, text="x" * 1000)) + b"\n" for n in range(1, 8001))
     run.folder.events_file.write_bytes(b"".join(lines))
     gate.up_to(0)
     run.start()
-    gate.up_to(120, run, saved=False)
+    gate.up_to(CONNECTED, run, saved=False)
     return run
 
 
@@ -120,14 +122,14 @@ def test_clients_change_neither_training_nor_speed(
     clients: Callable[[RealRun], AbstractContextManager[None]],
 ) -> None:
     with clients(trained):
-        gate.up_to(240, trained, saved=False)
+        gate.up_to(LEFT, trained, saved=False)
         with RunConnection(trained.folder, from_n=COMMANDS_ONLY) as another:
             assert isinstance(received(another)[0], Welcome), "who only has commands to give has a place"
     gate.open()
     trained.completed()
     took = {event.step: event.data_wait_s + event.compute_s for event in trained.all(StepMetrics)}
-    alone = [seconds for step, seconds in took.items() if 1 < step <= 120]
-    with_client = [seconds for step, seconds in took.items() if 120 < step <= 240]
+    alone = [seconds for step, seconds in took.items() if 1 < step <= CONNECTED]
+    with_client = [seconds for step, seconds in took.items() if CONNECTED < step <= LEFT]
     assert alone
     assert with_client
     assert statistics.median(with_client) < SLOWED * statistics.median(alone) + SLOWED_S

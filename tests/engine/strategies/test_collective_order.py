@@ -28,7 +28,7 @@ Start = Callable[..., WorkerGroup]
 def test_different_machines_issue_the_same_collectives(
     job: Make, start: Start, strategy: str, fields: dict[str, Any]
 ) -> None:
-    given = {"patience": 2, "epochs": 5, "checkpoint_steps": 4} | fields
+    given = {"patience": 1, "epochs": 3, "checkpoint_steps": 4} | fields
     group = start(job(cpus=2, strategy=strategy, **given), prepare="tests.support.unequal_machines:prepare")
     group.completed()
     first, second = (unequal_machines.collectives(group.folder, rank) for rank in range(2))

@@ -110,7 +110,7 @@ RECEIVING = [
     *(
         ("fsdp", 2, "mnist_cnn"),
         ("pipeline", 2, "mnist_cnn"),
-        ("tp", 2, "timm:vit_tiny_patch16_224"),
+        ("tp", 2, "timm:test_vit"),
         ("fsdp", 2, "resnet18"),
         ("pipeline", 2, "resnet18"),
     ),

@@ -20,7 +20,7 @@ from engine.contract.job import Job
 from engine.strategies.pipelining.model_split import CutPoint, split, trace
 from tests.support.plain_training import Fed, Plain, train_plainly
 
-BATCH, EPOCHS, STEPS = 16, 13, 52
+BATCH, EPOCHS, STEPS = 16, 8, 32
 
 MODELS = {
     "cnn": """
