@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 from msgspec import structs
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
@@ -19,7 +20,7 @@ from engine.contract.nodes import FROM_NODE, KillWorker, NodeFailed, NodeOrder, 
 from engine.contract.protocol import ENCODE
 from engine.contract.worker import WorkerSpec
 from engine.machines import agent, files
-from engine.machines.files import NodeFiles, node_folder
+from engine.machines.files import NodeFiles, _kill_node, node_folder
 from engine.system import file_locks, paths
 
 MEET = Rendezvous(local_address="127.0.0.1", address="127.0.0.1", port=29400, infiniband=False)
@@ -129,3 +130,30 @@ def test_workers_that_torch_ends_after_a_failure_have_no_exit_code(
     order = make_order(tmp_path)
     order = structs.replace(order, specs=(*order.specs, structs.replace(order.specs[0], rank=2)))
     assert agent.launch_workers(order, MEET, None, str(tmp_path / "socket")) == {1: 7, 2: None}
+
+
+def test_kill_node_ends_another_node_with_its_descendants(monkeypatch: pytest.MonkeyPatch) -> None:
+    killed: list[int] = []
+
+    class Process:
+        def __init__(self, pid: int) -> None:
+            self.pid = pid
+            if pid == 404:
+                raise psutil.NoSuchProcess(pid)
+
+        def name(self) -> str:
+            return "bash" if self.pid == 9 else "footplate-node"
+
+        def children(self, *, recursive: bool) -> list[Process]:
+            assert recursive
+            return [Process(self.pid + 1), Process(self.pid + 2)]
+
+        def kill(self) -> None:
+            if self.pid == 21:
+                raise psutil.NoSuchProcess(self.pid)
+            killed.append(self.pid)
+
+    monkeypatch.setattr(psutil, "Process", Process)
+    for pid in (b"9", b"404", b"many", str(os.getpid()).encode(), b"20"):
+        _kill_node(pid)
+    assert killed == [22, 20]
