@@ -71,7 +71,8 @@ def test_planner_measures_with_progress(planner: OrderProcess, qtbot: QtBot) -> 
 def test_planner_refuses_impossible_cut(planner: OrderProcess, qtbot: QtBot) -> None:
     with qtbot.waitSignal(planner.refused) as answer:
         planner.start(JOB.with_fields(devices=("cpu",) * 40))
-    problem: Problem = answer.args[0]
+    problems: tuple[Problem, ...] = answer.args[0]
+    (problem,) = problems
     assert problem.message
     assert problem.remedy
 
