@@ -15,7 +15,7 @@ from engine.contract.events import Validation as Validated
 from engine.contract.job import Job
 from engine.runs.export import ExportRefused, export_folder, export_zip, without_home
 from engine.runs.folder import RunFolder, SupervisorFile, create_run
-from tests.engine.cli.terminal import footplate
+from tests.engine.cli.terminal import footplate, footplate_here
 
 TEXTS = {"doctor.txt": "ok    Python"}
 
@@ -179,7 +179,7 @@ def test_export_writes_a_zip_with_doctors_findings(run: RunFolder, tmp_path: Pat
 
 
 def test_export_refuses_unknown_runs() -> None:
-    answer = footplate("export", "nothing")
+    answer = footplate_here("export", "nothing")
     assert answer.code == 2
     assert "no run “nothing”" in answer.err
 

@@ -190,7 +190,7 @@ def test_gpus_watch_repeats_tables_without_terminal(nvml_stub: NvmlStub, start: 
     ],
 )
 def test_gpus_refuses_bad_requests(arguments: tuple[str, ...], expected: str) -> None:
-    answer = footplate("gpus", *arguments)
+    answer = footplate_here("gpus", *arguments)
     assert answer.code == 2
     assert expected in answer.err
     assert answer.out == ""

@@ -17,7 +17,7 @@ import pytest
 
 from engine.cli.gpus.metrics import MetricsServer
 from tests.engine.cli.machines import busy_gpu, machine
-from tests.engine.cli.terminal import command, footplate
+from tests.engine.cli.terminal import command, footplate_here
 from tests.support.nvml_stub import NvmlStub, gpu_profile, uuid_of
 
 
@@ -116,7 +116,7 @@ def test_metrics_survive_disconnecting_clients(capsys: pytest.CaptureFixture[str
 def test_metrics_report_a_used_port() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        answer = footplate("gpus", "--prometheus", str(port))
+        answer = footplate_here("gpus", "--prometheus", str(port))
     assert answer.code == 2
     assert f"port {port} is used by another program: choose another one" in answer.err
 
@@ -124,6 +124,6 @@ def test_metrics_report_a_used_port() -> None:
 def test_metrics_report_a_forbidden_port() -> None:
     with suppress(PermissionError), socket.create_server(("127.0.0.1", 1)):
         pytest.skip("this user may listen on any port")
-    answer = footplate("gpus", "--prometheus", "1")
+    answer = footplate_here("gpus", "--prometheus", "1")
     assert answer.code == 2
     assert "choose one above 1023" in answer.err

@@ -83,7 +83,7 @@ def test_train_help_lists_every_field() -> None:
 
 
 def test_main_refuses_unknown_commands() -> None:
-    answer = footplate("trian")
+    answer = footplate_here("trian")
     assert answer.code == 2
     assert "train" in answer.err
 

@@ -22,7 +22,7 @@ from engine.inference.review.review import review
 from engine.inference.review.samples import displayed_file
 from engine.inference.trained_model import CannotLoad
 from engine.runs.folder import RunFolder
-from tests.engine.cli.terminal import footplate
+from tests.engine.cli.terminal import footplate, footplate_here
 from tests.support.cases import some
 from tests.support.consent import agreed
 from tests.support.trained_runs import COUNTING, Trained, train
@@ -87,7 +87,7 @@ def test_review_of_every_task(task: str, trained: Callable[[str], Trained], tmp_
 
 
 def test_cross_validation_is_for_classification(trained: Callable[[str], Trained]) -> None:
-    answer = footplate("review", str(trained("detection").run.path), "--cross-validate", "1")
+    answer = footplate_here("review", str(trained("detection").run.path), "--cross-validate", "1")
     assert answer.code == 2
     assert "Only runs of image classification" in answer.err
     assert "2 to 100 folds" in answer.err
