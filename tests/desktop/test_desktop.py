@@ -28,7 +28,7 @@ RUN_VIEWS = ("Curves", "Classes", "Predictions", "Evaluate", "Predict & export")
 MONITOR_VIEWS = ("GPUs", "Graphs", "Processes", "Topology", "Alerts")
 MENUS = ("File", "Run", "View", "Tools", "Help")
 DIALOGS = {
-    "opens the settings": "Settings",
+    "open the settings": "Settings",
     "keyboard shortcuts": "Keyboard shortcuts",
     "about foot": "About Footplate",
     "report a prob": "Report a problem",
@@ -160,7 +160,7 @@ def test_assigned_shortcut_survives_a_restart(day: Day, window: Window) -> None:
     window.run_command("keyboard shortcuts")
     window.wait_for_focus("Search shortcuts")
     assert off_screen(window.windows()) == []
-    window.type("fills the screen")
+    window.type("fill the screen")
     until(lambda: len([node for node in window.nodes() if node.role == "cell"]) == 3, "one command alone")
     window.tab_to("New keys")
     window.keys("ctrl+F9")

@@ -177,8 +177,8 @@ def test_finder_refuses_resumed_job() -> None:
 
 @pytest.mark.long
 def test_finder_with_two_ranks_matches_one(start: Start) -> None:
-    alone = messages_of(start(small()))[-1]
-    together = messages_of(start(small(strategy="ddp", devices=("cpu", "cpu"))))[-1]
+    alone = messages_of(start(small()))[-1].answer
+    together = messages_of(start(small(strategy="ddp", devices=("cpu", "cpu"))))[-1].answer
     assert isinstance(alone, RateFound)
     assert isinstance(together, RateFound)
     # Dropout draws differently on each rank.
@@ -200,7 +200,8 @@ def test_finder_with_pipeline(start: Start) -> None:
 @pytest.mark.long
 def test_finder_keeps_rate_ratios_of_parameter_groups(start: Start) -> None:
     def losses(**fields: object) -> list[float]:
-        found = messages_of(start(small(optimizer="adamw", cpu_threads=1, memory_format="contiguous", **fields)))[-1]
+        job = small(optimizer="adamw", cpu_threads=1, memory_format="contiguous", **fields)
+        found = messages_of(start(job))[-1].answer
         assert isinstance(found, RateFound)
         return [point.loss for point in found.points[:60]]
 
