@@ -76,7 +76,7 @@ UNCLEAR = DatasetReport(
 
 def use_machine(patch: pytest.MonkeyPatch) -> None:
     def snapshot_lines(
-        *, once: bool = False, interval_s: float = 1.0, shown: SnapshotRequest | None = None
+        *, once: bool = False, interval_s: float = 1.0, request: SnapshotRequest | None = None
     ) -> Generator[bytes]:
         yield msgspec.json.encode(MACHINE) + b"\n"
 
