@@ -272,6 +272,9 @@ def test_reopened_window_follows_the_run(day: Day, window: Window) -> None:
 
 
 def test_tab_visits_every_control_of_the_page(window: Window) -> None:
+    first = window.wait_for_any_focus()  # possibly a tab, which Qt reports as a tab list when Tab returns to it
+    window.keys("Tab")
+    window.wait_for_any_focus(other_than=first)
     stops = [str(node) for node in window.tab_stops()]
     assert len(stops) == len(set(stops))
     back = [str(node) for node in window.tab_stops("shift+Tab")]
