@@ -81,7 +81,7 @@ class BufferedMetrics:
     """Results of steps that are being copied from the device. `read` waits for them."""
 
     def __init__(self, results: list[StepResult], first: int, steps: int, wait_s: float, seconds: float) -> None:
-        """Start copying the `results` of `steps` steps, of which `first` is the number of the first one.
+        """Start copying the `results` of `steps` steps, beginning with step `first`.
 
         `seconds` is the duration of these steps, and `wait_s` the part of it in which the worker waited for batches. A
         rank that computes no loss has no results.

@@ -8,7 +8,7 @@ from typing import Any
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QPushButton, QWidget
 
-from engine.contract.advice import FINDING, AdviceOrder, FinderOrder
+from engine.contract.advice import FINDING
 from engine.contract.job import FIELDS, Job
 from engine.contract.problems import Problem
 from gui.format import localized, significant
@@ -56,10 +56,6 @@ class FinderPage(TrialPage):
             retry=tr("Try again"),
         )
         self.child.refused.connect(self.refused)
-
-    def order(self, job: Job) -> FinderOrder | AdviceOrder:
-        """Return the order for the child process."""
-        raise NotImplementedError
 
     def results(self) -> QWidget:
         """Create the widget that shows results. Called once."""

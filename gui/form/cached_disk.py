@@ -31,7 +31,7 @@ _NETWORK = "host"
 """Kind of the queries that a server answers. The start of a run doesn't wait for them."""
 
 _Question = tuple[str, Hashable]
-"""Kind of the question, and what it is about, such as a path."""
+"""Kind and subject of a question. The subject is a path, for example."""
 
 
 class _Query(NamedTuple):

@@ -164,8 +164,8 @@ class TrialPage(QWidget):
         self.cancel.setFocus()
 
     def _on_progress(self, message: Progress) -> None:
-        remaining = f", {duration(message.seconds_left)} left" if message.seconds_left is not None else ""
-        self.activity.setText(f"{message.what}{remaining}" if remaining else f"{message.what}…")
+        remaining = "…" if message.seconds_left is None else f", {duration(message.seconds_left)} left"
+        self.activity.setText(f"{message.what}{remaining}")
         self.progress.setValue(round(100 * message.fraction))
 
     def _on_done(self, found: Any) -> None:

@@ -29,10 +29,10 @@ MIN_STEPS, MIN_SECONDS = 5, 0.4
 MAX_ROUNDS = 5
 REHEARSAL_SHARE = 0.2
 """Fraction of the time that is reserved for the rehearsal of the fastest setup."""
-REHEARSAL_PARTS = 7
-"""Number of parts of the remaining time, of which each phase of the rehearsal may take one.
+REHEARSAL_DIVISOR = 7
+"""Divisor of the remaining time, which gives the time limit of a phase of the rehearsal.
 
-There are four phases: steps with new images, steps with decoded images, and two validations. The other three parts are
+There are four phases: steps with new images, steps with decoded images, and two validations. The other three sevenths are
 for the start of the workers, for the steps before the first phase, and for saving the state.
 """
 MIN_PHASE_S, MAX_PHASE_S = 0.5, 5.0
@@ -352,7 +352,7 @@ class _Advisor:
     def _rehearse(self, best: Contender, folder: Path) -> None:
         """Rehearse a run with the fastest contender in the remaining time, and store the durations in the state."""
         self._report(f"Rehearsing {best.setup.name}", trying=best)
-        phase_s = max(MIN_PHASE_S, min(MAX_PHASE_S, self._remaining_s / REHEARSAL_PARTS))
+        phase_s = max(MIN_PHASE_S, min(MAX_PHASE_S, self._remaining_s / REHEARSAL_DIVISOR))
         result = rehearse(best, phase_s, folder, max(1.0, self._remaining_s))
         if result is not None:
             self.state.rehearsal, self.state.startup_s, self.state.rehearsed = *result, best

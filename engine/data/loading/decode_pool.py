@@ -101,7 +101,7 @@ class ImageSource:
         on_chosen: OnChosen = lambda choice, why: None,
         stretched: bool = False,
     ) -> None:
-        self.decoded = 0  # number of images decoded so far
+        self.decoded = 0  # number of decoded images
         self.decode_seconds = 0.0  # time for these images, summed over all threads
         self._images = images
         self._channels = channels

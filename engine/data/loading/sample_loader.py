@@ -64,7 +64,7 @@ class SampleLoader(Loader["_SampleSlot"]):
         self._reported_paths: set[str] = set()
         self._empty_batch: Sample | None = None  # has the shapes and types of a batch, but no samples
         self._lock = threading.Lock()
-        self._decoded = 0  # number of samples loaded so far
+        self._decoded = 0  # number of loaded samples
         self._decoding_s = 0.0  # time for these samples, summed over all threads
         self._pool = DecodePool()
 

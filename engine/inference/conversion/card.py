@@ -35,7 +35,7 @@ def model_card_text(
     library: Library | None,
     commands: Sequence[NextCommand],
 ) -> str:
-    """Return the text of the model card for a folder with `files`, some of which were `compared` with the model.
+    """Return the text of the model card for a folder with `files`. Those in `compared` were compared with the model.
 
     `library` can load the weights. It is None if there is none or no weights were written. `commands` are suggestions.
     """
