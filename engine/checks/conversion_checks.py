@@ -67,7 +67,9 @@ def out_problems(out: str, *, packed: bool) -> list[Problem]:
         reason = "already exists" if packed or not path.is_dir() else "contains other files"
         return [Problem("out", f"{path} {reason}.", "Choose another name, or move it.")]
     parent = next(folder for folder in path.parents if folder.exists())
-    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+    if not parent.is_dir():
+        return [Problem("out", f"{parent} is a file, not a folder.", "Choose another folder.")]
+    if not os.access(parent, os.W_OK | os.X_OK):
         return [Problem("out", f"You have no permission to write to {parent}.", "Choose another folder.")]
     return []
 

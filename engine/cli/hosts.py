@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -157,6 +158,9 @@ def _check(options: argparse.Namespace, found: Sequence[Host]) -> int:
     chosen = [host(name) or Host(name=name) for name in names] or list(found)
     if not chosen:
         return _list(found, json=False)
+    if options.dataset and not os.path.isdir(os.path.expanduser(options.dataset)):
+        message = f"There is no folder {options.dataset} on this machine."
+        return report([Problem("--dataset", message, "Check the path.")])
     checked = checking.check_hosts(chosen, options.dataset)
     problems = [problem for each in checked for problem in each.problems] + checking.check_connections(checked)
     _print_facts(checked, problems)

@@ -13,7 +13,7 @@ from engine.cli.watching import require_run
 from engine.contract.devices import CPU, host_of
 from engine.contract.inference.messages import Order
 from engine.contract.problems import Problem
-from engine.runs.folder import RunFolder
+from engine.runs.folder import run_at
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
@@ -34,8 +34,7 @@ def add_model(parser: argparse.ArgumentParser) -> None:
 
 def model_values(options: argparse.Namespace) -> dict[str, Any]:
     """Return the fields of an `Order` that the flags of `add_model` determine. Raises CommandError."""
-    folder = Path(options.run).expanduser()
-    run = RunFolder(folder.absolute()) if (folder / "job.toml").is_file() else require_run(options.run)
+    run = run_at(options.run) or require_run(options.run)
     job = run.job()
     if job is None:
         raise CommandError(report([Problem("run", f"The job of {run.run_id} can't be read.", "Choose another run.")]))

@@ -114,7 +114,8 @@ def _script(file: str | None, found: list[Problem]) -> str:
     try:
         text = read_file(Path(file)).decode()
     except (OSError, ValueError) as error:
-        found.append(Problem("--script", f"{file} can't be read: {error}.", "Give a text file."))
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        found.append(Problem("--script", f"{file} can't be read: {reason}.", "Give a text file."))
         return ""
     found += script_problems(text)
     return text

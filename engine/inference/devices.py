@@ -74,7 +74,7 @@ def run_on_devices(
     finally:
         slot.close()
     if failure is not None:
-        raise CannotLoad(Problem("batch_size" if failure.kind == "out_of_memory" else "", failure.cause))
+        raise CannotLoad(Problem("batch_size" if failure.kind == "out_of_memory" else failure.field, failure.cause))
 
 
 def _wait_in_queue(slot: QueueSlot, on_progress: OnProgress) -> None:

@@ -8,7 +8,7 @@ import torch
 
 from engine.contract.problems import Problem
 from engine.inference.trained_model import CannotLoad, TrainedModel, load, read_plan
-from engine.runs.folder import RunFolder
+from engine.runs.folder import run_at
 from engine.runs.index import find_run
 
 
@@ -20,8 +20,7 @@ class Run:
     """
 
     def __init__(self, run: str | Path) -> None:
-        path = Path(run).expanduser()
-        folder = RunFolder(path.absolute()) if (path / "job.toml").is_file() else find_run(str(run))
+        folder = run_at(run) or find_run(str(run))
         if folder is None:
             raise CannotLoad(Problem("run", f"There is no run “{run}”.", "`footplate runs` lists all runs."))
         self._run = folder

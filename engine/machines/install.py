@@ -29,14 +29,14 @@ def install(host: Host, wheel: Path) -> None:
     """Copy `wheel` to `host`, and install it there with its dependencies. Raises InstallFailed."""
     name = wheel.name
     if not re.fullmatch(r"footplate-[\w.+-]+\.whl", name, re.ASCII):  # used in a shell script below
-        raise InstallFailed(f"{wheel} is not a wheel of Footplate.")
+        raise InstallFailed(f"{wheel} is not a wheel of Footplate. Choose a file footplate-….whl.")
     script = _INSTALL.format(parent=str(Path(FOLDER).parent), folder=FOLDER, wheel=name)
     try:
         with open_file(wheel) as content:
             command = ssh_command(host.reached_by, ["sh", "-c", script])
             done = run_child(command, timeout_s=None, stdin=content, env=english_environment())
     except OSError as error:
-        raise InstallFailed(f"{wheel} can't be read: {error.strerror}.") from error
+        raise InstallFailed(f"{wheel} can't be read: {error.strerror}. Check the path and its permissions.") from error
     if done.returncode:
         errors = done.stderr.decode(errors="replace")
         last = errors.strip().splitlines()[-1:] or ["no reason given"]

@@ -484,6 +484,12 @@ def create_run(job: Job, before_job: Callable[[RunFolder], None] | None = None) 
     return run
 
 
+def run_at(folder: str | Path) -> RunFolder | None:
+    """Return the run in `folder`, or None if no job can be found there."""
+    path = Path(folder).expanduser().absolute()
+    return RunFolder(path) if os.path.isfile(path / "job.toml") else None
+
+
 def list_runs() -> list[RunFolder]:
     """Return all runs, newest first."""
     root = paths.runs_folder()

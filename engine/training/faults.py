@@ -14,6 +14,7 @@ from engine.data.datasets.images import DatasetError, UnreadableImage
 from engine.data.decoding.reading import lacks_memory
 from engine.models.base import TaskError
 from engine.processes.nccl_errors import NcclError, is_nccl_error, known_error, last_error
+from engine.processes.orders import OrderError
 from engine.strategies.base import StrategyError, worker_device
 from engine.strategies.memory import DoesNotFit, is_out_of_memory
 from engine.system.paths import full_disk_cause
@@ -87,13 +88,20 @@ def kind(error: BaseException, spec: WorkerSpec) -> FailureKind:
     return "error"
 
 
+def field(error: BaseException) -> str:
+    """Return the job field that must change because of `error`, or "" if it is unknown."""
+    if isinstance(error, OrderError):
+        return error.problems[0].field
+    return error.field if isinstance(error, TaskError) else ""
+
+
 def cause(error: BaseException, spec: WorkerSpec, where: str) -> str:
     """Return the cause of a worker's failure, and the remedy if it is known.
 
     `where` describes the work in which it failed, such as "at step 7".
     """
     text = str(error).strip()
-    if isinstance(error, NotFinite | StrategyError | TaskError | DatasetError | UnreadableImage):
+    if isinstance(error, NotFinite | StrategyError | TaskError | DatasetError | UnreadableImage | OrderError):
         return text
     explanation = (
         _explain_out_of_memory(error, spec, where)

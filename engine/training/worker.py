@@ -22,7 +22,6 @@ from engine.data.datasets.open_splits import Splits
 from engine.data.loading.agreement import check_same_dataset
 from engine.data.loading.sampler import GlobalBatchSampler
 from engine.data.randomness import Purpose, RandomStreams
-from engine.models.base import TaskError
 from engine.models.meta_device import build_skeleton
 from engine.models.model_surgery import freeze_norms
 from engine.optim.optimizer_step import Groups, OptimizerStep
@@ -39,7 +38,7 @@ from engine.training.checkpointing.checkpoint_writer import TrainProgress
 from engine.training.checkpointing.checkpointer import Checkpointer
 from engine.training.checkpointing.resume import Checkpoint
 from engine.training.dataloaders import DataLoaders, preprocessing
-from engine.training.faults import cause, kind
+from engine.training.faults import cause, field, kind
 from engine.training.finite import nonfinite_buffers
 from engine.training.metric_buffer import NotFinite
 from engine.training.randomness import seed
@@ -76,7 +75,7 @@ def run_reporting(spec: WorkerSpec, channel: socket.socket, work: Callable[[Repo
         reporter.send(
             Failed(
                 cause=cause(error, spec, reporter.whereabouts),
-                field=error.field if isinstance(error, TaskError) else "",
+                field=field(error),
                 kind=kind(error, spec),
                 rank=spec.rank,
                 step=error.step if isinstance(error, NotFinite) else reporter.current_step,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,11 +36,11 @@ from engine.data.decoding.pixels import decode_pixels
 from engine.data.decoding.reading import describe_failure, read_image
 from engine.data.decoding.view import View
 from engine.data.drawing import draw_boxes, encode_png
-from engine.data.formats.tree import walk_files
 from engine.data.splits import printable
 from engine.inference.devices import OnProgress, run_on_devices
 from engine.inference.explanation.explainer import Explainer, TargetHeatMap
 from engine.inference.explanation.feature_maps import NoFeatureMap
+from engine.inference.prediction.sources import find_files
 from engine.inference.trained_model import CannotLoad, TrainedModel, checkpoint_path
 from engine.inference.worker import Shard, serve
 from engine.runs.folder import RunFolder
@@ -55,21 +55,26 @@ def explain(order: ExplainOrder, on_progress: OnProgress) -> Path:
 
     Returns the path of the file with the `Explanation`. Raises CannotLoad.
     """
-    problems = _find_problems(order)
-    files = [file for path in order.paths for file in _list_images(path)]
-    if not files:
-        problems.append(Problem("paths", "There are no images.", "Name image files, or folders that hold some."))
-    if problems:
-        raise CannotLoad(*problems)
-    checkpoint_path(RunFolder(order.run), order.checkpoint)  # raises CannotLoad if there is none
-    out = Path(order.out)
-    paths.make_folder(out)
+    out = Path(order.out).absolute()
     order = msgspec.structs.replace(
         order,
         paths=tuple(os.path.abspath(os.path.expanduser(path)) for path in order.paths),
-        out=str(out.absolute()),
+        out=str(out),
         devices=order.devices[:1],
     )
+    problems = _find_problems(order)
+    files = []
+    try:
+        files = _list_images(order)
+    except CannotLoad as error:
+        problems += error.problems
+    if problems:
+        raise CannotLoad(*problems)
+    checkpoint_path(RunFolder(order.run), order.checkpoint)  # raises CannotLoad if there is none
+    try:
+        paths.make_folder(out)
+    except OSError as error:
+        raise CannotLoad(_cannot_use(out, error)) from error
     with tempfile.TemporaryDirectory() as folder:
         run_on_devices(order, Path(folder), WORKER, on_progress, total=len(files), what="Explaining images")
     return out / EXPLANATION_FILE
@@ -89,21 +94,23 @@ def explain_images(order: ExplainOrder, model: TrainedModel, shard: Shard) -> No
     explainer = Explainer(model, order.method)
     classes = [model.classes.index(name) for name in order.classes]
     writer = _Writer(Path(order.out), model)
-    images = []
+    images: list[ExplainedImage] = []
+    unreadable: list[UnreadableImage] = []
     # Listed here, since JSON can't carry names that are not UTF-8.
-    files = (file for path in order.paths for file in _list_images(path))
-    for number, path in enumerate(files):
+    for number, path in enumerate(_list_images(order)):
         try:
             example = _load_example(model, path)
             images.append(writer.write(number, path, example, explainer.explain(example.inputs, classes)))
         except UnreadableImage as error:
             shard.skip(error.path, error.reason)
+            unreadable.append(error)
             images.append(ExplainedImage(path=error.path, reason=f"It can't be read: {error.reason}."))
         except NoFeatureMap as error:
             raise CannotLoad(Problem("run", str(error), "Choose a run of another model.")) from error
         shard.advance(1)
-    if all(image.reason for image in images):
-        raise CannotLoad(Problem("paths", f"None of the images can be read. {images[0].path}: {images[0].reason}", ""))
+    if len(unreadable) == len(images):
+        message = f"None of the images can be read. The first, {unreadable[0].path}: {unreadable[0].reason}."
+        raise CannotLoad(Problem("paths", message, "Choose other files."))
     layer = explainer.layer
     explanation = Explanation(
         run=order.run,
@@ -240,19 +247,22 @@ def _find_problems(order: ExplainOrder) -> list[Problem]:
             remedy = did_you_mean(name, list(planned.classes)) if planned.classes else "Leave the class out."
             problems.append(Problem("classes", message, remedy))
     out = Path(order.out)
-    if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / EXPLANATION_FILE).exists())):
-        problems.append(Problem("out", f"{out} already exists and contains other files.", "Choose a new folder."))
+    try:
+        if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / EXPLANATION_FILE).exists())):
+            problems.append(Problem("out", f"{out} already exists and contains other files.", "Choose a new folder."))
+    except OSError as error:
+        problems.append(_cannot_use(out, error))
     return problems
 
 
-def _list_images(path: str) -> Iterator[str]:
-    """Yield `path` if it is a file, otherwise all images in the folder and its subfolders, sorted by name."""
-    path = os.path.abspath(os.path.expanduser(path))
-    if not os.path.isdir(path):
-        yield path
-        return
-    for folder, names in walk_files(path):
-        yield from (os.path.join(folder, name) for name in sorted(names) if is_image(name))
+def _cannot_use(out: Path, error: OSError) -> Problem:
+    """Return the problem that heat maps can't be written to the folder `out`."""
+    return Problem("out", f"The folder {out} can't be used: {error.strerror}.", "Choose another folder.")
+
+
+def _list_images(order: ExplainOrder) -> list[str]:
+    """Return the files of an order, and the images in its folders, sorted by name. Raises CannotLoad."""
+    return [file for file, _ in find_files(order.paths, is_image, "image", order.out)]
 
 
 MAX_DRAWN_SIDE = 1600

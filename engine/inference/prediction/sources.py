@@ -50,38 +50,50 @@ def list_sources(paths: Sequence[str], kind: Kind, out: str, files_of_task: Samp
     `files_of_task` accepts the files of a task that does not use images. It is None for images and videos. Raises
     CannotLoad with all problems.
     """
-    problems: list[Problem] = []
-    files: list[str] = []
-    names = _UniqueNames()
     if kind == "folder":
         if len(paths) != 1 or not os.path.isdir(paths[0]):
             raise CannotLoad(_problem("The run's own task takes a folder.", "Choose one folder, as for its training."))
         folder = os.path.abspath(paths[0])
         return Sources(kind, _pack_names([folder]), _pack_names([os.path.basename(folder)]))
-    is_accepted: Callable[[str], bool] = _is_image_or_video if files_of_task is None else files_of_task.accepts
+    if files_of_task is None:
+        found = find_files(paths, lambda name: is_image(name) or is_video(name), "image", out)
+    else:
+        found = find_files(paths, files_of_task.accepts, files_of_task.noun, out)
+    names = _UniqueNames()
+    for _, name in found:
+        names.add(name)
+    return Sources(kind, _pack_names([file for file, _ in found]), _pack_names(names.unique))
+
+
+def find_files(paths: Sequence[str], is_accepted: Callable[[str], bool], noun: str, out: str) -> list[tuple[str, str]]:
+    """Return the accepted files in `paths` and their subfolders, with their names relative to the path.
+
+    A file that is given directly, or a camera, is always accepted. Hidden files and the folder `out` are left out. `noun`
+    names the expected files in messages. Raises CannotLoad with all problems.
+    """
+    problems: list[Problem] = []
+    files: list[tuple[str, str]] = []
     for path in paths:
-        found = list(_find_files(path, is_accepted, os.path.abspath(out)))
-        if not found:
-            problems.append(_no_files_problem(path, "image" if files_of_task is None else files_of_task.noun))
-        for file, name in found:
-            files.append(file)
-            names.add(name)
+        try:
+            found = list(_files_at(path, is_accepted, os.path.abspath(out)))
+        except OSError as error:
+            message = f"{printable(str(error.filename))} can't be read: {error.strerror}."
+            problems.append(_problem(message, "Check its permissions, or choose another folder."))
+            continue
+        if not found and os.path.exists(path):
+            problems.append(_problem(f"The folder {printable(path)} holds no {noun}.", "Choose another folder."))
+        elif not found:
+            problems.append(_problem(f"There is no file or folder {printable(path)}.", "Check the path."))
+        files += found
     if problems:
         raise CannotLoad(*problems)
     if not files:
-        raise CannotLoad(_problem("There is nothing to predict for.", "Choose files or folders."))
-    return Sources(kind, _pack_names(files), _pack_names(names.unique))
+        raise CannotLoad(_problem("No files are chosen.", "Choose files or folders."))
+    return files
 
 
-def _is_image_or_video(name: str) -> bool:
-    return is_image(name) or is_video(name)
-
-
-def _find_files(path: str, is_accepted: Callable[[str], bool], out: str) -> Iterator[tuple[str, str]]:
-    """Yield the files in a folder with their relative names, or `path` itself if it is a file or a camera.
-
-    A file that is given directly may have any extension.
-    """
+def _files_at(path: str, is_accepted: Callable[[str], bool], out: str) -> Iterator[tuple[str, str]]:
+    """Yield the files of one path for `find_files`. Raises OSError if a folder can't be read."""
     if path.startswith(CAMERA):
         yield path, path.replace(":", "-")
         return
@@ -129,12 +141,3 @@ def _pack_names(names: Sequence[str]) -> Files:
 
 def _problem(message: str, remedy: str) -> Problem:
     return Problem("paths", message, remedy)
-
-
-def _no_files_problem(path: str, noun: str) -> Problem:
-    """Return the problem for a path without usable files. `noun` names the expected files."""
-    if not os.path.exists(path):
-        return _problem(f"There is no file or folder {printable(path)}.", "Check the path.")
-    if not os.access(path, os.R_OK | os.X_OK):
-        return _problem(f"The folder {printable(path)} can't be read.", "Check its permissions.")
-    return _problem(f"The folder {printable(path)} holds no {noun}.", "Choose another folder.")

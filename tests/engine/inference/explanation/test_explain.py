@@ -23,6 +23,7 @@ from engine.contract.inference.explanation import (
     decode_explanation,
 )
 from engine.inference.explanation.explain import explain, explain_images
+from engine.inference.explanation.explainer import Explainer
 from engine.inference.trained_model import CannotLoad, load
 from engine.inference.worker import Shard
 from engine.training.report import Reporter
@@ -130,6 +131,16 @@ def test_unreadable_image_is_skipped(trained: Callable[[str], Trained], tmp_path
     assert found.images[1].maps
     with pytest.raises(CannotLoad, match="None of the images can be read"):
         explained(of, tmp_path / "out", broken)
+
+
+def test_images_without_detections_are_explained(
+    trained: Callable[[str], Trained], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of = trained("classification")
+    monkeypatch.setattr(Explainer, "explain", lambda _self, _inputs, _classes: [])
+    found = explained(of, tmp_path / "out", first_image(Path(of.job.data.dataset)))
+    assert "detects nothing" in found.images[0].reason
+    assert not found.images[0].maps
 
 
 def make_corners(folder: Path, count: int) -> Path:

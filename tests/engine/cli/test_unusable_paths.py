@@ -1,0 +1,152 @@
+"""Unusable paths on the command line: exit code 2, the path, the argument that names it, and a remedy."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.cli import children
+from engine.contract.hosts import Host, put_host
+from engine.contract.inference.messages import Order
+from engine.contract.messages import Done, Refused
+from engine.inference.__main__ import _FUNCTIONS
+from engine.processes import worker_process
+from engine.processes.orders import OrderError
+from tests.engine.cli.terminal import footplate_here
+from tests.support.nobody import as_nobody
+from tests.support.trained_runs import Trained
+from tests.support.worker_group import Forker
+
+pytestmark = pytest.mark.usefixtures("cached_children", "_orders_in_this_process")
+
+FOLDERS = {
+    "train PATH": "DATASET",
+    "inspect PATH": "",
+    "advise PATH": "DATASET",
+    "cut PATH": "DATASET",
+    "find-lr PATH": "DATASET",
+    "find-batch PATH": "DATASET",
+    "search --vary learning_rate=0.1,0.2 --dataset PATH": "DATASET",
+    "torchrun PATH": "DATASET",
+    "submit --print PATH": "DATASET",
+    "hosts check . --dataset PATH": "--dataset",
+    "evaluate RUN PATH": "DATASET",
+    "explain PATH image.png": "",
+}
+"""Command lines that read a folder, and the names that messages have for it."""
+FILES = {
+    "train IMAGES --job PATH": "--job",
+    "train IMAGES --weights-file PATH": "--weights-file",
+    "train IMAGES --resume-from PATH": "--resume-from",
+    "train IMAGES --model PATH.py": "--model",
+    "train IMAGES --recipe PATH.toml": "--recipe",
+    "search PATH.toml": "search",
+    "recipes show PATH.toml": "",
+    "submit --print IMAGES --script PATH": "--script",
+    "hosts add this --no-check --yes --install PATH/footplate-1.whl": "",
+}
+"""Command lines that read a file, and the names that messages have for it."""
+EITHER = {"explain RUN PATH": "paths", "predict RUN PATH": "paths"}
+OUTPUTS = {
+    "explain RUN IMAGES --out PATH/out": "out",
+    "predict RUN IMAGES --out PATH/out": "out",
+    "convert RUN --out PATH/out": "out",
+    "handover RUN --out PATH/out.zip": "out",
+    "doctor --report PATH/out.zip": "",
+}
+"""Command lines that write a file or folder in a folder, and the names that messages have for it."""
+
+
+@pytest.fixture
+def _orders_in_this_process(forker: Forker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Carry out orders for trained models in this process, with forked workers."""
+    run_child = children._messages
+
+    def messages(module: str, *arguments: Any, order: Any = None, **options: Any) -> Iterator[Any]:
+        if not isinstance(order, Order):
+            yield from run_child(module, *arguments, order=order, **options)
+            return
+        module, _, name = _FUNCTIONS[type(order)].partition(":")
+        try:
+            yield Done(str(getattr(importlib.import_module(module), name)(order, lambda _progress: None)))
+        except OrderError as error:
+            yield Refused(error.problems)
+
+    monkeypatch.setattr(worker_process, "_spawn", forker.spawn)
+    monkeypatch.setattr(children, "_messages", messages)
+
+
+def reported(line: str, path: Path, trained: Callable[[str], Trained], tmp_path: Path, name: str) -> str:
+    """Run an invalid command line, check the form of the messages, and return them."""
+    of = trained("classification")
+    put_host(Host(name=""))
+    words = {"RUN": str(of.run.path), "IMAGES": of.job.data.dataset}
+    given = [words.get(word, word.replace("PATH", str(path))) for word in line.split()]
+    answer = footplate_here(
+        *given, *(("--out", str(tmp_path / "out")) if "RUN PATH" in line and name == "paths" else ())
+    )
+    text = answer.out + answer.err
+    assert answer.code == 2, text
+    assert "Errno" not in text
+    assert "CannotLoad" not in text
+    message = next(each for each in text.splitlines() if str(path) in each)
+    if name:
+        assert f"{name}: " in message
+    assert re.search(r"\.\s+[A-Z`]", text[text.index(message) + message.index(str(path)) :]), text  # a remedy follows
+    return text
+
+
+@pytest.mark.parametrize("line", FOLDERS | FILES | EITHER)
+def test_missing_path_is_named(line: str, trained: Callable[[str], Trained], tmp_path: Path) -> None:
+    reported(line, tmp_path / "missing", trained, tmp_path, (FOLDERS | FILES | EITHER)[line])
+
+
+@pytest.mark.parametrize("line", FOLDERS)
+def test_file_instead_of_folder_is_named(line: str, trained: Callable[[str], Trained], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    reported(line, tmp_path / "file", trained, tmp_path, FOLDERS[line])
+
+
+@pytest.mark.parametrize("line", FILES)
+def test_folder_instead_of_file_is_named(line: str, trained: Callable[[str], Trained], tmp_path: Path) -> None:
+    for name in ("folder", "folder.py", "folder.toml"):
+        (tmp_path / name).mkdir()
+    reported(line, tmp_path / "folder", trained, tmp_path, FILES[line])
+
+
+@pytest.mark.parametrize("line", FOLDERS | FILES | EITHER)
+def test_unreadable_file_is_named(line: str, trained: Callable[[str], Trained], tmp_path: Path) -> None:
+    """Use FIFOs, which not even root can read as files. A test that hangs has opened one."""
+    for name in ("fifo", "fifo.py", "fifo.toml"):
+        os.mkfifo(tmp_path / name)
+    reported(line, tmp_path / "fifo", trained, tmp_path, (FOLDERS | FILES | EITHER)[line])
+
+
+@pytest.mark.parametrize("line", OUTPUTS)
+def test_output_inside_a_file_is_refused(line: str, trained: Callable[[str], Trained], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    assert "permission" not in reported(line, tmp_path / "file", trained, tmp_path, OUTPUTS[line])
+
+
+def test_folder_without_permission_is_named() -> None:
+    before = """
+from engine.inference.prediction.sources import CannotLoad, find_files
+from engine.runs.folder import run_at
+"""
+    code = """
+try:
+    find_files([sys.argv[1]], lambda name: True, "image", "out")
+except CannotLoad as error:
+    problems = [(each.field, each.message) for each in error.problems]
+print(json.dumps([problems, run_at(sys.argv[1]) is None]))
+"""
+    with tempfile.TemporaryDirectory() as locked:  # other users may enter its parent folder, unlike that of `tmp_path`
+        found = as_nobody(code, locked, before=before)
+    assert found == [[["paths", f"{locked} can't be read: Permission denied."]], True]
