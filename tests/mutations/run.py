@@ -6,6 +6,11 @@ function that `draw.py` has drawn, runs the daily tests related to the changed f
 names, then the folders that mirror theirs, then the test files that mention the changed modules, if they are few, and
 with ``--complete`` the entire daily suite.
 
+``--coverage FILE`` runs fewer tests and notices more: after the first of these groups, only tests that executed the
+changed lines. The extra "mutations" installs what records the file, with the source unchanged::
+
+    pytest --cov=engine --cov=gui --cov-context=test --cov-report=
+
 The exit code is 1 if no test fails with a fault, or if a patch can't be applied.
 """
 
@@ -29,6 +34,8 @@ FAILED = 1
 """Exit code of pytest if a test has failed."""
 MOST_MENTIONS = 8
 """Maximum number of test files that may mention a module for these files to be run."""
+MOST_TESTS = 300
+"""Maximum number of tests that are run for a fault by its covered lines."""
 
 
 def main() -> int:
@@ -39,7 +46,9 @@ def main() -> int:
     parser.add_argument(
         "--complete", action="store_true", help="run the complete daily suite for faults not noticed before"
     )
+    parser.add_argument("--coverage", type=Path, help="coverage file whose contexts are the tests that ran each line")
     options = parser.parse_args()
+    executed = ExecutedLines(options.coverage) if options.coverage else None
     faults = list(find_patches(options.patches or [FAULTS]))
     with tempfile.TemporaryDirectory(prefix="footplate-mutation-") as folder:
         tree = copy_tree(Path(folder))
@@ -50,7 +59,7 @@ def main() -> int:
         noticed = 0
         for fault in faults:
             start = time.monotonic()
-            verdict = try_fault(tree, fault, complete=options.complete)
+            verdict = try_fault(tree, fault, executed, complete=options.complete)
             noticed += verdict.startswith("noticed")
             print(f"{fault.stem:40} {time.monotonic() - start:5.0f} s  {verdict}", flush=True)
     print(f"{noticed} of {len(faults)} faults were noticed ({100 * noticed / len(faults):.0f}%).")
@@ -70,7 +79,54 @@ def declared_tests(fault: Path) -> list[str]:
     return [line.partition("tests:")[2].strip() for line in head.splitlines() if line.startswith("tests:")]
 
 
-def try_fault(tree: Path, fault: Path, *, complete: bool) -> str:
+class ExecutedLines:
+    """Recorded coverage, which tells what tests executed a line."""
+
+    def __init__(self, path: Path) -> None:
+        # Only needed with --coverage.
+        from coverage import CoverageData
+
+        self._data = CoverageData(str(path))
+        self._data.read()
+        self._files = {self._relative(name): name for name in self._data.measured_files()}
+
+    @staticmethod
+    def _relative(name: str) -> Path:
+        """Return a measured file's path in the source tree. The tree may have been in another folder."""
+        parts = Path(name).parts
+        return Path(*parts[max(parts.index(top) for top in ("engine", "gui") if top in parts) :])
+
+    def tests_of(self, patch: str) -> list[str]:
+        """Return the tests that executed lines which the patch replaces, those of the same room first."""
+        tests: set[str] = set()
+        rooms: set[str] = set()
+        for path, lines in replaced_lines(patch):
+            rooms.add(str(Path("tests", *path.parts[:2])))
+            by_line = self._data.contexts_by_lineno(self._files[path]) if path in self._files else {}
+            contexts = {context for line in lines for context in by_line.get(line, ())}
+            # A context is "test|phase", in child processes "context of the process|test|phase".
+            names = {name for context in contexts for name in context.split("|") if "::" in name}
+            tests.update(name.removesuffix(" (call)").removesuffix(" (setup)") for name in names)
+        return sorted(tests, key=lambda test: (not test.startswith(tuple(rooms)), test))
+
+
+def replaced_lines(patch: str) -> Iterator[tuple[Path, list[int]]]:
+    """Yield each file in a patch with the numbers of the lines that it removes, or that surround what it inserts."""
+    for file in re.split(r"^--- a/", patch, flags=re.MULTILINE)[1:]:
+        name, _, hunks = file.partition("\n")
+        removed: list[int] = []
+        for first, hunk in re.findall(r"^@@ -(\d+).*\n((?:[-+ ].*\n?|\n)+)", hunks, re.MULTILINE):
+            number = int(first)
+            for line in hunk.splitlines():
+                if line.startswith("+"):
+                    removed += [number - 1, number]
+                else:
+                    removed += [number] if line.startswith("-") else []
+                    number += 1
+        yield Path(name.strip()), removed
+
+
+def try_fault(tree: Path, fault: Path, executed: ExecutedLines | None, *, complete: bool) -> str:
     """Apply the patch `fault`, run tests, and restore the source tree.
 
     Returns "noticed by" with the first test that failed, or the reason why none failed.
@@ -85,7 +141,10 @@ def try_fault(tree: Path, fault: Path, *, complete: bool) -> str:
             groups = [["-m", "", *tests]]
         else:
             changed = [Path(name) for name in re.findall(r"^\+\+\+ b/(.+)$", fault.read_text(), re.MULTILINE)]
-            groups = related_tests(tree, changed) + ([["-n", "3"]] if complete else [])
+            groups = related_tests(tree, changed)
+            if executed and (tests := executed.tests_of(fault.read_text())):
+                groups = [*groups[:1], tests[:MOST_TESTS]]
+            groups += [["-n", "3"]] if complete else []
         for group in groups:
             result = run_tests(tree, group, "-x")
             if result.returncode == FAILED:
