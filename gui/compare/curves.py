@@ -10,10 +10,10 @@ from PySide6.QtWidgets import QGridLayout, QWidget
 
 from gui.compare.compared_run import ComparedRun, Over
 from gui.compare.comparison import find_measure, measure_title, measures
-from gui.format import localized, significant, speed
+from gui.format import significant, speed
 from gui.plots.group import AxisKind, PlotGroup
 from gui.plots.line import LineStyle
-from gui.plots.plot import LinePlot
+from gui.plots.plot import LinePlot, percent_plot
 from gui.sources.columns import Column
 from gui.sources.run_data import Steps, Validations
 from gui.style import theme
@@ -40,7 +40,7 @@ class CompareCurves(QWidget):
         self.over: Over = "step"
         self.plots: dict[str, LinePlot] = {
             "loss": LinePlot(tr("Training loss"), self.group),
-            "accuracy": _percent_plot(tr("Training accuracy"), self.group),
+            "accuracy": percent_plot(tr("Training accuracy"), self.group),
             "images_per_second": LinePlot(tr("Speed"), self.group, unit="images/s", low=0, write=speed),
             "learning_rate": LinePlot(tr("Learning rate"), self.group, low=0, write=lambda v: significant(v, 3)),
         }
@@ -142,7 +142,7 @@ class CompareCurves(QWidget):
                 continue
             measure = find_measure(runs, name)
             heading = _title(measure_title(runs, name))
-            plot = _percent_plot(heading, self.group) if measure and measure.percent else LinePlot(heading, self.group)
+            plot = percent_plot(heading, self.group) if measure and measure.percent else LinePlot(heading, self.group)
             self.plots[key] = plot
             self._prepare(plot)
             if name == "loss":
@@ -176,11 +176,6 @@ def _name_spans(run: ComparedRun) -> tuple[Span, Span]:
     """Return a sample of a run's line in its color, and its title."""
     line = "╍" if theme.series_is_dashed(run.series) else "━"
     return Span(line, color=theme.series_color(run.series)), Span(f"\u00a0{run.title}\u00a0\u00a0 ")
-
-
-def _percent_plot(title: str, group: PlotGroup) -> LinePlot:
-    """Create a plot of fractions, in percent."""
-    return LinePlot(title, group, unit="%", scale=100, write=lambda value: f"{localized(value, 1)}%")
 
 
 def _color_of(series: int) -> Callable[[], str]:

@@ -276,9 +276,9 @@ class LeftAxis(Axis):
         self._edges = (-math.inf, math.inf)
         box.y_range_changed.connect(self.update)
 
-    def keep_within(self, low: float | None, high: float | None) -> None:
-        """Hide labels outside of `low` to `high`, such as 105%. A limit of None hides no labels."""
-        self._edges = (-math.inf if low is None else low, math.inf if high is None else high)
+    def keep_within(self, low: float, high: float) -> None:
+        """Hide labels outside of `low` to `high`, such as 105%."""
+        self._edges = (low, high)
 
     def spacing(self, low: float, high: float, size: float) -> tuple[float, float]:
         return round_step((high - low) / max(1.0, size / theme.scaled(_PIXELS_PER_ROW))), 0.0

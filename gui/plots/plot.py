@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -11,7 +12,7 @@ from PySide6.QtGui import QAction, QColor, QContextMenuEvent, QKeyEvent, QPainte
 from PySide6.QtWidgets import QAbstractButton, QLabel, QMenu, QWidget
 
 from engine.system.format import with_unit
-from gui.format import significant
+from gui.format import localized, significant
 from gui.plots.annotations import Threshold
 from gui.plots.group import Mark, PlotGroup
 from gui.plots.line import Frame, Line, LineStyle
@@ -25,8 +26,10 @@ from gui.widgets.layouts import vbox
 
 _FOCUS_WIDTH = 2
 _NEAR_PX = 4
-_ZOOM_FACTOR = 1.4
 """Distance in pixels within which the pointer counts as being on a mark."""
+_ZOOM_FACTOR = 1.4
+_ROOM = 0.06
+"""Room above and below the curves, as a fraction of their range."""
 
 
 class LinePlot(QWidget):
@@ -48,6 +51,7 @@ class LinePlot(QWidget):
         write: Callable[[float], str] | None = None,
         low: float | None = None,
         high: float | None = None,
+        bounds: tuple[float, float] = (-math.inf, math.inf),
         dense: bool = False,
         meaning: str = "",
         parent: QWidget | None = None,
@@ -62,6 +66,7 @@ class LinePlot(QWidget):
             write: Formats a value in `unit`.
             low: Fixed lower limit in `unit`; None to follow the data.
             high: Fixed upper limit in `unit`; None to follow the data.
+            bounds: Smallest and largest possible value in `unit`, for limits that follow the data.
             dense: Leave out the title row and use a narrow axis. The parent shows the values (see `read`).
             meaning: Tool tip of the title. A tool tip of the graph would cover the curves.
             parent: Owner of the widget.
@@ -71,6 +76,8 @@ class LinePlot(QWidget):
         self.group = group
         self._scale = scale
         self._fixed_limits = (low, high)  # fixed limits of the vertical axis
+        # Smallest and largest value with a label on the vertical axis.
+        self._bounds = (bounds[0] if low is None else low, bounds[1] if high is None else high)
         self._log = False  # True for a logarithmic vertical axis
         self._lines: dict[str, Line] = {}  # by key
         self._hidden: set[str] = set()  # keys of the lines that the user has hidden
@@ -81,7 +88,7 @@ class LinePlot(QWidget):
         )
         self._dense = dense
         self._build_view()
-        self._view.left_axis.keep_within(low, high)
+        self._view.left_axis.keep_within(*self._bounds)
         self.setLayout(
             vbox(
                 self._readout,
@@ -356,15 +363,16 @@ class LinePlot(QWidget):
         `spans` contains the minimum and maximum of each line.
         """
         low, high = (None, None) if self._log else self._fixed_limits
+        bounds = (-math.inf, math.inf) if self._log else self._bounds
         if low is None or high is None:
             if not spans:
                 return
             lowest = min(span[0] for span in spans) if low is None else low
             highest = max(span[1] for span in spans) if high is None else high
             if self._fitted_range is None or not _fits(self._fitted_range, lowest, highest):
-                self._fitted_range = _with_room(lowest, highest)
+                self._fitted_range = _with_room(lowest, highest, bounds)
         else:
-            self._fitted_range = _with_room(low, high)
+            self._fitted_range = _with_room(low, high, bounds)
         self._view.box.set_y_range(*self._fitted_range)
 
     @property
@@ -389,7 +397,19 @@ def _fits(span: tuple[float, float], lowest: float, highest: float) -> bool:
     return span[0] <= lowest and highest <= span[1] and (highest - lowest) >= 0.5 * (span[1] - span[0])
 
 
-def _with_room(lowest: float, highest: float) -> tuple[float, float]:
-    """Extend a range so that curves and labels don't touch the edges."""
-    margin = 0.06 * (highest - lowest) or 0.05 * abs(highest) or 1.0
-    return lowest - margin, highest + margin
+def _with_room(lowest: float, highest: float, bounds: tuple[float, float]) -> tuple[float, float]:
+    """Extend a range so that curves and labels don't touch the edges.
+
+    A range that would extend beyond `bounds`, the possible values, gets only the room that a curve at the bound needs.
+    """
+    margin = _ROOM * (highest - lowest) or 0.05 * abs(highest) or 1.0
+    low, high = min(lowest, max(lowest - margin, bounds[0])), max(highest, min(highest + margin, bounds[1]))
+    room = _ROOM * (high - low)
+    return low - room * (low == bounds[0]), high + room * (high == bounds[1])
+
+
+def percent_plot(title: str, group: PlotGroup) -> LinePlot:
+    """Create a plot of fractions from 0 to 1, in percent."""
+    return LinePlot(
+        title, group, unit="%", scale=100, bounds=(0.0, 100.0), write=lambda value: f"{localized(value, 1)}%"
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Callable
 
 import pyqtgraph as pg
@@ -16,6 +17,23 @@ def plain_text(anchor: tuple[float, float]) -> pg.TextItem:
     return pg.TextItem(anchor=anchor)
 
 
+class _Axis(pg.AxisItem):  # type: ignore[misc,unused-ignore]
+    """Axis without ticks at impossible values.
+
+    Attributes:
+        bounds: Smallest and largest value with a tick.
+    """
+
+    def __init__(self, side: str) -> None:
+        super().__init__(side)
+        self.bounds = (-math.inf, math.inf)
+
+    def tickValues(self, low: float, high: float, size: float) -> list[tuple[float, list[float]]]:
+        smallest, largest = self.bounds
+        levels = super().tickValues(low, high, size)
+        return [(spacing, [each for each in values if smallest <= each <= largest]) for spacing, values in levels]
+
+
 class ThemedPlot(pg.PlotWidget):  # type: ignore[misc,unused-ignore]
     """Plot that can't be panned or zoomed.
 
@@ -24,7 +42,7 @@ class ThemedPlot(pg.PlotWidget):  # type: ignore[misc,unused-ignore]
 
     def __init__(self, name: str) -> None:
         """Create a plot. `name` is its accessible name."""
-        super().__init__()
+        super().__init__(axisItems={side: _Axis(side) for side in ("bottom", "left")})
         self._draw: Callable[[], None] = lambda: None
         self.setAccessibleName(name)
         self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
@@ -54,6 +72,10 @@ class ThemedPlot(pg.PlotWidget):  # type: ignore[misc,unused-ignore]
     def label(self, side: str, text: str) -> None:
         """Set the title of the axis "bottom" or "left". The text is escaped, because pyqtgraph renders HTML."""
         self.getAxis(side).setLabel(html.escape(text))
+
+    def set_bounds(self, side: str, low: float, high: float) -> None:
+        """Hide ticks of the axis "bottom" or "left" outside of `low` to `high`, the possible values."""
+        self.getAxis(side).bounds = (low, high)
 
     def redraw(self) -> None:
         """Remove all items and draw them again."""

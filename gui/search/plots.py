@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QLabel
 
-from engine.contract.search import SECONDS, Goal
+from engine.contract.search import PARAMETERS, SECONDS, Goal
 from gui.plots.themed import ThemedPlot, plain_text
 from gui.sources.columns import Floats
 from gui.sources.searches import SearchData, field_label, goal_words, lines_of
@@ -108,6 +109,12 @@ class TrialPlot(ThemedPlot):
             item.fill = pg.mkBrush(theme.colors().panel)
         item.setPos(x, y)
 
+    def _label_goal(self, side: str, goal: Goal) -> None:
+        """Set the title of the axis "bottom" or "left" for a goal, and hide ticks at impossible values."""
+        unit = "%" if goal.percent else "s" if goal.measure == SECONDS else ""
+        self.label(side, f"{goal.title}, {unit}" if unit else goal.title)
+        self.set_bounds(side, *goal_bounds(goal))
+
     def draw_trials(self, data: SearchData) -> bool:
         """Draw the trials. Return False if there is nothing to draw."""
         raise NotImplementedError
@@ -178,7 +185,7 @@ class TrialCurves(TrialPlot):
         if not len(data.pruned.x) + len(data.others.x):
             return False
         self.setLabel("bottom", tr("Epoch"))
-        self.label("left", goal_label(goal))
+        self._label_goal("left", goal)
         self.line("pruned", data.pruned.x, data.pruned.y, gray())
         self.line("others", data.others.x, data.others.y, blend(colors.accent, colors.panel, 0.5))
         if data.best is not None:
@@ -204,7 +211,7 @@ class HistoryPlot(TrialPlot):
         if not len(data.values) or not np.isfinite(data.values[:, 0]).any():
             return False
         self.setLabel("bottom", tr("Trial"))
-        self.label("left", goal_label(goal))
+        self._label_goal("left", goal)
         numbers, values = _numbers(data), data.values[:, 0]
         completed = np.array([row.state == "completed" for row in data.trials])
         # The running best stays infinite until a trial has been completed.
@@ -234,8 +241,8 @@ class ParetoPlot(TrialPlot):
         self.title = f"{first.title} against {second.title.lower()}"
         if not len(data.values) or not np.isfinite(data.values[:, :2]).all(axis=1).any():
             return False
-        self.label("bottom", goal_label(second))
-        self.label("left", goal_label(first))
+        self._label_goal("bottom", second)
+        self._label_goal("left", first)
         # Rows of the results, whose columns are the goals.
         front = [row for row, trial in enumerate(data.trials) if trial.number in data.state.front]
         front.sort(key=lambda row: data.values[row, 1])
@@ -268,6 +275,7 @@ class ImportancePlot(TrialPlot):
             self.text(position, f"{width:.0f}%", width, position, (0, 0.5))
         self.getAxis("left").setTicks([list(zip(positions, map(field_label, importance), strict=True))])
         self.setLabel("bottom", tr("Importance, %"))
+        self.set_bounds("bottom", 0, 100)
         self.setXRange(0, 1.15 * max(widths), padding=0)
         self.setYRange(-0.6, len(importance) - 0.4, padding=0)
         return True
@@ -276,10 +284,11 @@ class ImportancePlot(TrialPlot):
         return np.empty(0), np.empty(0), False
 
 
-def goal_label(goal: Goal) -> str:
-    """Return the label of a goal's axis."""
-    unit = "%" if goal.percent else "s" if goal.measure == SECONDS else ""
-    return f"{goal.title}, {unit}" if unit else goal.title
+def goal_bounds(goal: Goal) -> tuple[float, float]:
+    """Return the smallest and largest possible value of a goal."""
+    if goal.percent:
+        return 0.0, 100.0
+    return (0.0, math.inf) if goal.measure in (SECONDS, PARAMETERS) else (-math.inf, math.inf)
 
 
 def axis_range(values: Floats, goal: Goal) -> tuple[float, float]:
@@ -293,7 +302,10 @@ def axis_range(values: Floats, goal: Goal) -> tuple[float, float]:
     reach = median + _OUTLIERS * (median - best)
     if median != best:
         worst = max(worst, reach) if goal.higher_is_better else min(worst, reach)
-    return (min(best, worst), max(best, worst)) if best != worst else (best - 0.5, best + 0.5)
+    if best != worst:
+        return min(best, worst), max(best, worst)
+    lowest, highest = goal_bounds(goal)
+    return max(lowest, best - 0.5), min(highest, best + 0.5)
 
 
 def goodness(data: SearchData) -> Floats:

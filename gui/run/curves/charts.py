@@ -10,10 +10,10 @@ from PySide6.QtWidgets import QWidget
 from engine.contract.catalogue import load_catalogue
 from engine.contract.devices import CPU, host_of
 from engine.gpus.quantities import GIB
-from gui.format import localized, milliseconds, size, speed
+from gui.format import milliseconds, size, speed
 from gui.plots.group import AxisKind, PlotGroup
 from gui.plots.line import LineStyle
-from gui.plots.plot import LinePlot
+from gui.plots.plot import LinePlot, percent_plot
 from gui.run.curves.plot_rows import PlotRows
 from gui.sources.columns import Column, Floats
 from gui.sources.run_data import RunData
@@ -34,7 +34,7 @@ class RunCharts(QWidget):
         super().__init__(parent)
         self.group = PlotGroup("elapsed", parent=self)
         self.loss = LinePlot(tr("Loss"), self.group)
-        self.accuracy = LinePlot(tr("Accuracy"), self.group, unit="%", scale=100, write=lambda v: f"{localized(v, 1)}%")
+        self.accuracy = percent_plot(tr("Accuracy"), self.group)
         self.speed = LinePlot(tr("Speed"), self.group, unit="images/s", low=0, write=speed)
         self.times = LinePlot(
             tr("Time per step"),

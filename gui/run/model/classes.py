@@ -116,6 +116,7 @@ class BoxErrorsPage(QWidget):
         self._errors: tuple[BoxErrors, ...] = ()
         self.title = heading_label(tr("Cost of each kind of error"))
         self.plot = ThemedPlot(tr("Kinds of errors"))
+        self.plot.set_bounds("bottom", 0, 100)
         theme.scale_with_text(self.plot.setMaximumWidth, 720)
         self.plot.setLabel("bottom", tr("Points of AP50"))
         self.plot.getAxis("left").setStyle(tickLength=0)

@@ -146,6 +146,8 @@ class UnitPlot(ThemedPlot):
         self._marker = pg.ScatterPlotItem(size=11)
         self.setMinimumSize(200, 160)
         self.setMaximumSize(_MAX_PLOT_WIDTH, _MAX_HEIGHT)
+        for side in ("bottom", "left"):
+            self.set_bounds(side, 0, 1)
         self.setXRange(0, 1, padding=0.02)
         self.setYRange(0, 1, padding=0.03)
 

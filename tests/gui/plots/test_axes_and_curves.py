@@ -18,8 +18,9 @@ from pytestqt.qtbot import QtBot
 from gui.plots.axes import BottomAxis, LeftAxis, elapsed, log_ticks
 from gui.plots.group import PlotGroup
 from gui.plots.line import LineStyle
-from gui.plots.plot import LinePlot
+from gui.plots.plot import LinePlot, percent_plot
 from gui.plots.readout import x_words
+from gui.plots.themed import ThemedPlot
 from gui.plots.view import Curve
 from gui.plots.view_box import ViewBox
 from gui.sources.columns import Floats
@@ -158,6 +159,31 @@ def test_left_axis_keeps_within_limits(styled: QApplication, qtbot: QtBot, low: 
     plot.grab()
     numbers = [int(text.text()) for _corner, text in plot._view.left_axis._texts]
     assert numbers == list(range(0, 101 if high else 106, 5))
+
+
+@pytest.mark.parametrize("shares", [(0.99, 1.0), (1.0, 1.0), (0.0, 0.01), (0.0, 0.0), (0.0, 1.0)])
+def test_percent_plot_range_stays_possible(styled: QApplication, qtbot: QtBot, shares: tuple[float, float]) -> None:
+    plot = on_screen(percent_plot("Accuracy", PlotGroup("elapsed")), qtbot, 900)
+    plot.restart()
+    plot.set_data("a", np.arange(101.0), np.linspace(*shares, 101))
+    plot.redraw()
+    plot.grab()
+    numbers = [float(text.text()) for _corner, text in plot._view.left_axis._texts]
+    assert min(numbers) >= 0
+    assert max(numbers) <= 100
+    low, high = plot.vertical_range
+    room = 0.1 * (high - low)
+    assert -room <= low < 100 * shares[0] + room
+    assert 100 * shares[1] - room < high <= 100 + room
+
+
+@pytest.mark.parametrize("side", ["bottom", "left"])
+def test_themed_plot_has_no_ticks_beyond_bounds(qapp: QApplication, qtbot: QtBot, side: str) -> None:
+    plot = ThemedPlot("Accuracy by trial")
+    qtbot.addWidget(plot)
+    plot.set_bounds(side, 0, 100)
+    ticks = [tick for _spacing, values in plot.getAxis(side).tickValues(-20, 120, 900) for tick in values]
+    assert (min(ticks), max(ticks)) == (0, 100)
 
 
 RED = QColor("#ff0000")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 from msgspec import structs
 from PySide6.QtCore import Qt
@@ -13,14 +14,16 @@ from pytestqt.modeltest import ModelTester
 from pytestqt.qtbot import QtBot
 
 from engine.contract.job import Job
+from engine.contract.search import Goal
 from engine.runs.folder import create_run
 from engine.runs.searches import SearchFolder, create_search, searches_folder
 from engine.system import paths
 from gui.pages import SEARCHES
 from gui.search.page import COLUMNS, FORM, LIST, NONE, SEARCH, SearchPage
+from gui.search.plots import axis_range
 from gui.sources.searches import data_of
 from tests.gui.test_app_names import reachable, spoken_name
-from tests.support.made_searches import SPACE, a_search, a_state, make_search
+from tests.support.made_searches import SECONDS, SPACE, TOP1, a_search, a_state, make_search
 from tests.support.widgets import OpenWindow
 
 JOB = Job.from_fields(dataset=str(paths.sample_dataset()), model="mnist_cnn", image_size=28, batch_size=8, epochs=1)
@@ -268,3 +271,11 @@ def test_two_fields_are_plotted_only_if_search_has_two(page: SearchPage, qtbot: 
     qtbot.waitUntil(lambda: plots.fields.data is not None and not plots.pending)
     assert not plots.fields.isHidden()
     assert plots.fields.isVisibleTo(page) == (fields > 1)
+
+
+def test_range_of_equal_results_is_possible() -> None:
+    assert axis_range(np.array([100.0, np.nan, 100.0]), TOP1) == (99.5, 100.0)
+    assert axis_range(np.array([0.0]), TOP1) == (0.0, 0.5)
+    assert axis_range(np.array([0.25]), SECONDS) == (0.0, 0.75)
+    loss = Goal(measure="loss", title="Loss", higher_is_better=False)
+    assert axis_range(np.array([-3.0]), loss) == (-3.5, -2.5)
