@@ -9,7 +9,7 @@ from pathlib import Path
 
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QDragEnterEvent, QDropEvent, QHideEvent, QShowEvent
-from PySide6.QtWidgets import QPushButton, QSplitter, QStackedWidget, QTableView, QWidget
+from PySide6.QtWidgets import QPushButton, QSplitter, QStackedWidget, QWidget
 
 from engine.runs.folder import ENDED, RunFolder
 from engine.system import paths
@@ -18,6 +18,7 @@ from gui.compare.compared_run import ComparedRun, LogLoader, Over
 from gui.compare.comparison import rows
 from gui.compare.curves import CompareCurves
 from gui.compare.legend import Legend
+from gui.compare.table import CompareTable
 from gui.compare.table_model import CompareModel, comparison_csv, curves_csv
 from gui.format import as_in_files, localized
 from gui.sources.export import save_image, save_in_background, write_csv
@@ -35,9 +36,6 @@ _EMPTY = tr("Nothing to compare yet.\n\nOn the Runs page, select two or more run
 _REFRESH_MS = 5000
 _PAUSE_FACTOR = 20
 """Pause between two reads of active runs, as a multiple of the duration of a read."""
-_PADDING = 6
-_MAX_COLUMN_WIDTH = 260
-"""Maximum initial width of a column in pixels."""
 
 
 class ComparePage(QWidget):
@@ -72,7 +70,7 @@ class ComparePage(QWidget):
         self.curves = CompareCurves()
         self.controls = CompareControls(self.curves)
         self.model = CompareModel(self)
-        self.table = QTableView()
+        self.table = CompareTable(self.model)
         self._stack = QStackedWidget()
         self.setAcceptDrops(True)
         self._lay_out()
@@ -127,7 +125,6 @@ class ComparePage(QWidget):
     def _lay_out(self) -> None:
         scroll = scroll_panel(self.curves)
         scroll.setMinimumHeight(190)
-        self._prepare_table()
         halves = QSplitter(Qt.Orientation.Vertical)
         halves.setChildrenCollapsible(False)
         halves.addWidget(scroll)
@@ -143,27 +140,6 @@ class ComparePage(QWidget):
         top = hbox(self.back, self._title, (self._state, 1), controls.show_all, controls.save, spacing=10)
         self.setLayout(vbox(top, (self._stack, 1), margins=(14, 10, 14, 10)))
 
-    def _prepare_table(self) -> None:
-        """Set the model and the style of the table."""
-        table = self.table
-        table.setModel(self.model)
-        table.setAccessibleName(tr("Compared runs"))
-        table.setAlternatingRowColors(True)
-        table.setShowGrid(False)
-        table.setTabKeyNavigation(False)
-        table.setWordWrap(False)
-        table.setMinimumHeight(120)
-        table.setHorizontalScrollMode(QTableView.ScrollMode.ScrollPerPixel)
-        table.horizontalHeader().setHighlightSections(False)
-        table.horizontalHeader().setDefaultAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
-        table.verticalHeader().setHighlightSections(False)
-        table.verticalHeader().setDefaultSectionSize(table.fontMetrics().height() + 10)
-        table.setStyleSheet(
-            f"QTableView::item {{ padding: 0 {_PADDING}px; }}"
-            "QTableCornerButton::section { background: transparent; border: none; }"
-        )
-        table.setCornerButtonEnabled(False)
-
     def _order_tabs(self) -> None:
         controls, legend = self.controls, self.legend
         parts = (self.back, controls.show_all, controls.save, controls, *legend.boxes.values(), legend.all, legend.none)
@@ -175,7 +151,6 @@ class ComparePage(QWidget):
         self.controls.acts["table"].on_trigger(lambda: self._choose_file("table.csv", self.save_table))
         self.controls.acts["image"].on_trigger(lambda: self._choose_file("curves.png", self.save_image))
         self.legend.changed.connect(self._show_curves)
-        self.model.modelReset.connect(self._fit_columns)
         self._loader.read.connect(self._on_read)
         self._loader.unread.connect(self._on_unreadable)
         self._loader.complete.connect(self._on_complete)
@@ -239,13 +214,6 @@ class ComparePage(QWidget):
         self.model.show_runs(self._ordered())
         self._show_curves()
         self._order_tabs()
-
-    def _fit_columns(self) -> None:
-        """Fit the columns of the table to their contents, up to a maximum width."""
-        self.table.resizeColumnsToContents()
-        for column in range(self.model.columnCount()):
-            # Qt doesn't include the style sheet's padding of items.
-            self.table.setColumnWidth(column, min(_MAX_COLUMN_WIDTH, self.table.columnWidth(column) + 2 * _PADDING))
 
     def _show_curves(self) -> None:
         """Draw the curves of the runs that are checked in the legend."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QImage
+from PySide6.QtGui import QFont, QFontMetrics, QImage
 from PySide6.QtWidgets import QApplication
 from pytestqt.modeltest import ModelTester
 from pytestqt.qtbot import QtBot
@@ -17,7 +18,9 @@ from pytestqt.qtbot import QtBot
 from engine.contract.events import AnyEvent, RunFinished, StepMetrics, Validation, Waiting
 from engine.runs.folder import RunFolder
 from gui.compare.page import ComparePage
+from gui.compare.table import ITEM_PADDING
 from gui.compare.table_model import CompareModel
+from gui.style import theme
 from tests.gui.compare.runs import load_run, run_of, validating
 from tests.gui.sources.written_runs import NESTED_TOO_DEEP, supervise_here, write
 from tests.support.widgets import OpenWindow, visible_text
@@ -215,3 +218,43 @@ def test_runs_page_opens_comparison_which_escape_leaves(open_window: OpenWindow,
     assert {run.summary.run_id for run in page.runs.values()} == {run.run_id for run in runs}
     qtbot.keyClick(page, Qt.Key.Key_Escape)
     assert window.pages.currentWidget() is workspace.runs
+
+
+def elided_values(page: ComparePage) -> list[str]:
+    """Return the texts in the table that are too wide for their cells. The best values are bold."""
+    model, table = page.model, page.table
+    cells = [model.index(row, column) for row in range(model.rowCount()) for column in range(model.columnCount())]
+    elided = []
+    for cell in cells:
+        font = QFont(table.font())
+        font.setBold(cell.data(Qt.ItemDataRole.FontRole) is not None)
+        width = QFontMetrics(font).horizontalAdvance(cell.data() or "")
+        if width > table.columnWidth(cell.column()) - 2 * ITEM_PADDING:
+            elided.append(cell.data())
+    return elided
+
+
+@pytest.mark.usefixtures("normal_text")
+@pytest.mark.parametrize("is_live", [True, False])
+def test_comparison_columns_fit_values_of_large_texts(
+    page: ComparePage, show: Callable[..., ComparePage], is_live: bool
+) -> None:
+    if not is_live:
+        theme.choose("system", 200)
+    show(*(run_of(40, change=validating(0.5, 0.6, 0.7, best)) for best in (0.7, 0.8)))
+    theme.choose("system", 200)
+    assert page.model.rows
+    assert elided_values(page) == []
+
+
+def test_comparison_columns_follow_longer_values(page: ComparePage, show: Callable[..., ComparePage]) -> None:
+    show(run_of(40), run_of(60))
+    wide, narrow = page.table.columnWidth(0), 60
+    page.table.setColumnWidth(1, narrow)
+    row = next(row for row in page.model.rows if row.title == "State")
+    page.model.rows[page.model.rows.index(row)] = dataclasses.replace(
+        row, texts=("Interrupted by a power cut", "Completed")
+    )
+    page.model.dataChanged.emit(page.model.index(0, 0), page.model.index(0, 1))
+    assert page.table.columnWidth(0) > wide
+    assert page.table.columnWidth(1) == narrow
