@@ -52,7 +52,7 @@ def add_advise(commands: Any) -> None:
 
 
 def advise(options: argparse.Namespace) -> int:
-    """Print the tried candidates, fastest first, with explanations and the limits of the answer."""
+    """Find the fastest settings for a job by short trials, and print the tried candidates, fastest first."""
     job, found = train.validate(options)
     found = [problem for problem in found if problem.field not in _CHOSEN_FIELDS]
     network, wrong = _parse_network(options)
@@ -95,7 +95,7 @@ def _parse_network(options: argparse.Namespace) -> tuple[Network | None, list[Pr
 
 
 def _lines(answer: Advice) -> list[str]:
-    """Format the answer as lines of text."""
+    """Format the advisor's answer as lines of text: table of candidates, explanations and flags."""
     lines = table(_HEAD, [_cells(row) for row in answer.table]) if answer.table else []
     lines += [answer.sentence, *answer.remedies, *answer.what_would_change]
     lines += [prediction.sentence for prediction in answer.machines]
@@ -141,7 +141,7 @@ def _time_text(first: Candidate) -> str:
 
 
 def _summary(answer: Advice) -> str:
-    """Return a sentence about the extent and the certainty of the answer, its hardware and its age."""
+    """Return a sentence with the number of tried candidates, the certainty of the first, hardware and date."""
     tried = f"{len(answer.table)} of {counted(answer.considered, 'candidate')} tried"
     equal = len(answer.equally_fast)
     certain = f"the first place is certain at {100 * answer.confidence:.0f}% confidence"

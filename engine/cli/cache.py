@@ -24,7 +24,7 @@ def add_cache(parser: argparse.ArgumentParser) -> None:
 
 
 def cache(options: argparse.Namespace) -> int:
-    """Change the limit of the cache or clear it if requested, and list its contents."""
+    """Apply `--limit` and `--clear` to the cache of decoded images, and list the cached datasets."""
     try:
         if options.limit is not None:
             if not 0 <= options.limit < 1e6:
@@ -51,14 +51,14 @@ def cache(options: argparse.Namespace) -> int:
 
 
 def _images(cached: CachedSet) -> int:
-    """Return the number of images that a cached set contains."""
+    """Return the number of decoded images that are cached for a dataset."""
     from engine.data.cache.cached_images import filled_rows
 
     return filled_rows(cached.folder)
 
 
 def _values(cached: CachedSet) -> dict[str, object]:
-    """Return the facts about a cached set that `--json` prints."""
+    """Return the facts about the cached images of a dataset that `--json` prints."""
     return msgspec.to_builtins(cached.about) | {
         "pictures": _images(cached),
         "bytes": cached.used_bytes,
@@ -67,7 +67,7 @@ def _values(cached: CachedSet) -> dict[str, object]:
 
 
 def _row(cached: CachedSet) -> tuple[str, ...]:
-    """Return the cells of a cached set in the printed table."""
+    """Return the cells of a cached dataset in the printed table."""
     about = cached.about
     kind = f"{about.size} px, {'gray' if about.channels == 1 else 'color'}"
     ago = f"{duration(time.time() - cached.used_at)} ago"

@@ -109,18 +109,18 @@ def inspect(job: Job, on_progress: Callable[[InspectionProgress], None], samples
 
 
 def carry_out(order: Any, *, is_quiet: bool = False, refused: int | None = None) -> Any:
-    """Carry out an order in a child process, show its progress, and return its answer.
+    """Send a request to a new child process, show its progress, and return its answer.
 
     The first Ctrl+C stops the trials of the advisor, and its answer contains their results. The second one stops
     everything.
 
     Args:
-        order: Order for the advisor, a finder, the planner (a `Job`), or inference.
+        order: Request to the advisor, a finder, the planner (a `Job`), or inference. Its type selects the program.
         is_quiet: True to hide the progress.
-        refused: Exit code if the child refuses the order. By default, the code depends on the problem.
+        refused: Exit code if the child refuses the request. By default, the code depends on the problem.
 
     Raises:
-        CommandError: The child has refused the order, or exited without an answer. This has been reported.
+        CommandError: The child has refused the request, or exited without an answer. This has been reported.
     """
     child = next(child for kind, child in _CHILDREN.items() if isinstance(order, kind))
     try:
@@ -150,7 +150,7 @@ def carry_out(order: Any, *, is_quiet: bool = False, refused: int | None = None)
 
 
 class _Child(NamedTuple):
-    """Kind of child process that carries out orders.
+    """Program that runs as a child process and answers a request.
 
     Attributes:
         module: Module to run.
@@ -182,9 +182,9 @@ def _messages(
 ) -> Generator[Message]:
     """Start a module in a child process, and yield its messages. Closing the generator stops the child.
 
-    The module reads `order`, if there is one, from standard input. If `answers_interrupt` is True, the first Ctrl+C
-    only terminates the child, whose answer still arrives. Raises ChildFailed if the child exited before the generator
-    was closed.
+    The request `order`, if there is one, is written to the child's standard input. If `answers_interrupt` is True, the
+    first Ctrl+C sends SIGTERM to the child, whose answer still arrives. Raises ChildFailed if the child exited before
+    the generator was closed.
     """
     stdin = subprocess.DEVNULL if order is None else subprocess.PIPE
     with (
@@ -207,10 +207,10 @@ def _messages(
 
 @contextmanager
 def _terminate_on_interrupt(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Inside the context, let the first Ctrl+C only terminate the child. The next one interrupts this process."""
+    """Inside the context, let the first Ctrl+C only send SIGTERM to the child. The next one interrupts this process."""
 
     def end(_number: int, _frame: object) -> None:
-        """Terminate the child, and restore the previous reaction to Ctrl+C."""
+        """Handle Ctrl+C: send SIGTERM to the child, and restore the previous handler."""
         signal.signal(signal.SIGINT, previous)
         process.terminate()
 

@@ -70,7 +70,7 @@ def _add_shared(parser: argparse.ArgumentParser) -> None:
 
 
 def convert(options: argparse.Namespace) -> int:
-    """Convert the model, and print the files, their comparison with the model, and the next commands."""
+    """Convert a run's model, and print the files, their comparison with the model, and the next commands."""
     options.devices, options.batch_size = CPU, None  # read by model_values, but not flags of this command
     values = inference.model_values(options)
     run = RunFolder(values["run"])
@@ -102,7 +102,7 @@ def _default_out(run: RunFolder, options: argparse.Namespace) -> Path:
 
 
 def _check(order: ConvertOrder, job: Job) -> None:
-    """Check in advance if the conversion is possible. Raises CommandError after reporting the problems."""
+    """Check if a job's model can be converted as requested. Raises CommandError after reporting the problems."""
     catalogue = load_catalogue()
     found = [each for to in order.to for each in conversion_problems(job, to, order.onnx, catalogue)]
     if found := errors([*found, *out_problems(order.out, packed=order.packed)]):

@@ -56,7 +56,7 @@ def add_doctor(parser: argparse.ArgumentParser) -> None:
 
 
 def doctor(options: argparse.Namespace) -> int:
-    """Print all findings, or write a problem report that contains them.
+    """Print the findings about hardware and software, or write a problem report that contains them.
 
     Returns 0 if training works, and if it works on a GPU on a machine that has one.
     """
@@ -64,7 +64,7 @@ def doctor(options: argparse.Namespace) -> int:
 
 
 def _report(file: Path) -> int:
-    """Write a problem report to `file`, and print its contents. Returns an exit code."""
+    """Write a problem report to `file`, and print the names of its parts. Returns an exit code."""
     try:
         check_target(file)
         texts = problem_report(as_text())
@@ -85,7 +85,7 @@ def as_text() -> str:
 
 
 def diagnose() -> int:
-    """Print all findings. Returns 0 if training works, and if it works on a GPU on a machine that has one."""
+    """Print the findings about hardware and software. Returns 0 if training works, on a GPU if there is one."""
     grades: set[Grade] = set()
     for finding in _findings():
         print_lines(f"{_MARKS[finding.grade]}  {finding}")
@@ -100,7 +100,7 @@ def diagnose() -> int:
 
 
 def _findings() -> Iterator[Finding]:
-    """Yield all findings in the order in which they are printed. Some take seconds."""
+    """Yield all findings about hardware and software, in the printed order. Some take seconds."""
     yield _python()
     yield from _packages()
     yield from plugins()

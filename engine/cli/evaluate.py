@@ -33,7 +33,7 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
 
 
 def evaluate(options: argparse.Namespace) -> int:
-    """Evaluate the model and print the result."""
+    """Evaluate a run's model, and print its metrics or the comparison with another run."""
     saved = _evaluate_run(options)
     if options.against is not None:
         return _compare_with_run(saved, options)
@@ -66,7 +66,7 @@ def _compare_with_run(saved: SavedEvaluation, options: argparse.Namespace) -> in
 
 
 def _evaluate_run(options: argparse.Namespace) -> SavedEvaluation:
-    """Evaluate the model of the run in the options. Raises CommandError."""
+    """Evaluate the model of the run that the flags name, and read the saved result. Raises CommandError."""
     values = model_values(options)
     folder = str(Path(options.folder).expanduser().absolute()) if options.folder else ""
     path = run_order(EvaluateOrder(**values, dataset=folder, split=options.split))
@@ -77,7 +77,7 @@ def _evaluate_run(options: argparse.Namespace) -> SavedEvaluation:
 
 
 def _lines(saved: SavedEvaluation) -> Iterator[str]:
-    """Yield the lines of text that describe an evaluation."""
+    """Yield the lines of text that describe an evaluation: metrics, classes, box errors and calibration."""
     evaluation = saved.evaluation
     yield (
         f"{evaluation.run}, {evaluation.checkpoint}: {counted(evaluation.samples, 'sample')} of "

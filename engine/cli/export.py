@@ -35,7 +35,7 @@ def add_export(parser: argparse.ArgumentParser) -> None:
 
 
 def export(options: argparse.Namespace) -> int:
-    """Write the requested files and print their paths."""
+    """Export a run as a zip file, a folder or event files for TensorBoard, and print their paths."""
     run = require_run(options.run)
     try:
         if options.tensorboard is not None:

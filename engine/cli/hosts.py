@@ -97,7 +97,10 @@ def _cells(each: Host) -> tuple[str, ...]:
 
 
 def _add(options: argparse.Namespace) -> int:
-    """Add or change a machine, after installing Footplate on it and checking it if requested. Returns an exit code."""
+    """Add a machine to the list, or change its entry. Returns an exit code.
+
+    With `--install`, Footplate is installed on it first. Unless `--no-check` is given, it must be reachable.
+    """
     name = _listed_name(options.name)
     names = {"ssh": "destination"}  # field of a Host by flag, if their names differ
     given = {
@@ -188,7 +191,7 @@ def _print_facts(checked: Sequence[checking.CheckedHost], problems: Sequence[Pro
 
 
 def _report_problems(problems: Iterable[Problem]) -> int:
-    """Print problems without their fields, which are not flags. Returns the exit code for a bad request."""
+    """Print problems without the names of fields, which are not flags here. Returns the exit code for a bad request."""
     return report(msgspec.structs.replace(problem, field="") for problem in problems)
 
 
@@ -217,9 +220,9 @@ def add_node(parser: argparse.ArgumentParser) -> None:
 
 
 def node(options: argparse.Namespace) -> int:
-    """Carry out one of the actions that another machine's Footplate requests.
+    """Carry out the action that another machine's Footplate requests by a flag.
 
-    Without such a flag, serve a run over standard input and output.
+    Without such a flag, run this machine's workers of a run, controlled over standard input and output.
     """
     from engine.machines import fetch, files, meeting, probe, relay, slurm
     from engine.machines.node import serve

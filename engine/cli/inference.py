@@ -33,7 +33,7 @@ def add_model(parser: argparse.ArgumentParser) -> None:
 
 
 def model_values(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the fields of an `Order` that the flags of `add_model` determine. Raises CommandError."""
+    """Return run, checkpoint, devices and batch size from the flags, as fields of an `Order`. Raises CommandError."""
     run = run_at(options.run) or require_run(options.run)
     job = run.job()
     if job is None:
@@ -58,5 +58,5 @@ def model_values(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def run_order(order: Order) -> Path:
-    """Carry out an order while showing its progress, and return the path of its result. Raises CommandError."""
+    """Run inference as `order` describes in a child process, and return the path of the result. Raises CommandError."""
     return Path(children.carry_out(order))

@@ -54,7 +54,7 @@ def inspect(options: argparse.Namespace) -> int:
 
 
 def _task_for(folder: str, format: str) -> str:
-    """Return the id of the task that fits the folder's annotations, or of classification if the evidence is weak."""
+    """Return the id of the task that fits the folder's annotations, or of the default task if none clearly fits."""
     from engine.data.formats.registry import detect_kind  # slow to import
 
     kind = detect_kind(folder, format)

@@ -38,7 +38,7 @@ from engine.system.format import counted, duration, in_short, metric_value, size
 
 _BAR_WIDTH = 24
 STEADY = 5
-"""Number of times that the same advice must be received in a row to be printed in the middle of an epoch."""
+"""Number of times in a row that the same advice must be received before it is printed in the middle of an epoch."""
 
 
 class Progress:
@@ -154,7 +154,7 @@ class Progress:
         return ""
 
     def _on_plan(self, event: Planned) -> str:
-        """Remember the number of steps and epochs, and return a line about the data and the model."""
+        """Store the numbers of steps and epochs of a started run, and return a line about its data and model."""
         is_restart = self._total > 0
         self._total, self._epochs, self._first = event.epochs * event.steps_per_epoch, event.epochs, None
         if is_restart:
@@ -227,7 +227,7 @@ def _finding_lines(event: Verdict, run_id: str) -> tuple[str, ...]:
 
 
 def _changed_setting(advice: Advice) -> tuple[str, int | str]:
-    """Return the field and the value that advice suggests, which identify it."""
+    """Return the job field and the value that `advice` suggests. Advice with the same pair counts as the same."""
     return advice.field, advice.value
 
 

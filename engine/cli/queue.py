@@ -34,8 +34,8 @@ _ACTIONS = {
 class _Row(msgspec.Struct):
     """Queued run, as printed with `--json`.
 
-    `since` is the time in seconds since the epoch at which it was queued. `others` has the same meaning as in
-    `Waiting`.
+    `since` is the time in seconds since the epoch at which it was queued, `behind` the ids of the runs that it waits
+    for, and `others` describes other users' processes on its devices.
     """
 
     position: int
@@ -60,7 +60,7 @@ def add_queue(parser: argparse.ArgumentParser) -> None:
 
 
 def queue(options: argparse.Namespace) -> int:
-    """Carry out the requested action on one run, or list all queued runs."""
+    """Move, hold, release or remove a queued run, or list all queued runs."""
     try:
         return _act(options.action, options.run) if options.action else _list(json=options.json)
     except CannotQueue as error:
@@ -108,7 +108,7 @@ def _cells(row: _Row) -> tuple[str, ...]:
 
 
 def _act(action: str, name: str) -> int:
-    """Carry out an action on the run with this name, and print its new position. Returns an exit code."""
+    """Remove, move, hold or release the queued run `name`, and print its new position. Returns an exit code."""
     run = _find_run(name)
     if action == "remove":
         return _remove(run)
@@ -126,7 +126,7 @@ def _act(action: str, name: str) -> int:
 
 
 def _change_queue(action: str, run_id: str) -> bool:
-    """Carry out an action on a run in the queue. Returns False if the run is not in the queue."""
+    """Move, hold or release a queued run. Returns False if the run is not in the queue."""
     match action:
         case "up":
             return run_queue.move(run_id, -1)

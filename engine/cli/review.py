@@ -52,7 +52,7 @@ def add_review(parser: argparse.ArgumentParser) -> None:
 
 
 def review(options: argparse.Namespace) -> int:
-    """Carry out the requested review, print the result, and write the table of samples."""
+    """Print the samples of a run's dataset that need a review, and write them to a CSV file if one is given."""
     values = inference.model_values(options)
     found = _review(options, values)
     if options.json:
@@ -67,7 +67,7 @@ def review(options: argparse.Namespace) -> int:
 
 
 def _review(options: argparse.Namespace, values: dict[str, Any]) -> Review:
-    """Review the requested evaluations. If there are none, evaluate the run first, or cross-validate it."""
+    """Review the requested evaluations of a run. If there are none, evaluate the run first, or cross-validate it."""
     run = RunFolder(values["run"])
     folders: tuple[str, ...] = ()
     if options.cross_validate is not None:
@@ -90,7 +90,7 @@ def _review(options: argparse.Namespace, values: dict[str, Any]) -> Review:
 
 
 def _lines(found: Review, options: argparse.Namespace) -> Iterator[str]:
-    """Yield the requested parts of a review as lines of text."""
+    """Format the requested parts of a review as text: worst samples, label issues and duplicates."""
     shows_all = not (options.labels or options.duplicates)
     yield found.origin
     yield from found.missing

@@ -68,7 +68,7 @@ def add_search(parser: argparse.ArgumentParser) -> None:
 
 
 def search(options: argparse.Namespace) -> int:
-    """Start, show or change a search. Returns an exit code."""
+    """Start a hyperparameter search, list all searches, or act on an existing one. Returns an exit code."""
     if options.list:
         return _list(json=options.json)
     if options.space and not options.space.endswith(".toml") and not options.vary:  # the name of a search
@@ -119,7 +119,7 @@ def _continue(folder: SearchFolder, requested: Search, options: argparse.Namespa
 
 
 def _after_start(folder: SearchFolder, requested: Search, options: argparse.Namespace) -> int:
-    """Print the name of a started search, or follow it to its end. Returns an exit code."""
+    """Follow a started search to its end, or only print its name with `--detach`. Returns an exit code."""
     if options.detach:
         print_lines(folder.name)
         return COMPLETED

@@ -57,13 +57,13 @@ class Watcher:
         connection: Connection to the supervisor, or None.
         refusal: Last reason for which the supervisor could not be followed, or "".
         finished: Last event of the execution, or None before it is read.
-        freed: Event which says that the devices are free, or None before it is read.
+        freed: Event that reports the release of the run's devices, or None before it is read.
 
     Args:
         run: Run to follow.
         on_line: Receives each event as a line of JSON.
         execution: Number of the execution, by default the current or last one.
-        from_n: Number of the first event to report.
+        from_n: Number (in the run's log) of the first event to report.
     """
 
     def __init__(
@@ -241,7 +241,7 @@ def follow(
     watcher = Watcher(run, on_line, execution=execution, from_n=from_n)
 
     def on_interrupt_count(count: int) -> None:
-        """Stop the run on the first two interrupts if requested. Otherwise, raise Detached."""
+        """Handle Ctrl+C number `count`: stop the run, or raise Detached after the second or if it must not stop."""
         if not stop_on_interrupt or count > 2:
             raise Detached
         watcher.request_stop()
@@ -287,7 +287,7 @@ def _end(options: argparse.Namespace, command: Stop | Pause) -> int:
     saved: list[CheckpointSaved] = []
 
     def note(line: bytes) -> None:
-        """Remember the last saved checkpoints, whose step is printed at the end."""
+        """Store the event if it reports a saved last.pt, whose step is printed at the end."""
         event = EVENT.decode(line)
         if isinstance(event, CheckpointSaved) and event.kind == "last":
             saved.append(event)
@@ -319,7 +319,7 @@ def _end(options: argparse.Namespace, command: Stop | Pause) -> int:
 
 
 def detach(_count: int) -> None:
-    """Raise Detached. This is a callback for interrupts."""
+    """Handle Ctrl+C by raising Detached, so that the command ends and the run continues."""
     raise Detached
 
 
@@ -387,7 +387,7 @@ def _save(run: RunFolder, folder: str) -> tuple[int, str]:
     is_saved_elsewhere = False
 
     def note(line: bytes) -> None:
-        """Remember if the state was saved in the folder. Raises _Refused if the folder was refused."""
+        """Record that an event reports the saved state. Raises _Refused if the supervisor refused the folder."""
         nonlocal is_saved_elsewhere
         event = EVENT.decode(line)
         if isinstance(event, Warned) and event.code == "not_saved_elsewhere":

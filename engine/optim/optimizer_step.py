@@ -22,7 +22,7 @@ from engine.optim.shards import is_sharded, local_shard, shard_of, slice_of
 from engine.torch_compat import suppress_schedule_warning
 
 STEP_DECAY_FACTOR = 0.1
-"""Factor on the learning rate at each milestone of the schedule "step"."""
+"""Factor on the learning rate each time that the schedule "step" lowers it."""
 POLYNOMIAL_EXPONENT = 0.9
 """Exponent of the polynomial schedule, as in DeepLab (Chen et al. 2017, section 4.1) and torchvision's references."""
 
@@ -60,7 +60,7 @@ class OptimizerStep:
         sum_over_shards: `Strategy.sum_over_shards`.
         all_reduce_max: `Collectives.all_reduce_max`.
         broadcast_updates: `Strategy.broadcast_updates`, called after each change of parameters.
-        frozen: Names of parameters that are not updated until `release`.
+        frozen: Names of parameters that are not updated until `unfreeze`.
         duplicates: `Strategy.duplicate_parameters`, names of parameters that another rank counts in sums.
         groups: Groups of parameters (see `parameter_groups`).
         buffers: Buffers that are averaged like parameters, with their names.
@@ -97,27 +97,23 @@ class OptimizerStep:
         # `learning_rate` divides by the rate of the first one.
         parameters = sorted(parameters, key=lambda named: groups.get(named[0], Group()), reverse=True)
         self._parameters = dict(parameters)
-        # Tensors that the optimizer updates.
-        self._updated: list[Tensor] = [
-            local_shard(parameter).requires_grad_() if is_sharded(parameter) else parameter
-            for _, parameter in parameters
+        # Each parameter with its name and the tensor that the optimizer updates.
+        updates: list[tuple[str, nn.Parameter, Tensor]] = [
+            (name, parameter, local_shard(parameter).requires_grad_() if is_sharded(parameter) else parameter)
+            for name, parameter in parameters
         ]
+        self._updated = [tensor for _, _, tensor in updates]
         # Tensors that this rank counts in the norm of all gradients. Other ranks count the duplicates.
-        self._norm_shards = [
-            shard for name, shard in zip(self._parameters, self._updated, strict=True) if name not in duplicates
-        ]
-        # Tensors that are not updated until `release`. Other ranks may have some even if this rank has none.
+        self._counted_in_norm = [tensor for name, _, tensor in updates if name not in duplicates]
+        # Tensors that are not updated until `unfreeze`. Other ranks may have some even if this rank has none.
         self._has_frozen = bool(frozen)
-        self._frozen = [shard for (name, _), shard in zip(parameters, self._updated, strict=True) if name in frozen]
+        self._frozen = [tensor for name, _, tensor in updates if name in frozen]
         # Sharded parameters with their local shards, which receive the gradients before each update.
-        self._shards = [(p, shard) for (_, p), shard in zip(parameters, self._updated, strict=True) if shard is not p]
+        self._shards = [(parameter, tensor) for _, parameter, tensor in updates if tensor is not parameter]
+        grouped = [(tensor, groups.get(name, Group())) for name, _, tensor in updates]
         # An optimizer requires a parameter, but a pipeline's stage may have nothing to train.
-        grouped = [
-            (shard, groups.get(name, Group())) for name, shard in zip(self._parameters, self._updated, strict=True)
-        ]
-        self.optimizer = _create_optimizer(
-            job, grouped or [(torch.zeros(0, device=device, requires_grad=True), Group())]
-        )
+        nothing_to_train = [(torch.zeros(0, device=device, requires_grad=True), Group())]
+        self.optimizer = _create_optimizer(job, grouped or nothing_to_train)
         self._schedule = _create_schedule(job, self.optimizer, steps_per_epoch)
         # Prevents torch's warning about a schedule that advances before the first update, as in resumed runs.
         suppress_schedule_warning(self.optimizer)
@@ -146,11 +142,11 @@ class OptimizerStep:
 
     @property
     def has_frozen(self) -> bool:
-        """True if any rank has frozen parameters that have not been released by `release`."""
+        """True until `unfreeze` is called if any rank has frozen parameters."""
         return self._has_frozen
 
-    def release(self) -> None:
-        """Release the frozen parameters, so that they are updated from now on."""
+    def unfreeze(self) -> None:
+        """Update the frozen parameters, too, from the next step on."""
         self._has_frozen, self._frozen = False, []
 
     def zero_grad(self) -> None:
@@ -209,7 +205,8 @@ class OptimizerStep:
 
     def _gradient_norm(self) -> Tensor:
         """Return the norm of this rank's gradients, without those of parameters that another rank counts."""
-        return get_total_norm([shard.grad for shard in self._norm_shards if shard.grad is not None]).to(self._device)
+        gradients = [tensor.grad for tensor in self._counted_in_norm if tensor.grad is not None]
+        return get_total_norm(gradients).to(self._device)
 
     @torch.no_grad()
     def _clip_gradients(self, limit: float) -> None:

@@ -27,28 +27,28 @@ def peak_in_flight(schedule: str, microbatches: int, stage_ranks: tuple[int, ...
     return tuple(min(microbatches, count) for count in peaks)
 
 
-def _interleaved_peak(microbatches: int, devices: int, rounds: int, stage: int) -> int:
+def _interleaved_peak(microbatches: int, devices: int, stages_per_device: int, stage: int) -> int:
     """Return the maximum number of microbatches in flight in one stage of interleaved 1F1B.
 
-    `rounds` is the number of stages per device. A device first executes `warmup` forward passes, and then alternates
-    between forward and backward passes. It processes `per_round` microbatches in one of its stages before it continues
-    with another stage. In forward passes, it proceeds from its first stage to its last, and in backward passes from its
-    last to its first.
+    A device first executes `warmup` forward passes, and then alternates between forward and backward passes. It
+    processes `per_round` microbatches in one of its stages before it continues with another stage. In forward passes,
+    it proceeds from its first stage to its last, and in backward passes from its last to its first.
     """
-    rank, chunk = stage % devices, stage // devices
+    rank, chunk = stage % devices, stage // devices  # the stage is number `chunk` of the stages on device `rank`
     per_round = microbatches // max(1, microbatches // devices)
-    all_passes = microbatches * rounds
-    warmup = min((rounds - 1) * per_round + 2 * (devices - 1 - rank), all_passes)
+    all_passes = microbatches * stages_per_device
+    warmup = min((stages_per_device - 1) * per_round + 2 * (devices - 1 - rank), all_passes)
 
     def passes_in_stage(passes: int, earlier_stages: int) -> int:
-        """Return how many of the device's first `passes` passes in one direction are in this stage.
+        """Return the number of passes in this stage among the first `passes` forward (or backward) passes of its device.
 
-        The device proceeds through `earlier_stages` of its stages before this one.
+        The device visits `earlier_stages` of its stages before this one in each round.
         """
-        complete_rounds, rest = divmod(passes, per_round * rounds)
+        complete_rounds, rest = divmod(passes, per_round * stages_per_device)
         return complete_rounds * per_round + min(max(rest - earlier_stages * per_round, 0), per_round)
 
     return max(
-        passes_in_stage(min(warmup + backward + 1, all_passes), chunk) - passes_in_stage(backward, rounds - 1 - chunk)
+        passes_in_stage(min(warmup + backward + 1, all_passes), chunk)
+        - passes_in_stage(backward, stages_per_device - 1 - chunk)
         for backward in range(max(1, all_passes - warmup))
     )

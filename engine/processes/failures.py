@@ -20,18 +20,18 @@ _PEER_LOST = re.compile(
     r"closed by peer|connection reset|broken pipe|connection refused|nccl|gloo|timed out|socket|store", re.IGNORECASE
 )
 
-CERTAIN, LIKELY, FOLLOWING = 0, 1, 2
-"""Weights of a failure that is certainly the cause, is probably the cause, or may follow from another failure."""
+FOLLOWING, LIKELY, CERTAIN = 0, 1, 2
+"""Certainty of a failure that may follow from another one, is probably the root cause, or certainly is it."""
 
 
 class Failure(NamedTuple):
-    """Failure of a rank, with a weight that tells whether it may be a consequence of another failure.
+    """Failure of a rank, and the certainty that it is not a consequence of another failure.
 
-    The failure with the lowest weight is considered the cause of all.
+    The failure with the highest certainty is considered the root cause.
     """
 
     event: Failed
-    weight: int
+    certainty: int
 
 
 def describe_death(rank: int, exit_code: int, log: Path) -> Failed:
@@ -72,28 +72,25 @@ def log_tail(log: Path) -> str:
     return "\n".join([line for line in lines if line.strip()][-TAIL_LINES:])
 
 
-def weight_of_report(event: Failed) -> int:
-    """Return the weight of a failure that a rank has reported.
+def certainty_of_report(event: Failed) -> int:
+    """Return the certainty that a failure which a rank has reported is the root cause.
 
-    A lost connection gets a high weight, because it is usually a consequence of another rank's death.
+    It is lowest for a lost connection, which is usually a consequence of another rank's death.
     """
     return FOLLOWING if event.kind == "fault" and _PEER_LOST.search(event.cause) else LIKELY
 
 
-def weight_of_death(event: Failed, exit_code: int) -> int:
-    """Return the weight of a worker's exit without a reported failure. It is low if this is likely the root cause.
+def certainty_of_death(event: Failed, exit_code: int) -> int:
+    """Return the certainty that a worker's exit without a reported failure is the root cause.
 
     A worker that was killed by a signal certainly caused the group's failure, except for SIGABRT: NCCL's watchdog
     aborts a process with it after another rank has exited.
     """
     if exit_code < 0 and -exit_code != signal.SIGABRT:
         return CERTAIN
-    return weight_of_report(event)
+    return certainty_of_report(event)
 
 
 def root_cause(failures: Sequence[Failure]) -> Failure:
-    """Return the failure that has caused the others, which is the one with the lowest weight.
-
-    Of several, it is the earliest.
-    """
-    return min(failures, key=lambda failure: failure.weight)
+    """Return the failure that has most certainly caused the others. Of several, it is the earliest."""
+    return max(failures, key=lambda failure: failure.certainty)

@@ -47,7 +47,7 @@ class Group:
         limits: Times after which a rank counts as hanging.
         root_cause_timeout_s: Seconds to wait for the root cause if all known failures may be consequences of another
             failure.
-        may_follow: Function that returns True if the root cause may still be reported after `root_cause_timeout_s`.
+        may_follow: Function that returns True while a report of the root cause is possible after that time.
     """
 
     def __init__(
@@ -199,13 +199,13 @@ class Group:
         """Kill all workers, and wait until they have exited."""
         kill_all(self.workers)
 
-    def fail(self, event: Failed, weight: int) -> None:
-        """Add a failure with its weight (see `failures`).
+    def fail(self, event: Failed, certainty: int) -> None:
+        """Add a failure of a rank, with the `certainty` (see `failures`) that it is the root cause.
 
-        If the cause of the failures is already known, this failure is only logged.
+        If the root cause is already known, the failure is only logged.
         """
         if self.failure is None:
-            self._failures.append((time.monotonic(), failures.Failure(event, weight)))
+            self._failures.append((time.monotonic(), failures.Failure(event, certainty)))
         else:
             self._on_event(LogLine(text=event.cause, level="error", rank=event.rank))
 
@@ -219,20 +219,21 @@ class Group:
             if (worker.done is None or worker.exit_code != 0) and not worker.is_stopped_for_another:
                 self._on_death(worker)
         self._check_hangs()
-        if self._failures and self.failure is None:
-            is_certain = any(failure.weight == failures.CERTAIN for _, failure in self._failures)
-            if is_certain or self._is_settled() or all(worker.exit_code is not None for worker in self.workers):
-                self._report_cause()
+        if self._failures and self.failure is None and self._is_root_cause_known():
+            self._report_cause()
         self._kill_lingering()
         if self._shutdown is not None:
             self._shutdown.step()
 
-    def _is_settled(self) -> bool:
-        """Return True once no failure can be expected that might have caused the known ones."""
-        seconds = time.monotonic() - self._failures[0][0]
-        if min(failure.weight for _, failure in self._failures) < failures.FOLLOWING:
-            return seconds > SETTLE_S
-        return seconds > self._root_cause_timeout_s and not self._may_follow()
+    def _is_root_cause_known(self) -> bool:
+        """Return True once no failure is expected anymore that might have caused those reported until now."""
+        highest = max(failure.certainty for _, failure in self._failures)
+        if highest == failures.CERTAIN or all(worker.exit_code is not None for worker in self.workers):
+            return True
+        waited_s = time.monotonic() - self._failures[0][0]
+        if highest == failures.LIKELY:
+            return waited_s > SETTLE_S
+        return waited_s > self._root_cause_timeout_s and not self._may_follow()
 
     def _check_hangs(self) -> None:
         """Add a failure if a rank hangs, or report a warning if it may hang. Skipped after the first failure."""
@@ -263,7 +264,7 @@ class Group:
         if worker.rank not in failed_ranks and worker.rank not in self.forced and self.failure is None:
             assert worker.exit_code is not None
             event = failures.describe_death(worker.rank, worker.exit_code, worker.log)
-            self.fail(event, failures.weight_of_death(event, worker.exit_code))
+            self.fail(event, failures.certainty_of_death(event, worker.exit_code))
 
     def _report_cause(self) -> None:
         """Report the failure that has caused the others, log the other failures, and stop the remaining workers."""
@@ -317,7 +318,7 @@ class Group:
             case WorkerDone():
                 worker.done = message
             case Failed():
-                self.fail(message, failures.weight_of_report(message))
+                self.fail(message, failures.certainty_of_report(message))
             case _:
                 if isinstance(message, Warned) and message.code == "unsaved":
                     self.holds_unsaved_state = True

@@ -48,8 +48,8 @@ NO_FILE_S = 1.0
 """Seconds without accepting connections after the system has run out of file descriptors."""
 GOODBYE_S = 2.0
 """Maximum time to wait until a client has read the reason for its disconnection, in seconds."""
-THIN_BYTES = 256 << 10
-"""Maximum number of unsent bytes for a client that gets droppable events."""
+SLOW_BYTES = 256 << 10
+"""Minimum number of unsent bytes for a client to count as slow. It then gets no droppable events."""
 
 _CHUNK_BYTES = 1 << 16
 _NO_FILE = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
@@ -67,7 +67,7 @@ class Client:
         self.buffer = bytearray()
         self.cursor: int | None = None
         self.commands_only = False  # True for a client that reads no events
-        self.live_from = 0  # offset from which droppable events may be left out if the client is slow
+        self.history_end = 0  # offset of the log's end at its hello, up to which it gets all events even if it is slow
         self.is_leaving = False  # True after a goodbye
         self.deadline: float | None = time.monotonic() + HELLO_S
         self.is_writing = False  # True while its socket accepts no more data
@@ -237,15 +237,15 @@ class Server:
         client.commands_only = hello.from_n == COMMANDS_ONLY
         client.last_read_at = time.monotonic()
         client.cursor = self._log.offset_of(hello.from_n)
-        client.live_from = self._log.end
+        client.history_end = self._log.end
         welcome = Welcome(protocol=PROTOCOL_VERSION, run_id=self._run_id, next_n=self._log.next_n)
         client.buffer += ENCODE.encode(welcome) + b"\n"
         self._send_pending(client)
 
     def _make_room(self, *, commands_only: bool) -> bool:
-        """Disconnect a client if there are too many of this kind.
+        """Disconnect a client if there is no room for another one. Returns False if none can be disconnected.
 
-        Clients either only send commands (`commands_only`) or read events. Returns False if none can be disconnected.
+        There are separate limits for clients that only send commands (`commands_only`) and for those that read events.
         """
         clients = [
             client
@@ -308,15 +308,14 @@ class Server:
             except OSError as error:
                 self._dismiss(client, f"the log can't be read: {error}")
                 return bool(client.buffer)
-            if not lines:
+            if not lines:  # another program has truncated the file: skip the missing lines
                 is_in_file = client.cursor < self._log.recent_offset
-                client.cursor = self._log.recent_offset if is_in_file else self._log.end  # the file was truncated
+                client.cursor = self._log.recent_offset if is_in_file else self._log.end
                 continue
-            # A client that is far behind gets new events without the droppable ones.
-            is_thin = client.cursor >= client.live_from and self._log.end - client.cursor > THIN_BYTES
+            is_slow = client.cursor >= client.history_end and self._log.end - client.cursor > SLOW_BYTES
             client.cursor += len(lines)
-            if is_thin or len(lines) > MAX_FRAME_BYTES:
-                lines = b"\n".join(line for line in lines.split(b"\n") if _passes_filter(line, is_thin=is_thin))
+            if is_slow or len(lines) > MAX_FRAME_BYTES:
+                lines = b"\n".join(line for line in lines.split(b"\n") if _can_send(line, is_slow=is_slow))
             client.buffer += lines
             if client.buffer:
                 return True
@@ -349,10 +348,9 @@ class Server:
             client.connection.close()
 
 
-def _passes_filter(line: bytes, *, is_thin: bool) -> bool:
-    """Return True if a line may be sent to a client.
+def _can_send(line: bytes, *, is_slow: bool) -> bool:
+    """Return True if a line of the log fits into a frame, as all do unless damaged, and is to be sent to a client.
 
-    Damaged lines that are too long for a frame are not sent. If `is_thin` is True, droppable events are not sent
-    either.
+    A client that is slow (`is_slow`) gets no droppable events.
     """
-    return len(line) < MAX_FRAME_BYTES and not (is_thin and line.startswith(_DROPPABLE))
+    return len(line) < MAX_FRAME_BYTES and not (is_slow and line.startswith(_DROPPABLE))

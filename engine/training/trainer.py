@@ -163,13 +163,13 @@ class Trainer:
             at_once=is_last,
         )
         agreed = agreed._replace(checkpoint=agreed.checkpoint or save_now, report=agreed.report or report_now)
-        settled = report_now or agreed.stop or agreed.checkpoint
+        read_now = report_now or agreed.stop or agreed.checkpoint
         end = StepEnd(
             epoch=epoch,
             step=self.step,
             learning_rate=learning_rate,
             report=agreed.report,
-            settled=settled,
+            read_now=read_now,
             record=agreed.record,
             last=is_last,
         )

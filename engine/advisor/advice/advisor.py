@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from engine.advisor.advice.answer import CachedAdvice, adapt_cached, create_answer, load_cached, save_cached
-from engine.advisor.advice.contenders import DROP_FACTOR, Contender, drop_slow, is_settled, rank
+from engine.advisor.advice.contenders import DROP_FACTOR, Contender, drop_slow, is_ranking_certain, rank
 from engine.advisor.advice.estimates import ESTIMATE_MARGIN, calibrate, estimate_bytes, min_step_s
 from engine.advisor.advice.setups import Setup, list_setups, list_smaller_setups
 from engine.advisor.advice.state import AdviceState
@@ -176,7 +176,7 @@ class _Advisor:
             remaining = drop_slow(running)  # marks the slow ones
             if not is_complete:
                 return
-            if not state.queue and is_settled(remaining):
+            if not state.queue and is_ranking_certain(remaining):
                 break
         state.ended_by = "settled"
 

@@ -119,8 +119,8 @@ def drop_slow(running: Sequence[Contender]) -> list[Contender]:
     return remaining
 
 
-def is_settled(running: Sequence[Contender]) -> bool:
-    """Return True if the fastest contender is known, or all are equally fast."""
+def is_ranking_certain(running: Sequence[Contender]) -> bool:
+    """Return True if a single contender remains, or all were tried repeatedly and measured precisely enough."""
     if len(running) == 1:
         return True
     is_precise = all(half_width(each.steps) <= TIE / 2 * each.step_s for each in running)

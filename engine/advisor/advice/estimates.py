@@ -105,7 +105,7 @@ def _activation_bytes(
         fraction = REPLICATED_ACTIVATIONS + (1 - REPLICATED_ACTIVATIONS) / arrangement.group
     elif strategy.splits_batch:
         images /= len(job.parallel.devices)
-    is_changed_to_bf16 = job.precision.name == "bf16" and footprint.settled_precision != "bf16"
+    is_changed_to_bf16 = job.precision.name == "bf16" and footprint.resolved_precision != "bf16"
     # On the CPU, copies made by oneDNN take the memory that bf16 saves (measured with ResNet-18 and ViT-Tiny).
     if is_changed_to_bf16 and CPU not in job.parallel.devices:
         fraction *= footprint.bf16_fraction

@@ -82,7 +82,7 @@ def footprint_of(job: Job, base_bytes: int, limits: tuple[int, ...]) -> Footprin
         checkpointed_activations=_activations(model, job, shape) if checkpoint_blocks(model) else None,
         train_images=len(splits.train),
         val_images=len(splits.val),
-        settled_precision=resolve_precision(job),
+        resolved_precision=resolve_precision(job),
         bf16_fraction=_bf16_fraction(model, job, shape, plain),
     )
 

@@ -104,7 +104,7 @@ class Footprint(msgspec.Struct, frozen=True, kw_only=True):
     checkpointed_activations: Activations | None
     train_images: int
     val_images: int
-    settled_precision: str
+    resolved_precision: str
     bf16_fraction: float = 1.0
     """Size of the activations with bf16 as a fraction of those with fp32."""
 

@@ -134,7 +134,7 @@ class NvmlReporter:
 
 
 def _snapshots(options: argparse.Namespace, request: SnapshotRequest) -> Iterator[Snapshot]:
-    """Yield one snapshot, or one per interval with `--watch`, with the readings in `shown`."""
+    """Yield one snapshot, or one per interval with `--watch`. `request` limits the expensive readings."""
     return children.snapshots(once=not options.watch, interval_s=options.interval or INTERVAL_S, request=request)
 
 

@@ -56,12 +56,12 @@ class MetricsServer(socketserver.ThreadingTCPServer):
         self.server_close()
 
     def put(self, snapshot: Snapshot) -> None:
-        """Serve `snapshot` from now on."""
+        """Make `snapshot` the one that later requests for metrics get."""
         self._latest = (snapshot, time.monotonic())
         self._first.set()
 
     def answer(self) -> tuple[HTTPStatus, str]:
-        """Return the HTTP status and the metrics, or the reason why there are none."""
+        """Return the HTTP status and the text with the metrics, or the reason why there are none."""
         if not self._first.wait(FIRST_TIMEOUT_S) or self._latest is None:
             return HTTPStatus.SERVICE_UNAVAILABLE, "The devices have not answered yet.\n"
         snapshot, received_at = self._latest

@@ -21,7 +21,7 @@ WIDTH = 100
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        """Raise the error again, which rich would turn into an exit of the process."""
+        """Raise BrokenPipeError again, which rich would turn into an exit of the process."""
         raise  # noqa: PLE0704  (called in an except block; `main` handles it)
 
 

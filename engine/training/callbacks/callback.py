@@ -13,7 +13,7 @@ class StepEnd(NamedTuple):
 
     Attributes:
         report: True if the metrics of the step should be reported.
-        settled: True if the metrics should be read immediately, False if they should be read one step later, while a
+        read_now: True if the metrics should be read immediately, False if they should be read one step later, while a
             GPU computes that step.
         record: True if the profiler records the next step.
         last: True for the last step of an epoch.
@@ -23,7 +23,7 @@ class StepEnd(NamedTuple):
     step: int
     learning_rate: float
     report: bool
-    settled: bool
+    read_now: bool
     record: bool
     last: bool
 

@@ -47,11 +47,11 @@ class StepReport(Callback):
             self._metric_buffer.add(result, wait_s)
 
     def on_step_end(self, end: StepEnd) -> None:
-        """Report the pending results, and take those of the step if it should be reported."""
+        """Report the results that an earlier call has taken, and take those of this step if it should be reported."""
         self._report_pending()
-        if end.report or end.settled:
+        if end.report or end.read_now:
             self._pending = end, self._metric_buffer.take(end.step)
-        if end.settled or self._strategy.device.type == "cpu":
+        if end.read_now or self._strategy.device.type == "cpu":
             self._report_pending()
 
     def _report_pending(self) -> None:

@@ -30,7 +30,7 @@ class Unfreezing(Callback):
         job = self._strategy.job
         if epoch <= job.model.freeze_epochs or not self._optimizer_step.has_frozen:
             return
-        self._optimizer_step.release()
+        self._optimizer_step.unfreeze()
         unfreeze(self._strategy.model)
         if job.model.freeze_batchnorm:
             freeze_norms(self._strategy.model)
@@ -43,7 +43,7 @@ def mark_frozen(model: nn.Module) -> frozenset[str]:
     """Enable the gradients of the frozen parameters of `model`, and return the names of these parameters.
 
     With gradients enabled, every strategy prepares the parameters for their later training. Until then, the optimizer
-    drops their gradients (`OptimizerStep.release`), so that neither decay nor momentum changes them.
+    drops their gradients (until `OptimizerStep.unfreeze`), so that neither decay nor momentum changes them.
     """
     frozen = frozenset(name for name, parameter in model.named_parameters() if not parameter.requires_grad)
     for parameter in model.parameters():
@@ -62,7 +62,7 @@ def disable_gradients(model: nn.Module, frozen: Collection[str]) -> None:
 
 
 def unfreeze(model: nn.Module) -> None:
-    """Enable the gradients of all parameters, and undo the effect of `model_surgery.freeze_norms`."""
+    """Enable the gradients of all parameters, and let normalization layers use batch statistics again."""
     for parameter in model.parameters():
         parameter.requires_grad_()
     for module in model.modules():

@@ -483,7 +483,7 @@ def test_frozen_parameters_do_not_move_until_released(optimizer: str) -> None:
     assert differences(model[1].state_dict(), initial[1].state_dict())
     plain = copy.deepcopy(model)
     fresh = _optimizer_step(plain, **fields)
-    optimizer_step.release()
+    optimizer_step.unfreeze()
     _step(plain, fresh)
     _step(model, optimizer_step)
     assert not differences(model[0].state_dict(), plain[0].state_dict())

@@ -19,7 +19,7 @@ OUT_OF_MEMORY = Failed(cause="Rank 1: out of memory", rank=1)
 
 def test_root_cause_is_not_a_lost_peer() -> None:
     killed = failures.Failure(Failed(cause="Rank 2 was killed by SIGKILL", rank=2), failures.CERTAIN)
-    reported = [failures.Failure(event, failures.weight_of_report(event)) for event in (LOST_PEER, OUT_OF_MEMORY)]
+    reported = [failures.Failure(event, failures.certainty_of_report(event)) for event in (LOST_PEER, OUT_OF_MEMORY)]
     assert failures.root_cause(reported).event is OUT_OF_MEMORY
     assert failures.root_cause([*reported, killed]) is killed
     assert failures.root_cause(reported[:1]).event is LOST_PEER
@@ -32,16 +32,16 @@ def test_stuck_worker_blames_gpu_only_on_gpus(device: str, *, blames_gpu: bool) 
     assert ("GPU" in failed.cause) == blames_gpu
 
 
-def test_weight_of_death_distinguishes_abort_from_other_signals(tmp_path: Path) -> None:
+def test_certainty_of_death_distinguishes_abort_from_other_signals(tmp_path: Path) -> None:
     log = tmp_path / "worker-0.log"
     log.write_text("NCCL watchdog: another rank is gone\n")
-    weights = {
-        code: failures.weight_of_death(failures.describe_death(0, code, log), code)
+    certainties = {
+        code: failures.certainty_of_death(failures.describe_death(0, code, log), code)
         for code in (-signal.SIGABRT, -signal.SIGKILL, -signal.SIGSEGV, -signal.SIGTERM)
     }
-    assert weights.pop(-signal.SIGABRT) == failures.FOLLOWING
-    assert set(weights.values()) == {failures.CERTAIN}
-    assert failures.weight_of_death(failures.describe_death(1, 3, tmp_path / "none.log"), 3) == failures.LIKELY
+    assert certainties.pop(-signal.SIGABRT) == failures.FOLLOWING
+    assert set(certainties.values()) == {failures.CERTAIN}
+    assert failures.certainty_of_death(failures.describe_death(1, 3, tmp_path / "none.log"), 3) == failures.LIKELY
 
 
 def test_death_shows_the_end_of_the_log(tmp_path: Path) -> None:

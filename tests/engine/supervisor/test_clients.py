@@ -13,7 +13,7 @@ import pytest
 from engine.contract.events import LogLine, RunFinished, StepMetrics
 from engine.contract.protocol import ENCODE, MAX_COMMAND_BYTES, SERVER_MESSAGE, Goodbye, Hello, Stop, Welcome
 from engine.runs.connection import NotRunning, RunConnection
-from engine.supervisor.server import THIN_BYTES
+from engine.supervisor.server import SLOW_BYTES
 from tests.engine.supervisor.supervised import PATIENCE_S, Start, Supervised, events, messages, wait_until
 from tests.engine.supervisor.tiny_worker import step_metrics
 from tests.support.served import Served
@@ -189,10 +189,10 @@ def test_connecting_to_an_ended_run_fails(start: Start, tmp_path: Path) -> None:
 
 
 def test_late_client_gets_the_complete_history(served: Served, tmp_path: Path) -> None:
-    """Use a history of events that may be dropped and that is much longer than `THIN_BYTES`."""
+    """Use a history of events that may be dropped and that is much longer than `SLOW_BYTES`."""
     for number in range(1, 4001):
         served.log.append(step_metrics(number))
-    assert served.log.end > 2 * THIN_BYTES
+    assert served.log.end > 2 * SLOW_BYTES
     client = served.client(HELLO)
     received = served.receive(client, lambda data: data.count(b"\n") == 1 + 4000)
     assert received.partition(b"\n")[2] == (tmp_path / "events.jsonl").read_bytes()

@@ -106,6 +106,6 @@ def test_slowest_rank_needs_two_reports(
     for slowest in (1, None, 1, 1):
         teller.store(timed(slowest))
         strategy.profiler.watch.mark("forward")
-        teller.on_step_end(StepEnd(1, 2, 0.1, report=True, settled=False, record=False, last=False))
+        teller.on_step_end(StepEnd(1, 2, 0.1, report=True, read_now=False, record=False, last=False))
     advised = [event.advice.field for event in events if isinstance(event, TimeSpent) and event.advice is not None]
     assert advised == expected

@@ -60,7 +60,7 @@ def test_calibration_counts_variants_that_it_queues(monkeypatch: pytest.MonkeyPa
     advising.state.footprint = Footprint(
         parameter_bytes=1, trained_bytes=1, last_bytes=1, buffer_bytes=1, block_bytes=1, base_bytes=1, limits=(1000,),
         image_bytes=1, prefetched_batches=1, activations=None, checkpointed_activations=None, train_images=1, val_images=1,
-        settled_precision="fp32",
+        resolved_precision="fp32",
     )  # fmt: skip
     monkeypatch.setattr(advisor, "calibrate", lambda *_arguments: UNCALIBRATED)
     monkeypatch.setattr(advisor, "estimate_bytes", lambda job, *_: 500 if job.training.accumulation > 1 else 5000)

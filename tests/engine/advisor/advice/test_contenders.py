@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.advisor.advice.contenders import Contender, drop_slow, half_width, is_settled, rank
+from engine.advisor.advice.contenders import Contender, drop_slow, half_width, is_ranking_certain, rank
 from engine.advisor.advice.setups import Setup
 from engine.advisor.advice.trial_files import Measured
 from engine.checks.findings.ranking import TIE
@@ -28,7 +28,7 @@ def test_drop_slow_after_several_trials() -> None:
     assert drop_slow([slow, near, fast]) == [near, fast]
     assert slow.state == "slower"
     assert "50% slower than fast" in slow.why
-    assert is_settled([near, fast])  # counts as a tie
+    assert is_ranking_certain([near, fast])  # counts as a tie
 
 
 def test_drop_slow_after_single_trial() -> None:
@@ -36,17 +36,17 @@ def test_drop_slow_after_single_trial() -> None:
     little = contender("little", *[0.12, 0.121] * 5, trials=1)
     noisy = contender("noisy", 0.1, 0.19, 0.14, 0.05, trials=1)
     assert drop_slow([fast, little, noisy]) == [fast, little, noisy]
-    assert not is_settled([fast, little])
+    assert not is_ranking_certain([fast, little])
 
 
-@pytest.mark.parametrize(("half_widths", "settled"), [((0.3, 0.4), True), ((0.3, 0.6), False), ((0.9, 0.4), False)])
-def test_is_settled_once_both_are_within_half_a_tie(half_widths: tuple[float, float], settled: bool) -> None:
+@pytest.mark.parametrize(("half_widths", "certain"), [((0.3, 0.4), True), ((0.3, 0.6), False), ((0.9, 0.4), False)])
+def test_is_ranking_certain_once_both_are_within_half_a_tie(half_widths: tuple[float, float], certain: bool) -> None:
     """Compare two contenders whose confidence intervals have `half_widths`, as fractions of a tie."""
     pair = []
     for fraction in half_widths:
         spread = next(each / 1e5 for each in range(1, 10_000) if half_width(steps(each / 1e5)) >= fraction * TIE)
         pair.append(contender("one", *steps(spread)))
-    assert is_settled(pair) is settled
+    assert is_ranking_certain(pair) is certain
 
 
 def steps(spread: float) -> list[float]:
@@ -56,7 +56,7 @@ def steps(spread: float) -> list[float]:
 def test_half_width_ignores_outliers() -> None:
     assert half_width([0.1, 0.15, 0.12, 0.18]) > 0.02
     assert half_width([0.1, 0.101] * 10 + [2.0]) < 0.005
-    assert not is_settled([contender("a", 0.1, 0.15, 0.12), contender("b", 0.11, 0.14, 0.13)])
+    assert not is_ranking_certain([contender("a", 0.1, 0.15, 0.12), contender("b", 0.11, 0.14, 0.13)])
 
 
 def test_step_waits_for_loading_on_cpu() -> None:

@@ -27,7 +27,7 @@ FOOTPRINT = Footprint(
     checkpointed_activations=Activations(0, GIB // 128, 0),
     train_images=1000,
     val_images=100,
-    settled_precision="fp32",
+    resolved_precision="fp32",
     bf16_fraction=0.5,
 )
 GPUS = tuple(f"GPU-{number}" for number in range(4))
