@@ -55,7 +55,7 @@ class _Timing:
         return None if mean_s is None else max(0.0, min(mean_s * (MAX_TRIALS - self.count), self.remaining_s))
 
     def add(self, size: int, took_s: float, probe: Probe) -> None:
-        """Learn from a trial with batches of `size` that took `took_s` seconds: time per image, and other time."""
+        """Derive the time per image and the overhead of trials from one of `took_s` seconds with batches of `size`."""
         self._per_image_s = 1 / probe.images_per_second
         self._overhead_s = max(self._overhead_s, took_s - STEPS * size * self._per_image_s)
 

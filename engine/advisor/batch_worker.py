@@ -35,7 +35,7 @@ It is longer than on a GPU, since the heap fragments and grows over the first st
 
 
 def run(spec: WorkerSpec, channel: socket.socket) -> int:
-    """Run the steps for the finder. See `engine.training.worker.run` for the arguments."""
+    """Time some steps for the batch size finder. See `engine.training.worker.run` for the arguments."""
     return worker.run_reporting(spec, channel, partial(_time_steps, spec))
 
 

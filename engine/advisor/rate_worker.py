@@ -32,7 +32,7 @@ They have the lowest rate, which changes almost nothing.
 
 
 def run(spec: WorkerSpec, channel: socket.socket) -> int:
-    """Train for the finder. See `engine.training.worker.run` for the arguments."""
+    """Train with increasing learning rates for the rate finder. See `engine.training.worker.run` for the arguments."""
     return worker.run_reporting(spec, channel, partial(_train, spec))
 
 

@@ -51,8 +51,8 @@ def find_batch(options: argparse.Namespace) -> int:
 def cut(options: argparse.Namespace) -> int:
     """Print how a strategy divides the job's model into stages.
 
-    The strategy is the recommended pipeline unless another one is requested. Without a dataset, the number of classes
-    in the catalogue is assumed.
+    The strategy is the recommended pipeline unless another one is requested. Without a dataset, 1,000 classes are
+    assumed, or 10 for `mnist_cnn`.
     """
     if options.strategy is None and options.job is None:
         options.strategy = load_catalogue().recommended_strategy("pipeline").id
@@ -139,7 +139,7 @@ def _rate_text(rate: float | None) -> str:
 
 
 def _cut_lines(cut: Cut) -> list[str]:
-    """Format the stages of a cut as a table, and the flag that keeps this cut."""
+    """Format the pipeline stages of a model as a table, with the flag that makes a run use the same stages."""
     rows = [_stage_row(number, stage) for number, stage in enumerate(compute_stages(cut))]
     names = ",".join(cut.cuts)
     origin = "Cut by measurement" if cut.chosen else "Cut as given"

@@ -69,7 +69,7 @@ class LineChild:
             return f"signal {-code}"
 
     def kill(self) -> None:
-        """Kill the child without waiting for its exit. `has_ended` returns True later."""
+        """Kill the child without waiting for its exit. Poll `has_ended` to learn when it has exited."""
         self._process.kill()
 
     def _collect_lines(self) -> None:

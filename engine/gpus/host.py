@@ -121,7 +121,7 @@ def _read(pid: int, before: _Reading, now: float) -> _Reading:
 
 
 def _identify(process: psutil.Process) -> HostProcess:
-    """Read the facts that never change during the life of a process."""
+    """Read the facts that never change during the life of a process: user, name, command and start."""
     return HostProcess(
         user=_or_none(process.username),
         name=_or_none(lambda: shortened(encodable(_one_line([process.name()])))),

@@ -15,7 +15,7 @@ from engine.system import linux
 
 
 class Parent:
-    """Parent of this process.
+    """Parent of this process, whose exit is detected.
 
     On Linux, the kernel also sends this process a signal when its parent exits, so that it exits even while it is
     blocked by a full pipe. The kernel sends that signal even if only the *thread* exits that started this process.

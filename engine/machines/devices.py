@@ -35,9 +35,9 @@ def snapshot() -> Snapshot:
 
 
 def start_sampling(order: NodeOrder, send: Callable[[Sampled], None]) -> None:
-    """Start a thread that samples the devices in `order` regularly, and passes the samples to `send`.
+    """Start a thread that samples this machine's devices in a run regularly, and passes the samples to `send`.
 
-    In the samples, the devices have the names that the run uses for them.
+    In the samples, the devices have the names that the run uses for them. `order` is the supervisor's order to train.
     """
     spec = order.specs[0]
     host = host_of(spec.devices[spec.rank])

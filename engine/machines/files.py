@@ -260,7 +260,7 @@ class NodeFiles:
         """Held while the folder is created, and from `close` on."""
 
     def open(self) -> None:
-        """Create the folder and lock it for the lifetime of this process. The original run folder is not locked.
+        """Create the run folder and, unless it is the original one, lock it for the lifetime of this process.
 
         Raises:
             OSError: The folder can't be created.

@@ -45,7 +45,7 @@ MAX_LOG_BYTES = 16 << 30
 
 
 class Follower:
-    """Follower of the run `name` on `machine`. It runs until standard input is closed."""
+    """Follower that copies the log of the run `name` from `machine`, and forwards commands of local clients to it."""
 
     def __init__(self, machine: Host, name: str) -> None:
         self._machine, self._name = machine, name
@@ -63,7 +63,7 @@ class Follower:
         self._exit_code = 0
 
     def run(self) -> int:
-        """Follow the run. Returns the exit code, which is 1 if the run was not found."""
+        """Follow the run until standard input is closed. Returns the exit code, which is 1 if the run was not found."""
         self._selector.register(sys.stdin, selectors.EVENT_READ, lambda _mask: self._check_input())
         try:
             while not self._is_done:
@@ -77,7 +77,7 @@ class Follower:
         return self._exit_code
 
     def _poll_link(self) -> None:
-        """Connect if it is time, or disconnect if the other machine is silent or doesn't send the run's state."""
+        """Connect to the other machine if an attempt is due. Disconnect if it is silent or sends no state of the run."""
         link = self._link
         if link is None:
             if time.monotonic() > self._retry_at and self._acquire_lock():
@@ -93,9 +93,10 @@ class Follower:
             self._is_done = True
 
     def _acquire_lock(self) -> bool:
-        """Try to lock the local copy, and return True if this process may write to it. Only one follower of a run may.
+        """Try to lock the local copy of the run, and return True if this process may write to it.
 
-        As long as there is no local copy, the result is True. If the lock is in use, the next attempt is scheduled.
+        As long as there is no local copy, the result is True. If another follower has the lock, the next attempt is
+        scheduled.
         """
         if self._lock is None or self._run is None:
             return True
@@ -219,7 +220,7 @@ class Follower:
         self._on_away(f"{title}: {reason}." if reason else ssh_exit_reason(title, code, errors))
 
     def _on_away(self, reason: str) -> None:
-        """Disconnect, and retry later. If the run has never been reached, exit instead."""
+        """Disconnect from the other machine for `reason`, and retry later. Exit if the run was never reached."""
         if not self._has_reported:
             self._report(FollowResult(problem=reason))
             self._is_done, self._exit_code = True, 1
@@ -234,7 +235,7 @@ class Follower:
     # This machine
 
     def _report(self, result: FollowResult) -> None:
-        """Print the result of connecting for the parent process. Only the first call prints."""
+        """Print if the run was found, or the problem, for the parent process. Only the first call prints."""
         if not self._has_reported:
             self._has_reported = True
             print(ENCODE.encode(result).decode(), flush=True)

@@ -253,7 +253,7 @@ class SupervisorLink:
                 if not isinstance(message := TO_NODE.decode(line), KeepAlive):
                     yield message
 
-    def start_beating(self) -> None:
+    def start_heartbeats(self) -> None:
         """Start a thread that sends heartbeats to the supervisor."""
 
         def send_heartbeats() -> None:
@@ -261,7 +261,7 @@ class SupervisorLink:
                 self.send(KeepAlive())
                 time.sleep(KEEP_ALIVE_S)
 
-        threading.Thread(target=send_heartbeats, name="beat", daemon=True).start()
+        threading.Thread(target=send_heartbeats, name="heartbeats", daemon=True).start()
 
 
 def write_all(descriptor: int, data: bytes) -> None:

@@ -74,7 +74,7 @@ def serve() -> int:
     for number in (signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)  # the end of standard input is the signal to end
     node = _Node(link, make_scratch())
-    link.start_beating()
+    link.start_heartbeats()
     agent.preload()
     return node.run()
 
@@ -94,7 +94,7 @@ def fetch_weights(job: Job) -> str:
 
 
 class _Node:
-    """State of a node. `run` trains in the main thread, while other threads handle messages."""
+    """Node of a run, which runs the workers of this machine. `run` uses the main thread, and messages another one."""
 
     def __init__(self, link: SupervisorLink, scratch: Path) -> None:
         self._link, self._scratch = link, scratch
@@ -121,7 +121,7 @@ class _Node:
         return 0
 
     def _report_exception(self, order: NodeOrder, error: Exception) -> None:
-        """Print the traceback of an error, and tell the supervisor that this machine has failed."""
+        """Print the traceback of an error, and report to the supervisor that this machine has failed."""
         traceback.print_exc()
         self._link.send(NodeFailed(cause=f"{order.title}: {type(error).__name__}: {error}"))
 
@@ -259,7 +259,7 @@ class _Node:
         self.end()
 
     def _on_message(self, message: object) -> None:
-        """Handle a message of the supervisor. Orders are queued for the main thread."""
+        """Handle a message of the supervisor. The order to train is queued for the main thread."""
         match message:
             case NodeOrder():
                 self._files = NodeFiles(message)  # before `end` may be called, which removes them
@@ -272,7 +272,7 @@ class _Node:
                 self._kill(message)
 
     def _kill(self, message: KillWorker) -> None:
-        """Signal a worker, or kill all workers if this one has not started. They may be waiting for a lost machine.
+        """Send a signal to a worker, or kill the agent with all workers if the worker has not connected to this node.
 
         If there is no agent, no worker exists, and the exit of the worker is reported at once. Importing torch, which
         precedes the agent's start, may take longer than the supervisor waits for the report.

@@ -48,7 +48,7 @@ def relay(name: str) -> int:
     except OSError as error:
         link.send(NodeFailed(cause=str(error)))
         return 1
-    link.start_beating()
+    link.start_heartbeats()
     link.send(found)
     _Relay(link, run).serve()
     return 0

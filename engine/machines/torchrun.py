@@ -46,7 +46,7 @@ _REFUSED = 2
 
 @dataclass(frozen=True)
 class TorchrunProcess:
-    """Ranks of this process, numbers of processes, address and port of rank 0, and number of restarts."""
+    """Values of torchrun's variables: this process's ranks, numbers of processes, rank 0's address, and restarts."""
 
     rank: int
     local_rank: int

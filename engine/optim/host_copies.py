@@ -77,7 +77,7 @@ def _start_copies(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 
 def assign_to_blocks(sizes: Sequence[int]) -> tuple[list[int], list[_BlockPosition]]:
-    """Assign tensors of these `sizes` in bytes to blocks.
+    """Assign tensors of these `sizes` in bytes to blocks of pinned memory.
 
     Return the sizes of the blocks and the positions of the tensors. The largest tensors are assigned first, each to the
     first block with enough room. The size of a block is a power of two. A new block is at most as large as all

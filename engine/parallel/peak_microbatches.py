@@ -40,9 +40,9 @@ def _interleaved_peak(microbatches: int, devices: int, stages_per_device: int, s
     warmup = min((stages_per_device - 1) * per_round + 2 * (devices - 1 - rank), all_passes)
 
     def passes_in_stage(passes: int, earlier_stages: int) -> int:
-        """Return the number of passes in this stage among the first `passes` forward (or backward) passes of its device.
+        """Return how many of the first `passes` forward (or backward) passes of the stage's device are in this stage.
 
-        The device visits `earlier_stages` of its stages before this one in each round.
+        In each round, the device visits `earlier_stages` of its stages before this one.
         """
         complete_rounds, rest = divmod(passes, per_round * stages_per_device)
         return complete_rounds * per_round + min(max(rest - earlier_stages * per_round, 0), per_round)

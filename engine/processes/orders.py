@@ -1,4 +1,4 @@
-"""Execution of an order that a child process gets on its standard input (see `engine.contract.messages`)."""
+"""Execution of the request that a child process gets on its standard input (see `engine.contract.messages`)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CarryOut = Callable[[Any, Callable[[Any], None]], object]
 
 
 class OrderError(Exception):
-    """Raised when an order can't be executed. `problems` has the reasons with their remedies."""
+    """Raised when a request to a child process can't be executed. `problems` has the reasons with their remedies."""
 
     def __init__(self, *problems: Problem) -> None:
         super().__init__(" ".join(map(str, problems)))
@@ -32,7 +32,7 @@ class OrderError(Exception):
 
 
 def serve_order(name: str, order: Any, carry_out: _CarryOut) -> NoReturn:
-    """Read an order from standard input, execute it, print its messages and result as JSON lines, and exit.
+    """Read a request from standard input, execute it, print its messages and result as JSON lines, and exit.
 
     Ctrl+C, SIGTERM and the exit of the parent raise KeyboardInterrupt in `carry_out`, but only once, so that its
     cleanup is not interrupted. After the cleanup, the process exits without waiting for threads. It also does so if the
@@ -40,8 +40,8 @@ def serve_order(name: str, order: Any, carry_out: _CarryOut) -> NoReturn:
 
     Args:
         name: Name of the process in ps.
-        order: Type of the order.
-        carry_out: Executes an order and returns its result. Its second argument is a function that sends a message. It
+        order: Type of the request.
+        carry_out: Executes a request and returns the result. Its second argument is a function that sends a message. It
             may raise OrderError.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -74,7 +74,7 @@ def _has_reader(fd: int) -> bool:
 
 
 def _execute(order: Any, carry_out: _CarryOut, send: Callable[[Any], None]) -> Done[Any] | Refused:
-    """Read an order of type `order` from standard input, and return the result of `carry_out`, or the problems."""
+    """Read a request of type `order` from standard input, and return the result of `carry_out`, or the problems."""
     try:
         decoded = msgspec.json.decode(sys.stdin.buffer.read(), type=order)
     except NOT_DECODED as error:

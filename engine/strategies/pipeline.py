@@ -26,7 +26,7 @@ from engine.strategies.pipelining.microbatch_feeder import PADDING, MicrobatchFe
 from engine.strategies.pipelining.model_split import Traces, preserve_modes, split, trace
 from engine.strategies.pipelining.relay import Relay
 from engine.strategies.pipelining.stage_costs import (
-    CutPointCosts,
+    RankCosts,
     assemble,
     measure_rank,
     seconds_per_byte,
@@ -168,7 +168,7 @@ class Pipeline(Distributed):
         Rank 0 computes the cut from the measurements of all ranks and sends it to them. All ranks call this together,
         and all raise CannotCut if a measurement or the choice of the cut fails on any of them.
         """
-        costs: CutPointCosts | CannotCut | None = None
+        costs: RankCosts | CannotCut | None = None
         link_seconds_per_byte = 0.0
         if self.coordinate.replicate == 0:
             try:

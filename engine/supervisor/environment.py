@@ -19,7 +19,7 @@ PACKAGES = ("footplate", "torch", "torchvision")
 
 
 def describe(snapshot: Snapshot | None) -> dict[str, str]:
-    """Return the facts and versions that are known, by name. The driver's version is taken from `snapshot`."""
+    """Return facts about the host and versions of software, by name. The driver's version is taken from `snapshot`."""
     facts = {"python": platform.python_version(), **installed_versions(PACKAGES)}
     facts |= {"host": platform.node(), "os": platform.platform(), "cpu": cpu_name(), "cores": str(usable_cores())}
     if snapshot is not None and snapshot.nvml.driver_version:

@@ -27,7 +27,7 @@ RECENT_BYTES = 1 << 20
 RETRY_S = 1.0
 """Seconds between attempts to write the waiting lines, and between checks of the file."""
 INDEX_EVERY = 1024
-"""Number of lines between two entries of the index."""
+"""Number of lines between two entries of the index, which locates lines in the log by their number."""
 
 _READ_BYTES = 1 << 16
 _NUMBER = re.compile(rb'\{"type":"\w+","n":(\d{1,15}),')
@@ -235,7 +235,7 @@ class EventLog:
             self.recent_offset += length
 
     def _open(self) -> int:
-        """Return the descriptor of the file, which is opened or created if necessary. Raises OSError."""
+        """Return the descriptor of the log file, which is opened or created if necessary. Raises OSError."""
         if self._fd is None:
             flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
             self._fd = paths.open_private(str(self._path), flags)

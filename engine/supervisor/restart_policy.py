@@ -78,10 +78,7 @@ class RestartPolicy:
         self.job = self.job.with_fields(loader_workers=count)
 
     def on_checkpoint(self, event: CheckpointSaved) -> None:
-        """Reset the count of failures if the checkpoint shows progress.
-
-        It does if it is from a later step than the one before.
-        """
+        """Reset the counts of failures if the checkpoint is from a later step than the previous one."""
         if event.kind == "last" and event.step > self._saved_step:
             self._saved_step = event.step
             self._failures_in_a_row.clear()
@@ -115,7 +112,7 @@ class RestartPolicy:
         return self._restart(failed, count, limit, next_job)
 
     def _restart(self, failed: Failed, count: int, limit: int, next_job: Job | None) -> Restarting:
-        """Create the event for restart number `count` + 1 of at most `limit`.
+        """Count a failure, and return the event that announces restart number `count` + 1 of at most `limit`.
 
         If `next_job` is given, the run uses it from now on.
         """
@@ -135,7 +132,7 @@ class RestartPolicy:
         )
 
     def _decide_without_gpus(self, failed: Failed) -> Restarting | Failed:
-        """Restart without the lost GPUs if the job allows it.
+        """Decide about a run that has lost GPUs: restart it on its other devices if the job says so.
 
         Otherwise, return the failure, with a command that resumes the run on its other devices.
         """

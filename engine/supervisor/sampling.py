@@ -127,7 +127,7 @@ class Sampler:
         self._start_at = time.monotonic() + RESTART_S
 
     def add(self, snapshot: Snapshot) -> None:
-        """Store a snapshot from the child process, and pass the samples in it on."""
+        """Store a snapshot from the child process, and call `on_samples` with the samples in it."""
         self.latest, self.latest_at = snapshot, time.monotonic()
         for gpu in snapshot.gpus:
             if gpu.memory_used_bytes is not None and not self._worker_pids:

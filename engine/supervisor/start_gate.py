@@ -76,7 +76,7 @@ class StartGate:
         return self.has_slot and self._is_gpu_check_done and self._imports is None and self.failure is None
 
     def take_events(self) -> list[AnyEvent]:
-        """Return the events since the last call."""
+        """Return the events for the run's log that have occurred since the last call."""
         events = self._events.copy()
         self._events.clear()
         return events
@@ -150,7 +150,7 @@ class StartGate:
             self._selector.register(self._imports.done, selectors.EVENT_READ, self._on_imported)
 
     def _on_imported(self, _mask: int) -> None:
-        """Handle the end of the thread with the imports. If they have failed, the workers can't start."""
+        """Handle the end of the thread that imports PyTorch. If that failed, set `failure`."""
         assert self._imports is not None
         self._selector.unregister(self._imports.done)
         self._imports.join()

@@ -220,7 +220,7 @@ class Supervisor:
             print(f"Clients can't find this run: {error}", flush=True)
 
     def _advance(self) -> None:
-        """Perform all transitions to other states that are due."""
+        """Poll the start gate, workers, machines and clients, and enter the next state of the run if it is due."""
         if self._state is RunState.IDENTIFYING:
             is_pending = self._on_gpus and self._sampler.latest is None
             if not is_pending or time.monotonic() > self._state_since + GPU_NAMES_TIMEOUT_S:
@@ -323,7 +323,7 @@ class Supervisor:
     # Events and commands
 
     def _record(self, event: AnyEvent) -> None:
-        """Add an event to the log, which clients read, and update everything that depends on the event."""
+        """Add an event to the log, which clients read, and pass it to the history and the notifications."""
         self._history.add(event)
         self._log.append(event)
         self._notices.on_event(event)

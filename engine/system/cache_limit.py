@@ -19,17 +19,17 @@ It is half of the space that ImageNet takes at 256 px with three channels.
 
 
 def images_folder() -> Path:
-    """Return the folder with the decoded images."""
+    """Return the folder of the cache of decoded images."""
     return paths.cache_folder() / "pictures"
 
 
 def limit_file() -> Path:
-    """Return the path of the file with the limit that the user has set, in bytes."""
+    """Return the path of the file with the cache's size limit that the user has set, in bytes."""
     return images_folder() / "limit"
 
 
 def limit_bytes() -> int:
-    """Return the limit in bytes.
+    """Return the size limit of the cache of decoded images in bytes.
 
     It is taken from LIMIT_VARIABLE or, if that is not set, from the user's file. Without either, it is the default.
 
@@ -49,7 +49,7 @@ def limit_bytes() -> int:
 
 
 def default_limit_bytes() -> int:
-    """Return the default limit in bytes, which is at most a tenth of the disk."""
+    """Return the cache's default size limit in bytes, which is at most a tenth of the disk."""
     folder = images_folder()
     parent = next(existing for existing in (folder, *folder.parents) if existing.exists())
     return min(DEFAULT_LIMIT_BYTES, shutil.disk_usage(parent).total // 10)

@@ -13,7 +13,7 @@ from pathlib import Path
 from engine.system import paths
 
 FOLDERS = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton", "QUACK_CACHE_DIR": "quack"}
-"""Names of the folders, by the environment variable that sets them.
+"""Names of the cache folders, by the environment variable that sets their path.
 
 They are for torch.compile, Triton, and the QuACK kernels that torch includes.
 """
@@ -36,7 +36,10 @@ def use_private_folders() -> str:
 
 @lru_cache
 def _choose_folders(cache: Path) -> tuple[dict[str, str], str]:
-    """Return the folder for each environment variable, and a warning if the folders are outside `cache`."""
+    """Create the folders for compiled code below `cache` or elsewhere.
+
+    Return their paths by environment variable, and a warning if they are elsewhere.
+    """
     try:
         return _make_folders(cache), ""
     except OSError as error:
@@ -50,5 +53,5 @@ def _choose_folders(cache: Path) -> tuple[dict[str, str], str]:
 
 
 def _make_folders(root: Path) -> dict[str, str]:
-    """Create the private folders in `root`, and return them by environment variable. Raises OSError."""
+    """Create the folders for compiled code below `root`, and return their paths by variable. Raises OSError."""
     return {variable: str(paths.trusted_folder(root / "compiled" / name)) for variable, name in FOLDERS.items()}

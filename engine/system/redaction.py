@@ -18,7 +18,7 @@ from engine.system import paths
 _SYSTEM = ("/dev", "/proc", "/sys")
 """Folders whose paths reveal nothing about the user."""
 _MARK = r"<(?!python>|source>)[\w-]+>"
-"""Pattern for a replacement, such as <home>, that may be followed by the rest of a path."""
+"""Pattern for the replacement of a folder, such as <home>, after which the rest of a path may follow."""
 _QUOTED = re.compile(rf"""(["'“‘])((?:~|[A-Za-z]:|{_MARK}|file:/?)?[\\/][^"'”’\n]*)(["'”’])""")
 _PATH = re.compile(
     rf"(?<![\w/.<>-])(?:~|[A-Za-z]:|{_MARK})?[\\/](?!\s)(?:[^\s\"'<>|:,;()\[\]{{}}]|{_MARK})+"  # up to the first space
@@ -71,7 +71,7 @@ class Redactor:
         self._code = [(re.compile(re.escape(folder) + r"(?=[/\\])"), mark) for folder, mark in _code_folders()]
 
     def redact(self, text: str) -> str:
-        """Return `text` with its private parts replaced."""
+        """Return `text` with names, paths, hosts and addresses replaced."""
         for pattern, mark in self._code:
             text = pattern.sub(mark, text)
         text = self._secret.sub(lambda found: self._marks[found[0].lower()], text)

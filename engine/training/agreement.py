@@ -12,7 +12,7 @@ from engine.strategies.collectives import Collectives
 
 
 class Requests(NamedTuple):
-    """Actions that this rank requests or, in the result of an exchange, that at least one rank requests."""
+    """Actions after a step that this rank requests or, in the result of an exchange, that any rank requests."""
 
     stop: bool = False
     checkpoint: bool = False
@@ -35,10 +35,10 @@ class Agreement:
         self._sent = Requests()  # this rank's requests in the pending exchange
 
     def exchange(self, requests: Requests, *, at_once: bool = False) -> Requests:
-        """Send this rank's requests, and return those that the ranks agreed on in the previous call.
+        """Send this rank's requests, and return those that any rank sent in the previous call.
 
-        With `at_once`, or if the ranks agreed on a stop or a checkpoint, the requests of this call take effect
-        immediately, too. A request that was already sent in the previous call is not sent again.
+        With `at_once`, or if the result contains a stop or a checkpoint, the requests of this call are included in the
+        result, too. A request that was already sent in the previous call is not sent again.
         """
         if self._is_alone:
             return requests

@@ -183,7 +183,7 @@ class Autotuner:
             self._choose("precision", "fp32", "bf16 is chosen only on GPUs that support it natively")
 
     def _restore_choices(self, before: Mapping[str, Any]) -> None:
-        """Make the automatic choices of memory format and compilation as the resumed run did, whose fields `before` has."""
+        """Reuse the memory format and compilation that the resumed run chose. `before` has the fields of its job."""
         job = self.job
         if job.precision.memory_format == "auto" and before.get("memory_format") in FORMATS:
             self._choose("memory_format", before["memory_format"], "the resumed run used it")
@@ -227,7 +227,7 @@ class Autotuner:
 
     @property
     def _trial_failed(self) -> str:
-        """Reason for a choice after `_compare` has failed."""
+        """Explanation of a choice that was made because the trial of the alternative failed."""
         return f"a trial of the alternative failed ({self._error or 'on another rank'})"
 
     def _compare(self, rehearsal: Rehearsal, *candidates: Callable[[], object], warm_up: int = WARM_UP) -> list[float]:
@@ -330,7 +330,7 @@ class Autotuner:
 
 
 def _keep_current() -> None:
-    """Leave the model as it is. This is a candidate for `Autotuner._compare`."""
+    """Do nothing, so that `Autotuner._compare` times the model as it is."""
 
 
 def _is_depthwise(module: nn.Module) -> bool:

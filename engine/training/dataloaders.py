@@ -135,7 +135,7 @@ class DataLoaders:
         cache: str = "",
         threads: int | None = None,
     ) -> SplitLoader:
-        """Create the loader for a split, without an actual loader on a rank that loads no data.
+        """Create the loader for a split. On a rank that loads no data, it yields None in place of batches.
 
         See `_loader` for the arguments.
         """
@@ -194,7 +194,7 @@ class DataLoaders:
         self._reporter.send(Warned(code="unreadable_picture", message=message, rank=self._spec.rank))
 
     def _report_cache(self, choice: str, reason: str) -> None:
-        """Report where decoded images are cached, which the loader has chosen."""
+        """Report the loader's choice where to cache decoded images, and the reason for it."""
         self._reporter.send(Chosen(field="picture_cache", choice=choice, why=reason))
 
 
@@ -250,10 +250,7 @@ def _draw_side(sides: Sequence[int], streams: RandomStreams, epoch: int, batch_i
 
 
 def normalization(job: Job, task: Task, splits: Splits) -> Statistics:
-    """Return the mean and standard deviation of each channel.
-
-    If they are unknown for the dataset, return those that the task states.
-    """
+    """Return the mean and standard deviation of each image channel, from the dataset or, by default, from the task."""
     return splits.statistics or task.normalization(job, splits.channels)
 
 

@@ -75,7 +75,7 @@ Each pair has a part of the error message, and the remedy.
 
 
 def kind(error: BaseException, spec: WorkerSpec) -> FailureKind:
-    """Return the kind of failure that `error` is."""
+    """Classify a worker's exception, such as "out_of_memory", or "fault" if a restart may help."""
     if isinstance(error, NotFinite):
         return "not_finite"
     if isinstance(error, DoesNotFit) or is_out_of_memory(error):
@@ -89,7 +89,7 @@ def kind(error: BaseException, spec: WorkerSpec) -> FailureKind:
 
 
 def field(error: BaseException) -> str:
-    """Return the job field that must change because of `error`, or "" if it is unknown."""
+    """Return the name of the job field that the user must change to avoid `error`, or "" if it is unknown."""
     if isinstance(error, OrderError):
         return error.problems[0].field
     return error.field if isinstance(error, TaskError) else ""

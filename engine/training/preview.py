@@ -34,7 +34,7 @@ PREVIEW_BATCH = 8
 
 
 def render(order: PreviewOrder, emit: Callable[[PreviewImage], None]) -> bool:
-    """Emit all images, epoch by epoch.
+    """Augment the requested training images as in the first epochs, and call `emit` with each of them.
 
     Return True if the job's augmentation may mirror images. Raises TaskError and DatasetError.
     """

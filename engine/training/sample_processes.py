@@ -67,7 +67,7 @@ SplitName = Literal["train", "val"]
 
 
 def are_worthwhile(samples: SampleSet, loads: int) -> bool:
-    """Return True if processes should load `samples`, of which a run loads `loads`.
+    """Return True if it pays to load `samples` in separate processes. A run loads `loads` samples in total.
 
     They must be of a user-defined class whose code takes much processor time and blocks other threads. The copy of
     them in the server must fit into the free memory.
@@ -86,14 +86,14 @@ def are_worthwhile(samples: SampleSet, loads: int) -> bool:
 
 
 class _Load(NamedTuple):
-    """Seconds of processor time for a sample, and the time that its thread is blocked, relative to that."""
+    """Processor time of a thread for loading a sample in seconds, and the time it is blocked, as a multiple of that."""
 
     sample_s: float
     blocked: float
 
 
 def _measure_load(samples: SampleSet, start: threading.Barrier) -> _Load:
-    """Measure the load of this thread while it loads samples for `MEASURED_S`, at least one.
+    """Load samples for `MEASURED_S` seconds, at least one, and measure the processor time and blocking of this thread.
 
     It begins when all threads have arrived at `start`.
     """
@@ -173,7 +173,7 @@ class SampleProcesses:
             process.connection.close()
 
     def _acquire(self) -> _Process | None:
-        """Return an idle or a new process, or None if there can be none yet."""
+        """Return an idle process, or fork a new one. Return None while the server can't fork processes."""
         with suppress(IndexError):
             return self._idle.pop()
         with self._lock:

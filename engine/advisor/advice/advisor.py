@@ -28,7 +28,7 @@ MIN_STEPS, MIN_SECONDS = 5, 0.4
 """Number of steps and duration in seconds of the trials in the first round. Each later round doubles both."""
 MAX_ROUNDS = 5
 REHEARSAL_SHARE = 0.2
-"""Fraction of the time that is reserved for the rehearsal of the fastest setup."""
+"""Fraction of the time that is reserved for the rehearsal: a short run of the fastest setup, with a validation."""
 REHEARSAL_DIVISOR = 7
 """Divisor of the remaining time, which gives the time limit of a phase of the rehearsal.
 
@@ -57,7 +57,7 @@ _Send = Callable[[AdviceProgress], object]
 
 
 def advise(order: AdviceOrder, send: _Send) -> Advice:
-    """Answer `order` from the cache or by trials, and send the progress with `send`.
+    """Find the fastest setup for the job in `order`, from the cache or by trials, and report the progress by `send`.
 
     Ctrl+C (KeyboardInterrupt) stops the trials. The answer is then based on the measurements made until then. Raises
     OrderError if the job can't be built.
@@ -80,7 +80,7 @@ def advise(order: AdviceOrder, send: _Send) -> Advice:
 
 
 class _Advisor:
-    """Work of the advisor on a single order."""
+    """Work of the advisor on a single request (`order`) for the fastest setup of a job."""
 
     def __init__(self, order: AdviceOrder, send: _Send) -> None:
         self._order, self._send = order, send
@@ -94,7 +94,7 @@ class _Advisor:
         return self._started + self._order.seconds - time.monotonic()
 
     def run(self) -> None:
-        """Estimate all setups, try the promising ones, and rehearse the fastest. Raises OrderError."""
+        """Estimate all setups, try the promising ones, and time a short run with the fastest. Raises OrderError."""
         state, job = self.state, self._order.job
         self._report("Loading PyTorch")
         before = time.monotonic()
@@ -117,7 +117,7 @@ class _Advisor:
                 self._rehearse(ranked[0], folder)
 
     def _queue_setups(self, setups: list[Setup]) -> None:
-        """Queue those of `setups` that can run, and leave out the others."""
+        """Queue those of `setups` that can run for trials, and record why the others are left out."""
         self.state.considered += len(setups)
         for setup in setups:
             if setup.refusal:
@@ -350,7 +350,7 @@ class _Advisor:
         return expected_s < self._remaining_s - REHEARSAL_SHARE * self._order.seconds
 
     def _rehearse(self, best: Contender, folder: Path) -> None:
-        """Rehearse a run with the fastest contender in the remaining time, and store the durations in the state."""
+        """Train and validate shortly with the fastest contender in the remaining time, and store the durations."""
         self._report(f"Rehearsing {best.setup.name}", trying=best)
         phase_s = max(MIN_PHASE_S, min(MAX_PHASE_S, self._remaining_s / REHEARSAL_DIVISOR))
         result = rehearse(best, phase_s, folder, max(1.0, self._remaining_s))

@@ -36,12 +36,12 @@ FEW_IMAGES, MORE_IMAGES = 2, 6
 
 
 def run(spec: WorkerSpec, channel: socket.socket) -> int:
-    """Measure the sizes for the job on its first device. See `engine.training.worker.run` for the arguments."""
+    """Measure the sizes of a job's model and data on its first device. For the arguments, see `training.worker.run`."""
     return worker.run_reporting(spec, channel, partial(_measure, spec))
 
 
 def _measure(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
-    """Measure the footprint of the job, and write it to the run folder."""
+    """Measure the sizes of the job's model and data, and write them as a `Footprint` to the run folder."""
     reporter.set_phase("preparing")
     torch.set_num_threads(1)
     on_cpu = CPU in spec.devices

@@ -24,7 +24,7 @@ _PARTS = ("start", "step", "data", "validation")
 
 @dataclass
 class AdviceState:
-    """State of the advisor's work on one order."""
+    """State of the advisor's work on one request (`order`) for the fastest setup of a job."""
 
     order: AdviceOrder
     catalogue: Catalogue

@@ -1,4 +1,4 @@
-"""Orders to the advisor's workers, which are files in the folder of a trial, and the workers' results."""
+"""Requests to the advisor's workers, which are files in the folder of a trial, and the workers' results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ORDER = "order.msgpack"
 
 
 class TrialOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """Order for one trial."""
+    """Measurements that the workers of a trial make, and their limits."""
 
     min_steps: int = 5
     """Minimum number of timed steps after the warm-up."""
@@ -110,7 +110,7 @@ class Footprint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write_order(folder: Path, order: TrialOrder) -> None:
-    """Write the order for the next trial and delete the results of the previous one."""
+    """Write the request for the next trial to the folder of trials, and delete the results of the previous one."""
     delete_results(folder)
     (folder / _ORDER).write_bytes(msgspec.msgpack.encode(order))
 

@@ -65,7 +65,7 @@ LARGE_BYTES, SMALL_BYTES = 16 << 20, 4 << 10
 
 
 def run(spec: WorkerSpec, channel: socket.socket) -> int:
-    """Run the trial. See `engine.training.worker.run` for the arguments."""
+    """Run a trial of the advisor as one of its workers. See `engine.training.worker.run` for the arguments."""
     return worker.run_reporting(spec, channel, partial(_run_trial, spec))
 
 
@@ -126,7 +126,7 @@ class _Trial:
 
 
 def _run_trial(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
-    """Make the measurements that the order requests, and write the results."""
+    """Make the measurements that the trial's `TrialOrder` requests, and write the results to the run folder."""
     order = read_order(spec.run_folder)
     on_cpu = CPU in spec.devices
     memory = MainMemory(spec.devices.count(CPU), SPARE_MEMORY) if on_cpu else None

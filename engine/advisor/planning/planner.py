@@ -34,7 +34,7 @@ from engine.strategies.pipelining.model_split import Traces, trace
 from engine.strategies.pipelining.stage_costs import (
     TIMED_TRANSFERS,
     TRANSFER_BYTES,
-    CutPointCosts,
+    RankCosts,
     assemble,
     measure_rank,
 )
@@ -110,13 +110,13 @@ def _build_model(job: Job) -> tuple[nn.Module, int]:
 
 def _rank_costs(
     job: Job, model: nn.Module, traces: Traces, *, shape: tuple[int, ...], group: int, progress: OnProgress
-) -> list[CutPointCosts]:
+) -> list[RankCosts]:
     """Measure the costs on each of the `group` ranks of a replica, with microbatches of `shape`.
 
     If several ranks have the same device, it is measured once.
     """
     distinct = list(dict.fromkeys(job.parallel.devices[:group]))
-    costs: dict[str, CutPointCosts] = {}
+    costs: dict[str, RankCosts] = {}
     for number, name in enumerate(distinct):
         what = f"Measuring on GPU {number + 1} of {len(distinct)}" if is_gpu(name) else "Measuring on the CPU"
 

@@ -320,7 +320,7 @@ class Driver:
     # State
 
     def _rank(self) -> None:
-        """Determine the best trials again after a trial has ended."""
+        """Determine the best trials and the importance of fields again if a trial has ended since the last call."""
         current = sum(handle.ended for handle in self._handles.values()), self._to_confirm
         if current != self._ranked:
             self._ranked = current

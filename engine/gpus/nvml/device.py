@@ -21,7 +21,7 @@ from engine.gpus.nvml.xids import Xids
 
 
 class Tools(NamedTuple):
-    """Objects that all GPUs of a reader share. `host` and `xids` are None if only basic quantities are read."""
+    """Objects for reading that all GPUs share. `host` and `xids` are None if only basic quantities are read."""
 
     nvml: ModuleType
     stopwatch: Stopwatch
@@ -30,10 +30,10 @@ class Tools(NamedTuple):
 
 
 class Device:
-    """GPU with an NVML index.
+    """GPU that NVML lists, which may be asleep or lost.
 
-    `gpu` and `instances` are the latest rows of the GPU and of its MIG instances. If `known` is given, it is the row of
-    a GPU that is asleep or lost. A sleeping GPU is opened when it wakes, and a lost GPU is never opened.
+    `gpu` and `instances` are the latest readings of the GPU and of its MIG instances. If `known` is given, it is the
+    last reading of a GPU that is asleep or lost. A sleeping GPU is opened when it wakes, and a lost GPU never.
 
     Raises:
         GpuLost: The GPU does not respond and is not `known`.
@@ -75,7 +75,7 @@ class Device:
 
     @property
     def rows(self) -> tuple[Gpu, ...]:
-        """Rows of the GPU and its MIG instances. Empty for a sleeping GPU whose UUID is unknown."""
+        """Latest readings of the GPU and its MIG instances. Empty for a sleeping GPU whose UUID is unknown."""
         return (self.gpu, *self.instances) if self.gpu.uuid else ()
 
     def update_sleep(self, request: ReadRequest) -> None:
@@ -159,7 +159,7 @@ class _OpenGpu:
             self._xids.watch(handle, uuid)
 
     def read(self, request: ReadRequest) -> tuple[Gpu, tuple[Gpu, ...]]:
-        """Read the GPU, and return its row and those of its MIG instances."""
+        """Read the requested quantities of the GPU and of its MIG instances."""
         gpu = self.quantities.read(request)
         instances = self._instances.read(request)
         xids = () if self._xids is None else self._xids.of(gpu.uuid)

@@ -29,7 +29,7 @@ MAX_EARLY_S = 0.1
 
 
 class NvmlUnavailable(Exception):  # noqa: N818 - describes the machine
-    """Raised when NVML is unusable. `message` explains `status` to the user."""
+    """Raised when NVML is unusable. `status` is a code for the reason, and `message` explains it to the user."""
 
     def __init__(self, status: NvmlStatus, message: str) -> None:
         super().__init__(message)
@@ -103,7 +103,7 @@ class NvmlReader:
         return tuple(row for device in self._devices for row in device.rows)
 
     def _due_request(self, request: SnapshotRequest) -> ReadRequest:
-        """Select the groups of quantities to read now. In a new request, all of them are due."""
+        """Select the groups of quantities in `request` whose reading is due. For a changed request, all are due."""
         now = time.monotonic()
         if request != self._request:
             self._request = request
@@ -184,10 +184,7 @@ def load_pynvml() -> ModuleType:
 
 
 def unavailable(nvml: ModuleType, error: Exception) -> NvmlUnavailable:
-    """Convert an NVMLError that concerns the entire library to NvmlUnavailable.
-
-    Its table is keyed by error code, because an NVMLError is not hashable.
-    """
+    """Convert an error of the entire NVML library to an NvmlUnavailable with a status and a text for the user."""
     code = getattr(error, "value", -1)
     installation = {"driver_loaded": is_driver_loaded(), "in_container": is_in_container()}
     no_permission = sentences.no_permission(denied_files())

@@ -281,7 +281,7 @@ class Quantities:
 
 
 def memory(calls: DeviceCalls) -> Values:
-    """Return the memory values of a device.
+    """Return the total, used and free memory of a GPU or MIG instance, by field of `Gpu`.
 
     Version 2 of the NVML call is used, since version 1 counts reserved memory as used. Some chips have no dedicated
     memory and report nothing or zero.
@@ -303,7 +303,7 @@ def memory(calls: DeviceCalls) -> Values:
 
 
 def identity(calls: DeviceCalls, uuid: str, nvml_index: int, pci_bus_id: str | None) -> Values:
-    """Return the values of a device that never change."""
+    """Return the values of a GPU or MIG instance that never change, such as UUID and name, by field of `Gpu`."""
     name = calls.call("nvmlDeviceGetName")
     capability = calls.call("nvmlDeviceGetCudaComputeCapability")
     return {

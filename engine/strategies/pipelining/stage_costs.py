@@ -72,7 +72,7 @@ class Measured(NamedTuple):
     output_bytes: int
 
 
-class CutPointCosts(NamedTuple):
+class RankCosts(NamedTuple):
     """Measurements of all segments on one rank, as plain values that can be sent to other ranks."""
 
     device: str
@@ -275,7 +275,7 @@ def measure_rank(
     clock: Callable[[], float],
     autocast: Callable[[], AbstractContextManager[None]],
     progress: Callable[[float], None] = lambda _: None,
-) -> CutPointCosts:
+) -> RankCosts:
     """Measure the model and the optimizer on this rank, and determine the free memory of its device.
 
     `device` is the name of the device in the job, and `workers` the number of ranks that share the CPU's memory. For
@@ -283,7 +283,7 @@ def measure_rank(
     """
     free = free_bytes(example.device, workers)
     costs = measure(model, traces, example, clock=clock, autocast=autocast, progress=progress)
-    return CutPointCosts(device, tuple(costs), free, measure_update_s(job, example.device, clock))
+    return RankCosts(device, tuple(costs), free, measure_update_s(job, example.device, clock))
 
 
 def measure_update_s(job: Job, device: torch.device, clock: Callable[[], float]) -> float:
@@ -350,7 +350,7 @@ def assemble(
     *,
     job: Job,
     layout: Layout,
-    gathered: Sequence[CutPointCosts],
+    gathered: Sequence[RankCosts],
     link_seconds_per_byte: float,
 ) -> Cut:
     """Return a model's cut with the measurements behind it.
@@ -391,7 +391,7 @@ def assemble(
 
 
 def _segments(
-    model: nn.Module, traces: Traces, gathered: Sequence[CutPointCosts], microbatches: int
+    model: nn.Module, traces: Traces, gathered: Sequence[RankCosts], microbatches: int
 ) -> tuple[Segment, ...]:
     """Combine the measurements of all ranks into segments.
 

@@ -148,7 +148,7 @@ class RankSamples(NamedTuple):
     """Samples whose predictions are saved, and the part of them that this rank predicts.
 
     `samples` are the samples of all ranks, `positions` the positions of this rank's samples in them, and `split_loader`
-    loads the latter.
+    loads this rank's samples.
     """
 
     samples: Picked | PickedSamples
@@ -223,9 +223,9 @@ class Predictions(Callback):
         return drawn
 
     def _write(self, name: str, position: int, visualization: Visualization) -> str:
-        """Write a visualization, and return its path relative to the run folder.
+        """Write the image of sample number `position`, and return its path relative to the run folder.
 
-        `name` is "truth", which is written once, or the step.
+        `name` is the subfolder: "truth" for the ground truth, which is written only once, or the number of the step.
         """
         path = Path(FOLDER, name, f"{position:03d}.png")
         target = self._folder / path
@@ -251,7 +251,7 @@ class _Outputs(Metric):
         self.targets: list[Tensor] = []
 
     def update(self, outputs: Tensor, targets: Tensor) -> None:
-        """Append the samples of a batch."""
+        """Append the outputs and targets of a batch, one item per sample."""
         self.outputs.extend(outputs.cpu())
         self.targets.extend(targets.cpu())
 

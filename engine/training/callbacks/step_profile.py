@@ -71,7 +71,7 @@ class StepProfile(Callback):
             self.store(event)
 
     def on_step_end(self, end: StepEnd) -> None:
-        """Report the times of the steps if requested. The first step only starts the measurement."""
+        """Report the times of steps if metrics are due at this one. The first step only starts the measurement."""
         self._record = end.record
         if end.step == self._first_step:
             self._watch.start()
@@ -85,7 +85,7 @@ class StepProfile(Callback):
         self._watch.pause()
 
     def store(self, event: RanksTimed | ScheduleTraced) -> None:
-        """Store the times of a recorded step.
+        """Store the times of all ranks, or the pipeline's passes, in a recorded step for later advice.
 
         A straggler is only accepted if two recorded steps in a row name the same rank.
         """

@@ -88,7 +88,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """Result of writing best.pt. Both fields are False if there was nothing to write."""
+    """Result of a snapshot for best.pt: saved, refused by the disk, or neither if the snapshot had no best state."""
 
     best_saved: bool = False
     best_refused: bool = False

@@ -242,7 +242,7 @@ class Checkpointer:
             self._unsaved_best = pending.best  # retry with the next checkpoint
 
     def _set_best(self, best: BestState | None) -> None:
-        """Remember the metrics and the epoch of a best state that is now on the disk."""
+        """Store the metrics and the epoch of `best`, the best state, which is now on the disk."""
         assert best is not None
         self.best, self.best_epoch = best.measures, best.progress.epoch
 

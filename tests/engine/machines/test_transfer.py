@@ -294,7 +294,7 @@ def test_shell_starts_footplate_in_its_environment(tmp_path: Path) -> None:
 def test_node_ends_after_silence(reads: bool) -> None:
     script = (
         "from engine.machines import link; from engine.contract.nodes import NodeFailed\n"
-        "link.SILENCE_S = 0.5; ours = link.SupervisorLink(); ours.start_beating()\n"
+        "link.SILENCE_S = 0.5; ours = link.SupervisorLink(); ours.start_heartbeats()\n"
         "import threading, os\n"
         "def talk():\n  while True: ours.send(NodeFailed(cause='x' * 9000))\n"
         "threading.Thread(target=talk, daemon=True).start()\n"
