@@ -121,7 +121,7 @@ class Candidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 class LeftOut(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Candidates that were left out for the same reason.
+    """Candidate settings that the advisor did not try, all for the same reason.
 
     Attributes:
         kind: "rules" for candidates that can't run, "memory" for those whose estimated memory exceeds the device's,
@@ -234,7 +234,7 @@ Finder = Literal["rate", "batch"]
 
 
 class FinderOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Request to find a learning rate or a batch size."""
+    """Request to find a learning rate or a batch size for a job."""
 
     finder: Finder
     job: Job

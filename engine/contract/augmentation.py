@@ -36,7 +36,7 @@ class _Number(NamedTuple):
 
 
 class _Spec(NamedTuple):
-    """Declaration of a transform.
+    """Numbers and restrictions of an augmentation transform, such as "rotate".
 
     Attributes:
         numbers: Numbers that follow the name of the transform.
@@ -81,16 +81,16 @@ TRANSFORMS: dict[str, _Spec] = {
 
 @dataclass(frozen=True)
 class Transform:
-    """Transform in an augmentation, with values for all its numbers."""
+    """Augmentation transform, such as "rotate", and its parameter values in their order in the notation."""
 
     name: str
     numbers: tuple[float, ...] = ()
 
 
 def parse(text: str, kind: AugmentationKind | None = None) -> Transform | Problem:
-    """Parse a transform.
+    """Parse the notation of an augmentation transform, such as "rotate:10".
 
-    Return a problem if it is invalid. If `kind` is given, the transform must support targets of this kind.
+    Returns a problem if it is invalid, or if the transform doesn't support targets of the given `kind`.
     """
     name, *words = text.strip().split(":")
     spec = TRANSFORMS.get(name)
@@ -119,7 +119,7 @@ def parse(text: str, kind: AugmentationKind | None = None) -> Transform | Proble
 
 @lru_cache(maxsize=1)
 def _presets() -> dict[str, dict[str, list[str]]]:
-    """Return the transforms of each strength ("medium", "strong") for each `AugmentationKind`, in their notation."""
+    """Return the built-in lists of transforms by `AugmentationKind` and strength ("medium" or "strong")."""
     return tomllib.loads(files("resources").joinpath("augmentation.toml").read_text(encoding="utf-8"))
 
 
@@ -135,8 +135,8 @@ def augmentation_kind(task: str) -> AugmentationKind | None:
 def transforms(job: Job) -> tuple[Transform, ...]:
     """Return the transforms in a job's augmentation.
 
-    The result is empty for "none", for "light" (a special crop), and for tasks without images. Invalid transforms are
-    skipped, since `checks.training_checks` reports them.
+    The result is empty for the augmentations "none" and "light" (a special crop), and for tasks without images. Invalid
+    transforms are skipped, since `checks.training_checks` reports them.
     """
     kind = augmentation_kind(job.task)
     if kind is None or job.augmentation.name in ("none", "light"):
@@ -146,7 +146,7 @@ def transforms(job: Job) -> tuple[Transform, ...]:
 
 
 def describe(job: Job) -> str:
-    """Describe the transforms in a job's augmentation, or return "" if there are none."""
+    """Describe the transforms in a job's augmentation for users, or return "" if there are none."""
     return ", ".join(":".join([each.name, *(f"{number:g}" for number in each.numbers)]) for each in transforms(job))
 
 
@@ -173,7 +173,7 @@ def _example(name: str, spec: _Spec) -> str:
 
 
 def _parse_number(word: str, number: _Number) -> float | None:
-    """Parse a number of a transform. Return None if it is invalid or outside the range that `number` declares."""
+    """Parse the parameter value `word` of a transform. Return None if it isn't valid for the declaration `number`."""
     try:
         value = float(word)
     except ValueError:

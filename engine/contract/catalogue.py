@@ -38,7 +38,7 @@ These are a class or labels for an image, classes of its pixels, lines or object
 that only a user-defined task can interpret.
 """
 AugmentationKind = Literal["images", "masks", "lines", "edges", "boxes"]
-"""Kind of targets that augmentations transform together with the images."""
+"""Kind of training targets that must be moved together with the images in an augmentation."""
 
 
 class Measure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -72,7 +72,7 @@ class AnnotationKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
 
 
 class DefaultModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Model that a new job may start with.
+    """Model, with its encoder, that a new job may start with.
 
     Attributes:
         encoder: Encoder that the model is built on, or "" if it needs none.
@@ -310,7 +310,7 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     problems: tuple[Problem, ...] = ()
 
     def task_of(self, annotations: str) -> TaskEntry | None:
-        """Return the task that is chosen for a folder with annotations of this kind, or None if there is none."""
+        """Return the task that Footplate proposes for a folder with this kind of annotations, or None without one."""
         return next((task for task in self.tasks if annotations in task.annotations), None)
 
     def task(self, name: str) -> TaskEntry | None:
@@ -334,16 +334,16 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return next(entry for entry in self.strategies if entry.mesh == mesh and entry.is_recommended)
 
     def options_of(self, task: str, model: str, strategy: str) -> tuple[Field, ...]:
-        """Return the options of a job with this task, model and strategy.
+        """Return the plug-in options that a job with this task, model and strategy has.
 
-        Of options with the same name, only that of the task is returned, or else that of the model.
+        If two of them declare an option with the same name, the task precedes the model, and the model the strategy.
         """
         entries = (self.task(task), self.model(model), self.strategy(strategy))
         found = {field.name: field for entry in reversed(entries) if entry is not None for field in entry.options}
         return tuple(found.values())
 
     def options(self) -> list[tuple[str, Field]]:
-        """Return all options, each with the title of the task, model or strategy that declares it."""
+        """Return the options of all plug-ins, each with the title of the task, model or strategy that declares it."""
         entries: list[TaskEntry | ModelEntry | StrategyEntry] = [*self.tasks, *self.models, *self.strategies]
         return [(entry.title, field) for entry in entries for field in entry.options]
 
@@ -388,13 +388,13 @@ def predictions_of(task: str) -> PredictionKind:
 
 @lru_cache(maxsize=1)
 def load_catalogue() -> Catalogue:
-    """Return the catalogue with the additions of plug-ins, if the engine has already described these plug-ins."""
+    """Return the catalogue of tasks, models and strategies, with those of installed plug-ins if these were scanned."""
     added = load_supplement()
     return shipped_catalogue() if added is None else shipped_catalogue().with_plugins(added)
 
 
 def shipped_catalogue() -> Catalogue:
-    """Return the built-in catalogue without plug-ins."""
+    """Return the catalogue of built-in tasks, models and strategies, without plug-ins."""
     return msgspec.json.decode(files("resources").joinpath("catalogue.json").read_bytes(), type=Catalogue)
 
 
@@ -452,7 +452,7 @@ def timm_weights(name: str, catalogue: Catalogue) -> Weights | None:
 
 
 def did_you_mean(name: str, known: list[str]) -> str:
-    """Return a remedy that suggests the most similar entry of `known`, or lists entries if none is similar."""
+    """Return advice for an unknown `name`. It suggests the most similar of the `known` names, or lists some of them."""
     near = difflib.get_close_matches(name, known, n=1)
     if near:
         return f"Did you mean “{near[0]}”?"

@@ -49,7 +49,7 @@ def resume_line(run_id: str, changes: Mapping[str, Any]) -> str:
 
 
 def flags(values: Mapping[str, Any]) -> list[str]:
-    """Return the command-line flags that set job fields to `values`, including `options`. An empty value clears a field.
+    """Return the command-line flags that set job fields, including `options`, to `values`. Empty values clear a field.
 
     The dataset is left out, since it is a positional argument. `model_file_sha256` becomes --trust-model-file.
     """
@@ -79,7 +79,7 @@ def _flag_with_value(flag: str, value: str) -> list[str]:
 
 
 WORKER = "engine.machines.torchrun"
-"""Module that torchrun starts for each device. It receives the job as JSON or as a job file."""
+"""Module that torchrun starts for each device of a run. It receives the job as JSON or as a job file."""
 _ONE_MACHINE_OPTIONS = "--rdzv-backend c10d --rdzv-conf store_type=file"
 """Options of torchrun for a single machine, where the agent's store is a temporary file."""
 _NO_SERVER_SETTING = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"

@@ -28,7 +28,7 @@ Readings = Mapping[str, Mapping[str, float | None]]
 
 _Names = dict[str, list[str]]
 _Reading = tuple[float, dict[str, list[float | None]]]
-"""Types of the lines in a file: the names of the quantities, or a time with the values of each device."""
+"""Line in a history file: the ids of the quantities, or a time and the values of each device in their order."""
 
 _log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ def history_file() -> Path:
 
 
 class HistoryWriter:
-    """Writer that appends readings to a file. It stops when the file can't be written."""
+    """Writer that appends device readings to a file. It stops when the file can't be written."""
 
     def __init__(self, path: Path, *, spacing_s: float = SPACING_S, max_file_bytes: int = _MAX_FILE_BYTES) -> None:
         self._path, self._spacing_s, self._max_file_bytes = path, spacing_s, max_file_bytes
@@ -48,7 +48,7 @@ class HistoryWriter:
         self._is_broken = False
 
     def add(self, time: float, readings: Readings) -> None:
-        """Save the readings at `time`, in seconds since the epoch. Does nothing if the last ones are too recent."""
+        """Save the device readings at `time`, in seconds since the epoch, unless the last ones are too recent."""
         if self._is_broken or 0 <= time - self._last < self._spacing_s:
             return
         self._last = time

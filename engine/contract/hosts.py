@@ -23,10 +23,10 @@ from engine.system.ssh import host_name_problem
 SLURM = "slurm:"
 """Prefix for the names of machines that SLURM has allocated to a run.
 
-They are not in the list (see `contract.slurm`).
+They are not in the user's list of machines (see `contract.slurm`).
 """
 THIS = "."
-"""Name of this machine on the command line. In the list it is ""."""
+"""Name of this machine on the command line. In the user's list of machines its name is ""."""
 FIRST_PORT = 29400
 """Default port for the rendezvous between a run's machines, the same as in torchrun."""
 PORTS = 16

@@ -20,10 +20,10 @@ _DEPENDENT = {name: field.needs for name, field in FIELDS.items() if field.needs
 DECISIVE = {"task", "model", "strategy", "freeze_epochs", "epochs"}.union(
     *(need.fields for needs in _DEPENDENT.values() for need in needs)
 )
-"""Fields that determine, together with the devices, which other fields are idle."""
+"""Fields that determine, together with the devices, which other job fields have no effect."""
 
 _OFF = {"compile": "off", "memory_format": "contiguous"}
-"""Values that are accepted in an idle field without a warning, because the run behaves in that way anyway."""
+"""Values that cause no warning in a field without effect, because the run behaves in that way anyway."""
 
 
 class Idle(NamedTuple):
@@ -34,15 +34,15 @@ class Idle(NamedTuple):
 
 
 def idle_fields(values: Mapping[str, Any], catalogue: Catalogue) -> dict[str, Idle]:
-    """Return the idle fields of a job with `values` by field name. Missing fields have their defaults."""
+    """Return the job fields that have no effect with these `values`, and why. Missing fields have their defaults."""
     found = idle_by_entries(values, catalogue)
     return found | idle_by_needs(values, found)
 
 
 def idle_by_entries(values: Mapping[str, Any], catalogue: Catalogue) -> dict[str, Idle]:
-    """Return the fields that the task, the model, the strategy or the devices ignore.
+    """Return the job fields that the task, the model, the strategy or the devices ignore, and why.
 
-    An unknown task, model or strategy makes no field idle.
+    An unknown task, model or strategy ignores no field.
     """
     value = {name: values.get(name, FIELDS[name].default) for name in ("task", "model", "strategy", "devices")}
     found: dict[str, Idle] = {}
@@ -71,7 +71,7 @@ def idle_by_entries(values: Mapping[str, Any], catalogue: Catalogue) -> dict[str
 
 @lru_cache
 def _by_strategy(strategy: StrategyEntry, strategies: tuple[StrategyEntry, ...]) -> dict[str, Idle]:
-    """Return the fields that `strategy` ignores, although others of the `strategies` use them."""
+    """Return the job fields that `strategy` ignores, although others of the `strategies` use them, and why."""
     under, found = f"under {strategy.title}", {}
     for name in {name for each in strategies for name in each.fields} - set(strategy.fields):
         users = [each.title for each in strategies if name in each.fields]
@@ -83,7 +83,7 @@ def _by_strategy(strategy: StrategyEntry, strategies: tuple[StrategyEntry, ...])
 
 
 def idle_by_needs(values: Mapping[str, Any], idle: Collection[str] = ()) -> dict[str, Idle]:
-    """Return the fields that have no effect because of the current values of other fields.
+    """Return the job fields that have no effect because of the values of other fields, and why.
 
     Fields in `idle`, and those found to have no effect, are treated as if they had their default values.
     """
@@ -115,7 +115,7 @@ def _requirement(need: Need) -> str:
 
 
 def without_effect(job: Job, catalogue: Catalogue) -> list[Problem]:
-    """Return a warning for each idle field that the job sets, in the order of the form."""
+    """Return a warning for each field that the job sets although it has no effect, in the order of the form."""
     values = job.values()
     idle = idle_fields(values, catalogue)
     return [
@@ -126,6 +126,6 @@ def without_effect(job: Job, catalogue: Catalogue) -> list[Problem]:
 
 
 def _remedy(name: str, idle: Idle) -> str:
-    """Return a sentence that says how to restore the default of an idle field, or how to give the field an effect."""
+    """Return a sentence that explains how to reset the ineffective field `name`, or how to give it an effect."""
     restore = FIELDS[name].back_to_default
     return f"{restore}, or {idle.instead}." if idle.instead else f"{restore}."

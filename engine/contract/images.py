@@ -64,7 +64,7 @@ CLOUD_GRAY = (245, 200, 70)
 """Gray levels in images of point clouds: background, farthest and nearest points that have no color."""
 
 STEP = 32
-"""Step between the image sizes of a training, in pixels. It is the stride of most encoders."""
+"""Default step between the image sizes of a training, in pixels. It is the stride of most encoders."""
 
 
 class SizeLimits(NamedTuple):
@@ -89,7 +89,7 @@ def image_size_problem(title: str, size: int, smallest: int, step: int = 1) -> P
 
 
 USUAL_LIMITS = SizeLimits()
-"""Limits for models that state no others."""
+"""Default limits of the image size, for models that state no others."""
 
 
 VARYING_SIZE_FIELDS = ("progressive_from", "multi_scale")

@@ -206,11 +206,11 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
     @classmethod
     def from_fields(cls, **fields: Any) -> Job:
-        """Create a job from fields by flat name, including `options`. Other fields have their defaults."""
+        """Create a job from the values of fields by name, including `options`. Other fields have their defaults."""
         return _DEFAULT.with_fields(**fields)
 
     def with_fields(self, **fields: Any) -> Job:
-        """Return a copy with some fields changed, given by flat name. Raises KeyError for an unknown name."""
+        """Return a copy of the job with some fields changed, given by name. Raises KeyError for an unknown name."""
         changes: dict[str, dict[str, Any]] = {}
         for name, value in fields.items():
             section, attribute = _PATHS[name]
@@ -220,12 +220,12 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         return msgspec.structs.replace(self, **top, **sections)
 
     def value(self, name: str) -> Any:
-        """Return the value of the field with the flat name `name`, or the options. Raises KeyError for other names."""
+        """Return the value of the job field with this name, or the options. Raises KeyError for other names."""
         section, attribute = _PATHS[name]
         return getattr(getattr(self, section) if section else self, attribute)
 
     def values(self) -> dict[str, Any]:
-        """Return the values of all fields by flat name, in the order of the form, and the `options`."""
+        """Return the values of all job fields by name, in the order of the form, and the `options`."""
         return {name: self.value(name) for name in FIELDS} | {"options": dict(self.options)}
 
     @property
@@ -253,7 +253,7 @@ _SECTIONS: dict[str, type[Section]] = {
 
 
 def _flat_name(section: str, attribute: str) -> str:
-    """Return the flat name of a field of a section: that of the section if the attribute is called `name`."""
+    """Return the job field's name in the form: that of its `section` for the attribute "name", else the attribute's."""
     return section if attribute == "name" and section else attribute
 
 
@@ -266,7 +266,7 @@ _INFO: dict[str, tuple[str, msgspec.structs.FieldInfo]] = {
 }
 _OPTIONS_TYPE = dict[str, bool | int | float | str]
 _PATHS = {name: (section, info.name) for name, (section, info) in _INFO.items()} | {"options": ("", "options")}
-"""Section and attribute of each field, by flat name. The section is "" for fields of `Job` itself."""
+"""Section and attribute of each job field, by its name. The section is "" for fields of `Job` itself."""
 
 FIELDS: dict[str, Field] = {
     name: describe(name, info, about, section or "training")  # type: ignore[arg-type]
@@ -277,7 +277,7 @@ FIELDS: dict[str, Field] = {
 
 
 def fields_with(trait: Trait) -> tuple[str, ...]:
-    """Return the flat names of the fields that have a trait."""
+    """Return the names of the job fields that have a trait, such as "resume"."""
     return tuple(name for name, field in FIELDS.items() if trait in field.traits)
 
 
@@ -287,7 +287,7 @@ def field_path(name: str) -> str:
 
 
 def job_from_values(values: Mapping[str, Any]) -> tuple[Job | None, list[Problem]]:
-    """Create a job from plain values by flat name, as given by flags or the form. Returns it with all problems.
+    """Create a job from plain values by field name, as given by flags or the form. Returns it with all problems.
 
     The job is None if any problem is an error.
     """
@@ -314,7 +314,7 @@ def job_from_values(values: Mapping[str, Any]) -> tuple[Job | None, list[Problem
 
 
 def values_from_table(table: Mapping[str, Any]) -> tuple[dict[str, Any], list[Problem]]:
-    """Return the values in a parsed `job.toml` by flat name, and a problem for each entry that is not a field.
+    """Return the field values in a parsed `job.toml` by field name, and a problem for each entry that is not a field.
 
     The values are not validated; see `job_from_values`.
     """
@@ -366,7 +366,7 @@ def load_job(path: Path) -> tuple[Job | None, list[Problem]]:
 
 
 def load_values(path: Path, field: str) -> tuple[dict[str, Any], list[Problem]]:
-    """Return the values in a `job.toml` by flat name. An unreadable file is reported as a problem with `field`."""
+    """Return the field values in a `job.toml` by field name. If it can't be read, return a problem with `field`."""
     table, problem = read_toml(path, field)
     return ({}, [problem]) if problem else values_from_table(table)
 
@@ -383,7 +383,7 @@ def read_toml(path: Path, field: str) -> tuple[dict[str, Any], Problem | None]:
 
 
 def job_table(job: Job, names: Iterable[str] = FIELDS) -> dict[str, Any]:
-    """Convert some fields and the options of a job to nested plain values for TOML. Empty values are left out."""
+    """Convert the job fields `names` and the options to nested plain values for TOML. Empty values are left out."""
     table: dict[str, Any] = {"version": JOB_VERSION}
     for name in names:
         section, attribute = _PATHS[name]
@@ -404,5 +404,5 @@ def save_job(job: Job, path: Path) -> None:
 
 
 def changed_fields(job: Job) -> dict[str, Any]:
-    """Return the fields that differ from their defaults by flat name, in the order of the form."""
+    """Return the values of the job fields that differ from their defaults by name, in the order of the form."""
     return {name: value for name in FIELDS if (value := job.value(name)) != FIELDS[name].default}

@@ -31,7 +31,7 @@ Trait = Literal["main", "resume", "recipe", "resolved", "report", "order", "spee
 
 
 class Need(NamedTuple):
-    """Condition for a field to have an effect.
+    """Condition on other job fields for a field to have an effect.
 
     It holds if one of the fields `fields` has one of `values`. Without `values`, it holds if one of the fields isn't
     empty, 0 or off.
@@ -41,13 +41,13 @@ class Need(NamedTuple):
     values: tuple[Any, ...] = ()
 
     def is_met(self, value: Callable[[str], Any]) -> bool:
-        """Return True if the condition holds. `value` returns the value of a field, given its name."""
+        """Return True if the condition holds. `value` returns the value of a job field, given its name."""
         current = [value(name) for name in self.fields]
         return any(each in self.values for each in current) if self.values else any(current)
 
 
 class About(NamedTuple):
-    """Description of a field. The field has an effect only if all of its needs are met."""
+    """Label, help text and other properties of a job field, which has an effect only if all of its needs are met."""
 
     label: str
     help: str
@@ -371,7 +371,7 @@ def describe(name: str, info: msgspec.structs.FieldInfo, about: About, group: Gr
 
 
 def _limits(meta: Meta) -> str:
-    """Describe a range in words: "from 1 to 64", "above 0 and below 1"."""
+    """Describe the range that a type annotation allows in words: "from 1 to 64", "above 0 and below 1"."""
     if meta.max_length is not None:
         return f"of at most {meta.max_length} characters"
     if meta.ge is not None and meta.le is not None:

@@ -62,7 +62,7 @@ def _describe_option(info: msgspec.structs.FieldInfo) -> Field:
 
 
 def options_of(job: Job, kind: type[Struct]) -> Struct:
-    """Return the options of a job that `kind` declares. Other options are ignored.
+    """Return the plug-in options of a job that the Struct `kind` declares. Other options are ignored.
 
     Raises:
         msgspec.ValidationError: A value is invalid.
@@ -78,7 +78,10 @@ def option_problems(options: Mapping[str, Any], known: Sequence[Field]) -> list[
 
 
 def _problem(name: str, value: Any, fields: Mapping[str, Field]) -> Problem | None:
-    """Return the problem with the value of an option, or None if it is valid. `fields` are the existing options."""
+    """Return the problem with the value of the option `name`, or None if it is valid.
+
+    `fields` are the known options.
+    """
     where = f"options.{name}"
     if name not in fields:
         remedy = f"Available: {', '.join(fields)}." if fields else "Remove it: none of them has options."

@@ -11,7 +11,7 @@ Severity = Literal["error", "warning"]
 
 
 class Choice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Remedy that a button can apply: it sets job fields to `values`."""
+    """Remedy that a button in the window can apply: it sets job fields to `values`."""
 
     title: str
     values: Mapping[str, int | float | str | bool]

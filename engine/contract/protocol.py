@@ -43,7 +43,7 @@ class Hello(Message, tag="hello", kw_only=True, frozen=True):
 
 
 class Stop(Message, tag="stop", kw_only=True, frozen=True):
-    """Command to stop all ranks after the current step and save the last state."""
+    """Command to stop all ranks of a run after the current step and save the last state."""
 
 
 class Pause(Message, tag="pause", kw_only=True, frozen=True):

@@ -83,7 +83,7 @@ _STILL_CNNS = re.compile(r"efficientvit_b|fastvit|mobilevit", re.IGNORECASE)
 
 
 def family_of(model: str, encoder: str) -> Family:
-    """Return the family of `encoder`, or that of `model` if `encoder` is empty."""
+    """Return the architecture family, such as "cnn", of `encoder`, or of `model` if `encoder` is empty."""
     name = encoder or model
     if _DETRS.match(name):
         return "detr"
@@ -182,18 +182,18 @@ def _model_facts(model: ModelEntry | None) -> dict[str, Any]:
 
 
 class Range(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Range from `min` to `max`, both included."""
+    """Condition of a recipe rule: a range of numbers from `min` to `max`, both included."""
 
     min: float | None = None
     max: float | None = None
 
     def holds(self, value: float | None) -> bool:
-        """Return True if `value` is known and in the range."""
+        """Return True if `value` is in the range, and False if it is unknown (None)."""
         return value is not None and (self.min is None or self.min <= value) and (self.max is None or value <= self.max)
 
 
 class Scale(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Scaling of a value in proportion to the job's batch size (Goyal et al. 2017, section 2.1).
+    """Scaling of a recipe's value in proportion to the job's batch size (Goyal et al. 2017, section 2.1).
 
     The recipe states the value for `batch` images per optimizer step.
     """
@@ -204,7 +204,7 @@ class Scale(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 _COUNTED = (
     "images", "classes", "images_per_class", "source_size", "image_size", "parameters", "batch_size", "epochs", "steps",
 )  # fmt: skip
-"""Conditions in rules that are ranges of numbers."""
+"""Conditions of recipe rules that are given as a range of numbers."""
 
 
 class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -335,7 +335,7 @@ class Recipes(msgspec.Struct, frozen=True):
         return tuple(recipe for recipe in self.all if recipe.is_for(task))
 
     def get(self, name: str) -> Recipe | None:
-        """Return the recipe with this id or file, or None if there is none or it is invalid."""
+        """Return the recipe with this id or file path, or None if there is none or it is invalid."""
         if name.endswith(".toml"):
             return read_recipe(Path(name))[0]
         return next((recipe for recipe in self.all if recipe.id == name), None)
@@ -458,7 +458,10 @@ class _Reader:
         return fields
 
     def _read_rules(self, content: Any) -> tuple[Rule, ...]:
-        """Return the rules in the value of “when”. Record their problems, and leave out their invalid fields."""
+        """Return the rules in `content`, the value of the key "when" in a recipe file.
+
+        Problems with them are recorded, and invalid fields are left out.
+        """
         if not isinstance(content, list) or not all(isinstance(rule, dict) for rule in content):
             self.add("when", "“when” is not a list of rules.", "Begin each rule with [[when]].")
             return ()
@@ -490,7 +493,7 @@ class _Reader:
         return values
 
     def _check_scales(self, scales: Mapping[str, Scale], table: str) -> None:
-        """Record a problem for each field in `scales` that is no settable float, or whose batch size isn't positive."""
+        """Record a problem for each of the `scales` whose field is no settable float, or with an invalid batch size."""
         for name, scale in scales.items():
             if name not in SETTABLE or FIELDS[name].kind != "float":
                 scalable = [name for name in SETTABLE if FIELDS[name].kind == "float"]
@@ -523,7 +526,7 @@ def file_stem(title: str) -> str:
 
 
 def title_problem(title: str, renamed_id: str = "") -> str:
-    """Return the reason why a recipe can't have this title, or "" if it can.
+    """Return the reason why a user's recipe can't have this title, or "" if it can.
 
     `renamed_id` is the id of the recipe that is being renamed, which may keep its title.
     """
@@ -571,7 +574,7 @@ def delete_recipe(path: str) -> None:
 
 
 def recipe_path(name: str) -> Path:
-    """Return the path of the user's recipe with this id."""
+    """Return the path of the file for a user's recipe with the id `name`."""
     return recipes_folder() / f"{name}.toml"
 
 

@@ -31,7 +31,7 @@ TRIAL_FILE = "trial.json"
 """Name of the file that describes a trial, in the folder of the trial's run."""
 
 OPTION = "options."
-"""Prefix of options among the fields of a search space."""
+"""Prefix that marks a plug-in option, as in "options.NAME", among the fields of a search space."""
 
 FIXED = frozenset(("dataset", "task", "devices", "recipe", "name", "model_file_sha256", "val_fraction", "fold")) | {
     name for name, field in FIELDS.items() if field.group in ("checkpoints", "faults")
@@ -68,9 +68,9 @@ They are the training time, excluding startup and time in the queue, and the num
 """
 
 CONFIRMED = 3
-"""Number of best trials that are confirmed, in addition to the trial with the unchanged job."""
+"""Number of best trials that are repeated with other seeds, in addition to the trial with the unchanged job."""
 MAX_REPEATS = 10
-"""Largest number of repeats for a confirmed trial."""
+"""Largest number of times that a best trial is repeated with another seed."""
 
 
 class _Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -78,7 +78,7 @@ class _Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class Range(_Struct, tag="range", tag_field="kind", frozen=True, kw_only=True):
-    """Range of numbers from `low` to `high`, both included.
+    """Range of numbers, `low` to `high` with both ends, that a search tries for a job field.
 
     If `log` is True, values are sampled uniformly in the logarithm. `step` restricts values to low, low + step, …
     Integer fields get integers.
@@ -91,7 +91,7 @@ class Range(_Struct, tag="range", tag_field="kind", frozen=True, kw_only=True):
 
 
 class Choices(_Struct, tag="choices", tag_field="kind", frozen=True, kw_only=True):
-    """Unordered values to choose from. None leaves an optional field empty."""
+    """Unordered values that a search tries for a job field. None leaves an optional field empty."""
 
     values: tuple[Value, ...]
 
@@ -230,7 +230,7 @@ class TrialRow(_Struct, frozen=True, kw_only=True):
 
     @property
     def mean(self) -> float | None:
-        """Mean over its completed repeats, or None if there are none."""
+        """Mean value of the first goal over the trial's completed repeats, or None if there are none."""
         return sum(self.confirmed) / len(self.confirmed) if self.confirmed else None
 
 

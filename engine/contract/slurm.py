@@ -57,7 +57,7 @@ class SlurmOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     host: str = ""
 
     def problems(self) -> list[Problem]:
-        """Return the problems with the options. Their fields are the flags of the command line."""
+        """Return the problems with the sbatch options. Their fields are the flags of the command line."""
         found = [
             Problem(f"--{field}", f"“{value}” is not the name of {article} {field}.", remedy)
             for field, article, value, remedy in (
@@ -117,7 +117,7 @@ class SlurmOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
         return "\n".join([*lines, *self.setup]) + "\n" + _SCRIPT_END
 
     def job(self, job: Job) -> Job:
-        """Return a copy of `job` for the requested devices.
+        """Return a copy of `job` that trains on the devices that these options request from SLURM.
 
         It does not wait for other runs, since SLURM manages that.
         """
@@ -127,7 +127,7 @@ class SlurmOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
 
 def script_problems(text: str) -> list[Problem]:
-    """Return the problems with a script that the user has written or changed."""
+    """Return the problems with a SLURM batch script that the user has written or changed."""
     found = []
     if not text.startswith("#!"):
         found.append(Problem("--script", "The script doesn't begin with #!.", "Begin it with #!/bin/bash."))

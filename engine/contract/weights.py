@@ -82,7 +82,7 @@ class Weights(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
     @property
     def files(self) -> tuple[str, ...]:
-        """Names that the file may have, best first."""
+        """Possible names of the weights file in its repository or cache, the preferred one first."""
         if self.repository and not self.path:
             return HUB_FILES
         return (os.path.basename(self.path or urlparse(self.url).path),)
@@ -190,7 +190,7 @@ def find_weights(weights: Weights) -> OnDisk:
 
 
 def is_available(weights: Weights, disk: WeightsDisk) -> bool | None:
-    """Return True if the weights are on this machine or can be downloaded, or None while `disk` doesn't know."""
+    """Return True if pretrained weights are on this machine or can be downloaded, or None while `disk` doesn't know."""
     on_disk = disk.weights(weights)
     if on_disk is None:
         return None

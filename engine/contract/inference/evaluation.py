@@ -66,7 +66,7 @@ class Skipped(Saved, frozen=True):
 
 
 class ClassMapping(Saved, frozen=True):
-    """Mapping from the classes of the folder to those of the model, by name.
+    """Mapping from the classes of a dataset folder to those of the evaluated model, by name.
 
     Attributes:
         missing: Classes of the model that do not exist in the folder.

@@ -16,7 +16,7 @@ and Yeasin 2020) shows the first principal component of the layer's activations 
 """
 
 EXPLANATION_FILE = "explanation.json"
-"""Name of the result file in the folder `out`. Paths in it are relative to that folder."""
+"""Name of the file with an `Explanation` in the folder `out`. Paths in it are relative to that folder."""
 
 Box = tuple[float, float, float, float]
 """Left, top, right and bottom in pixels of the upright image."""

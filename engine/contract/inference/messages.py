@@ -64,7 +64,7 @@ decode_frame = msgspec.msgpack.Decoder(LiveFrame).decode
 
 
 DRAWINGS_FILE = "shown.json"
-"""Name of the result file in the folder `out`. Paths in it are relative to that folder."""
+"""Name of the file with a `SampleDrawings` in the folder `out`. Paths in it are relative to that folder."""
 
 
 class ShowOrder(Order, tag="show", frozen=True, kw_only=True):
