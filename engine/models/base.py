@@ -33,16 +33,16 @@ class TaskError(Exception):
 
 
 def validate_image_size(title: str, size: int, smallest: int, step: int = 1) -> None:
-    """Raise TaskError unless a model accepts images of `size` px. The arguments are those of `image_size_problem`."""
+    """Raise TaskError unless `size` px is a multiple of `step` and at least `smallest`. `title` is the model's name."""
     problem = image_size_problem(title, size, smallest, step)
     if problem is not None:
         raise TaskError.of(problem)
 
 
 class ModelInfo(NamedTuple):
-    """Entry for a model in the catalogue.
+    """Facts about a model for its entry in the catalogue.
 
-    It has the fields of `ModelEntry`, and is valid for `classes` and `channels`.
+    The fields are those of `ModelEntry`. They are valid for models with `classes` classes and `channels` channels.
     """
 
     title: str
@@ -92,6 +92,6 @@ class Model(NamedTuple):
     options: type[msgspec.Struct] | None = None
 
     def model_info(self, classes: int) -> ModelInfo:
-        """Return the entry for the catalogue. `classes` is the number of classes that it is valid for."""
+        """Return the facts for the model's entry in the catalogue, which are valid for this number of `classes`."""
         info = ModelInfo(self.title, self.family, self.image_size, self.min_image_size, classes, weights=self.weights)
         return info._replace(extra=self.extra, published=self.published, own_loss=self.own_loss)

@@ -20,7 +20,7 @@ from engine.models.registry import MODELS, build_foreign, is_foreign, mark_heads
 
 MNIST_CNN = "mnist_cnn"
 MODEL_FILE_IMAGE_SIZE = 224
-"""Default image size for a model file, as for most of torchvision's models."""
+"""Default side length of images in pixels for a model from a user's file, as for most of torchvision's models."""
 
 
 def names() -> tuple[str, ...]:
@@ -183,7 +183,7 @@ def _build_torchvision(job: Job, classes: int, size: int, dropout_rates: Mapping
 
 
 def _missing_rate_error(model: str, name: str) -> TaskError:
-    """Return the error for a job that sets a rate of dropout although the model has no such dropout."""
+    """Return the error for a job that sets the dropout field `name` although the model has no such dropout."""
     message = f"{title_and_family(model)[0]} has no {_RATE_TITLES[name]}."
     return TaskError(name, message, "Leave it empty, or choose a model that has it, such as EfficientNet-B0.")
 

@@ -21,12 +21,12 @@ from engine.models.tensor_detector import LoadableDetector, fit_sizes, load_and_
 from engine.models.torchvision_detectors import use_tensors
 
 CLASSES = 90
-"""Number of classes for describing torchvision's models in the catalogue.
+"""Number of classes with which the catalogue describes torchvision's detectors.
 
 It is that of the published COCO models, without the background.
 """
 IMAGE_SIZE = 512
-"""Default image size for a model file, in pixels."""
+"""Default side length of images in pixels for a detector from a user's Python file."""
 HALF_STATISTICS: Statistics = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 SSD: Statistics = ((0.48235, 0.45882, 0.40784), (1 / 255, 1 / 255, 1 / 255))
 """Mean and standard deviation of colors in torchvision's `ssd300_vgg16`.
@@ -41,7 +41,7 @@ _SSD_HEADS = ("head.classification_head.",)
 
 
 class _CatalogueDetector(NamedTuple):
-    """Detector of the catalogue."""
+    """Properties of a detector that are needed to list it in the catalogue and to build it."""
 
     title: str
     family: str
@@ -61,7 +61,7 @@ _PYRAMID_SIZE = 320
 
 
 def _encoder_detector(title: str, head: tuple[str, ...]) -> _CatalogueDetector:
-    """Describe a detector that is built on the job's encoder."""
+    """Return the properties of a detector that is built on the job's encoder."""
     return _CatalogueDetector(title, title, _PYRAMID_SIZE, encoders.MIN_IMAGE_SIZE, head=head, encoder=True)
 
 
@@ -94,7 +94,7 @@ MASKERS = {
 }
 _ALL = DETECTORS | MASKERS
 _FOREIGN = _CatalogueDetector("", "", head=(*_MASK_HEADS, *_SSD_HEADS))
-"""Stands for a detector from a library or a file, which has the head of any of torchvision's detectors."""
+"""Properties of a detector from a library or a file, which may have the head of any of torchvision's detectors."""
 
 
 def is_from_torchvision(name: str) -> bool:
@@ -125,7 +125,7 @@ def statistics(job: Job) -> Statistics:
 
 
 def build(job: Job, classes: int, channels: int, size: int, entries: dict[str, _CatalogueDetector]) -> nn.Module:
-    """Build the model of a job on the CPU, in training mode. Raises TaskError.
+    """Build the detector of a job on the CPU, in training mode. Raises TaskError.
 
     The model must be in `entries`. `channels` and `size` describe the images. New weights depend only on the job's
     seed.
@@ -166,7 +166,7 @@ def _construct_on_encoder(job: Job, title: str, classes: int, channels: int, siz
 
 
 def _max_detections(plain: nn.Module) -> int:
-    """Return the maximum number of detections per image of one of torchvision's detectors."""
+    """Return the maximum number of detections per image of `plain`, one of torchvision's detectors."""
     holder: Any = getattr(plain, "roi_heads", plain)
     return int(holder.detections_per_img)
 

@@ -73,8 +73,8 @@ def construct(job: Job, title: str, size: int, constructor: Callable[[], nn.Modu
 def load_initial(job: Job, model: nn.Module, head: str | None, channels: int, *, title: str, has_encoder: bool) -> None:
     """Load the weights that the job starts from into `model`, if there are any. Raises TaskError.
 
-    The layer `head` is loaded only if it fits. Error messages call the model `title`. If `has_encoder` is True, the
-    weights may also be those of the module "encoder" alone. Pretrained weights always are.
+    The layer `head` is loaded only if its shape fits. Error messages call the model `title`. If `has_encoder` is True,
+    the weights may also be those of the module "encoder" alone. Pretrained weights always are.
     """
     initial = weights.read_initial(job, f"the encoder {job.model.encoder}" if has_encoder else title)
     if initial is None:
@@ -86,10 +86,9 @@ def load_initial(job: Job, model: nn.Module, head: str | None, channels: int, *,
 
 
 def load_weights(encoder: nn.Module, name: str, initial: weights.InitialWeights, channels: int) -> None:
-    """Load weights into an encoder.
+    """Load the weights `initial` into an encoder, whose name is `name`. Raises TaskError.
 
-    They may be those of the encoder alone or of a classification model. Raises TaskError. `name` is the name of the
-    encoder.
+    They may be those of the encoder alone or of a classification model.
     """
     initial = initial._replace(state=_to_encoder_names(name, initial.state))
     weights.load(encoder, initial, head=None, channels=channels)

@@ -52,7 +52,7 @@ class CannotFetch(Exception):  # noqa: N818
 
 
 def fetch(weights: Weights, on_progress: OnProgress) -> Path:
-    """Return the file with these weights, after downloading it if it is not on this machine. Raises CannotFetch.
+    """Return the file with pretrained weights, after downloading it if it is not on this machine. Raises CannotFetch.
 
     `on_progress` is called during the download.
     """
@@ -85,7 +85,7 @@ def fetch(weights: Weights, on_progress: OnProgress) -> Path:
 
 
 def _write_error(weights: Weights, error: OSError) -> CannotFetch:
-    """Return the error for a download that was interrupted or can't be stored."""
+    """Return the error to raise for a download that was interrupted or can't be stored because of `error`."""
     title, variable = weights.title, _cache_variable(weights)
     if error.errno in _DISK_FULL_ERRORS:
         message = f"There is no room for the pretrained weights {title}: {cached_path(weights).parent} is full."
@@ -143,7 +143,7 @@ def _unreachable_error(weights: Weights, cause: BaseException) -> CannotFetch:
 
 
 def _wrong_server_error(weights: Weights) -> CannotFetch:
-    """Return the error for an answer that does not come from the expected server."""
+    """Return the error for a response that does not come from the server of the weights, such as a login page."""
     message = f"Something else answers for {weights.host}, such as a proxy or a login page."
     return CannotFetch(message, f"Log in there, or set HTTPS_PROXY. {unavailable_remedy(weights)}")
 
@@ -275,7 +275,7 @@ def main(argv: list[str]) -> int:
     reported = 0.0
 
     def report(done: int, total: int | None) -> None:
-        """Report the progress of the download, at most once per interval and when it is complete."""
+        """Write the progress of the download, at most once per `PROGRESS_INTERVAL_S` and when it is complete."""
         nonlocal reported
         now = time.monotonic()
         if now >= reported + PROGRESS_INTERVAL_S or done == total:

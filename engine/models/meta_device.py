@@ -129,7 +129,7 @@ def _map_sides(model: nn.Module, channels: int, image_size: int) -> dict[int, in
 
 
 def _runs(model: nn.Module, images: Tensor) -> bool:
-    """Run a model and return True if it completes.
+    """Return True if a model runs on `images` without an error.
 
     It fails for models that need targets, or numbers that don't exist on the meta device.
     """

@@ -20,17 +20,20 @@ from engine.system.plugins import Registry, Unusable
 
 
 def _validate_plugin(name: str, loaded: object) -> Model:
-    """Return the model that a plug-in provides under an id. Raises Unusable if it is not a `Model` or misnamed."""
+    """Return `loaded`, which a plug-in provides as the model `name`, if it is a valid `Model`.
+
+    Otherwise, raise Unusable.
+    """
     if not isinstance(loaded, Model):
         raise Unusable(f"it is a {type(loaded).__name__}, not a Model of engine.models.registry")
     if name.startswith(TIMM) or name.endswith(".py"):
         raise Unusable("its name reads as that of a timm model or of a file")
-    declared(loaded.options)
+    declared(loaded.options)  # raises TypeError for a field that can't be an option
     return loaded
 
 
 def _catalogue_ids() -> set[str]:
-    """Return the ids of the catalogue's models, which plug-ins can't use."""
+    """Return the ids of all models in the catalogue, which models from plug-ins can't have."""
     return {model.id for model in shipped_catalogue().models}
 
 
@@ -39,7 +42,7 @@ MODELS: Registry[Model] = Registry("footplate.models", hugging_face.MODELS, _val
 
 
 def is_foreign(job: Job) -> bool:
-    """Return True if a job's model comes from a library or a user's file.
+    """Return True if a job's model comes from transformers, a plug-in or a user's file.
 
     Such a model may contain any kind of module.
     """
@@ -74,17 +77,20 @@ def build_foreign(job: Job, classes: int, channels: int, *, images: bool = True)
 
 
 def build_checked(job: Job, outputs: int, channels: int, size: int, remedy: str) -> nn.Module:
-    """Build a foreign model, and check that it returns `outputs` values per pixel. Raises TaskError with `remedy`."""
+    """Build a model from a plug-in or a user's file, and check that it returns `outputs` values per pixel.
+
+    Raises TaskError with `remedy` otherwise.
+    """
     model = build_foreign(job, outputs, channels)
     user_file.try_out(job.model.name, model, torch.zeros(2, channels, size, size), (outputs, size, size), remedy)
     return model
 
 
 def mark_heads(job: Job, model: nn.Module, heads: Sequence[str], title: str, outputs: int) -> None:
-    """Mark the modules named in `heads` as the head of a model, and freeze all others if the job requests it.
+    """Mark the modules named in `heads` as the model's head. Freeze all others if the job's `freeze_epochs` is set.
 
-    Raises TaskError if the job freezes the backbone of the model with this title, but there is no head. Its message
-    says that no layer has this number of outputs.
+    Raises TaskError if the backbone would be frozen, but there is no head. The message names the model by its `title`
+    and states that no layer has `outputs` outputs.
     """
     if job.model.freeze_epochs and not heads:
         message = f"{title} has no layer with {outputs} outputs that could be trained as the head."

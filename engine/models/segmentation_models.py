@@ -16,7 +16,7 @@ from engine.models.registry import build_foreign, build_seeded, is_foreign, mark
 from engine.models.tensor_detector import LoadableDetector, fit_sizes, load_and_mark_heads
 
 CLASSES = 21
-"""Number of classes for describing torchvision's models in the catalogue.
+"""Number of classes with which the catalogue describes torchvision's segmentation models.
 
 It is that of PASCAL VOC, the dataset of their published weights.
 """

@@ -53,10 +53,7 @@ class TensorDetector(nn.Module):
 
     @abstractmethod
     def losses(self, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
-        """Return the losses for a batch by name, as 0-dimensional tensors.
-
-        Each is the share of one image, which is equal for all images.
-        """
+        """Return the losses of a batch by name, each divided by the number of its images, as 0-dimensional tensors."""
 
     @abstractmethod
     def predictions(self, inputs: Tensor) -> Tensor:
@@ -67,15 +64,16 @@ class TensorDetector(nn.Module):
         """Return the detections in each image. If gradients are enabled, "scores" [k] have gradients."""
 
     def loss_units(self, targets: Tensor) -> Tensor | None:
-        """Return the number of units that the losses are divided by, for this rank's part of a batch.
+        """Return the numbers by which this rank's losses are divided, such as the number of annotated objects.
 
         The result has one number for each loss [p], or a single number for all losses. These numbers and the losses are
-        summed over the global batch before the division. None means that the units are images.
+        summed over the global batch before the division. None means that the losses are divided by the number of
+        images.
         """
         return None
 
     def call_library(self, *args: Any, **options: Any) -> Any:
-        """Return the result of the library's forward method."""
+        """Return the result of the forward method of the library's detector class, which this mixin overrides."""
         return super().forward(*args, **options)
 
     def forward(self, inputs: Tensor, targets: Tensor | None = None) -> Tensor:
@@ -92,7 +90,7 @@ class TensorDetector(nn.Module):
 
 
 class LoadableDetector(TensorDetector):
-    """Base class of detectors that load weights and adapt to the image size themselves.
+    """Base class of detectors that load pretrained weights themselves and adapt to the size of the images.
 
     Attributes:
         heads: Names of all modules except the backbone.
@@ -103,30 +101,30 @@ class LoadableDetector(TensorDetector):
     @property
     @abstractmethod
     def accepted_sizes(self) -> SizeLimits:
-        """Limits for the image size of a model that gets only images of one size."""
+        """Minimum image size of the model and the step between its sizes, for images that all have the same size."""
 
     @abstractmethod
     def fit_size(self, title: str, size: int) -> None:
-        """Prepare for images of `size` px. Raises TaskError if the model can't accept them.
+        """Adapt the model to images of `size` px. Raises TaskError if it can't accept them.
 
-        `title` is the model's name in the message.
+        `title` is the model's name in the error message.
         """
 
     @property
     def size_limits(self) -> SizeLimits | None:
-        """Limits for image sizes that change during training, or None if the model needs the size of `fit_size`."""
+        """Limits for image sizes that change during training, or None if only one size per training is possible."""
         return USUAL_LIMITS
 
     @abstractmethod
     def load_initial(self, initial: weights.InitialWeights) -> None:
-        """Load weights.
+        """Load the weights that a job starts from. Raises TaskError.
 
-        Those that depend on the classes are left out if the number of classes differs. Raises TaskError.
+        Those that depend on the classes are left out if the number of classes differs.
         """
 
 
 def fit_sizes(model: LoadableDetector, job: Job, size: int) -> None:
-    """Prepare a model for images of `size` px, and check the other image sizes of the job. Raises TaskError."""
+    """Adapt a model to images of `size` px, and check that it accepts all image sizes of the job. Raises TaskError."""
     model.fit_size(job.model.name, size)
     limits, first_size = model.size_limits, job.data.progressive_from
     for name in varying_size_fields(job) if limits is None else ():
@@ -138,7 +136,7 @@ def fit_sizes(model: LoadableDetector, job: Job, size: int) -> None:
 
 
 def load_and_mark_heads(model: LoadableDetector, job: Job) -> nn.Module:
-    """Load the weights that the job starts from, mark the heads, and return the model in training mode.
+    """Load the weights that the job starts from, mark the model's heads, and return the model in training mode.
 
     Raises TaskError.
     """

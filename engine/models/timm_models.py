@@ -76,7 +76,7 @@ _CATALOGUE_MODELS = {
     "xception41": ("Xception-41", "Xception"),
     "xcit_tiny_12_p16_224": ("XCiT-T12/16", "XCiT"),
 }
-"""Titles and families of the models in the catalogue, by their names in timm: one or two small models of each family.
+"""Titles and families of the timm models in the catalogue, by their names in timm. Each family has one or two.
 
 Families with a second classifier for distillation are left out, since only one of the two classifiers would be trained.
 """
@@ -160,7 +160,7 @@ def weights() -> dict[str, Weights]:
 
 
 def _weights_source(name: str, config: Any) -> Weights:
-    """Return the source of the weights "NAME.TAG", given timm's description of them."""
+    """Return where the timm weights "NAME.TAG" can be downloaded, given timm's description of them."""
     crop = min(1.0, config.crop_pct)  # a few are evaluated on a crop larger than the image
     license = "" if config.license in (None, "unknown") else config.license
     if name == f"{INCLUDED_MODEL}.in1k":
@@ -238,10 +238,10 @@ def _weights_config(model: str) -> dict[str, Any]:
 
 
 def construct(model: str, classes: int, channels: int, size: int, **rates: Any) -> nn.Module:
-    """Construct a model with random weights.
+    """Construct a timm model with random weights.
 
-    `rates` has the arguments for dropout rates. Raises TaskError, and TypeError for a rate that timm's builder
-    does not accept.
+    `rates` has the arguments for dropout rates. Raises TaskError, and TypeError for a rate that timm's builder does not
+    accept.
     """
     import timm
 

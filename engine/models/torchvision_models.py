@@ -61,7 +61,7 @@ def names() -> tuple[str, ...]:
 
 
 def title_and_family(name: str) -> tuple[str, str]:
-    """Return the title and family of a model. For a model that is newer than this list, both are its id."""
+    """Return the title and family of a torchvision model, or its id and "Other" if Footplate's list lacks it."""
     for pattern, title, family in _TITLES:
         match = re.fullmatch(pattern, name)
         if match:
@@ -134,7 +134,7 @@ def arguments(name: str, classes: int, size: int) -> dict[str, Any]:
 
 
 def construct(name: str, options: dict[str, Any]) -> nn.Module:
-    """Construct a model with random weights, with the arguments `options` for torchvision's builder."""
+    """Construct a torchvision model with random weights, with the arguments `options` for torchvision's builder."""
     if name in INCEPTION_FAMILY:
         options = {**options, "init_weights": True}
     model: nn.Module = models.get_model(name, weights=None, **options)

@@ -102,7 +102,7 @@ def _run_file(file: Path, source: bytes) -> types.ModuleType:
 
 
 def call_guarded(file: Path, when: str, function: Any, *args: Any) -> Any:
-    """Call a function from the user's file `file`, and return its result.
+    """Call `function`, which is from the user's file `file`, and return its result.
 
     An exception is converted to a TaskError that names the failing line of the file. `when` describes the call in the
     message, such as "in loss". Errors that already explain a problem with the dataset or the file are not changed.

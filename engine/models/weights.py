@@ -31,13 +31,13 @@ PRETRAINED_SOURCE = "The file of pretrained weights"
 _SWAG = "SWAG"
 """Part of the names of weights whose license is CC-BY-NC 4.0, according to torchvision's README."""
 _MEASURES = {"mask_map": " mask AP", "box_map": " AP", "miou": " mIoU", "acc@1": "% top-1"}
-"""Measures of accuracy in torchvision's metadata that are shown to users, with their units."""
+"""Unit and name under which users see each measure of accuracy in torchvision's metadata."""
 _STATE_KEYS = ("model", "state_dict_ema", "state_dict")
 """Possible keys of the weights in a file with other content, such as checkpoints of Footplate and of timm's authors."""
 
 
 class InitialWeights(NamedTuple):
-    """Initial weights of a model.
+    """Weights that a model starts from.
 
     `field` is the job field that requests them, and `source` is their name in messages.
     """
@@ -222,9 +222,9 @@ def load(model: nn.Module, initial: InitialWeights, *, head: str | None, channel
 
 
 def resize_positions(name: str, state: State, size: int) -> State:
-    """Return the weights of a vision transformer for images of `size` px.
+    """Return the weights of a vision transformer, with its learned positions resized for images of `size` px.
 
-    Its learned positions are interpolated as in torchvision. `name` is the name of the model.
+    The positions are interpolated as in torchvision. `name` is the name of the model.
     """
     if name not in torchvision_models.PATCH_SIZES or "encoder.pos_embedding" not in state:
         return state
@@ -236,7 +236,10 @@ def resize_positions(name: str, state: State, size: int) -> State:
 
 
 def _describe_error(error: BaseException) -> str:
-    """Return the first line of an error message, or a text in place of torch's message about other files."""
+    """Return the first line of the message of an error that reading a weights file raised.
+
+    torch's own message is replaced if the file is not a torch file, because it recommends unsafe loading.
+    """
     if isinstance(
         error, (pickle.UnpicklingError, LookupError, EOFError)
     ):  # torch's message suggests weights_only=False

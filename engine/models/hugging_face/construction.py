@@ -21,7 +21,7 @@ from engine.models.model_surgery import adapt_first_conv
 
 
 class _Kind(NamedTuple):
-    """Facts about models of one kind.
+    """Facts about a kind of models in transformers.
 
     Attributes:
         library: Name of the model's class in transformers.
@@ -64,7 +64,7 @@ KINDS = {
 
 
 def construct(kind: str, config: dict[str, Any], classes: int, channels: int) -> nn.Module:
-    """Build a model with random weights.
+    """Build a model from transformers with random weights.
 
     `kind` is a key in `KINDS`, and `config` has the arguments of its configuration.
     """

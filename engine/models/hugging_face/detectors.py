@@ -30,12 +30,12 @@ The other detectors apply their coefficients themselves.
 
 
 class HubDetector(HubModel):
-    """Mixin for detectors of transformers. Their losses are sums over the objects in the batch."""
+    """Mixin for detectors from the transformers library. Their losses are sums over the objects in the batch."""
 
     def losses(self, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
-        """Return equal shares of the losses for each image, by name.
+        """Return the losses of a batch by name, each divided by the number of its images.
 
-        The losses are sums over the objects in these images. The library divides its losses by the number of objects
+        The losses are sums over the objects in these images. transformers divides its losses by the number of objects
         or, with groups of queries, of their copies. This division is undone.
         """
         labels = self.labels(inputs, self.objects(targets))
@@ -49,7 +49,7 @@ class HubDetector(HubModel):
         return count_objects(targets)
 
     def labels(self, inputs: Tensor, objects: Detections) -> list[dict[str, Any]]:
-        """Return the objects in each image in the form that the library expects."""
+        """Return the annotated objects in each image in the form that transformers expects."""
         height, width = inputs.shape[-2:]
         scale = inputs.new_tensor([width, height, width, height])
         return [
@@ -58,11 +58,11 @@ class HubDetector(HubModel):
         ]
 
     def objects(self, targets: Tensor) -> Detections:
-        """Return the objects in each image in the form that torchvision's detectors expect."""
+        """Return the annotated objects in each image in the form that torchvision's detectors expect."""
         return box_targets(targets)
 
     def predictions(self, inputs: Tensor) -> Tensor:
-        """Return the detections with the highest scores in each image, as the library's post-processing does.
+        """Return the detections with the highest scores in each image, like the post-processing in transformers.
 
         A detection is one query with one class.
         """
@@ -98,22 +98,29 @@ class HubDetector(HubModel):
         return boxes, outputs.logits.float().sigmoid()
 
     def fit_size(self, title: str, size: int) -> None:
-        """Prepare for images of `size` px, with fewer queries if the feature maps of small images have fewer positions.
+        """Adapt the model to images of `size` px. Raises TaskError if it can't accept them.
 
-        The library selects its queries among these positions.
+        transformers selects the queries among the positions of the feature maps. Small images have fewer positions, so
+        the number of queries is reduced to that of the positions.
         """
         validate_image_size(title, size, *self.accepted_sizes)
         self.max_detections = self.config.num_queries = min(self.config.num_queries, self._positions(size))
 
     @property
     def accepted_sizes(self) -> SizeLimits:
-        """Limits of the image size. RF-DETR needs a position for each query, because it has weights for each query."""
+        """Minimum image size of the model and the step between its sizes, for images that all have the same size.
+
+        RF-DETR has weights for each query, so its feature maps need a position for each.
+        """
         smallest = self.size_limits.smallest if hasattr(self.config, "group_detr") else self.stride
         return SizeLimits(smallest, self.stride)
 
     @property
     def size_limits(self) -> SizeLimits:
-        """Limits for varying image sizes. At the smallest, the feature maps have as many positions as there are queries."""
+        """Limits for image sizes that change during training.
+
+        At the smallest size, the feature maps have as many positions as there are queries.
+        """
         sizes = itertools.count(self.size_step, self.size_step)
         smallest = next(size for size in sizes if self._positions(size) >= self.config.num_queries)
         return SizeLimits(smallest, self.size_step)
@@ -144,9 +151,9 @@ class HubMasker(HubDetector):
 
 
 class _MatcherByImage(loss_rf_detr.RfDetrHungarianMatcher):
-    """Matcher that handles each image separately, and compares masks at points that depend only on the image.
+    """RF-DETR's matcher, changed to match each image separately, at mask points that depend only on this image.
 
-    The library's matcher would draw points for the entire batch, so that they depend on the other images.
+    The original draws points for the entire batch, so that they depend on the other images.
     """
 
     def forward(self, outputs: Any, targets: Any, group_detr: int = 1) -> list[tuple[Tensor, Tensor]]:
@@ -163,7 +170,7 @@ class _MatcherByImage(loss_rf_detr.RfDetrHungarianMatcher):
 
 
 class _LossByImage(loss_rf_detr.RfDetrImageLoss):
-    """Criterion that compares masks at points that depend only on the image."""
+    """RF-DETR's loss, changed to compare masks at points that depend only on their image, not on the batch."""
 
     def loss_masks(self, outputs: Any, targets: list[dict[str, Any]], indices: Any, num_boxes: float) -> Any:
         """Sum the mask losses of single images, each under its own seed, since the library draws random points."""
@@ -179,10 +186,10 @@ class _LossByImage(loss_rf_detr.RfDetrImageLoss):
 
 
 def _is_alone() -> bool:
-    """Return False in place of a function of the library that returns True if torch.distributed is initialized.
+    """Return False, in place of a function in transformers that checks if torch.distributed is initialized.
 
-    The library would then sum the number of objects over all ranks, and wait for ranks whose part of the batch is
-    empty. The strategies compute this sum instead.
+    If it were, transformers would sum the number of objects over all ranks, and wait for ranks whose part of the batch
+    is empty. The strategies compute this sum instead.
     """
     return False
 

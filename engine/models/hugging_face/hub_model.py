@@ -25,7 +25,7 @@ _CLASS_LAYERS = ("class_embed", "score_head", "denoising_class_embed", "class_pr
 
 
 class HubModel(LoadableDetector):
-    """Mixin for models of transformers. It must precede the library's class in the list of base classes.
+    """Mixin for models from transformers. It must precede the library's class in the list of base classes.
 
     Attributes:
         config: Configuration of the model in transformers.
@@ -55,7 +55,7 @@ class HubModel(LoadableDetector):
         return SizeLimits(self.size_step, self.size_step)
 
     def adapt_weights(self, state: weights.State) -> weights.State:
-        """Return weights that are adapted to this model's image size."""
+        """Return the weights `state`, adapted to the image size that this model was built for."""
         return state
 
     def load_initial(self, initial: weights.InitialWeights) -> None:

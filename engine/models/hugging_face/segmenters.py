@@ -56,9 +56,9 @@ class HubSegmenter(HubModel):
         return torch.stack([query_weights, counts.sum(), counts.sum()])
 
     def losses(self, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
-        """Return equal shares of the losses for each image, by name. The losses are sums over units in these images.
+        """Return the losses of a batch by name, each divided by the number of its images.
 
-        The library returns means. They are multiplied by the number of units, which `loss_units` returns.
+        The losses are sums over queries or masks. transformers returns means, which are multiplied by `loss_units`.
         """
         labels = self.classes_and_masks(targets)
         criterion: Any = self.criterion
@@ -75,7 +75,7 @@ class HubSegmenter(HubModel):
         return {name: sums[name] * units for name, units in zip(self.loss_names, per_image, strict=True)}
 
     def get_loss(self, loss_dict: dict[str, Tensor]) -> Any:
-        """Store the weighted losses of one layer, and return their sum as the library does."""
+        """Store the weighted losses of one decoder layer, and return their sum, like the method in transformers."""
         self._layers.append(loss_dict)
         return sum(loss_dict.values())
 
@@ -106,7 +106,7 @@ class HubSegmenter(HubModel):
 
 
 def save_probabilities(model: Any, _: object = None) -> None:
-    """Copy the values in EoMT's buffer of probabilities to Python numbers, which are used while the model is exported.
+    """Copy EoMT's buffer of mask attention probabilities to Python numbers, which are used while the model is exported.
 
     It is called after weights are loaded.
     """
@@ -127,8 +127,8 @@ class InstanceSegmenter(HubSegmenter):
     def predictions(self, inputs: Tensor) -> Tensor:
         """Return the detections with the highest scores in each image. A detection is one query with one class.
 
-        Its box surrounds its mask. As in the library's post-processing, its score is the probability of the class times
-        the mean probability of the mask's pixels.
+        Its box surrounds its mask. As in the post-processing of transformers, its score is the probability of the class
+        times the mean probability of the mask's pixels.
         """
         outputs = self.call_library(inputs)
         probabilities = outputs.class_queries_logits.float().softmax(-1)[..., :-1]  # the last one means no object
@@ -174,7 +174,7 @@ class InstanceSegmenter(HubSegmenter):
 
 
 class PixelSegmenter(HubSegmenter):
-    """Mixin for semantic segmentation. Each class in an image is one mask."""
+    """Mixin for semantic segmentation. All pixels of a class in an image form one mask."""
 
     def classes_and_masks(self, targets: Tensor) -> list[tuple[Tensor, Tensor]]:
         """Return the classes that occur in each image, and one mask per class."""
@@ -189,7 +189,7 @@ class PixelSegmenter(HubSegmenter):
     def predictions(self, inputs: Tensor) -> Tensor:
         """Return the logarithm of the score of each class at each pixel, [n, classes, h, w].
 
-        The scores are those of the library.
+        The scores are those that the post-processing of transformers computes.
         """
         outputs = self.call_library(inputs)
         classes = outputs.class_queries_logits.float().softmax(-1)[..., :-1]
@@ -231,7 +231,7 @@ def _resize_positions(table: Tensor, cells: int) -> Tensor:
 
 
 class MatcherByImage:
-    """Mixin for matchers that makes them compare masks at points that depend only on the image.
+    """Mixin that makes a matcher compare masks at points that depend only on their image, not on the batch.
 
     `seeds` has a seed for each image.
     """
@@ -252,7 +252,7 @@ class MatcherByImage:
 
 
 class LossByImage:
-    """Mixin for criteria that makes them compare masks in fp32, at points that depend only on the image."""
+    """Mixin that makes a loss module compare masks in fp32, at points that depend only on their image."""
 
     seeds: list[int]
 

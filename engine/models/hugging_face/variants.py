@@ -208,7 +208,7 @@ def _rf_detr_config(image_size: int, decoder_layers: int, **backbone: Any) -> di
 
 
 def _model(kind: str, title: str, config: dict[str, Any], repository: str = "", **overrides: Any) -> Model:
-    """Return an entry of the table. It is a detector unless `overrides` changes its fields.
+    """Return the description of a model from transformers: a detector, unless `overrides` changes the fields.
 
     `repository` is its repository on the Hugging Face Hub, or "" if there are no weights for it.
     """
@@ -228,19 +228,19 @@ def _model(kind: str, title: str, config: dict[str, Any], repository: str = "", 
 
 
 def _d_fine(letter: str, config: dict[str, Any], size: str, average_precision: float) -> Model:
-    """Return the entry for a D-FINE, with the average precision of its weights on COCO."""
+    """Return the description of a D-FINE, with the average precision of its weights on COCO."""
     published = f"COCO {average_precision} AP, D-FINE paper"
     return _model("DFine", f"D-FINE-{letter}", config, f"ustc-community/dfine-{size}-coco", published=published)
 
 
 def _rt_detr(depth: int, config: dict[str, Any], average_precision: float) -> Model:
-    """Return the entry for an RT-DETRv2 on a ResNet, with the average precision of its weights on COCO."""
+    """Return the description of an RT-DETRv2 on a ResNet, with the average precision of its weights on COCO."""
     published = f"COCO {average_precision} AP, RT-DETRv2 README"
     return _model("RTDetrV2", f"RT-DETRv2-R{depth}", config, f"PekingU/rtdetr_v2_r{depth}vd", published=published)
 
 
 def _rf_detr(size: str, image_size: int, decoder_layers: int, average_precision: float, source: str = "paper") -> Model:
-    """Return the entry for an RF-DETR. `source` is the text that states its average precision on COCO."""
+    """Return the description of an RF-DETR. `source` is the text that states its average precision on COCO."""
     published = f"COCO {average_precision} AP, RF-DETR {source}"
     title, repository = f"RF-DETR-{size.capitalize()}", f"Roboflow/rf-detr-{size}"
     overrides = {"image_size": image_size, "statistics": None, "published": published}
@@ -248,7 +248,7 @@ def _rf_detr(size: str, image_size: int, decoder_layers: int, average_precision:
 
 
 def _rf_detr_masks(size: str, image_size: int, decoder_layers: int, queries: int, average_precision: float) -> Model:
-    """Return the entry for RF-DETR with masks, of the size "nano" to "xxlarge"."""
+    """Return the description of an RF-DETR with masks, of the size "nano" to "xxlarge"."""
     config = _rf_detr_config(image_size, decoder_layers, patch_size=12, num_windows=1 if size == "nano" else 2)
     return _model(
         "RfDetrMasks",
@@ -272,7 +272,7 @@ def _segmenter(
     semantic: bool,
     **overrides: Any,
 ) -> Model:
-    """Return a model for semantic segmentation if `semantic` is True, otherwise one for instances.
+    """Return the description of a model for semantic segmentation if `semantic` is True, otherwise for instances.
 
     `library` is "Mask2Former" or "Eomt". `published` is an accuracy and the name of its model zoo. `overrides` has
     additional fields of the model or of its weights.
@@ -283,7 +283,7 @@ def _segmenter(
 
 
 def _mask2former(size: str, blocks: int, dataset: str, accuracy: str, **overrides: Any) -> Model:
-    """Return a Mask2Former on a Swin with `blocks` blocks in its third stage.
+    """Return the description of a Mask2Former on a Swin with `blocks` blocks in its third stage.
 
     `size` is the size of the Swin, such as "tiny". `dataset` is the part of the repository's name that states the
     dataset and the task of the weights, and `accuracy` is their published accuracy.
@@ -311,7 +311,7 @@ _EOMT: dict[str, dict[str, Any]] = {
 def _eomt(
     letter: str, repository: str, accuracy: str, *, semantic: bool = False, image_size: int = 640, **config_fields: Any
 ) -> Model:
-    """Return an EoMT on one size of DINOv2. `config_fields` has additional fields of its configuration."""
+    """Return the description of an EoMT on one size of DINOv2, with `config_fields` added to its configuration."""
     config = _EOMT[letter] | {"layerscale_value": 1e-5, "image_size": image_size} | config_fields
     overrides: dict[str, Any] = {"license": "mit", "semantic": semantic, "image_size": image_size}
     return _segmenter("Eomt", f"EoMT-{letter}", config, f"tue-mps/{repository}", f"{accuracy}, EoMT", **overrides)
