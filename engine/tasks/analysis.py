@@ -87,7 +87,7 @@ class Analysis:
 
     Attributes:
         entries: Catalogue entries of the metrics that the analysis adds to those of the task.
-        depends_on_file_size: True if its metrics depend on the size of the image files.
+        depends_on_file_size: True if its metrics depend on the original size of the images in pixels.
     """
 
     entries: tuple[Measure, ...] = ()
@@ -100,7 +100,7 @@ class Analysis:
     def metrics(self, scale: float) -> dict[str, Metric]:
         """Create the metrics to evaluate, keyed by name.
 
-        `scale` is the size of the image file relative to the loaded image.
+        `scale` is the side length of the original image divided by that of the loaded image.
         """
         return {TASK_METRIC: self.objective.metric()}
 
@@ -115,7 +115,7 @@ class Analysis:
         return Columns(correct=torch.stack(fractions).tolist())
 
     def prepare(self, columns: Columns) -> None:
-        """Receive the results of all samples. This is called once, before `values`, `details` and `curves`."""
+        """Receive the results of all samples. This is called once, before the other methods that use them."""
 
     def values(self, measured: Measured) -> Values:
         """Compute the metrics. If several have the same id, the metric of the task takes precedence."""
@@ -127,7 +127,7 @@ class Analysis:
         return Values(measures, per_class)
 
     def details(self, measured: Measured, intervals: Intervals) -> dict[str, Any]:
-        """Return additional fields of the `Evaluation`, keyed by field name."""
+        """Return the fields of the `Evaluation` that only this task fills, such as calibration, keyed by field name."""
         return {}
 
     def curves(self, measured: Measured, intervals: Intervals) -> tuple[ClassCurves, ...]:

@@ -67,7 +67,7 @@ class LabelAnalysis(Analysis):
         """Fit the temperature that calibrates the probabilities, or return None if there are too few samples."""
 
     def prepare(self, columns: Columns) -> None:
-        """Rank the samples by the probability of each class, and fit the temperature. `values` and others use both."""
+        """Rank the samples by the probability of each class, and fit the temperature, for use in the other methods."""
         assert columns.true is not None
         assert columns.probabilities is not None
         truth = true_class_mask(columns.true, len(self.classes))
@@ -76,7 +76,10 @@ class LabelAnalysis(Analysis):
         self._fitted = self.fit(columns)
 
     def values(self, measured: Measured) -> Values:
-        """Add the calibration error and, unless resampling them would take too long, the ranking measures."""
+        """Return the metrics, with the calibration error, average precision and ROC area added.
+
+        The last two are left out of bootstrap resamples if there are too many samples and classes.
+        """
         measures, per_class = super().values(measured)
         predictions, weights = self._predictions, measured.weights
         binned = calibration.sum_in_bins(

@@ -24,7 +24,7 @@ Floats = npt.NDArray[np.float32]
 Numbers = npt.NDArray[np.int64]
 
 LINE_COLOR = 1
-"""Number of the class whose color is used for drawing edges and roads."""
+"""Number of the class in whose color edges and roads are drawn."""
 
 
 MASK_THRESHOLD = 0.5
@@ -73,7 +73,7 @@ class PointScores(NamedTuple):
 
 
 class RawScores(NamedTuple):
-    """Output of a model for a task whose kind of prediction is unknown."""
+    """Output of a model whose task is user-defined, so that its meaning is unknown."""
 
     output: Tensor
 
@@ -216,8 +216,8 @@ class Objects(Prediction):
     def draw(self, image: Bytes) -> Bytes | None:
         if self.windows is not None:
             plane = np.zeros(self.size, np.uint8)
-            for number, window in reversed(list(enumerate(self.windows))):
-                plane[window.slices][window.pixels] = 1 + number % (NO_CLASS - 1)
+            for number, window in reversed(list(enumerate(self.windows))):  # the best object is drawn last, on top
+                plane[window.slices][window.pixels] = 1 + number % (NO_CLASS - 1)  # another color for each object
             image = overlay_mask(image, plane)
         labels: list[int] = self.numbers.tolist()
         return draw_boxes(
@@ -246,7 +246,7 @@ class PointClasses(Prediction):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Raw(Prediction):
-    """Output for one sample of a task whose kind of prediction is unknown, float32 of any shape.
+    """Output of a user-defined task for one sample, float32 of any shape, whose meaning is unknown.
 
     `drawing` is a drawing of it, uint8 [h, w, 3], and `drawing_text` is the text for the drawing.
     """

@@ -38,7 +38,7 @@ _SUMS = 4
 """Number of values in `ClassificationMetric.counters` before the counters of `ClassCounts`."""
 
 MNIST: Statistics = ((0.1307,), (0.3081,))
-"""Mean and standard deviation from the MNIST example of PyTorch, which `mnist_cnn` is based on."""
+"""Mean and standard deviation of MNIST images in PyTorch's example, on which the model `mnist_cnn` is based."""
 
 
 class ClassificationMetric(Metric):
@@ -68,7 +68,7 @@ class ClassificationMetric(Metric):
         self.counters = self.counters.to(batch_sums.device) + torch.cat([batch_sums, class_counts])
 
     def compute(self) -> dict[str, float]:
-        """Return the accuracies and the mean loss of the counted samples, or nothing if there are none."""
+        """Return the accuracies and the mean loss over all samples by metric id, or {} without samples."""
         count, top1, top5, loss = self.counters[:_SUMS].tolist()
         if not count:
             return {}

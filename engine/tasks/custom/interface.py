@@ -22,7 +22,7 @@ from engine.tasks.base import Visualization
 __all__ = ["CustomTask", "Job", "Measure", "SampleSet", "UnreadableImage", "Visualization"]
 
 MAX_NUMBERS = 6
-"""Largest number of values that `format_numbers` includes."""
+"""Largest number of values of an output that `format_numbers` shows."""
 
 
 class CustomTask(ABC):
@@ -115,6 +115,6 @@ class CustomTask(ABC):
 
 
 def format_numbers(value: Tensor) -> str:
-    """Format the first numbers of `value` as text."""
+    """Format up to `MAX_NUMBERS` values of a target or an output as text."""
     flat: list[Any] = value.flatten()[:MAX_NUMBERS].tolist()
     return ", ".join(f"{each:.4g}" for each in flat) + (", …" if value.numel() > MAX_NUMBERS else "")

@@ -134,7 +134,7 @@ class Custom(Task):
 
 
 class LoadedTask:
-    """Task defined in a job's file, together with the job's data."""
+    """Task defined by the Python file of a job, together with the job's data."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -146,11 +146,11 @@ class LoadedTask:
         self._example: tuple[Tensor, Tensor] | None = None
 
     def call(self, name: str, *args: Any) -> Any:
-        """Call a method of the user's task. Raises TaskError that names the failing line."""
+        """Call the method `name` of the user's task. If it fails, raise TaskError with the failing line of the file."""
         return user_file.call_guarded(self.file, f"in {name}", getattr(self.task, name), *args)
 
     def error(self, reason: str) -> TaskError:
-        """Create an error for a fault in the user's file."""
+        """Return an error for a fault in the user's file, with the `reason`."""
         return TaskError("model", f"{self.file.name}: {reason}.", REMEDY)
 
     def splits(self) -> Splits:
@@ -379,7 +379,7 @@ class CustomMetric(Metric):
             torchmetrics_states.load_merged(metric, all_gather(torchmetrics_states.states_of(metric)))
 
     def compute(self) -> dict[str, float]:
-        """Return the metrics in the task's order, followed by the mean loss, or nothing if no sample was added."""
+        """Return the metrics in the task's order, followed by the mean loss, by metric id, or {} without samples."""
         if not len(self.rows):
             return {}
         values = self._loaded.summarize(self.rows[:, 1:], self._metrics)

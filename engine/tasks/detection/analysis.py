@@ -187,7 +187,7 @@ class ObjectAnalysis(Analysis):
         return columns
 
     def details(self, measured: Measured, intervals: Intervals) -> dict[str, Any]:
-        """Return the tables of thresholds, kinds of errors, and object sizes."""
+        """Return the fields of the `Evaluation` about thresholds, kinds of errors, and object sizes, by field name."""
         metric = measured.metrics["objects"]
         rows = metric.rows.numpy()  # class, score, outcome and others of each prediction (see `find_errors`)
         objects, missed, *objects_by_size = metric.counters.numpy()  # numbers of objects in each class

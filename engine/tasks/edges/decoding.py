@@ -20,12 +20,12 @@ Planes = npt.NDArray[np.bool_]
 _Kind = TypeVar("_Kind", np.bool_, np.uint8)
 
 OUTSIDE = 255
-"""Value for pixels outside the image, in a plane with the fractions of annotators.
+"""Value in a plane of annotator fractions for pixels outside the image.
 
 These pixels count neither in the loss nor in the metrics.
 """
 FULL = 254
-"""Value for a pixel that all annotators have drawn, in a plane with the fractions of annotators."""
+"""Value in a plane of annotator fractions for a pixel that all annotators have drawn."""
 EDGE_AGREEMENT = 0.3
 """Fraction of annotators above which a pixel is an edge (gamma in He et al. 2019, section 4.2, and in Liu et al. 2017).
 
@@ -185,9 +185,10 @@ _NEIGHBORS = ((0, 1), (-1, 1), (-1, 0), (-1, -1), (0, -1), (1, -1), (1, 0), (1, 
 
 
 def _select_removable(neighbors: list[Planes], half: int) -> Planes:
-    """Return a mask of the pixels to remove, by conditions G1 to G3 on their neighbors, in the order of `_NEIGHBORS`.
+    """Return a mask of the line pixels that half an iteration of Guo and Hall's thinning removes (1989, algorithm A1).
 
-    `half` is 0 in the first half of an iteration, and 4 in the second.
+    `neighbors` hold the eight neighbors of each pixel in the order of `_NEIGHBORS`. `half` is 0 for the first half of
+    an iteration, which removes pixels at the right and upper edges of lines, and 4 for the second half.
     """
     x = [*neighbors, neighbors[0]]
     crossings = np.sum([~x[i] & (x[i + 1] | x[i + 2]) for i in (0, 2, 4, 6)], axis=0)
@@ -195,5 +196,6 @@ def _select_removable(neighbors: list[Planes], half: int) -> Planes:
     even_pairs = np.sum([x[i + 1] | x[i + 2] for i in (0, 2, 4, 6)], axis=0)
     line_neighbors = np.minimum(odd_pairs, even_pairs)
     is_protected = (x[half + 1] | x[half + 2] | ~x[(half + 7) % 8]) & x[half]
+    # One crossing: the removal splits no line (condition G1). Two or three neighbors: it shortens no line (G2).
     removable: Planes = (crossings == 1) & (line_neighbors >= 2) & (line_neighbors <= 3) & ~is_protected
     return removable

@@ -34,9 +34,9 @@ LAYOUT = (
     "folders. Edges are images, white on black, or BSDS500's .mat files."
 )
 _SAMPLE = 8
-"""Maximum number of edge files that are opened to detect the format."""
+"""Maximum number of edge files that are opened to detect the format of a dataset."""
 _THIN_WIDTH = 5
-"""Largest width of thin lines in pixels."""
+"""Largest width in pixels for a line in an edge file to count as thin."""
 _MAX_THICK_FRACTION = 0.2
 """Maximum fraction of the pixels in thin lines that remain after erosion by `_THIN_WIDTH // 2` pixels."""
 
@@ -63,9 +63,9 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def _assess_candidate(candidate: Candidate, variant: str) -> Detection:
-    """Return a detection for a candidate, with evidence from a sample of its files.
+    """Return a detection for a folder of edge files that may belong to images, with evidence from some of its files.
 
-    `variant` distinguishes several candidates.
+    `variant` is the name that distinguishes it from other such folders.
     """
     pairs = candidate.pairs
     edge_files = [path for _, path in pairs.matched]

@@ -67,7 +67,7 @@ def inspect_edges(dataset: RecognizedDataset, progress: Progress, leave_out: Lea
 
 
 def list_edges(dataset: RecognizedDataset, split: EdgeSplit, index: int) -> dict[str, Any]:
-    """Return the number of pixels in an image that at least one annotator has drawn, as `{"pixels": {"edge": n}}`."""
+    """Return, as `{"pixels": {"edge": n}}`, the number of pixels in an image that at least one annotator has drawn."""
     return {"pixels": {"edge": int(_read_annotated(split, index).layers.any(0).sum())}}
 
 
@@ -120,7 +120,7 @@ def _describe_problems(name: str, decoded: Sequence[_Checked], has_usable: bool)
 
 
 def _draw(split: EdgeSplit, index: int) -> Example:
-    """Return a training image with the edges from all annotators in red."""
+    """Return an example for display: a training image with the edges from all annotators in red."""
     image = read_to_show(split.files[index]).convert("RGB")
     edges = _read_annotated(split, index).rotated_with(split.files[index], image.size[::-1])
     drawn = Image.fromarray(edges.layers.any(0).astype(np.uint8) * 255)

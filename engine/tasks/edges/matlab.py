@@ -23,7 +23,7 @@ _MAX_DEPTH = 8
 
 
 def check_mat(content: bytes) -> None:
-    """Raise Unfit if a file contains less data than it announces, or unpacks to more than `MAX_BYTES`."""
+    """Raise Unfit if a MAT file contains less data than it announces, or unpacks to more than `MAX_BYTES`."""
     if len(content) < _HEADER_BYTES:
         raise Unfit("it is not a MATLAB file")
     byte_order = ">" if content[126:128] == b"MI" else "<"
@@ -41,10 +41,10 @@ def check_mat(content: bytes) -> None:
 
 
 def _check_element(element_type: int, content: memoryview, byte_order: str, depth: int) -> None:
-    """Raise Unfit if an element declares an array larger than its content, or is nested too deeply.
+    """Raise Unfit if an element of a MAT file declares an array larger than its content, or is nested too deeply.
 
-    `element_type` and `content` are the type and the bytes of the element, `byte_order` is the byte order, and `depth`
-    the level of nesting.
+    `element_type` and `content` are the type and the bytes of the element, `byte_order` is "<" or ">", and `depth` the
+    level of nesting.
     """
     if element_type != _MATRIX:
         return
@@ -64,9 +64,9 @@ def _check_element(element_type: int, content: memoryview, byte_order: str, dept
 
 
 def _elements(content: memoryview, byte_order: str) -> Iterator[tuple[int, memoryview]]:
-    """Yield the type and content of consecutive data elements. Raises Unfit if one is truncated.
+    """Yield the type and content of consecutive data elements of a MAT file. Raises Unfit if one is truncated.
 
-    `byte_order` is the byte order, "<" or ">".
+    `byte_order` is "<" or ">".
     """
     offset = 0
     while offset + 8 <= len(content):

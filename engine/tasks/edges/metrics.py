@@ -87,7 +87,7 @@ class EdgeMetric(Metric):
         self.counters = self.counters.to(outputs.device) + torch.from_numpy(sums).to(outputs.device)
 
     def compute(self) -> dict[str, float]:
-        """Return the F-scores ODS and OIS, the average precision and the mean loss, or nothing without images."""
+        """Return the F-scores ODS and OIS, the average precision and the mean loss by id, or {} without images."""
         loss, images = self.counters[:2].tolist()
         if not images:
             return {}
@@ -272,7 +272,11 @@ def counts_at_best_threshold(counts: Counts) -> Counts:
 
 
 def compute_scores(counts: npt.ArrayLike, at_best: npt.ArrayLike) -> Scores:
-    """Compute the scores from counts [thresholds, 4] and those `at_best` threshold [4], summed over all images."""
+    """Compute the edge scores of all images together.
+
+    `counts` [thresholds, 4] are the counts at each threshold, and `at_best` [4] those at each image's best threshold,
+    both summed over all images.
+    """
     summed = np.asarray(counts)
     f_measures = _f_measure(summed)
     best = int(np.argmax(f_measures))

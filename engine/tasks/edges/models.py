@@ -26,7 +26,7 @@ _TITLE_ON_ENCODER = "HED on any encoder"
 
 
 class _OnVgg(NamedTuple):
-    """Model of the catalogue with VGG16 as backbone."""
+    """Properties of an edge detection model with VGG16 as backbone."""
 
     title: str
     network: type[Hed | Bdcn]

@@ -17,12 +17,12 @@ DEPTHS = (2, 2, 3, 3, 3)
 """Number of convolutions in each VGG16 stage."""
 SEM_DILATIONS = 3
 SEM_DILATION_STEP = 4
-"""Number of dilated convolutions in a scale enhancement module, and the step between their dilations.
+"""Number of dilated convolutions in BDCN's scale enhancement module, and the step between their dilations.
 
-Source: section 4.2, "Implementation details".
+Source: He et al. 2019, section 4.2, "Implementation details".
 """
 SEM_WIDTH, STAGE_WIDTH = 32, 21
-"""Number of channels inside a scale enhancement module, and in the sum over a stage, as in the authors' code."""
+"""Number of channels in BDCN's scale enhancement module, and in the sum over a stage, as in the authors' code."""
 
 
 def vgg16_stages(*, batch_norm: bool = False, dilated: bool = False) -> nn.Sequential:
@@ -66,7 +66,7 @@ def resize_like(values: Tensor, like: Tensor) -> Tensor:
 
 
 class HedHead(nn.Module):
-    """Head of HED: a side output for each feature map, and the weighted fusion of the side outputs (section 2.2).
+    """Head of HED: a side output for each feature map, and their weighted fusion (Xie and Tu 2015, section 2.2).
 
     `widths` are the numbers of channels in the feature maps.
     """
@@ -85,7 +85,7 @@ class HedHead(nn.Module):
 
 
 class Hed(nn.Module):
-    """HED, which maps images [n, C, H, W] to edge logits [n, 6, H, W].
+    """HED, which maps images [n, C, H, W] to edge logits [n, 6, H, W] (Xie and Tu 2015).
 
     The logits are five side outputs, finest first, and their fusion. `features` is VGG16 without its last pooling and
     its fully connected layers (section 3.1, "Trimmed network for edge detection"). Side outputs follow the last layer
@@ -144,7 +144,7 @@ class HedOnEncoder(nn.Module):
 
 
 class ScaleEnhancement(nn.Module):
-    """Scale enhancement module (section 3.2, "Architecture of BDCN").
+    """Scale enhancement module of BDCN (He et al. 2019, section 3.2).
 
     It applies a convolution, then several parallel convolutions with growing dilation to its output, and adds up all of
     these. They cover several scales without a deeper network or a smaller image.
@@ -169,7 +169,7 @@ class ScaleEnhancement(nn.Module):
 
 
 class IncrementalDetection(nn.Module):
-    """Incremental detection block for one stage, without the cascade (section 3.2).
+    """Incremental detection block of BDCN for one stage, without the cascade (He et al. 2019, section 3.2).
 
     A scale enhancement module is applied to each layer of the stage. Their sum yields two edge maps [n, 1, h, w], one
     for each direction of the cascade.
@@ -204,7 +204,7 @@ class BdcnHead(nn.Module):
 
 
 class Bdcn(nn.Module):
-    """BDCN, which maps images [n, C, H, W] to edge logits [n, 11, H, W].
+    """BDCN, which maps images [n, C, H, W] to edge logits [n, 11, H, W] (He et al. 2019).
 
     These are five maps from shallow to deep, five from deep to shallow, and their fusion. Each stage learns only the
     edges of its scale (section 3.1, "Formulation": layer-specific supervision): before its map is compared with the

@@ -55,7 +55,7 @@ class EdgesOfMasks(EdgedImages):
     """
 
     def __init__(self, images: MaskedImages, classes: int) -> None:
-        """Use the files and masks of `images`. If `classes` is 2, the second class marks the edges."""
+        """Use the files and masks of `images`. If there are two `classes`, the second one marks the edges."""
         self.targets = images.targets
         self.folder, self.files, self.companions = images.folder, images.files, images.companions
         self.kind = f"{EdgedImages.kind}, of {classes} classes, {images.kind}"

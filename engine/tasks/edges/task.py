@@ -33,7 +33,7 @@ class EdgeDetection(ImageTask):
     module = models
 
     def prepare_splits(self, job: Job, splits: Splits) -> Splits:
-        """Return the splits. If they have masks, these are converted to edges."""
+        """Return the splits of an edge dataset unchanged, or splits whose edges are computed from masks."""
         if not isinstance(splits.train, MaskedImages):
             return splits
         return splits.with_each(lambda split: EdgesOfMasks(split, len(splits.classes)), classes=CLASSES)

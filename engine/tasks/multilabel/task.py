@@ -58,7 +58,7 @@ class MultiLabelMetric(Metric):
         self.add_rows(torch.cat([probabilities, true], dim=1).double())
 
     def compute(self) -> dict[str, float]:
-        """Return the metrics. mAP and mean F1 are means over the labels that occur."""
+        """Return the metrics by id. mAP and mean F1 are means over the labels that occur."""
         count, loss_sum, accuracy_sum = self.counters[:_SUMS].tolist()
         if not count:
             return {}
@@ -168,7 +168,10 @@ class LabelsOfImage(Objective):
         self._weights = weights
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return each image's binary cross-entropy, averaged over the classes, with smoothed targets if requested."""
+        """Return the binary cross-entropy of each image, averaged over the classes.
+
+        Targets are moved by `smoothing` towards 0.5.
+        """
         if self._smoothing:
             targets = targets * (1 - self._smoothing) + self._smoothing / 2
         if self._weights is not None:

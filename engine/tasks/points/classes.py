@@ -54,9 +54,9 @@ class PointCode(MaskCode):
 
 @dataclass
 class PointMeaning:
-    """Classes of the points in a folder and the mapping from labels to them.
+    """Classes of the points in a folder, and the mapping from labels to them in `code`.
 
-    `code` is None if there is nothing to learn. `problems` then say why.
+    If there are no classes to learn, `code` is None, and `problems` contain the reason.
     """
 
     classes: tuple[str, ...] = ()
@@ -190,7 +190,7 @@ def _validated_meaning(
     counts: Counter[int],
     problems: list[Problem],
 ) -> PointMeaning:
-    """Return the meaning of the labels, or only a problem if there are too few or too many classes."""
+    """Return the classes with these `names` and label `values`, or only a problem if they are too few or too many."""
     if len(values) < 2:
         found = f"the label {values[0]}" if values else "no label"
         message = f"All points of the inspected clouds have {found}; at least two labels are needed."

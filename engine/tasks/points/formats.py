@@ -158,7 +158,7 @@ def _sample_ambiguous(tree: Tree, folders: Sequence[str]) -> list[str]:
 
 
 def _sample(names: Sequence[str]) -> list[str]:
-    """Return up to `_SAMPLED` evenly spaced names."""
+    """Return up to `_SAMPLED` of the file names, evenly spaced."""
     return [names[index] for index in spread_evenly(len(names), _SAMPLED)]
 
 
@@ -206,7 +206,7 @@ def _select_usable(tree: Tree, names: Iterable[str], problems: list[Problem]) ->
 
 
 def _count_text(chosen: Sequence[str], files: Mapping[str, object]) -> str:
-    """Format the beginning of a sentence about some of the files, e.g. "2 of 10 files are"."""
+    """Format the beginning of a sentence about the `chosen` ones of some `files`, e.g. "2 of 10 files are"."""
     return f"{len(chosen):,} of {len(files):,} files {'is' if len(chosen) == 1 else 'are'}"
 
 

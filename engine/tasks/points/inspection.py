@@ -134,7 +134,7 @@ def _check_classes(name: str, fractions: dict[str, float], has_usable: bool) -> 
 
 
 def _draw(split: PointSplit, code: MaskCode, index: int) -> Example:
-    """Return an image of a cloud in the colors of its classes."""
+    """Return an example for display: a cloud in the colors of its classes."""
     positions, _, labels, _ = read_cloud(split.files[index], ())
     rows = spread_evenly(len(positions), DRAWN_POINTS)
     positions, classes = positions[rows], label_classes(labels[rows], code)

@@ -16,7 +16,7 @@ from engine.torch_compat import scan
 
 
 class Level(NamedTuple):
-    """X-Conv level of the encoder.
+    """X-Conv level in the encoder of PointCNN.
 
     Attributes:
         fraction: Fraction of all points that are representative points of this level.
@@ -32,17 +32,17 @@ class Level(NamedTuple):
 
 
 ENCODER_LEVELS = (Level(1.0, 8, 1, 32), Level(768 / 2048, 12, 5, 64), Level(256 / 2048, 16, 5, 96))
-"""Levels of the encoder.
+"""Levels of PointCNN's encoder.
 
 The authors multiply the numbers of channels by a width of 4 for Semantic3D, and 8 for S3DIS and ScanNet.
 """
 DECODER_LEVELS = ((12, 2, 1), (8, 1, 0), (8, 1, 0))
-"""Levels of the decoder (X-DeConv, section 3.3).
+"""Levels of PointCNN's decoder (X-DeConv, Li et al. 2018, section 3.3).
 
 Each has the number of neighbors, the dilation, and the index of the encoder level with the same points.
 """
 DROPOUT = 0.5
-"""Dropout probability before the last fully connected layer (section 3.3)."""
+"""Dropout probability before PointCNN's last fully connected layer (Li et al. 2018, section 3.3)."""
 
 
 class PointCNN(nn.Module):
@@ -122,7 +122,7 @@ class PointCNN(nn.Module):
 
 
 class XConv(nn.Module):
-    """X-Conv (section 3.2, algorithm 1).
+    """X-Conv, the convolution of PointCNN (Li et al. 2018, section 3.2, algorithm 1).
 
     It accepts features [n, m, in_channels] at points [n, m, 3] and returns features [n, p, out_channels] at the
     representative points [n, p, 3]. The first layer has no features, so its `in_channels` is 0.
@@ -187,7 +187,7 @@ class XConv(nn.Module):
 
 
 class XTransform(nn.Module):
-    """X-transformation, line 4 of algorithm 1, which maps P' [n, p, K, 3] to X [n, p, K, K].
+    """X-transformation of PointCNN, which maps P' [n, p, K, 3] to X [n, p, K, K] (Li et al. 2018, algorithm 1, line 4).
 
     As in the authors' code, it consists of a fully connected layer over all K neighbors and two layers that treat the K
     values of each column separately.
@@ -219,7 +219,7 @@ class _ColumnwiseLinear(nn.Module):
 
 
 class _DenseLayer(nn.Module):
-    """Fully connected layer over the last dimension, followed by ELU (section 3.3) and batch normalization."""
+    """Fully connected layer over the last dimension, then ELU and batch normalization (PointCNN, section 3.3)."""
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__()
@@ -238,10 +238,10 @@ def _apply_norm(norm: nn.Module, features: Tensor) -> Tensor:
 
 @torch.no_grad()
 def farthest_points(points: Tensor, count: int) -> Tensor:
-    """Return the indices of representative points among [n, m, 3], int64 [n, count].
+    """Return the indices of representative points among [n, m, 3], int64 [n, count], by farthest point sampling.
 
-    The first point is always chosen. Then the point farthest from all chosen points is added repeatedly (section 3.2,
-    for segmentation).
+    The first point is always chosen. Then the point farthest from all chosen points is added repeatedly (PointCNN,
+    section 3.2, for segmentation).
     """
     rows = torch.arange(points.shape[0], device=points.device)
     points = points.float()
@@ -260,7 +260,7 @@ def _farthest_by_scan(points: Tensor, count: int) -> Tensor:
     """Return the same indices as `farthest_points` with a loop that is a single operation in an exported graph."""
 
     def step(state: tuple[Tensor, Tensor], _: Tensor) -> tuple[tuple[Tensor, Tensor], Tensor]:
-        """Add the last chosen point to the set, and choose the point that is farthest from the set."""
+        """Add the last chosen point to the chosen points, and choose the point that is farthest from all of them."""
         chosen_distances, last = state
         newest = points.gather(1, last[:, None, None].expand(-1, 1, 3))
         chosen_distances = torch.minimum(chosen_distances, (points - newest).square().sum(2))

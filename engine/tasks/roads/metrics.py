@@ -65,7 +65,7 @@ class RoadMetric(Metric):
         self.counters = self.counters.to(outputs.device) + added
 
     def compute(self) -> dict[str, float]:
-        """Return the metrics, or {} without images."""
+        """Return the metrics of lines, center lines and directions by id, or {} without images."""
         loss_sum, images = self.counters[:2].tolist()
         if not images:
             return {}
@@ -104,7 +104,7 @@ class RoadMetric(Metric):
 
 
 def _ratio(count: float, total: float) -> float:
-    """Return the count divided by the total, or 0 if the total is 0."""
+    """Return `count` divided by `total`, or 0 if the total is 0."""
     return count / total if total else 0.0
 
 

@@ -85,7 +85,7 @@ class LinkNetDecoder(nn.Module):
 
 
 class LinkNetMTL(nn.Module):
-    """LinkNet with one decoder per branch, on an encoder from segmentation_models_pytorch.
+    """LinkNet with one decoder per branch, on an encoder from segmentation_models_pytorch (Batra et al. 2019).
 
     The paper uses a ResNet as encoder. The output is a single map of the full size.
     """
@@ -127,9 +127,9 @@ def _residual_blocks(features: int, blocks: int) -> nn.Sequential:
 
 
 class HourglassModuleMTL(nn.Module):
-    """Multi-branch hourglass with a shared encoder and one decoder per branch, with skip connections.
+    """Multi-branch hourglass of Batra et al. 2019, with a shared encoder and one decoder per branch.
 
-    It is the paper's stacked multi-branch module, after Newell et al. 2016.
+    Skip connections lead from the encoder to the decoders, after Newell et al. 2016.
     """
 
     def __init__(self, features: int, blocks: int, depth: int) -> None:
@@ -156,7 +156,7 @@ class HourglassModuleMTL(nn.Module):
 
 
 class StackHourglassNetMTL(nn.Module):
-    """Sequence of hourglasses at a quarter of the image size, followed by a decoder to half and the full size.
+    """Sequence of hourglasses at a quarter of the image size, with a decoder to half and full size (Batra et al. 2019).
 
     Each hourglass outputs scores, which the next one receives. The loss applies to all maps (the paper's multi-scale
     loss).
@@ -195,7 +195,7 @@ class StackHourglassNetMTL(nn.Module):
         initialize_weights(self)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the scores of both branches for each map, joined into one tensor (see the module).
+        """Return the scores of both branches for each map, joined into one tensor that `unpack` can split.
 
         The maps have the full size, half of it, and, from each hourglass, a quarter of it.
         """
@@ -247,7 +247,7 @@ def _fully_connected(features: int) -> nn.Sequential:
 
 
 def initialize_weights(model: nn.Module) -> None:
-    """Initialize weights as in the authors' code (He et al. 2015, equation 10, with the number of outputs).
+    """Initialize weights as in the code of Batra et al. 2019 (He et al. 2015, equation 10, with the number of outputs).
 
     Layers that output scores start near zero instead, since scores of a few units would leave hardly any gradient for a
     soft IoU.

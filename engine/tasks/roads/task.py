@@ -155,9 +155,9 @@ def _split_full_size_scores(outputs: Tensor, targets: Tensor) -> tuple[Tensor, T
 def _soft_iou(scores: Tensor, targets: Tensor) -> Tensor:
     """Return 1 minus the soft IoU of the lines in each image, [n], or of the background if an image has no lines.
 
-    The soft IoU is computed with likelihoods instead of binary pixels (Máttyus et al. 2017, section 3.1). The authors'
-    code uses the mean over both classes. If lines are rare, the background then has the larger gradient, and a short
-    training predicts no lines.
+    The soft IoU is computed with likelihoods instead of binary pixels (Máttyus et al. 2017, section 3.1). The code of
+    Batra et al. 2019 uses the mean over both classes. If lines are rare, the background then has the larger gradient,
+    and a short training predicts no lines.
     """
     has_class = targets != NO_CLASS
     probabilities = scores.softmax(1, dtype=torch.float32)
@@ -173,8 +173,8 @@ def _cross_entropy(scores: Tensor, targets: Tensor) -> Tensor:
     """Return the mean of the cross entropies of the lines and of the background in each image, [n].
 
     Both have the same weight. In an image without lines or without background, the respective cross entropy is 0. The
-    authors' code uses the mean over all pixels. If lines are rare and thin, the background then has nearly all of the
-    gradient, and a short training learns no directions.
+    code of Batra et al. 2019 uses the mean over all pixels. If lines are rare and thin, the background then has nearly
+    all of the gradient, and a short training learns no directions.
     """
     pixel_losses = functional.cross_entropy(scores.float(), targets, ignore_index=NO_CLASS, reduction="none")
     line_loss, background_loss = (

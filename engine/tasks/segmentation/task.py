@@ -66,7 +66,10 @@ class SegmentationMetric(Metric):
         self.counters = self.counters.to(outputs.device) + torch.cat([sums, confusion])
 
     def compute(self) -> dict[str, float]:
-        """Return the metrics. Mean IoU and mean F1 are means over the classes that occur in masks or predictions."""
+        """Return the metrics by id.
+
+        Mean IoU and mean F1 are means over the classes that occur in masks or predictions.
+        """
         loss_sum, count = self.counters[:2].tolist()
         if not count:
             return {}

@@ -51,7 +51,7 @@ class Cloud(NamedTuple):
 
 
 class _Reader(NamedTuple):
-    """Functions that read a type of file: its header, its points in chunks, and only the fields of its points."""
+    """Functions that read one type of point cloud file: the header, the points in chunks, and only the fields."""
 
     head: Callable[[str], Head]
     chunks: Callable[[str, Sequence[str], bool], Iterator[Columns]]

@@ -38,7 +38,7 @@ Columns = tuple[npt.NDArray[np.float64], Points, Labels]
 
 
 class Fields(NamedTuple):
-    """Fields of the points in a file: their features, a subset of `FEATURES`, and True if they are labeled."""
+    """Features of the points in a file, a subset of `FEATURES`, and True if the points are labeled."""
 
     features: tuple[str, ...]
     has_labels: bool

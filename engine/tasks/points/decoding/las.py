@@ -24,14 +24,14 @@ _MIN_LAS_BYTES, _LAS_HEADER_BYTES, _VLR_BYTES = 227, 375, 54
 
 
 def read_head(path: str) -> Head:
-    """Return the header of a file. Raises Unfit, and any exception of laspy."""
+    """Return the number of points in a LAS file and their fields. Raises Unfit, and any exception of laspy."""
     with _open_las(path) as reader:
         names = set(reader.header.point_format.dimension_names)
         return Head(reader.header.point_count, tuple(name for name in FEATURES if name in names), True)
 
 
 def read_chunks(path: str, features: Sequence[str], with_labels: bool) -> Iterator[Columns]:
-    """Yield positions, features and labels of a file's points in chunks. Raises Unfit, and any exception of laspy."""
+    """Yield positions, features and labels of the points in a LAS file in chunks. Raises Unfit and errors of laspy."""
     require_fields(read_head(path), features, with_labels)
     count = 0
     with _open_las(path) as reader:
@@ -46,7 +46,7 @@ def read_chunks(path: str, features: Sequence[str], with_labels: bool) -> Iterat
 
 @contextmanager
 def _open_las(path: str) -> Iterator[LasReader]:
-    """Open a file inside the context.
+    """Open a LAS or LAZ file inside the context.
 
     Raises Unfit if it announces more points than it contains, since laspy would search for all of them.
     """
@@ -65,7 +65,7 @@ def _open_las(path: str) -> Iterator[LasReader]:
 
 
 def _check_las(stream: BufferedReader) -> None:
-    """Raise Unfit if a file is shorter than its header, or than the chunk table of its compressed points.
+    """Raise Unfit if a LAS file is shorter than its header, or than the chunk table of its compressed points.
 
     Sources: LAS Specification 1.4; Isenburg, LASzip, 2013, section 6.
     """

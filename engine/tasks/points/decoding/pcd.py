@@ -85,7 +85,7 @@ class _Header(NamedTuple):
 
 
 def read_head(path: str) -> Head:
-    """Return the number of points and their fields. Raises Unfit."""
+    """Return the number of points in a PCD file and their fields. Raises Unfit."""
     header = _read_header(path)
     known = header.fields_by_meaning
     colors = _COLOR_SHIFTS.keys() if "packed" in known else ()
@@ -94,7 +94,7 @@ def read_head(path: str) -> Head:
 
 
 def read_chunks(path: str, features: Sequence[str], with_labels: bool) -> Iterator[Columns]:
-    """Yield positions, features and labels of a file's points in chunks. Raises Unfit."""
+    """Yield positions, features and labels of the points in a PCD file in chunks. Raises Unfit."""
     require_fields(read_head(path), features, with_labels)
     header = _read_header(path)
     field_of = header.fields_by_meaning

@@ -39,12 +39,12 @@ _TYPE_BYTES = {
 
 
 def read_head(path: str) -> Head:
-    """Return the header of a file. Raises Unfit."""
+    """Return the number of points in a PLY file and their fields. Raises Unfit."""
     return _read_header(path)[0]
 
 
 def _read_header(path: str) -> tuple[Head, bool]:
-    """Return the header of a file, and True if its points are written as text. Raises Unfit."""
+    """Return the header of a PLY file, and True if its points are written as text. Raises Unfit."""
     with open_regular(path) as stream:
         content, file_bytes = stream.read(MAX_HEADER_BYTES), os.fstat(stream.fileno()).st_size
     line_end = re.match(rb"ply(\r\n|\r|\n)", content)
@@ -86,7 +86,10 @@ def _read_header(path: str) -> tuple[Head, bool]:
 
 
 def read_chunks(path: str, features: Sequence[str], with_labels: bool) -> Iterator[Columns]:
-    """Yield positions, features and labels of a file's points in chunks. Raises Unfit, and any exception of plyfile."""
+    """Yield positions, features and labels of the points in a PLY file in chunks.
+
+    Raises Unfit and errors of plyfile.
+    """
     from plyfile import PlyData
 
     head, is_text = _read_header(path)

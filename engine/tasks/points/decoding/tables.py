@@ -107,7 +107,7 @@ def read_fields(path: str) -> Fields:
 
 
 def read_head(path: str) -> Head:
-    """Return the number of points and their fields. Raises Unfit."""
+    """Return the number of points in a table and their fields. Raises Unfit."""
     table = read_table(path)
     return Head(count_points(path, table), *read_fields(path))
 
