@@ -35,7 +35,7 @@ It takes the order and an `OnProgress`, and returns the path of its result. It r
 
 
 def _carry_out(order: Order, on_progress: OnProgress) -> str:
-    """Call the function for the type of the order, and return the path of its result."""
+    """Call the function that executes this type of order, and return the path of its result."""
     compile_cache.use_private_folders()  # before torch is imported
     module, _, name = _FUNCTIONS[type(order)].partition(":")
     return str(getattr(importlib.import_module(module), name)(order, on_progress))

@@ -28,7 +28,7 @@ POLL_S = 0.5
 """Seconds between polls of the queue."""
 
 _MIN_MEASURED_S = 1.0
-"""Minimum time in seconds after the first sample for which a speed is reported. Earlier it is unreliable."""
+"""Minimum time in seconds after the first sample before a speed is reported, since it is unreliable until then."""
 
 OnProgress = Callable[[Progress], object]
 """Callback that receives each progress message."""
@@ -93,7 +93,7 @@ def _wait_in_queue(slot: QueueSlot, on_progress: OnProgress) -> None:
 
 
 class _WorkersProgress:
-    """Progress of an order, computed from the events of all workers."""
+    """Progress of an order, summed up from the events of all workers."""
 
     def __init__(self, total: int, what: str, on_progress: OnProgress) -> None:
         self._total = total

@@ -214,7 +214,7 @@ def _blending_weights(length: int) -> Tensor:
 
 
 def _is_clipped(tile: _Tile, detected: Objects, height: int, width: int) -> np.ndarray:
-    """Return a mask of the boxes that are clipped by an edge of their tile, bool [n].
+    """Return True for each detected box that an edge of its tile clips, bool [n].
 
     Edges at the border of the image, which has the given height and width, don't count.
     """
@@ -226,9 +226,10 @@ def _is_clipped(tile: _Tile, detected: Objects, height: int, width: int) -> np.n
 
 
 def _indices_without_duplicates(boxes: Tensor, scores: Tensor, numbers: Tensor, is_clipped: Tensor) -> np.ndarray:
-    """Return the indices of objects without duplicates, highest scores first.
+    """Return the indices of detected objects after removing those that neighboring tiles found, too. Best scores first.
 
-    `is_clipped` is a mask of the boxes that are clipped by an edge of their tile.
+    Overlapping boxes of one class are duplicates, and so is a box that its tile's edge clips, if it is mostly inside a
+    larger box of its class. `numbers` are the classes, and `is_clipped` is True for each clipped box.
     """
     retained = batched_nms(boxes, scores, numbers, SAME_IOU)
     is_retained = torch.ones(len(retained), dtype=torch.bool)

@@ -359,7 +359,7 @@ def _preprocessing_of_dataset(job: Job, task: Task) -> Preprocessing:
 
 
 def _read_state(path: Path) -> tuple[dict[str, Tensor], str]:
-    """Return the model's state in a checkpoint and the checksum of the file. Raises CannotLoad."""
+    """Return the weights of the model in a checkpoint, and the SHA-256 of the file. Raises CannotLoad."""
     try:
         content, sha256 = read_checkpoint(path)
     except OSError as error:
@@ -375,7 +375,10 @@ def _read_state(path: Path) -> tuple[dict[str, Tensor], str]:
 
 
 def _load_state(module: nn.Module, state: dict[str, Tensor], path: Path) -> None:
-    """Load the state from the checkpoint at `path` into the model. Raises CannotLoad if they don't match."""
+    """Load the weights `state`, which come from the checkpoint at `path`, into the model.
+
+    Raises CannotLoad if they don't fit.
+    """
     try:
         module.load_state_dict(state)
     except RuntimeError as error:

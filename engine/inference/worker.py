@@ -30,7 +30,7 @@ AnyOrder = TypeVar("AnyOrder", bound=Order)
 
 
 class Shard:
-    """Part of the samples that one worker processes, and reporter of its progress.
+    """Partition of the samples that one worker processes, and reporter of its progress.
 
     Attributes:
         partition: Position of the worker among all workers.
@@ -91,7 +91,7 @@ def serve(
     order_type: type[AnyOrder],
     work: Callable[[AnyOrder, TrainedModel, Shard], None],
 ) -> int:
-    """Load the model for the order in the worker's folder, call `work`, and return the exit code.
+    """Load the model for the order in the worker's folder, call `work` with it, and return the exit code.
 
     `order_type` is the type of the order. See `engine.training.worker.run_reporting` for the handling of errors.
     """

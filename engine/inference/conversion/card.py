@@ -24,7 +24,7 @@ CARD = "README.md"
 _HUB_METRICS = {"top1": "accuracy", "miou": "mean_iou", "map": "map"}
 """Names on the Hugging Face Hub for metrics that also exist there, keyed by metric id."""
 _ALWAYS_LISTED = ("epochs", "batch_size", "optimizer", "learning_rate", "schedule")
-"""Training settings that the card lists even if they have their default values."""
+"""Training settings that the model card lists even if they have their default values."""
 _PLACEHOLDER = "*To be written by whoever publishes this model.*"
 
 
@@ -101,7 +101,10 @@ def _summary(model: TrainedModel) -> str:
 
 
 def _data_section(model: TrainedModel, planned: Planned | None) -> str:
-    """Return the numbers of samples and channels, and the class names. `planned` is None if the plan can't be read."""
+    """Return the model card's section about the training data: numbers of samples and channels, and class names.
+
+    `planned` is None if the plan of the run can't be read.
+    """
     lines = []
     if planned is not None:
         lines.append(
@@ -156,7 +159,7 @@ def _format_value(measure: Measure, values: dict[str, float]) -> str:
 
 
 def _usage_section(files: Sequence[WrittenFile], library: Library | None) -> str:
-    """Return instructions for the files and the library that can load the weights, if any."""
+    """Return the model card's instructions for using the files and the library that can load the weights, if any."""
     names = {each.name: each for each in files}
     paragraphs = []
     if "predict.py" in names:
@@ -214,7 +217,7 @@ def _license_section(model: TrainedModel) -> str:
 
 CURVES = "curves.png"
 MIN_POINTS = 3
-"""Minimum number of validations for which curves are plotted."""
+"""Minimum number of validations for which training curves are plotted."""
 _WIDTH, _HEIGHT, _MARGIN = 640, 320, 48
 _COLORS = ("#1f77b4", "#d62728")
 
@@ -296,7 +299,10 @@ def upload_command() -> NextCommand:
 
 
 def _trtexec(source: str, engine: str, shapes: str) -> str:
-    """Return the command that builds a TensorRT engine. `shapes` are the flags for the shapes of the input."""
+    """Return the trtexec command that builds the TensorRT engine `engine` from the ONNX file `source`.
+
+    `shapes` are the flags for the shapes of the input.
+    """
     return f"trtexec --onnx={source} --saveEngine={engine} {shapes}"
 
 

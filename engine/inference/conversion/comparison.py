@@ -35,10 +35,10 @@ RunBatch = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Samples:
-    """Samples for the comparison.
+    """Samples on which a converted file is compared with its model.
 
     Attributes:
-        kind: "random" if the dataset can't be read.
+        kind: "validation", or "random" if the dataset can't be read.
         inputs: Model inputs [n, ...], with n at least the largest batch size.
         val: Validation samples, or None for random samples.
         train: Training samples, or None for random samples.
@@ -51,7 +51,7 @@ class Samples:
 
 
 def load_samples(model: TrainedModel) -> Samples:
-    """Load samples from the run's dataset, or generate random samples if it can't be read.
+    """Load validation and training samples from the run's dataset, or generate random inputs if it can't be read.
 
     Raises CannotLoad for a user-defined task whose dataset can't be read.
     """

@@ -78,7 +78,7 @@ def convert(order: ConvertOrder, on_progress: OnProgress) -> Path:
 
 
 def _find_problems(order: ConvertOrder, run: RunFolder) -> list[Problem]:
-    """Return errors and warnings about an order, found without loading the model."""
+    """Return errors and warnings about a conversion order, found without loading the model."""
     job = run.job()
     if job is None:
         return [Problem("run", f"The job of {run.run_id} can't be read.", "Choose another run.")]
@@ -88,9 +88,9 @@ def _find_problems(order: ConvertOrder, run: RunFolder) -> list[Problem]:
 
 
 def _store(converted: Converted, folder: Path, target: Path, order: ConvertOrder, run: RunFolder) -> Path:
-    """Move the output from `folder` to `target`, and return the path of the description of it.
+    """Move the converted files from `folder` to `target`, and return the path of their description.
 
-    If the output is packed as a zip file, the description is saved in the run folder.
+    If they are packed as a zip file, the description is saved in the run folder.
     """
     paths.write_atomically(folder / CONVERTED_FILE, msgspec.json.format(msgspec.json.encode(converted)))
     if not order.packed:
@@ -104,7 +104,7 @@ def _store(converted: Converted, folder: Path, target: Path, order: ConvertOrder
 
 
 class _StageProgress:
-    """Progress of a conversion over its stages. The weight of each stage corresponds to its usual duration."""
+    """Progress of a conversion over its stages, each weighted by its usual duration."""
 
     def __init__(self, order: ConvertOrder, on_progress: OnProgress) -> None:
         self._on_progress = on_progress
@@ -182,7 +182,7 @@ class _Conversion:
         self._add_file(CARD, "the model's card")
 
     def _describe(self, target: Path, started: float) -> Converted:
-        """Create the description of the finished conversion."""
+        """Return the description of the finished conversion, which is saved next to the files."""
         model = self.model
         return Converted(
             run_id=model.run.run_id,
@@ -314,7 +314,7 @@ class _Conversion:
         return compared
 
     def _add_file(self, name: str, what: str) -> None:
-        """Add a written file to the description of the output. `what` says what it contains."""
+        """Add the written file `name` to the list of files in the description. `what` describes its content."""
         self.files.append(written_file(self.folder / name, what))
 
 
@@ -342,7 +342,7 @@ def _report_int8_losses(model: TrainedModel, compared: ComparedFile) -> list[Pro
 
 
 def _environment() -> dict[str, str]:
-    """Return the number of CPU threads and the versions of Python and of the installed packages that matter here."""
+    """Return the number of CPU threads, and the versions of Python and of packages that affect the converted files."""
     packages = ("footplate", "torch", "torchvision", "timm", "onnx", "onnxscript", "onnxruntime", "safetensors")
     settings = {"python": platform.python_version(), "cpu_threads": str(torch.get_num_threads())}
     return settings | installed_versions(packages)
@@ -393,9 +393,9 @@ def write_zip(written: Path, target: Path) -> None:
 
 
 def written_file(path: Path, what: str) -> WrittenFile:
-    """Restrict access to a written file to its owner, and return its description. Raises OSError.
+    """Restrict access to a converted file to its owner, and return its description. Raises OSError.
 
-    `what` says what the file contains.
+    `what` describes its content in a few words.
     """
     path.chmod(0o600)
     digest = hashlib.sha256()

@@ -1,4 +1,4 @@
-"""Prepare a model for export: with preprocessing if requested, and with a single output tensor."""
+"""Prepare a model for export, optionally with preprocessing, and with a single output tensor."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def double_width(inputs: Tensor) -> Tensor:
 
 
 class _ExportedModel(nn.Module):
-    """Model that returns only the outputs to include in the file."""
+    """Model that returns only those outputs that belong in the exported file."""
 
     def __init__(self, core: nn.Module, objective: Objective) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ def _exportable_module(model: TrainedModel) -> nn.Module:
 
 
 def _input_layer(model: TrainedModel) -> _InputLayer | None:
-    """Return the module for preprocessing, or None if the samples of a user-defined task have no known one."""
+    """Return the module that preprocesses images or points for the model, or None for other samples."""
     mean, std = (torch.tensor(each) for each in (model.preprocessing.mean, model.preprocessing.std))
     if model.task.entry.predicts == "points":
         return _FromPoints(mean, std)
@@ -107,12 +107,12 @@ def _input_layer(model: TrainedModel) -> _InputLayer | None:
 
 
 class _InputLayer(nn.Module):
-    """Preprocessing that becomes part of the file. `input_name` is the name of the file's input."""
+    """Preprocessing that becomes part of the exported model. `input_name` is the name of the exported model's input."""
 
     input_name: str
 
     def invert(self, inputs: Tensor) -> Tensor:
-        """Convert inputs of the model back to inputs of the file."""
+        """Convert inputs of the trained model back to inputs of the exported model, before the preprocessing."""
         raise NotImplementedError
 
 

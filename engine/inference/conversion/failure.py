@@ -54,7 +54,7 @@ def describe_export_failure(error: BaseException) -> Problem:
 
 
 def _error_chain(error: BaseException) -> list[BaseException]:
-    """Return an error followed by its causes. The original cause comes last."""
+    """Return an error followed by the errors that caused it. The original cause comes last."""
     chain: list[BaseException] = []
     current: BaseException | None = error
     while current is not None and current not in chain:

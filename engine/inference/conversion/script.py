@@ -91,7 +91,7 @@ def _read_script(name: str) -> str:
 
 
 def write_example(folder: Path, model: TrainedModel, samples: Samples, export: Exportable) -> Path | None:
-    """Write a validation sample in the format that the script reads, and return its path.
+    """Write a validation sample in the format that the example script reads, and return its path.
 
     Metadata such as the location of a photograph is removed. Returns None if the dataset can't be read. Raises OSError.
     """

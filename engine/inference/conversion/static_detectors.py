@@ -120,7 +120,7 @@ class _StaticDetector(nn.Module):
         )
 
     def _pad_to_stride(self, inputs: Tensor) -> Tensor:
-        """Pad images on the right and at the bottom so that their sides are multiples of the detector's stride."""
+        """Pad images on the right and at the bottom until their sides are multiples of the detector's stride."""
         return functional.pad(inputs, (0, -self.size % self.plain.transform.size_divisible) * 2)
 
     def _extract_features(self, images: Tensor) -> list[Tensor]:
@@ -272,7 +272,7 @@ class _AnchorDetector(_StaticDetector):
         raise NotImplementedError
 
     def _coder(self) -> Any:
-        """Return the function that converts deltas and anchors to boxes."""
+        """Return the torchvision function that converts deltas and anchors to boxes for this detector."""
         raise NotImplementedError
 
 
@@ -313,7 +313,7 @@ class _Ssd(_StaticDetector):
 
 
 def _has_min_side(boxes: Tensor, min_side: float) -> Tensor:
-    """Return a mask of the boxes [..., 4] whose width and height are at least `min_side`."""
+    """Return True for each of the boxes [..., 4] whose width and height are at least `min_side`."""
     return ((boxes[..., 2:] - boxes[..., :2]) >= min_side).all(-1)
 
 

@@ -131,7 +131,7 @@ def _preprocessing_config(model: TrainedModel) -> dict[str, Any]:
 
 
 def _timm_config(model: TrainedModel) -> dict[str, Any]:
-    """Return a config in the format of timm's `save_for_hf`."""
+    """Return the content of the config.json that timm needs to load the model, in the format of its `save_for_hf`."""
     from timm.models._hub import save_config_for_hf
 
     name = model.job.model.name.removeprefix(TIMM)

@@ -45,7 +45,7 @@ class ResampledValues(NamedTuple):
 
 
 def resample_weights(number: int, samples: int) -> Ints:
-    """Return how often resample `number` contains each sample, [samples]."""
+    """Return how often the bootstrap resample `number` contains each of `samples` samples, int64 [samples]."""
     drawn = np.random.default_rng((SEED, number)).integers(0, samples, samples)
     return np.bincount(drawn, minlength=samples)
 
@@ -53,7 +53,7 @@ def resample_weights(number: int, samples: int) -> Ints:
 def resample(
     samples: int, compute_values: Callable[[Ints], Values], on_progress: Callable[[float], object]
 ) -> ResampledValues:
-    """Compute `values(weights)` for as many resamples as time allows.
+    """Compute metrics for as many bootstrap resamples as time allows, by calling `compute_values(weights)` for each.
 
     `weights` say how often a resample contains each of the `samples` samples. `on_progress` receives the completed
     fraction.
@@ -88,9 +88,9 @@ def _nan_if_none(value: float | None) -> float:
 
 
 def interval(value: float, draws: npt.NDArray[np.float64] | None) -> Interval:
-    """Return `value` with its 95% percentile interval.
+    """Return `value` with its 95% interval from the percentiles of `draws`, its values in the bootstrap resamples.
 
-    `draws` are the values from the resamples. If too few of them are finite, or if it is None, there is no interval.
+    There is no interval if too few of them are finite, or if `draws` is None.
     """
     draws = draws[np.isfinite(draws)] if draws is not None else np.empty(0)
     if len(draws) < MIN_RESAMPLES / 2:
@@ -102,7 +102,7 @@ def interval(value: float, draws: npt.NDArray[np.float64] | None) -> Interval:
 def intervals_of(
     values: Values, draws: ResampledValues
 ) -> tuple[dict[str, Interval], dict[str, tuple[Interval | None, ...]]]:
-    """Return the intervals of metrics, keyed by id, and those of per-class values, keyed by column title.
+    """Return the bootstrap intervals of metrics, keyed by id, and of per-class values, keyed by column title.
 
     Metrics that are not finite are left out.
     """

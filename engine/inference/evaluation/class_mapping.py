@@ -26,7 +26,7 @@ _TWO_VALUE_NAMES = ("background", "foreground")
 
 
 class _RenumberedSplit(NamedTuple):
-    """Split with the model's class numbers, and the number of labels or objects of unknown classes that it lacks."""
+    """Split with the model's class numbers, and the number of its labels or objects that were dropped as unknown."""
 
     split: Any
     ignored: int
@@ -48,7 +48,10 @@ def map_classes(dataset: RecognizedDataset, classes: Sequence[str]) -> tuple[Rec
     ignored = 0
 
     def renumber(split: Split | None) -> Split | None:
-        """Renumber the classes of a split, and count what is left out."""
+        """Return a split with the model's class numbers, or None without a split.
+
+        Count the labels or objects that are dropped.
+        """
         nonlocal ignored
         if split is None:
             return None
@@ -99,7 +102,7 @@ def _renumber_code(code: MaskCode, numbers: Labels, classes: int) -> MaskCode:
 
 
 def _renumber_files(split: FileSplit, numbers: Labels, classes: int) -> _RenumberedSplit:
-    """Renumber the class of each file by `numbers`, and drop files of unknown classes."""
+    """Replace the class c of each file by the model's class `numbers[c]`, and drop files of unknown classes."""
     labels = numbers[split.labels]
     is_known = labels != UNKNOWN
     return _RenumberedSplit(
@@ -108,7 +111,7 @@ def _renumber_files(split: FileSplit, numbers: Labels, classes: int) -> _Renumbe
 
 
 def _renumber_idx(split: IdxSplit, numbers: Labels, classes: int) -> _RenumberedSplit:
-    """Renumber the class of each image by `numbers`, and drop images of unknown classes."""
+    """Replace the class c of each image by the model's class `numbers[c]`, and drop images of unknown classes."""
     labels = numbers[split.labels]
     is_known = labels != UNKNOWN
     rows = np.arange(len(labels)) if split.rows is None else split.rows
@@ -124,7 +127,7 @@ def _renumber_labels(split: LabelSplit, numbers: Labels, classes: int) -> _Renum
 
 
 def _renumber_boxes(split: BoxSplit, numbers: Labels, classes: int) -> _RenumberedSplit:
-    """Renumber the classes of boxes by `numbers`, and drop boxes of unknown classes, which are counted."""
+    """Replace the class c of each box by the model's class `numbers[c]`. Drop and count boxes of unknown classes."""
     labels = numbers[split.labels]
     is_known = labels != UNKNOWN
     images = np.repeat(np.arange(len(split.files)), np.diff(split.bounds))
@@ -140,7 +143,10 @@ def _renumber_boxes(split: BoxSplit, numbers: Labels, classes: int) -> _Renumber
 
 
 def _renumber_instances(split: InstanceSplit, numbers: Labels, classes: int) -> _RenumberedSplit:
-    """Renumber the classes of objects by `numbers` when they are read. Objects that are left out are not counted."""
+    """Replace the class c of each object by the model's class `numbers[c]` when it is read.
+
+    Dropped ones aren't counted.
+    """
     return _RenumberedSplit(replace(split, sources=[_RenumberedSource(source, numbers) for source in split.sources]), 0)
 
 

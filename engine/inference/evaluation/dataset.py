@@ -31,7 +31,7 @@ _COLOR_CHANNELS = (1, 3)
 
 @dataclass(frozen=True)
 class EvaluationData:
-    """Samples for the evaluation of a split of a folder.
+    """Samples on which a model is evaluated: one or all splits of a dataset folder.
 
     Attributes:
         folder: Absolute path of the folder.
@@ -147,7 +147,7 @@ def _check_channels(splits: Splits, training: TrainingFacts | TrainedModel) -> N
 
 
 def _use_bands(samples: ImageSet | SampleSet, preprocessing: Preprocessing) -> ImageSet | SampleSet:
-    """Make samples use the same bands or point features as in training."""
+    """Return samples that use the same image bands or point features as in the training."""
     if isinstance(samples, SampleSet):
         return samples.with_features(preprocessing.features)
     samples.bands = bands_of(preprocessing)

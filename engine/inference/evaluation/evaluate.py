@@ -186,7 +186,7 @@ def _encode_resamples(evaluation: Evaluation, draws: ResampledValues) -> bytes:
 
 
 def _sample_results(data: EvaluationData, results: MergedResults) -> Samples:
-    """Return the per-sample results in the form that is saved."""
+    """Return the evaluation results of each sample in the form in which they are saved."""
     split_names, split_samples = zip(*data.splits, strict=True)
     first_numbers = np.cumsum([0, *map(len, split_samples)])
     split_of = np.searchsorted(first_numbers, results.samples, side="right") - 1
@@ -208,9 +208,9 @@ def _sample_results(data: EvaluationData, results: MergedResults) -> Samples:
 
 
 def _save_evaluation(folder: Path, contents: dict[str, bytes], split: str) -> Path:
-    """Write the files and move the evaluation to its final folder. Returns the path of its main file. Raises OSError.
+    """Write the files of an evaluation, and move them to their final folder. Return the path of the main file.
 
-    The folder is moved only after all files are on the disk.
+    `contents` are the files by name. The folder is moved only after all files are on the disk. Raises OSError.
     """
     parent = folder.parent
     evaluation = msgspec.json.decode(contents.pop(EVALUATION_FILE), type=Evaluation)

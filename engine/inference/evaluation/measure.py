@@ -127,7 +127,7 @@ def run(spec: WorkerSpec, channel: socket.socket) -> int:
 
 
 def results_file(rank: int) -> str:
-    """Return the name of the file to which the worker with this rank writes its results."""
+    """Return the name of the file to which the evaluation worker with this rank writes its results."""
     return f"results-{rank}.pt"
 
 
@@ -164,13 +164,16 @@ class _SampleRecorder:
         self.results.recorders = {name: StateRecorder() for name in self._analysis.metrics(1.0)}  # any scale
 
     def skip(self, path: str, reason: str) -> None:
-        """Record that a sample can't be read, with the reason."""
+        """Record the path of a sample that can't be read, with the reason."""
         self.results.skipped.append((path, reason))
         self._shard.skip(path, reason)
 
     @torch.inference_mode()
     def add(self, batch: BatchOutput, samples: ImageSet | SampleSet, first_number: int) -> None:
-        """Add a batch of a split. `first_number` is the number of the first sample in the split, counted over all splits."""
+        """Record the results of a batch of a split.
+
+        `first_number` is the number of the split's first sample, counted over all splits.
+        """
         outputs, targets = batch.outputs, batch.targets
         if outputs.dim() == 2:  # small, and slow to process one by one on a GPU
             outputs, targets = outputs.cpu(), targets.cpu()

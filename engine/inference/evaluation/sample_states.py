@@ -50,7 +50,7 @@ class StateRecorder:
         self._others: list[list[Any]] = []
 
     def add(self, metric: Metric) -> None:
-        """Record the state of a metric that was updated only with the next sample."""
+        """Record the state of a metric that was updated with one sample, the next one in order."""
         counters = metric.counters.detach().cpu().flatten()
         self._width = len(counters)
         nonzero = counters.nonzero().flatten()
@@ -60,7 +60,7 @@ class StateRecorder:
         synced_values: list[Any] = []
 
         def gather(value: Any) -> list[Any]:
-            """Record a value that `sync` merges, in place of gathering it from all ranks."""
+            """Record the value that a metric's `sync` wants to merge over the ranks, and return it alone."""
             synced_values.append(value)
             return [value]
 

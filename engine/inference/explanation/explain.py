@@ -125,7 +125,7 @@ def explain_images(order: ExplainOrder, model: TrainedModel, shard: Shard) -> No
 
 
 class _Example(NamedTuple):
-    """Image to explain.
+    """Image whose prediction is explained.
 
     Attributes:
         inputs: Model input, [1, C, s, s].
@@ -153,7 +153,7 @@ def _load_example(model: TrainedModel, path: str) -> _Example:
 
 
 def _load_sample(model: TrainedModel, path: str) -> _Example:
-    """Load a sample of a user-defined task, which prepares its inputs itself. Raises UnreadableImage."""
+    """Load a sample of a user-defined task, whose code prepares the model input. Raises UnreadableImage."""
     splits = model.task.splits(model.job)
     for split in (splits.val, splits.train):
         assert isinstance(split, SampleSet)
@@ -232,7 +232,10 @@ class _Writer:
 
 
 def _find_problems(order: ExplainOrder) -> list[Problem]:
-    """Return the problems with an order: a run without a model, unknown classes, or a folder with other files."""
+    """Return the problems with an order for heat maps.
+
+    They are a run without a model, unknown classes, or an output folder with other files.
+    """
     run = RunFolder(order.run)
     job, planned = run.job(), run.planned()
     if job is None or planned is None:
@@ -261,7 +264,7 @@ def _cannot_use(out: Path, error: OSError) -> Problem:
 
 
 def _list_images(order: ExplainOrder) -> list[str]:
-    """Return the files of an order, and the images in its folders, sorted by name. Raises CannotLoad."""
+    """Return the image files that an order names, and those in its folders, sorted by name. Raises CannotLoad."""
     return [file for file, _ in find_files(order.paths, is_image, "image", order.out)]
 
 
@@ -324,7 +327,7 @@ def project(
 
 
 def raw_map(heat: Floats) -> Bytes:
-    """Convert a map with values in 0..1 to gray levels, uint8."""
+    """Convert a heat map with values in 0..1 to gray levels, uint8."""
     return np.rint(heat * 255).astype(np.uint8)
 
 

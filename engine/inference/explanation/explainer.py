@@ -37,7 +37,7 @@ class TargetHeatMap(NamedTuple):
 
 
 class Explainer:
-    """Explainer that applies one method to a model.
+    """Source of heat maps from one method for one model.
 
     `layer` is chosen for the first image and used for all others.
     """
@@ -75,7 +75,7 @@ class Explainer:
         return module.detections(inputs) if self._is_detector else module(inputs)
 
     def _find_targets(self, outputs: Any, classes: Sequence[int]) -> list[Target]:
-        """Return the numbers to explain, taken from the model's outputs."""
+        """Return the numbers, such as class scores, that the heat maps explain, taken from the model's outputs."""
         model = self._model
         return model.objective.explanation_targets(outputs, model.classes, classes, model.size)
 
@@ -161,7 +161,10 @@ def eigen_cam(activations: Tensor) -> Tensor:
 
 
 def combine_maps(levels: Sequence[Tensor], side: int) -> Tensor:
-    """Resize maps [h, w] to `side` x `side` pixels, sum them, and scale the sum to 0..1."""
+    """Combine heat maps [h, w] of several feature levels.
+
+    They are resized to `side` x `side` pixels and summed, and the sum is scaled to 0..1.
+    """
     resized = [
         functional.interpolate(level[None, None], (side, side), mode="bilinear", align_corners=False)[0, 0]
         for level in levels

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 MIN_CELLS = 4
 """Minimum number of cells per side of a useful feature map. Layers with smaller maps are a last resort."""
 _ENCODERS = ("encoder", "backbone")
-"""Names of the modules for feature extraction in segmentation_models_pytorch and torchvision."""
+"""Names of the modules that extract features in segmentation_models_pytorch and torchvision."""
 _ATTENTION_NAME = "att"
 """Part of the names of attention modules, which are skipped. Their tensors may have the shape of a map."""
 
@@ -33,7 +33,7 @@ class Layer(NamedTuple):
 
 
 class _RecordedLayer(NamedTuple):
-    """Layer with its output for an example, and the height and width of its finest feature map."""
+    """Layer with its recorded output for an example image, and the height and width of its finest feature map."""
 
     name: str
     output: Any

@@ -49,7 +49,7 @@ class Summary:
         self._classes = classes
 
     def add(self, entry: Entry) -> None:
-        """Include a journal entry in the summary."""
+        """Count the sample of a journal entry in the summary."""
         self.samples += 1
         if entry.skipped:
             self.skipped_count += 1
@@ -97,7 +97,7 @@ def write_tables(
     written_files: list[Written] = []
 
     def write_table(name: str, format_: Format, write: Callable[[TextIO], object]) -> None:
-        """Write a text file through `write`, and add it to the list of written files."""
+        """Create the file `name` in the output folder with `write`, and add it to the list of written files."""
 
         def write_text(path: Path) -> None:
             with path.open("w", encoding="utf-8", newline="") as stream:
@@ -119,7 +119,7 @@ def write_tables(
 
 
 def _predicted_entries(completed: CompletedSamples) -> Iterator[Entry]:
-    """Return the entries of all samples that were not skipped."""
+    """Yield the journal entries of all samples that have a result."""
     return (entry for entry in completed.entries() if not entry.skipped)
 
 

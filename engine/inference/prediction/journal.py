@@ -23,9 +23,9 @@ from engine.system.files import open_file
 WORK_FOLDER = ".footplate"
 """Name of the folder for journals and other internal files inside the output folder."""
 WRITER_THREADS = 2
-"""Number of threads that write results."""
+"""Number of threads that write the results of predictions."""
 MAX_QUEUED = 3
-"""Maximum number of queued batches."""
+"""Maximum number of batches whose results wait to be written."""
 _JOURNAL_PATTERN = "journal-*.jsonl"
 
 
@@ -87,7 +87,7 @@ _ENTRY = msgspec.json.Decoder(Entry)
 
 
 class Journal:
-    """Journal of one worker. Its methods are thread-safe."""
+    """Journal in which one worker records its completed samples. Its methods are thread-safe."""
 
     def __init__(self, folder: Path, start: int, rank: int) -> None:
         self._stream = open(  # noqa: SIM115 - it stays open
@@ -124,7 +124,7 @@ class Writers:
         return self
 
     def submit(self, create_entry: Callable[..., Entry], *columns: Any) -> None:
-        """Queue a batch, whose entries a writer thread creates with `map(make, *columns)`.
+        """Queue a batch of results. A writer thread creates its journal entries with `map(create_entry, *columns)`.
 
         The first column holds the samples of the batch. Raises the error of an earlier batch if it failed.
         """

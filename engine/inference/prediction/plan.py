@@ -23,7 +23,7 @@ _FILES, _NAMES, _REMAINING = "files", "names", "remaining.npy"
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """Plan for the workers.
+    """Plan of a prediction order, which its workers read.
 
     Attributes:
         samples: Number of all samples, including completed ones.
@@ -57,7 +57,7 @@ class OrderState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlanFolder:
-    """Access to the files in a work folder. All methods may raise OSError."""
+    """Access to the files in the work folder of a prediction order. All methods may raise OSError."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -100,14 +100,17 @@ class PlanFolder:
         paths.write_atomically(self.folder / _STATE, msgspec.json.encode(state))
 
     def state(self) -> OrderState | None:
-        """Return the state, or None if the folder is new or its state is unreadable."""
+        """Return the order, checkpoint hash and sources that the results in the folder belong to.
+
+        Returns None if the folder is new or they are unreadable.
+        """
         try:
             return msgspec.json.decode(read_file(self.folder / _STATE, MAX_RESULT_BYTES), type=OrderState)
         except (OSError, msgspec.DecodeError):
             return None
 
     def clear(self) -> None:
-        """Delete all files except the state and the lock."""
+        """Delete all files in the work folder except the state and the lock."""
         for path in self.folder.iterdir():
             if path.name not in (_STATE, LOCK):
                 path.unlink(missing_ok=True)

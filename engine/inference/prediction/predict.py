@@ -84,9 +84,10 @@ def predict(order: PredictOrder, on_progress: OnProgress) -> Path:
 def _predict_or_resume(
     order: PredictOrder, run: Run, sources: Sources, state: OrderState, *, folder: PlanFolder, on_progress: OnProgress
 ) -> Path:
-    """Predict all samples, or resume an interrupted prediction of the same `state`, and return the summary's path.
+    """Predict all samples, or resume an interrupted prediction, and return the path of the summary.
 
-    Nothing is predicted if the summary is complete. Raises CannotLoad if no sample can be read.
+    Nothing is predicted if the summary is complete. `state` identifies the order. Raises CannotLoad if no sample can be
+    read.
     """
     summary_file = Path(order.out, PREDICTIONS_FILE)
     if folder.state() == state and summary_file.is_file():
@@ -184,7 +185,7 @@ def _count_samples(sources: Sources, job: Job) -> int:
 
 
 def _order_problems(order: PredictOrder, job: Job) -> list[Problem]:
-    """Return the problems with an order that don't depend on its files."""
+    """Return the problems with a prediction order that don't depend on its files."""
     problems: list[Problem] = []
     formats = formats_of(job.task)
     unknown = [name for name in order.formats if name not in formats]
@@ -240,7 +241,7 @@ def _open_folder(out: Path, state: OrderState) -> PlanFolder:
 
 
 def _describe_difference(saved: OrderState, requested: OrderState) -> str:
-    """Describe how two states differ, for the user."""
+    """Describe for the user why results of the order `saved` can't be continued by the order `requested`."""
     fields = [
         name
         for name in PredictOrder.__struct_fields__

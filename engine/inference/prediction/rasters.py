@@ -25,7 +25,7 @@ _TIFF_ASCII = 2
 
 
 def write_file(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file atomically: call `write` with the path of a private temporary file, then move it to `path`.
+    """Write a file atomically: `write` creates it at a temporary path, and it is then moved to `path`.
 
     Raises OSError and the errors of `write`. In that case, no files are left behind.
     """

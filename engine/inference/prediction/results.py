@@ -71,7 +71,7 @@ class Sample(NamedTuple):
 
 
 class Results:
-    """Writer for the results of an order. It writes each file atomically and is thread-safe."""
+    """Writer for the result files of a prediction order. It writes each file atomically and is thread-safe."""
 
     def __init__(
         self, order: PredictOrder, model: TrainedModel, draw: Callable[[Sample, Bytes], str] | None = None
@@ -123,9 +123,9 @@ class Results:
         return entry
 
     def write_maps(self, sample: Sample, maps: Iterable[Tensor]) -> Entry:
-        """Write the results of a sample, given maps that arrive in bands from top to bottom (see `placing.bands`).
+        """Write the results of a sample, given its probability maps in bands from top to bottom. Raises OSError.
 
-        Raises OSError.
+        See `placing.project_in_bands` for the bands.
         """
         geo_position = georeference(sample.file) if sample.file.lower().endswith(ENDINGS) else None
         formats = self._order.formats or (("geotiff",) if geo_position is not None else ("png",))
@@ -201,7 +201,7 @@ class Results:
         return overlay_mask(image, (plane >= self._order.threshold * _LEVELS).astype(np.uint8) * np.uint8(LINE_COLOR))
 
     def _requested_formats(self) -> tuple[Format, ...]:
-        """Return the formats of the order, or the default format of the task."""
+        """Return the result formats that the order requests, or the default format of the task."""
         return self._order.formats or formats_of(self._model.task.entry.id)[:1]
 
     def _can_draw(self, sample: Sample) -> bool:
@@ -285,7 +285,10 @@ class Results:
         scores: tuple[float, ...],
         files: dict[str, str],
     ) -> Entry:
-        """Create the journal entry of a sample. `files` maps each kind of result to the path of its file."""
+        """Create the journal entry of a sample.
+
+        `words` describe the prediction. `files` maps each kind of result to the path of its file.
+        """
         height, width = sample.sides
         return Entry(
             sample=sample.number,

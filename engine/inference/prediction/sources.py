@@ -93,7 +93,10 @@ def find_files(paths: Sequence[str], is_accepted: Callable[[str], bool], noun: s
 
 
 def _files_at(path: str, is_accepted: Callable[[str], bool], out: str) -> Iterator[tuple[str, str]]:
-    """Yield the files of one path for `find_files`. Raises OSError if a folder can't be read."""
+    """Yield the accepted files at one path, with their names relative to it.
+
+    Raises OSError for an unreadable folder.
+    """
     if path.startswith(CAMERA):
         yield path, path.replace(":", "-")
         return

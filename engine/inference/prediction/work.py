@@ -98,10 +98,10 @@ class Predictor:
         silence_pillow()
 
     def predict_images(self) -> None:
-        """Run the model on the images and videos of the order.
+        """Predict the images and videos of the order, and write the results.
 
-        Batches of resized images are distributed over the workers. Images that are processed in tiles, and videos, are
-        distributed as entire files.
+        Images that are resized to the model's input are distributed over the workers in batches. Images that are
+        processed in tiles, and videos, are distributed as entire files.
         """
         files = self._sources.files
         is_video_file = np.array([is_video(files[number]) for number in self._remaining.tolist()], bool)
@@ -116,11 +116,11 @@ class Predictor:
         self._predict_each(self._select_for_rank(videos), self._predict_video)
 
     def predict_clouds(self) -> None:
-        """Predict the classes of the points in this worker's part of the point clouds."""
+        """Predict the classes of the points in this worker's part of the point clouds, and write the results."""
         self._predict_each(self._select_for_rank(self._remaining), self._predict_cloud)
 
     def predict_folder(self) -> None:
-        """Run the model on the samples that a user-defined task reads from a folder."""
+        """Predict the samples that a user-defined task reads from a folder, and write the results."""
         samples = open_folder_samples(self._model.task, self._model.job, self._sources.files[0])
         remaining_samples = RecordedSamples(samples, self._remaining)
         with Writers(self._journal, self._shard.advance) as writers:
@@ -137,7 +137,7 @@ class Predictor:
         return Sample(number, f"{number:06}", printable(samples.path(number)), "", (0, 0), _no_image)
 
     def _predict_resized(self, numbers: Labels, *, is_distributed: bool) -> None:
-        """Run the model on images resized to squares as in training.
+        """Predict images that are resized to the model's square input, as in training, and write the results.
 
         `numbers` are the images' indices in the sources. If `is_distributed` is True, every worker gets the same
         indices and processes its part of them.
@@ -158,7 +158,7 @@ class Predictor:
             self._record_skipped(images.failed)
 
     def _drawn_sides(self, images: UnlabeledImages, index: int) -> tuple[int, int]:
-        """Return the height and width of an image.
+        """Return the height and width of the image on which the prediction for an image is drawn.
 
         If the image was cropped while it was decoded, these are the height and width of the model's input.
         """
@@ -273,7 +273,7 @@ class Predictor:
     def _predict_frames(
         self, results: Results, number: int, images: Sequence[Bytes], first_frame: int, *, is_end: bool
     ) -> None:
-        """Run the model on consecutive frames of a video, uint8 [h, w, 3] each.
+        """Predict consecutive frames of a video, uint8 [h, w, 3] each, and write the results.
 
         `number` is the index of the video among the sources. The video ends after these frames if `is_end` is True.
         """

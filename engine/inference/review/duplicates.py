@@ -25,7 +25,7 @@ MAX_LEVEL_DIFFERENCE = 8.0
 It is checked because small images of the same kind have similar hashes.
 """
 _THUMBNAIL_SIDE = 12
-"""Side of the thumbnails in pixels."""
+"""Side length in pixels of the thumbnails by which possible duplicates are compared."""
 _BLOCK_IMAGES = 1024
 """Number of images that are compared with all others at once."""
 MAX_IMAGES = 100_000
@@ -88,13 +88,13 @@ def compute_fingerprints(
 def difference_hash(levels: npt.NDArray[np.floating]) -> npt.NDArray[np.bool_]:
     """Return the dHash of a gray image [72, 72] (Krawetz 2013, Kind of Like That), bool [64].
 
-    The image is divided into eight rows of nine parts. Each bit is True if a part is brighter than its left neighbor.
+    The image is divided into eight rows of nine cells. Each bit is True if a cell is brighter than its left neighbor.
     """
     return (np.diff(_shrink(levels, 8, 9), axis=1) > 0).ravel()
 
 
 def _shrink(levels: npt.NDArray[np.floating], rows: int, columns: int) -> npt.NDArray[np.floating]:
-    """Shrink an image [72, 72] to `rows` x `columns` values, each the mean of a part."""
+    """Shrink a gray image [72, 72] to `rows` x `columns` cells, each with the mean of its pixels."""
     return levels.reshape(rows, REDUCED_SIDE // rows, columns, REDUCED_SIDE // columns).mean((1, 3))
 
 

@@ -16,11 +16,11 @@ Bools = npt.NDArray[np.bool_]
 
 
 def estimate_joint(probabilities: Probabilities, labels: Labels) -> npt.NDArray[np.float64]:
-    """Estimate the number of samples for each combination of label and true class, [K, K] (section 3.1).
+    """Estimate the number of samples for each combination of label and true class, [K, K].
 
-    `probabilities` are [n, K] and `labels` [n]. A class is confident for a sample if its probability is at least its
-    mean over the samples with that label. A sample is counted for its most likely confident class. Rows sum to the
-    number of samples with each label.
+    This is section 3.1 of Northcutt et al. 2021. `probabilities` are [n, K] and `labels` [n]. A class is confident for
+    a sample if its probability is at least its mean over the samples with that label. A sample is counted for its most
+    likely confident class. Rows sum to the number of samples with each label.
     """
     classes = probabilities.shape[1]
     counts = np.bincount(labels, minlength=classes)
@@ -41,10 +41,11 @@ def expected_errors(probabilities: Probabilities, labels: Labels) -> float:
 
 
 def wrong_labels(probabilities: Probabilities, labels: Labels) -> Bools:
-    """Return a mask [n] of labels that are probably wrong (section 3.2, "Prune by Noise Rate").
+    """Return True for each label that is probably wrong, [n] (Northcutt et al.
 
-    For each label and each other class, the joint distribution of `estimate_joint` gives the number of labels to mark.
-    Labels whose probability is furthest below that of the other class are marked first.
+    2021, section 3.2, "Prune by Noise Rate"). For each label and each other class, the joint distribution of
+    `estimate_joint` gives the number of labels to mark. Labels whose probability is furthest below that of the other
+    class are marked first.
     """
     joint = np.rint(estimate_joint(probabilities, labels)).astype(int)
     is_wrong = np.zeros(len(labels), bool)

@@ -73,7 +73,7 @@ def review(order: ReviewOrder, on_progress: OnProgress) -> Path:
 
 
 def _check_classes(order: ReviewOrder, classes: Sequence[str]) -> None:
-    """Raise CannotLoad if the order filters by a class that the model does not have."""
+    """Raise CannotLoad if the review order filters samples by a class that the model does not have."""
     problems = [
         Problem(field, f"The model has no class “{name}”.", did_you_mean(name, list(classes)))
         for field, name in (("true", order.true), ("predicted", order.predicted))
@@ -113,7 +113,7 @@ def _worst_samples(samples: Sequence[ReviewedSample], order: ReviewOrder) -> lis
     ]
 
     def badness(sample: ReviewedSample) -> float:
-        """Return the sort key of a sample, which is larger for a worse one. An undefined loss is the worst."""
+        """Return the sort key of a sample, which is larger for a worse prediction. An undefined loss is the worst."""
         if sample.loss is not None:
             return sample.loss if not np.isnan(sample.loss) else float("inf")
         return -sample.correct if sample.correct is not None else 0.0
@@ -239,7 +239,7 @@ def _describe_pair(samples: Sequence[ReviewedSample], pair: Pair) -> DuplicatePa
 
 
 def _are_identical(pair: DuplicatePair) -> bool:
-    """Return True if both files of a pair are equal byte for byte."""
+    """Return True if both image files of a pair are equal byte for byte."""
     if pair.distance or not pair.first.file or not pair.second.file:
         return False
     try:
