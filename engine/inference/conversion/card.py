@@ -206,7 +206,7 @@ def _settings_table(model: TrainedModel) -> str:
 
 
 def _license_section(model: TrainedModel) -> str:
-    """Return the license of the pretrained weights, if any, and a placeholder for that of the model."""
+    """Return the model card's section with the license of the pretrained weights, and a placeholder for the model's."""
     is_pretrained = model.job.model.pretrained and not model.job.model.weights_file
     weights = weights_of(model.job, load_catalogue()) if is_pretrained else None
     if weights is None:

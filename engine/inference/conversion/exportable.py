@@ -62,10 +62,7 @@ _OUTPUT_NAMES: dict[PredictionKind, str] = {"objects": "detections", "raw": "out
 
 
 def double_width(inputs: Tensor) -> Tensor:
-    """Repeat images [n, c, h, w] side by side, which doubles their width.
-
-    They are then not square, and their size differs from that in training.
-    """
+    """Repeat images [n, c, h, w] side by side, so that they are wider than in training and not square."""
     return torch.cat([inputs, inputs], 3)
 
 
