@@ -40,6 +40,8 @@ MIN_PHASE_S, MAX_PHASE_S = 0.5, 5.0
 
 A shorter phase contains too few steps, and a longer one is hardly more accurate.
 """
+MIN_TRIAL_S = 1.0
+"""Minimum time in seconds for a trial on one device. With less time, its workers could not start."""
 DEFAULT_TRIAL_S = 6.0
 """Expected duration of a trial before the first trial, in seconds."""
 OPTIMISM = 0.8
@@ -92,6 +94,14 @@ class _Advisor:
     def _remaining_s(self) -> float:
         """Time in seconds that is left of the time for all trials. It is negative once that is over."""
         return self._started + self._order.seconds - time.monotonic()
+
+    @property
+    def _remaining_trial_s(self) -> float:
+        """Maximum time in seconds for the next trial.
+
+        A trial that takes longer than expected may use half of the time that is reserved for the rehearsal.
+        """
+        return self._remaining_s - REHEARSAL_SHARE / 2 * self._order.seconds
 
     def run(self) -> None:
         """Estimate all setups, try the promising ones, and time a short run with the fastest. Raises OrderError."""
@@ -239,7 +249,7 @@ class _Advisor:
         singles = [
             each for each in state.queue if not each.setup.base_name and len(each.setup.job.parallel.devices) == 1
         ]
-        while singles:
+        while singles and self._remaining_trial_s > MIN_TRIAL_S:
             contender = singles.pop(0)
             state.queue.remove(contender)
             self._try(contender, number=0, folder=folder, trials_left=len(state.queue), times_smaller=True)
@@ -306,9 +316,7 @@ class _Advisor:
         )
         contender.why = ""
         self._report(f"Trying {contender.setup.name}", trials_left, trying=contender)
-        # A trial that takes longer than expected may use half of the time that is reserved for the rehearsal.
-        timeout_s = max(1.0, self._remaining_s - REHEARSAL_SHARE / 2 * self._order.seconds)
-        try_setup(contender, order, folder, timeout_s)
+        try_setup(contender, order, folder, self._remaining_trial_s)
         if contender.measured is not None and contender.measured.link is not None:
             state.link = contender.measured.link
         self._report(f"Tried {contender.setup.name}", trials_left)

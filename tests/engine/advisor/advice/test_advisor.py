@@ -36,7 +36,7 @@ class Machine:
     """
 
     def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+        self.clock = clock
         self.trials: list[tuple[str, int, int]] = []
         self.memory_bytes = 5 * GIB
         self.result: Callable[[int, Job], Failed | None] = lambda number, job: None
@@ -44,7 +44,7 @@ class Machine:
     def run_trial(self, job: Job, order: TrialOrder, folder: Path, timeout_s: float) -> list[Measured] | Failed:
         devices = len(job.parallel.devices)
         self.trials.append((job.resolved_strategy, devices, order.min_steps))
-        self._clock.now += 1.0
+        self.clock.now += 1.0
         if failed := self.result(len(self.trials), job):
             return failed
         step_s = 0.4 / devices + (0.01 if job.resolved_strategy != "ddp" else 0.0)
@@ -135,6 +135,15 @@ def test_setup_without_memory_is_replaced(machine: Machine) -> None:
     assert found.fits
     assert found.table[0].changes["accumulation"] > 1
     assert {row.state for row in found.table if "accumulation" not in row.changes} == {"too_large"}
+
+
+def test_setups_are_not_tried_after_the_time_is_up(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "import_for", lambda job: setattr(machine.clock, "now", machine.clock.now + 30.0))
+    found = ask(seconds=20.0)
+    assert (machine.trials, found.table, found.ended_by) == ([], (), "time")
+    assert [left.why for left in found.left_out if left.kind == "time"] == ["The time was up."]
+    assert found.considered == sum(len(left.names) for left in found.left_out)
+    assert "time was up" in found.sentence
 
 
 def test_failing_job_is_refused(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
