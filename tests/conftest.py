@@ -23,6 +23,7 @@ import psutil
 import pytest
 
 from tests.support.nvml_stub import NvmlStub, built_once, compile_stub, why_not
+from tests.support.orphans import watcher
 
 if TYPE_CHECKING:
     from tests.faults.real_runs import Starter
@@ -105,9 +106,12 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.fixture(autouse=True, scope="session")
 def shared_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Set the cache and runtime folders for processes that several tests share."""
+    """Set the cache and runtime folders for processes that several tests share.
+
+    If this process is killed, the processes of its tests are killed, too.
+    """
     runtime = tempfile.mkdtemp(prefix="fp")
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, watcher(patch):
         patch.setenv("FOOTPLATE_CACHE", str(tmp_path_factory.mktemp("cache")))
         patch.setenv("XDG_RUNTIME_DIR", runtime)
         yield

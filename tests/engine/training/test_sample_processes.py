@@ -7,9 +7,9 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -97,10 +97,11 @@ def logged() -> list[str]:
     return []
 
 
-def start_server(made: Job, logged: list[str]) -> SampleProcesses:
-    processes = SampleProcesses(made, load_task(made).splits(), logged.append)
-    assert processes.wait(60)
-    return processes
+@contextmanager
+def started_server(made: Job, logged: list[str]) -> Iterator[SampleProcesses]:
+    with closing(SampleProcesses(made, load_task(made).splits(), logged.append)) as processes:
+        assert processes.wait(60)
+        yield processes
 
 
 def loading(rank: int) -> list[psutil.Process]:
@@ -144,35 +145,34 @@ def check_samples_and_errors(folder: str) -> int:
     sample_processes.subprocess.Popen = ForkedServer  # type: ignore[misc, assignment]
     made, this = job(Path(folder), extra=FAILING), psutil.Process()
     logged: list[str] = []
-    processes = start_server(made, logged)
-    samples = load_task(made).splits().train
-    assert isinstance(samples, SampleSet)
-    with ThreadPoolExecutor(3) as pool:
-        found = list(pool.map(lambda index: processes.load("train", index, 2), range(24)))
-    samples.streams = RandomStreams(0)
-    for index, sample in enumerate(found):
-        for tensor, expected in zip(sample, samples.load(index, 2), strict=True):
-            assert tensor.dtype == expected.dtype
-            assert torch.equal(tensor, expected)
-    assert logged == ["Processes load samples"]
-    started = this.children(recursive=True)
-    assert 2 <= len(started) <= 4  # with the server
-    for _ in range(3):
-        with pytest.raises(UnreadableImage, match="damaged"):
-            processes.load("train", 24, 1)
-        with pytest.raises(ValueError, match="wrong sample"):
-            processes.load("train", 25, 1)
-    assert set(this.children(recursive=True)) == set(started), "a process loads further samples after an error"
-    Path(folder, "deadly").touch()
-    with pytest.raises(DatasetError, match="deadly was killed by SIGKILL"):
-        processes.load("train", 26, 1)
-    assert len(processes.load("val", 0, 1)) == 2
-    descendants = this.children(recursive=True)
-    os.kill(this.children()[0].pid, signal.SIGKILL)
-    until(lambda: not any(map(is_alive, descendants)), 30, "the processes survive their server")
-    with pytest.raises(DatasetError, match="n0 was killed by SIGKILL"):
-        processes.load("train", 0, 1)
-    processes.close()
+    with started_server(made, logged) as processes:
+        samples = load_task(made).splits().train
+        assert isinstance(samples, SampleSet)
+        with ThreadPoolExecutor(3) as pool:
+            found = list(pool.map(lambda index: processes.load("train", index, 2), range(24)))
+        samples.streams = RandomStreams(0)
+        for index, sample in enumerate(found):
+            for tensor, expected in zip(sample, samples.load(index, 2), strict=True):
+                assert tensor.dtype == expected.dtype
+                assert torch.equal(tensor, expected)
+        assert logged == ["Processes load samples"]
+        started = this.children(recursive=True)
+        assert 2 <= len(started) <= 4  # with the server
+        for _ in range(3):
+            with pytest.raises(UnreadableImage, match="damaged"):
+                processes.load("train", 24, 1)
+            with pytest.raises(ValueError, match="wrong sample"):
+                processes.load("train", 25, 1)
+        assert set(this.children(recursive=True)) == set(started), "a process loads further samples after an error"
+        Path(folder, "deadly").touch()
+        with pytest.raises(DatasetError, match="deadly was killed by SIGKILL"):
+            processes.load("train", 26, 1)
+        assert len(processes.load("val", 0, 1)) == 2
+        descendants = this.children(recursive=True)
+        os.kill(this.children()[0].pid, signal.SIGKILL)
+        until(lambda: not any(map(is_alive, descendants)), 30, "the processes survive their server")
+        with pytest.raises(DatasetError, match="n0 was killed by SIGKILL"):
+            processes.load("train", 0, 1)
     return len(found)
 
 
@@ -198,7 +198,7 @@ def test_threads_load_samples_if_server_is_unusable(
     tmp_path: Path, logged: list[str], before: str, problem: str
 ) -> None:
     made = job(tmp_path / "data", before=before)
-    with closing(start_server(made, logged)) as processes:
+    with started_server(made, logged) as processes:
         inputs, _ = processes.load("train", 3, 1)
         processes.load("train", 4, 1)
     assert inputs.shape == (3, 4, 3)
@@ -211,17 +211,19 @@ def test_threads_load_samples_if_server_is_unusable(
 def test_processes_exit_with_killed_rank(tmp_path: Path) -> None:
     script = f"""
 import time
-from tests.engine.training.test_sample_processes import Path, job, start_server
-processes = start_server(job(Path({str(tmp_path / "data")!r})), [])
-processes.load("train", 0, 1)
-print("loaded", flush=True)
-time.sleep(600)
+from tests.engine.training.test_sample_processes import Path, job, started_server
+with started_server(job(Path({str(tmp_path / "data")!r})), []) as processes:
+    processes.load("train", 0, 1)
+    print("loaded", flush=True)
+    time.sleep(600)
 """
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, cwd=paths.PACKAGES) as rank:
         assert rank.stdout is not None
-        assert rank.stdout.readline() == b"loaded\n"
-        assert len(loading(rank.pid)) == 2
-        rank.send_signal(signal.SIGKILL)
+        try:
+            assert rank.stdout.readline() == b"loaded\n"
+            assert len(loading(rank.pid)) == 2
+        finally:
+            rank.kill()
         wait_until_gone(rank.pid)
 
 
