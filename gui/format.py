@@ -82,7 +82,7 @@ def millions(count: int) -> str:
 
 
 def speed(images_per_second: float) -> str:
-    """Format a speed; see `engine.system.format.speed`."""
+    """Format a training speed in the desktop's number format, as in "1,840 images/s"."""
     return _localized(plain.speed(images_per_second))
 
 
@@ -92,7 +92,7 @@ def significant(value: float, digits: int = 6) -> str:
 
 
 def metric_value(value: float, *, percent: bool, decimals: int = 1) -> str:
-    """Format a metric; see `engine.system.format.metric_value`."""
+    """Format a metric: a fraction as a percentage with `decimals`, any other with four significant digits."""
     return _localized(plain.metric_value(value, percent=percent, decimals=decimals))
 
 

@@ -130,7 +130,7 @@ class HelpWindow(QDialog):
         self.setLayout(hbox(side, (text, 1), spacing=12, margins=(12, 12, 0, 0)))
 
     def _button(self, text: str, keys: QKeySequence) -> QToolButton:
-        """Create a disabled button with a shortcut, which its tool tip contains."""
+        """Create a disabled button with a shortcut, and name the shortcut in its tool tip."""
         button = tool_button(text=text, tip=f"{text} ({keys.toString(QKeySequence.SequenceFormat.NativeText)})")
         button.setShortcut(keys)
         button.setEnabled(False)

@@ -206,7 +206,7 @@ class RunControl(QObject):
         self._panel.begin_prefill(prefill)
 
     def _prefill_changed(self, run: RunFolder, changes: Mapping[str, Any], continues_run: bool) -> None:
-        """Put the job of an ended run into the form, with the changes that the run page suggests.
+        """Put the job of an ended run into the form, with `changes` that the run's page suggests.
 
         `continues_run` is True if the run should be continued rather than a new one started.
         """

@@ -66,7 +66,7 @@ class SidePages(QObject):
         return self._panel.form
 
     def _job_in_form(self) -> JobInForm:
-        """Return the job in the form with absolute paths, and what pages need to know about it."""
+        """Return the job in the form with absolute paths, and its devices, report and action."""
         form = self._form
         job = resolved(form.job) if form.job is not None else None
         names = form.device_names()

@@ -129,7 +129,7 @@ class StatusBar(QWidget):
             self.others.show_text(f"{len(runs)} other active runs" if runs else "", tip)
 
     def set_suffix(self, text: str) -> None:
-        """Append `text` to every status."""
+        """Append `text` to the current status and to all later ones. "" removes it."""
         self._suffix = text
         self._set_status(self._text)
 

@@ -51,7 +51,7 @@ class AnswerView(QWidget):
         self._lay_out()
 
     def show_answer(self, answer: Advice, machines: int) -> None:
-        """Show an answer. `machines` is the number of machines that was requested."""
+        """Show the advisor's answer. `machines` is the number of machines that the user asked about."""
         self.answer = answer
         saved = tr("Saved result, measured {measured_at}. Measure again to update it.").format(
             measured_at=lately(answer.measured_at)
@@ -80,13 +80,13 @@ class AnswerView(QWidget):
         self.left_out.setText("\n\n".join(map(advice_format.describe_left_out, answer.left_out)))
 
     def show_details(self) -> None:
-        """Show the details of the selected row."""
+        """Show the changes, duration and memory of the selected candidate below the table."""
         chosen = self.table.chosen()
         self.details.heading.setText(advice_format.format_name(chosen) if chosen is not None else "")
         self.details.show_sentences(advice_format.describe_candidate(chosen) if chosen is not None else ())
 
     def copy_answer(self) -> None:
-        """Copy the answer as plain text."""
+        """Copy the advisor's answer as plain text, including the table of candidates."""
         if self.answer is not None:
             titles, *rows = self.table.texts()
             QGuiApplication.clipboard().setText(advice_format.format_answer(self.answer, titles, rows))

@@ -69,7 +69,7 @@ class AdvicePage(FinderPage):
         self._update_ask_button()
 
     def order(self, job: Job) -> AdviceOrder:
-        """Return a request for advice on `job` with the current options, which starts the trials."""
+        """Return the advisor's request for `job` with the options that are set on the page."""
         self._order = self.options.order(job, should_remeasure=self._should_remeasure)
         self._should_remeasure = False
         return self._order
@@ -115,7 +115,7 @@ class AdvicePage(FinderPage):
         return scroll_panel(self.view)
 
     def show_found(self, found: Advice) -> None:
-        """Show the answer to the last request."""
+        """Show the advisor's answer to the last request."""
         self.view.show_answer(found, self._order.machines if self._order is not None else 1)
 
     def chosen(self) -> Candidate | None:
@@ -172,7 +172,7 @@ class AdvicePage(FinderPage):
         self.options.ask.setVisible(idle or (self._order is not None and self.options.differs(self._order)))
 
     def _try(self, job: Job) -> None:
-        """Reset the page for running trials, and start them."""
+        """Reset the page that shows running trials, and start the trials for `job`."""
         self._stopping = False
         self.cancel.setText(tr("Stop"))
         self.cancel.setEnabled(True)

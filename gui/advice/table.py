@@ -80,7 +80,7 @@ _NAME_FRACTION = 0.4
 
 
 class AdviceModel(ColumnModel):
-    """Model with a row for each candidate, in the order of the answer. The recommended one is bold and has a star."""
+    """Model with a row for each candidate, best first. The recommended one is bold and has a star."""
 
     columns = COLUMNS
 
@@ -173,7 +173,7 @@ class AdviceTable(RowView):
         return self.model_.candidates[self.rows.mapToSource(rows[0]).row()] if rows else None
 
     def texts(self) -> list[list[str]]:
-        """Return the titles and cells of the visible columns, row by row."""
+        """Return the column titles and then the cell texts of each row, for the visible columns only."""
         visible = [column for column in range(len(COLUMNS)) if not self.isColumnHidden(column)]
         rows = [[self.rows.index(row, column).data() for column in visible] for row in range(self.rows.rowCount())]
         return [[COLUMNS[column].title for column in visible], *rows]

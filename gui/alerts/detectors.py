@@ -13,7 +13,7 @@ from gui.translation import tr
 
 @dataclass(frozen=True)
 class Finding:
-    """Condition that a rule has found.
+    """Condition of a GPU or host that an alert rule has found.
 
     `full` is False for a value that has returned across the threshold, but by less than the margin. Such a value
     keeps an active alert active, but raises no new one.
@@ -25,7 +25,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Event:
-    """Event that causes an alert, at `time` in seconds since the epoch."""
+    """Event on a GPU, such as an Xid error, that raises an alert at `time` in seconds since the epoch."""
 
     text: str
     time: float
@@ -82,7 +82,7 @@ def _compare_with_limit(rule: Rule, threshold: Threshold, gpu: Gpu, run: str | N
 
 
 def _sentence(text: str, rule: Rule) -> str:
-    """Return a sentence from a clause and the rule's duration, as in "92 °C, at or above 90 °C for 10 s."."""
+    """Append the rule's duration to a clause, as in "92 °C, at or above 90 °C for 10 s."."""
     lasted = f" for {duration_words(rule.for_s)}" if rule.for_s > 0 else ""
     return f"{text[0].upper()}{text[1:]}{lasted}."
 

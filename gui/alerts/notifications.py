@@ -77,7 +77,7 @@ class DesktopNotices(QObject):
         alerts.test_requested.connect(self.send_test)
 
     def send_test(self, answer: Callable[[str], None]) -> None:
-        """Send a test notification without a pause, and call `answer` with a message about its result."""
+        """Send a test notification immediately, and call `answer` with a message about its result."""
         self._send("Footplate", tr("This is what an alert looks like."), lambda problem: answer(problem or SENT))
 
     def close_work(self) -> None:
@@ -85,7 +85,7 @@ class DesktopNotices(QObject):
         self._sender.close()
 
     def _on_raised(self, alert: Alert) -> None:
-        """Include an alert in the next notification, if its rule requests notifications."""
+        """Collect a raised alert for the next notification, if its rule requests notifications."""
         if not self._alerts.rules[alert.kind].notify:
             return
         self._waiting[alert.number] = alert
@@ -100,7 +100,7 @@ class DesktopNotices(QObject):
             self._send(*notice_words(alerts), lambda _problem: None)
 
     def _send(self, title: str, text: str, on_result: Callable[[str], None]) -> None:
-        """Send a notification after those that are being sent, and call `on_result` with a problem or ""."""
+        """Queue a notification behind those being sent. `on_result` is called with a problem or ""."""
         folder = str(paths.home())
         notice = Notice(title=title, text=text, folder=folder, desktop=True, command="", variables={})
         self._notices.append((notice, on_result))
@@ -108,7 +108,7 @@ class DesktopNotices(QObject):
             self._sender.start(notice)
 
     def _report(self, problem: str) -> None:
-        """Pass on the result of a notification, and send the next one."""
+        """Call back the sender of the last notification with `problem` ("" for none), and send the next one."""
         _notice, on_result = self._notices.popleft()
         on_result(problem)
         if self._notices:

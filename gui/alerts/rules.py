@@ -234,7 +234,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RuleStore:
-    """File in `folder` that stores the rules, by default in the Footplate home."""
+    """Storage of the alert rules in the file `alerts.json` of `folder`, by default the Footplate home."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self.path = (folder or paths.home()) / "alerts.json"
@@ -263,7 +263,7 @@ class RuleStore:
         return rules, ""
 
     def save(self, rules: dict[KindId, Rule]) -> str:
-        """Save the rules atomically. Return an error message, or "" for success."""
+        """Save the alert rules atomically. Return an error message, or "" for success."""
         text = msgspec.json.format(msgspec.json.encode(_File(tuple(rules[kind] for kind in KINDS))))
         try:
             paths.make_folder(self.path.parent)
@@ -275,7 +275,7 @@ class RuleStore:
         return ""
 
     def _move_damaged(self, reason: str) -> str:
-        """Rename the damaged file, and return a message about it."""
+        """Rename the damaged rules file, and return a message that contains `reason`."""
         damaged = self.path.with_name(self.path.name + ".damaged")
         try:
             os.replace(self.path, damaged)

@@ -43,7 +43,7 @@ def sample(settings: NoticeSettings) -> Notice:
 
 
 class RunNotifications(QWidget):
-    """Summary of the notification settings, and the result of a test.
+    """Summary of the settings for notifications about runs, and the result of a test notification.
 
     Attributes:
         settings: Button that opens the settings. The parent places it in its layout.
@@ -76,7 +76,7 @@ class RunNotifications(QWidget):
         self._load()
 
     def result(self) -> str:
-        """Return the result of the last test."""
+        """Return the text about the last test notification: its deliveries and problems."""
         return "\n".join(filter(None, (self._result.text(), self._test_problems.text())))
 
     def close_work(self) -> None:
@@ -84,14 +84,14 @@ class RunNotifications(QWidget):
         self.delivery.close()
 
     def _load(self) -> NoticeSettings:
-        """Reload the settings, which other programs may have changed, and show a summary."""
+        """Reload the notification settings, which other programs may have changed, and summarize them."""
         settings, problems = load_notices()
         self._settings_problems.show_problems(tuple(problems))
         self.summary.setText(describe_settings(settings))
         return settings
 
     def _start_test(self) -> None:
-        """Send a test notification as the settings say, or report that nothing would be sent."""
+        """Send a test notification as configured, or report that nothing would be sent."""
         settings = self._load()
         if not settings.desktop and not settings.command.strip():
             self._show_result(tr("Nothing to test: turn on desktop notifications or set a command first."))

@@ -39,7 +39,7 @@ SIDE_BY_SIDE = 980
 
 
 class AlertsView(QWidget):
-    """View of `alerts`. Users can acknowledge alerts and edit the rules.
+    """View of the active and past `alerts`. Users can acknowledge them and edit the alert rules.
 
     Signals:
         settings_requested(str): the user wants to change the setting with this key.
@@ -94,7 +94,7 @@ class AlertsView(QWidget):
             self._halves.setStretch(index, int(stretch))
 
     def _lay_out(self) -> None:
-        """Build the layout. Create the rows of the rules, in `rows`."""
+        """Build the layout, and create a row for each alert rule in `rows`."""
         alerts = vbox(_heading(tr("Active"), self._count, self.acknowledge_all), AlertCards(self._alerts))
         alerts.addSpacing(6)
         alerts.addLayout(_heading(tr("History"), self._history_count))
@@ -122,7 +122,7 @@ class AlertsView(QWidget):
         self.setLayout(vbox(scroll_panel(with_layout(self._halves))))
 
     def recolor(self) -> None:
-        """Fit the names of the rules to the current text size, all with the same width."""
+        """Give the names of all rules the same width, which fits the current text size."""
         widest = max(row.on.sizeHint().width() for row in self.rows.values())
         for row in self.rows.values():
             row.on.setFixedWidth(widest)
@@ -160,7 +160,7 @@ def _heading(title: str, label_after: QLabel, *buttons: QPushButton) -> QHBoxLay
 
 @dataclass(frozen=True)
 class _Column(Column[Alert]):
-    """Column of the history."""
+    """Column of the table of past alerts."""
 
     widest: str = ""
     """Longest text that must fit into the column."""
@@ -186,7 +186,7 @@ WHAT = 3
 
 
 class HistoryModel(RowModel[Alert]):
-    """Model with a row for each alert, newest first."""
+    """Model with a row for each active or past alert, newest first."""
 
     columns = COLUMNS
 
@@ -203,7 +203,7 @@ class HistoryModel(RowModel[Alert]):
 
 
 class HistoryTable(RowView):
-    """Table for a `HistoryModel`."""
+    """Table of active and past alerts."""
 
     def __init__(self, model: HistoryModel) -> None:
         super().__init__()

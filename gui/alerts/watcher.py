@@ -75,7 +75,7 @@ class _Subject:
 
 @dataclass
 class _Watch:
-    """State of a rule for a subject.
+    """State of an alert rule for one device or host.
 
     Attributes:
         since: Time when the condition began, or None for events.
@@ -89,7 +89,7 @@ class _Watch:
 
 
 class _Key(NamedTuple):
-    """Rule and subject of a state; `source` is the one of the subject."""
+    """Key of a `_Watch`: kind of alert, and the host, device and source of its `_Subject`."""
 
     kind: KindId
     host: str
@@ -246,7 +246,7 @@ class Alerts(QObject):
     def _evaluate_gpu(
         self, host: str, gpu: Gpu, now: float, run_names: Mapping[str, str], found: dict[_Key, tuple[_Subject, Finding]]
     ) -> None:
-        """Evaluate all rules for a GPU: add findings to `found`, and raise alerts for new events."""
+        """Evaluate all rules for a GPU: add its findings to `found`, and raise alerts for new events."""
         device = device_key(host, gpu.uuid)
         title = f"{host}: {gpu_title(gpu)}" if host else gpu_title(gpu)
         subject = _Subject(host, device, title, "device")
@@ -265,7 +265,7 @@ class Alerts(QObject):
             self._add_event("memory_errors", subject, event)
 
     def _evaluate_nvml(self, host: str, snapshot: Snapshot, found: dict[_Key, tuple[_Subject, Finding]]) -> None:
-        """Add a finding if the driver doesn't respond.
+        """Add a finding to `found` if the GPU driver of `host` doesn't respond.
 
         A machine without GPU or driver gets none unless it had one before.
         """
@@ -300,7 +300,7 @@ class Alerts(QObject):
     # State of each rule
 
     def _update_watch(self, key: _Key, found: tuple[_Subject, Finding] | None, now: float) -> None:
-        """Update the state of a rule for a subject: raise, update or clear its alert."""
+        """Update the state of an alert rule for a device or host: raise, update or end its alert."""
         watch = self._watches.get(key)
         if watch is not None and watch.alert is not None:
             if KINDS[key.kind].event:
@@ -354,7 +354,7 @@ class Alerts(QObject):
             self.changed.emit()
 
     def _end_alert(self, key: _Key, end_time: float) -> None:
-        """Remove the state of a rule for a subject, and mark its alert, if there is one, as ended."""
+        """Forget the state of an alert rule for a device or host, and mark its alert, if any, as ended."""
         watch = self._watches.pop(key)
         if watch.alert is not None:
             ended = replace(self._alerts[watch.alert], ended=end_time)
@@ -363,7 +363,7 @@ class Alerts(QObject):
             self.changed.emit()
 
     def _remove_watches(self, matches: Callable[[_Key], bool]) -> None:
-        """Remove all states whose keys pass `matches`, and end their alerts."""
+        """Forget the rule states whose keys pass `matches`, and end their alerts."""
         for key in [key for key in self._watches if matches(key)]:
             self._end_alert(key, self._snapshot_times.get(key.host, self._clock()))
 

@@ -238,7 +238,7 @@ class Commands(QObject):
             self._workspace.runs.fork(self._workspace.session.run)
 
     def _views_of_run(self, workspace: Workspace) -> list[tuple[Action, Callable[[], object]]]:
-        """Return the commands for the model of the open run, each with a function that shows its view."""
+        """Return the commands that use the open run's model, each with the function that shows its view."""
         from gui.run.header import EVALUATE
         from gui.run.use.view import CONVERT, PREDICT
 
@@ -250,7 +250,7 @@ class Commands(QObject):
         ]
 
     def _show_view(self, show: Callable[[], object]) -> None:
-        """Show the open run, and then one of its views."""
+        """Show the open run, then call `show` to open one of its views."""
         if self._workspace is not None and self._workspace.session.run is not None:
             self._context.show_run(self._workspace.session.run)
             show()

@@ -95,7 +95,7 @@ class JobFiles(QObject):
         in_background(partial(_is_run_folder, run), self, done, reraise)
 
     def _copy_lines(self, result: tuple[dict[str, str], list[Problem]]) -> None:
-        """Copy the torchrun commands, or report the problems that prevent them."""
+        """Copy the torchrun commands in `result`, or report the problems that prevent them."""
         lines, problems = result
         if lines:
             QGuiApplication.clipboard().setText(torchrun_text(lines))
@@ -103,7 +103,7 @@ class JobFiles(QObject):
             self._context.show_message(tr("Couldn't copy the job for torchrun. ") + " ".join(map(str, problems)))
 
     def _on_folder_checked(self, run: RunFolder, request: int, is_run: bool) -> None:
-        """Show a run unless a newer request has been displayed, or report that the folder isn't a run's."""
+        """Show `run`, or report that its folder isn't a run's. Ignore it if a newer request was shown."""
         if is_run and request > self._displayed_request:
             self._displayed_request = request
             self._context.show_run(run)
@@ -114,7 +114,7 @@ class JobFiles(QObject):
             self._context.show_message(text)
 
     def _on_job_read(self, result: tuple[Job | None, list[Problem]]) -> None:
-        """Show the job that was read in the form and select its devices, or report why it can't be used."""
+        """Put the job of a file into the form and select its devices, or report why it can't be used."""
         job, problems = result
         if job is None:
             self._context.show_message(tr("Couldn't open the job. ") + " ".join(map(str, problems)))

@@ -38,7 +38,7 @@ _KIND_WIDTH, _PADDING = 84, 10
 
 @dataclass(slots=True)
 class Entry:
-    """Entry of the palette. `detail` is its second line. `why` is the reason if it is disabled."""
+    """Entry of the command palette. `detail` is its second line. `why` is the reason if it is disabled."""
 
     kind: str
     title: str
@@ -96,7 +96,7 @@ class EntryModel(QAbstractListModel):
         self.matches: list[Entry] = []
 
     def show_entries(self, entries: Sequence[Entry]) -> None:
-        """Replace the entries to search."""
+        """Replace the entries that the model searches, and list all of them."""
         self._all = entries
         self.search("")
 
@@ -121,8 +121,8 @@ class EntryModel(QAbstractListModel):
         return entry if role == Qt.ItemDataRole.UserRole else None
 
 
-class _Row(QStyledItemDelegate):
-    """Delegate that paints an entry: kind, title, detail or reason, and shortcut."""
+class _EntryDelegate(QStyledItemDelegate):
+    """Delegate that paints a palette entry: kind, title and shortcut, and below them details or why it is disabled."""
 
     def sizeHint(self, option: QStyleOptionViewItem, _index: QModelIndex | QPersistentModelIndex) -> QSize:
         return QSize(100, 2 * option.fontMetrics.height() + 12)
@@ -177,7 +177,7 @@ class Palette(QDialog):
         self.model = EntryModel(self)
         self.list = styled(QListView(), name=tr("Matches"))
         self.list.setModel(self.model)
-        self.list.setItemDelegate(_Row(self.list))
+        self.list.setItemDelegate(_EntryDelegate(self.list))
         self.list.setUniformItemSizes(True)
         self.list.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self.list.clicked.connect(self._run)
@@ -231,7 +231,7 @@ class Palette(QDialog):
             self.list.setCurrentIndex(self.model.index(row))
 
     def _run(self, index: QModelIndex) -> None:
-        """Run the selected entry, or show why it is disabled."""
+        """Run the command of the entry at `index`, or show why it is disabled."""
         if not index.isValid():
             return
         entry = self.model.matches[index.row()]

@@ -122,7 +122,7 @@ class ShortcutsDialog(QDialog):
         self._check()
 
     def _check(self) -> None:
-        """Show which command has the typed shortcut."""
+        """Show which other command has the typed shortcut, and enable the buttons that apply."""
         action, keys = self.chosen, self.keys.keySequence().toString()
         other = self._keymap.holder(action, keys) if action is not None and keys else None
         self.problem.show_problems(_conflict(other, keys))
@@ -141,7 +141,7 @@ class ShortcutsDialog(QDialog):
             self._list()
 
     def _reset(self) -> None:
-        """Restore the default keys of the selected command, or show which command has them."""
+        """Restore the default shortcut of the selected command, or show which command has it."""
         action = self.chosen
         if action is not None:
             other = self._keymap.reset(action)

@@ -18,7 +18,7 @@ from gui.translation import tr
 
 @dataclass(frozen=True)
 class Row:
-    """Row in the comparison table.
+    """Row of the comparison table, with a cell for each run.
 
     Attributes:
         texts: A text for each run, or () for a heading.
@@ -52,7 +52,7 @@ def rows(runs: Sequence[ComparedRun]) -> list[Row]:
 def results(runs: Sequence[ComparedRun]) -> list[Row]:
     """Return rows for the state, metrics, speed, duration and energy of the runs.
 
-    If at least two runs can be compared in a row, the best ones are marked.
+    The best values of a row are marked if at least two runs have one.
     """
     is_completed = [run.summary.state == "completed" for run in runs]
     seconds = [run.summary.seconds for run in runs]

@@ -172,7 +172,7 @@ class ComparePage(QWidget):
         self._show_state()
 
     def _on_unreadable(self, run_id: str, reason: str) -> None:
-        """Note that a run can't be read, for this reason. A run that doesn't exist ("") isn't compared anymore."""
+        """Show the reason why a run can't be read, or remove a run that doesn't exist ("")."""
         self._unread_reasons[run_id] = reason
         if not reason:
             self._requested = {series: run for series, run in self._requested.items() if run.run_id != run_id}
@@ -201,11 +201,11 @@ class ComparePage(QWidget):
             self._refresh_timer.start(max(_REFRESH_MS, min(int(_PAUSE_FACTOR * took_ms), 10 * _REFRESH_MS)))
 
     def _refresh(self) -> None:
-        """Read the active runs again."""
+        """Read the logs of the active runs again."""
         self._read(self._active_runs())
 
     def _ordered(self) -> tuple[ComparedRun, ...]:
-        """Return the runs that have been read, in the order of comparison."""
+        """Return the runs whose logs have been read, in the order that they were chosen for comparison."""
         return tuple(self.runs[series] for series in sorted(self.runs))
 
     def _show(self) -> None:

@@ -148,7 +148,7 @@ class _Point(NamedTuple):
 def _points(
     run: ComparedRun, values_of: Steps | Validations, figures: Sequence[Floats | list[float]]
 ) -> Iterator[_Point]:
-    """Yield the position (step, epoch, seconds) and the figures of each logged row, as texts."""
+    """Yield step, epoch and seconds of each logged row, and the row's `figures`, as texts for a CSV file."""
     epochs = run.x(values_of, "epoch")
     positions = (
         values_of.step.values,

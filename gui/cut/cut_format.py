@@ -12,7 +12,7 @@ from gui.translation import tr
 
 
 def format_count(count: int) -> str:
-    """Format a number, as in "11.7 M", "3.2 k" or "640"."""
+    """Format a number of parameters, as in "11.7 M", "3.2 k" or "640"."""
     if count >= 1_000_000:
         return f"{localized(count / 1e6, 1)} M"
     return f"{localized(count / 1e3, 1)} k" if count >= 1000 else str(count)

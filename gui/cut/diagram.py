@@ -176,7 +176,7 @@ class CutDiagram(QWidget):
             handle.move(round(self._x(self._bar.edges[handle.number + 1]) - WIDTH / 2), 0)
 
     def _move(self, number: int, split_point: str) -> None:
-        """Move a cut to a split point, show the result, and emit `cut_moved`. Do nothing if it is there."""
+        """Move cut `number` to a split point and emit `cut_moved`, unless it is already there."""
         if self.cut is not None and split_point != self.cut.cuts[number]:
             self.show_cut(move_cut(self.cut, number, split_point), self._titles)
             self.cut_moved.emit(self.cut)

@@ -62,7 +62,7 @@ class CutPage(TrialPage):
         )
 
     def show_job(self, job: Job | None, problems: Sequence[Problem], names: Mapping[str, str] | None = None) -> None:
-        """Show the cut of `job`. Measure the model first if necessary. `names` contains titles of devices by id."""
+        """Show the pipeline stages of `job`'s model, which is measured first if necessary."""
         self._names = names or {}
         super().show_job(job, problems)
 
@@ -95,11 +95,11 @@ class CutPage(TrialPage):
         return scroll_panel(self.view)
 
     def show_result(self) -> None:
-        """Show the measured cut, with the cuts of the job if it has any."""
+        """Show the model that was just measured, divided at the cuts of the job if it has any."""
         self._show_cut(self.found if self._tried_job is None else self._with_job_cuts(self.found, self._tried_job))
 
     def show_again(self, job: Job) -> None:
-        """Show the measured cut with the cuts of `job`."""
+        """Show the measured model again, divided into stages at the cuts of `job`."""
         self._show_cut(self._with_job_cuts(self.found, job))
         super().show_again(job)
 
@@ -119,7 +119,7 @@ class CutPage(TrialPage):
         self._show_titles(self._tried_job, cut)
 
     def _show_titles(self, job: Job | None, cut: Cut) -> None:
-        """Show model, strategy, devices, schedule and microbatches of the measured job."""
+        """Show in the page's heading the model, strategy, devices, schedule and microbatches of `job`."""
         if job is None:
             return
         strategy = load_catalogue().strategy(job.resolved_strategy)
@@ -159,7 +159,7 @@ class CutPage(TrialPage):
             self.closed.emit()
 
     def _with_job_cuts(self, cut: Cut, job: Job) -> Cut:
-        """Return `cut` with the cuts of `job`, or with automatic cuts if the job has none or they are impossible."""
+        """Return `cut` divided at the cuts of `job`, or automatically if it has none or they are impossible."""
         if job.parallel.cuts:
             with_cuts = msgspec.structs.replace(cut, cuts=job.parallel.cuts, chosen=False)
             try:
@@ -172,5 +172,5 @@ class CutPage(TrialPage):
 
 
 def planner() -> OrderProcess:
-    """Create a process that measures the models of jobs. Its results are cuts."""
+    """Create a child process that measures the models of jobs, and returns a `Cut` for each."""
     return OrderProcess("engine.advisor.planning", _MEASURING, PLANNING.decode, line_limit_bytes=_LINE_LIMIT_BYTES)

@@ -69,7 +69,7 @@ def describe(report: DatasetReport) -> str:
 
 
 def recognized_by(report: DatasetReport) -> str:
-    """Return the evidence for the recognized format, or "" if it is unknown."""
+    """Name the facts that identify the recognized format, or return "" if there are none."""
     return tr("Recognized by: {evidence}.").format(evidence="; ".join(report.evidence)) if report.evidence else ""
 
 
@@ -89,20 +89,20 @@ def _format_and_kind(report: DatasetReport) -> str:
 
 
 def question(report: DatasetReport) -> str:
-    """Return the heading for the possible interpretations of an unrecognized folder."""
+    """Return the heading above the possible interpretations of an unrecognized folder."""
     if len(report.readings) > 1:
         return tr("This folder can be read in {readings_count} ways.").format(readings_count=len(report.readings))
     return tr("Is this the right way to read the folder?")
 
 
 def evidence(reading: Reading) -> str:
-    """Return the evidence for and against an interpretation of the folder, with one sentence per line."""
+    """List the facts for and against an interpretation of the folder, with one sentence per line."""
     lines = [f"{title}: {'; '.join(facts)}." for title, facts in _facts_for_and_against(reading) if facts]
     return "\n".join(lines)
 
 
 def _facts_for_and_against(reading: Reading) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Return the evidence for and against an interpretation, each with a title."""
+    """Return the facts for and those against an interpretation of the folder, each with a title."""
     return (tr("Found"), reading.evidence), (tr("Speaks against it"), reading.against)
 
 

@@ -94,7 +94,7 @@ class ExampleList(QListWidget):
         self.setCurrentRow(row)  # the selected example, which may be rendered differently
 
     def add_rendered(self, image: PreviewImage) -> None:
-        """Show a training image that has been rendered, unless the images in the folder are shown."""
+        """Show a training image that was rendered just now, unless the list shows the images in the folder."""
         if self._rendered is None:
             return
         self._rendered[image.sample] = image
@@ -107,7 +107,7 @@ class ExampleList(QListWidget):
         self.viewport().update()
 
     def is_awaited(self, row: int) -> bool:
-        """Return True if the example at `row` hasn't been rendered."""
+        """Return True if the training image of the example at `row` is shown but hasn't been rendered yet."""
         return self._rendered is not None and self.examples[row].sample not in self._rendered
 
     def image(self, row: int) -> QPixmap:

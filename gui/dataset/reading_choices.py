@@ -55,7 +55,7 @@ class ReadingChoices(QWidget):
         self.setVisible(bool(self._cards))
 
     def _card(self, reading: Reading, report: DatasetReport) -> QWidget:
-        """Create a card with evidence, example images and a button for an interpretation. Adds it to `buttons`."""
+        """Create a card for an interpretation: facts for and against it, images, and a button in `buttons`."""
         card = QWidget()
         column = vbox(WrappingLabel(dataset_format.capitalized(reading.title), "heading"), spacing=6)
         card.setLayout(column)

@@ -100,7 +100,7 @@ class DevicesPanel(QWidget):
         return machine
 
     def _choose_default(self, gpus: list[Gpu]) -> None:
-        """Check the default devices when this machine's GPUs are known, unless the user has chosen."""
+        """Check the requested GPUs or, unless the user has chosen, the first idle one, once `gpus` are known."""
         if self._wants_all_gpus and gpus:
             self._choose_all()
         if not self._has_choice and gpus:
@@ -304,7 +304,7 @@ class MachineDevices(QWidget):
             button.setEnabled(not (self.host and self._error))
 
     def _choice_button(self, text: str, tip: str, devices: Callable[[], tuple[str, ...]]) -> QToolButton:
-        """Create a button that checks the devices of the machine that `devices` returns, and unchecks the others."""
+        """Create a button that checks only those devices of the machine that `devices` returns."""
 
         def choose() -> None:
             self.choose([device_key(self.host, device) for device in devices()])

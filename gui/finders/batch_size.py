@@ -27,7 +27,6 @@ EMPTY = tr(
 )
 HEAD = (tr("Batch size"), tr("Memory"), "Images/s", tr("Note"))
 _NUMBERS = 3
-"""Number of columns with numbers, which are the first ones."""
 """Number of columns with numbers, which come first."""
 _COLUMN_WIDTH = 150
 ADAPTIVE = ("adam", "adamw", "nadam", "radam", "rmsprop", "adagrad")
@@ -64,7 +63,7 @@ class BatchPage(FinderPage):
         return with_layout(vbox(self.why, self.none, self.table, (self.plot, 1), self.rate, spacing=6))
 
     def show_found(self, found: BatchFound) -> None:
-        """Show the tested sizes, of which only those that fit can be chosen, and select the recommended one."""
+        """Show the tested batch sizes, of which only those that fit can be chosen. Select the recommended one."""
         has_size = found.largest is not None
         self.why.setText(found.why)
         self.why.setVisible(has_size)
@@ -136,7 +135,7 @@ def scaled_rate(optimizer: str, rate: float, before: int, size: int) -> str:
 
 
 def _cells(trial: BatchTrial, found: BatchFound) -> tuple[str, ...]:
-    """Return the texts of a row: batch size, memory, speed, and a note about the recommended or the largest size."""
+    """Return the cells of a tested batch size: size, memory, speed, and "fast enough" or "largest" if it is."""
     if not trial.fits:
         return localized(trial.size), "doesn't fit", "–", ""
     marks = [title for title, size in (("fast enough", found.knee), ("largest", found.largest)) if size == trial.size]

@@ -58,11 +58,11 @@ class FinderPage(TrialPage):
         self.child.refused.connect(self.refused)
 
     def results(self) -> QWidget:
-        """Create the widget that shows results. Called once."""
+        """Create the widget that shows the result of a trial. Called once."""
         raise NotImplementedError
 
     def show_found(self, found: Any) -> None:
-        """Show the result of a trial."""
+        """Show `found`, the result of the last trial."""
         raise NotImplementedError
 
     def chosen(self) -> Any:

@@ -31,7 +31,7 @@ _NETWORK = "host"
 """Kind of the queries that a server answers. The start of a run doesn't wait for them."""
 
 _Question = tuple[str, Hashable]
-"""Kind and subject of a question. The subject is a path, for example."""
+"""Kind of a question to the disk, and its subject, such as a path."""
 
 
 class _Query(NamedTuple):
@@ -41,7 +41,7 @@ class _Query(NamedTuple):
 
 
 class CachedDisk(QObject):
-    """Disk whose answers are cached, and None until they are known.
+    """Cache of facts about the disk and servers, which are None until a query has answered.
 
     Each pass of queries starts with `start_pass` and ends with `refresh`.
 
@@ -64,7 +64,7 @@ class CachedDisk(QObject):
 
     @property
     def unanswered(self) -> list[str]:
-        """Return the paths whose questions are unanswered, leaving out network queries.
+        """Return the paths about which the disk hasn't answered. Queries to servers are left out.
 
         The start of a run doesn't wait for the network.
         """
@@ -94,7 +94,7 @@ class CachedDisk(QObject):
         return cast("ResumableRun | None", self._ask(("run", str(run.path)), lambda: read_resumable(run)))
 
     def start_pass(self, *, forget: bool = False) -> None:
-        """Start a pass of queries.
+        """Start a pass, which collects the questions that `refresh` will ask the disk.
 
         Answers that the last pass didn't use are deleted, or all answers if `forget` is True. Answers from the network
         remain until newer ones arrive.
@@ -111,7 +111,7 @@ class CachedDisk(QObject):
         self._questions = {}
 
     def refresh(self) -> bool:
-        """Query the questions that were asked since `start_pass`, and wait briefly. Return True if an answer has arrived."""
+        """Ask the disk the questions of this pass, and wait briefly. Return True if an answer has arrived."""
         now = time.monotonic()
         of_disk = (query for question, query in self._queries.items() if question[0] != _NETWORK)
         # While the disk is slow, don't block the window by waiting for it.
@@ -127,12 +127,12 @@ class CachedDisk(QObject):
         return any(question in self._answers for question in unknown)
 
     def _ask(self, question: _Question, query: Callable[[], Any]) -> Any:
-        """Add a question to the pass, and return its cached answer, or None if it is unknown. `query` would find it."""
+        """Add a question to the pass, and return its cached answer or None. `query` asks the disk."""
         self._questions[question] = query
         return self._answers.get(question)
 
     def _start_queries(self) -> None:
-        """Query all questions of the pass on worker threads. A question whose query is running is asked again later."""
+        """Ask the disk all questions of the pass on worker threads. A question being asked is repeated later."""
         for question in self._questions:
             if question not in self._queries:
                 self._start_query(question)
@@ -140,7 +140,7 @@ class CachedDisk(QObject):
                 self._retry.add(question)
 
     def _start_query(self, question: _Question) -> None:
-        """Query a question on a worker thread."""
+        """Ask the disk one question on a worker thread."""
         self._query_count += 1
         work = Background(partial(_run_query, question, self._query_count, self._questions[question]), self)
         self._queries[question] = _Query(work, self._query_count, time.monotonic())
@@ -176,7 +176,7 @@ def _path_text(question: _Question) -> str:
 
 
 def _run_query(question: _Question, number: int, query: Callable[[], Any]) -> tuple[_Question, int, Any]:
-    """Return the question, its number, and the answer or the exception of its query. Called on a worker thread."""
+    """Ask a question with `query` on a worker thread. Return it, its number, and the answer or the exception."""
     try:
         return question, number, query()
     except Exception as error:  # raised on the GUI thread

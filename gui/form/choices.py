@@ -1,4 +1,4 @@
-"""Choices for the fields of a form, which depend on other fields, on the devices and on the catalogue."""
+"""Choices of the form's fields, which depend on other fields, the devices, and the models and strategies known."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gui.widgets.editors import ChoiceEditor, IntEditor
 
 
 class FieldChoices:
-    """Updater for the choices of fields."""
+    """Updater that offers the models, metrics, losses, options and strategies that suit the other fields of a form."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class FieldChoices:
         self.show_effects()
 
     def update_all(self) -> None:
-        """Offer the entries of a new catalogue."""
+        """Offer all choices again, because plug-ins have added entries to the catalogue."""
         for name in ("task", "strategy"):
             self._choice_editor(name).set_choices(choices_of(FIELDS[name], self._environment.catalogue))
         self.update_models()
@@ -109,7 +109,7 @@ class FieldChoices:
         self._choice_editor("loss").set_choices([(value, CHOICES[value], "") for value in task.losses])
 
     def update_options(self) -> None:
-        """Show the options of the task, the model and the strategy."""
+        """Show the options that the selected task, model and strategy have."""
         catalogue = self._environment.catalogue
         options = catalogue.options_of(self._text("task"), self._text("model"), self.resolved_strategy)
         self._options.offer(options, catalogue)
@@ -136,7 +136,7 @@ class FieldChoices:
 
     @property
     def resolved_strategy(self) -> str:
-        """Id of the strategy that would be used on the checked devices."""
+        """Id of the strategy that the job would use on the checked devices."""
         return resolve_strategy(self._text("strategy"), self._environment.devices)
 
     def _text(self, name: str) -> str:

@@ -94,14 +94,14 @@ class ConsentBar(QFrame):
         self.show()
 
     def _show_text(self, is_visible: bool) -> None:
-        """Read the model file on a worker thread and show its start, or hide the text."""
+        """Read the model file on a worker thread and show its start, or hide that text."""
         self._text.setVisible(is_visible)
         self._hidden_note.hide()
         if is_visible:
             in_background(partial(_read_program, self._path), self, self._show_program, reraise)
 
     def _show_program(self, program: _Program) -> None:
-        """Show the start of the model file, and how much isn't shown. Ignore the text of another file."""
+        """Show the start of the model file, and how much isn't shown. Ignore the start of an earlier file."""
         if program.path != self._path:
             return
         self._text.setPlainText(program.text)
@@ -113,11 +113,11 @@ class ConsentBar(QFrame):
         self._hidden_note.setVisible(program.hidden_bytes > 0 and self._show.isChecked())
 
     def _allow_contents(self) -> None:
-        """Allow the contents that the banner shows, unless the file has changed since."""
+        """Save the user's consent to the visible contents of the model file, unless the file has changed since."""
         in_background(partial(_save_consent, self._path, self._sha256), self, self._on_agreed, reraise)
 
     def _on_agreed(self, result: tuple[str, str | None, str]) -> None:
-        """Emit `allowed` with the result of `_save_consent`. If the file has changed in the meantime, ask again."""
+        """Emit `allowed` if consent was saved. Ask again if the model file has changed since it was shown."""
         path, sha256, problem = result
         if path != self._path:  # another file is asked about by now
             return
@@ -150,7 +150,7 @@ def _save_consent(path: str, asked_sha256: str | None) -> tuple[str, str | None,
 
 
 def _read_program(path: str) -> _Program:
-    """Read the start of a model file and count the rest, or return the reason why it can't be read as its text."""
+    """Read the start of a model file and count the rest. If it is unreadable, the text is the reason."""
     try:
         with open_regular(Path(path).expanduser()) as stream:
             preview = stream.read(PREVIEW_BYTES).decode(errors="replace")

@@ -94,7 +94,7 @@ class DatasetCard(QFrame):
         return " ".join(filter(None, (self._summary.text(), self._detail.text())))
 
     def _show_contents(self, summary: str, detail: str, report: DatasetReport | None) -> None:
-        """Show the texts, and the images and counts of `report`. Without a report, hide images and counts."""
+        """Show `summary` and `detail`, and the images and counts of `report`, or hide these without a report."""
         self._progress.hide()
         self._cancel.hide()
         self._summary.setText(summary)

@@ -28,7 +28,7 @@ _COMPLETIONS_WIDTH = 480
 
 
 class CutsEditor(Editor):
-    """Summary of the split into pipeline stages, with a button that opens its page.
+    """Summary of the model's split into pipeline stages, with a button that opens the page for changing it.
 
     Signals:
         requested(): the user wants to open the page with the stages.
@@ -56,7 +56,7 @@ class CutsEditor(Editor):
         return self._cuts
 
     def set_value(self, value: Any) -> None:
-        """Set the cuts, () for automatic ones, and describe them."""
+        """Set the modules at which pipeline stages are split, or () for automatic ones, and describe them."""
         self._cuts = tuple(value)
         self.line.setText(cuts_text(self._cuts))
         self.line.setToolTip(", ".join(self._cuts))
@@ -64,7 +64,7 @@ class CutsEditor(Editor):
 
 
 def cuts_text(cuts: tuple[str, ...]) -> str:
-    """Describe cuts, as in "automatic" or "moved by hand (2 cuts)"."""
+    """Describe where pipeline stages are split, as in "automatic" or "moved by hand (2 cuts)"."""
     if not cuts:
         return AUTOMATIC
     return f"moved by hand ({counted(len(cuts), 'cut')})"

@@ -25,7 +25,7 @@ class JobEnvironment:
 
     catalogue: Catalogue = field(default_factory=load_catalogue)
     devices: tuple[str, ...] = (CPU,)
-    """Devices that are checked in the devices panel."""
+    """Devices that the user has selected in the devices panel."""
     host_device_names: Mapping[str, str] = field(default_factory=dict)
     """Titles of devices on watched hosts, by the keys that jobs use."""
     host_problems: Mapping[str, str] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class JobEnvironment:
         return min((size for size in sizes if size is not None), default=None) if None not in sizes else None
 
     def hardware(self) -> tuple[Any, ...]:
-        """Return the facts about the machine that affect validation.
+        """Return the facts about this machine's driver, GPUs and torch that affect validation, for comparison.
 
         Processes matter only on GPUs in exclusive mode.
         """

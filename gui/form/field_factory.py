@@ -40,7 +40,7 @@ FINDER_TIPS = {
 
 
 class FindButton(QToolButton):
-    """Button next to an editor that opens the finder for the field."""
+    """Button next to an editor that opens the page for finding a good value of the field."""
 
     def __init__(self, row: FieldRow) -> None:
         super().__init__()
@@ -120,7 +120,7 @@ PREFIX = "options."
 
 
 class OptionRows(QWidget):
-    """Rows for the options, which are hidden if there are none. Options that aren't offered keep their values.
+    """Rows for the options of a task, model and strategy. Options without a row keep their values.
 
     Signals:
         edited(): a value may have changed.
@@ -171,7 +171,7 @@ class OptionRows(QWidget):
         return row.field.label if row is not None else None
 
     def show_problems(self, problems: Sequence[Problem]) -> None:
-        """Show problems next to the options that they are about. Other problems are ignored."""
+        """Show problems next to the options that they are about. Problems with other fields are ignored."""
         for name, row in self.rows.items():
             row.show_problems(tuple(problem for problem in problems if problem.field == PREFIX + name))
 
@@ -181,7 +181,7 @@ class OptionRows(QWidget):
         return any(row.has_error for row in self.rows.values())
 
     def _show_set_values(self) -> None:
-        """Show the values that are set for the visible options, or else their defaults."""
+        """Show the value that was set for each visible option, or its default."""
         values = dict(self._set_values)  # each edit below overwrites it
         for name, row in self.rows.items():
             row.set_value(values.get(name, row.default))

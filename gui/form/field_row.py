@@ -75,7 +75,7 @@ class FieldRow(LabeledField):
 
     @cached_property
     def reset(self) -> QToolButton:
-        """Button that restores the standard value."""
+        """Button that resets the field to its default, or to the value given to `set_standard`."""
         name = tr("Reset {label}").format(label=self.field.label)
         return reset_button(lambda: self.set_value(self.standard), name, self.reset_tip)
 
@@ -157,7 +157,7 @@ class FieldRow(LabeledField):
         self.setVisible(self.has_effect and not self.is_filtered_out)
 
     def _help(self) -> str:
-        """Return the help text of the field and, if it is locked, the reason."""
+        """Return the help text of the field, followed by the reason if the field is locked."""
         return f"{self.field.help}\n{self.locked}" if self.locked else self.field.help
 
     def _set_accessible_texts(self) -> None:
@@ -243,7 +243,7 @@ class CollapsibleSection(QWidget):
         self._show_change_count()
 
     def reveal_problems(self) -> None:
-        """Open the section if its problems that should be revealed have changed."""
+        """Open the section if it has other problems of the revealed severities than at the last call."""
         visible_rows = [row for row in self.rows if row.problems and row.isAncestorOf(row.problem_label)]
         problems = [problem for row in visible_rows for problem in row.problems]
         revealed_problems = [problem for problem in problems if problem.severity in self._revealed_severities]

@@ -54,7 +54,7 @@ class FormatChoice(QObject):
         )
 
     def _offer(self) -> None:
-        """Offer to recognize the format, and the formats that were found in the folder."""
+        """Offer "Recognize" and the formats that were found in the folder as choices of the format field."""
         editor = self._row.editor
         assert isinstance(editor, ChoiceEditor)
         editor.set_choices([RECOGNIZE, *((name, title, "") for name, title in self._titles.items())])

@@ -170,7 +170,7 @@ class JobForm(JobSignals):
         return self.environment.device_names()
 
     def set_catalogue(self, catalogue: Catalogue) -> None:
-        """Offer the entries of a catalogue that has been extended by plug-ins."""
+        """Offer the models, strategies and other entries of a catalogue that plug-ins have extended."""
         self.environment.catalogue = catalogue
         self.choices.update_all()
         self.inspection.restart()
@@ -230,7 +230,7 @@ class JobForm(JobSignals):
     # Start of a run
 
     def start(self, **extra: Any) -> None:
-        """Request a run of this job as soon as it has been validated against the disk. `extra` overrides fields."""
+        """Request a run of this job once it has been validated against the files on disk. `extra` overrides fields."""
         self.submission.schedule(extra)
         self.validate(forget_disk=True)
 
@@ -292,12 +292,12 @@ class JobForm(JobSignals):
                 section.set_open(True)
 
     def _request_cut(self) -> None:
-        """Validate the latest edits, and request the page with the pipeline stages."""
+        """Validate the latest edits, and request the page that splits the model into pipeline stages."""
         self.validate()
         self.cut_requested.emit()
 
     def _request_finder(self, field: str, _checked: bool = False) -> None:
-        """Validate the latest edits, and request the finder for a field."""
+        """Validate the latest edits, and request the page that finds a value for `field`."""
         self.validate()
         self.finder_requested.emit(field)
 
@@ -309,7 +309,7 @@ class JobForm(JobSignals):
             self._validate_timer.start()
 
     def _on_folder_chosen(self, job: Job | None) -> None:
-        """Request an inspection of the folder of `job`, or of none, if this form is current."""
+        """Request an inspection of `job`'s dataset folder (None for no folder), if this form is current."""
         if self._is_current:
             self.folder_chosen.emit(job)
 
@@ -320,7 +320,7 @@ class JobForm(JobSignals):
         self._on_edited()
 
     def _on_disk_changed(self) -> None:
-        """Validate again, because the disk has answered."""
+        """Validate again, because a query about files or weights has been answered."""
         if not self._is_validating and self._is_current:
             self.choices.update_metrics()
             self.validate()
@@ -328,7 +328,7 @@ class JobForm(JobSignals):
     # Validation
 
     def validate(self, *, forget_disk: bool = False) -> None:
-        """Update the job, its problems and the submit bar from the known answers of the disk.
+        """Update the job, its problems and the submit bar from the fields and the known facts about the disk.
 
         Later answers cause another validation. `forget_disk` discards earlier answers.
         """
@@ -365,7 +365,7 @@ class JobForm(JobSignals):
         return self.inspection.report
 
     def _validate_once(self) -> None:
-        """Set fields that follow others, and find the job's problems with the answers of the disk that are known."""
+        """Set fields that follow others, and find the job's problems, using the known facts about the disk."""
         self.models.follow(self.devices)
         self.recipes.follow(self.report, self.checking)
         self.validator.model_file(str(self.field_value("model")))  # query it even if other values are invalid
@@ -395,12 +395,12 @@ class JobForm(JobSignals):
             self.readiness.show_estimate(self.estimator.request, self.estimator.estimate)
 
     def _list_models(self) -> None:
-        """Look up weights and estimates for the models in the list, which has just been opened."""
+        """Look up weights and estimates for all models of the task, because the model list was opened."""
         models, estimate = self.catalogue.models_of(str(self.field_value("task"))), self.estimator.by_model
         self.fields.model.panel.show_models(models, self.catalogue, str(self.field_value("encoder")), estimate)
 
     def _ask_consent(self) -> None:
-        """Ask for consent to run the model file, or hide the question for other models."""
+        """Ask for consent to run the job's model file, or hide the banner if the model isn't a file."""
         model = str(self.field_value("model"))
         file = self.validator.model_file(model)
         sha256 = file.sha256 if file is not None else None
@@ -408,7 +408,7 @@ class JobForm(JobSignals):
         self.consent.ask(model, sha256, agreed=agreed)
 
     def apply(self, choice: Choice) -> None:
-        """Set the fields of a choice and focus the topmost of them."""
+        """Set the fields of a remedy (`choice`) that the user has selected, and focus the topmost of them."""
         for name, value in choice.values.items():
             self.set_field(name, value)
         names = sorted(choice.values, key=lambda name: ("", *SECTIONS).index(section_of(name)))

@@ -64,7 +64,7 @@ class Inspection(QObject):
             self._card.show_progress(0, 0)
 
     def restart(self) -> None:
-        """Inspect the folder again."""
+        """Inspect the dataset folder again."""
         self._requested = None
         self._on_edited()
 
@@ -75,7 +75,7 @@ class Inspection(QObject):
             self.set_report(other.report)
 
     def _values(self) -> tuple[Any, ...]:
-        """Return the values of the fields that the inspection depends on."""
+        """Return the values of the fields that determine the result of an inspection."""
         return tuple(self._rows[name].value() for name in _FIELDS)
 
     def _on_edited(self) -> None:
@@ -111,12 +111,12 @@ class Inspection(QObject):
         self.changed.emit()
 
     def _on_disk_changed(self) -> None:
-        """Request the inspection that has waited for the disk."""
+        """Request the inspection that has waited until the disk answered what the dataset path is."""
         if self._waits_for_disk:
             self._request()
 
     def _cancel(self) -> None:
-        """End the inspection on the user's request. The job can be trained without it."""
+        """Cancel the inspection for the user. The job can be trained without it."""
         self.checking = self._waits_for_disk = False
         self._timer.stop()
         self.requested.emit(None)

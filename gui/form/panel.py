@@ -84,7 +84,7 @@ class JobPanel(JobSignals):
         self.form.browse()
 
     def apply(self, choice: Choice) -> None:
-        """Apply a choice: set its fields, or check its devices.
+        """Apply a remedy (`choice`) that the user has selected: set its fields, or check its devices.
 
         If the prefilled form locks one of the fields, they are set in the user's form.
         """
@@ -138,7 +138,7 @@ class JobPanel(JobSignals):
         return False
 
     def close_work(self) -> None:
-        """End the child processes of the forms."""
+        """End the processes that estimate memory for the forms, when the window closes."""
         for form in (self.job_form, self.form):
             form.estimator.close()
 
@@ -206,7 +206,7 @@ class JobPanel(JobSignals):
         self.inspected.emit()
 
     def _focus_step(self, step: str, problem: Problem | None) -> None:
-        """Focus the field with the problem or, if there is no such field, the first field of the step."""
+        """Focus the field of `problem` or, if it has none in the form, the first field of `step`."""
         name = problem.field if problem is not None and problem.field in self.form.rows else _FIRST_FIELDS[step]
         self.form.focus_field(name)
 

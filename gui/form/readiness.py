@@ -91,7 +91,7 @@ class Readiness:
         return not self._fields.rows["dataset"].value()
 
     def mistakes(self, problems: Sequence[Problem]) -> list[Problem]:
-        """Return the problems to show. The missing folder of a new job isn't one of them."""
+        """Return the problems that the form shows: all except the missing folder of a new job."""
         return [problem for problem in problems if not (self.lacks_dataset and problem.field == "dataset")]
 
     def show(self, problems: Sequence[Problem]) -> None:
@@ -146,7 +146,7 @@ class Readiness:
             self._bar.show_estimate(estimate_text(estimate, devices, total), estimate_tip(estimate))
 
     def method(self) -> str:
-        """Summarize the task, recipe, learning rate and strategy for the title of the section."""
+        """Summarize the task, recipe, learning rate and strategy for the title of "Recipe and strategy"."""
         rate = self._fields.rows["learning_rate"].value()
         parts = (
             self._fields.title_of_value("task"),

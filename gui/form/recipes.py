@@ -185,7 +185,7 @@ class RecipeFollower(QObject):
             self._rows[name].set_value(value)
 
     def _stash_overrides(self) -> None:
-        """Store the values of the overridden fields, which are restored with the current recipe."""
+        """Store the overridden fields' values for the current recipe, to be restored when it is selected again."""
         self._stashed_overrides[self._recipe] = {name: self._rows[name].editor_value() for name in self._overridden}
 
     def _apply_once(self, name: str) -> None:
@@ -259,7 +259,7 @@ class RecipeFollower(QObject):
 
     @property
     def _displayed_recipe(self) -> str:
-        """Return the id of the recipe in the list."""
+        """Id of the recipe that the recipe field shows: the one applied to another run's job, or the user's."""
         return self._applied_recipe if self.paused else self._recipe
 
     def _show(self) -> None:
@@ -303,14 +303,14 @@ class RecipeFollower(QObject):
         return next((broken for broken in self.known.broken if broken.id == self._displayed_recipe), None)
 
     def _path(self) -> str:
-        """Return the file of the selected recipe, or "" if it isn't a custom recipe."""
+        """Return the file of the selected recipe, or "" for a recipe that the user hasn't saved."""
         recipe = self.known.get(self._displayed_recipe) or self._broken()
         return recipe.path if recipe is not None else ""
 
     # Saved recipes
 
     def _ask_to_save(self) -> None:
-        """Open the dialog that saves the fields as a recipe."""
+        """Open the dialog that saves the current values of the fields as a recipe."""
         RecipeDialog(tr("Save as recipe"), self._row, self.save).show()
 
     def _ask_to_rename(self) -> None:
@@ -321,7 +321,7 @@ class RecipeFollower(QObject):
             RecipeDialog(tr("Rename recipe"), self._row, save, name=recipe.title, renamed_id=recipe.id).show()
 
     def save(self, title: str, about: str) -> None:
-        """Save the fields as a recipe with this title and description.
+        """Save the current values of the fields as a recipe with this title and description.
 
         Raises:
             ValueError: A field has an invalid value.

@@ -28,7 +28,7 @@ class JobSignals(QWidget):
         folder_chosen(Job | None): the dataset folder of this job should be inspected, or no folder if it
             is None.
         user_edited(): the user is editing the job, and may start a run soon.
-        cut_requested(): the user wants to see the page for the model's cuts.
+        cut_requested(): the user wants to see the page that splits the model into pipeline stages.
         finder_requested(str): the user wants to find a value for this field with trials.
     """
 
@@ -72,7 +72,7 @@ class Submission:
         self._pending, self.start_problems = None, []
 
     def submit(self, job: Job | None, values: dict[str, Any], report: DatasetReport | None) -> None:
-        """Emit the pending request, or request to show the labels if the user hasn't checked them.
+        """Emit the pending request for a run, or request to show labels that the user hasn't checked.
 
         Does nothing without a pending request or a valid `job`.
         """
@@ -98,7 +98,7 @@ _REMEMBERED = 500
 class LabelCheck:
     """Label check before the first training run on a folder whose format or labels were inferred with uncertainty.
 
-    It delays the start once for each folder and format. If there are settings, they store these datasets.
+    It delays the start once for each folder and format, which are remembered in `settings` unless that is None.
     """
 
     def __init__(self, settings: Settings | None = None) -> None:
@@ -126,7 +126,7 @@ class LabelCheck:
 
     @property
     def is_pausing(self) -> bool:
-        """Return True for a short time after the labels have been shown."""
+        """Return True within the time of a double click after the labels have been shown."""
         return self._pressed.isValid() and self._pressed.elapsed() < QApplication.doubleClickInterval()
 
     def _remember(self, dataset: tuple[str, str]) -> None:
@@ -138,7 +138,7 @@ class LabelCheck:
 
 
 def _load(settings: Settings | None) -> list[tuple[str, str]]:
-    """Return the saved datasets (folder and format), or an empty list if they can't be read."""
+    """Return the datasets (folder and format) whose labels were shown, or none if they can't be read."""
     try:
         text = settings.text(_KEY, "[]") if settings is not None else "[]"
         return msgspec.json.decode(text, type=list[tuple[str, str]])

@@ -133,7 +133,7 @@ class SubmitBar(QWidget):
         self.setLayout(hbox((self._column, 100), 1, margins=(14, 8, 14, 12)))
 
     def _enable(self, disabled_reason: str) -> None:
-        """Enable the actions unless there is a `disabled_reason`.
+        """Enable the buttons unless there is a `disabled_reason`.
 
         If the Train button had the focus before it was disabled, it gets the focus again unless the user has moved it.
         """

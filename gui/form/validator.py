@@ -58,13 +58,13 @@ class JobValidator:
         return job, list(problems)
 
     def model_file(self, model: str) -> ModelFile | None:
-        """Return the facts about a model that is a Python file, or None for other models, or if they are unknown."""
+        """Return the facts about `model` if it is a Python file, or None if it isn't or they are unknown."""
         return self._disk.model_file(model) if model.endswith(".py") else None
 
     def model_file_sha256(self, model: str) -> str:
-        """Return the hash of the contents that the user trusts.
+        """Return the SHA-256 of the contents of the model file `model` that the user has allowed to run.
 
-        Returns "" if there are none, or if `model` isn't a file.
+        Returns "" if the user has allowed none, or if `model` isn't a file.
         """
         file = self.model_file(model)
         if not model.endswith(".py"):

@@ -95,7 +95,7 @@ class HostDialog(QDialog):
         return with_layout(hbox((texts, 1), (remove, 0, Qt.AlignmentFlag.AlignTop), spacing=6))
 
     def _show_states(self) -> None:
-        """Show for each host if it is connected, or its error, while the dialog is visible."""
+        """Show next to each host that it is connected, or its error, while the dialog is visible."""
         if not self.isVisible():
             return
         for name, label in self._states.items():

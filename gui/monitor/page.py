@@ -127,7 +127,7 @@ class MonitorPage(QWidget):
             alerts.runs.close_work()
 
     def refresh(self) -> None:
-        """Show the current state."""
+        """Show the last snapshots, errors and runs of all hosts in the visible view, unless the page is hidden."""
         if not self.isVisible():
             return
         latest = self._last_snapshots.fill(self._hosts.latest)
@@ -152,7 +152,7 @@ class MonitorPage(QWidget):
         self._send_request()
 
     def _show_past(self) -> None:
-        """Show the time range of the graphs unless they follow the newest data."""
+        """Show in the toolbar which time range the graphs show, unless they follow the newest data."""
         low, high = (clock(x + self.group.origin) for x in self.group.range)
         text = "" if self.group.following else tr("Showing {low} – {high}").format(low=low, high=high)
         self.bar.show_past(text)
@@ -178,7 +178,7 @@ class MonitorPage(QWidget):
             source.connect(self.refresh)
 
     def _restore(self) -> None:
-        """Restore the choices of the last session."""
+        """Restore compact rows, sorting by load, and the time range from the last session."""
         self.bar.compact.setChecked(self._settings.flag("monitor_compact", False))
         self.bar.load.setChecked(self._settings.flag("monitor_by_load", False))
         titles = [title for title, _ in SPANS]
@@ -188,7 +188,7 @@ class MonitorPage(QWidget):
             self.group.set_span(self.bar.span.currentData())
 
     def _show_view(self, view: int) -> None:
-        """Show a view, which is created first if necessary. Another request for the GPUs closes the details of one."""
+        """Show a view, created on demand. If the GPUs are visible already, close the details of one."""
         if view == GPUS and self._stack.currentIndex() == GPUS:
             self.gpus.close_detail()
         if view in self._view_factories:
@@ -249,8 +249,8 @@ class MonitorPage(QWidget):
     ) -> QFileDialog:
         """Ask for a file name and export the readings of devices. Devices that have vanished are left out.
 
-        `keys` are keys of the history. `low` and `high` limit the time in seconds since the epoch. None exports all
-        quantities.
+        `keys` are device keys. `low` and `high` limit the time in seconds since the epoch. `quantities` of None means
+        all.
         """
         chosen = [quantity.id for quantity in QUANTITIES] if quantities is None else quantities
 

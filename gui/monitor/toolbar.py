@@ -112,7 +112,7 @@ class Bar(QWidget):
             self.view_chosen.emit(view)
 
     def _show_controls(self, view: int) -> None:
-        """Show only the controls that have an effect on a view."""
+        """Show only the controls that have an effect on the view at index `view`."""
         has_graphs = view in (GPUS, GRAPHS)
         for widget in (self._span_label, self.span, self.more):
             widget.setVisible(has_graphs)

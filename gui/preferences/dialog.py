@@ -158,7 +158,7 @@ class SettingRow(LabeledField):
             self._save(entered, self.setting.problem(entered))
 
     def _save(self, value: Value, problem: str) -> None:
-        """Save a value that was checked, or show its problem or the error."""
+        """Save a value that was checked and has no `problem`. Otherwise show the problem or the error."""
         problem = problem or self._preferences.save(self.setting.key, value)
         if problem:
             self._show_problem(problem, "error")

@@ -71,7 +71,7 @@ class SearchPlots(QWidget):
             plot.picked.connect(self.picked)
 
     def show_data(self, data: SearchData) -> None:
-        """Show the current state of a search."""
+        """Show the trials and results of a search in all plots."""
         previous, self._data = self._data, data
         has_other_plots = previous is None or _visible_plots_key(previous) != _visible_plots_key(data)
         self._panels[self.fields].setVisible(len(data.axes) > 1)

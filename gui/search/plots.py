@@ -60,7 +60,7 @@ class TrialPlot(ThemedPlot):
         self.recolor()
 
     def show_data(self, data: SearchData) -> None:
-        """Draw the current state of a search."""
+        """Draw the trials and results of a search."""
         self.data = data
         self.redraw()
 
@@ -86,7 +86,7 @@ class TrialPlot(ThemedPlot):
         self._highlight()
 
     def put(self, key: Any, create: Callable[[], Any]) -> Any:
-        """Return the item with a key, created with `create` when it is first used, and show it above earlier items."""
+        """Return the item with a key, created by `create` on first use, and place it above earlier items."""
         item = self.items.get(key)
         if item is None:
             item = self.items[key] = create()

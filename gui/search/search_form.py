@@ -118,7 +118,7 @@ class SearchForm(QWidget):
         self.rows[name].editor.control.setFocus()
 
     def reset(self, taken: Collection[str]) -> None:
-        """Prepare a new search. `taken` holds the names of existing ones."""
+        """Empty the form for a new search. `taken` holds the names of existing searches."""
         self._existing, self._taken_names = None, taken
         self._lock_defining_fields()
         if not self.dimensions:
@@ -259,7 +259,7 @@ class SearchForm(QWidget):
         return {OPTION + field.name: field for field in options}
 
     def _field(self, name: str) -> Field | None:
-        """Return the description of a field or option, or None if the job doesn't have it."""
+        """Return the description of a field or option, or None if the job has none of this name."""
         return self._available_options().get(name) if name.startswith(OPTION) else FIELDS.get(name)
 
     def _job_value(self, name: str, field: Field) -> Any:

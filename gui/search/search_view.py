@@ -82,7 +82,7 @@ class SearchView(QWidget):
         self.table.sortByColumn(0, Qt.SortOrder.AscendingOrder)
 
     def show_data(self, data: SearchData) -> None:
-        """Show the current state of a search. The selected trials remain selected."""
+        """Show the progress, plots and trials of a search. The selected trials remain selected."""
         self.data = data
         fitted = self.model.columns, self._states
         self.model.show_data(data)
@@ -224,7 +224,7 @@ class SearchView(QWidget):
             self.run_chosen.emit(row.run_id)
 
     def _confirm_training(self) -> None:
-        """Ask whether to train the best settings in full, in a banner."""
+        """Ask in a banner whether to train a regular run with the best settings."""
         if self.data is None or self.data.best is None:
             return
         epochs = self.data.search.best_epochs or self.data.search.job.training.epochs

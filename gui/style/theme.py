@@ -253,7 +253,7 @@ def _paint(app: QApplication) -> None:
 
 
 def _font() -> QFont:
-    """Return the font of most texts."""
+    """Return the font of the application, in the size that the user has chosen."""
     font = QFont(_chosen.base or QFont())
     font.setPointSizeF(font.pointSizeF() * _chosen.text_percent / 100)
     return font

@@ -138,7 +138,7 @@ class WelcomePage(QWidget):
             description.setContentsMargins(0, 0, 0, _CHOICE_GAP if is_stacked else 0)
 
     def _make_choices(self) -> list[tuple[QPushButton, QLabel]]:
-        """Create the buttons, each with a text about it."""
+        """Create the buttons with which the user can start, each with an explanation."""
         self._choices.setHorizontalSpacing(14)
         self._choices.setVerticalSpacing(5)
         self._choices.setColumnStretch(1, 1)

@@ -141,7 +141,7 @@ class IconLabel(QLabel):
 
 
 class Span(NamedTuple):
-    """Piece of plain text in one style."""
+    """Plain text in one style, as a part of a `RichLabel`."""
 
     text: str
     bold: bool = False

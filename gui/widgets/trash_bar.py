@@ -59,7 +59,7 @@ class TrashBar(QuestionBar):
             self.work(partial(_attempt, put_back, self._trashed), self._on_restored)
 
     def accept(self) -> None:
-        """Perform the action of the left button."""
+        """Undo the last move. The left button calls this."""
         self.undo()
 
     def dismiss(self) -> None:

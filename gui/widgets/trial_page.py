@@ -24,7 +24,7 @@ EMPTY, WORKING, FAILURE, RESULT = range(4)
 
 
 class TrialPage(QWidget):
-    """Page that executes an order for the job in the form on request, and shows the result.
+    """Page that tries the job in the form in a child process on request, and shows the result.
 
     Signals:
         closed(): the user wants to return to the previous page.
@@ -44,7 +44,7 @@ class TrialPage(QWidget):
         """Create the page.
 
         Args:
-            child: Process that executes the orders.
+            child: Process that runs the trials.
             title: Title of the page.
             empty: Text that is shown before the first trial.
             leave: Id of the action that leaves the page.
@@ -107,7 +107,7 @@ class TrialPage(QWidget):
     # To be implemented
 
     def order(self, job: Job) -> object:
-        """Return the order for the child process."""
+        """Return the request for a trial of `job` that the child process executes."""
         raise NotImplementedError
 
     def depends_on(self, field: str) -> bool:
@@ -131,7 +131,7 @@ class TrialPage(QWidget):
         return ()
 
     def show_result(self) -> None:
-        """Show the new result in `found`."""
+        """Show the new result of a trial, which is stored in `found`."""
         raise NotImplementedError
 
     def focus_result(self) -> None:
@@ -169,7 +169,7 @@ class TrialPage(QWidget):
         self.progress.setValue(round(100 * message.fraction))
 
     def _on_done(self, found: Any) -> None:
-        """Show the result of the trial."""
+        """Show `found`, the result of the trial."""
         self.found = found
         self.set_job(self._job)  # shows a notice if the job has changed during the trial
         self.show_result()

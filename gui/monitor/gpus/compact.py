@@ -132,7 +132,7 @@ def _text_color(row: WatchedGpu, column: GpuColumn) -> str:
 
 
 class _RowDelegate(Bars):
-    """Delegate that uses the short texts in narrow columns, and marks each row with the color of its GPU."""
+    """Delegate that uses short texts in narrow columns, and marks each row with the color of its GPU."""
 
     def initStyleOption(self, option: QStyleOptionViewItem, index: Index) -> None:
         super().initStyleOption(option, index)

@@ -170,7 +170,7 @@ class GpuDetail(QWidget):
         self._arrange()
 
     def _show_head(self, watched: WatchedGpu) -> None:
-        """Show the title, name, states and users of a GPU. Alarming states and shared use are shown in the warning color."""
+        """Show the title, name, states and users of a GPU, with alarming ones in the warning color."""
         self._title.setText(watched.title)
         self._gpu_name.setText(watched.gpu.name)
         self.plot.setAccessibleName(f"{watched.title}, {watched.gpu.name}")

@@ -78,12 +78,12 @@ def line_scale(gpu: Gpu, quantity: str) -> float | None:
 
 
 def now(gpu: Gpu) -> Read:
-    """Return a function that reads the current values of `gpu`."""
+    """Return a function that reads the current value of a quantity of `gpu`."""
     return lambda quantity: BY_ID[quantity].read(gpu)
 
 
 def at_time(history: DeviceHistory, key: str, time: float) -> Read:
-    """Return a function that reads the values nearest to `time` (seconds since the origin), or NaN in a gap."""
+    """Return a function that reads the values nearest to `time` (seconds since `history.origin`), NaN in a gap."""
     times = history.x(key)
     row = int(np.searchsorted(times, time))
     if row == len(times) or (row > 0 and time - times[row - 1] < times[row] - time):
@@ -96,7 +96,7 @@ def at_time(history: DeviceHistory, key: str, time: float) -> Read:
 
 
 def tile_figures(watched: WatchedGpu, read: Read, used: Used | None) -> list[LabeledValue]:
-    """Return the values for a tile, the most important ones first. Unknown values are left out.
+    """Return the values that a GPU's tile shows, the most important ones first. Unknown values are left out.
 
     Values with a line in the GPU's graph get the line's color, which depends on the GPU's key. `read` returns the value
     of a quantity by its id, and `used` the energy used since counting began.
@@ -127,7 +127,7 @@ def tile_figures(watched: WatchedGpu, read: Read, used: Used | None) -> list[Lab
 
 
 def groups(watched: WatchedGpu, read: Read, used: Used | None) -> list[Group]:
-    """Return all reported values, in groups. See `tile_figures` for the arguments."""
+    """Return all values that a GPU reports, in groups. See `tile_figures` for the arguments."""
     gpu = watched.gpu
     found = (
         _work(gpu, read),

@@ -62,11 +62,11 @@ class GpuPlot(LinePlot):
         self._update_limits(watched)
 
     def has_mark(self, mark: Mark) -> bool:
-        """Return True if the graph shows a mark: one of this GPU, or of no particular device."""
+        """Return True if `mark` is about this graph's GPU, or about no particular device."""
         return mark.of is None or self._key in mark.of
 
     def forget(self) -> None:
-        """Remove the lines, before another GPU is shown."""
+        """Remove all lines and their data, before another GPU is shown."""
         self._scales = ()
         self.remove_lines()
 

@@ -77,7 +77,7 @@ class WatchedGpu:
 def watched_gpus(
     latest: Mapping[str, Snapshot], errors: Mapping[str, str], titles: Mapping[str, str], runs: Mapping[str, str]
 ) -> list[WatchedGpu]:
-    """Return the GPUs in the `latest` snapshots: this machine's first, then those of other hosts, in card order.
+    """Return the GPUs in the `latest` snapshots: this machine's first, then those of other hosts, by CUDA number.
 
     `errors` holds connection errors by host, `titles` the titles of GPUs by key, and `runs` the names of the runs on
     them.
@@ -138,7 +138,7 @@ class LoadOrder:
         self._sorted_at = -SORT_EVERY_S
 
     def sort(self, gpus: list[WatchedGpu], history: DeviceHistory) -> list[WatchedGpu]:
-        """Return `gpus` in the order of their load, which is updated every few seconds and when the GPUs change."""
+        """Return `gpus` sorted by load. The order changes every few seconds, and when GPUs appear or vanish."""
         newest = max((watched.time for watched in gpus), default=0.0)
         if abs(newest - self._sorted_at) >= SORT_EVERY_S or {watched.key for watched in gpus} != set(self._ranks):
             self._sorted_at = newest

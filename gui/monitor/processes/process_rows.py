@@ -295,7 +295,7 @@ def _is_other_user(line: ProcessRow) -> bool:
 
 
 def _kind(kinds: Iterable[ProcessKind | None]) -> ProcessKind | None:
-    """Return the common kind of use, "both" if there are several, or None if it is unknown."""
+    """Return the kind of GPU use that all processes have, "both" if they differ, or None if it is unknown."""
     known = {kind for kind in kinds if kind is not None}
     if len(known) > 1:
         return "both"

@@ -134,7 +134,7 @@ class EndingBar(QuestionBar):
         self.closed.emit()
 
     def _act(self) -> None:
-        """Stop the run, ask the process to end or, if it was already asked, kill it."""
+        """Stop the process's run, or ask the process to end, or kill it if it was already asked."""
         process = self._process
         if process is None:
             return
@@ -190,7 +190,7 @@ class EndingBar(QuestionBar):
             )
 
     def _finish(self, text: str, severity: Severity) -> None:
-        """Show the final result."""
+        """Stop watching the process, and show `text` as the result."""
         self._poll_timer.stop()
         self.show_note(text, severity)
 
@@ -205,7 +205,7 @@ def _stop_question(process: ProcessRow) -> str:
 
 
 def _end_question(process: ProcessRow) -> str:
-    """Return the question that names the process, its user, memory, GPUs and duration, as far as they are known."""
+    """Return the question "End …?" with the process's user, memory, GPUs and duration, as far as known."""
     whose = "" if process.mine or process.user is None else f" of {process.user}"
     memory = f"{size(process.memory_used_bytes)} of " if process.memory_used_bytes is not None else ""
     since = f" and has run for {duration(process.running_s)}" if process.running_s is not None else ""

@@ -258,7 +258,7 @@ class ProcessesView(QWidget):
         self._stack.setCurrentWidget(self._empty if empty else self.tree)
 
     def _empty_text(self, total: int, visible: int) -> str:
-        """Return the text for an empty table, or "" if it has rows. The arguments are numbers of rows."""
+        """Return the text for a table that shows `visible` of `total` processes, or "" if it shows any."""
         snapshots = self._hosts.snapshots
         if visible:
             return ""
@@ -289,7 +289,7 @@ class ProcessesView(QWidget):
         return tr("The driver does not report GPU processes.")
 
     def _show_buttons(self) -> None:
-        """Enable the actions for the selection, and show why a process can't be ended.
+        """Enable the actions for the selected processes, and show why one can't be ended.
 
         For a process of a run, the action stops the run.
         """

@@ -45,8 +45,8 @@ SHORT: dict[PciPath, str] = {
 }
 
 
-class Site(NamedTuple):
-    """GPUs of a host in card order, and the known connections between two of them, by their NVML indices."""
+class ConnectedGpus(NamedTuple):
+    """GPUs of a host by CUDA number, and the known connections between two of them, by their NVML indices."""
 
     gpus: tuple[Gpu, ...]
     pairs: dict[frozenset[int], GpuPair]
@@ -55,9 +55,9 @@ class Site(NamedTuple):
         return self.pairs.get(frozenset((one.nvml_index, other.nvml_index)))
 
 
-def site(gpus: Sequence[Gpu], topology: Topology) -> Site:
-    """Return the connections of `gpus`, which must be in card order."""
-    return Site(tuple(gpus), {frozenset((pair.one, pair.other)): pair for pair in topology.pairs})
+def connected_gpus(gpus: Sequence[Gpu], topology: Topology) -> ConnectedGpus:
+    """Combine `gpus`, sorted by CUDA number, with their connections in `topology`."""
+    return ConnectedGpus(tuple(gpus), {frozenset((pair.one, pair.other)): pair for pair in topology.pairs})
 
 
 def kind(pair: GpuPair | None) -> Kind:
@@ -106,9 +106,9 @@ def describe(pair: GpuPair | None, one: str, other: str) -> str:
     return " ".join(sentences)
 
 
-def advice(site: Site) -> str:
-    """Recommend strategies for two or more GPUs, based on their connections."""
-    sentences = [_nvlink_advice(site) or _pcie_advice(site), _peer_access(site)]
+def advice(connected: ConnectedGpus) -> str:
+    """Recommend strategies for two or more GPUs, based on the connections between them."""
+    sentences = [_nvlink_advice(connected) or _pcie_advice(connected), _peer_access(connected)]
     return " ".join(sentence for sentence in sentences if sentence)
 
 
@@ -123,16 +123,16 @@ def lost_gpus_text(lost: Sequence[Gpu]) -> str:
     )
 
 
-def _nvlink_advice(site: Site) -> str:
+def _nvlink_advice(connected: ConnectedGpus) -> str:
     """Return the advice for GPUs that have NVLink, or "" if none has."""
-    groups = connected_groups(site, lambda pair: pair.nvlinks > 0)
-    if len(groups) == len(site.gpus):
+    groups = connected_groups(connected, lambda pair: pair.nvlinks > 0)
+    if len(groups) == len(connected.gpus):
         return ""
     if len(groups) > 1:
-        return _group_advice(site, groups, "{} are connected by NVLink.", "{} are each connected by NVLink.")
-    counts = [pair.nvlinks for pair in site.pairs.values()]
-    everyone = _all(site)
-    if min(counts) == 0 or len(counts) < len(_every_pair(site)):
+        return _group_advice(connected, groups, "{} are connected by NVLink.", "{} are each connected by NVLink.")
+    counts = [pair.nvlinks for pair in connected.pairs.values()]
+    everyone = _all(connected)
+    if min(counts) == 0 or len(counts) < len(_every_pair(connected)):
         return tr(
             "{everyone} are connected by NVLink, but not every pair directly. Every strategy runs well, a pipeline "
             "best with directly connected neighbors."
@@ -152,24 +152,24 @@ def _nvlink_advice(site: Site) -> str:
     )
 
 
-def _pcie_advice(site: Site) -> str:
+def _pcie_advice(connected: ConnectedGpus) -> str:
     """Return the advice for GPUs that are connected by PCIe only."""
-    kinds = {kind(site.pairs.get(pair)) for pair in _every_pair(site)}
+    kinds = {kind(connected.pairs.get(pair)) for pair in _every_pair(connected)}
     if kinds == {"unknown"}:
         return tr("How the GPUs are connected is unknown.")
-    switch_groups = connected_groups(site, lambda pair: kind(pair) == "switch")
-    everyone = _all(site)
+    switch_groups = connected_groups(connected, lambda pair: kind(pair) == "switch")
+    everyone = _all(connected)
     replicated, sharded = recommended_strategy_title("replicate"), recommended_strategy_title("shard")
     if len(switch_groups) == 1:
         return tr(
             "{everyone} share PCIe switches. {replicated} runs well; {sharded} "
             "communicates 1.5 times as much and pays off only when memory is short."
         ).format(everyone=everyone, replicated=replicated, sharded=sharded)
-    if len(switch_groups) < len(site.gpus):
-        return _group_advice(site, switch_groups, "{} share PCIe switches.", "{} each share PCIe switches.")
-    same_node = connected_groups(site, lambda pair: kind(pair) == "bridge")
-    if 1 < len(same_node) < len(site.gpus):
-        return _group_advice(site, same_node, "{} are on one processor.", "{} are each on one processor.")
+    if len(switch_groups) < len(connected.gpus):
+        return _group_advice(connected, switch_groups, "{} share PCIe switches.", "{} each share PCIe switches.")
+    same_node = connected_groups(connected, lambda pair: kind(pair) == "bridge")
+    if 1 < len(same_node) < len(connected.gpus):
+        return _group_advice(connected, same_node, "{} are on one processor.", "{} are each on one processor.")
     if "nodes" in kinds:
         connection = tr("{everyone} communicate through the processors.").format(everyone=everyone)
     else:
@@ -192,7 +192,7 @@ _BETWEEN: dict[Kind, str] = {
 }
 
 
-def _group_advice(site: Site, groups: Sequence[Sequence[Gpu]], one: str, several: str) -> str:
+def _group_advice(connected: ConnectedGpus, groups: Sequence[Sequence[Gpu]], one: str, several: str) -> str:
     """Return the advice for groups of closely connected GPUs.
 
     Its first sentence is `one` if there is a single group, otherwise `several`, with the names of the GPUs for "{}".
@@ -205,7 +205,7 @@ def _group_advice(site: Site, groups: Sequence[Sequence[Gpu]], one: str, several
             f"{_join_names(alone)} is separate." if len(alone) == 1 else f"{_join_names(alone)} are separate."
         )
     farthest = max(
-        (kind(pair) for pair in _connections_between(site, groups)),
+        (kind(pair) for pair in _connections_between(connected, groups)),
         key=("nvlink", "switch", "bridge", "nodes", "unknown").index,
     )
     sentences.append(_BETWEEN.get(farthest, "Between groups, data takes an unknown path."))
@@ -226,15 +226,15 @@ def _group_advice(site: Site, groups: Sequence[Sequence[Gpu]], one: str, several
     return " ".join(sentences)
 
 
-def _peer_access(site: Site) -> str:
+def _peer_access(connected: ConnectedGpus) -> str:
     """Describe which GPUs can read each other's memory directly, or return "" if this is unknown."""
-    known = [pair.peer_access for pair in site.pairs.values() if pair.peer_access is not None]
+    known = [pair.peer_access for pair in connected.pairs.values() if pair.peer_access is not None]
     if not known:
         return ""
     if all(known):
         return (
             tr("Each can read the others' memory directly.")
-            if len(site.gpus) > 2
+            if len(connected.gpus) > 2
             else tr("Each can read the other's memory directly.")
         )
     if not any(known):
@@ -242,21 +242,21 @@ def _peer_access(site: Site) -> str:
     return f"{len(known) - sum(known)} of {len(known)} pairs can't read each other's memory directly; their transfers go through host memory."
 
 
-def connected_groups(site: Site, is_connected: Callable[[GpuPair], bool]) -> list[tuple[Gpu, ...]]:
+def connected_groups(connected: ConnectedGpus, is_connected: Callable[[GpuPair], bool]) -> list[tuple[Gpu, ...]]:
     """Group the GPUs so that GPUs that are connected, directly or through other GPUs, are in the same group.
 
     Two GPUs are directly connected if `is_connected` is True for their pair.
     """
     groups: list[list[Gpu]] = []
-    for gpu in site.gpus:
-        connected = [
+    for gpu in connected.gpus:
+        neighbors = [
             group
             for group in groups
-            if any((pair := site.pair(gpu, member)) is not None and is_connected(pair) for member in group)
+            if any((pair := connected.pair(gpu, member)) is not None and is_connected(pair) for member in group)
         ]
-        merged = [member for group in connected for member in group] + [gpu]
-        groups = [group for group in groups if group not in connected] + [merged]
-    order = {gpu.uuid: number for number, gpu in enumerate(site.gpus)}
+        merged = [member for group in neighbors for member in group] + [gpu]
+        groups = [group for group in groups if group not in neighbors] + [merged]
+    order = {gpu.uuid: number for number, gpu in enumerate(connected.gpus)}
     sorted_groups = [tuple(sorted(group, key=lambda gpu: order[gpu.uuid])) for group in groups]
     return sorted(sorted_groups, key=lambda group: order[group[0].uuid])
 
@@ -265,20 +265,24 @@ def _join_names(gpus: Sequence[Gpu]) -> str:
     return gpu_names([gpu_title(gpu) for gpu in gpus])
 
 
-def _all(site: Site) -> str:
-    """Return the start of a sentence about all GPUs, "The two GPUs" or "All 4 GPUs"."""
-    return tr("The two GPUs") if len(site.gpus) == 2 else tr("All {gpus_count} GPUs").format(gpus_count=len(site.gpus))
+def _all(connected: ConnectedGpus) -> str:
+    """Return the start of a sentence about all GPUs, such as "The two GPUs" or "All 4 GPUs"."""
+    return (
+        tr("The two GPUs")
+        if len(connected.gpus) == 2
+        else tr("All {gpus_count} GPUs").format(gpus_count=len(connected.gpus))
+    )
 
 
-def _every_pair(site: Site) -> list[frozenset[int]]:
+def _every_pair(connected: ConnectedGpus) -> list[frozenset[int]]:
     """Return the NVML indices of each pair of GPUs."""
-    return [frozenset((one.nvml_index, other.nvml_index)) for one, other in combinations(site.gpus, 2)]
+    return [frozenset((one.nvml_index, other.nvml_index)) for one, other in combinations(connected.gpus, 2)]
 
 
-def _connections_between(site: Site, groups: Sequence[Sequence[Gpu]]) -> list[GpuPair | None]:
+def _connections_between(connected: ConnectedGpus, groups: Sequence[Sequence[Gpu]]) -> list[GpuPair | None]:
     """Return the connection of each pair of GPUs in different groups. None means that it is unknown."""
     return [
-        site.pair(one, other)
+        connected.pair(one, other)
         for group, other_group in combinations(groups, 2)
         for one, other in product(group, other_group)
     ]

@@ -18,7 +18,7 @@ from PySide6.QtWidgets import (
 
 from engine.contract.devices import Gpu, GpuAffinity, GpuPair, Snapshot, gpu_title
 from gui.monitor.topology import connections
-from gui.monitor.topology.connections import Kind, Site
+from gui.monitor.topology.connections import ConnectedGpus, Kind
 from gui.sources.devices.device_format import card_order
 from gui.sources.devices.hosts import Hosts
 from gui.style import fills, theme
@@ -52,15 +52,15 @@ class Matrix(QAbstractTableModel):
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self.site = Site((), {})
+        self.connected = ConnectedGpus((), {})
         self.roomy = True
         self._affinities: dict[int, GpuAffinity] = {}
         self._extra_titles: tuple[str, ...] = ()
 
-    def show_site(self, site: Site, affinities: dict[int, GpuAffinity]) -> None:
-        """Show the connections of a site. `affinities` are by GPU index; columns for them are shown if any is known."""
+    def show_gpus(self, connected: ConnectedGpus, affinities: dict[int, GpuAffinity]) -> None:
+        """Show the connections of GPUs. `affinities`, by GPU index, get columns if any is known."""
         self.beginResetModel()
-        self.site, self._affinities = site, affinities
+        self.connected, self._affinities = connected, affinities
         text = {
             "NUMA": any(affinity.numa_node is not None for affinity in affinities.values()),
             "Cores": any(affinity.cores for affinity in affinities.values()),
@@ -74,18 +74,18 @@ class Matrix(QAbstractTableModel):
             self._repaint()
 
     def rowCount(self, parent: _Index = _NOTHING) -> int:
-        return 0 if parent.isValid() else len(self.site.gpus)
+        return 0 if parent.isValid() else len(self.connected.gpus)
 
     def columnCount(self, parent: _Index = _NOTHING) -> int:
-        return 0 if parent.isValid() or not self.site.gpus else len(self.site.gpus) + len(self._extra_titles)
+        return 0 if parent.isValid() or not self.connected.gpus else len(self.connected.gpus) + len(self._extra_titles)
 
     def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
-        count = len(self.site.gpus)
+        count = len(self.connected.gpus)
         if role == Qt.ItemDataRole.DisplayRole and 0 <= section < count:
-            title = gpu_title(self.site.gpus[section])
+            title = gpu_title(self.connected.gpus[section])
             return title if self.roomy or orientation == Qt.Orientation.Vertical else title.removeprefix("GPU ")
         if role == Qt.ItemDataRole.ToolTipRole and 0 <= section < count:
-            return _describe_gpu(self.site.gpus[section])
+            return _describe_gpu(self.connected.gpus[section])
         if orientation == Qt.Orientation.Horizontal and count <= section < self.columnCount():
             return self._extra_titles[section - count] if role == Qt.ItemDataRole.DisplayRole else None
         return None
@@ -95,14 +95,14 @@ class Matrix(QAbstractTableModel):
             return None
         if role == Qt.ItemDataRole.TextAlignmentRole:
             return Qt.AlignmentFlag.AlignCenter
-        gpu, column = self.site.gpus[index.row()], index.column()
-        if column >= len(self.site.gpus):
-            return self._affinity_data(gpu, self._extra_titles[column - len(self.site.gpus)], role)
-        return self._pair_data(gpu, self.site.gpus[column], role)
+        gpu, column = self.connected.gpus[index.row()], index.column()
+        if column >= len(self.connected.gpus):
+            return self._affinity_data(gpu, self._extra_titles[column - len(self.connected.gpus)], role)
+        return self._pair_data(gpu, self.connected.gpus[column], role)
 
     def _pair_data(self, gpu: Gpu, other: Gpu, role: int) -> Any:
         """Return the data of the cell for a pair of GPUs: code, color or description, depending on the role."""
-        is_same_gpu, pair = gpu is other, self.site.pair(gpu, other)
+        is_same_gpu, pair = gpu is other, self.connected.pair(gpu, other)
         if role == Qt.ItemDataRole.DisplayRole:
             return "" if is_same_gpu else self._cell_text(pair)
         if role == Qt.ItemDataRole.BackgroundRole:
@@ -123,7 +123,7 @@ class Matrix(QAbstractTableModel):
         return (text or "–") if role in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.ToolTipRole) else None
 
     def _repaint(self) -> None:
-        if self.site.gpus:
+        if self.connected.gpus:
             self.dataChanged.emit(self.index(0, 0), self.index(self.rowCount() - 1, self.columnCount() - 1))
             self.headerDataChanged.emit(Qt.Orientation.Horizontal, 0, self.columnCount() - 1)
 
@@ -165,10 +165,10 @@ class TopologyView(QWidget):
         self._empty.setText(empty)
         self._stack.setCurrentIndex(0 if empty else 1)  # the text, or the matrix
         if topology is not None and not empty:
-            site = connections.site(gpus, topology)
-            self.model.show_site(site, {affinity.index: affinity for affinity in topology.affinities})
-            self.advice.setText(f"{connections.advice(site)} {left_out}".strip())
-            self._legend.show_pairs(list(site.pairs.values()))
+            connected = connections.connected_gpus(gpus, topology)
+            self.model.show_gpus(connected, {affinity.index: affinity for affinity in topology.affinities})
+            self.advice.setText(f"{connections.advice(connected)} {left_out}".strip())
+            self._legend.show_pairs(list(connected.pairs.values()))
             self._fit()
 
     def showEvent(self, event: QShowEvent) -> None:

@@ -35,7 +35,7 @@ def machine(count: int, topology: Topology | None) -> Snapshot:
 
 
 def advice_for(count: int, topology: Topology) -> str:
-    return connections.advice(connections.site([numbered(n) for n in range(count)], topology))
+    return connections.advice(connections.connected_gpus([numbered(n) for n in range(count)], topology))
 
 
 def cell(view: TopologyView, row: int, column: int, role: int = Qt.ItemDataRole.DisplayRole) -> str:
@@ -213,8 +213,9 @@ def test_matrix_passes_model_tester(styled: QApplication, qtmodeltester: ModelTe
     qtmodeltester.check(model)
     for count in (2, 8):
         topology = joined(count)
-        model.show_site(
-            connections.site([numbered(n) for n in range(count)], topology), {p.index: p for p in topology.affinities}
+        model.show_gpus(
+            connections.connected_gpus([numbered(n) for n in range(count)], topology),
+            {p.index: p for p in topology.affinities},
         )
         qtmodeltester.check(model)
 
