@@ -1,7 +1,7 @@
 """Program ``python -m engine.advisor.memory_estimate``, which estimates a job's memory per device.
 
-The order is a `Job`. The estimate needs no training step. It is based on a forward pass with fake tensors, as in the
-advice on strategies.
+The request on standard input is a `Job`. The estimate needs no training step. It is based on a forward pass with fake
+tensors, as in the advice on strategies.
 """
 
 from __future__ import annotations

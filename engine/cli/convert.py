@@ -95,7 +95,7 @@ def convert(options: argparse.Namespace) -> int:
 
 
 def _default_out(run: RunFolder, options: argparse.Namespace) -> Path:
-    """Return the path to write to by default: a zip file here, or a new folder in the folder of the run."""
+    """Return the default output path: a zip file in the current folder, or a new folder in the run's folder."""
     if options.packed:
         return Path(f"{run.run_id}-handover.zip").absolute()
     return run.path / "exports" / f"{time.strftime('%Y%m%d-%H%M%S')}-{'-'.join(options.to)}"

@@ -149,7 +149,7 @@ def plugins() -> Iterator[Finding]:
 
 
 def _probe() -> dict[str, Any]:
-    """Load PyTorch in another process and return what `engine.cli.probe` found. "error" explains why that failed."""
+    """Load PyTorch in another process, and return facts about it. The key "error" explains why that failed."""
     try:
         command = [sys.executable, "-m", "engine.cli.probe"]
         result = run_child(command, timeout_s=_PROBE_S, cwd=str(paths.PACKAGES))

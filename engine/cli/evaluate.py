@@ -108,7 +108,7 @@ def _lines(saved: SavedEvaluation) -> Iterator[str]:
 def _class_lines(evaluation: Evaluation) -> Iterator[str]:
     """Yield a table of the classes, worst first.
 
-    The metric by which they are sorted is shown with its interval.
+    The metric by which they are sorted is shown with its confidence interval.
     """
     if not evaluation.per_class or not evaluation.classes:
         return

@@ -90,7 +90,7 @@ def _as_json(report: DatasetReport, task: str) -> dict[str, Any]:
 
 
 def _lines(report: DatasetReport, task: str) -> Iterator[str]:
-    """Format the report as lines of text."""
+    """Format a dataset's format, classes, samples and problems as lines of text."""
     if report.format:
         entry = load_catalogue().task(task)
         yield f"{report.folder}: {report.title}, for {entry.title if entry is not None else task}"

@@ -127,8 +127,8 @@ def _contact_weight_servers(values: dict[str, Any]) -> None:
 def _choose_model(values: dict[str, Any], disk: Disk) -> str:
     """Add the best default model for the task to `values`, unless a model is given.
 
-    If only an encoder is given, the model that is always available is added. Returns the reason for the choice, or ""
-    if the user chose the model or the encoder.
+    If only an encoder is given, the task's own model for encoders is added. Returns the reason for the choice, or "" if
+    the user chose the model or the encoder.
     """
     catalogue = load_catalogue()
     task = catalogue.task(str(values.get("task", FIELDS["task"].default)))

@@ -387,7 +387,7 @@ def _save(run: RunFolder, folder: str) -> tuple[int, str]:
     is_saved_elsewhere = False
 
     def note(line: bytes) -> None:
-        """Record that an event reports the saved state. Raises _Refused if the supervisor refused the folder."""
+        """Record if the event reports that the state was saved. Raises _Refused if the folder was refused."""
         nonlocal is_saved_elsewhere
         event = EVENT.decode(line)
         if isinstance(event, Warned) and event.code == "not_saved_elsewhere":

@@ -39,7 +39,7 @@ class NvmlWatch:
     """Latest state of the GPUs from NVML. It survives hangs and crashes of the reader.
 
     Attributes:
-        gpus: Rows of the GPUs. Once listed, a GPU keeps its row.
+        gpus: Latest readings of the GPUs. A GPU that NVML no longer lists stays, marked as lost.
         topology: Links between the GPUs, or None if unknown.
         call_s: Time that calls to NVML took in the last reading, in seconds.
         has_status: True after the first result of the reader, even if it is a failure.
@@ -110,7 +110,7 @@ class NvmlWatch:
             self._child = None
 
     def _start(self, now: float) -> None:
-        """Start a reader with the current request."""
+        """Start a reader, and send it the current request for quantities."""
         self._started = self._last_line = now
         self._silent_since = now if self._silent_since is None else self._silent_since
         self._has_answered = False
@@ -195,14 +195,14 @@ class NvmlWatch:
 
 
 def merge_lost(known: tuple[Gpu, ...], listed: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
-    """Merge the GPUs that are `listed` now with those known before, and return all rows.
+    """Merge the GPUs that NVML lists now (`listed`) with those known before, and return all in order.
 
-    A known GPU that is missing becomes a lost row in its old position. If a MIG instance is missing although its GPU is
-    listed, it was removed, not lost. If a new reader reports a GPU as lost, the GPU's earlier row, if any, is kept.
+    A known GPU that is missing is marked as lost, in its old position. If a MIG instance is missing although its GPU is
+    listed, it was removed, not lost. A GPU that a new reader reports as lost keeps its earlier values, if any.
     """
     now = time.time()
     known = tuple(gpu for gpu in known if not gpu.uuid.startswith(UNKNOWN_UUID))
-    listed = _with_earlier_rows(known, listed, now)
+    listed = _with_earlier_values(known, listed, now)
     rows = list(listed)
     uuids = [gpu.uuid for gpu in listed]  # of `rows`
     responding = {gpu.uuid for gpu in listed if not gpu.lost}
@@ -216,8 +216,8 @@ def merge_lost(known: tuple[Gpu, ...], listed: tuple[Gpu, ...]) -> tuple[Gpu, ..
     return tuple(rows)
 
 
-def _with_earlier_rows(known: tuple[Gpu, ...], listed: tuple[Gpu, ...], now: float) -> tuple[Gpu, ...]:
-    """Return the rows in `listed`, with each lost GPU that has no values replaced by its earlier row.
+def _with_earlier_values(known: tuple[Gpu, ...], listed: tuple[Gpu, ...], now: float) -> tuple[Gpu, ...]:
+    """Return the GPUs in `listed`. Lost ones without values get those that they have in `known`.
 
     `now` is in seconds since the epoch.
     """
@@ -233,7 +233,7 @@ def _with_earlier_rows(known: tuple[Gpu, ...], listed: tuple[Gpu, ...], now: flo
 
 
 def _mark_lost(gpu: Gpu, now: float) -> Gpu:
-    """Return the row of a GPU that is lost since `now` (seconds since the epoch), unless it was lost before."""
+    """Return a copy of `gpu` marked as lost since `now` (seconds since the epoch), unless it was lost before."""
     return gpu if gpu.lost else msgspec.structs.replace(gpu, lost=True, lost_since=now)
 
 

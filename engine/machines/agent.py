@@ -30,7 +30,7 @@ _CONTEXT = multiprocessing.get_context("forkserver")
 
 
 class AgentFailed(Exception):  # noqa: N818 - describes the event
-    """Raised when the agent itself fails. The message is the reason."""
+    """Raised when torch's elastic agent itself fails, not a worker. The message is the reason."""
 
 
 class _Result(msgspec.Struct):
@@ -47,7 +47,7 @@ def preload() -> None:
 
 
 class Agent:
-    """Agent process, which runs the workers of this machine. Any thread may call `kill`."""
+    """Process with torch's elastic agent, which runs the workers of this machine. Any thread may call `kill`."""
 
     def __init__(self, order: NodeOrder, meet: Rendezvous, listener: socket.socket | None, node_socket: Path) -> None:
         """Start the agent process.

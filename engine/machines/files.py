@@ -42,7 +42,7 @@ _SCRATCH_PREFIX = "node-"
 
 
 def required_files(run: RunFolder, job: Job, *, has_rank_0: bool) -> dict[str, Path]:
-    """Return the files that a machine needs to resume a run, keyed by their paths in the run folder there.
+    """Return the files that a machine needs to resume a run, keyed by their paths in the run folder on that machine.
 
     `has_rank_0` is True for the machine with the worker of rank 0. The result is empty if the job starts from scratch.
     """
@@ -100,7 +100,7 @@ class FileTransfers:
         self._thread.start()
 
     def fetch(self, path: str, on_done: OnDone, saved: CheckpointSaved | None = None) -> None:
-        """Queue a file for fetching. An earlier transfer may be in progress, since the file may have changed.
+        """Queue a file for fetching, even during an earlier transfer of it, since it may have changed.
 
         `saved` is the event that announced the file, if it is a last.pt.
         """
@@ -245,7 +245,7 @@ def _send(connection: FileConnection, path: str, source: Path, sha256: str) -> s
 
 
 class NodeFiles:
-    """Run folder on the machine of a node.
+    """Run folder on one of the machines of a run, for the process (node) that runs the workers there.
 
     The folder belongs to this process. If a node process from an earlier start of the run still uses it, that process
     is killed. If `order.run_folder` is set, it is the original folder on a shared file system, and nothing is
@@ -311,7 +311,7 @@ def node_folder(run_id: str) -> Path:
 
 
 def exchange(run_id: str) -> int:
-    """Serve the folder of a run on this machine until the node of the run exits. Returns the exit code."""
+    """Serve a run's folder on this machine until the process that runs its workers exits. Returns the exit code."""
     folder = node_folder(run_id)
 
     def watch() -> None:

@@ -235,7 +235,7 @@ class Follower:
     # This machine
 
     def _report(self, result: FollowResult) -> None:
-        """Print if the run was found, or the problem, for the parent process. Only the first call prints."""
+        """Print for the parent process that the run was found, or the problem. Only the first call prints."""
         if not self._has_reported:
             self._has_reported = True
             print(ENCODE.encode(result).decode(), flush=True)

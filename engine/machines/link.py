@@ -57,7 +57,7 @@ def remote_command(host: Host, *arguments: str) -> list[str]:
 
 
 class NodeLink:
-    """Supervisor's end of a connection. It runs a command and exchanges frames with it. Raises OSError.
+    """Supervisor's end of the connection to a machine. It runs a command and exchanges frames with it. Raises OSError.
 
     A thread sends messages and heartbeats, so that machines do not give up on a supervisor that is busy for a long
     time.
@@ -228,7 +228,7 @@ class NodeLink:
 
 
 class SupervisorLink:
-    """Node's end of a connection, which uses standard input and output. All other output goes to standard error.
+    """Machine's end of the connection to a supervisor: standard input and output. Other output goes to standard error.
 
     Any thread may call `send`, which never raises an exception. When the supervisor is gone, `messages` ends.
     """

@@ -105,7 +105,6 @@ class _Node:
         self._agent: agent.Agent | None = None
         self._is_cancelled = False
         """True after the supervisor has cancelled workers that had not started."""
-        self._done = threading.Event()
 
     def run(self) -> int:
         """Train with the first order of the supervisor, and then wait until a thread ends the process with `end`."""
@@ -117,7 +116,7 @@ class _Node:
             self._link.send(NodeFailed(cause=f"{order.title}: {error}"))
         except Exception as error:
             self._report_exception(order, error)
-        self._done.wait()  # never set
+        threading.Event().wait()  # until `end` exits the process
         return 0
 
     def _report_exception(self, order: NodeOrder, error: Exception) -> None:

@@ -52,7 +52,6 @@ class Averages:
 
     @torch.no_grad()
     def _swap(self) -> None:
-        """Swap the weights and their averages."""
         for weight, average in zip(self._weights, self.tensors, strict=True):
             saved = weight.clone()
             weight.copy_(average)

@@ -323,7 +323,6 @@ def merge_states(states: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _create_optimizer(job: Job, grouped: Sequence[tuple[Tensor, Group]]) -> Optimizer:
-    """Create the optimizer of a job for tensors with their groups."""
     groups: list[dict[str, Any]] = [
         {
             "params": [tensor for tensor, tensor_group in grouped if tensor_group == group],

@@ -88,7 +88,7 @@ class ParallelDims(NamedTuple):
 
 
 def stage_ranks(schedule: str, devices: int, per_device: int | None) -> tuple[int, ...]:
-    """Return the group rank of each stage.
+    """Return the rank, within a replica of the model, that computes each pipeline stage.
 
     Each of the `devices` has one stage, except under two schedules. Interleaved 1F1B assigns `per_device` stages to
     each device, round-robin (`INTERLEAVED_STAGES` if it is None). ZBV assigns two, forth and back.

@@ -47,7 +47,7 @@ class Group:
         limits: Times after which a rank counts as hanging.
         root_cause_timeout_s: Seconds to wait for the root cause if all known failures may be consequences of another
             failure.
-        may_follow: Function that returns True while a report of the root cause is possible after that time.
+        may_follow: Function that returns True if the root cause may still be reported after `root_cause_timeout_s`.
     """
 
     def __init__(

@@ -203,7 +203,7 @@ class FullySharded(Distributed, SingleDevice):
             return result
 
     def _join_gradients(self) -> None:
-        """Complete the gradients after FSDP has summed them over the shards."""
+        """Drop the gradients of parameters that no rank has used, after FSDP has summed them over the ranks."""
         if self.used is not None:
             self.used.drop_unused()
 

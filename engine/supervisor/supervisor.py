@@ -70,7 +70,7 @@ NODES = "engine.machines.nodes:Nodes"
 """Class that manages workers on several machines. It is given by name, because its module imports this one."""
 
 Distribute = Callable[[list[WorkerSpec]], list[WorkerSpec]]
-"""Function that starts workers in other processes. It returns those of the worker specs that must be started here."""
+"""Function that starts workers in other processes. It returns the specs of those that the supervisor must start."""
 
 _TICK_S = 0.5
 _SHORT_TICK_S = 0.02
@@ -282,7 +282,7 @@ class Supervisor:
                 self._launch()
 
     def _create_group(self) -> Group:
-        """Create the group for the next start of the workers, without workers."""
+        """Create an empty group, to which the next start adds workers."""
         return Group(
             self._on_worker_event,
             self._selector,
@@ -381,7 +381,7 @@ class Supervisor:
         self._transition(Trigger.FAILED_FOR_GOOD)
 
     def _on_samples(self, samples: tuple[DeviceSample, ...]) -> None:
-        """Log samples of the devices, unless the run is still waiting for them."""
+        """Log samples of the devices if they are reserved for the run and the run has not ended."""
         is_running = self._state is not RunState.IDENTIFYING and self._state in BEFORE_END
         if is_running and self._start_gate.has_slot:
             self._record(DevicesSampled(samples=samples))

@@ -96,7 +96,6 @@ def _socket_descriptors() -> dict[int, int]:
 
 
 def _read_tcp_sockets() -> list[_TcpSocket]:
-    """Return all TCP sockets on the machine."""
     found = []
     for file in (Path("/proc/self/net/tcp"), Path("/proc/self/net/tcp6")):
         with suppress(OSError):

@@ -12,7 +12,7 @@ from engine.strategies.collectives import Collectives
 
 
 class Requests(NamedTuple):
-    """Actions after a step that this rank requests or, in the result of an exchange, that any rank requests."""
+    """Requests of a rank for a stop, checkpoint, report or recording or, after an exchange, those of all ranks."""
 
     stop: bool = False
     checkpoint: bool = False

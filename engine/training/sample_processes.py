@@ -52,7 +52,7 @@ BLOCKED = 0.3
 The ratio is about 1 if only one of the threads runs at a time.
 """
 MEASURED_S, ROUNDS = 0.1, 3
-"""Seconds for which samples are loaded to measure these times, and number of measurements with two threads."""
+"""Seconds for which samples are loaded to measure processor time and waiting, and number of tries with two threads."""
 _ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",  # its threads would prevent a fork
     "OMP_WAIT_POLICY": "passive",  # torch's threads in one process must not spin while another one needs the core
@@ -67,7 +67,7 @@ SplitName = Literal["train", "val"]
 
 
 def are_worthwhile(samples: SampleSet, loads: int) -> bool:
-    """Return True if it pays to load `samples` in separate processes. A run loads `loads` samples in total.
+    """Return True if separate processes would load `samples` faster. A run loads `loads` samples in total.
 
     They must be of a user-defined class whose code takes much processor time and blocks other threads. The copy of
     them in the server must fit into the free memory.
@@ -86,7 +86,7 @@ def are_worthwhile(samples: SampleSet, loads: int) -> bool:
 
 
 class _Load(NamedTuple):
-    """Processor time of a thread for loading a sample in seconds, and the time it is blocked, as a multiple of that."""
+    """Load of a sample on its thread: processor time in seconds, and blocked time as a multiple of it."""
 
     sample_s: float
     blocked: float

@@ -283,8 +283,8 @@ def _open_dataset(spec: WorkerSpec, strategy: Strategy, task: Task) -> Splits:
 def _build_model(spec: WorkerSpec, strategy: Strategy, task: Task, splits: Splits) -> nn.Module:
     """Build the plain model. All ranks use the same seed, so that their weights are equal.
 
-    Ranks that receive their weights from rank 0 build the model on the meta device if possible. A machine then holds
-    only a single complete model in memory.
+    Ranks that receive their weights from rank 0 build it on the meta device if the model allows that. A machine then
+    holds only a single complete model in memory.
     """
     job = spec.job
     without_weights = job.with_fields(pretrained=False, weights_file="")
@@ -313,7 +313,7 @@ def _parameter_counts(model: nn.Module) -> tuple[int, int]:
 def _report_plan(
     context: WorkerContext, reporter: Reporter, train: SplitLoader, val: SplitLoader, *, from_step: int
 ) -> None:
-    """Report the size of the training, and messages about the model's placement and the resumed checkpoint."""
+    """Report the numbers of steps, images and parameters, and messages about the model's placement and checkpoint."""
     strategy, splits, job = context.strategy, context.splits, context.strategy.job
     parameters, trainable = context.parameter_counts
     reporter.send(
@@ -348,7 +348,6 @@ def _dataset_info(splits: Splits) -> DatasetInfo:
 
 
 def _steps_left(job: Job, splits: Splits, checkpoint: Checkpoint | None) -> int:
-    """Return the number of steps that remain in the run."""
     streams = RandomStreams(job.training.seed)
     sampler = GlobalBatchSampler(len(splits.train), job.training.batch_size, rank=0, world_size=1, streams=streams)
     return len(sampler) * job.training.epochs - _start_position(checkpoint, len(sampler)).step

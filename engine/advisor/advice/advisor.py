@@ -366,7 +366,6 @@ class _Advisor:
             self.state.rehearsal, self.state.startup_s, self.state.rehearsed = *result, best
 
     def _strategy(self, job: Job) -> StrategyEntry:
-        """Return the catalogue entry of the job's strategy."""
         entry = self._catalogue.strategy(job.resolved_strategy)
         assert entry is not None
         return entry

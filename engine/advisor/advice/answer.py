@@ -56,7 +56,7 @@ class CachedAdvice(msgspec.Struct, frozen=True):
 
 
 def load_cached(order: AdviceOrder) -> CachedAdvice | None:
-    """Return the cached answer to `order`, or None if there is none.
+    """Return the cached answer to the request `order`, or None if there is none.
 
     A cached answer whose trials ran out of time is not returned if `order` allows more time.
     """

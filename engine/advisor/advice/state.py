@@ -1,4 +1,4 @@
-"""State of the advisor's work on an order, and its conversion to rows of the answer's table."""
+"""State of the advisor's work on a request, and its conversion to rows of the answer's table."""
 
 from __future__ import annotations
 

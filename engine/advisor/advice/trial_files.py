@@ -13,7 +13,7 @@ _ORDER = "order.msgpack"
 
 
 class TrialOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """Measurements that the workers of a trial make, and their limits."""
+    """Request for a trial: the measurements that its workers make, and their limits."""
 
     min_steps: int = 5
     """Minimum number of timed steps after the warm-up."""

@@ -1,6 +1,6 @@
 """Worker for the advisor's trials.
 
-It times a few steps of the job and, if requested, trains and validates as in a run for a short time.
+It times a few steps of the job. For a rehearsal, it also trains and validates as in a run for a short time.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ class _Trial:
     ) -> list[float]:
         """Run steps as the trainer does, and return the duration of each step after the warm-up on the slowest rank.
 
-        Steps end when `min_steps` steps are timed and `seconds` have passed, or after a step that is slower than the
-        order allows. If that happens during the warm-up of `warm_up` steps, the result is []. All ranks call it
+        Steps end when `min_steps` steps are timed and `seconds` have passed, or after a step that takes longer than the
+        trial's `give_up_s`. If that happens during the warm-up of `warm_up` steps, the result is []. All ranks call it
         together.
         """
         durations: list[float] = []

@@ -1,6 +1,7 @@
 """Program ``python -m engine.advisor.planning``, which finds the best pipeline stages for a job's model.
 
-The order is a `Job`. The process exits on an interrupt, and when its parent exits or closes the output.
+The request on standard input is a `Job`. The process exits on an interrupt, and when its parent exits or closes the
+output.
 """
 
 from __future__ import annotations

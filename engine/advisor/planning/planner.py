@@ -44,8 +44,7 @@ from engine.tasks.registry import TASKS
 NO_DATASET = (1000, 3)
 """Numbers of classes and channels that are used if no dataset is chosen.
 
-They are those of ImageNet, as in the catalogue. Only the last layer depends on the classes, and only the first one on
-the channels.
+They are those of ImageNet. Only the last layer depends on the classes, and only the first one on the channels.
 """
 NO_DIGITS = (10, 1)
 """Numbers of classes and channels that are used for `mnist_cnn` if no dataset is chosen."""

@@ -145,7 +145,7 @@ def _reasons(gpu: Gpu) -> Iterator[tuple[str, float]]:
 
 
 def _links(read: Callable[[NvLink], float | None]) -> Callable[[Gpu], Iterable[tuple[str, float | None]]]:
-    """Return the `read` function of a family that has a value for each NVLink."""
+    """Return a function that applies `read` to each NVLink of a GPU, for `Family.read`."""
     return lambda gpu: [(str(link.link), read(link)) for link in gpu.nvlinks]
 
 

@@ -95,7 +95,7 @@ class Device:
         self.instances = ()
 
     def read(self, request: ReadRequest) -> None:
-        """Read the GPU and update its rows. Raises NVMLError only if NVML as a whole has failed."""
+        """Read the GPU, and update `gpu` and `instances`. Raises NVMLError only if NVML as a whole has failed."""
         if self.gpu.lost or self.gpu.asleep or self._is_skipped:
             return  # a stale handle can crash the driver's library
         if self._has_skipped:

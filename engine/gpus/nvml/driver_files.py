@@ -51,7 +51,7 @@ def may_sleep(pci_bus_id: str | None) -> bool:
 
 
 def sleeping_gpus(count: int) -> dict[int, Gpu]:
-    """Return rows for the sleeping GPUs, with facts from the driver's files, keyed by NVML index.
+    """Return the sleeping GPUs by NVML index, with the few facts that are in the driver's files.
 
     NVML orders GPUs by bus id. The UUID of a GPU that has been asleep since the driver was loaded is "". The result is
     empty if the driver does not list exactly `count` GPUs, which is the number that NVML reports.
@@ -65,7 +65,7 @@ def sleeping_gpus(count: int) -> dict[int, Gpu]:
 
 
 def lost_gpu(index: int, count: int) -> Gpu:
-    """Return a row for the lost GPU with the NVML index `index`, with facts from the driver's files.
+    """Describe the lost GPU with the NVML index `index`, with the few facts that are in the driver's files.
 
     `count` is the number of GPUs that NVML reports.
     """
@@ -93,7 +93,7 @@ def _linux_name(pci_bus_id: str) -> str:
 
 
 def _gpu_from_files(index: int, folder: Path, *, asleep: bool = False, lost: bool = False) -> Gpu:
-    """Return the row of a GPU, with the facts in the driver's `folder` for it. An unknown UUID is ""."""
+    """Describe a GPU with the facts in the driver's `folder` for it. An unknown UUID is ""."""
     try:
         lines = (folder / "information").read_text(errors="replace").splitlines()
     except OSError:

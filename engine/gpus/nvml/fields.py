@@ -68,7 +68,7 @@ class Rates:
     """Rates of counters in units per second, each computed from two successive readings."""
 
     def __init__(self) -> None:
-        self._before: dict[object, tuple[float, float]] = {}
+        self._before: dict[object, tuple[float, float]] = {}  # time and value of the previous reading, by counter
 
     def reset(self) -> None:
         """Forget the previous readings of all counters."""

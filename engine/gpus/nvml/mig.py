@@ -32,7 +32,7 @@ class MigInstances:
         self.enabled: bool | None = None
 
     def read(self, request: ReadRequest) -> tuple[Gpu, ...]:
-        """Read all instances and return a row for each. Raises `GpuLost`."""
+        """Read the requested quantities of all MIG instances of the GPU. Raises GpuLost."""
         if request.slow_due:
             mode = self._calls.call("nvmlDeviceGetMigMode")
             self.enabled = None if mode is None else bool(mode[0])  # mode[1] is the mode after the next reset
@@ -102,7 +102,7 @@ class _Instance:
         self._activity = activity
 
     def read(self, request: ReadRequest) -> Gpu:
-        """Read the instance, and return its row. Raises GpuLost if it was destroyed."""
+        """Read the requested quantities of the instance. Raises GpuLost if it was destroyed."""
         values = self._values | memory(self._calls)
         if not request.processes:
             self._last_processes = None

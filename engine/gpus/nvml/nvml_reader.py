@@ -80,7 +80,7 @@ class NvmlReader:
         return any(device.gpu.asleep for device in self._devices)
 
     def read(self, request: SnapshotRequest) -> tuple[Gpu, ...]:
-        """Read all GPUs, and return their rows, each followed by those of its MIG instances.
+        """Read the requested quantities of all GPUs. The result has each GPU, followed by its MIG instances.
 
         Lost GPUs keep their last values.
         """

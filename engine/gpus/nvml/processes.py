@@ -44,7 +44,7 @@ class ProcessTable:
         self._sm_utilization = SmUtilization(calls.nvml, calls.handle) if host is not None and not mig else None
 
     def table(self, memory_total_bytes: int | None) -> tuple[GpuProcess, ...] | None:
-        """Return a row for each process, in ascending order of ids, or None if NVML does not list processes.
+        """Return the processes in ascending order of ids, or None if NVML does not list processes.
 
         The memory of a process is None if the driver does not report it (Windows' WDDM), or reports more than the
         `memory_total_bytes` of the GPU.

@@ -100,7 +100,7 @@ class Quantities:
         self._last_processes: Any = None  # processes at their last reading
 
     def read(self, request: ReadRequest) -> Gpu:
-        """Read the GPU, and return its row. Raises GpuLost."""
+        """Read the requested quantities of the GPU. Raises GpuLost."""
         self._calls.answers = self._calls.failures = 0
         if self._constants is None and not request.basics:
             self._constants = self._read_constants()

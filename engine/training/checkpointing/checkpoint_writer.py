@@ -33,7 +33,7 @@ WRITING_FRACTION = 0.01
 Writing occupies cores and wears the disk.
 """
 MAX_INTERVAL_S = 60.0
-"""Maximum age of the previous checkpoint in seconds. If it is older, the end of an epoch is not skipped."""
+"""Maximum age of the previous checkpoint in seconds. If it is older, the one at the end of an epoch is not skipped."""
 
 Kind = Literal["last", "best"]
 
@@ -100,13 +100,13 @@ class CheckpointWriter:
     It never writes a state with NaN or infinite numbers, except in the buffers named in `expected_nonfinite`.
 
     Attributes:
-        newest: Position of the last.pt in the run folder, or None if this execution neither wrote one nor resumed from
-            one.
+        newest: Position in the run (epoch and step) of its last.pt, or None if this execution neither wrote one nor
+            resumed from one.
         best_sha256: Checksum of best.pt, or "" if there is none.
         refusal: Reason why the disk refused the latest snapshot, or "" if it didn't.
         unwritten: Part of the latest snapshot that the disk refused, or None.
         is_retrying: True if the caller reports refusals itself.
-        next_epoch_end: Time (of `time.monotonic`) before which the end of an epoch may be skipped.
+        next_epoch_end: Time (of `time.monotonic`) before which the checkpoint at the end of an epoch may be skipped.
     """
 
     def __init__(

@@ -118,10 +118,10 @@ class Checkpoint:
         return remarks
 
     def restore_accumulation(self, *, is_alone: bool) -> tuple[Job, int]:
-        """Return the job with the accumulation of the resumed run if necessary, and the number of evaluation parts.
+        """Return the job, and the number of parts into which evaluation batches are divided.
 
-        If that run ran out of memory, it divided its batches into more parts than its job requested. A single worker
-        (`is_alone`) uses the same division if the job needs as much memory.
+        If the resumed run ran out of memory, it divided its batches into more parts than its job requested. A single
+        worker (`is_alone`) uses the same accumulation and the same number of parts if the job needs as much memory.
         """
         job, before, parts = self._job, self.job, self._content["parts"]
         if not is_alone or not _needs_same_memory(before, job):
