@@ -156,7 +156,7 @@ def _next_size(trials: Mapping[int, Probe | None], unit: int, maximum: int) -> i
         return int(smallest_failed / 2 // unit) * unit
     if largest >= min(maximum, NEAR * smallest_failed, smallest_failed - unit):
         with_room = bracket.with_room(unit)
-        # If it did not fit, other sizes must be measured.
+        # Try the result, too, but not in the last trial, since others must follow if it does not fit.
         return with_room if with_room not in trials and len(trials) < MAX_TRIALS - 1 else 0
     aim = _size_above(fits, full) if smallest_failed == math.inf else _size_between(trials, bracket)
     return int(min(max(aim // unit * unit, largest + unit), maximum, smallest_failed - unit))
@@ -181,7 +181,7 @@ def _size_between(trials: Mapping[int, Probe | None], bracket: _Bracket) -> floa
     largest, failed = bracket.largest, bracket.smallest_failed
     if any(size > failed for size, measured in trials.items() if measured is not None):
         return AIM * failed  # a larger size fits, so the limit is near
-    if largest >= NEAR**2 * failed or bracket.full > 2 * failed:
+    if largest >= NEAR**2 * failed or bracket.full > 2 * failed:  # the two are close, or the prediction is wrong
         return math.sqrt(largest * failed)
     return min(max(AIM * bracket.full, largest / NEAR), AIM * failed, failed - STEP_BACK * (failed - largest))
 

@@ -143,7 +143,7 @@ def _box_error_lines(evaluation: Evaluation) -> Iterator[str]:
 
 
 def comparison_lines(comparison: Comparison) -> Iterator[str]:
-    """Yield the lines of text that describe a comparison."""
+    """Yield the lines of text that describe the comparison of two evaluations."""
     first, second = comparison.first, comparison.second
     yield (
         f"{first.run} ({first.checkpoint}) and {second.run} ({second.checkpoint}): "

@@ -63,7 +63,7 @@ def _task_for(folder: str, format: str) -> str:
 
 
 def _as_json(report: DatasetReport, task: str) -> dict[str, Any]:
-    """Return the report as plain values for `--json`, whose names never change."""
+    """Return the report on a dataset as plain values for `--json`, under names that never change."""
     return {
         "folder": report.folder,
         "task": task if report.format else None,

@@ -116,7 +116,7 @@ class Progress:
         return (text,) if text else ()
 
     def _text(self, event: AnyEvent) -> str:  # noqa: PLR0911, PLR0912  (one sentence per event)
-        """Return the line of text for an event that has at most one, or ""."""
+        """Return the line of text for an event, or "" if the event is not shown as a single line."""
         match event:
             case RunStarted():
                 devices = ", ".join(f"{d.name} x{len(d.ranks)}" for d in event.devices)

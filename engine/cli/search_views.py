@@ -22,14 +22,14 @@ def _listed_row(search: Search, state: SearchState, status: Status) -> tuple[str
     """Return the cells of a search in the table of all searches."""
     left = duration(state.seconds_left) if status == "running" else NOT_KNOWN
     counts = (str(state.count("pruned")), str(state.count("failed")))
-    return (search.name, status, _done(state), *counts, _best(search, state), duration(state.worked_s), left)
+    return (search.name, status, _count_of_ended(state), *counts, _best(search, state), duration(state.worked_s), left)
 
 
 def progress_line(search: Search, state: SearchState) -> str:
     """Format the progress of a running search as a line."""
     active = [f"trial {row.title}: epoch {row.epoch}/{row.epochs}" for row in state.trials if row.state == "running"]
     left = f", {duration(state.seconds_left)} left" if state.seconds_left is not None else ""
-    done = confirming_words(state) or f"{_done(state)} trials"
+    done = confirming_words(state) or f"{_count_of_ended(state)} trials"
     return f"{done}, best {_best(search, state)}{left} · {', '.join(active) or 'starting'}"
 
 
@@ -54,7 +54,7 @@ def lines(search: Search, state: SearchState, status: Status) -> list[str]:
     left = f", {duration(state.seconds_left)} left" if status == "running" and state.seconds_left is not None else ""
     counts = [f"{state.count(kind)} {kind}" for kind in ("pruned", "stopped", "failed") if state.count(kind)]
     text = [
-        f"{search.name}: {status}, {_done(state)} trials{''.join(f', {each}' for each in counts)}, "
+        f"{search.name}: {status}, {_count_of_ended(state)} trials{''.join(f', {each}' for each in counts)}, "
         f"{duration(state.worked_s)} worked{left}",
         *filter(None, (state.cause, confirming_words(state))),
         *(table(head, rows) if rows else []),
@@ -90,7 +90,7 @@ def _has_confirmed(state: SearchState) -> bool:
     return any(row.confirmed for row in state.trials)
 
 
-def _done(state: SearchState) -> str:
+def _count_of_ended(state: SearchState) -> str:
     """Format the number of ended trials, and their expected number if it is known, as in "7/20"."""
     total = f"/{state.originals_total}" if state.originals_total is not None else ""
     return f"{state.originals_ended}{total}"

@@ -180,7 +180,7 @@ class NvmlWatch:
         return self._killed is None
 
     def _report_silence(self, now: float) -> None:
-        """Set the status to the time since the reader's last message.
+        """Set NVML's status to a text for the user with the time since the reader's last message.
 
         The status is kept if NVML could not be used before.
         """

@@ -107,7 +107,7 @@ class Follower:
     # The other machine
 
     def _connect(self) -> None:
-        """Start a relay for the run on the other machine, through ssh."""
+        """Start a process on the other machine through ssh (a relay), which sends the log of the run."""
         self._progress_at = time.monotonic()
         name = self._run.run_id if self._run is not None else self._name
         command = remote_command(self._machine, "node", "--relay", name)

@@ -197,7 +197,7 @@ class NodeLink:
                 write_all(stream.fileno(), data)
 
     def _receive(self) -> None:
-        """Read from the command without blocking, and pass on its messages. At its end, close the connection."""
+        """Read the command's output without blocking, and call `on_message` with each message, or `on_end` at its end."""
         if self._output is None:
             return
         reason = ""

@@ -188,14 +188,14 @@ class _Node:
     # In threads
 
     def _send_facts(self, order: NodeOrder) -> None:
-        """Send the facts of this machine once its weights and devices are ready, or the error that prevents it."""
+        """Send the facts about this machine once its weights and devices are ready, or the error that prevents it."""
         try:
             self._link.send(self._collect_facts(order))
         except Exception as error:
             self._report_exception(order, error)
 
     def _collect_facts(self, order: NodeOrder) -> NodeFacts:
-        """Return the facts of this machine. Downloads the weights, and waits in the queue for the devices."""
+        """Return the facts by which the supervisor compares machines, once weights and devices are ready."""
         assert self._files is not None
         job = order.specs[0].job
         ssh_address, remote_address = addresses.connection_addresses()

@@ -112,7 +112,7 @@ class Node:
         return self.link is not None and not self.link.has_ended and self.link.silent_s > QUIET_S
 
     def command(self) -> list[str]:
-        """Return the command line that starts a node on the machine."""
+        """Return the command line that starts the process (node) which runs the workers on the machine."""
         if self.is_slurm:
             return srun_command(self.host.name.removeprefix(SLURM), ["node"])
         if self.host.name:
@@ -363,7 +363,7 @@ class Nodes:
     # Messages
 
     def _on_message(self, node: Node, message: FromNode) -> None:
-        """Handle a message that a machine has sent. Its facts also start the file transfers with it."""
+        """Handle a message that a machine has sent. File transfers with it start once it has reported its facts."""
         match message:
             case Waiting():
                 self._has_waited = True

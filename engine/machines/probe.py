@@ -17,7 +17,7 @@ from engine.system import paths
 
 
 def print_facts(dataset: str, address: str) -> int:
-    """Print the `NodeFacts` of this machine, and return the exit code.
+    """Print facts about this machine (`NodeFacts`), such as versions and GPUs, and return the exit code.
 
     If `dataset` is not "", they include its digest. `address` is the address of this machine, or "" to detect it.
     """

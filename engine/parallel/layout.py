@@ -81,7 +81,7 @@ class ParallelDims(NamedTuple):
         return cls(**dict(zip(strategy.mesh, sizes, strict=False)))
 
     def coordinate(self, rank: int) -> ParallelDims:
-        """Return the coordinates of `rank`."""
+        """Return the coordinates of `rank` in a mesh of this size."""
         rank, tensor = divmod(rank, self.tensor)
         data, pipeline = divmod(rank, self.pipeline)
         return ParallelDims(*divmod(data, self.shard), pipeline, tensor)

@@ -310,7 +310,7 @@ class Group:
             self._handle(worker, message)
 
     def _handle(self, worker: Worker, message: AnyEvent | Heartbeat | WorkerDone) -> None:
-        """Handle a message of a worker. Events other than failures are passed on."""
+        """Handle a message of a worker. Events other than failures are passed to `on_event`."""
         match message:
             case Heartbeat():
                 assert self._watchdog is not None

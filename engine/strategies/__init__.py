@@ -20,11 +20,10 @@ def find_strategies() -> dict[str, type[Strategy]]:
         module = importlib.import_module(f"{__name__}.{file.name}")
         classes = [each for each in vars(module).values() if isinstance(each, type) and issubclass(each, Strategy)]
         found += [each for each in classes if "entry" in vars(each) and each.__module__ == module.__name__]
-    return {strategy.entry.id: strategy for strategy in sorted(found, key=_order)}
+    return {strategy.entry.id: strategy for strategy in sorted(found, key=_sort_key)}
 
 
-def _order(strategy: type[Strategy]) -> tuple[int, list[int], bool, str]:
-    """Return the key that sorts strategies in lists."""
+def _sort_key(strategy: type[Strategy]) -> tuple[int, list[int], bool, str]:
     entry = strategy.entry
     return (len(entry.mesh), [*map(MESH_DIMENSIONS.index, entry.mesh)], not entry.is_recommended, entry.id)
 

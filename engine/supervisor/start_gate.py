@@ -82,7 +82,7 @@ class StartGate:
         return events
 
     def step(self, *, are_devices_named: bool) -> None:
-        """Poll the queue and the GPUs.
+        """Poll the weights, the queue slot and the GPUs, and proceed to the next condition of the start.
 
         `are_devices_named` is True once the names of the devices are known. The sampler may then stop while the run
         waits in the queue.
@@ -126,9 +126,9 @@ class StartGate:
             self._sampler.close()
 
     def _check_gpus(self, *, is_late: bool) -> None:
-        """Check the GPUs. The check is passed once they have no problem.
+        """Check if the run's GPUs are usable. If they have problems, the check is repeated.
 
-        If they still have a problem when `is_late` is True, the run fails.
+        If they still have problems when `is_late` is True, the run fails.
         """
         snapshot = self._sampler.latest if self._sampler.latest_at > self._slot_since else None
         is_known = snapshot is not None and snapshot.nvml.status != "not_answering"
@@ -204,7 +204,7 @@ class WeightsFetch:
             )
 
     def _on_line(self, line: bytes) -> None:
-        """Handle an encoded event from the child: store a failure, and pass progress on."""
+        """Handle an encoded event from the child: store a failure in `fault`, or report progress of the download."""
         event = EVENT.decode(line)
         if isinstance(event, Failed):
             self.fault = event.cause

@@ -424,7 +424,7 @@ class Supervisor:
         self._record(Warned(code="not_saved_elsewhere", message=message))
 
     def _request_end(self, outcome: Literal["paused", "stopped"], command: str) -> None:
-        """End the run with this outcome.
+        """Let the workers save their state and exit, so that the run ends as paused or stopped.
 
         The first call asks the workers to stop, and every later call stops them by force. A later call can change the
         outcome from "paused" to "stopped", but not back. `command` is the command to log, or "".

@@ -59,7 +59,7 @@ class ResilientStep:
         self._skipped = 0  # number of skipped steps in a row
 
     def refresh_buffers(self) -> None:
-        """Select the buffers to save before each step again.
+        """Determine again which of the model's buffers are saved before each step.
 
         This is necessary after modules have changed between training and evaluation mode.
         """

@@ -65,13 +65,13 @@ class SavedStreams:
         self._untrusted_model = untrusted_model
 
     def save(self) -> None:
-        """Remember the current states."""
+        """Copy the current states of the generators."""
         self._cpu = torch.get_rng_state()
         self._cuda = [torch.cuda.get_rng_state(gpu) for gpu in self._gpus]
         self._others = (random.getstate(), np.random.get_state()) if self._untrusted_model else None
 
     def restore(self) -> None:
-        """Set the generators to the states at the last `save`."""
+        """Set the random number generators to their states at the last `save`."""
         torch.set_rng_state(self._cpu)
         for gpu, state in zip(self._gpus, self._cuda, strict=True):
             torch.cuda.set_rng_state(state, gpu)

@@ -29,7 +29,7 @@ class SavedBuffers:
 
     @torch.no_grad()
     def save(self) -> None:
-        """Copy the current buffers."""
+        """Copy the current values of the model's buffers."""
         current = [buffers[name] for buffers, name in self._owners]
         if not self._are_unchanged(current):
             self._copy_and_group(current)

@@ -53,7 +53,7 @@ class AdviceState:
         self.left_out.append((kind, setup.name, reason))
 
     def stop(self) -> None:
-        """End the work early. The contender that was in a trial gets back the state that it had before."""
+        """Record that the user stopped the trials. The contender in a trial gets back the state that it had before."""
         self.ended_by = "stopped"
         for each in [each for each in self.contenders if each.state in ("waiting", "trying")]:
             if each.steps:

@@ -165,7 +165,7 @@ class Study:
         )
 
     def _sampler(self, seed: int) -> optuna.samplers.BaseSampler:
-        """Create the search's sampler. About a third of few trials are random before it learns from results."""
+        """Create Optuna's sampler for the search. TPE starts with random trials: a third of all, but 4 to 10."""
         trials = self._search.budget.trials or 100
         match self._search.sampler:
             case "random":
@@ -177,7 +177,7 @@ class Study:
                 return optuna.samplers.TPESampler(seed=seed, n_startup_trials=startup, constant_liar=True)
 
     def _pruner(self) -> optuna.pruners.BasePruner:
-        """Create the search's pruner. If the number of epochs is varied, it assumes the largest one."""
+        """Create Optuna's pruner for the search. If the number of epochs is varied, it assumes the largest one."""
         epochs = self._search.space.get("epochs")
         max_epochs = self._search.job.training.epochs
         if epochs is not None:

@@ -71,7 +71,7 @@ class TrialLog:
         return self._offset > start
 
     def row(self, trial: Trial, alive: bool) -> TrialRow:
-        """Return the row of the table for this trial.
+        """Return the trial's row in the search's table of trials.
 
         `alive` is True if the run's supervisor is alive or may be starting.
         """

@@ -37,7 +37,7 @@ def _state(gpu: Gpu) -> str:
 
 
 def _values(gpu: Gpu, is_current: bool) -> Iterable[str]:
-    """Yield the readings of a GPU, or "" for all of them if they are not current."""
+    """Yield the readings of a GPU as text, or "" for each if the GPU is lost or `is_current` is False."""
     is_known = is_current and not gpu.lost
     for quantity in QUANTITIES:
         value = quantity.read(gpu) if is_known else None

@@ -91,9 +91,9 @@ class ProcessTable:
         )
 
     def _list(self, name: str) -> Sequence[Any] | None:
-        """Return a list of processes from NVML.
+        """Return the processes that the NVML function `name` lists.
 
-        The newest version of the NVML function `name` with a plausible answer is used. Drivers 535.43 to 535.86 fill
+        The newest version of the function with a plausible answer is used. Drivers 535.43 to 535.86 fill
         longer structs than version 3 specifies (gpustat#161). Version 2 has never changed.
         """
         first = None

@@ -129,7 +129,7 @@ class NvLinks:
         self._rates.reset()
 
     def with_rates(self, values: dict[Field, float], at: float) -> tuple[NvLink, ...]:
-        """Return the links with their throughput, given the values of their fields.
+        """Return the links with their throughput, given the values of their counters.
 
         `at` is the time of the reading in seconds, from `time.monotonic`.
         """

@@ -34,7 +34,7 @@ class Relay:
 
     @torch.no_grad()
     def run(self, count: int, inputs: Sequence[Tensor] | None) -> list[Tensor]:
-        """Compute `count` microbatches.
+        """Run the forward pass of `count` microbatches.
 
         Returns the model's outputs on the rank of the last stage, and [] on other ranks. All ranks call it together.
         The rank of the first stage passes `inputs`, which must have the same shape in every call.

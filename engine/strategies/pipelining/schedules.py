@@ -28,7 +28,7 @@ MULTI: dict[str, Any] = {
 
 
 def build(name: str, stages: Sequence[PipelineStage], microbatches: int, loss: Callable[..., Tensor]) -> Any:
-    """Create the schedule `name` for this rank's `stages`, given in their order.
+    """Create the schedule `name` for this rank's `stages`, given in the order of computation.
 
     It runs `microbatches` microbatches per step and adds up their losses, as computed by `loss`.
     """

@@ -51,7 +51,7 @@ class StageModule(nn.Module):
 
 
 def _contiguous(gradient: Tensor) -> Tensor:
-    """Make `gradient` contiguous.
+    """Return `gradient` as a contiguous tensor.
 
     NCCL has transferred wrong values between tensors with different strides (pytorch#62283).
     """

@@ -52,7 +52,7 @@ class EarlyStopping(Callback):
             self.waited += 1
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state for a checkpoint, with the id of the metric that it is about."""
+        """Return the best value, its epoch and the count for a checkpoint, with the id of their metric."""
         return {
             "measure": self._criterion.id,
             "best": self._best,

@@ -179,7 +179,7 @@ class CheckpointWriter:
     def _write(
         self, kind: Kind, content: Any, progress: TrainProgress, measures: dict[str, float] | None, pause_s: float = 0.0
     ) -> Written | None:
-        """Write a checkpoint and report it.
+        """Write last.pt or best.pt (`kind`), and report it to the supervisor.
 
         If its content isn't finite or the disk refuses it, warn and return None.
         """
