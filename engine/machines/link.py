@@ -31,6 +31,7 @@ from engine.contract.nodes import (
     ToNode,
 )
 from engine.contract.protocol import ENCODE, FrameError, Frames
+from engine.processes.line_child import SelectedOutput
 from engine.system import linux, paths
 from engine.system.children import limit_written_files
 from engine.system.files import open_file
@@ -56,7 +57,7 @@ def remote_command(host: Host, *arguments: str) -> list[str]:
     return ssh_command(host.reached_by, ["sh", "-c", f"echo {started}; exec {shlex.join(host.command(*arguments))}"])
 
 
-class NodeLink:
+class NodeLink(SelectedOutput[IO[bytes]]):
     """Supervisor's end of the connection to a machine. It runs a command and exchanges frames with it. Raises OSError.
 
     A thread sends messages and heartbeats, so that machines do not give up on a supervisor that is busy for a long
@@ -82,7 +83,7 @@ class NodeLink:
         is_remote = command[0] == "ssh"
         self._has_shell_started = not is_remote  # a local command needs no login shell
         self._log = log
-        self._selector, self._on_message, self._on_end = selector, on_message, on_end
+        self._on_message, self._on_end = on_message, on_end
         self._frames = Frames()
         self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()  # frames to send; None ends the thread
         self._received_at = time.monotonic()  # time of the last data
@@ -111,9 +112,8 @@ class NodeLink:
             )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._output: IO[bytes] | None = self._process.stdout
-        os.set_blocking(self._output.fileno(), False)
-        selector.register(self._output, selectors.EVENT_READ, lambda _mask: self._receive())
+        os.set_blocking(self._process.stdout.fileno(), False)
+        super().__init__(selector, self._process.stdout, lambda _mask: self._receive())
         self._writer = threading.Thread(target=self._write, args=(self._process.stdin,), name="link", daemon=True)
         self._writer.start()
 
@@ -219,12 +219,6 @@ class NodeLink:
         if not data:
             self._close_output()
             self._on_end(reason)
-
-    def _close_output(self) -> None:
-        if self._output is not None:
-            self._selector.unregister(self._output)
-            self._output.close()
-            self._output = None
 
 
 class SupervisorLink:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import IO
+from typing import IO, Generic, TypeVar
 
 import msgspec
 
@@ -25,7 +25,25 @@ A process that is stuck in a driver call survives SIGKILL.
 _CHUNK_BYTES = 1 << 16
 
 
-class LineChild:
+_Stream = TypeVar("_Stream", socket.socket, IO[bytes])
+
+
+class SelectedOutput(Generic[_Stream]):
+    """Base class for connections to a child process, whose output the loop of a selector reads."""
+
+    def __init__(self, selector: selectors.BaseSelector, output: _Stream, on_readable: Callable[[int], object]) -> None:
+        self._selector = selector
+        self._output: _Stream | None = output  # None once it is closed
+        selector.register(output, selectors.EVENT_READ, on_readable)
+
+    def _close_output(self) -> None:
+        if self._output is not None:
+            self._selector.unregister(self._output)
+            self._output.close()
+            self._output = None
+
+
+class LineChild(SelectedOutput[socket.socket]):
     """Child process ``python -m`` with `arguments`, whose output the loop of `selector` reads.
 
     Args:
@@ -46,7 +64,7 @@ class LineChild:
         *,
         quiet: bool = False,
     ) -> None:
-        self._selector, self._on_line, self._on_end = selector, on_line, on_end
+        self._on_line, self._on_end = on_line, on_end
         self._frames = Frames()  # divides the output into lines
         reader, writer = socket.socketpair()
         is_windows = sys.platform == "win32"
@@ -65,8 +83,7 @@ class LineChild:
             if self.process.stdout is not None:
                 _forward(self.process.stdout, writer.dup())
         reader.setblocking(False)
-        self._output: socket.socket | None = reader
-        selector.register(reader, selectors.EVENT_READ, self._receive)
+        super().__init__(selector, reader, self._receive)
 
     def stop(self) -> None:
         """Ask the child to exit, and stop reading its output."""
@@ -100,12 +117,6 @@ class LineChild:
         if not data:
             self._close_output()
             self._on_end(problem)
-
-    def _close_output(self) -> None:
-        if self._output is not None:
-            self._selector.unregister(self._output)
-            self._output.close()
-            self._output = None
 
 
 def _forward(pipe: IO[bytes], target: socket.socket) -> None:
