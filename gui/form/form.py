@@ -355,11 +355,6 @@ class JobForm(JobSignals):
             self.submission.submit(self.job if can_start else None, self.values(), self.report)
 
     @property
-    def is_validation_pending(self) -> bool:
-        """Return True if the form has changed since the last validation."""
-        return self._validate_timer.isActive()
-
-    @property
     def report(self) -> DatasetReport | None:
         """Return the inspection results for the dataset folder, or None without any."""
         return self.inspection.report

@@ -93,11 +93,6 @@ class JsonLinesProcess(QObject):
     def running(self) -> bool:
         return self._process is not None
 
-    @property
-    def process_count(self) -> int:
-        """Number of running processes, including cancelled ones."""
-        return len(self._cancelled) + self.running
-
     def run(self, arguments: Sequence[str] = (), stdin: bytes = b"", first: object = None) -> None:
         """Start the module, and emit `first` as its first progress. If a process is running, cancel it."""
         self.cancel()

@@ -110,11 +110,6 @@ class RunSession(QObject):
         """True while the open run has not ended."""
         return self.run is not None and self._facts.state not in ENDED
 
-    @property
-    def up_to_date(self) -> bool:
-        """True if all changes have been reported."""
-        return not self._updates.pending
-
     def name_gpus(self, titles: Mapping[str, str]) -> None:
         """Set the titles of this machine's GPUs, by UUID."""
         self._gpu_titles = titles

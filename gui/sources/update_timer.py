@@ -28,10 +28,6 @@ class UpdateTimer(QObject):
         self._timer = QTimer(self, singleShot=True)
         self._timer.timeout.connect(self.notify)
 
-    @property
-    def pending(self) -> bool:
-        return self._timer.isActive()
-
     def set_loading(self, is_loading: bool) -> None:
         """Set whether a log is loading."""
         self._is_loading = is_loading

@@ -154,11 +154,6 @@ class GpuDetail(QWidget):
         self._show_figures()
         self._show_tables(watched, all_gpus)
 
-    def group_words(self) -> dict[str, str]:
-        """Describe each group for screen readers and return the descriptions by the group's title."""
-        cards = ((title, self._cards.get(title)) for title in GROUPS)
-        return {title: card.figures.text() for title, card in cards if card is not None and not card.isHidden()}
-
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() == Qt.Key.Key_Escape:
             self.closed.emit()

@@ -118,14 +118,6 @@ class ScheduleDiagram(QWidget):
                     return actions[index]
         return None
 
-    def block_of(self, rank: int, action: Action) -> QRectF:
-        """Return the rectangle of an action's block."""
-        plot = self._plot_rect()
-        per_second = plot.width() / self._trace.span_s if self._trace is not None and self._trace.span_s else 0.0
-        left = plot.left() + action.begin_s * per_second
-        width = max(1.0, (action.end_s - action.begin_s) * per_second)
-        return QRectF(left, self._lane_top(rank, self._lanes[rank][action.stage]), width, self._lane_height() - 1)
-
     def sizeHint(self) -> QSize:
         rows = sum(max(1, len(lanes)) * self._lane_height() + GAP for lanes in self._lanes)
         return QSize(400, rows + AXIS_HEIGHT + LEGEND_HEIGHT)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from PySide6.QtCore import QTimer
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from engine.runs.folder import RunFolder
 from gui.run.page import RunPage
 from gui.sources.run_session import RunSession
+from gui.sources.update_timer import UpdateTimer
 
 
 @pytest.fixture
@@ -37,7 +39,8 @@ def show(page: RunPage, qtbot: QtBot) -> Callable[[RunFolder], RunPage]:
     def open_run(run: RunFolder) -> RunPage:
         page.session.open(run)
         qtbot.waitUntil(lambda: not page.session.loading and page.charts is not None)
-        qtbot.waitUntil(lambda: page.session.up_to_date)
+        updates = page.session.findChild(UpdateTimer).findChild(QTimer)
+        qtbot.waitUntil(lambda: not updates.isActive())
         return page
 
     return open_run

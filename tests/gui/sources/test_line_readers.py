@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from PySide6.QtCore import QCoreApplication
+from PySide6.QtCore import QCoreApplication, QProcess
 from pytestqt.qtbot import QtBot
 
 from engine.contract.events import ENCODE, AnyEvent, LogLine
@@ -53,7 +53,7 @@ def test_process_reports_progress_and_result(child: Callable[[str], JsonLinesPro
         process.run(["a"], b"b", first="start")
     assert done.args == ["ab"]
     assert progress == ["start", {"progress": 1}]
-    assert process.process_count == 0
+    qtbot.waitUntil(lambda: not process.findChildren(QProcess))
 
 
 def test_process_reports_refusal(child: Callable[[str], JsonLinesProcess], qtbot: QtBot) -> None:
@@ -68,10 +68,10 @@ def test_restart_and_cancel_give_no_answer(child: Callable[[str], JsonLinesProce
     with qtbot.assertNotEmitted(process.done), qtbot.assertNotEmitted(process.failed):
         process.run()
         process.run()
-        assert process.process_count == 2
+        assert len(process.findChildren(QProcess)) == 2
         process.cancel()
         assert not process.running
-        qtbot.waitUntil(lambda: process.process_count == 0)
+        qtbot.waitUntil(lambda: not process.findChildren(QProcess))
 
 
 def test_restart_by_a_receiver_ignores_the_rest_of_the_old_output(

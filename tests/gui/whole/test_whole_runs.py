@@ -137,8 +137,8 @@ def on_the_runs_page(window: MainWindow, run: RunFolder, state: str, qtbot: QtBo
 
 def started(window: MainWindow, button: QPushButton, qtbot: QtBot) -> RunFolder:
     """Press `button` and return the run that it starts."""
-    # An edit is validated a little later, which moves the button.
-    qtbot.waitUntil(lambda: button.isEnabled() and not window.form.is_validation_pending)
+    qtbot.wait(1)  # the next events validate an edit, which moves the button
+    qtbot.waitUntil(button.isEnabled)
     qtbot.wait(1)  # the next events update the layout
     with qtbot.waitSignal(window.workspace.launcher.started) as signal:
         qtbot.mouseClick(button, Qt.MouseButton.LeftButton)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QFrame
 from pytestqt.qtbot import QtBot
 
 from engine.contract.devices import Ecc, Gpu, GpuProcess, Mig, Nvml, Retired, Xid
@@ -13,10 +14,20 @@ from gui.monitor.gpus.gpu_fields import GROUPS, groups, now
 from tests.gui.monitor.watching import GIB, START, Watching, full_gpu, plain_gpu, watched
 
 
+def described(watching: Watching) -> dict[str, str]:
+    """Return the descriptions of the visible groups for screen readers, by title."""
+    cards = {card.accessibleName(): card for card in watching.page.gpus.detail.findChildren(QFrame, "card")}
+    return {
+        title: cards[title].accessibleDescription()
+        for title in GROUPS
+        if title in cards and not cards[title].isHidden()
+    }
+
+
 def opened(watching: Watching, *gpus: Gpu, nvml: Nvml | None = None) -> dict[str, str]:
     watching.see(*gpus, nvml=nvml)
     watching.page.show_gpu(gpus[0].uuid)
-    return watching.page.gpus.detail.group_words()
+    return described(watching)
 
 
 def test_detail_values_have_meanings() -> None:
@@ -114,13 +125,13 @@ def test_detail_lists_mig_instances(watching: Watching) -> None:
         ["GPU 0 MIG 8", "1g.18gb", "1.0 of 16.0 GiB", ""],
     ]
     watching.page.show_gpu("MIG-0")
-    assert "MIG profile 1g.18gb" in watching.page.gpus.detail.group_words()["Identity"]
+    assert "MIG profile 1g.18gb" in described(watching)["Identity"]
 
 
 def test_detail_refreshes(watching: Watching) -> None:
     opened(watching, full_gpu())
     watching.see(full_gpu(power_w=333.0), at=1)
-    assert "Power 333 W" in watching.page.gpus.detail.group_words()["Power and heat"]
+    assert "Power 333 W" in described(watching)["Power and heat"]
 
 
 def test_detail_shows_values_at_crosshair(watching: Watching, qtbot: QtBot) -> None:
@@ -128,9 +139,9 @@ def test_detail_shows_values_at_crosshair(watching: Watching, qtbot: QtBot) -> N
         watching.see(full_gpu(power_w=100.0 + second), at=second)
     watching.page.show_gpu(full_gpu().uuid)
     watching.page.group.set_cursor(2.0)
-    assert "Power 102 W" in watching.page.gpus.detail.group_words()["Power and heat"]
+    assert "Power 102 W" in described(watching)["Power and heat"]
     watching.page.group.set_cursor(None)
-    assert "Power 104 W" in watching.page.gpus.detail.group_words()["Power and heat"]
+    assert "Power 104 W" in described(watching)["Power and heat"]
 
 
 def test_detail_escape_returns_to_tile(watching: Watching, qtbot: QtBot) -> None:
