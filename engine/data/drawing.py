@@ -16,7 +16,7 @@ from engine.data.decoding.idx import Bytes
 from engine.data.decoding.mask_values import NO_CLASS, class_colors
 
 FRAME_RATIO, LABEL_RATIO = 200, 40
-"""Ratios of the longer side of an image to the width of a frame, and to the height of the label of a frame."""
+"""Longer side of an image divided by the width of a box's frame, and by the height of the label on it."""
 
 
 def color_legend(names: Sequence[str], colors: Bytes) -> tuple[LegendEntry, ...]:

@@ -90,7 +90,7 @@ class Files(Sequence[str]):
         return self._paths([os.path.join(os.path.relpath(folder, os.fsencode(root)), b"") for folder in self._folders])
 
     def _paths(self, folders: Sequence[bytes]) -> Iterator[bytes]:
-        """Yield the paths of the files, after replacing the folders with `folders` in the same order.
+        """Yield the paths of the files, with `folders` in place of the folders in `_folders`, in the same order.
 
         Each folder must end with a path separator.
         """
@@ -116,7 +116,7 @@ class Files(Sequence[str]):
             yield np.ascontiguousarray(self._rows).data
 
     def select(self, which: slice | npt.NDArray[np.bool_]) -> Files:
-        """Return the files in a slice, or those for which the bool array `which` [n] is True."""
+        """Return the files in a slice, or those where the bool array `which` [n] is True."""
         if self._rows is not None:
             rows = self._rows[which]
         elif isinstance(which, slice):

@@ -66,7 +66,10 @@ def allow_for_text(path: str | os.PathLike[str]) -> None:
 
 
 def allow(count: int) -> None:
-    """Raise the memory limit by `count` bytes, for example to read a larger dataset. Without a limit, do nothing."""
+    """Raise the memory limit of this process by `count` bytes, for example to read a larger dataset.
+
+    Does nothing without a limit.
+    """
     if _LIMIT.bytes is not None:
         _LIMIT.pending += count
         if _LIMIT.pending >= _STEP_BYTES:  # a system call per file would be slow

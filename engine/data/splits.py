@@ -107,7 +107,7 @@ class MaskSplit:
 
 @dataclass(frozen=True, eq=False)
 class AnySplit:
-    """All files of a dataset, which a user-written program divides into splits."""
+    """Split with all files of a dataset, which a user-written program divides into splits."""
 
     holds_images: ClassVar[bool] = False
     files: Sequence[str]

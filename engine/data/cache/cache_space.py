@@ -79,7 +79,7 @@ def folder_lock() -> Iterator[Path]:
 
 
 def mark_in_use(index: int) -> None:
-    """Mark a set as in use until `index`, the file descriptor of its index file, is closed."""
+    """Mark a set of cached images as in use until `index`, the descriptor of its open index file, is closed."""
     fcntl.flock(index, fcntl.LOCK_SH)
 
 
@@ -94,7 +94,7 @@ def range_lock(descriptor: int, start: int, length: int) -> Iterator[None]:
 
 
 def list_sets() -> list[CachedSet]:
-    """Return all cached sets, least recently used first."""
+    """Return all sets of cached images on disk, least recently used first."""
     sets = []
     for about in images_folder().glob(f"*/{ABOUT}"):
         try:
@@ -109,7 +109,7 @@ def list_sets() -> list[CachedSet]:
 
 
 def remove(folder: Path) -> bool:
-    """Remove a set and return True, or return False if the set is in use. The caller holds the cache folder's lock."""
+    """Remove a set of cached images. Return False if it is in use. The caller holds the cache folder's lock."""
     with _lock_unused(folder) as is_unused:
         if is_unused and (folder / INDEX).exists():
             shutil.rmtree(folder)
@@ -117,7 +117,7 @@ def remove(folder: Path) -> bool:
 
 
 def limit_bytes() -> int:
-    """Return the size limit in bytes for all sets together.
+    """Return the size limit in bytes for all sets of cached images together.
 
     Raises CacheRefused if the environment variable that overrides it is not a number.
     """
@@ -135,7 +135,7 @@ def set_limit(limit: int) -> None:
 
 
 def make_room(needed: int) -> None:
-    """Evict the least recently used sets until `needed` more bytes fit below the limit and on the disk.
+    """Evict the least recently used sets of cached images until `needed` more bytes fit below the limit and on disk.
 
     The caller holds the cache folder's lock. Raises CacheRefused, and evicts nothing, if evicting all unused sets would
     not free enough.
@@ -167,7 +167,7 @@ def make_room(needed: int) -> None:
 
 
 def clear() -> tuple[int, int]:
-    """Remove all cached sets that aren't in use. Return the number of removed sets and the number of remaining ones."""
+    """Remove all unused sets of cached images. Return the number of removed sets and of remaining ones."""
     with folder_lock():
         removed = [remove(each.folder) for each in list_sets()]
     return sum(removed), len(removed) - sum(removed)
@@ -180,7 +180,7 @@ def _reserve_bytes(disk_bytes: int) -> int:
 
 @contextmanager
 def _lock_unused(folder: Path) -> Iterator[bool]:
-    """Try to lock a set exclusively: yield True while the lock is held, or False if another process uses the set."""
+    """Lock a set of cached images exclusively, and yield True, or yield False if another process uses the set."""
     try:
         index = os.open(folder / INDEX, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -48,7 +48,7 @@ RECORD = np.dtype([("path", "<u8"), ("file_bytes", "<i8"), ("mtime_ns", "<i8"), 
 """
 
 _POSITIVE = (1 << 63) - 1
-"""Mask that keeps a number within the positive int64 numbers."""
+"""Bit mask that makes a number a non-negative int64."""
 
 
 class CachedImages(Store):
@@ -180,7 +180,7 @@ class CachedImages(Store):
         return info.st_size + second.st_size, info.st_mtime_ns ^ (second.st_mtime_ns << 1) & _POSITIVE
 
     def _is_valid(self, sample: int, state: tuple[int, int]) -> bool:
-        """Return True if the row of a sample holds its image, decoded from a file in the given state."""
+        """Return True if a sample's row holds its image, decoded when the image file had the size and time `state`."""
         row = int(self._rows[sample])
         record = self._index[row]
         if (record["file_bytes"], record["mtime_ns"]) != state:
@@ -229,13 +229,13 @@ class CachedImages(Store):
         self._map(known + len(new))
 
     def _map(self, rows: int) -> None:
-        """Map the first `rows` rows of both files into memory."""
+        """Map the first `rows` rows of the index file and the pixel file into memory."""
         # Map by descriptor: the folder may have been deleted and recreated meanwhile.
         self._index = _map_file(self._index_file, RECORD, (rows,))
         self._pixels = _map_file(self._pixels_file, np.dtype(np.uint8), (rows, *self._shape))
 
     def _fail(self, reason: str) -> None:
-        """Report the first failure to `on_failure`. After that, no more images are stored."""
+        """Report the first write failure to `on_failure`. After that, no more images are stored."""
         if not self._has_failed:
             self._has_failed = True
             self._on_failure(reason)
@@ -293,7 +293,7 @@ def _assign(known: npt.NDArray[np.uint64], requested: npt.NDArray[np.uint64]) ->
 
 
 def _open(path: Path, undo: ExitStack) -> int:
-    """Open or create a private file for reading and writing, and add closing it to `undo`."""
+    """Open or create a file that only this user can access, and make `undo` close it."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     undo.callback(os.close, descriptor)
     return descriptor

@@ -97,7 +97,7 @@ class ImageSet(ABC):
         return len(self.targets)
 
     def path(self, index: int) -> str:
-        """Return the name of an image for messages."""
+        """Return the name of the image with this index, for messages to the user."""
         return printable(os.path.relpath(self.files[index], self.folder))
 
     @abstractmethod
@@ -147,7 +147,7 @@ class ImageSet(ABC):
             yield np.ascontiguousarray(numbers).data
 
     def _target_arrays(self) -> Iterable[npt.NDArray[Any]]:
-        """Return all arrays that the targets are made from. `identity` hashes them."""
+        """Return all arrays from which the targets are made, so that `identity` can hash them."""
         return (self.targets.numpy(),)
 
     def batch_targets(self, rows: Tensor, planes: Tensor | None, placement: Placement | None, size: int) -> Tensor:
@@ -265,7 +265,7 @@ class MaskedImages(LetterboxedImages):
         self._code = code
 
     def with_code(self, code: MaskCode) -> Self:
-        """Return a copy that has another mapping from mask values to classes."""
+        """Return a copy of the split with another mapping from mask values to classes."""
         images = copy.copy(self)
         images.kind, images._code = repr(code), code
         return images

@@ -92,9 +92,9 @@ def open_recognized(found: RecognizedDataset, folder: str) -> Splits:
 
 
 def _with_bands(splits: Splits, folder: str) -> Splits:
-    """Make multi-band images load as 8-bit channels. Returns the splits unchanged if no image has multiple bands.
+    """Make multi-band images load as 8-bit channels, by changing the image sets in `splits`.
 
-    This changes the image sets in `splits`.
+    Returns the splits unchanged if no image has multiple bands.
     """
     if not isinstance(splits.train, ImageSet):
         return splits
@@ -115,10 +115,11 @@ def _with_bands(splits: Splits, folder: str) -> Splits:
 
 
 def open_images(found: RecognizedDataset, make: Callable[[Any], ImageSet]) -> Splits:
-    """Open a dataset of image files. `make` converts each recognized split to an image set."""
+    """Open a dataset of image files, after converting each of its splits to an `ImageSet` with `make`."""
     train: Any = found.train
     val: Any = found.val
     test: Any = found.test
+    # Without training images, as in a folder for an evaluation, the test images show the number of channels.
     channels = folder_channels(train.files or (test or val).files, val.files)
     of_train, of_val = make(train), make(val)
     of_test = of_val if test is val else make(test) if test else None
@@ -186,7 +187,7 @@ def with_fold(found: RecognizedDataset, folder: str, fold: str, seed: int) -> Re
 
 
 def _joined(train: Any, val: Any) -> Any:
-    """Return one split with the samples of two splits, which must have been drawn from the same split."""
+    """Return one split with the samples of two, which were drawn from the same split of the folder."""
     labels = np.concatenate([train.labels, val.labels])
     if isinstance(train, IdxSplit):
         assert train.rows is not None

@@ -44,7 +44,7 @@ class SampleSet(ABC):
 
     @abstractmethod
     def path(self, index: int) -> str:
-        """Return the name of a sample for messages."""
+        """Return the name of the sample with this index, for messages to the user."""
 
     @abstractmethod
     def load(self, index: int, epoch: int) -> Sample:

@@ -93,7 +93,10 @@ def arcgis_classes(folder: str) -> tuple[tuple[int, ...], tuple[str, ...]] | Non
 
 
 def _of_definition(folder: str) -> ClassTable | None:
-    """Return the class table in ArcGIS's definition file, or None without one. Without value 0, background is added."""
+    """Return the class table in ArcGIS's definition file in `folder`, or None without such a file.
+
+    If no class has the value 0, the class "background" is added for it.
+    """
     definition = arcgis_classes(folder)
     if definition is None:
         return None
@@ -187,7 +190,7 @@ def _by_head(head: Sequence[str], row: Sequence[str]) -> Callable[[Sequence[str]
 
 
 def _by_cells(row: Sequence[str]) -> Entry | None:
-    """Read a row of a table without a header, or return None for an invalid row.
+    """Return the class in a row of a table without a header, or None for an invalid row.
 
     A valid row contains one name, and either one value or three color channels. If there are four numbers, the first
     one is an id.
@@ -242,7 +245,10 @@ def _of_entries(path: str, entries: Sequence[Entry | None]) -> ClassTable | None
 
 
 def _entry(name: Any, value: Any) -> Entry | None:
-    """Convert a name and its value or color, or a number and its name, from JSON. Returns None if they are invalid."""
+    """Return the class entry for a key and a value of a JSON object, or None if they are invalid.
+
+    They are a name with its value or color, or a number with its name.
+    """
     if isinstance(value, str) and _NUMBER.fullmatch(str(name)) and not _HEX.fullmatch(value):
         return value, int(name), False
     if not isinstance(name, str):
@@ -287,7 +293,7 @@ def _unique(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _numbered(name: str, taken: Container[str]) -> Iterator[str]:
-    """Yield "name (1)", "name (2)" and so on, leaving out names that are in `taken`."""
+    """Yield `name` with a number, "name (1)", "name (2)" and so on, leaving out names that are in `taken`."""
     return (numbered for number in itertools.count(1) if (numbered := f"{name} ({number})") not in taken)
 
 

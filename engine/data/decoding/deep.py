@@ -37,7 +37,7 @@ _MAX_CHANNELS = 4
 
 
 class Facts(NamedTuple):
-    """Facts about an image from its header: its size, its number of bands, and the number type of its values (`kind`).
+    """Facts about an image file from its header: size, number of bands, and number type of the values (`kind`).
 
     `largest` is the value for white, or None if the header does not determine it. `has_alpha` is True if the header
     declares the last band as opacity.
@@ -103,7 +103,7 @@ def read_deep(content: bytes, facts: Facts) -> Values:
 
 
 def _jp2_facts(head: bytes) -> Facts | None:
-    """Return the facts about a JPEG 2000 file with more than 8 bits, otherwise None.
+    """Return the facts in the header of a JPEG 2000 file with more than 8 bits, otherwise None.
 
     They are in the segment SIZ of its codestream (ITU-T T.800, table A.9).
     """
@@ -247,7 +247,7 @@ MODES = ("L", "LA", "RGB", "RGBA")
 def mode_of(facts: Facts) -> str:
     """Return the Pillow mode of the image that `image_of` creates.
 
-    Although `image_of` rejects color images with more than 8 bits, this function returns the mode for 8 bits for them.
+    For color images with more than 8 bits, which `image_of` rejects, it is the mode for 8 bits.
     """
     if facts.bands == 1 and facts.is_deep:
         return "F" if facts.kind.kind == "f" else "I"
@@ -282,7 +282,7 @@ def to_levels(values: Values, largest: int | None) -> npt.NDArray[np.uint8]:
 
 
 NARROW = 16
-"""Minimum ratio of the value for white to the largest value of a file for assuming that the file has unused bits.
+"""Ratio of the value for white to a file's largest value above which the file probably has unused bits.
 
 For example, 12-bit values may be stored in 16 bits.
 """

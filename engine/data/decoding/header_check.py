@@ -95,9 +95,9 @@ def _jpeg_pixels(head: bytes, descriptor: int) -> int:
 
 
 def _pixels_at(layout: str, offset: int, marker: bytes = b"") -> Callable[[bytes, int], int]:
-    """Return a function that multiplies the two sides of an image in its first bytes.
+    """Return a function that reads the two sides of an image from its first bytes and returns their product.
 
-    `layout` is their format (see `struct`), and `offset` their position, counted from the bytes `marker`.
+    `layout` is the format of the sides (see `struct`), and `offset` their position after the first `marker`.
     """
 
     def pixels(head: bytes, _: int) -> int:

@@ -23,7 +23,7 @@ Bytes = npt.NDArray[np.uint8]
 _NAME = re.compile(
     r"(train|t10k|test|val|valid|validation)[-_.](images|labels)[-_.]idx([13])[-_.]ubyte(\.gz)?", re.IGNORECASE
 )
-_PIECE_BYTES = 1 << 20
+_CHUNK_BYTES = 1 << 20
 MAX_UNZIPPED_BYTES = 1 << 29
 """Maximum size in bytes of an unzipped idx file. Files that are not gzipped are memory-mapped and have no limit."""
 _SUBFOLDERS = ("", "raw", "MNIST/raw", "FashionMNIST/raw")
@@ -89,8 +89,8 @@ def read_idx(path: str) -> Bytes:
                     )
                 # Read one more byte than announced to detect longer files, in chunks to avoid a second copy in memory.
                 content = bytearray()
-                while expected and (piece := stream.read(min(_PIECE_BYTES, expected + 1 - len(content)))):
-                    content += piece
+                while expected and (chunk := stream.read(min(_CHUNK_BYTES, expected + 1 - len(content)))):
+                    content += chunk
                 _check_length(len(content), expected)
                 return np.frombuffer(content, np.uint8).reshape(shape)
             _check_length(length - file.tell(), expected)
@@ -120,11 +120,11 @@ class _GzipMember:
         """Return `size` bytes, or fewer at the end of the member."""
         unpacked = bytearray()
         while len(unpacked) < size and not self._unpacker.eof:
-            packed = self._unpacker.unconsumed_tail or self._file.read(_PIECE_BYTES)
-            piece = self._unpacker.decompress(packed, size - len(unpacked))
-            if not packed and not piece:
+            packed = self._unpacker.unconsumed_tail or self._file.read(_CHUNK_BYTES)
+            chunk = self._unpacker.decompress(packed, size - len(unpacked))
+            if not packed and not chunk:
                 raise EOFError("it ends too early")
-            unpacked += piece
+            unpacked += chunk
         return bytes(unpacked)
 
 

@@ -115,7 +115,7 @@ def frame(pixels: Bytes, size: int, framing: Framing) -> Bytes:
 
 
 def fit(image: Tensor, size: int) -> Tensor:
-    """Resize images, uint8 [N, C, h, w], to a short side of `size`, and crop the center to [N, C, size, size].
+    """Resize images, uint8 [N, C, h, w], until the shorter side is `size`, and crop the center to [N, C, size, size].
 
     The interpolation is bilinear with antialiasing. The result may be a view, because a copy would start torch's
     threads and take CPU time from the training.

@@ -34,18 +34,18 @@ MAX_VALUES = 4096
 ENOUGH_PHOTOS = 16
 """Number of masks after which the survey stops if most of them look like photos."""
 MANY = 50
-"""Number of distinct values above which a mask may be a photo or a depth image instead."""
+"""Number of distinct values above which a file that should be a mask may be a photo or a depth image."""
 _ODD_PALETTES = 0.1
 """Maximum fraction of masks whose palette differs from that of the majority.
 
 Above it, masks are read by their colors instead of their palette indices.
 """
 _SMOOTH = 0.85
-"""Minimum fraction of pixels that equal their neighbor in masks, unlike in photos."""
+"""Minimum fraction of pixels that equal their neighbor in a file that is a mask and not a photo."""
 
 
 class MaskSample(NamedTuple):
-    """One mask in the sample, with the values that occur in it and the number of pixels with each value.
+    """Values in one of the surveyed masks, and the number of pixels with each value.
 
     `distinct` is the number of distinct values. `flat` is False if neighboring pixels mostly differ, as in photos. See
     `MaskValues` for the other attributes.
@@ -76,7 +76,10 @@ class Levels(NamedTuple):
 
 @dataclass
 class Survey:
-    """Sample of masks. `failure` names the first mask that can't be read and the reason, or is empty."""
+    """Values in a sample of a dataset's masks.
+
+    `failure` names the first mask that can't be read and the reason, or is empty.
+    """
 
     masks: list[MaskSample] = field(default_factory=list)
     failure: str = ""

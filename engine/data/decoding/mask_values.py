@@ -30,9 +30,9 @@ JPEG_SPREAD = 24
 """Maximum difference between the channels of a gray pixel in a JPEG, since JPEG compression changes colors slightly."""
 
 _AT_ONCE = 1 << 20
-"""Number of pixels that are processed at once to limit memory, since each takes many bytes."""
+"""Number of mask pixels that are processed at once to limit memory, since each takes many bytes."""
 _SHORT = (np.uint8, np.uint16)
-"""Number types with few enough values for a lookup table."""
+"""Number types that have few enough values for a lookup table of all values."""
 _GDAL_NO_DATA = 42113
 _LOSSY_FORMATS = frozenset({"JPEG", "MPO", "AVIF"})
 
@@ -42,7 +42,7 @@ Mode = Literal["gray", "palette", "color"]
 
 @dataclass(frozen=True, eq=False)
 class MaskValues:
-    """Values [h, w] of a mask. `mode` is the type of its image.
+    """Pixel values of a mask, [h, w]. `mode` is the type of its image.
 
     A gray mask holds levels, a mask with a palette holds indices, and a color mask holds 0xRRGGBB. `palette` has the
     color 0xRRGGBB for each index. `no_data` is the level that the file declares as missing data. `lossy` is True if the
@@ -275,7 +275,7 @@ def classes_of_values(values: Values, code: MaskCode) -> Bytes:
     order = np.argsort(known, kind="stable")
 
     def look_up(block: Values) -> tuple[Bytes, npt.NDArray[np.bool_]]:
-        """Return the class of each value in an array, and True for each value that is not in `known`."""
+        """Return the class of each value in an array, and True for each value that is neither a class nor ignored."""
         positions = order[np.minimum(np.searchsorted(known[order], block), len(known) - 1)]
         classes = np.where(positions < len(code.values), positions, NO_CLASS).astype(np.uint8)
         return classes, known[positions] != block

@@ -51,7 +51,7 @@ def names_by_value(folder: str) -> Meaning | None:
 
 
 class _Reader:
-    """Interpreter of surveyed masks, which decides if their values are gray levels, palette indices or colors."""
+    """Interpreter of mask values, which decides if they are gray levels, palette indices or colors."""
 
     def __init__(self, survey: Survey, tables: Sequence[ClassTable], masks: Sequence[str], ignored: int | None) -> None:
         self._survey = survey
@@ -182,7 +182,7 @@ class _Reader:
         )
 
     def _notes_on_tables(self) -> list[Problem]:
-        """Return a warning about class tables that do not fit the masks."""
+        """Return a warning if there are class tables, but none fits the values in the masks."""
         names = list(dict.fromkeys(table.file for table in self._tables))
         if not names:
             return []
@@ -206,7 +206,7 @@ def _in_gray_colors(meaning: Meaning) -> Meaning:
 def _extend(
     meaning: Meaning, missing: Sequence[int], notes: Sequence[Problem], palette: dict[int, int] | None = None
 ) -> Meaning:
-    """Return a copy of `meaning` with additional values without a class (`missing`), warnings and palette colors."""
+    """Return a copy of `meaning` with warnings, palette colors, and the values `missing`, which mark missing data."""
     code = meaning.code
     if code is None:
         return meaning

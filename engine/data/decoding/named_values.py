@@ -14,18 +14,18 @@ from engine.data.decoding.unnamed_values import MAX_CLASSES, Meaning
 from engine.data.splits import MaskCode
 
 _STRAY_MASKS = 0.5
-"""Maximum fraction of masks with values that are missing from a table. Above it, the table is considered wrong."""
+"""Maximum fraction of masks with values that a class table lacks. Above it, the table is considered wrong."""
 _FEW = 8
-"""Maximum number of values missing from a table that fits the masks.
+"""Maximum number of values that occur in masks but not in a class table that fits them.
 
 Tables with more classes than this may lack as many values as they have classes.
 """
 
 
 def by_numbers(table: ClassTable, present: Levels, palette: dict[int, int]) -> Meaning | None:
-    """Interpret gray levels, or indices of `palette`, with a class table.
+    """Return the classes of masks by a class table, if the masks hold gray levels or indices of `palette`.
 
-    `present` are the values that occur. Returns None if the table is about other values.
+    `present` are the values that occur. Returns None if the table doesn't fit these values.
     """
     values = _numbers(table, palette)
     if values is None:
@@ -48,10 +48,10 @@ def by_numbers(table: ClassTable, present: Levels, palette: dict[int, int]) -> M
 
 
 def by_colors(table: ClassTable, present: Levels, *, lossy: bool) -> Meaning | None:
-    """Interpret colors with a class table.
+    """Return the classes of masks by a class table, if the masks hold colors.
 
-    `present` are the colors that occur. `lossy` is True if compression has changed them. Returns None if the table is
-    about other colors.
+    `present` are the colors that occur. `lossy` is True if compression has changed them. Returns None if the table
+    doesn't fit these colors.
     """
     if not table.colors:
         return None
@@ -108,7 +108,7 @@ def _numbers(table: ClassTable, palette: dict[int, int]) -> tuple[int, ...] | No
 
 
 def _cover(values: Sequence[int], present: Levels) -> bool:
-    """Return True if a table with `values` fits the masks.
+    """Return True if a class table with these `values` fits the masks.
 
     At least one of `values` must occur, and most masks must contain no other values.
     """
@@ -120,9 +120,9 @@ def _cover(values: Sequence[int], present: Levels) -> bool:
 
 
 def _names_most(values: Sequence[int], present: Levels) -> bool:
-    """Return True if a table with `values` seems to belong to the masks, even if it lacks some of their values.
+    """Return True if a class table seems to belong to the masks, even if it lacks some of their values.
 
-    At least two of `values` must occur, and most pixels must have one of them.
+    At least two of the table's `values` must occur, and most pixels must have one of them.
     """
     named = np.isin(present.values, values)
     return int(named.sum()) >= 2 and 2 * int(present.pixels[named].sum()) > int(present.pixels.sum())

@@ -12,9 +12,12 @@ from engine.data.decoding.unnamed_values import MAX_CLASSES
 from engine.data.splits import spread_evenly
 
 SAMPLED_MASKS = 20
-"""Number of evenly spaced masks that are examined."""
+"""Number of evenly spaced masks that are examined to find out if masks number objects."""
 MANY = 8
-"""Minimum number of objects in the mask with the most objects. With fewer, masks of classes look the same."""
+"""Number of objects that a mask must have for its values to count as object numbers.
+
+With fewer, classes look the same.
+"""
 MAX_PIXELS = 1 << 25
 """Maximum number of pixels in a mask that is examined.
 
@@ -28,7 +31,7 @@ Above this limit, the values are noise, and counting their components would take
 NEARLY_ALL = 0.9
 """Minimum ratio of values to connected components in masks that number objects.
 
-It is below 1 because a partly hidden object may consist of several pieces.
+It is below 1 because a partly hidden object may consist of several components.
 """
 
 
@@ -40,7 +43,7 @@ def count_numbered_objects(masks: Sequence[str]) -> int:
     class number. Lossy, unreadable and very large masks are left out.
     """
     counts: list[int] = []  # of values in each mask
-    pieces = gapless = 0  # connected components, and masks without gaps between the values
+    components = gapless = 0  # connected components of all values, and masks without gaps between the values
     exceeds_classes = False
     for index in spread_evenly(len(masks), SAMPLED_MASKS)[:SAMPLED_MASKS]:
         try:
@@ -54,15 +57,15 @@ def count_numbered_objects(masks: Sequence[str]) -> int:
         exceeds_classes |= bool(found.max(initial=0) >= MAX_CLASSES)
         gapless += len(found) >= NEARLY_ALL * found.max(initial=0)
         counts.append(len(found))
-        pieces += _count_pieces(mask.values, found)
+        components += _count_components(mask.values, found)
     if max(counts, default=0) < MANY or len(set(counts)) == 1:
         return 0
-    are_single_pieces = sum(counts) >= NEARLY_ALL * pieces
+    are_single_components = sum(counts) >= NEARLY_ALL * components
     are_numbers = exceeds_classes or gapless >= NEARLY_ALL * len(counts)
-    return max(counts) if are_single_pieces and are_numbers else 0
+    return max(counts) if are_single_components and are_numbers else 0
 
 
-def _count_pieces(plane: Values, values: Values) -> int:
+def _count_components(plane: Values, values: Values) -> int:
     """Return the total number of connected components of all `values` in a mask, [h, w].
 
     For noise, counting would take minutes, and a large number is returned instead.

@@ -42,7 +42,7 @@ def _is_avif(head: bytes) -> bool:
 
 @cache
 def can_read_heif() -> bool:
-    """Register pillow-heif with Pillow and return True, or return False if it is not installed."""
+    """Return True if pillow-heif is installed, after registering it with Pillow."""
     try:
         from pillow_heif import register_heif_opener
     except ImportError:

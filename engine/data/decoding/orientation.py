@@ -19,7 +19,7 @@ TAG = 0x0112
 QUARTER = (5, 6, 7, 8)
 """Values of the orientation tag for images that are turned by a quarter, which swaps width and height."""
 SAMPLED = 512
-"""Number of evenly spaced images whose orientation is read first.
+"""Number of evenly spaced images whose Exif orientation is read first.
 
 If none of them is rotated, the others are not read.
 """
@@ -73,7 +73,7 @@ class Rotation(NamedTuple):
 
     @property
     def size(self) -> tuple[int, int]:
-        """Height and width when the image is upright."""
+        """Height and width of the image after it is turned upright."""
         return self.height, self.width
 
 

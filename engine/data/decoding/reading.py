@@ -147,10 +147,10 @@ _UNKNOWN_TO_EXPAT = frozenset(
 
 
 def _in_encoding_of_expat(content: bytes) -> bytes | str:
-    """Return XML in an encoding that the parser expat supports.
+    """Return the bytes of an XML file, decoded if the parser expat does not support their encoding.
 
     Most XML is only stripped of surrounding whitespace. It is decoded if its encoding is declared wrongly, or is a
-    multi-byte encoding other than UTF, because expat doesn't support these.
+    multi-byte encoding other than UTF.
     """
     for mark, encoding, _ in BYTE_ORDER_MARKS:
         if content.startswith(mark):

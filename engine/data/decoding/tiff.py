@@ -237,7 +237,7 @@ def _special_bands(path: str) -> int | None:
 
 
 def is_special(facts: Facts) -> bool:
-    """Return True for a multi-band image, whose values must be converted, and False for an ordinary image."""
+    """Return True for a multi-band image, whose values must be converted to 8-bit channels, given its facts."""
     return facts.is_deep or facts.bands not in (1, 3)
 
 
@@ -299,7 +299,7 @@ def _by_statistics(statistics: npt.NDArray[np.float64], kind: np.dtype[Any], is_
 def _limits(
     low: npt.NDArray[np.float64], high: npt.NDArray[np.float64], kind: np.dtype[Any], is_8_bits: bool
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Return the lower and upper limits of each band, [bands], that are mapped to 0 and 255.
+    """Return the values of each band that are mapped to 0 and to 255, [bands] each, given the range `low` to `high`.
 
     8-bit bands keep their full range. For a constant band, the limits are those of the number type `kind`.
     """

@@ -45,7 +45,10 @@ def image_in(file: TiffFile) -> tuple[TiffPage | TiffPageSeries, str]:
 
 
 def single_image_in(file: TiffFile) -> tuple[TiffPage | TiffPageSeries, str, dict[str, int]]:
-    """Return the results of `image_in`, and the length of each axis. Raises Unfit, too, if there are other axes."""
+    """Return the results of `image_in` for a TIFF, and the length of each axis.
+
+    Raises Unfit for too many pages, and for axes other than rows, columns and bands.
+    """
     image, axes = image_in(file)
     sizes = dict(zip(axes, image.shape, strict=True))
     if not set(axes) <= set("SYX") or sizes.get("S", 1) > MAX_BANDS:

@@ -13,21 +13,21 @@ from engine.data.splits import MaskCode, dataset_warning
 
 MAX_CLASSES = NO_CLASS
 _FILLED = 5
-"""Maximum ratio of the possible values, 0 to the largest one, to the values that occur.
+"""Maximum ratio of the possible class numbers, from 0 to the largest value of a mask, to the values that occur.
 
 Above it, values are not read as class numbers.
 """
 _FEW = 12
-"""Masks without larger values contain class numbers, even if only few of the numbers occur."""
+"""Largest value up to which the values of masks are always read as class numbers, even if most numbers don't occur."""
 _SMALL = 33
-"""Largest class number in Cityscapes.
+"""Largest class number in masks in which 255 means "no class", even if most numbers don't occur.
 
-If no other value is larger, 255 means "no class", even if most numbers don't occur.
+It is the largest class number in Cityscapes.
 """
 _NEAR = 32
-"""Maximum distance of the values from one of the two levels in masks that were smoothed or saved as JPEG."""
+"""Maximum distance of values from the nearer of two original levels, in masks that were smoothed or saved as JPEG."""
 _MIDDLE = 5
-"""Minimum number of values far from both levels in masks that were probably smoothed."""
+"""Minimum number of values far from both of a mask's two levels if it was smoothed."""
 
 
 @dataclass(frozen=True)

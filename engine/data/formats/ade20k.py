@@ -32,7 +32,7 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def _benchmark(tree: Tree, base: str) -> list[Detection]:
-    """Detect the scene parsing benchmark in the folder `base`. Returns no or one detection.
+    """Return a list with the detection of the scene parsing benchmark in the folder `base`, or [] if it isn't there.
 
     Either most names of images begin with "ADE_", or the folder holds the benchmark's list of classes.
     """
@@ -78,9 +78,9 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 
 def _names(tree: Tree, base: str) -> Mapping[int, str]:
-    """Return the first of the names for each class value, from objectInfo150.txt in the folder `base`.
+    """Return the first name of each class value in the file objectInfo150.txt of the folder `base`.
 
-    The line "2  0.1072  6046  612  building, edifice" gives the name "building" to the value 2.
+    The line "2 0.1072 6046 612 building, edifice" gives the name "building" to the value 2.
     """
     try:
         lines = read_text(tree.path(base, _NAMES)).splitlines()

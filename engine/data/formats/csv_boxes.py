@@ -162,7 +162,7 @@ def _find_box_columns(names: Sequence[str]) -> tuple[tuple[int, ...], str]:
 
 
 def _column(names: Sequence[str], candidates: Sequence[str], taken: Sequence[int]) -> int | None:
-    """Return the index of the first of the `candidates` in `names`, or None if all are missing or `taken`."""
+    """Return the index of the first of the `candidates` in `names` whose index is not in `taken`, or None."""
     return next((names.index(name) for name in candidates if name in names and names.index(name) not in taken), None)
 
 
@@ -222,9 +222,9 @@ def fitting_forms(boxes: Iterable[tuple[Sequence[float], tuple[int, int] | None]
 
 
 def numbers(table: Table, columns: Columns, row: Sequence[str]) -> list[tuple[float, ...]] | None:
-    """Return the four numbers of each box in a row, in the order of the table. An image without objects has no boxes.
+    """Return the four numbers of each box in a row of a table, or None if a number can't be read.
 
-    Returns None if a number can't be read.
+    They are in the order of the table. An image without objects has no boxes.
     """
     cells = [row[column] for column in columns.box]
     if len(cells) == 1:
@@ -242,13 +242,13 @@ def numbers(table: Table, columns: Columns, row: Sequence[str]) -> list[tuple[fl
 
 
 def _size(row: Sequence[str], columns: Columns) -> tuple[int, int] | None:
-    """Return the height and width of the image that a row states, or None if it doesn't."""
+    """Return the height and width of the image that a row of a table states, or None if it doesn't."""
     return None if columns.size is None else as_size(*(row[column] for column in reversed(columns.size)))
 
 
 @dataclass
 class _Reading:
-    """Result of reading tables of boxes.
+    """Images and faults collected while tables of boxes are read.
 
     Attributes:
         search: Search for images, and collector of those that were not found.

@@ -19,7 +19,7 @@ from engine.data.splits import MaskCode
 
 
 class Confidence(IntEnum):
-    """Strength of the evidence for a format."""
+    """Strength of the evidence that a folder has a format."""
 
     WEAK = 1
     """The layout fits, but other datasets also have it, or there is evidence against the format."""
@@ -30,7 +30,7 @@ class Confidence(IntEnum):
 
 
 def certain_unless(against: Sequence[str]) -> Confidence:
-    """Return CERTAIN for a layout that only one format has, or WEAK if there is evidence `against` the format."""
+    """Return CERTAIN for a layout that only one format has, or WEAK if there are reasons `against` this format."""
     return Confidence.WEAK if against else Confidence.CERTAIN
 
 

@@ -257,7 +257,7 @@ def _find_names(feature: Any) -> list[str]:
 
 
 def _tags(value: Any, names: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of the classes in a cell, given the names of all classes. -1 and null mean no class."""
+    """Return the class names in a table cell, given the names of all classes. -1 and null mean no class."""
     values = value if isinstance(value, list) else [value]
     return tuple(dict.fromkeys(tag for each in values if (tag := _name(each, names))))
 
@@ -301,15 +301,15 @@ def _boxes_of_metadata(tree: Tree, metadata: Sequence[tuple[str, str]]) -> Itera
 
 
 def _forms(cells: Iterable[tuple[Any, tuple[int, int] | None]]) -> list[str]:
-    """Return the possible orders of the numbers in the boxes of some cells (see `fitting_forms`).
+    """Return the possible orders of the numbers in boxes, such as "xywh" (see `csv_boxes.fitting_forms`).
 
-    Each cell comes with the height and width of its image, or None if unknown.
+    Each of the `cells` with boxes comes with the height and width of its image, or None if unknown.
     """
     return fitting_forms((box, size) for objects, size in cells for box, _ in _pairs(objects) or () if _is_box(box))
 
 
 def _pairs(objects: Any) -> list[tuple[Any, Any]] | None:
-    """Return each box in a cell with its class, or None if the cell contains no boxes.
+    """Return each box in a table cell with its class, or None if the cell contains no boxes.
 
     The cell holds a list of objects, or one object with a list of boxes and a list of classes.
     """
@@ -337,7 +337,7 @@ def _is_box(box: Any) -> bool:
 
 
 def _shapes(objects: Any, names: Sequence[str], form: str, where: str, faults: list[str]) -> list[Shape]:
-    """Convert the boxes in a cell to shapes. For each unusable box, `where` is appended to `faults`."""
+    """Convert the boxes in a table cell to shapes. For each unusable box, `where` is appended to `faults`."""
     found = []
     for box, label in _pairs(objects) or ():
         name = _name(label, names)

@@ -81,9 +81,10 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 
 def _listed(tree: Tree, splits: dict[str, list[Pair]], problems: list[Problem]) -> Mapping[str, list[Pair]]:
-    """Divide the training images into splits by lists of names, which many users add to the dataset.
+    """Divide the training images into splits by files that list image names, such as ImageSets/train.txt.
 
-    Without such lists, `splits` is returned. Problems with the lists are appended to `problems`.
+    Many users add them to the dataset. Without such files, `splits` is returned. Problems with the files are appended
+    to `problems`.
     """
     lists: dict[str, frozenset[str]] = {}
     for folder in ("", *tree.named(("training",))):

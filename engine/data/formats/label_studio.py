@@ -131,7 +131,7 @@ def _files(tree: Tree, *, is_sample_enough: bool = False) -> list[str]:
 
 
 def _kinds(items: list[Any]) -> list[str]:
-    """Return the kinds of annotations in the tasks of an export, the most detailed first."""
+    """Return the kinds of annotations in `items`, the entries of a Label Studio export, the most detailed first."""
     shapes: set[str] = set()
     max_tags = 0
     for task in _tasks(items):
@@ -144,7 +144,7 @@ def _kinds(items: list[Any]) -> list[str]:
 
 
 def _is_of_choices(value: dict[str, Any]) -> bool:
-    """Return True if the value of a result holds choices about the entire image, not about a region."""
+    """Return True if the value of an annotation result holds choices about the entire image, not about a region."""
     return isinstance(value.get("choices"), list) and not _has_geometry(value)
 
 
@@ -159,7 +159,7 @@ def _is_export(path: str) -> bool:
 
 
 def _is_task(item: Any) -> bool:
-    """Return True for a task in a JSON export."""
+    """Return True if `item` is an annotated image, called a task, in a JSON export of Label Studio."""
     return (
         isinstance(item, dict)
         and isinstance(item.get("data"), dict)
@@ -168,7 +168,7 @@ def _is_task(item: Any) -> bool:
 
 
 def _is_small_task(item: Any) -> bool:
-    """Return True for a task in a JSON-MIN export."""
+    """Return True if `item` is an annotated image in a JSON-MIN export of Label Studio."""
     return isinstance(item, dict) and len(_MIN_KEYS & item.keys()) >= 2 and _image_of(item) != ""
 
 
@@ -226,7 +226,7 @@ def _is_of_image(value: str) -> bool:
 
 
 def _small_results(item: dict[str, Any]) -> Iterator[Any]:
-    """Yield the regions and choices in a JSON-MIN entry, converted to the form in JSON exports."""
+    """Yield the regions and choices of an entry in a JSON-MIN export, converted to the form of JSON exports."""
     for key, value in item.items():
         if isinstance(value, list):
             yield from ({"value": each, **each} for each in value if isinstance(each, dict))
@@ -325,7 +325,7 @@ def _read_region(entry: dict[str, Any], image: str, content: _TaskContent, found
 
 
 def _has_geometry(value: dict[str, Any]) -> bool:
-    """Return True if the value of a result describes a region of the image."""
+    """Return True if the value of an annotation result describes a region of the image."""
     return not value.keys().isdisjoint({"x", "points", "rle"})
 
 

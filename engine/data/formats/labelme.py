@@ -124,7 +124,7 @@ def _is_labelme(content: Any) -> bool:
 
 
 def _folder_and_split(path: str) -> tuple[str, str]:
-    """Return the folder to search first for the image of a JSON file, and the split of the file."""
+    """Return the folder to search first for the image of a labelme file, and the split that the file's path denotes."""
     return os.path.dirname(path), split_of_path(path)
 
 

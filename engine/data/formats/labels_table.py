@@ -46,7 +46,7 @@ def _detect(tree: Tree) -> list[Detection]:
 
 @dataclass
 class Reading:
-    """Labels that were read from tables, and faults in these tables.
+    """Labels of images that were read from tables, and faults in these tables.
 
     Attributes:
         images: Search for images, and collector of those that were not found.
@@ -132,7 +132,7 @@ def _read_flags(group: Group, labeling: Labeling, reading: Reading) -> None:
 
 
 def _report_unknown(group: Group, labeling: Labeling, reading: Reading) -> None:
-    """Report flags that are -1 (uncertain), or blank although other cells contain words for "no"."""
+    """Report yes/no flags of labels that are -1 (uncertain), or blank although other cells contain words for "no"."""
     head = group.files[0].table.head
     # Number of cells with -1 in each column of flags, by label.
     uncertain = Counter(

@@ -86,7 +86,7 @@ _OTHERS = (
 
 
 class _Source(NamedTuple):
-    """Data that the detection passes on to `read`.
+    """Data that `detect` passes on to `read`.
 
     `class_name` is the class of the objects if the masks number objects.
     """
@@ -124,9 +124,9 @@ def detect(tree: Tree) -> list[Detection]:
 def _interpretations(
     candidate: Candidate, sample: MaskSample, variants: Sequence[str], classes: Sequence[str]
 ) -> tuple[Detection, Detection]:
-    """Return two detections for one candidate: as masks of classes, and as masks that number objects.
+    """Return two detections for a folder of masks: as masks of classes, and as masks that number objects.
 
-    `variants` are the names of all candidates. `classes` are those in the COCO files of the dataset. If there is only
+    `variants` are the names of all such folders. `classes` are those in the COCO files of the dataset. If there is only
     one, several mask values can't be classes. If there are several, the COCO outlines contain more information than
     masks that number objects.
     """
@@ -157,9 +157,9 @@ def _interpretations(
 
 
 def _doubts(candidate: Candidate, sample: MaskSample, variants: Sequence[str]) -> tuple[str, ...]:
-    """Return the evidence that the files of a candidate are not the masks of the images.
+    """Return reasons, as noun phrases, why the files in a folder are probably not the masks of the images.
 
-    `variants` are the names of all candidates.
+    `variants` are the names of all folders that may contain masks.
     """
     of_first_annotator = [each for each in variants if _PREFERRED.match(each)]
     uncolored = [each for each in variants if not _COLORED.search(each)]

@@ -86,7 +86,7 @@ class _Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class _Source:
-    """Data that the detection passes on to `read`.
+    """Data that `detect` passes on to `read`.
 
     `attribute` is the attribute of regions that contains their class, or "" if regions have no attributes.
     """
@@ -188,7 +188,7 @@ def _add_shapes(image: ShapedImage, regions: Sequence[_Region], attribute: str, 
 
 
 def _names(value: Any) -> list[str]:
-    """Return the classes in the value of an attribute, which is a text or options such as {"cat": true}."""
+    """Return the classes in the value of a region's attribute, which is a text or options such as {"cat": true}."""
     if isinstance(value, dict):
         return [str(name) for name, checked in value.items() if checked]
     return [str(value).strip()] if isinstance(value, str | int | float) and str(value).strip() else []

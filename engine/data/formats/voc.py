@@ -143,7 +143,7 @@ def _survey(tree: Tree, paths: Iterable[str]) -> tuple[int, int, int, int]:
 
 
 def _file(path: str) -> _File:
-    """Create the entry for the annotation file at `path`, as far as its path describes it."""
+    """Return an entry for the annotation file at `path`, with the folder and image name that the path shows."""
     folders = os.path.dirname(path).split(os.sep)
     depths = [depth for depth, name in enumerate(folders) if name.lower() in ANNOTATION_FOLDERS]
     stem = os.path.splitext(os.path.basename(path))[0]
@@ -217,7 +217,7 @@ def _read_lists(tree: Tree, base: str, by_image: dict[str, list[_File]]) -> dict
 
 
 def _by_name(files: Iterable[_File]) -> dict[str, list[_File]]:
-    """Return the annotation files, keyed by both the paths and the names of their images."""
+    """Return annotation files, keyed by both the path and the name of their images."""
     by_name: dict[str, list[_File]] = {}
     for file in files:
         for name in {file.name.replace(os.sep, "/"), os.path.basename(file.name)}:

@@ -34,7 +34,7 @@ _TABLES = frozenset(
 
 @dataclass(frozen=True)
 class _Source:
-    """Data that the detection passes on to `read`.
+    """Data that `detect` passes on to `read`.
 
     `masks` pairs the images in the folder `base` with masks of classes, and `objects` with masks that number the
     objects. `is_voc` is True for images from PASCAL VOC, whose classes are known.

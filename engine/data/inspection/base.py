@@ -55,10 +55,7 @@ def splits_of_type(found: RecognizedDataset, kind: type[Kind]) -> list[tuple[str
 
 
 class MemoryGate:
-    """Gate that decoding threads pass through, so that files that need much memory are decoded alone.
-
-    If a call runs out of memory, it is repeated while no other thread is working.
-    """
+    """Limit on memory during decoding: a call that runs out of memory is repeated while no other thread decodes."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -142,10 +139,10 @@ class FileChecker:
 def start_inspection(
     found: RecognizedDataset, kind: type[Kind], progress: Progress, leave_out: LeaveOut
 ) -> tuple[list[tuple[str, Kind]], Inspection, FileChecker]:
-    """Return the objects that an inspection begins with.
+    """Return the training and validation splits with their names, an empty `Inspection`, and a `FileChecker`.
 
-    These are the training and validation splits with their names, an `Inspection` with the number of image channels,
-    and a `FileChecker` for all of their files. `kind` is the type of the splits.
+    `kind` is the type of the splits. The `Inspection` has the number of image channels, and the `FileChecker` counts
+    all files of the splits.
     """
     splits = splits_of_type(found, kind)
     files: list[Sequence[str]] = [getattr(split, "files", ()) for _, split in splits]
@@ -153,9 +150,9 @@ def start_inspection(
 
 
 def draw_examples(indices: Iterable[int], draw: Callable[[int], Example]) -> list[Example]:
-    """Draw an example for each of the sample `indices` and return the examples.
+    """Return examples of the samples with these `indices`, which the function `draw` creates.
 
-    `draw` creates an example. If it fails because the sample has become unreadable, the sample is left out.
+    A sample that has become unreadable is left out.
     """
     examples = []
     for index in indices:
@@ -175,7 +172,7 @@ def title_of(name: str) -> str:
 
 
 def never_used(name: str) -> str:
-    """Return the consequence for classes missing from the split `name`: "never learned" or "never validated"."""
+    """Return what happens to classes that the split `name` lacks: "never learned" or "never validated"."""
     return "never learned" if name == "train" else "never validated"
 
 

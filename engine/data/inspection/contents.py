@@ -85,7 +85,7 @@ def _in_several(sizes: Labels, groups: Labels) -> npt.NDArray[np.bool_]:
 
 
 def _sets(keys: Mapping[int, Hashable], groups: Labels) -> list[list[int]]:
-    """Return lists of indices with the same key. Each list contains files from at least two groups.
+    """Return lists of files with the same key, as indices. Each list contains files from at least two groups.
 
     `keys` maps the index of a file to its key, and `groups` holds the group of each file.
     """
@@ -137,5 +137,5 @@ def digest_of_all(path: str) -> bytes:
     return found.digest()
 
 
-def digest(*pieces: bytes) -> bytes:
-    return hashlib.blake2b(b"".join(pieces), digest_size=16).digest()
+def digest(*parts: bytes) -> bytes:
+    return hashlib.blake2b(b"".join(parts), digest_size=16).digest()

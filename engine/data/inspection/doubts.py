@@ -37,7 +37,7 @@ NAMED = 3
 _SAMPLED = 128
 """Maximum number of evenly spaced images in a split whose headers are read to tell gray from color."""
 _SEARCHED = 1000
-"""Maximum number of images in a split that are searched for an example of a class."""
+"""Maximum number of images in a split that are searched for an example of a class with several spellings."""
 
 
 def find_doubts(found: RecognizedDataset, folder: str, contents: Contents, *, has_bands: bool = False) -> list[Problem]:
@@ -87,7 +87,7 @@ def _sharing(splits: Sequence[Any]) -> Iterator[tuple[str, str]]:
 
 
 def _keys(split: Any) -> Sequence[str]:
-    """Return a key for each image in a split. Images that share an annotation have the same key.
+    """Return a key for each image in a split, which is equal for images that share an annotation.
 
     Returns () for splits without separate annotations.
     """

@@ -177,7 +177,7 @@ def _read_header(path: str) -> None:
 
 
 def _count(name: str, classes: tuple[str, ...], split: FileSplit, readable: list[int], result: Inspection) -> None:
-    """Add the number of readable images in each class to `result`, and problems with classes that have none.
+    """Add the number of readable images in each class to `result`, and warnings about classes without any.
 
     `name` is "train" or "val", and `readable` holds the indices of the readable images.
     """
@@ -221,7 +221,7 @@ def inspect_labels(found: RecognizedDataset, progress: Progress, leave_out: Leav
 
 
 def _of_rare_labels(split: LabelSplit, readable: list[int]) -> list[int]:
-    """Return the indices of some readable images that together have many different labels, preferably rare ones."""
+    """Return the indices of some readable images that together have many labels, preferably rare ones."""
     counts = split.labels.sum(0)
     rarest = np.where(split.labels, counts, counts.max(initial=0) + 1).argmin(1)
     return spread_by_class(rarest, np.array(readable, np.int64))
@@ -258,7 +258,7 @@ def inspect_idx(found: RecognizedDataset, progress: Progress, leave_out: LeaveOu
 
 
 def inspect_any_files(found: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int) -> Inspection:
-    """Count the files, and draw examples of those that are images."""
+    """Count the files of a dataset for a user-written program, and draw examples of those that are images."""
     assert isinstance(found.train, AnySplit)
     files = found.train.files
     progress(len(files), len(files))

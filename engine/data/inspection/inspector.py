@@ -68,7 +68,7 @@ They take the dataset, callbacks for the progress and for unusable files, and th
 
 @dataclass
 class _LeftOut:
-    """Collector for the unusable files of the dataset in `folder`.
+    """Collector for the unusable files of the dataset in `folder`, which are left out.
 
     Only the first ones are listed in `unreadable`. `unreadable_count` counts all of them.
     """
@@ -210,7 +210,7 @@ def _inspector_of(found: RecognizedDataset) -> Callable[[RecognizedDataset, Prog
 
 
 def _draw_examples(found: RecognizedDataset) -> tuple[Example, ...]:
-    """Inspect a small dataset without reporting progress, and return the examples."""
+    """Inspect a small dataset without reporting progress, and return the example images."""
     return tuple(_inspector_of(found)(found, lambda _done, _total: None, lambda _path, _reason: None, 1).examples)
 
 
@@ -322,7 +322,7 @@ def candidate_readings(
 
 
 def _few_samples(found: RecognizedDataset) -> RecognizedDataset:
-    """Return a copy of a dataset with only a few evenly spaced training samples and no other splits."""
+    """Return a copy of a dataset with only a few evenly spaced training samples, and no validation or test split."""
     is_chosen = np.zeros(sample_count(found.train), bool)
     is_chosen[spread_evenly(len(is_chosen), READING_EXAMPLES)] = True
     return replace(found, train=select_samples(found.train, is_chosen), val=None, test=None)

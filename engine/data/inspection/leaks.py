@@ -38,7 +38,8 @@ def find_leaks(found: RecognizedDataset, folder: str, contents: Contents | None 
 def _leaks_into(split: Any, train: Any, folder: str, contents: Contents, *, title: str, verdict: str) -> list[Problem]:
     """Return a warning if samples in `split` are copies of training samples, otherwise an empty list.
 
-    `title` is the adjective for the split in messages, and `verdict` the subject of "overrates the model".
+    `title` is the adjective for the split in the warning, such as "test". `verdict` names what becomes wrong, as the
+    subject of "overrates the model".
     """
     if isinstance(train, IdxSplit) and isinstance(split, IdxSplit):
         noun, count, copies = "images", len(split.labels), same_rows(train, split)

@@ -128,7 +128,7 @@ def _check(
 
 
 def _by_class(counts: Counts | None, code: MaskCode) -> Labels | None:
-    """Convert the number of pixels with each value to the number of pixels of each class, [NO_CLASS + 1].
+    """Convert the number of mask pixels with each value to the number of pixels of each class, [NO_CLASS + 1].
 
     Returns None if `counts` is None. Raises Unfit for a value without a meaning.
     """
@@ -169,7 +169,7 @@ def _format_value(value: int, code: MaskCode) -> str:
 
 
 def _check_classes(name: str, shares: Mapping[str, float], usable: bool) -> list[Problem]:
-    """Return problems with the split `name`: no usable image, missing classes, or rare classes.
+    """Return problems with the masks of the split `name`: no usable image, missing classes, or rare classes.
 
     `shares` are the fractions of pixels of each class. `usable` is True if the split has usable images.
     """

@@ -176,7 +176,7 @@ class _ImageObjects(NamedTuple):
 
 
 class _Measured(NamedTuple):
-    """Objects in a split.
+    """Objects that were measured in a split.
 
     `inspected` is the number of images whose objects were read, and `crowded` are the paths of images with too many
     objects.
@@ -247,7 +247,7 @@ def _draw(kind: _Kind, classes: Sequence[str], split: Any, index: int) -> Exampl
 
 
 def _check_boxes(split: BoxSplit, sampled: set[int], index: int) -> None:
-    """Check an image. Raises Unfit, or any exception of the decoder, if it is unusable."""
+    """Check the image with this index. Raises Unfit, or any exception of the decoder, if it is unusable."""
     path, (height, width) = split.files[index], split.sizes[index].tolist()
     decode = needs_decoding(path, index, len(split.files), sampled)
     check_image(path, [(height, width)], "boxes", decode=decode)

@@ -23,7 +23,7 @@ from engine.data.splits import dataset_warning, first_names, spread_evenly
 from engine.system.format import counted
 
 SAMPLED = 24
-"""Maximum number of evenly spaced images that are decoded in the same way as for the model."""
+"""Maximum number of images that are decoded to check their pixels, evenly spaced in the dataset."""
 PIXELS_OF_EACH = 4096
 SIDE = 512
 """Minimum side in pixels of sampled JPEGs after decoding, which reduces larger ones to save time."""
@@ -35,11 +35,11 @@ The darkest and the brightest 1% of the pixels are not counted.
 CUT_PERCENT = 1.0
 """Percentage of the pixels that are cut off at each end to find the range of the levels."""
 FEWEST_BLANK = 3
-"""Minimum number of images with a single color for a warning."""
+"""Minimum number of single-color images for a warning about them."""
 BLANK = 0.1
-"""Minimum fraction of single-color images for reporting them.
+"""Minimum fraction of single-color images for a warning about them.
 
-If most images have a single color, they are not reported either.
+If most images have a single color, there is no warning either.
 """
 
 
@@ -139,7 +139,7 @@ def _transparency_warnings(samples: Sequence[_Sample]) -> list[Problem]:
 
 
 def _level_warnings(samples: Sequence[_Sample]) -> list[Problem]:
-    """Return a warning if all images together use only few levels."""
+    """Return a warning if all sampled images together use only few of the 256 levels."""
     pixels = np.concatenate([each.pixels for each in samples])
     lowest, highest = int(pixels.min()), int(pixels.max())
     low, high = np.percentile(pixels, [CUT_PERCENT, 100 - CUT_PERCENT], axis=0)

@@ -26,7 +26,7 @@ GatherObjects = Callable[[Any], list[Any]]
 
 
 class _RankView(NamedTuple):
-    """Information from one rank about a split, for a message about differences.
+    """Description of a split by one rank, for a message about differences between ranks.
 
     `samples` is the number of samples. `name` and `label` are the name and the hash of the targets of the sample at the
     first index at which the ranks differ.
@@ -90,7 +90,7 @@ def _names(samples: ImageSet | SampleSet) -> list[str]:
 
 
 def _label_hashes(samples: ImageSet | SampleSet) -> list[int]:
-    """Return a hash of each sample's targets, or 0 if targets are only known after loading."""
+    """Return a hash of each sample's targets, or 0 for each sample if targets are known only after loading."""
     if isinstance(samples, SampleSet):
         return [0] * len(samples)
     return [_hash(samples.targets_of(index).numpy().tobytes()) for index in np.arange(len(samples))[:, None]]

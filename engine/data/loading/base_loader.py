@@ -131,12 +131,15 @@ class Loader(ABC, Generic[SlotT]):
 
     @property
     def _needs_preparation(self) -> bool:
-        """True until `_prepare` has decided how to read batches. No epoch may be prefetched before."""
+        """True until `_prepare` has decided if a background thread reads the batches.
+
+        Before, no epoch may be prefetched.
+        """
         return False
 
     @abstractmethod
     def _make_slot(self) -> SlotT:
-        """Create a buffer for a batch."""
+        """Create a slot, which is a reusable buffer for one batch."""
 
     @abstractmethod
     def _fill(self, slot: SlotT, batch: RankSamples, epoch: int) -> StagedBatch[SlotT]:
@@ -157,10 +160,13 @@ class Loader(ABC, Generic[SlotT]):
         """Close the source of the samples, such as a cache."""
 
     def _prepare(self) -> None:
-        """Prepare the loader for reading an epoch. This is called in the consumer's thread."""
+        """Prepare the loader, in the consumer's thread, before an epoch is read. By default, this does nothing."""
 
     def _finish_epoch(self, epoch: int) -> None:
-        """Do additional work in the background thread, after the last batch of an epoch has been read."""
+        """Do additional work in the background thread after an epoch's last batch was read.
+
+        By default, this does nothing.
+        """
 
     def _prefetcher_for(self, epoch: int, batch_index: int) -> Prefetcher[SlotT] | None:
         """Return a prefetcher that reads `epoch` from the batch at index `batch_index` on.

@@ -19,7 +19,7 @@ from engine.data.decoding.reading import lacks_memory
 from engine.data.splits import Labels, dataset_error
 
 _READABLE, _CACHED, _UNREADABLE = 1, 2, 3
-"""States of an image: decoded but not cached, cached, and unreadable. 0 means that it was not decoded before."""
+"""States of an image: decoded but not cached, cached, and unreadable. 0 means that it was never decoded."""
 
 
 class DecodePool:
@@ -66,9 +66,9 @@ class DecodePool:
 
 
 class ImageSource:
-    """Source of the decoded images of a split, in blocks of uint8 [n, C, s, s] with the images' channels and planes.
+    """Source of the decoded images of a split, in batches of uint8 [n, C, s, s] with the images' channels and planes.
 
-    For each block, `decode` is called first and then `gather`. Decoded images are cached, and unreadable ones are
+    For each batch, `decode` is called first and then `gather`. Decoded images are cached, and unreadable ones are
     remembered. Only one thread at a time may call `decode`, `gather` and `close`. All other methods may be called from
     any thread.
 
@@ -112,19 +112,19 @@ class ImageSource:
         self._stretched = stretched
         self._aspects = np.ones(len(images), np.float32)  # original aspect ratios, if images are stretched
         self._states = np.zeros(len(images), np.uint8)  # 0 (unknown), _READABLE, _CACHED or _UNREADABLE
-        self._settled_count = 0  # number of images that are cached or unreadable
+        self._finished_count = 0  # number of images that are cached or unreadable
         self._lock = threading.Lock()
         self._is_open = False
         self._lacks_memory = False  # True if memory was exhausted at the last unreadable image
         self._store: Store | None = None
-        self._block: dict[int, Bytes] = {}  # images that `decode` has read for `gather` and that are not cached
+        self._uncached: dict[int, Bytes] = {}  # images that `decode` has read for `gather` and that are not cached
         self._threads = threads
         self._pool = DecodePool()
 
     @property
     def is_decoded(self) -> bool:
         """True if no image remains to be decoded, because each is cached or unreadable."""
-        return self._settled_count == len(self._states)
+        return self._finished_count == len(self._states)
 
     @property
     def has_cache(self) -> bool:
@@ -132,10 +132,7 @@ class ImageSource:
         return self._store is not None
 
     def open(self) -> None:
-        """Choose and open the cache, which may take a moment.
-
-        Otherwise, the first call to `decode` opens it.
-        """
+        """Choose and open the cache, which may take a moment. Without this, the first call to `decode` opens it."""
         if not self._is_open:
             self._is_open = True
             self._store = open_store(
@@ -143,10 +140,10 @@ class ImageSource:
             )
             if self._store is not None and self._store.complete:
                 self._states[:] = _CACHED
-                self._settled_count = len(self._states)
+                self._finished_count = len(self._states)
 
     def set_threads(self, threads: int) -> None:
-        """Change the number of decoding threads for the following blocks. With 0 or 1, the caller's thread decodes."""
+        """Change the number of threads that later calls of `decode` use. With 0 or 1, the caller's thread decodes."""
         self._threads = threads
 
     def close(self) -> None:
@@ -189,25 +186,25 @@ class ImageSource:
         """
         if out is None:
             out = np.empty((len(samples), *self._shape), np.uint8)
-        if not self._block:  # all images are cached
+        if not self._uncached:  # all images are cached
             if self._store is not None and len(samples):
                 self._store.gather(samples, out)
             return out
         for row, sample in enumerate(samples.tolist()):
-            if sample in self._block:
-                out[row] = self._block[sample]
+            if sample in self._uncached:
+                out[row] = self._uncached[sample]
             elif self._store is not None:
                 self._store.gather(samples[row : row + 1], out[row : row + 1])
-        self._block.clear()
+        self._uncached.clear()
         return out
 
     def _decode_missing(self, samples: Labels) -> None:
-        """Decode those images `samples` [n] that are neither cached nor in the current block nor unreadable."""
+        """Decode those images `samples` [n] that are not cached, unreadable, or already held for the next `gather`."""
         self.open()
         if self.is_decoded:
             return
-        unsettled = samples[self._states[samples] < _CACHED].tolist()
-        missing = [sample for sample in dict.fromkeys(unsettled) if sample not in self._block]
+        unfinished = samples[self._states[samples] < _CACHED].tolist()
+        missing = [sample for sample in dict.fromkeys(unfinished) if sample not in self._uncached]
         if missing and not self._load_many(missing):
             self._pool.run(self._load, missing, self._threads)
 
@@ -223,7 +220,7 @@ class ImageSource:
         return True
 
     def _load(self, sample: int) -> None:
-        """Find an image in the cache, or decode and store it. An unreadable image is reported once."""
+        """Read an image from the cache, or decode it and store it. An unreadable image is reported once."""
         if self._store is not None and self._store.find(sample):
             self._aspects[sample] = self._store.aspect(sample)
             self._set_state(sample, _CACHED)
@@ -244,11 +241,11 @@ class ImageSource:
         self._count(1, started)
 
     def _store_pixels(self, sample: int, pixels: Bytes) -> None:
-        """Store a decoded image in the cache or, if it is not cached, in the current block."""
+        """Add a decoded image to the cache or, if the cache doesn't accept it, hold it until the next `gather`."""
         if self._store is not None and self._store.put(sample, pixels, float(self._aspects[sample])):
             self._set_state(sample, _CACHED)
         else:
-            self._block[sample] = pixels
+            self._uncached[sample] = pixels
             self._set_state(sample, _READABLE)
 
     def _set_state(self, sample: int, state: int) -> None:
@@ -256,7 +253,7 @@ class ImageSource:
         self._states[sample] = state
         if state != _READABLE:
             with self._lock:
-                self._settled_count += 1
+                self._finished_count += 1
 
     def _count(self, images: int, started: float) -> None:
         """Add a number of images and the seconds since `started` to the counters `decoded` and `decode_seconds`."""

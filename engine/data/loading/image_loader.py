@@ -184,10 +184,7 @@ class BatchLoader(Loader[Slot]):
         self._upload_split()
 
     def _finish_epoch(self, epoch: int) -> None:
-        """Decode the images of an incomplete last batch that is dropped.
-
-        In this way, one epoch suffices to cache all images.
-        """
+        """Decode the images of an incomplete last batch that is dropped, so that one epoch suffices to cache all."""
         if self._source.has_cache:
             self._source.decode(self.sampler.dropped(epoch), replace=False)
 

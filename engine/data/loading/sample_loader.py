@@ -94,7 +94,7 @@ class SampleLoader(Loader["_SampleSlot"]):
         return StagedBatch(slot, len(samples), batch.global_size, np.array(indices, np.int64))
 
     def _finish(self, staged: StagedBatch[_SampleSlot], wait_s: float, epoch: int, batch_index: int) -> Batch:
-        """Return a batch that `_fill` has sent, after its last change, and release its slot."""
+        """Return a batch that `_fill` has sent, after `finish` has changed it, and release its slot."""
         self._on_stage_end("data")
         inputs, targets = staged.slot.receive()
         if self._stream is not None:

@@ -15,10 +15,10 @@ from engine.data.randomness import Purpose, RandomStreams
 
 
 class RankSamples(NamedTuple):
-    """Samples of a global batch that one rank processes.
+    """Samples of one batch that one rank processes.
 
-    `indices`, int64 [n], are their indices in the split, and n may be 0. `global_size` is the number of samples on all
-    ranks.
+    `indices`, int64 [n], are their indices in the split, and n may be 0. `global_size` is the number of samples of the
+    batch on all ranks.
     """
 
     indices: npt.NDArray[np.int64]

@@ -87,11 +87,11 @@ class _Policy:
 
 
 TRIVIAL = _Policy(0.99, 32.0, 135.0, 0.99, (8, 6), pixels=True)
-"""Magnitudes of TrivialAugment Wide (Müller & Hutter 2021, table 1)."""
+"""Magnitudes of the operations in TrivialAugment Wide (Müller & Hutter 2021, table 1)."""
 RAND = _Policy(0.3, 150 / 331, 30.0, 0.9, (8, 4))
-"""Magnitudes of RandAugment (Cubuk et al. 2019). AutoAugment has the same magnitudes."""
+"""Magnitudes of the operations in RandAugment (Cubuk et al. 2019) and AutoAugment."""
 MIX = _Policy(0.3, 1 / 3, 30.0, 0.9, (4, 4))
-"""Magnitudes of AugMix (Hendrycks et al. 2020)."""
+"""Magnitudes of the operations in AugMix (Hendrycks et al. 2020)."""
 BINS = 31
 """Number of magnitudes in TrivialAugment and RandAugment, from 0 to the largest."""
 MIX_BINS = 10
@@ -244,7 +244,7 @@ class _BatchDraws:
         self._policies: list[Numbers] = []  # columns from `policies_from` on, [n] each
 
     def generate(self) -> Draws:
-        """Generate the random numbers of all transforms and return them. May be called once."""
+        """Generate the random numbers of all transforms and return them. This can be called only once."""
         settings = self._augmentation
         for self._transform_index, transform in enumerate(settings.transforms):
             if transform.name != "mosaic" or self._tiles > 1:
@@ -264,7 +264,7 @@ class _BatchDraws:
         return Draws(flat, self._tiles, blurred, tuple(self._rounds), tuple(self._chains))
 
     def _column(self, values: Numbers) -> int:
-        """Append `values` [n], one for each sample, to the columns of random numbers. Return the new column's index."""
+        """Append `values` [n], one for each sample, as a new column of the random numbers. Return its index."""
         self._policies.append(values)
         return self._augmentation.policies_from + len(self._policies) - 1
 
@@ -413,12 +413,12 @@ class _BatchDraws:
         return mixed
 
     def _blur(self, chance: float) -> None:
-        """Draw the sigma of the blur of each image, which is blurred with probability `chance`."""
+        """Blur each image with probability `chance`, by drawing the standard deviation of its blur."""
         uniform, uniform_sigma = self._uniform(2)
         self._sigma = np.where(uniform < chance, SIGMA[0] + uniform_sigma * (SIGMA[1] - SIGMA[0]), 0)
 
     def _erase(self, chance: float) -> None:
-        """Draw the rectangle to erase in each image. A rectangle is erased with probability `chance`."""
+        """Erase a random rectangle of each image with probability `chance`, by drawing its position and size."""
         uniform, uniform_area, uniform_ratio, uniform_x, uniform_y = self._uniform(5)
         area = ERASED_AREA[0] + uniform_area * (ERASED_AREA[1] - ERASED_AREA[0])
         ratio = np.exp(math.log(ERASED_RATIO[0]) + uniform_ratio * math.log(ERASED_RATIO[1] / ERASED_RATIO[0]))
@@ -518,7 +518,7 @@ def _two_rows(maps: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.floating[An
 
 
 def _policy_columns(transform: Transform) -> int:
-    """Return the number of columns of random numbers that a transform needs for its rounds and chains."""
+    """Return how many columns of random numbers a transform such as RandAugment or AugMix needs."""
     if transform.name == "randaugment":
         return int(transform.numbers[0])
     return {"trivial": 1, "augmix": MIX_CHAINS * (MIX_DEPTH + 7)}.get(transform.name, 0)

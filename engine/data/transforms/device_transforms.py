@@ -192,9 +192,10 @@ class Transforms:
         normalize: Normalization,
         memory_format: torch.memory_format,
     ) -> Tensor:
-        """Apply policies, change colors, normalize, blur and erase, and return the model's inputs.
+        """Change the colors of augmented images, normalize, blur and erase them, and return the model's inputs.
 
-        `pixels`, float32 [n, C, size, size] in 0..255, are returned by `move` and may be overwritten.
+        The colors are changed by TrivialAugment, RandAugment or AugMix first. `pixels`, float32 [n, C, size, size] in
+        0..255, are returned by `move` and may be overwritten.
         """
         numbers = numbers[:: draws.tiles]  # the row of each sample's first tile
         if draws.rounds or draws.chains:

@@ -65,7 +65,7 @@ class AnnotationReader(Generic[ImageT]):
         return decode_file(self.tree.path(name), name, decoder, self.problems, remedy)
 
     def find(self, image: str, file: str, split: str, other_name: str = "") -> str | None:
-        """Return the full path of an image that an annotation file names, or record it as missing and return None.
+        """Return the full path of the image that an annotation file names, or None after recording it as missing.
 
         Args:
             image: Name or path of the image in the file, relative to any folder.
@@ -118,7 +118,10 @@ class AnnotationReader(Generic[ImageT]):
         return self._images
 
     def _by_split(self, names: Iterable[str], preferred: str) -> dict[str, list[str]]:
-        """Return the files to read by split, and record a warning about the others."""
+        """Return the names of the annotation files to read by split, and record a warning about the others.
+
+        Of several files for a split, those with the word `preferred` in their names are read, if there are any.
+        """
         groups: dict[tuple[str, str], list[str]] = {}
         for name in sorted(names):
             groups.setdefault((split_of_file(name), os.path.dirname(name)), []).append(name)

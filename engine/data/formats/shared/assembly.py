@@ -42,7 +42,7 @@ MAX_LABELS = 1 << 29
 def assemble(
     content: Content, kind: str, folder: str, format: Format, *, val_fraction: float, seed: int
 ) -> RecognizedDataset:
-    """Convert the annotations from a folder to a dataset with splits for training.
+    """Convert the annotations that a format has read from a folder to a dataset with splits for training.
 
     `val_fraction` is the fraction of the training samples to hold out, selected randomly with `seed`, if there is no
     validation split. If it is 0, the splits are not for training: no validation split is drawn, and the classes of the
@@ -172,7 +172,7 @@ def _only(classes: tuple[str, ...], splits: dict[str, Any], used: np.ndarray) ->
 def _prepare_labels(
     classes: tuple[str, ...], splits: dict[str, Any], problems: list[Problem], training: bool
 ) -> Prepared:
-    """Return the classes and the splits unchanged. Too many labels, or none at all, are added to `problems`."""
+    """Return the label names and splits unchanged. Too many labels, or none at all, are added to `problems`."""
     largest = max((sample_count(split) for split in splits.values()), default=0)
     if largest * len(classes) > MAX_LABELS:
         message = f"There are {len(classes):,} labels for {largest:,} images, which is too many."

@@ -29,26 +29,29 @@ _ROLES = frozenset(
 _PAIRED_ROLES = frozenset({"left", "right", "mask", "input", "output", "target", "before", "after", "ir", "visible"})
 """Folder names that may be classes. They denote roles only if two such folders contain files with the same names."""
 _LEADING_ROLES = frozenset({"annotations", "annots", "groundtruth", "labels", "masks", "segmentations"})
-"""Words for roles that also count at the beginning of a longer name, such as "labels-ah"."""
-_PIECES = frozenset({
+"""Words that denote a role also at the beginning of a longer folder name, such as "labels-ah"."""
+_PART_WORDS = frozenset({
     "archive", "batch", "chunk", "clip", "data", "dataset", "fold", "folder", "frames", "image", "images", "img", "imgs",
     "part", "scene", "seq", "sequence", "session", "shard", "split", "subset", "tile", "video",
 })  # fmt: skip
-"""Words for parts of a dataset in numbered names, such as "part_1" and "part_2"."""
+"""Words that stand for parts of a dataset in numbered folder names, such as "part_1" and "part_2"."""
 _SIZE = re.compile(r"\d{3,}x\d{3,}")
 _MASK_OR_BAND_SUFFIX = re.compile(
     r"(?<=[-_. ])(masks?|gt|labels?|seg|segmentation|groundtruth|depth|disp|flow|B\d[0-9A]|band\d+)$", re.I
 )
 """Suffixes in file names that denote masks, measured values or spectral bands."""
 _MIN_SUFFIXED = 0.3
-"""Minimum fraction of the images in a class folder that have such a suffix."""
+"""Minimum fraction of the images in a class folder whose names end like masks or bands, such as "_depth"."""
 _SOURCES = frozenset({"cam", "camera", "view"})
-"""Words for devices that record images."""
+"""Words for devices that record images, in the names of folders."""
 _NEVER_OF_CLASSES = frozenset({".xml", ".csv", ".mat", ".geojson", ".pts", ".pfm", ".exr", ".flo"})
-"""Extensions of annotations or measured values. Such a file is evidence even if its name differs from all images."""
+"""Extensions of annotations or measured values.
+
+Files with them show that folders aren't classes, whatever their name.
+"""
 _ANNOTATIONS = frozenset({".json", ".txt", *_NEVER_OF_CLASSES})
 _SAMPLED = 40
-"""Maximum number of class folders, and of files in each, that are examined."""
+"""Maximum number of class folders, and of files in each, that are examined for evidence that they aren't classes."""
 _MASK_ENDING = re.compile(r"[-_ ]?(mask|masks|label|labels|gt|seg|segmentation|l)$")
 _COMPARED = 1000
 """Maximum number of images per class whose names are compared.
@@ -61,7 +64,7 @@ _INNER_FOLDERS = 60
 """Maximum number of folders inside a class folder whose names are compared with those in other class folders."""
 _INNER_DEPTH = 3
 _VIEWS = 5
-"""Maximum number of pairs of images that are compared by their pixels."""
+"""Maximum number of pairs of images with the same name whose pixels are compared."""
 _MIN_VIEWS = 3
 _THUMBNAIL_SIDE = 16
 _MIN_CORRELATION = 0.5
@@ -71,14 +74,14 @@ _MIN_MARGIN = 0.25
 
 
 def evidence_against(tree: Tree, roots: Sequence[str], names: Sequence[str]) -> Iterator[str]:
-    """Yield short descriptions of evidence that folders are not classes.
+    """Yield reasons, as short noun phrases, why folders of images are probably not one class each.
 
     `names` are the names of the folders that would be classes, and `roots` the folders that contain them, relative to
     the dataset folder.
     """
     sampled = [names[index] for index in spread_evenly(len(names), _SAMPLED)]
     yield from _role_names(tree, names)
-    yield from _piece_names(names)
+    yield from _part_names(names)
     class_folders = [folder for name in sampled for root in roots if tree.exists(folder := os.path.join(root, name))]
     children = {child for folder in class_folders for child in tree.folders(folder)}
     if roles := sorted(name for name in children if _plain(name) in _ROLES):
@@ -89,14 +92,14 @@ def evidence_against(tree: Tree, roots: Sequence[str], names: Sequence[str]) -> 
     if folder := annotation_folder(tree, roots, names, set().union(*stems.values())):
         yield f"a folder of annotation files ({printable(folder)})"
     yield from _masks_or_bands(stems)
-    counts = [len(found) for found in stems.values()]
-    if len(names) >= _MIN_FOR_SINGLE and counts and float(np.median(counts)) <= 1:
+    image_counts = [len(found) for found in stems.values()]
+    if len(names) >= _MIN_FOR_SINGLE and image_counts and float(np.median(image_counts)) <= 1:
         yield f"{len(names):,} folders with one image each, as if a folder were an image"
     yield from _same_stems(tree, roots, stems)
 
 
 def _role_names(tree: Tree, names: Sequence[str]) -> Iterator[str]:
-    """Yield evidence if names of folders denote the role of their files (such as "masks") or splits."""
+    """Yield a phrase if names of folders denote the role of their files (such as "masks") or splits, not classes."""
     splits = [name for name in names if split_named(name)]
     if len(splits) > 1 or (splits and 2 * len(splits) >= len(names)):
         yield f"folders named like splits, without folders of classes in them ({some_of(splits, 4)})"
@@ -135,7 +138,7 @@ def _split_pairs(names: Sequence[str]) -> list[str]:
 
 
 def _validation_names(names: Sequence[str], total: int) -> Iterator[str]:
-    """Yield evidence if at least half of the folders have a word for validation in their names.
+    """Yield a phrase if at least half of the folders have a word for validation in their names.
 
     An example is val_large next to data_large in Places. `names` may lack some of the `total` folders.
     """
@@ -144,14 +147,14 @@ def _validation_names(names: Sequence[str], total: int) -> Iterator[str]:
         yield f"folders with words for validation in their names ({some_of(found, 4)})"
 
 
-def _piece_names(names: Sequence[str]) -> Iterator[str]:
-    """Yield evidence if all names of folders denote parts of a dataset, or cameras."""
+def _part_names(names: Sequence[str]) -> Iterator[str]:
+    """Yield a phrase if the folders seem to be parts of a dataset, copies of several sizes, or cameras, not classes."""
     words = [[word for word in _words(name) if not word.isdigit()] for name in names]
     if len(names) < 2 or not all(words):
         return
     if sum(bool(_SIZE.search(name)) for name in names) > 1:
         yield f"folders that seem to be copies in several sizes ({some_of(names, 4)})"
-    are_numbered_parts = len({tuple(each) for each in words}) == 1 and words[0][-1] in _PIECES
+    are_numbered_parts = len({tuple(each) for each in words}) == 1 and words[0][-1] in _PART_WORDS
     are_cameras = len({each[0] for each in words}) == 1 and words[0][0] in _SOURCES
     if are_numbered_parts or are_cameras:
         yield f"folders that seem to be parts of a dataset ({some_of(names, 4)})"
@@ -172,7 +175,7 @@ def _inner_names(tree: Tree, roots: Sequence[str], name: str) -> set[str]:
 
 
 def _shared_folders(names: Sequence[str], inner: Mapping[str, set[str]]) -> Iterator[str]:
-    """Yield evidence if the class folders `names` contain subfolders with the same names.
+    """Yield a phrase if the class folders `names` contain subfolders with the same names.
 
     These may be domains, copies, or splits of each class. `inner` holds the names of the folders inside each class
     folder. Names that differ only in their numbers count as one, since sequences inside each class are numbered in the
@@ -198,9 +201,10 @@ def _shared_folders(names: Sequence[str], inner: Mapping[str, set[str]]) -> Iter
 def _adjacent_annotations(
     tree: Tree, roots: Sequence[str], names: Sequence[str], stems: Mapping[str, set[str]]
 ) -> Iterator[str]:
-    """Yield evidence if class folders contain annotation files: same-named as an image, or of any name for some types.
+    """Yield a phrase if class folders contain annotation files.
 
-    `stems` are the names of the sampled images, without extension, in each of the class folders `names`.
+    These are files with the name of an image, or files of a type that only annotations have. `stems` are the names of
+    the sampled images, without extension, in each of the class folders `names`.
     """
     annotations: list[str] = []
     for name in names:
@@ -214,7 +218,7 @@ def _adjacent_annotations(
 
 
 def _masks_or_bands(stems: Mapping[str, set[str]]) -> Iterator[str]:
-    """Yield evidence if a class folder contains masks, depth maps or spectral bands next to images.
+    """Yield a phrase if a class folder contains masks, depth maps or spectral bands next to images.
 
     `stems` holds the names of the images in each class folder, without extensions.
     """
@@ -254,7 +258,7 @@ def annotation_folder(tree: Tree, roots: Sequence[str], names: Sequence[str], st
 
 
 def _same_stems(tree: Tree, roots: Sequence[str], stems: Mapping[str, set[str]]) -> Iterator[str]:
-    """Yield evidence if two class folders contain files with the same names and belong together.
+    """Yield a phrase if two class folders contain files with the same names and belong together.
 
     For example, one folder may contain images and the other masks. `stems` holds the names of the images in each class
     folder, without extensions.
@@ -273,9 +277,10 @@ def _same_stems(tree: Tree, roots: Sequence[str], stems: Mapping[str, set[str]])
 
 
 def _reason_to_pair(tree: Tree, roots: Sequence[str], one: str, other: str, *, compare_pixels: bool) -> str | None:
-    """Return additional evidence that two folders with the same file names belong together, or None without any.
+    """Return more evidence that two folders with the same file names belong together, or None if there is none.
 
-    It is "" if the names of the folders suffice. If `compare_pixels` is True, the folders may also show the same things.
+    It is "" if the names of the folders suffice. If `compare_pixels` is True, the folders may also show the same
+    things.
     """
     are_masks = [are_label_images(_sample_files(tree, roots, name)) for name in (one, other)]
     if None not in are_masks and are_masks[0] != are_masks[1]:

@@ -74,7 +74,7 @@ def _candidates(tree: Tree, folders: Collection[str]) -> Iterator[list[str] | di
 
 
 def _read(path: str) -> list[str] | dict[int, str]:
-    """Return the class names in a file, as a list of lines or, if the file contains numbers, keyed by number.
+    """Return the class names in a file: as a list of its lines or, if the file contains numbers, keyed by number.
 
     Raises ValueError, UnusableFile or OSError.
     """

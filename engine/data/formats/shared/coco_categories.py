@@ -76,7 +76,7 @@ class Categories:
         return None if found is None else str(found.name)
 
     def in_order(self) -> list[Category]:
-        """Return all categories in the order of their ids."""
+        """Return all categories of the file, sorted by their ids."""
         return sorted(self._by_id.values(), key=lambda each: (isinstance(each.id, str), each.id))
 
 

@@ -19,7 +19,7 @@ from engine.data.formats.shared.instances import Instance, InstanceSplit, Source
 from engine.data.splits import warn_about
 
 Drawn = Literal["raw", "upright", "unknown", "other"]
-"""Verdict about the image on which annotations were drawn.
+"""Form of an image on which its annotations were drawn.
 
 It is "raw" for the stored pixels, "upright" for the upright image, "unknown" if it may be either of them, and "other"
 if it is neither.
@@ -53,7 +53,7 @@ class RotationReport:
         return [*found, *warn_about(self.unknown, "image", text, remedy)]
 
     def note(self, verdicts: Mapping[int, Drawn], paths: Sequence[str]) -> None:
-        """Record the images whose annotations were drawn on the stored pixels, and those for which this is unknown.
+        """Record which images have annotations drawn on the stored pixels, and for which images this is unknown.
 
         `verdicts` is keyed by the index of an image in `paths`. If some annotations were drawn on upright images, it is
         assumed that the unknown ones were, too.
@@ -140,7 +140,7 @@ def _rotated(image: BoxedImage, rotation: Rotation) -> list[Box]:
 
 
 class RotatedSource:
-    """Source that turns the instances of another source, which were drawn on the stored pixels, upright."""
+    """Source of instances that turns those of another source, which were drawn on the stored pixels, upright."""
 
     def __init__(self, source: Source, rotation: Rotation) -> None:
         self._source = source

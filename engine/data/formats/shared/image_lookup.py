@@ -33,7 +33,7 @@ class ImageLookup:
         self._anywhere: dict[str, list[str]] | None = None  # paths by name, with and without extension
 
     def find(self, name: str, near: str = "", *, split: str = "", ending: bool = True) -> str | None:
-        """Return the full path of an image, or None unless exactly one image matches.
+        """Return the full path of the image that an annotation file calls `name`, or None unless exactly one matches.
 
         Args:
             name: Path or URL of the image in the annotation file.
@@ -93,9 +93,9 @@ class ImageLookup:
         return self._known_roots[near, split]
 
     def _listed(self, folder: str) -> dict[str, str]:
-        """Return the file names of the images in a folder, or {} for a missing folder.
+        """Return the names of the images in a folder, keyed by lookup key, or {} for a missing folder.
 
-        They are keyed by their Unicode form, with and without extension.
+        The keys are the name in one Unicode form, in lower case, and without extension.
         """
         if folder not in self._names:
             by_key: dict[str, str] = {}

@@ -69,7 +69,7 @@ class Instance(NamedTuple):
 
 
 class Source(Protocol):
-    """Interface for sources of the instances in one image."""
+    """Interface for objects that read or compute the instances in one image from its annotations."""
 
     def instances(self, height: int, width: int) -> list[Instance]:
         """Return the instances in the image, whose height and width are given.
@@ -87,7 +87,7 @@ class Source(Protocol):
         """
 
     def state(self) -> bytes:
-        """Return bytes that change whenever the instances change."""
+        """Return bytes that change whenever the instances change, to detect outdated caches."""
 
 
 class Outlines:
@@ -144,9 +144,9 @@ class Polygons:
 
 
 class _MaskFiles:
-    """Base class of sources that read instances from the mask files `paths`.
+    """Base class of sources that read the objects in an image from mask files.
 
-    Different `settings` give different instances.
+    `paths` are the masks. `settings` are other values that the objects depend on, such as class numbers.
     """
 
     def __init__(self, paths: Sequence[str], settings: object) -> None:
@@ -318,7 +318,7 @@ class PanopticImage(_MaskFiles):
 
 @dataclass(frozen=True, eq=False)
 class InstanceSplit:
-    """Split of image files, each with a source of instances."""
+    """Split of image files, each with a `Source` for the objects in it."""
 
     per_sample: ClassVar[tuple[str, ...]] = ("files", "sources")
     files: Sequence[str]
@@ -373,7 +373,7 @@ def _windows(numbers: Values) -> dict[int, Window]:
 def _with_windows(
     windows: Iterable[Window | None], objects: Iterable[tuple[int, bool]], height: int, width: int
 ) -> list[Instance]:
-    """Return the instances in an image that have a window, after checking the total area of the windows.
+    """Return the instances that have a window, after checking the total area of all windows in an image.
 
     `objects` are the class of each instance, and True if it is ignored. `height` and `width` are those of the image.
     Raises Unfit if the area exceeds the limit.

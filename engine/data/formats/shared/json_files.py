@@ -34,14 +34,14 @@ MAX_FILES = 20
 The number is limited since some formats have one file per image.
 """
 DEPTH = 3
-PIECE_BYTES = 1 << 20
+CHUNK_BYTES = 1 << 20
 SAMPLED = 20
 """Maximum number of files about one image each that are opened to detect their format."""
 MAX_FILES_SAMPLED = 500
 """Maximum number of files about one image each that are opened to find one with at least one object."""
 _MAX_SAMPLE_BYTES = 64 << 20
 _PATIENCE = 4
-"""Number of chunks without any of the requested keys after which `sample_lists` stops."""
+"""Number of chunks without any of its keys after which `sample_lists` stops reading a file."""
 _NOT_A_NUMBER = re.compile(rb'("(?:[^"\\]++|\\.)*+(?:"|\Z))|-?(?:NaN|Infinity)', re.DOTALL)
 _PATH = re.compile(r"`\$([^`]*)`")
 _MISSING_FIELD = re.compile(r"required field `([^`]*)`")
@@ -96,21 +96,21 @@ def _size(path: str) -> int:
         return 0
 
 
-def pieces(path: str) -> Iterator[str]:
-    """Read a text file in chunks and yield its text. Raises OSError or UnusableFile."""
+def text_chunks(path: str) -> Iterator[str]:
+    """Yield the text of a file in chunks of about `CHUNK_BYTES`. Raises OSError or UnusableFile."""
     with open_regular(path) as stream:
-        start = stream.read(PIECE_BYTES)
+        start = stream.read(CHUNK_BYTES)
         encoding, mark_length = _encoding(start)
         decoder = codecs.getincrementaldecoder(encoding)("replace")
         yield decoder.decode(start[mark_length:])
-        while piece := stream.read(PIECE_BYTES):
-            yield decoder.decode(piece)
+        while chunk := stream.read(CHUNK_BYTES):
+            yield decoder.decode(chunk)
 
 
 def head(path: str) -> str:
     """Return the first chunk of a text file, or "" if it can't be read. Raises UnusableFile if it is not a file."""
     try:
-        return next(pieces(path), "")
+        return next(text_chunks(path), "")
     except OSError:
         return ""
 
@@ -128,10 +128,10 @@ def sample_lists(path: str, keys: Sequence[str], until: str, count: int = 50) ->
     buffer = ""  # text since the last list that is not complete
     unfinished = None  # match of the key of that list
     try:
-        for number, piece in enumerate(pieces(path)):
-            if number == 0 and not piece.lstrip().startswith("{"):
+        for number, chunk in enumerate(text_chunks(path)):
+            if number == 0 and not chunk.lstrip().startswith("{"):
                 break
-            buffer += piece
+            buffer += chunk
             unfinished = None
             for match in pattern.finditer(buffer):
                 if found.get(match[1]):
@@ -221,9 +221,9 @@ def _check_utf8(content: bytes) -> None:
     The text is checked in chunks to avoid a second copy in memory.
     """
     decoder = codecs.getincrementaldecoder("utf-8")()
-    for start in range(0, len(content), PIECE_BYTES):
+    for start in range(0, len(content), CHUNK_BYTES):
         try:
-            decoder.decode(content[start : start + PIECE_BYTES])
+            decoder.decode(content[start : start + CHUNK_BYTES])
         except UnicodeDecodeError as error:
             line = content.count(b"\n", 0, start + error.start) + 1
             raise Unfit(f"line {line:,} is not in UTF-8; save the file in that encoding") from None
@@ -261,7 +261,7 @@ def parse_file(path: str, decoder: msgspec.json.Decoder[T]) -> T:
 
 
 def _path_in_file(error: msgspec.ValidationError) -> str:
-    """Return the path, inside a JSON file, of a missing or mistyped value, such as images[3].id.
+    """Return the path, such as images[3].id, of the value that msgspec reports as missing or mistyped in a JSON file.
 
     Returns "" if the entire content has another type.
     """
@@ -286,7 +286,7 @@ class EntryFaults:
         self._places: dict[Fault, list[str]] = {}  # paths in the file, by kind of fault
 
     def add(self, fault: Fault, place: str) -> None:
-        """Record a fault in the entry with the path `place`."""
+        """Record that the entry with the path `place`, such as annotations[12].bbox, has this kind of fault."""
         self._places.setdefault(fault, []).append(place)
 
     def decode_each(
@@ -320,7 +320,7 @@ def sample(paths: Sequence[str], count: int = SAMPLED) -> list[str]:
 
 
 def likely_first(paths: Sequence[str]) -> list[str]:
-    """Return a sample of the paths that starts with those near the dataset folder.
+    """Return some of the `paths`, those nearest to the dataset folder first.
 
     A file about all images is usually one of these.
     """
@@ -338,11 +338,11 @@ def find_words(path: str, words: Iterable[bytes]) -> set[bytes]:
         if length > MAX_TABLE_BYTES:
             raise UnusableFile(path, f"has {length:,} bytes; the maximum is {MAX_TABLE_BYTES:,}", "Divide it.")
         end = b""  # of the previous chunk, since a word may be divided between two chunks
-        while missing and (piece := stream.read(PIECE_BYTES)):
-            piece = end + piece.replace(b"\0", b"")  # without zeros, UTF-16 is found, too
-            found |= {word for word in missing if word in piece}
+        while missing and (chunk := stream.read(CHUNK_BYTES)):
+            chunk = end + chunk.replace(b"\0", b"")  # without zeros, UTF-16 is found, too
+            found |= {word for word in missing if word in chunk}
             missing -= found
-            end = piece[-overlap:]
+            end = chunk[-overlap:]
     return found
 
 
@@ -366,7 +366,7 @@ def first_items(path: str, count: int = SAMPLED) -> list[Any]:
     Returns [] for other JSON files. Raises UnusableFile or OSError.
     """
     with refuse_unusable(path):
-        chunks = pieces(path)
+        chunks = text_chunks(path)
         text = next(chunks, "").lstrip()
         if not text.startswith("["):
             return []

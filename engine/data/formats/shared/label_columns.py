@@ -104,7 +104,7 @@ class Profile:
 
 @dataclass(frozen=True)
 class Labeling:
-    """One way to read labels from a table. Columns are given by their indices.
+    """One way to read the labels of images from a table. Columns are given by their indices.
 
     Attributes:
         file: Column with the images.
@@ -220,9 +220,9 @@ def _has_masks(names: Sequence[str], profiles: Sequence[Profile]) -> bool:
 
 
 def may_be_measured(name: str, cells: Profile) -> bool:
-    """Return True if the column `name` has so many different numbers that they may be measured values, not labels.
+    """Return True if a column has so many different numbers that they may be measured values, not labels.
 
-    Returns False for a column whose name suggests labels.
+    Returns False for a column whose `name` suggests labels.
     """
     is_named = not _LABEL_WORDS.isdisjoint([*name.split("_"), name]) or name in LABEL_COLUMNS
     is_number = cells.is_numbers or cells.has_fractions
@@ -315,7 +315,7 @@ def split_in_cell(name: str, cell: str) -> str:
 
 
 def _without_doubles(table: Table, columns: Sequence[int], profiles: Sequence[Profile]) -> list[int]:
-    """Leave out columns that repeat another column in different words, such as class numbers next to class names.
+    """Leave out each of `columns` that repeats another one in other words, such as class numbers next to class names.
 
     Of two such columns, the one with names remains.
     """
@@ -380,7 +380,7 @@ def _may_list(name: str, cells: Iterable[Sequence[str]]) -> bool:
 
 
 def divide(cell: str, mark: str) -> tuple[str, ...]:
-    """Return the distinct labels in a cell, which are separated by `mark` (see `Labeling`)."""
+    """Return the distinct labels in a table cell, which are separated by `mark` (see `Labeling`)."""
     if not mark:
         return (cell,) if cell else ()
     if mark == "[":

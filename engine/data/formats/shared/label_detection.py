@@ -271,7 +271,7 @@ def _evidence_against(group: Group, others: Sequence[Group], tree: Tree) -> tupl
 
 
 def _evidence_of_measures(group: Group, labeling: Labeling) -> Iterator[str]:
-    """Yield evidence that the numbers in a label column, or in other columns, are measured values."""
+    """Yield a phrase if numbers in the label column, or in other columns, seem to be measured values, not labels."""
     table = group.files[0].table
     columns = [] if labeling.listed is None else [labeling.listed]
     if labeling.listed is None or not labeling.is_unambiguous:
@@ -285,7 +285,10 @@ def _evidence_of_measures(group: Group, labeling: Labeling) -> Iterator[str]:
 
 
 def _rank(group: Group) -> tuple[bool, bool, bool, bool, bool, str]:
-    """Return the sort key of a group of tables, lowest for the best group. The path only makes the order definite."""
+    """Return the sort key of a group of tables, which is lowest for the best group.
+
+    Its last item, the path, makes the order unique.
+    """
     path = group.files[0].table.path
     labeling = group.labelings[0]
     is_unnamed = labeling.listed is not None and not _is_named(group, labeling)
@@ -348,7 +351,7 @@ def is_long(group: Group, labeling: Labeling) -> bool:
 
 
 def cells_meaning(group: Group, columns: Iterable[int], meaning: frozenset[str]) -> frozenset[str]:
-    """Return the distinct cells of some `columns` whose text is one of the words in `meaning` for "yes" or "no"."""
+    """Return the distinct cells of yes/no `columns` whose text is in `meaning`, a set of words for "yes" or "no"."""
     return frozenset(
         cell for column in columns for cell in group.profiles[column].cells if without_fraction(cell.lower()) in meaning
     )

@@ -53,7 +53,7 @@ class Pairs:
             getattr(self, each.name).extend(getattr(other, each.name))
 
     def of(self, folders: Collection[str]) -> Pairs:
-        """Return only the pairs with images in the given folders. Files without an image are left out."""
+        """Return only the pairs whose images are in the given folders. Files without an image are left out."""
         return Pairs(
             [pair for pair in self.matched if os.path.dirname(pair[0]) in folders],
             [path for path in self.unmatched_images if os.path.dirname(path) in folders],
@@ -68,7 +68,7 @@ class Pairs:
 
     @property
     def files(self) -> list[str]:
-        """Annotation files of these images, in the same order."""
+        """Annotation files of the `images` that have one, in the same order."""
         return [file for _, file in self.matched]
 
     @property
@@ -241,7 +241,7 @@ def _numbered_copies(files: Mapping[str, str], matched: set[str]) -> dict[str, l
 
 
 def _by_key(tree: Tree, folder: str, endings: Sequence[str]) -> dict[str, str]:
-    """Return the files in `folder` that have one of the extensions, keyed by the results of `_keys`."""
+    """Return the files in `folder` that have one of the extensions, keyed by their names as normalized by `_keys`."""
     names = [name for name in tree.files(folder) if suffix(name) in endings]
     names.sort(key=lambda name: (endings.index(suffix(name)), name))
     by_stem: dict[str, str] = {}
@@ -251,7 +251,7 @@ def _by_key(tree: Tree, folder: str, endings: Sequence[str]) -> dict[str, str]:
 
 
 def _keys(stems: Sequence[str]) -> list[str]:
-    """Return the names in one Unicode form, and in lower case unless this makes two names equal."""
+    """Return the file names `stems` in one Unicode form, and in lower case unless this makes two of them equal."""
     plain = list(map(unicode_key, stems))
     lower = [stem.lower() for stem in plain]
     return lower if len(set(lower)) == len(set(plain)) else plain

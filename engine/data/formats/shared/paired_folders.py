@@ -55,7 +55,7 @@ class Roles:
 
 @dataclass
 class Candidate:
-    """Files that may be the annotations of images.
+    """Folder of files that may be the annotations of images, with the pairs of images and files.
 
     Attributes:
         variant: Name of their folder without the name of the split, or their suffix if they are in the image folders.
@@ -106,7 +106,7 @@ class _Folder(NamedTuple):
 
     @property
     def role(self) -> str:
-        """Role of the last folder on the path that has a role, or "" if none has."""
+        """Role, "images" or "annotations", of the last folder on the path that has one, or "" if none has."""
         return next((name.role for name in reversed(self.names) if name.role), "")
 
     @property
@@ -119,7 +119,7 @@ class _Folder(NamedTuple):
 
     @property
     def bare_key(self) -> Key:
-        """Key that also lacks additional words in the names of annotation folders, such as "Ped" in "PedMasks".
+        """Names on the path without words for roles and without additional words, such as "Ped" in "PedMasks".
 
         Words for a split are not removed.
         """
@@ -131,7 +131,7 @@ class _Folder(NamedTuple):
 
     @property
     def split(self) -> str:
-        """Split that the first such name on the path denotes, or "" if none does."""
+        """Split that the first folder name for a split on the path denotes, or "" if none does."""
         splits = (
             split_named(name.without_role) or (name.role and _split_of_words(name.without_role)) for name in self.names
         )
@@ -150,9 +150,9 @@ class _Folder(NamedTuple):
 
 
 def find_candidates(tree: Tree, roles: Roles) -> list[Candidate]:
-    """Return the candidates for annotations with the given `roles`.
+    """Return the folders that may contain annotations of images, recognized by the words and extensions in `roles`.
 
-    Candidates with usual names come first, and of these, the ones with most pairs.
+    Folders with usual names come first, and of these, the ones with most pairs.
     """
     folders = list(_folders_with_files(tree, roles))
     images = [folder for folder in folders if folder.role == "images" and tree.has_images(folder.path)]
@@ -324,7 +324,7 @@ def _folders_with_files(tree: Tree, roles: Roles) -> Iterator[_Folder]:
 
 
 def _parse_name(name: str, roles: Roles) -> _PathName:
-    """Divide the name of a folder into a word for its role and the rest."""
+    """Divide the name of a folder into the word for its role, such as "masks", and the rest."""
     plain = _ENDING_WORD.sub("", _plain(name))
     if plain in roles.words:
         return _PathName("annotations", name, "", name)

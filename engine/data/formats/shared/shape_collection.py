@@ -189,7 +189,7 @@ class ShapeCollection:
         return convert(kind, splits, problems, [name for name in dict.fromkeys(listed) if name in names])
 
     def _settle_splits(self, problems: list[Problem]) -> None:
-        """Drop images without a split if there are training images. Otherwise, use them for training."""
+        """Drop annotated images without a split if there are training images. Otherwise, use them for training."""
         without_split = self.splits.get("")
         if not without_split or len(self.splits) == 1:
             return

@@ -93,7 +93,7 @@ def strata(split: Any) -> Labels:
 
 
 def sample_keys(split: Any, folder: str) -> Iterable[bytes]:
-    """Yield bytes for each sample that identify it on every computer.
+    """Yield bytes for each sample that identify it in the same way on every computer.
 
     These are the path relative to the dataset folder `folder`, or the row in a file with many samples.
     """

@@ -46,7 +46,7 @@ _MAX_INNER_FOLDERS = 200
 _MAX_TABLES = 200
 _SAMPLED = 200
 _FEW_WORDS = 20
-"""Maximum number of distinct words in a last column of categories whose words rarely recur."""
+"""Number of distinct words up to which a table's last column counts as categories even if words rarely recur."""
 _OF_BOX = 6
 """Number of cells in a row with a box (image, four edges and class), in tables without column names."""
 _NUMBER = re.compile(r"[+-]?\d+[.,]0*")
@@ -97,7 +97,7 @@ class Table:
                 yield cells if len(cells) == width else cells + [""] * (width - len(cells))
 
     def sample(self, count: int = _SAMPLED) -> list[Sequence[str]]:
-        """Return at most `count` rows, evenly spaced over the beginning of the table."""
+        """Return at most `count` rows, evenly spaced over the first part of the table."""
         rows = list(itertools.islice(self.rows(), 50 * count))
         return [rows[index] for index in spread_evenly(len(rows), count)]
 

@@ -195,7 +195,7 @@ def without_unannotated(splits: Mapping[str, list[Pair]]) -> tuple[dict[str, lis
 
 
 def annotated_only(splits: Mapping[str, list[Pair]]) -> tuple[dict[str, list[Pair]], list[Problem]]:
-    """Return the splits with only those images that have a text file, and a warning about the others."""
+    """Return the splits with only those images that have a text file, and a warning about the other images."""
     unannotated = [pair.image for pairs in splits.values() for pair in pairs if pair.text is None]
     annotated = {split: [pair for pair in pairs if pair.text is not None] for split, pairs in splits.items()}
     if not unannotated:
@@ -222,7 +222,7 @@ def read_annotated(
     parse: Callable[[str], Parsed[T]],
     lists: frozenset[str],
 ) -> tuple[dict[str, list[tuple[str, list[T]]]], list[Problem]]:
-    """Read the text files of the images that have one. Returns their objects as `read_texts` does, and all problems.
+    """Read the text files of the annotated images. Return each split's images with their objects, and all problems.
 
     `by_folder` and `splits` are the images before and after they were divided into splits. Files whose names are in
     `lists` do not describe an image.
@@ -340,7 +340,7 @@ def detect_texts(
 
 
 def sample(paths: Sequence[str], parse: Callable[[str], Parsed[T]]) -> list[tuple[str, Parsed[T]]]:
-    """Parse some evenly spaced files and return each path with the result. Empty files are left out.
+    """Parse some evenly spaced text files and return each path with the result. Empty files are left out.
 
     Raises UnusableFile if a file is malformed and no other file can be used.
     """

@@ -44,7 +44,7 @@ Sample = tuple[str, bytes, list[str]]
 def unpack_images(
     archives: Sequence[str], read: Callable[[str], Iterable[Sample]]
 ) -> list[list[tuple[str, list[str]]]]:
-    """Unpack the images from some archives, and return the path and the labels of each sample in each archive.
+    """Unpack the images in archives, and return, for each archive, the image path and the labels of each sample.
 
     `read` yields the samples in an archive. The path is "" for a sample without an image. Raises the same exceptions as
     `unpacked`.

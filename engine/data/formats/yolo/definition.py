@@ -23,7 +23,7 @@ MAX_YAML_BYTES = 1 << 20
 Such a file has room for thirty thousand names, and PyYAML needs seconds to parse it.
 """
 MAX_LEVELS = 2
-"""Maximum depth of folders that are searched for descriptions."""
+"""Maximum depth of folders that are searched for data.yaml or obj.data."""
 MAX_NESTING = 50
 _BRACKETS = {"[": 1, "{": 1, "]": -1, "}": -1}
 _NOTHING = ("", "~", "null", "none")
@@ -31,7 +31,7 @@ _NOTHING = ("", "~", "null", "none")
 
 @dataclass
 class Definition:
-    """Description of a dataset, read from data.yaml or obj.data.
+    """Description of a YOLO dataset, read from a YAML file such as data.yaml, or from obj.data.
 
     Attributes:
         file: Path of the file relative to the dataset folder, or "" if there is none.
@@ -50,7 +50,10 @@ class Definition:
 
 
 def find_definition(tree: Tree) -> Definition:
-    """Return the description of the dataset, or an empty one if there is none. Raises UnusableFile or OSError."""
+    """Return the description of a YOLO dataset from its YAML file or obj.data, or an empty one without such a file.
+
+    Raises UnusableFile or OSError.
+    """
     problems: list[Problem] = []
     found = _in_folder(tree, "", problems)
     if not found:
@@ -67,7 +70,10 @@ def find_definition(tree: Tree) -> Definition:
 
 
 def _in_folder(tree: Tree, folder: str, problems: list[Problem]) -> list[Definition]:
-    """Return the descriptions in a folder, most likely first. Errors about invalid files are appended to `problems`."""
+    """Return the YOLO descriptions in a folder: those in YAML files or, without any, in darknet's .data files.
+
+    The most likely one comes first. Errors about invalid YAML files are appended to `problems`.
+    """
     found: list[Definition] = []
     names = tree.files(folder, (".yaml", ".yml"))
     for name in sorted(names, key=lambda name: (not name.startswith("data"), name)):
@@ -152,7 +158,7 @@ def class_names(tree: Tree, definition: Definition, folders: Iterable[str]) -> t
 
 
 def _of_yaml(tree: Tree, content: Mapping[str, Any], file: str) -> Definition:
-    """Convert the content of the YAML file `file` to a description of the dataset."""
+    """Convert `content`, which is from the YAML file `file`, to the description of a YOLO dataset."""
     definition = Definition(file, base=_text(content.get("path")))
     names = content.get("names")
     listed = _text(names).endswith((".txt", ".names")) and resolve(tree, _text(names), os.path.dirname(file))

@@ -44,7 +44,7 @@ ROUNDING = 0.01
 
 
 class Source(NamedTuple):
-    """Data that the detection passes on to `read`.
+    """Data that `detect` passes on to `read`.
 
     `definition` is the description of the dataset, and `columns` the meaning of the columns in text files.
     """
@@ -135,7 +135,7 @@ def _has_boxes(paths: Sequence[str]) -> bool:
 
 
 def _fits(row: Row) -> bool:
-    """Return True if the numbers in a line are fractions of the image size.
+    """Return True if the numbers in a line of a YOLO file are fractions of the image size.
 
     The first four numbers must be fractions. In a line that is longer than a box with a confidence, most of all numbers
     must be fractions, too.

@@ -32,9 +32,9 @@ class ImageSearch:
         self.texts_of_images = {pair.text for pairs in self._by_folder.values() for pair in pairs if pair.text}
 
     def splits(self) -> dict[str, list[Pair]]:
-        """Return the images by "train", "val" and "test", or by "" if there are no splits.
+        """Return the images of a YOLO dataset by "train", "val" and "test", or by "" if there are no splits.
 
-        If the description lacks a split or has a wrong path for it, a folder with the name of the split is used.
+        If data.yaml or obj.data lacks a split or has a wrong path for it, a folder with the name of the split is used.
         """
         found: dict[str, list[Pair]] = {}
         for split, entries in (self._definition.splits or self._lists()).items():
@@ -61,9 +61,9 @@ class ImageSearch:
         return found
 
     def _named(self, entry: str, split: str) -> list[Pair]:
-        """Return the images that an entry of the description names.
+        """Return the images that an entry of data.yaml or obj.data names: a folder, a list of images, or one image.
 
-        The entry is a folder, a list of images, or one image. A missing one is reported.
+        A missing one is reported.
         """
         definition = self._definition
         path = resolve(self._tree, entry, os.path.dirname(definition.file), definition.base, split)
@@ -97,7 +97,7 @@ class ImageSearch:
         return Pair(image, self._texts.find(self._tree.within(folder), name))
 
     def _missing(self, entry: str, split: str) -> Problem:
-        """Return a warning that the description names a path for a split that doesn't exist."""
+        """Return a warning that data.yaml or obj.data names a path for `split` that doesn't exist."""
         file = printable(self._definition.file)
         message = f"{file} names {printable(entry)} for {split}, which does not exist"
         if instead := self._by_folder.get(split):

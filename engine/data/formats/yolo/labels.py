@@ -30,7 +30,7 @@ CLEAR = 0.95
 UNCLEAR = 0.8
 """Minimum fraction of lines that fit another meaning of the columns for the lines to be ambiguous."""
 MIN_LINES = 5
-"""Minimum number of lines that fit only the chosen meaning."""
+"""Minimum number of lines that fit only the chosen meaning of the columns and no other."""
 
 _DECIMAL_COMMA = re.compile(r"-?\d+(,\d+)?")
 _VISIBILITY = {0.0, 1.0, 2.0}
@@ -73,7 +73,7 @@ class Columns(NamedTuple):
         return None
 
     def outline(self, row: Row) -> Points:
-        """Return the points of the outline in a line, float64 [k, 2] with x and y.
+        """Return the points of the outline in a line of a YOLO file, float64 [k, 2] with x and y.
 
         Raises Unfit if the line is not an outline.
         """

@@ -615,7 +615,7 @@ def test_a_file_without_objects_is_detected(tmp_path: Path) -> None:
 
 
 def test_detection_stops_once_it_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.data.formats.shared.json_files.PIECE_BYTES", 64)
+    monkeypatch.setattr("engine.data.formats.shared.json_files.CHUNK_BYTES", 64)
     content = boxed.coco_json({f"{number}": ONE for number in range(50)}, outlines=False)
     start = json.dumps(content)[:-500]
     path = text(tmp_path / "long.json", start)
