@@ -18,7 +18,7 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 THRESHOLDS = np.linspace(0.5, 0.95, 10)
-"""Minimum IoUs for a match between a detection and an object."""
+"""IoU thresholds from which on a detection matches an object."""
 RECALLS = np.linspace(0.0, 1.0, 101)
 MAX_DETECTIONS = 100
 """Maximum number of detections that count per class and image. Those with the highest scores count."""
@@ -28,7 +28,7 @@ _CHUNK_PIXELS = 1 << 16
 It limits memory, since floats take four times as much as bools.
 """
 CORRECT, WRONG, LEFT_OUT = 1, 0, -1
-"""Results for a detection at a threshold. It matches an object, matches no object, or doesn't count."""
+"""Outcomes of a detection at an IoU threshold: it matches an object, matches no object, or doesn't count."""
 
 
 def box_overlaps(detected: Floats, annotated: Floats, ignored: Bools) -> Floats:

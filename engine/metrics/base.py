@@ -27,7 +27,7 @@ class Metric(ABC):
 
     @property
     def rows(self) -> Tensor:
-        """Values that are concatenated over batches and ranks instead of summed, float64 [k, w]."""
+        """Values that are concatenated over batches and ranks instead of summed like `counters`, float64 [k, w]."""
         if self._pending:  # joined on request, since joining in every update takes quadratic time
             self.rows = torch.cat([*([self._rows] if len(self._rows) else []), *self._pending])
         return self._rows
@@ -56,7 +56,7 @@ class Metric(ABC):
         """Return the values of the metrics by id, or {} if there is no data."""
 
     def sync(self, all_gather: Callable[[Any], list[Any]]) -> None:  # noqa: B027 - most have no other state
-        """Merge any state other than `counters` and `rows` over the ranks.
+        """Merge over the ranks any state that is neither in `counters` nor in `rows`. By default, there is none.
 
         `all_gather` returns the argument of each rank, in the order of ranks.
         """

@@ -18,7 +18,7 @@ from engine.metrics.class_counts import ClassValues, ratios
 DILATION = 0.02
 """Width of the strip along an outline, as a fraction of the image's diagonal.
 
-It is the default of the paper and its code.
+It is the default in Cheng et al. 2021 and their code.
 """
 
 
@@ -68,7 +68,7 @@ class BoundaryMetric(Metric):
         self.counters = counters
 
     def compute(self) -> dict[str, float]:
-        """Return the mean over the classes that occur in the annotations or predictions."""
+        """Return the mean boundary IoU by id, over the classes that occur in the annotations or predictions."""
         values = [value for value in self.per_class()["Boundary IoU"] if value is not None]
         return {"boundary_iou": sum(values) / len(values)} if values else {}
 

@@ -10,16 +10,16 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 
 BINS = 15
-"""Number of bins, as in section 4 of the paper."""
+"""Number of confidence bins for the calibration error, as in Guo et al. 2017, section 4."""
 MIN_FITTED_SAMPLES = 20
-"""Minimum number of samples for fitting a temperature. The value is not from the paper."""
+"""Minimum number of samples for fitting a temperature. Guo et al. 2017 state none."""
 _LOG_RANGE = (-3.0, 3.0)
-"""Search range for the logarithm of the temperature."""
+"""Range in which the logarithm of the temperature is searched."""
 _MIN_PROBABILITY = 1e-12
 
 
 class Bins(NamedTuple):
-    """Sums over the predictions in each bin, all [15].
+    """Sums over the predictions in each of the 15 confidence bins, all [15].
 
     `weight` is their total weight, `confidence` the weighted sum of their confidences, and `correct` the weight of the
     correct ones.
@@ -44,8 +44,8 @@ class FittedTemperature(NamedTuple):
 def sum_in_bins(confidence: Floats, correct: Floats, weights: npt.NDArray[np.int64] | None = None) -> Bins:
     """Sum predictions [n] in bins of equal width, by their confidence.
 
-    The lower edge of a bin is not part of it. `correct` is 1 for correct predictions, otherwise 0. Without `weights`,
-    each prediction has weight 1.
+    A bin includes its upper edge, but not its lower one. `correct` is 1 for correct predictions, otherwise 0. Without
+    `weights`, each prediction has weight 1.
     """
     weight = np.ones(len(confidence)) if weights is None else weights.astype(np.float64)
     index = (np.ceil(confidence * BINS).astype(np.int64) - 1).clip(0, BINS - 1)
@@ -54,15 +54,18 @@ def sum_in_bins(confidence: Floats, correct: Floats, weights: npt.NDArray[np.int
 
 
 def expected_calibration_error(binned: Bins) -> float:
-    """Return the mean distance between confidence and accuracy over the bins, weighted by size (equation 3)."""
+    """Return the mean distance between confidence and accuracy over the bins, weighted by size (Guo et al.
+
+    2017, eq. 3).
+    """
     return float(np.abs(binned.confidence - binned.correct).sum() / max(binned.weight.sum(), _MIN_PROBABILITY))
 
 
 def fit_temperature(probabilities: npt.NDArray[np.floating], true: npt.NDArray[np.int64]) -> FittedTemperature | None:
     """Fit the temperature that divides the logits of a classifier. Return None if there are too few samples.
 
-    It minimizes the negative log-likelihood on every second sample (section 4.2). The probabilities are [n, C], and the
-    true classes [n].
+    It minimizes the negative log-likelihood on every second sample (Guo et al. 2017, section 4.2). The probabilities
+    are [n, C], and the true classes [n].
     """
     logits = np.log(np.maximum(probabilities.astype(np.float64), _MIN_PROBABILITY))
     return _fit_temperature(logits, true, _softmax, _score_classes)
@@ -95,7 +98,7 @@ def _fit_temperature(logits, true, to_probabilities, score) -> FittedTemperature
     fitted_rows, held_out_rows = slice(0, None, 2), slice(1, None, 2)
 
     def loss(log_temperature: float, rows: slice) -> float:
-        """Return the negative log-likelihood of the true classes for some of the samples."""
+        """Return the negative log-likelihood of the true classes for the samples `rows`, with this temperature."""
         true_probabilities, _ = score(to_probabilities(logits[rows] / np.exp(log_temperature)), true[rows])
         return float(-np.log(np.maximum(true_probabilities, _MIN_PROBABILITY)).mean())
 

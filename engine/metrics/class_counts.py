@@ -71,7 +71,7 @@ class ClassCounts:
 
 
 def ratios(counts: Tensor, totals: Tensor) -> ClassValues:
-    """Return each count divided by its total. If the total is 0, return None."""
+    """Return each of `counts` divided by its total, or None for a total of 0."""
     return tuple(
         count / total if total else None for count, total in zip(counts.tolist(), totals.tolist(), strict=True)
     )

@@ -12,7 +12,7 @@ from engine.contract.inference.evaluation import ClassCurves, Interval, Threshol
 Floats = npt.NDArray[np.float64]
 
 THRESHOLDS = tuple(round(0.05 * step, 2) for step in range(20))
-"""Confidence thresholds in the list of precision and recall."""
+"""Confidence thresholds at which precision and recall are listed for the user."""
 MAX_POINTS = 200
 """Maximum number of points in a saved curve."""
 
@@ -29,7 +29,7 @@ class Counts(NamedTuple):
 
 
 class Curve(NamedTuple):
-    """Curve whose points are in descending order of thresholds."""
+    """Precision-recall or ROC curve, whose points are in descending order of thresholds."""
 
     x: Floats
     y: Floats
@@ -53,7 +53,7 @@ class RankedScores:
         self._thresholds = ranked[self._last_of_score]
 
     def counts(self, weights: npt.NDArray[np.integer] | None = None) -> Counts:
-        """Return the counts at all thresholds.
+        """Return the true and false positives of the class at all thresholds.
 
         Samples with equal scores share a threshold. Without `weights`, all are 1.
         """
@@ -130,7 +130,7 @@ def reduce_points(curve: Curve, max_points: int = MAX_POINTS) -> Curve:
 def threshold_rows(
     confidence: npt.NDArray[np.float64], is_correct: npt.NDArray[np.bool_], positives: float
 ) -> tuple[ThresholdRow, ...]:
-    """Return a row for each of `THRESHOLDS`, from the confidence and the correctness of each prediction, [n].
+    """Return precision, recall and F1 at each of `THRESHOLDS`, given each prediction's confidence and correctness, [n].
 
     `positives` is the number of targets that predictions can find.
     """

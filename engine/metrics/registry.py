@@ -35,7 +35,7 @@ class AddedMetric(NamedTuple):
 
 
 def _validate_plugin(name: str, loaded: object) -> AddedMetric:
-    """Return the metric that a plug-in provides. Raises Unusable if it is not an `AddedMetric`."""
+    """Return the metric that a plug-in registers as `name`. Raises Unusable if it is not an `AddedMetric`."""
     if not isinstance(loaded, AddedMetric):
         raise Unusable(f"it is a {type(loaded).__name__}, not an AddedMetric of engine.metrics.registry")
     return loaded
@@ -101,7 +101,7 @@ class MetricWithPlugins(Metric):
         self.base.sync(all_gather)
 
     def compute(self) -> dict[str, float]:
-        """Return the built-in metrics followed by those of the plug-ins, or nothing if no sample was added."""
+        """Return the values of the built-in metrics, followed by those from plug-ins, by id, or {} without samples."""
         values = self.base.compute()
         if not values:
             return {}

@@ -24,7 +24,10 @@ from engine.system.decode_errors import NOT_DECODED
 
 CONNECT_S = 2.0
 ANSWER_S = 5.0
-"""Timeout in seconds for an answer. Supervisors normally answer immediately, even if their workers hang."""
+"""Maximum time in seconds to wait for a supervisor's answer.
+
+Supervisors normally answer immediately, even if their workers hang.
+"""
 _MIN_CONNECT_S = 0.05
 """Minimum time in seconds to try to establish a connection."""
 _CHUNK_BYTES = 1 << 18
@@ -111,7 +114,7 @@ class RunConnection:
         return messages
 
     def send(self, message: Command) -> None:
-        """Send a command. Raises OSError if the supervisor has exited."""
+        """Send a command to the supervisor. Raises OSError if the supervisor has exited."""
         self._socket.sendall(ENCODE.encode(message) + b"\n")
 
     def close(self) -> None:

@@ -12,10 +12,10 @@ from engine.system.files import read_file
 
 def agree(path: str, sha256: str) -> None:
     """Record that the user allows the file at `path` to run while its content has the hash `sha256`. Raises OSError."""
-    note, line = _note(path, sha256)
+    record, line = _consent_record(path, sha256)
     paths.make_home()
-    paths.private_folder(note.parent)
-    paths.write_atomically(note, line)
+    paths.private_folder(record.parent)
+    paths.write_atomically(record, line)
 
 
 def is_agreed(path: str, sha256: str) -> bool:
@@ -23,14 +23,17 @@ def is_agreed(path: str, sha256: str) -> bool:
 
     Records that another user may have written are ignored.
     """
-    note, line = _note(path, sha256)
+    record, line = _consent_record(path, sha256)
     try:
-        return paths.is_only_writable_by_user(note) and read_file(note) == line
+        return paths.is_only_writable_by_user(record) and read_file(record) == line
     except OSError:
         return False
 
 
-def _note(path: str, sha256: str) -> tuple[Path, bytes]:
-    """Return the path and the content of the record for a file, in the format of `sha256sum`."""
+def _consent_record(path: str, sha256: str) -> tuple[Path, bytes]:
+    """Return the path and the content of the file that records consent to run a model file.
+
+    The content has the format of `sha256sum`.
+    """
     line = b"%s  %s\n" % (sha256.encode(), os.fsencode(os.path.realpath(os.path.expanduser(path))))
     return paths.home() / "consent" / hashlib.sha256(line).hexdigest(), line

@@ -20,7 +20,7 @@ _FORWARD_FRACTION = 1 / 3
 
 
 class PastRun(msgspec.Struct, frozen=True, kw_only=True):
-    """Measurements of a past run.
+    """Measurements of a past run, from which times and memory of new jobs are estimated.
 
     Attributes:
         device_kinds: Name of each device, without its number.
@@ -160,7 +160,7 @@ def remaining_s(run: RunFolder, now: float | None = None) -> float | None:
 
 
 def _is_alike(past: PastRun, job: Job, device_kinds: Sequence[str]) -> bool:
-    """Return True if a past run has trained the job's model on the same kinds of devices."""
+    """Return True if a past run has trained the job's model on the same kinds of devices as the job's."""
     past_model, model = past.job.model, job.model
     is_same_task = past.job.task == job.task
     is_same_model = is_same_task and (past_model.name, past_model.encoder) == (model.name, model.encoder)

@@ -42,7 +42,7 @@ _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
 
 class DamagedEvaluation(ValueError):  # noqa: N818 - describes the file
-    """Raised when a file of an evaluation is missing or invalid. The message gives the details."""
+    """Raised when a file of a saved evaluation is missing or invalid. The message gives the details."""
 
 
 class SavedEvaluation(NamedTuple):
@@ -61,7 +61,10 @@ class SavedEvaluation(NamedTuple):
         return _read_part(self.folder / SAMPLES_FILE, Samples)
 
     def curves(self) -> Curves:
-        """Read the curves. The result is empty for tasks without curves. Raises DamagedEvaluation."""
+        """Read the precision-recall and ROC curves. The result is empty for tasks without curves.
+
+        Raises DamagedEvaluation.
+        """
         file = self.folder / CURVES_FILE
         return _read_part(file, Curves) if file.exists() else Curves()
 
@@ -91,7 +94,7 @@ def evaluations_of(run_folder: Path) -> list[SavedEvaluation]:
 
 
 def _read_part(file: Path, kind: type[_Struct]) -> _Struct:
-    """Read a file of an evaluation with content of type `kind`. Raises DamagedEvaluation."""
+    """Read one file of a saved evaluation, whose content has the type `kind`. Raises DamagedEvaluation."""
     try:
         decoded: _Struct = _PARTS[kind].decode(read_file(file, MAX_RESULT_BYTES))
         return decoded

@@ -38,7 +38,7 @@ class ExportRefused(Exception):  # noqa: N818 - describes the outcome
 
 
 def check_target(target: Path, *, replace: bool = False) -> None:
-    """Raise ExportRefused if `target` can't be written, before the work is done.
+    """Raise ExportRefused if an export to `target` can't be written, before anything is copied.
 
     An existing file is refused unless `replace` is True.
     """
@@ -149,7 +149,7 @@ def _refusal(target: Path, error: OSError) -> ExportRefused:
 
 MAX_RUNS = 3
 MAX_LOG_BYTES = 256 << 10
-"""Maximum number of bytes that are exported from the end of each log."""
+"""Maximum number of bytes that a problem report contains from the end of each log."""
 _REPORTED = (Warned, Failed, RunFinished)
 
 
@@ -174,7 +174,7 @@ def problem_report(doctor: str) -> dict[str, str]:
 
 
 def write_report(texts: dict[str, str], target: Path) -> None:
-    """Write a report to a zip file, atomically. Raises ExportRefused."""
+    """Write the files of a problem report to a zip file, atomically. Raises ExportRefused."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, text in texts.items():

@@ -58,7 +58,7 @@ OLDER_CHECKPOINT = re.compile(r"epoch-(?P<epoch>\d+)-step-(?P<step>\d+)\.pt")
 """Pattern of the names of checkpoints older than last.pt."""
 
 START_GRACE_S = 30.0
-"""Seconds after its creation during which a run without a supervisor counts as starting instead of interrupted."""
+"""Seconds after its creation during which a run without a supervisor counts as starting, not as interrupted."""
 
 
 class UnreadableJob(ValueError):  # noqa: N818 - describes the job
@@ -353,7 +353,7 @@ class RunFolder:
         return earlier_executions_s + max(0.0, (last.time if now is None else now) - start)
 
     def _tail_of_execution(self, last: AnyEvent) -> bytes:
-        """Return the end of the log. For a resumed run, it contains at least the last execution."""
+        """Return the end of the run's log. For a resumed run, it contains at least the events of the last execution."""
         supervisor, max_bytes = self.supervisor(), _TAIL_BYTES
         is_resumed = (supervisor is not None and supervisor.execution > 1) or (
             isinstance(last, RunFinished) and last.execution > 1
@@ -380,7 +380,7 @@ class RunFolder:
 
 @dataclass(frozen=True)
 class _Progress:
-    """Progress of a run, taken from the end of its log. Unknown values are None or empty."""
+    """Progress of an unfinished run, taken from the end of its log. Unknown values are None or empty."""
 
     phase: str = ""
     epoch: int | None = None

@@ -9,7 +9,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class FolderSize:
-    """Sizes of a folder.
+    """Sizes of a run folder in bytes: all files, its checkpoints, and the space that deleting it frees.
 
     Attributes:
         freed_bytes: Disk space that deleting the folder would free. Files with another hard link elsewhere don't count.

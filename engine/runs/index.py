@@ -24,7 +24,7 @@ from engine.system.decode_errors import NOT_DECODED
 from engine.system.files import MAX_RESULT_BYTES, read_file
 
 _FORMAT_VERSION = 1
-"""Format version of the cache. Increase it when the meaning of a summary's field changes."""
+"""Format version of the cache of run summaries. Increase it when the meaning of a summary's field changes."""
 
 _TIME_RESOLUTION_NS = 2_000_000_000
 """Coarsest time resolution of a file system (that of FAT) in nanoseconds.
@@ -33,15 +33,19 @@ Summaries of runs that have changed within this time are not cached, since a fur
 """
 
 _Stamp = tuple[int, int, int]
-"""Modification times of the folder and the log in nanoseconds since the epoch, and size of the log in bytes.
+"""Values that change whenever a run's summary may change.
 
-Values for missing ones are -1.
+They are the modification times of the run folder and its log in nanoseconds since the epoch, and the size of the log in
+bytes, or -1 for missing ones.
 """
 _RUN_ID = re.compile(r"\w[\w.-]{0,199}")
 
 
 class _Content(msgspec.Struct, array_like=True):
-    """Content of the cache. `form` is its format version, and `fields` are those of `RunSummary`."""
+    """Content of the cache of run summaries.
+
+    `form` is its format version, and `fields` are those of `RunSummary`.
+    """
 
     form: int
     fields: tuple[str, ...]
@@ -99,7 +103,10 @@ class RunIndex:
             self._save()
 
     def _load(self) -> dict[str, tuple[_Stamp, RunSummary]]:
-        """Read the cache. The result is empty if it is damaged, or belongs to another version or folder."""
+        """Read the cache of run summaries.
+
+        The result is empty if it is damaged, or belongs to another version or folder.
+        """
         try:
             data = read_file(self.file(), MAX_RESULT_BYTES)
             if zlib.crc32(data[4:]) != int.from_bytes(data[:4], "little"):
@@ -111,7 +118,7 @@ class RunIndex:
         return content.runs if (content.form, content.fields, content.root) == expected else {}
 
     def _save(self) -> None:
-        """Write the cache to the disk, with a checksum before its content."""
+        """Write the cache of run summaries to the disk, with a checksum before its content."""
         assert self._cached is not None
         content = _Content(_FORMAT_VERSION, RunSummary.__struct_fields__, str(self._root), self._cached)
         data = msgspec.msgpack.encode(content)
@@ -159,7 +166,7 @@ def machine_of(run: RunFolder) -> str:
 
 
 def _read_stamp(folder: str) -> _Stamp:
-    """Return the current stamp of a run folder."""
+    """Return the modification times of a run folder and its log, and the size of the log, to detect changes."""
     try:
         changed = os.stat(folder).st_mtime_ns
     except OSError:

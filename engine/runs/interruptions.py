@@ -17,7 +17,7 @@ from engine.system.files import read_end
 from engine.system.format import exit_words
 
 REPORTED_SIGNALS = (signal.SIGSEGV, signal.SIGFPE, signal.SIGABRT, signal.SIGILL, getattr(signal, "SIGBUS", 0))
-"""Signals for which faulthandler writes a dump."""
+"""Signals for which Python's faulthandler writes a dump to supervisor.log."""
 _TAIL_LINES = 5
 _TAIL_BYTES = 1 << 16
 _FATAL, _DUMPS_END = "Fatal Python error: ", "Extension modules: "

@@ -66,7 +66,7 @@ class Preloader:
         self._partial_line = b""
 
     def start(self) -> None:
-        """Start the child, unless it is running or the system can't fork."""
+        """Start the child process, unless it is running or the system can't fork."""
         self.poll()
         if sys.platform != "linux" or self._process is not None:
             return
@@ -110,7 +110,10 @@ class Preloader:
         self.pids[folder] = start_supervisor(run)
 
     def poll(self) -> None:
-        """Read the child's messages. If it has exited, start the supervisors of unanswered requests."""
+        """Read the messages of the child process.
+
+        If it has exited, start the supervisors of its unanswered requests.
+        """
         if self._process is None or self._process.stdout is None:
             return
         while True:
@@ -126,7 +129,7 @@ class Preloader:
                 self._on_message(os.fsdecode(line))
 
     def close(self) -> None:
-        """Stop the child. Supervisors that it has started continue to run."""
+        """Stop the child process. Supervisors that it has started continue to run."""
         if self._process is not None and self._pending and self._process.stdin is not None:
             self._process.stdin.close()  # it still answers pending requests
             with suppress(subprocess.TimeoutExpired):
@@ -135,7 +138,7 @@ class Preloader:
         self._stop_child()
 
     def _on_message(self, line: str) -> None:
-        """Handle a line from the child, "ready" or "started PID FOLDER"."""
+        """Handle a line from the child process, "ready" or "started PID FOLDER"."""
         word, _, rest = line.partition(" ")
         if word == "ready":
             self.ready = True

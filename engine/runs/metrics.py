@@ -27,7 +27,7 @@ def measure_words(
     *,
     described: Sequence[Measure] = (),
 ) -> str:
-    """Format a metric with its title and value, e.g. "Top-1 accuracy 93.4%".
+    """Format a metric of a run with its title and value, e.g. "Top-1 accuracy 93.4%".
 
     `write` formats the value and has the arguments of `metric_value`. See `find_measure` for the other arguments.
     """

@@ -39,7 +39,7 @@ FILE = "notices.toml"
 SENDER = "engine.supervisor.notices.sending"
 """Module that sends one notification. It reads a `Notice` from standard input, and prints a `NoticeSent`."""
 COMMAND_S = 60.0
-"""Timeout for the user's command in seconds."""
+"""Maximum time in seconds for the command that the user runs with each notification."""
 
 NoticeKind = Literal["ended", "failed", "stalled", "restarted"]
 
@@ -59,7 +59,7 @@ VARIABLES = {
 
 
 class NoticeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Settings for notifications. The docstring of this module describes the fields."""
+    """Settings for notifications about runs. The docstring of this module describes the fields."""
 
     ended: bool = True
     failed: bool = True
@@ -150,7 +150,7 @@ def settings_file() -> Path:
 
 
 def load_notices() -> tuple[NoticeSettings, list[Problem]]:
-    """Read the settings, and return them with the problems found.
+    """Read the user's settings for notifications, and return them with the problems found.
 
     Invalid settings are replaced by the defaults. The problems are only warnings, because they do not block a run.
     """
@@ -189,7 +189,10 @@ def load_notices() -> tuple[NoticeSettings, list[Problem]]:
 
 
 def save_notices(settings: NoticeSettings) -> None:
-    """Write the settings atomically. Raises OSError. An invalid settings file is kept as `notices.toml.damaged`."""
+    """Write the settings for notifications atomically. Raises OSError.
+
+    An invalid settings file is kept as `notices.toml.damaged`.
+    """
     path = settings_file()
     path.parent.mkdir(parents=True, exist_ok=True)
     if load_notices()[1]:

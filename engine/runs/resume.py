@@ -98,7 +98,7 @@ def save_next_job(run: RunFolder, job: Job) -> None:
 
 
 def checkpoint_of(run: RunFolder) -> Path | None:
-    """Return the checkpoint from which a run is resumed, or None if it starts from scratch.
+    """Return the checkpoint from which `run` would be resumed, or None if it would start from scratch.
 
     This is last.pt, or else the newest older checkpoint, or else the job's `resume_from`.
     """
@@ -116,7 +116,7 @@ def last_execution(run: RunFolder) -> int:
 
 
 def _are_equal(before: Any, after: Any) -> bool:
-    """Compare two plain values of a field. A list equals a tuple with the same items."""
+    """Compare two plain values of a job field. A list equals a tuple with the same items."""
     return list(before) == list(after) if isinstance(before, list | tuple) else bool(before == after)
 
 

@@ -70,11 +70,11 @@ class SearchFolder:
         return _read(self.path / SEARCH_FILE, Search)
 
     def state(self) -> SearchState:
-        """Read the latest state that the driver has written. It is empty if the driver has not written any."""
+        """Read the latest state of the search. It is empty if its driver process has not written any."""
         return _read(self.state_file, SearchState) or SearchState(time=0.0)
 
     def driver(self) -> DriverFile | None:
-        """Return the process of the driver, or None if no driver is running."""
+        """Return the process that drives the search, or None if none is running."""
         found = _read(self.path / DRIVER_FILE, DriverFile)
         return found if found is not None and process_alive(found.pid, found.start_time) else None
 
@@ -93,11 +93,11 @@ class SearchFolder:
         _write(self.path / SEARCH_FILE, search)
 
     def save_state(self, state: SearchState) -> None:
-        """Write the state. Raises OSError."""
+        """Write the state of the search. Raises OSError."""
         _write(self.state_file, state)
 
     def save_driver(self, driver: DriverFile) -> None:
-        """Record the driver's process. Raises OSError."""
+        """Record the process that drives the search. Raises OSError."""
         _write(self.path / DRIVER_FILE, driver)
 
 
@@ -147,7 +147,7 @@ def stop_driver(folder: SearchFolder) -> bool:
 
 
 def job_with(job: Job, params: Mapping[str, Any]) -> tuple[Job | None, list[Problem]]:
-    """Return the job with other values for some fields and options, whose names are "options.NAME".
+    """Return the job with the values `params` for some fields and options, whose names are "options.NAME".
 
     The result is that of `job_from_values`.
     """
@@ -162,7 +162,10 @@ def job_with(job: Job, params: Mapping[str, Any]) -> tuple[Job | None, list[Prob
 
 
 def best_job(search: Search, row: TrialRow) -> Job:
-    """Return the job that trains with the settings of a trial, with the devices and epochs for the best settings."""
+    """Return the job for training with the settings of the trial `row`.
+
+    It has the devices and epochs that the search sets for the best settings.
+    """
     full: dict[str, Any] = {"name": f"{search.name} best", "devices": search.devices[: search.devices_per_trial]}
     if search.best_epochs is not None:
         full["epochs"] = search.best_epochs

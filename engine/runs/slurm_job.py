@@ -15,7 +15,7 @@ _RUNNING = ("RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "STOPPED", "SIG
 
 
 class SlurmJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
-    """SLURM job of a run.
+    """SLURM job of a run, as last reported by SLURM.
 
     `state` is SLURM's name of the state (squeue(1), JOB STATE CODES), or "" if SLURM no longer lists the job. For a
     pending job, `reason` is why it waits, `place` is its position in the partition's queue, from 1 on, and `start` is
@@ -41,7 +41,7 @@ class SlurmJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
     @property
     def text(self) -> str:
-        """Description of the state, e.g. "job 12 is pending: Resources, place 3"."""
+        """Description of the SLURM job's state, e.g. "job 12 is pending: Resources, place 3"."""
         if not self.is_active:
             return f"job {self.job_id} is {self.state.lower().replace('_', ' ') or 'no longer known'}"
         parts = [self.reason, f"place {self.place}" if self.place else "", self.query_error.rstrip(".")]
@@ -54,10 +54,10 @@ _SLURM_JOB = msgspec.json.Decoder(SlurmJob)
 
 
 def read_slurm(folder: Path) -> SlurmJob | None:
-    """Read the SLURM job of a run. Returns None if the run has none or the file is invalid."""
+    """Read slurm.json in a run folder. Returns None if the run has no SLURM job or the file is invalid."""
     return decode_file(folder / FILE, _SLURM_JOB)
 
 
 def write_slurm(folder: Path, job: SlurmJob) -> None:
-    """Write the SLURM job of a run. Raises OSError."""
+    """Write the SLURM job of a run to slurm.json in its folder. Raises OSError."""
     paths.write_atomically(folder / FILE, msgspec.json.encode(job))

@@ -101,14 +101,14 @@ class QueueSlot:
                 self.ticket_file.unlink()
 
     def _is_visible(self) -> bool:
-        """Return True if the ticket is still in the queue's folder."""
+        """Return True if the run's ticket file is still in the queue's folder."""
         try:
             return self._descriptor is not None and is_same_file(self._descriptor, queue_folder() / self._name)
         except OSError:
             return False
 
     def _enter(self, queue: LockedQueue) -> None:
-        """Enter the queue unless the run already is in it.
+        """Add the run to the queue unless it is already in it.
 
         A run that must wait enters at the end. Any other run gets its devices immediately.
         """
@@ -126,7 +126,7 @@ class QueueSlot:
         self.has_devices = self.has_devices or self._starts_at_once
 
     def _start_or_wait(self, queue: LockedQueue, snapshot: Snapshot | None) -> Waiting | None:
-        """Take the devices if neither a run nor another user is in the way. Set `has_devices` in this case.
+        """Give the run its devices, and set `has_devices`, if neither a run nor another user's process uses them.
 
         Otherwise, return the reason for waiting if it has changed, or None.
         """

@@ -43,7 +43,7 @@ class QueueBusy(CannotQueue):
 
 
 class Ticket(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Run in the queue.
+    """Entry of a run in the queue for devices.
 
     Attributes:
         folder: Path of the run folder.
@@ -77,7 +77,7 @@ _TICKET, _ORDER = msgspec.json.Decoder(Ticket), msgspec.json.Decoder(_Order)
 
 
 class LockedQueue:
-    """Content of the queue while it is locked.
+    """Entries of the queue for devices while it is locked.
 
     Attributes:
         tickets: All tickets by name.
@@ -100,7 +100,7 @@ class LockedQueue:
         os.replace(temporary, self.folder / "order.json")
 
     def leave(self, name: str) -> None:
-        """Remove a ticket from the order, which gives its run the devices. Raises OSError."""
+        """Remove the ticket `name` from the waiting ones, which gives its run the devices. Raises OSError."""
         self.order.remove(name)
         self.held_names.discard(name)
         self.save()
@@ -159,7 +159,7 @@ def new_name() -> str:
 
 
 def write_ticket(path: Path, ticket: Ticket) -> int:
-    """Write a ticket, lock it, and return its file descriptor. The queue must be locked. Raises OSError."""
+    """Write a ticket file, lock it, and return its file descriptor. The queue must be locked. Raises OSError."""
     descriptor = open_file(path, os.O_CREAT | os.O_EXCL)
     try:
         if not try_lock(descriptor):
@@ -245,7 +245,7 @@ def _conflict(one: Ticket, other: Ticket) -> bool:
 
 
 def _read_ticket(path: Path) -> Ticket | None:
-    """Read a ticket. If its process has exited, or if it is unusable, delete the file and return None."""
+    """Read a ticket file. If its process has exited, or if it is unusable, delete the file and return None."""
     ticket = None
     try:
         descriptor = open_file(path)
