@@ -80,7 +80,7 @@ def _model_ids(task: Task) -> tuple[str, ...]:
 
 
 def supplement() -> Supplement:
-    """Return the additions that the installed plug-ins make to the catalogue.
+    """Return the catalogue entries of installed plug-ins, as additions to the built-in catalogue.
 
     Plug-ins that can't be described are left out.
     """
@@ -131,7 +131,7 @@ def _describe_plugin(
 
 
 def _describe_models(task: Task) -> Sequence[ModelEntry]:
-    """Return the catalogue entries for all models of a task from a plug-in."""
+    """Return the catalogue entries for all models of a task that comes from a plug-in."""
     known = {model.id for model in shipped_catalogue().models}.intersection(task.model_names())
     if known:
         raise ValueError(f"Footplate has a model “{min(known)}”")
@@ -139,7 +139,7 @@ def _describe_models(task: Task) -> Sequence[ModelEntry]:
 
 
 def _describe_added_model(name: str) -> Sequence[ModelEntry]:
-    """Return the entry for a model from a plug-in, in a list.
+    """Return a list with the catalogue entry for a model from a plug-in.
 
     The model is built as it is for a job, since not every model can be built on the meta device.
     """
@@ -214,7 +214,7 @@ def _entry(
 
 
 def _accepts_field(task: Task, job: Job, model_info: ModelInfo, field: str) -> bool:
-    """Return True if the job's model can be built with a positive value in the dropout field `field`."""
+    """Return True if the job's model can be built with a positive value in `field`, a dropout field of the job."""
     changed = job.with_fields(**{field: 0.5})
     try:
         build_on_meta(lambda: task.build_model(changed, model_info.classes, model_info.channels))

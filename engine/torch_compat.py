@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from torch.distributed.fsdp import FSDPModule
 
 __all__ = ["BatchNorm", "FakeTensorMode", "RunningNorm"]
-"""Private names of torch.
+"""Private names of torch that other modules use.
 
 `BatchNorm` is the base class of all BatchNorm layers. `RunningNorm` is the base class of all layers with running
 statistics, including InstanceNorm. In `FakeTensorMode`, tensors have no memory.
@@ -39,7 +39,7 @@ _RELEASE = tuple(map(int, torch.__version__.split(".")[:2]))
 
 
 def buffers_of(module: nn.Module) -> dict[str, Tensor | None]:
-    """Return the dict of `module` with its own buffers, not including those of submodules. It may be modified."""
+    """Return the dict that holds the buffers of `module` itself, without those of submodules. It may be modified."""
     return module._buffers
 
 

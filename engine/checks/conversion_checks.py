@@ -14,7 +14,7 @@ from engine.system.plugins import install_command
 
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 _ONE_SIZE = ("Hourglass",)
-"""Families of models with dense outputs that accept only a single image size."""
+"""Families of models with dense outputs that accept only images of a single size."""
 
 
 def conversion_problems(job: Job, target: Target, options: OnnxOptions, catalogue: Catalogue) -> list[Problem]:

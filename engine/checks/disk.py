@@ -39,12 +39,12 @@ def metrics_in(content: bytes) -> tuple[Measure, ...]:
 
 
 def _is_base(base: ast.expr) -> bool:
-    """Return True if a base in the head of a class is `BASE`, as a plain name or an attribute of a module."""
+    """Return True if a base class in a class definition is `BASE`, as a plain name or an attribute of a module."""
     return BASE in (getattr(base, "id", ""), getattr(base, "attr", ""))
 
 
 def _items(task: ast.ClassDef) -> list[ast.expr]:
-    """Return the items in the attribute `metrics` of a class. Raises TypeError if it is not a tuple or list."""
+    """Return the items of the list or tuple that a class assigns to `metrics`. Raises TypeError for another value."""
     for each in task.body:
         targets = each.targets if isinstance(each, ast.Assign) else [getattr(each, "target", None)]
         if any(isinstance(target, ast.Name) and target.id == "metrics" for target in targets):
@@ -56,7 +56,7 @@ def _items(task: ast.ClassDef) -> list[ast.expr]:
 
 
 def _measure(call: ast.expr) -> Measure:
-    """Return the metric that a call with literal arguments would create.
+    """Return the metric that `call`, an expression with literal arguments in a user's file, would create.
 
     Raises ValueError or TypeError for other calls.
     """
@@ -96,7 +96,10 @@ class ModelFile:
 
 
 class Disk(WeightsDisk, Protocol):
-    """Source of facts for checks. A fact that is unknown is None, and no check reports a problem then."""
+    """Interface for facts about files and servers that checks need.
+
+    A fact that is unknown is None, and no check reports a problem then.
+    """
 
     def kind(self, path: str) -> Kind | None:
         """Return the kind of the file at `path`, or None if it is unknown. See `Kind` for the values."""
@@ -106,7 +109,7 @@ class Disk(WeightsDisk, Protocol):
 
 
 class RealDisk:
-    """Source that reads the disk and contacts servers. Both may block."""
+    """Source of facts that reads the disk and contacts servers. Both may block."""
 
     def kind(self, path: str) -> Kind:
         try:
@@ -132,7 +135,7 @@ class RealDisk:
 
 
 class ImpatientDisk(RealDisk):
-    """Source that contacts servers in the background. Until a server answers, it counts as unknown."""
+    """Source of facts that contacts servers in the background. Until a server answers, facts about it are unknown."""
 
     def reaches(self, host: str) -> bool | None:
         return _probe(host).answer

@@ -29,7 +29,7 @@ def gpu_problems(
 def obstacles(
     job: Job, machine: Snapshot, torch: TorchBuild | None, environment: Mapping[str, str]
 ) -> Iterator[Obstacle]:
-    """Yield the obstacles to training `job` on its GPUs in `machine`. Lost GPUs are not included.
+    """Yield the reasons why `job` can't be trained on its GPUs in `machine`. Lost GPUs are not included.
 
     See `gpu_problems` for the arguments.
     """
@@ -74,7 +74,7 @@ WORKER_PREFIX = "footplate-w"
 def access_obstacles(
     gpus: tuple[Gpu, ...], machine: Snapshot, environment: Mapping[str, str], job: Job
 ) -> Iterator[Obstacle]:
-    """Yield the obstacles that keep CUDA from using `gpus` in a run of `job` with these environment variables."""
+    """Yield the reasons why CUDA can't use `gpus` in a run of `job` with these environment variables."""
     yield from _denied_files_obstacle(gpus, machine.nvml)
     yield from _hidden_obstacle(gpus, machine, environment)
     yield from _mig_obstacle(gpus)

@@ -91,7 +91,7 @@ def _task_problems(
 
 
 def _file_problems(job: Job, disk: Disk) -> Iterator[Problem]:
-    """Yield the problems with the checkpoint to resume from and with the file of initial weights."""
+    """Yield the problems with the files that a job starts from: a checkpoint to resume, or initial weights."""
     if job.checkpoints.resume_from and (message := _why_unreadable(job.checkpoints.resume_from, disk)):
         remedy = "Choose the last.pt in a run's checkpoints folder, or leave it empty."
         yield Problem("resume_from", message, remedy)
@@ -120,7 +120,7 @@ def _precision_problems(job: Job) -> list[Problem]:
 
 
 def _with_automatic(problem: Problem) -> Problem:
-    """Offer the automatic strategy as a remedy if the problem is an error of the chosen strategy."""
+    """Add the automatic strategy as a remedy to `problem`, if it is an error of the chosen strategy."""
     if problem.field != "strategy" or problem.severity != "error":
         return problem
     return msgspec.structs.replace(problem, choices=(Choice("Use Automatic", {"strategy": AUTO_STRATEGY}),))

@@ -85,7 +85,7 @@ def gpu_findings(machine: Snapshot) -> Iterator[Finding]:
 
 
 def training_findings(machine: Snapshot, torch: TorchBuild | None, environment: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield a finding about the GPUs on which training is possible, and one for each obstacle to using the others.
+    """Yield a finding about the GPUs that can be used for training, and one for each reason why others can't be used.
 
     See `gpu_checks.gpu_problems` for the arguments.
     """

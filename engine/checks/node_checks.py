@@ -30,7 +30,7 @@ _EQUAL_IF_INSTALLED = (
 )  # fmt: skip
 """Packages that only some runs use. Their versions must be equal on the machines that have them."""
 _REQUIRED = {"footplate", "python", "torch", "nccl", *_EQUAL_PACKAGES}
-"""Names in `versions` that all machines must have if one of them has them."""
+"""Names of versions that all machines must report if one of them does."""
 _TITLES = {"footplate": "Footplate", "python": "Python", "torch": "PyTorch", "nccl": "NCCL"}
 
 
@@ -160,7 +160,7 @@ def _files(root: Path) -> Iterator[tuple[str, int]]:
 def machine_problems(
     facts: NodeFacts, title: str, local_inputs: Mapping[str, DatasetDigest], reference: NodeFacts, reference_title: str
 ) -> list[Problem]:
-    """Return the problems with a machine that shall train together with others: other versions or other inputs.
+    """Return the problems with a machine whose versions or inputs differ from those of the other machines of a run.
 
     The versions in its `facts` are compared with those in `reference`, and the digests of its inputs with
     `local_inputs`. `title` and `reference_title` are names of machines for the user.

@@ -55,7 +55,7 @@ _KEYS = (
     "name", "space", "goals", *_BUDGET, "sampler", "pruner", "confirm", "seed", "devices", "devices_per_trial",
     "best_epochs", "keep_checkpoints",
 )  # fmt: skip
-"""Names of the values in a request."""
+"""Names of the values in a user's request for a search."""
 
 
 def validate_search(
@@ -134,7 +134,7 @@ def _validate_name(values: Mapping[str, Any], found: list[Problem]) -> str:
 
 
 def _validate_goals(requested: Any, job: Job, catalogue: Catalogue, found: list[Problem]) -> tuple[Goal, ...]:
-    """Return the requested goals, by default the metric that selects the best checkpoint.
+    """Return the goals of a search, by default the metric that selects the best checkpoint.
 
     `requested` is the name of a metric, or a list of names. Problems are added to `found`.
     """
@@ -213,7 +213,7 @@ def _confirm_problems(confirm: int, goals: tuple[Goal, ...], space: Mapping[str,
 def _validate_devices(
     values: Mapping[str, Any], job: Job, machine: Snapshot | None, found: list[Problem]
 ) -> tuple[tuple[str, ...], int]:
-    """Return the devices of a search, and the number of devices per trial. Problems are added to `found`."""
+    """Return the devices of a search, and the number of devices for each trial. Problems are added to `found`."""
     requested = values.get("devices", job.parallel.devices)
     per_trial = values.get("devices_per_trial", 1)
     if not isinstance(requested, list | tuple) or not all(isinstance(device, str) for device in requested):
@@ -242,7 +242,7 @@ def _validate_devices(
 
 
 def _validate_budget(values: Mapping[str, Any], usual_trials: int, found: list[Problem]) -> Budget:
-    """Return the requested budget, by default `usual_trials` trials. Problems are added to `found`."""
+    """Return the budget that a search request sets, by default `usual_trials` trials. Problems are added to `found`."""
     given = {name: values[name] for name in _BUDGET if values.get(name) is not None}
     limits: dict[str, Any] = {}
     for name, value in given.items():
@@ -255,7 +255,7 @@ def _validate_budget(values: Mapping[str, Any], usual_trials: int, found: list[P
 
 
 def _validate_number(values: Mapping[str, Any], name: str, like: str, usual: Any, found: list[Problem]) -> Any:
-    """Return the value `name`, or `usual` if it is not given.
+    """Return the value `name` of a search request, or `usual` if it is not given.
 
     It is validated like the job field `like`, and problems are added to `found`.
     """
@@ -268,7 +268,10 @@ def _validate_number(values: Mapping[str, Any], name: str, like: str, usual: Any
 
 
 def _validate_choice(name: str, values: Mapping[str, Any], kind: Any, usual: str, found: list[Problem]) -> Any:
-    """Return the value `name`, or `usual` if it is not given. If the Literal `kind` lacks it, add a problem to `found`."""
+    """Return the value `name` of a search request, or `usual` if it is not given.
+
+    If it is not one of the values of the Literal `kind`, add a problem to `found`.
+    """
     value = values.get(name, usual)
     if value not in get_args(kind):
         known = list(get_args(kind))

@@ -21,10 +21,7 @@ _RANGE_KEYS = ("low", "high", "log", "step")
 
 
 def field_of(job: Job, name: str, catalogue: Catalogue) -> Field | None:
-    """Return the field varied by a dimension of a search, or None if the name is unknown.
-
-    It may be a job field, or an option of the job's task, model or strategy.
-    """
+    """Return the job field or option that the dimension `name` of a search space varies, or None if it is unknown."""
     if not name.startswith(OPTION):
         return FIELDS.get(name)
     options = catalogue.options_of(job.task, job.model.name, job.resolved_strategy)
@@ -47,7 +44,7 @@ def grid_values(dimension: Dimension, field: Field | None) -> tuple[Any, ...] | 
 
 
 def space_of(given: Any, job: Job, catalogue: Catalogue, found: list[Problem]) -> dict[str, Dimension]:
-    """Parse a search space, and return its valid dimensions by name. Problems are added to `found`."""
+    """Parse the search space `given` by the user. Return its valid dimensions by name, and add problems to `found`."""
     if not isinstance(given, Mapping) or not given:
         remedy = "Add a table [space] with a line such as learning_rate = { low = 1e-4, high = 1e-1, log = true }."
         found.append(Problem("space", "The search has nothing to vary.", remedy))

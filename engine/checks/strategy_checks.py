@@ -83,7 +83,7 @@ def _batch_size_problems(job: Job, strategy: StrategyEntry) -> list[Problem]:
 
 
 def _setting_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | None) -> Iterator[Problem]:
-    """Yield the problems with settings of the strategy, and with a model that the strategy can't divide.
+    """Yield the problems with the job's settings for the strategy, and with a model that the strategy can't divide.
 
     `model` is None if the model is not in the catalogue.
     """
@@ -134,7 +134,7 @@ def _model_problems(job: Job, strategy: StrategyEntry, model: ModelEntry) -> Ite
 
 
 IMAGES_NEEDED = 2
-"""Minimum number of images for BatchNorm if each image has a single value per channel."""
+"""Minimum number of images that BatchNorm needs in training if each image has a single value per channel."""
 
 
 def _batch_norm_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | None) -> list[Problem]:

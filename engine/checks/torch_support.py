@@ -73,7 +73,7 @@ TOO_NEW_TORCH = "2.16"
 
 
 class Obstacle(NamedTuple):
-    """Reason (`message`) why `gpus` can't be used for training, with a remedy."""
+    """Reason (`message`) why torch can't use `gpus` for training, with a remedy."""
 
     gpus: tuple[Gpu, ...]
     message: str
@@ -117,7 +117,7 @@ version would be kept.
 
 
 def torch_obstacles(gpus: Sequence[tuple[Gpu, Numbers | None]], nvml: Nvml, torch: TorchBuild) -> Iterator[Obstacle]:
-    """Yield the obstacles to using `gpus` with the build `torch`.
+    """Yield the reasons why the build `torch` can't use `gpus`.
 
     Each entry of `gpus` is a GPU with its compute capability, which is None if it is unknown.
     """
@@ -171,7 +171,7 @@ def _has_code_for(torch: TorchBuild, capability: Numbers) -> bool:
 
 
 def _driver_remedy(nvml: Nvml, cuda: Numbers, capabilities: Sequence[Numbers]) -> str:
-    """Return a remedy for a driver that is too old for torch's `cuda`: a newer driver, or another torch for the GPUs.
+    """Return a remedy for a driver that is too old for torch's CUDA version `cuda`: a newer driver, or another torch.
 
     `capabilities` are the compute capabilities of the GPUs.
     """

@@ -82,7 +82,7 @@ def _cpp_compiler() -> str:
 
 
 def speed_problems(job: Job, strategy: StrategyEntry) -> Iterator[Problem]:
-    """Yield the problems with torch.compile, which the field `compile` selects."""
+    """Yield the problems with the job's field `compile`, which turns on torch.compile."""
     if job.precision.compile != "on" or not strategy.keeps_full_model:
         return
     if CPU in job.parallel.devices and shutil.which(_cpp_compiler()) is None:

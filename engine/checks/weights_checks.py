@@ -141,7 +141,7 @@ def weights_problems(
 
 
 def weights_choices(job: Job, catalogue: Catalogue) -> tuple[Choice, ...]:
-    """Return the choices that a user has if the pretrained weights of a job are unavailable."""
+    """Return the remedies among which the user can choose if the pretrained weights of a job are unavailable."""
     scratch = (Choice("Train from scratch", {"pretrained": False}),) if job.model.pretrained else ()
     alternative = included_alternative(job, catalogue)
     if alternative is None:
@@ -193,7 +193,7 @@ def _why_missing(weights: Weights, subject: str) -> str:
 
 
 def _missing_remedy(job: Job, weights: Weights, catalogue: Catalogue) -> str:
-    """Return a sentence with the remedies for a job whose weights are unavailable, the included weights first."""
+    """Return a sentence with remedies for unavailable pretrained weights, beginning with the included weights."""
     instead = [FROM_SCRATCH] if job.model.pretrained else []
     alternative = included_alternative(job, catalogue)
     if alternative is not None:
@@ -227,7 +227,7 @@ def _size_text(
 
 
 def _model_exists(job: Job, catalogue: Catalogue) -> bool:
-    """Return True unless the job's model is unknown. Other checks report an unknown model."""
+    """Return True if the job's model is in the catalogue, from timm or a file, so that other checks don't report it."""
     if job.model_is_file or job.model.name.startswith(TIMM):
         return True
     task = catalogue.task(job.task)
@@ -235,7 +235,7 @@ def _model_exists(job: Job, catalogue: Catalogue) -> bool:
 
 
 def _weighted_part(job: Job, catalogue: Catalogue) -> str:
-    """Name the part of a job's model that would have pretrained weights: the model itself, or its encoder."""
+    """Return a name for the part of a job's model that has pretrained weights: the model itself, or its encoder."""
     if job.model_is_file:
         return "a model file"
     model = catalogue.model(job.model.name)

@@ -13,7 +13,7 @@ from engine.parallel.layout import supports_microbatches
 from engine.system.format import counted, percent
 
 MIN_LOSS = 0.05
-"""Minimum cost of a bottleneck that is reported, as a fraction of the training time."""
+"""Minimum fraction of the training time that a bottleneck must cost to be reported."""
 HEADROOM = 1.15
 """Ratio of the recommended number of loader workers to the bare minimum. It allows for images of different sizes."""
 BF16_SAVES = 0.5
@@ -92,12 +92,12 @@ class RunProfile:
 
     @property
     def pronoun(self) -> str:
-        """Pronoun for the devices as the object of a sentence."""
+        """Pronoun for the run's devices as the object of a sentence: "it" or "them"."""
         return "them" if self.has_several_devices else "it"
 
 
 def find_bottleneck(profile: RunProfile) -> Advice:
-    """Return advice on the bottleneck that costs most. If there is none, the advice states that."""
+    """Return advice on what slows the run down most, or advice that states that nothing does."""
     cost, advice = max(_costs(profile), key=lambda cost_and_advice: cost_and_advice[0])
     if cost >= MIN_LOSS:
         return advice

@@ -14,9 +14,9 @@ from engine.system.format import percent, size, speed
 MAX_RIVALS = 3
 """Maximum number of strategies that are compared with the fastest one."""
 LONG_WAIT = 0.1
-"""Minimum fraction of a step spent waiting for data that is reported."""
+"""Minimum fraction of a step spent waiting for data that the explanation mentions."""
 TIE = 0.04
-"""Maximum relative difference in speed for which candidates count as equally fast."""
+"""Maximum relative difference in speed for which two candidate settings count as equally fast."""
 NOTHING_FITS = (
     "Choose a smaller image size, batch or model, or devices with more memory: nothing that keeps the training as it is "
     "makes it fit."

@@ -16,7 +16,7 @@ from engine.contract.job import FIELDS, Job
 from engine.system.format import counted, listed, metric_value, percent
 
 MIN_EPOCHS = 3
-"""Minimum number of validated epochs for a verdict. With fewer epochs, noise may look like a trend."""
+"""Minimum number of validated epochs for a diagnosis of a run. With fewer epochs, noise may look like a trend."""
 NOISE_WINDOW = 6
 """Number of latest validations used to estimate the noise of a metric."""
 NOISE_DEVIATIONS = 3.0
@@ -54,9 +54,10 @@ MAX_CHANCE_MARGIN = 0.15
 With fewer samples, the margin is larger, and the comparison is not meaningful.
 """
 WEAK_FRACTION = 0.5
-"""Fraction of the median over all classes.
+"""Fraction of the median over all classes below which a class is reported.
 
-A class is weak if its recall is below this fraction, and rare if its number of samples is below it.
+A class is weak if its recall is below this fraction of the median recall, and rare if its number of samples is below
+this fraction of the median number.
 """
 MIN_MEDIAN_RECALL = 0.3
 """Minimum median recall of all classes for which single classes are called weak.
@@ -86,7 +87,7 @@ _Changes = dict[str, int | float | str | bool]
 
 
 def find_verdict(history: History, job: Job, outcome: Outcome) -> Verdict | None:
-    """Return a verdict on a run that has ended with `outcome`, or None if nothing is noteworthy.
+    """Return a diagnosis of a run that has ended with `outcome`, or None if nothing is noteworthy.
 
     A stopped run never counts as converged, since its schedule would have reduced the learning rate further.
     """
@@ -160,7 +161,7 @@ class _Curve:
 
 @dataclass(frozen=True)
 class _Run:
-    """History of a run that has enough validations for a verdict."""
+    """History of a run with enough validations for a diagnosis."""
 
     history: History
     job: Job
@@ -170,11 +171,14 @@ class _Run:
     best_curve: _Curve
     """Curve of the metric that selects the best checkpoint."""
     trained: dict[int, Epoch] = field(default_factory=dict)
-    """Epochs with a training loss, by number."""
+    """Epochs that have a training loss, by number."""
 
     @classmethod
     def of(cls, history: History, job: Job, task: TaskEntry) -> _Run | None:
-        """Create an instance from a history. Returns None if there are too few validations."""
+        """Create an instance from the history of a run.
+
+        Returns None if there are too few validations for a diagnosis.
+        """
         measured = {name for epoch in history.epochs.values() for name in epoch.measures}
         known = {measure.id: measure for measure in task.metrics if measure.id in measured}
         if not known:
@@ -216,7 +220,7 @@ class _Run:
 
 
 def _check_learning(run: _Run) -> Verdict | None:
-    """Return a verdict if the run has learned nothing, otherwise None."""
+    """Return a diagnosis if the run has learned nothing, otherwise None."""
     losses = run.losses
     if len(losses) < MIN_EPOCHS or not losses[0]:
         return None
@@ -231,7 +235,7 @@ def _check_learning(run: _Run) -> Verdict | None:
 
 
 def _check_chance_level(run: _Run, losses: Sequence[float]) -> Verdict | None:
-    """Return a verdict if the classifier doesn't beat the prediction of the most frequent class, otherwise None."""
+    """Return a diagnosis if the classifier is no better than predicting the most frequent class, otherwise None."""
     counts, classes = run.class_counts, len(run.history.classes)
     top1 = _Curve.of(run.history, next(measure for measure in run.task.metrics if measure.id == "top1"))
     if not top1.values or classes < 2 or run.history.val_samples < 1:
@@ -255,7 +259,7 @@ def _check_chance_level(run: _Run, losses: Sequence[float]) -> Verdict | None:
 
 
 def _rate_verdict(run: _Run, losses: Sequence[float]) -> Verdict:
-    """Return a verdict that suggests another learning rate, for a run whose training loss did not decrease.
+    """Return the diagnosis that another learning rate is needed, for a run whose training loss did not decrease.
 
     The rate counts as too low if it is below the usual one, or if the loss decreased slightly. It counts as too high if
     it is above the usual one, or if the loss rose or jumped.
@@ -289,7 +293,7 @@ def _usual_rate(job: Job) -> float:
 
 
 def _check_overfitting(run: _Run) -> Verdict | None:
-    """Return a verdict if the validation loss has risen since its best epoch while the training loss has decreased.
+    """Return a diagnosis if the validation loss has risen since its best epoch while the training loss has decreased.
 
     Otherwise, return None. Since classifiers often improve while their loss rises, the metric that selects the best
     checkpoint must also have stopped improving.
@@ -328,9 +332,9 @@ def _is_still_improving(run: _Run, since: int) -> bool:
 
 
 def _regularization_changes(run: _Run, best_epoch: int) -> _Changes:
-    """Return changes to a stronger augmentation.
+    """Return job fields to change against overfitting: stronger augmentation, other regularization, or fewer epochs.
 
-    If it is already the strongest, return changes to other regularization, or else to fewer epochs.
+    Those that come later in this list are used if the earlier ones are already as strong as possible.
     """
     job = run.job
     if run.uses("augmentation") and job.augmentation.name in _STRENGTHS[:-1]:
@@ -348,10 +352,7 @@ def _regularization_changes(run: _Run, best_epoch: int) -> _Changes:
 
 
 def _check_falling(run: _Run, *, is_completed: bool) -> Verdict | None:
-    """Return a verdict if the validation curve was still improving so fast that more epochs would help.
-
-    Returns None otherwise.
-    """
+    """Return a diagnosis if the validation curve still improved so fast that more epochs would help, otherwise None."""
     curve = run.curve
     before, middle, now = curve.costs[-MIN_EPOCHS:]
     # Mean improvement per epoch, as a fraction of the value.
@@ -409,7 +410,7 @@ def _is_at_rest(run: _Run) -> bool:
 
 
 def _converged_verdict(run: _Run) -> Verdict:
-    """Return the verdict on a run for which nothing is known to help."""
+    """Return the diagnosis that the run has converged, so that no change of its settings is known to help."""
     best, last = run.best_curve.epochs[run.best_curve.best], run.best_curve.epochs[-1]
     sentence = f"Converged: the best epoch was {best} of {last}."
     return Verdict(code="converged", sentence=sentence, figures={"best_epoch": best, "epochs": last})
@@ -428,7 +429,7 @@ class _WeakClass(NamedTuple):
 
 
 def _check_classes(run: _Run) -> Verdict | None:
-    """Return a verdict about classes with a recall far below the median, or None.
+    """Return a diagnosis that names classes with a recall far below the median, or None if there are none.
 
     The difference must be too large to occur by chance.
     """
@@ -464,7 +465,10 @@ def _check_classes(run: _Run) -> Verdict | None:
 
 
 def _balancing_changes(run: _Run) -> _Changes:
-    """Return a change that gives rare classes more weight: oversampling, or else class weights, or {} if none helps."""
+    """Return the job field to change so that rare classes get more weight, or {} if none helps.
+
+    Oversampling is preferred to class weights.
+    """
     if run.uses("oversample") and not run.job.data.oversample:
         return {"oversample": True}
     if run.uses("class_weights") and run.job.training.class_weights == "none" and not run.job.data.oversample:

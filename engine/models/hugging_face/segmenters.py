@@ -48,7 +48,7 @@ class HubSegmenter(HubModel):
         raise NotImplementedError
 
     def loss_units(self, targets: Tensor) -> Tensor:
-        """Return the divisors of the three losses: the weights of the queries, and the number of masks for two."""
+        """Return the divisors of the losses, [3]: summed query weights for classes, the number of masks for masks."""
         counts = self.count_masks(targets).float()
         queries, weight = self.config.num_queries, self.config.no_object_weight
         matched_queries = counts.clamp(max=queries)
