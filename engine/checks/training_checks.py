@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from engine.contract.augmentation import augmentation_kind, parse
 from engine.contract.catalogue import ModelEntry, StrategyEntry, TaskEntry
 from engine.contract.devices import CPU
-from engine.contract.images import STEP, sides_of_epoch, varying_size_fields
+from engine.contract.images import STEP, varying_size_fields
 from engine.contract.job import FIELDS, Job
 from engine.contract.problems import Problem
 
@@ -38,7 +38,7 @@ def image_size_problems(
     names = [name for name in varying_size_fields(job) if task is not None and name not in task.without]
     size = job.data.image_size or (model.image_size if model is not None else None)
     min_size = max(STEP, model.min_image_size if model is not None else 0)
-    start, smallest = job.data.progressive_from, min(sides_of_epoch(job, size, 1)) if size is not None else min_size
+    start = job.data.progressive_from
     if "progressive_from" in names:
         if size is not None and start is not None and start >= size:
             message = f"The first images must be smaller than the image size of {size} px; {start} px is not."
@@ -46,9 +46,6 @@ def image_size_problems(
         elif start is not None and start < min_size:
             message = f"Images of {start} px are too small."
             yield Problem("progressive_from", message, f"Set {min_size} or more, or leave it empty.")
-    if "multi_scale" in names and smallest < min_size:
-        message = f"Images of {smallest} px are too small; the model needs at least {min_size} px."
-        yield Problem("multi_scale", message, "Set a smaller fraction, or 0.")
     for name in names:
         back = FIELDS[name].back_to_default
         if strategy is not None and strategy.schedules:

@@ -86,8 +86,8 @@ ABOUT: dict[str, About] = {
         "Side length in the first epochs, which grows to the image size over the first two thirds of the run; empty for "
         "one size throughout."),
     "multi_scale": _about("Multi-scale", ["recipe", "memory"],
-        "Resizes each training batch to a random size, which differs from the image size by at most this fraction; 0 for "
-        "one size, 0.25 is typical."),
+        "Resizes each training batch to a random size, which differs from the image size by at most this fraction and is "
+        "large enough for the model; 0 for one size, 0.25 is typical."),
     "val_crop": _about("Validation crop", ["recipe"],
         "Fraction of a validation image's short side that the crop keeps; 0.875 is typical for ImageNet weights."),
     "oversample": _about("Oversample rare classes", ["recipe", "order"],

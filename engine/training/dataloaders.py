@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from torch import nn
 
 from engine.contract import augmentation
 from engine.contract.events import Chosen, LogLine, Warned
@@ -28,6 +31,7 @@ from engine.data.loading.sample_loader import SampleLoader
 from engine.data.loading.sampler import GlobalBatchSampler, balancing_chances
 from engine.data.randomness import Purpose, RandomStreams
 from engine.data.transforms.device_transforms import Statistics
+from engine.models.registry import MODELS
 from engine.models.tensor_detector import LoadableDetector
 from engine.strategies.base import Strategy, memory_format
 from engine.tasks.base import Task
@@ -170,15 +174,13 @@ class DataLoaders:
             finish = mixing_transform(
                 job, self._task.entry, len(self._splits.classes), self._streams, training=is_training
             )
-        model = strategy.model
-        limits = model.size_limits if isinstance(model, LoadableDetector) else None
         return image_loader(
             job.with_fields(picture_cache=cache or job.data.picture_cache),
             self._task,
             self._splits,
             samples,
             sampler,
-            limits=limits or USUAL_LIMITS,
+            limits=size_limits(job, self._task, strategy.model),
             threads=threads,
             device=strategy.device,
             on_unreadable=self._report_unreadable,
@@ -196,6 +198,17 @@ class DataLoaders:
     def _report_cache(self, choice: str, reason: str) -> None:
         """Report the loader's choice where to cache decoded images, and the reason for it."""
         self._reporter.send(Chosen(field="picture_cache", choice=choice, why=reason))
+
+
+def size_limits(job: Job, task: Task, model: nn.Module) -> SizeLimits:
+    """Return the limits of varying image sizes, which leave out sizes that are too small for the model."""
+    limits = (model.size_limits if isinstance(model, LoadableDetector) else None) or USUAL_LIMITS
+    name, smallest = job.model.name, 0
+    if name in MODELS:
+        smallest = MODELS[name].min_image_size
+    elif name in task.model_names():
+        smallest = task.model_info(name).min_image_size
+    return limits._replace(smallest=max(limits.smallest, math.ceil(smallest / limits.step) * limits.step))
 
 
 def image_loader(

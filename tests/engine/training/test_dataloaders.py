@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from engine.contract.images import SizeLimits
+from engine.contract.job import Job
 from engine.data.loading.base_loader import Batch
 from engine.data.loading.sampler import GlobalBatchSampler
 from engine.data.randomness import RandomStreams
 from engine.tasks.registry import TASKS
-from engine.training.dataloaders import image_loader
+from engine.training.dataloaders import image_loader, size_limits
 from tests.engine.training.task_jobs import task_job
 from tests.support.outlined import make_outlined
 
@@ -60,3 +62,18 @@ def test_multi_scale_sizes_differ_by_step_and_agree_between_ranks(tmp_path: Path
             assert batch.targets.shape[-2:] == batch.inputs.shape[-2:]
             ratio = (batch.targets[:, 0] > 0).float().mean() / (one_size.targets[:, 0] > 0).float().mean()
             assert float(ratio) == pytest.approx(1, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("task", "model", "smallest"),
+    [
+        ("detection", "fasterrcnn", 64),
+        ("detection", "ssd300_vgg16", 320),
+        ("detection", "rfdetr_nano", 64),
+        ("segmentation", "unet", 64),
+        ("segmentation", "model.py", 32),
+    ],
+)
+def test_varying_sizes_are_large_enough_for_the_model(task: str, model: str, smallest: int) -> None:
+    limits = size_limits(Job.from_fields(task=task, model=model), TASKS[task], nn.Identity())
+    assert limits == SizeLimits(smallest, 32)
