@@ -61,7 +61,7 @@ class SearchResult(NamedTuple):
     largest: int
     """Largest size that fits, or 0 if none fits."""
     maximum: int = 0
-    """Largest size that the search could try."""
+    """Largest batch size that the search could try."""
     untried: int = 0
     """Size that was not tried because of the time limit, or 0 if there was none."""
 
@@ -79,7 +79,7 @@ class _Bracket(NamedTuple):
     smallest_failed: float
     """Smallest tried size that does not fit, or infinity if all tried sizes fit."""
     full: float
-    """Predicted size that fills the memory, or infinity without a prediction."""
+    """Predicted batch size that fills the memory, or infinity without a prediction."""
 
     @property
     def largest(self) -> int:

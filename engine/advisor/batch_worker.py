@@ -20,7 +20,7 @@ from engine.training.checkpointing.checkpointer import optimizer_state
 from engine.training.report import Reporter
 
 WARM_UP, MIN_STEPS, MAX_STEPS = 1, 1, 5
-"""Number of untimed steps, and minimum and maximum number of timed steps.
+"""Number of untimed steps in a trial, and minimum and maximum number of timed steps.
 
 The second step is the first one in which the optimizer's state occupies memory.
 """

@@ -11,7 +11,7 @@ import psutil
 from engine.contract.devices import Cpu
 
 TEMPERATURE_INTERVAL_S = 5.0
-"""Seconds between temperature readings.
+"""Seconds between readings of the processor's temperature.
 
 A reading opens dozens of files on large machines, and temperatures change slowly.
 """

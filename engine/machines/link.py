@@ -197,7 +197,7 @@ class NodeLink(SelectedOutput[IO[bytes]]):
                 write_all(stream.fileno(), data)
 
     def _receive(self) -> None:
-        """Read the command's output without blocking, and call `on_message` with each message, or `on_end` at its end."""
+        """Read the command's output without blocking. Call `on_message` with each message, and `on_end` at its end."""
         if self._output is None:
             return
         reason = ""

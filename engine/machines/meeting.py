@@ -27,7 +27,7 @@ _STORE_TIMEOUT = timedelta(seconds=5)
 _GLOO_TIMEOUT = timedelta(seconds=10)
 NCCL_TIMEOUT_S = 60.0
 _NUMBERS = 1 << 18
-"""Number of float32 values in the test exchange."""
+"""Number of float32 values that machines exchange to test their connection."""
 
 
 def serve(address: str, *, infiniband: bool) -> NoReturn:

@@ -94,7 +94,7 @@ def fetch_weights(job: Job) -> str:
 
 
 class _Node:
-    """Node of a run, which runs the workers of this machine. `run` uses the main thread, and messages another one."""
+    """Process that runs a run's workers on this machine. `run` uses the main thread. Another one handles messages."""
 
     def __init__(self, link: SupervisorLink, scratch: Path) -> None:
         self._link, self._scratch = link, scratch

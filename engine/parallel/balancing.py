@@ -18,7 +18,7 @@ Cost = Callable[[int, int, int], float]
 Ends = tuple[int, ...]
 
 MAX_EXHAUSTIVE = 2_000
-"""Maximum number of divisions that are all tried.
+"""Maximum number of divisions of a model into stages for trying all of them.
 
 All are tried only if a rank holds several stages or a step has phases.
 """

@@ -21,7 +21,7 @@ SCHEDULE_TITLES = {
 
 
 class Layout(NamedTuple):
-    """Layout of a job's ranks.
+    """Layout of a job's ranks as replicas and pipeline stages.
 
     A replica has `group` ranks. The rank `replica * group + group_rank` has the index `group_rank` in its replica.
     `stage_ranks[s]` is the group rank of stage s. It is empty for strategies without stages. `microbatches` is None if

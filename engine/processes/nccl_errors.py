@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class NcclError(NamedTuple):
-    """Known error, with its meaning for users.
+    """Known error of NCCL or of a machine with several GPUs, with its meaning for users.
 
     Attributes:
         pattern: Pattern that matches a part of the error's text.
@@ -94,7 +94,7 @@ ERRORS = (
         can_pass=True,
     ),
 )
-"""Known errors. The first one that matches counts."""
+"""Known errors of NCCL and of machines with several GPUs. The first one that matches counts."""
 
 _LAST = re.compile(r"Last error:\s*(.+)", re.IGNORECASE | re.DOTALL)
 

@@ -27,7 +27,7 @@ A process that is stuck in a driver call survives SIGKILL.
 
 
 class Stage(IntEnum):
-    """Stage of a shutdown. Stages follow each other in this order."""
+    """Stage in the shutdown of a run's workers. Stages follow each other in this order."""
 
     MESSAGE = 0
     TERMINATE = 1

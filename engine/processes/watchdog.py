@@ -14,7 +14,7 @@ MAX_CHECK_INTERVAL_S = 2.0
 After a longer time, silence of the ranks is not counted.
 """
 MAX_MESSAGE_INTERVAL_S = 3.0
-"""Maximum time between two messages of a responsive rank, in seconds."""
+"""Maximum time in seconds between two messages of a rank that does not hang."""
 PATIENCE_FACTOR = 10.0
 """Factor on the time limits for ranks that read images, prepare or save, since a slow disk is not a failure.
 

@@ -84,7 +84,7 @@ class StepResult(NamedTuple):
 
 
 class Strategy(ABC):
-    """Base class of strategies.
+    """Base class of training strategies, which place the model and each batch on the devices.
 
     The methods are called in this order: `setup`, `wrap`, then (after the optimizer for `parameters` has been created)
     `step` and `evaluate`, and finally `teardown`.

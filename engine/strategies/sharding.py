@@ -91,7 +91,7 @@ class _TimedAllGather(_TimedCollective):
 
 class _TimedReduceScatter(_TimedCollective):
     ended_at = 0.0
-    """Time when the last call ended, by time.perf_counter()."""
+    """Time when the last reduce-scatter ended, by time.perf_counter()."""
 
     def __call__(
         self,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 WARM_UP = 2
 TIMED_STEPS = 5
-"""Number of timed steps. Their median counts."""
+"""Number of steps that are timed to measure a rank's speed. Their median counts."""
 MAX_SPEED_DIFFERENCE = 0.05
 """Maximum relative difference between the ranks' speeds that is ignored. All ranks then get the same number of images.
 

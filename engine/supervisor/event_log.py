@@ -18,7 +18,7 @@ from engine.system import paths
 from engine.system.files import MAX_DAMAGED_BYTES, complete_lines
 
 MEMORY_LIMIT_BYTES = 32 << 20
-"""Maximum size in bytes of the lines that wait to be written.
+"""Maximum size in bytes of the log's lines that wait in memory to be written.
 
 Beyond it, step metrics and device samples are dropped, without taking up numbers.
 """

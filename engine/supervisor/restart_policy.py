@@ -32,7 +32,7 @@ total.
 
 
 class RestartPolicy:
-    """Policy for restarts in one execution of a run.
+    """Policy that decides whether a run's workers restart after a failure, for one execution of the run.
 
     `job` is the job for the next start of the workers. It may change after a failure.
     """

@@ -19,7 +19,7 @@ class RunState(Enum):
 
 
 class Trigger(Enum):
-    """Reason for a transition to another state."""
+    """Reason for which an execution of a run enters its next state."""
 
     IDENTIFIED = auto()
     GATE_OPENED = auto()

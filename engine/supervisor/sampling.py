@@ -24,7 +24,7 @@ _SNAPSHOT = msgspec.json.Decoder(Snapshot)
 
 
 class Sampler:
-    """Sampler of the run's `devices`.
+    """Sampler of the load and memory of a run's `devices`.
 
     It runs ``python -m engine.gpus`` as a child process, and calls `on_samples` with samples.
     """

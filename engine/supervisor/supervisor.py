@@ -62,7 +62,7 @@ DRAIN_S = 3.0
 LISTEN_RETRY_S = 1.0
 """Seconds between attempts to open a new socket after the old one has become unreachable."""
 ROOT_CAUSE_TIMEOUT_S = 3.0
-"""Seconds to wait after a failure on one of several machines.
+"""Seconds to wait for the root cause after a failure on one of several machines.
 
 The failure may be a consequence of the loss of another machine, which is noticed later.
 """

@@ -24,7 +24,7 @@ MAX_OUTPUT_BYTES = 64 << 20
 
 _CHUNK_BYTES = 1 << 16
 _POLL_S = 0.1
-"""Seconds between checks if a command without new output has exited."""
+"""Seconds between checks whether a command that prints nothing has exited."""
 _JOIN_S = 5.0
 """Maximum time for reading the rest of an exited command's output, in seconds.
 

@@ -26,7 +26,7 @@ class NotFinite(Exception):  # noqa: N818 - describes the loss
 
 @dataclass(frozen=True, slots=True)
 class StepTotals:
-    """Sums over `steps` steps on this rank.
+    """Sums of losses, correct predictions, images and times over `steps` steps on this rank.
 
     Attributes:
         losses: Sum of each component of the loss. It is empty if the loss has no components, and without steps.

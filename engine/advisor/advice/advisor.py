@@ -45,7 +45,7 @@ MIN_TRIAL_S = 1.0
 DEFAULT_TRIAL_S = 6.0
 """Expected duration of a trial before the first trial, in seconds."""
 OPTIMISM = 0.8
-"""Shortest plausible step time, as a fraction of the predicted step time.
+"""Shortest plausible step time of an untried setup, as a fraction of its predicted step time.
 
 The prediction is scaled by a measured setup with the same strategy and number of devices.
 """

@@ -35,7 +35,7 @@ class Speed(NamedTuple):
 
 @dataclass
 class Contender:
-    """Setup with the results of its trials."""
+    """Setup (strategy, devices and settings for a job) with the results of its trials."""
 
     setup: Setup
     state: State = "waiting"

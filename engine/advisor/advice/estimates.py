@@ -140,7 +140,7 @@ class Costs:
 
     step_s: float
     min_s: float
-    """Duration of the shortest step in seconds."""
+    """Duration of the shortest measured step in seconds."""
     fixed_s: float
     """Part of the step's time that does not depend on the batch size, in seconds."""
     link: Link | None

@@ -14,7 +14,7 @@ BACKWARD = 2 / 3
 The backward pass has twice as many operations as the forward pass.
 """
 PAYLOAD = 1448 / 1538
-"""Fraction of the stated data rate that is available for payload.
+"""Fraction of a network's stated data rate that is available for payload.
 
 A full Ethernet frame takes 1,538 bytes on the wire with preamble and gap (IEEE 802.3). TCP over IPv4 with timestamps
 (RFC 7323) leaves 1,448 of them.

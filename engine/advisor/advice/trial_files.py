@@ -49,7 +49,7 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
     validation_s: float
     """Duration of a full validation. If the validation was cut short, it is extrapolated."""
     validated: float
-    """Completed fraction of the validation."""
+    """Fraction of the validation that was completed before its time limit."""
     save_s: float
 
 

@@ -35,7 +35,7 @@ from engine.training.report import Reporter
 from engine.training.split_loader import SplitLoader
 
 WARM_UP, WARM_UP_GPU = 2, 4
-"""Number of untimed steps on CPUs, and on GPUs.
+"""Number of untimed steps at the beginning of a trial on CPUs, and on GPUs.
 
 In these steps, the optimizer creates its state, and cuDNN tries its algorithms.
 """

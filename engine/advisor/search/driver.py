@@ -37,7 +37,7 @@ TICK_S = 0.1
 SAVE_S = 0.25
 """Minimum time between two saves of the state while trials report, in seconds."""
 IDLE_SAVE_S = 15.0
-"""Seconds between saves of the state while nothing changes.
+"""Seconds between saves of the search's state while nothing changes.
 
 They record the working time, which counts against the budget.
 """

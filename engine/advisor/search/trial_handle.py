@@ -151,7 +151,7 @@ _RETRY_S = 2.0
 
 
 class TrialHandle:
-    """Handle for a trial of a search and its run."""
+    """Handle for a trial of a search, which reads the log of its run, sends it commands and resumes it."""
 
     def __init__(self, search: Search, run: RunFolder, trial: Trial) -> None:
         """Read the job and the log of the trial's run."""

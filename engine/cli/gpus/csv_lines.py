@@ -11,7 +11,7 @@ from engine.gpus.quantities import QUANTITIES
 from engine.system.plain_text import CsvWriter
 
 COLUMNS = ("time", "host", "index", "uuid", "name", "state", *(quantity.id for quantity in QUANTITIES))
-"""Names of the columns.
+"""Names of the CSV columns.
 
 `time` is UTC in ISO 8601, `index` is NVML's index, and `state` is "ok", "lost" or "asleep". The other columns are
 quantities.

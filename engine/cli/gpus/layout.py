@@ -20,7 +20,7 @@ MIN_COLUMNS = 3
 
 
 class Column(NamedTuple):
-    """Column of a table.
+    """Column of a table in the terminal.
 
     Attributes:
         cells: Text for each row, None if it is unknown, or "" if it is not applicable.

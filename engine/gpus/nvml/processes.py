@@ -23,7 +23,7 @@ NO_INSTANCE = 0xFFFFFFFF
 MAX_INSTANCES = 64
 """Maximum plausible number of MIG instances on a GPU."""
 STALE_S = 5.0
-"""Age in seconds above which samples are ignored in the first reading.
+"""Age in seconds above which samples of a process's SM utilization are ignored in the first reading.
 
 For that reading, the driver returns its entire buffer.
 """

@@ -21,7 +21,7 @@ from engine.gpus.nvml.topology import read_nvlinks
 from engine.gpus.nvml.traffic import NvLinks, PcieTraffic
 
 Values = dict[str, Any]
-"""Values for fields of `Gpu`, keyed by field name."""
+"""Readings of a GPU, keyed by the names of the fields of `Gpu`."""
 
 TEMPERATURE_GPU = 0
 SHUTDOWN, SLOWDOWN, MEMORY_MAX = range(3)

@@ -25,7 +25,7 @@ CPU_WORDS = 128
 """Number of 64-bit words for a set of 8,192 processors, the maximum of Linux."""
 NODE_WORDS = 16
 READ = 0
-"""Value of NVML_P2P_CAPS_INDEX_READ, which pynvml defines as a tuple by mistake."""
+"""Value of NVML_P2P_CAPS_INDEX_READ (reading another GPU's memory), which pynvml defines as a tuple by mistake."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ XID_EVENT = 8
 """Value of `nvmlEventTypeXidCriticalError` in nvml.h."""
 MAX_XIDS = 16
 MAX_EVENTS = 256
-"""Maximum number of events that a poll reads."""
+"""Maximum number of NVML events that a poll reads."""
 
 
 class Xids:

@@ -16,7 +16,7 @@ PADDING = -1
 
 
 class RankInput(NamedTuple):
-    """Input of this rank for one batch.
+    """Input of one rank of a pipeline for one batch.
 
     `inputs` is set on the rank of the first stage, and `targets` on the rank of the last stage. `pending_sends` has the
     pending messages to the last stage.

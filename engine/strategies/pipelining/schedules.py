@@ -18,13 +18,13 @@ from torch.distributed.pipelining import (
 from engine.strategies.pipelining.timeline import Kind, Order, Pass, gpipe, one_f_one_b
 
 SINGLE: dict[str, Any] = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
-"""Schedules for one stage per device."""
+"""Pipeline schedules for one stage per device, by name."""
 MULTI: dict[str, Any] = {
     "interleaved_1f1b": ScheduleInterleaved1F1B,
     "zb1p": ScheduleInterleavedZeroBubble,
     "zbv": ScheduleZBVZeroBubble,
 }
-"""Schedules for one or several stages per device."""
+"""Pipeline schedules for one or several stages per device, by name."""
 
 
 def build(name: str, stages: Sequence[PipelineStage], microbatches: int, loss: Callable[..., Tensor]) -> Any:

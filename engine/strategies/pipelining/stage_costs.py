@@ -30,7 +30,7 @@ from engine.strategies.distributed import tensors_of
 from engine.strategies.pipelining.model_split import CutPoint, Traces, module_of, split
 
 ROUNDS = 2
-"""Number of rounds in which all segments are measured.
+"""Number of rounds in which all segments of the model are measured.
 
 With several, a segment slowed by other work on the device is measured again.
 """
@@ -45,7 +45,7 @@ used up.
 MAX_REPEATED_RUN_S = 0.5
 """Maximum duration of a run that is repeated on a CPU, in seconds. In longer runs, the warm-up hardly matters."""
 USABLE_FRACTION = 0.9
-"""Fraction of the free memory that stages may use.
+"""Fraction of a device's free memory that pipeline stages may use.
 
 Workspaces, communication buffers and fragmentation need the rest.
 """

@@ -30,7 +30,7 @@ class Pass(NamedTuple):
 
 
 Order = tuple[tuple[Pass, ...], ...]
-"""Passes of each rank, in order."""
+"""Passes of each rank of a pipeline, in the order of execution."""
 
 
 def gpipe(devices: int, microbatches: int) -> Order:

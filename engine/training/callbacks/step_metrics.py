@@ -12,7 +12,7 @@ from engine.training.callbacks.callback import Callback, StepEnd
 from engine.training.metric_buffer import BufferedMetrics, MetricBuffer, NotFinite
 
 REPORT_S = 0.15
-"""Minimum seconds between reports."""
+"""Minimum seconds between two reports of step metrics."""
 
 _NEVER = 1 << 62
 """Number above all steps. The first bad step is subtracted from it, so that a maximum finds the earliest."""

@@ -17,7 +17,7 @@ from engine.training.callbacks.callback import Callback, StepEnd
 from engine.training.split_loader import SplitLoader
 
 EMIT_S = 1.0
-"""Minimum seconds between two reports."""
+"""Minimum seconds between two reports of how long the parts of steps take."""
 NEWEST = 0.5
 """Weight of the newest measurement in the moving averages. Advice is based on the averages to keep it stable."""
 

@@ -40,7 +40,7 @@ Kind = Literal["last", "best"]
 
 @dataclass(frozen=True, slots=True)
 class TrainProgress:
-    """Position in a run.
+    """Position in the training of a run, in epochs and steps.
 
     Attributes:
         epoch: Current epoch, from 1.
@@ -72,7 +72,7 @@ class BestState:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Content of last.pt, and the best state to be written before it.
+    """Copy of a run's state for last.pt, and the best state for best.pt, which is written first.
 
     A GPU may still be copying the content until `wait` returns. `pause_s` is the time for which the training paused to
     make the snapshot.

@@ -41,7 +41,7 @@ from engine.training.report import Reporter
 RETRY_COMPLETED_S, RETRY_STOPPED_S = 300.0, 60.0
 """Maximum time for retrying to save the final state of a completed run, and of a stopped run, in seconds."""
 RETRY_INTERVAL_S = 2.0
-"""Seconds between retries."""
+"""Seconds between two attempts to save the final state."""
 
 
 @dataclass(frozen=True, slots=True)
