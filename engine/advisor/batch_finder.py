@@ -97,8 +97,8 @@ def find_batch(job: Job, emit: OnProgress) -> BatchFound:
 def trial_job(job: Job, size: int) -> Job:
     """Return a copy of `job` with batches of `size`, and with the settings that need most memory.
 
-    Slow effects and effects that outlast the trial are turned off. Weights are initialized instead of loaded, since
-    their values don't affect the memory.
+    Compilation, balancing and the cache of decoded images are turned off. Weights are initialized instead of loaded,
+    since their values don't affect the memory.
     """
     on_cpu = CPU in job.parallel.devices
     return job.with_fields(

@@ -102,7 +102,7 @@ def search(
     maximum: int,
     has_time: Callable[[int], bool] = lambda _size: True,
 ) -> SearchResult:
-    """Find the largest multiple of `unit` that fits.
+    """Find the largest batch size that fits in memory. It is a multiple of `unit`.
 
     Args:
         probe: Runs a trial with a batch size, and returns its measurements, or None if the size does not fit.
@@ -144,7 +144,7 @@ def _bracket(trials: Mapping[int, Probe | None]) -> _Bracket:
 
 
 def _next_size(trials: Mapping[int, Probe | None], unit: int, maximum: int) -> int:
-    """Return the next size to try, or 0 if the search is complete.
+    """Return the next batch size to try, or 0 if the search is complete.
 
     The size is a multiple of `unit` and at most `maximum`.
     """
@@ -163,7 +163,7 @@ def _next_size(trials: Mapping[int, Probe | None], unit: int, maximum: int) -> i
 
 
 def _size_above(fits: list[tuple[int, Mapping[str, tuple[int, int]]]], full: float) -> float:
-    """Return a larger size to try if all tried sizes fit.
+    """Return a larger batch size to try if all tried sizes fit.
 
     `fits` has these sizes in ascending order, each with its memory, and `full` is the size at which memory is predicted
     to be full.
@@ -177,7 +177,7 @@ def _size_above(fits: list[tuple[int, Mapping[str, tuple[int, int]]]], full: flo
 
 
 def _size_between(trials: Mapping[int, Probe | None], bracket: _Bracket) -> float:
-    """Return a size to try between the largest one that fits and the smallest one that does not."""
+    """Return a batch size to try between the largest one that fits and the smallest one that does not."""
     largest, failed = bracket.largest, bracket.smallest_failed
     if any(size > failed for size, measured in trials.items() if measured is not None):
         return AIM * failed  # a larger size fits, so the limit is near
@@ -187,7 +187,7 @@ def _size_between(trials: Mapping[int, Probe | None], bracket: _Bracket) -> floa
 
 
 def _full_at(fits: list[tuple[int, Mapping[str, tuple[int, int]]]]) -> float:
-    """Predict the size that fills the memory by extending a line through two of the sizes in `fits`, or infinity.
+    """Predict the batch size that fills the memory by a line through two of the sizes in `fits`, or infinity.
 
     They are the largest one and the next one that is at most half of it. If the sizes were closer, small deviations
     from the line would influence its slope too much. There is a line for each memory, and the first to be full counts.
@@ -205,7 +205,7 @@ def _full_at(fits: list[tuple[int, Mapping[str, tuple[int, int]]]]) -> float:
 
 
 def _knee(trials: Mapping[int, Probe | None]) -> int:
-    """Return the smallest size that fits and is nearly as fast as all larger ones, or 0 if no size fits."""
+    """Return the smallest batch size that fits and is nearly as fast as all larger ones, or 0 if none fits."""
     speeds = {size: measured.images_per_second for size, measured in sorted(trials.items()) if measured is not None}
     for size, speed in speeds.items():
         if all(other <= speed * (1 + KNEE_GAIN) for larger, other in speeds.items() if larger > size):

@@ -54,7 +54,7 @@ def find_rate(job: Job, emit: OnProgress) -> RateFound:
 
 
 def _trial_job(job: Job) -> Job:
-    """Return a copy of `job` without a schedule and without effects that outlast the trial.
+    """Return a copy of `job` without learning rate schedule, warm-up, weight averaging and compilation.
 
     Only the finder changes the learning rate.
     """

@@ -125,7 +125,7 @@ class Watcher:
         self._waker.close()
 
     def _is_active(self) -> bool:
-        """Return True if the state in the run folder means that more events will follow."""
+        """Return True unless the state in the run folder shows that the execution has ended."""
         return last_execution(self._run) < self._execution or self._run.state() not in ENDED
 
     def _follow_slurm(self) -> bool:

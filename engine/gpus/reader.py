@@ -28,7 +28,7 @@ SECOND_READING_S = 0.25
 
 
 class Requests:
-    """Latest request from the watchdog. `changed` is set when a new request arrives."""
+    """Latest request for quantities from the watchdog process. `changed` is set when a new request arrives."""
 
     def __init__(self) -> None:
         self.current = SnapshotRequest()

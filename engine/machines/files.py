@@ -292,7 +292,7 @@ class NodeFiles:
         return found
 
     def close(self) -> None:
-        """Remove the folder, unless it is the original run folder or another node uses it, when this process exits.
+        """Remove the folder before this process exits, unless it is the original run folder or another node uses it.
 
         Another thread that opens the folder meanwhile is awaited for a second, and blocked afterwards.
         """

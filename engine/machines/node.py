@@ -66,7 +66,7 @@ Both fit into one frame.
 
 
 def serve() -> int:
-    """Run this machine's workers in one attempt, and return the exit code."""
+    """Run a run's workers on this machine once, controlled by the supervisor. Returns the exit code."""
     link = SupervisorLink()
     linux.name_process("footplate-node")
     faulthandler.enable(all_threads=False)

@@ -488,8 +488,8 @@ class Nodes:
     def _on_lost(self, node: Node, cause: str) -> None:
         """Handle the loss of a machine.
 
-        While a later attempt starts, the run waits for the machine or continues without it. Otherwise, the attempt
-        fails.
+        During a restart of the workers, the run waits for the machine or continues without it. Otherwise, the workers
+        are stopped with a failure.
         """
         assert self._group is not None
         can_wait = self._attempt > 0 and self._stage is _Stage.COMPARING and time.monotonic() < self._give_up_at
@@ -512,7 +512,7 @@ class Nodes:
         node.link, node.retry_at = None, time.monotonic() + _RETRY_S
 
     def _fail(self, event: Failed) -> None:
-        """End this attempt with the failure `event`, unless the group has a more certain one."""
+        """End this start of the workers with the failure `event`, unless the group has a more certain one."""
         assert self._group is not None
         self._group.fail(event, failures.CERTAIN)
 

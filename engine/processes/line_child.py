@@ -103,7 +103,7 @@ class LineChild(SelectedOutput[socket.socket]):
                 print(f"Process {self.process.pid} survived SIGKILL and is left behind.", flush=True)
 
     def _receive(self, _mask: int) -> None:
-        """Pass on the lines that the child has printed. At their end or after an invalid line, stop reading."""
+        """Call `on_line` with each line that the child has printed. At the end or after an invalid line, stop reading."""
         assert self._output is not None
         problem = ""
         try:

@@ -143,7 +143,7 @@ class EventLog:
         self._write()
 
     def check_file(self) -> Warned | None:
-        """Return a warning if another program has deleted, replaced or truncated the file. Later calls return None.
+        """Return a warning if another program has deleted, replaced or truncated the log. Later calls return None.
 
         A call within a second of the last check also returns None.
         """

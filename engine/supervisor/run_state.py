@@ -6,7 +6,7 @@ from enum import Enum, auto
 
 
 class RunState(Enum):
-    """State of an execution between the start of its supervisor and its end."""
+    """State of an execution of a run between the start of its supervisor and its end."""
 
     IDENTIFYING = auto()  # `RunStarted` has not been logged, because the names of the GPUs are pending
     QUEUED = auto()  # the start gate is closed: weights, queue slot, GPU check or imports are pending

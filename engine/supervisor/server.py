@@ -79,7 +79,7 @@ class Client:
 
 
 class Server:
-    """Server at `endpoint`, whose sockets are polled by the loop of `selector`.
+    """Server at `endpoint` that sends a run's log to clients. The loop of `selector` polls its sockets.
 
     `on_command` is called with the commands of clients.
     """

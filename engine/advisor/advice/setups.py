@@ -42,7 +42,7 @@ class Setup:
     """True if `job` is the job as the user requested it."""
 
     def candidate(self, requested: Job, **measurements: Any) -> Candidate:
-        """Return this setup with its measurements as a candidate for the answer's table."""
+        """Return this setup with its measurements as a candidate for the advisor's table."""
         changes: dict[str, Value] = {
             name: self.job.value(name) for name in FIELDS if self.job.value(name) != requested.value(name)
         }

@@ -21,9 +21,9 @@ FOOTPRINT_WORKER = "engine.advisor.advice.footprint_worker:run"
 
 
 def _trial_job(job: Job) -> Job:
-    """Return a copy of `job` without slow effects and without effects that outlast the trial.
+    """Return a copy of `job` for a trial, without compilation, balancing and pretrained weights.
 
-    Decoded images are cached in memory.
+    Decoded images are cached in memory, unless the job turns the cache off.
     """
     cache = "off" if job.data.picture_cache == "off" else "memory"
     return trial_job(job, job.training.batch_size).with_fields(picture_cache=cache)

@@ -227,7 +227,7 @@ class Driver:
         return not self._exhausted and not budget.is_used_up(allowed, rows, self._worked_s() - self._confirming_s())
 
     def _start_next(self, devices: tuple[str, ...]) -> None:
-        """Start the next original trial on `devices`. Raises OSError."""
+        """Start the next trial that is not a repeat on `devices`. Raises OSError."""
         number = max(self._handles, default=-1) + 1
         found = self._choose_settings(number, devices)
         if isinstance(found, Problem):
