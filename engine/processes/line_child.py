@@ -103,7 +103,7 @@ class LineChild(SelectedOutput[socket.socket]):
                 print(f"Process {self.process.pid} survived SIGKILL and is left behind.", flush=True)
 
     def _receive(self, _mask: int) -> None:
-        """Call `on_line` with each line that the child has printed. At the end or after an invalid line, stop reading."""
+        """Call `on_line` with each line that the child has printed. Stop at the end or after an invalid line."""
         assert self._output is not None
         problem = ""
         try:

@@ -190,7 +190,7 @@ class Supervisor:
         self._run.write_supervisor(content)
 
     def _poll_once(self) -> None:
-        """Wait for messages, at most for a tick, and handle them. Then poll the log, socket, sampler, notices and clients."""
+        """Wait for messages, at most for a tick, and handle them. Then poll the log, sampler, notices and clients."""
         for key, mask in self._selector.select(_SHORT_TICK_S if self._group.is_ending else _TICK_S):
             key.data(mask)
         self._log.retry()
