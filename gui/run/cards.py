@@ -136,7 +136,7 @@ def _icon_button(icon: str, name: str, tip: str) -> QToolButton:
 
 
 def result_facts(run: RunFolder, data: RunData) -> str:
-    """Return facts about an ended run: best metrics, checkpoints and traceback."""
+    """Return a text with the best metrics, checkpoints and traceback of an ended run."""
     finished, facts = data.finished, []
     if finished is not None and finished.best:
         facts.append(_format_metrics(finished.best, data))
@@ -237,13 +237,13 @@ class AdviceView(QWidget):
         self.restart()
 
     def restart(self) -> None:
-        """Prepare for another run."""
+        """Hide the step times below the advice, and reserve no height, before another run is shown."""
         self._is_reserved = False
         self.more.setChecked(False)
         self._reserve_height()
 
     def show_data(self, data: RunData, status: RunStatus) -> None:
-        """Show what is known about the run."""
+        """Show the run's cause of failure, its verdict, or its bottleneck, as far as they are known."""
         cause = status.text if status.label in FAILED_LABELS else ""
         self.cause.setText(cause)
         self.cause.setVisible(bool(cause))
@@ -255,7 +255,7 @@ class AdviceView(QWidget):
         self._fold()
 
     def _fold(self) -> None:
-        """Hide the step times below a verdict or a cause, until the user wants to see them."""
+        """Hide the step times if there is a verdict or a cause, unless the user has opened them."""
         has_finding = not (self.cause.isHidden() and self.verdict.isHidden())
         self._findings.setVisible(has_finding)
         self.more.setVisible(not self.time.isHidden())

@@ -93,7 +93,7 @@ class RunHeader(QWidget):
         self._curve_tools.setVisible(is_visible)
 
     def show_run(self, run: RunFolder, job: Job | None, data: RunData, status: RunStatus, *, is_loading: bool) -> None:
-        """Show the state of `run`. While `is_loading` is True, its log hasn't been read in full."""
+        """Show state, notes and warnings of `run`. While `is_loading` is True, its log hasn't been read in full."""
         if run is not self._run:
             self._run = run
             self.remote.show_run(run)
@@ -322,7 +322,7 @@ class RemoteBar(QWidget):
         self.fetched.emit()
 
     def _show_state(self, text: str = "") -> None:
-        """Show `text`, by default the machine of the run, and the button for fetching files instead of Cancel."""
+        """Show `text`, by default the run's machine, and replace the Cancel button by the one for fetching files."""
         machine = machine_of(self._run) if self._run is not None else ""
         self.label.setText(
             text or tr("This run is on {machine}. Closing the window doesn't affect it.").format(machine=machine)

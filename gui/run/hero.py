@@ -41,7 +41,7 @@ _FIGURE_WIDTH = 96
 
 
 class RunHero(QWidget):
-    """Row about a run. Its height never changes.
+    """Row with a run's best metric, title, state, progress, time and buttons. Its height never changes.
 
     Attributes:
         next_steps: Buttons that are visible once the run has ended, instead of those that pause and stop it.
@@ -85,7 +85,7 @@ class RunHero(QWidget):
     def show_run(
         self, run: RunFolder, job: Job | None, data: RunData, status: RunStatus, *, is_loading: bool = False
     ) -> None:
-        """Show a run. While `is_loading` is True, its log hasn't been read in full."""
+        """Show metric, state and progress of a run. While `is_loading` is True, its log hasn't been read in full."""
         _set_text(self.title, run_heading(job, data) if job is not None else run.run_id)
         is_reading = is_loading and data.finished is None and not data.last_number  # no event has been read
         text = tr("Reading the run's log…") if is_reading else _state_text(status, data)

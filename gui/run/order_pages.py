@@ -28,7 +28,7 @@ _MAX_WARNINGS = 5
 
 
 class OrderPages(QStackedWidget):
-    """Stack of pages for one kind of work with a run's model, which executes one order at a time.
+    """Stack of pages for one kind of work with a run's model, which executes one request (`Order`) at a time.
 
     The work continues if another run is opened.
 
@@ -45,7 +45,7 @@ class OrderPages(QStackedWidget):
 
         Args:
             title: Name of the work, such as "The prediction".
-            form: Page that requests an order.
+            form: Page with the settings of the work.
             result: Page that shows the results.
             first: Editor of the form that gets the focus when the form is shown again.
             reading: Text that is visible while the results are being read.
@@ -85,7 +85,7 @@ class OrderPages(QStackedWidget):
         return self.child.running and self._is_for_run(self.child.order)
 
     def start(self, order: Order) -> None:
-        """Execute `order`, unless work on another run is in progress."""
+        """Start the work that `order` describes, unless work on another run is in progress."""
         if self.child.running and not self.is_working:
             self.message.emit(
                 tr("{title} of another run is still running. Wait for it, or cancel it there.").format(
@@ -115,7 +115,7 @@ class OrderPages(QStackedWidget):
         self.child.close()
 
     def _is_for_run(self, order: Order | None) -> bool:
-        """Return True if `order` is for the open run."""
+        """Return True if `order` requests work on the open run."""
         return order is not None and self._run is not None and Path(order.run) == self._run.path.absolute()
 
     def _show_progress(self, progress: Progress) -> None:
@@ -144,7 +144,7 @@ class OrderPages(QStackedWidget):
         self.show_form()
 
     def _on_refused(self, problems: tuple[Problem, ...]) -> None:
-        """Show the problems on the failure page, or in a message if the work was for another run than the open one."""
+        """Show why the work was refused: on the failure page, or in a message if it was for another run."""
         if self._is_for_run(self.child.order):
             self.fail(*problems)
         else:

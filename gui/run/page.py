@@ -163,7 +163,7 @@ class RunPage(QWidget):
                 view.show_run(run)
 
     def _show(self) -> None:
-        """Update all views from the session."""
+        """Show the open run's current data and status in all views."""
         session = self.session
         if session.run is None or self.charts is None:
             return
@@ -288,7 +288,7 @@ class RunPage(QWidget):
         self.exporter.start(run, path)
 
     def close_work(self) -> None:
-        """Stop background work when the window closes."""
+        """Stop all background work of the views when the window closes."""
         self.exporter.close()
         self.header.remote.close_work()
         self.live_prediction.close_work()
@@ -387,5 +387,5 @@ class Exporter(JsonLinesProcess):
         self.run(["export", run.run_id, "--zip", str(target), "--replace"])
 
     def answer_at_exit(self, code: int) -> Answer | None:
-        """Return the answer if the command succeeded, otherwise None."""
+        """Return the path of the zip file as the answer, or None if the exit code isn't 0."""
         return None if code else Answer(str(self._target))

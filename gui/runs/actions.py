@@ -168,7 +168,7 @@ class DeletingBar(TrashBar):
         self.no.setFocus()
 
     def accept(self) -> None:
-        """Move the runs of the question to the trash or, without a question, undo the last deletion."""
+        """Move the runs that the bar asks about to the trash. If it doesn't ask, undo the last deletion."""
         if self.is_busy:
             return
         runs, self._runs = self._runs, []
@@ -182,7 +182,7 @@ class DeletingBar(TrashBar):
         super().dismiss()
 
     def _confirm(self, usage: FolderSize, active: int) -> None:
-        """Show the question, unless the user has cancelled it.
+        """Ask whether to move the runs to the trash, unless the user has cancelled the question.
 
         `usage` is the disk usage of the runs, and `active` the number of selected runs that can't be deleted.
         """

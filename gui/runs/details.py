@@ -97,7 +97,7 @@ class Details(QWidget):
         self._lay_out()
 
     def show_runs(self, runs: Sequence[RunSummary]) -> None:
-        """Show the details if there is a single run in `runs`. Otherwise, show a hint."""
+        """Show the details of the only run in `runs`. If there are none or several, show a hint."""
         run = runs[0] if len(runs) == 1 else None
         previous_run = self._run
         if previous_run is not None and (run is None or run.run_id != previous_run.run_id):
@@ -117,7 +117,7 @@ class Details(QWidget):
             in_background(lambda: read_details(Path(run.folder)), self, self._show_fields, failed)
 
     def set_orientation(self, orientation: Qt.Orientation) -> None:
-        """Place the notes next to the facts or below them."""
+        """Place the notes next to the run's facts or below them."""
         self._halves.setOrientation(orientation)
 
     def save(self) -> None:
@@ -178,7 +178,7 @@ class Details(QWidget):
                 self.tags.setText(", ".join(run.tags))
 
     def _show_fields(self, fields: DetailFields) -> None:
-        """Show facts that were read in the background, unless another run is selected or nothing has changed.
+        """Show facts that were read in the background, unless another run is selected or they haven't changed.
 
         Selection and scroll position are retained.
         """
@@ -282,7 +282,7 @@ def _state_text(run: RunSummary) -> str:
 
 @dataclass(frozen=True)
 class DetailFields:
-    """Details of a run.
+    """Facts for the details of a run, which are read from its folder.
 
     Attributes:
         changed: Job fields with values other than the default, or None if the job can't be read.
@@ -293,11 +293,11 @@ class DetailFields:
     changed: dict[str, Any] | None
     options: dict[str, Any]
     checkpoints: tuple[Checkpoint, ...]
-    held: FolderSize
+    folder_size: FolderSize
 
 
 def read_details(folder: Path) -> DetailFields:
-    """Read the details of a run from its folder. Raises OSError."""
+    """Read a run's changed job fields, options, checkpoints and disk usage from its folder. Raises OSError."""
     run = RunFolder(folder)
     job = run.job()
     labels = (
@@ -308,7 +308,7 @@ def read_details(folder: Path) -> DetailFields:
         changed=changed_fields(job) if job is not None else None,
         options={labels.get(name, name): value for name, value in job.options.items()} if job is not None else {},
         checkpoints=checkpoints_of(run),
-        held=measure_folder(folder),
+        folder_size=measure_folder(folder),
     )
 
 
@@ -326,7 +326,7 @@ def job_lines(details: DetailFields) -> Lines:
 def disk_lines(details: DetailFields) -> Lines:
     """Return labeled lines about missing checkpoints, if any, and about the size of the folder."""
     missing = [] if details.checkpoints else [(tr("Checkpoints"), "none yet")]
-    return [*missing, (tr("Folder"), size(details.held.bytes))]
+    return [*missing, (tr("Folder"), size(details.folder_size.bytes))]
 
 
 _TITLES: dict[str, Callable[[Any], str]] = {

@@ -200,7 +200,7 @@ class RunsPage(QWidget):
         self._update()
 
     def _on_complete(self, read: RunsRead) -> None:
-        """Show the result of reading all runs, and remove deleted ones.
+        """List the runs that were read, and remove deleted ones.
 
         The first time, a hidden page reports interrupted runs by a message.
         """
@@ -249,7 +249,7 @@ class RunsPage(QWidget):
         self._update()
 
     def _update(self) -> None:
-        """Update the count and the empty state, and show the selected run."""
+        """Update the number of runs, the text for an empty list, and the details of the selected run."""
         total, matching = len(self.model.runs), self.model.rowCount()
         if matching == total:
             self._count.setText(localized(total) if total else "")

@@ -182,7 +182,7 @@ class QueueView(QWidget):
         self._update_visibility()
 
     def _on_unread(self, error: Exception) -> None:
-        """Report that the queue can't be read, but only once for the same error."""
+        """Report why the queue can't be read, but only once for the same error."""
         if not isinstance(error, CannotQueue | OSError):
             raise error
         if str(error) != self._error:
@@ -227,7 +227,7 @@ class QueueView(QWidget):
         self.changed.emit()
 
     def _on_failed(self, error: Exception) -> None:
-        """Report an error of a change to the queue, and read the queue. Unexpected errors are raised."""
+        """Report why the queue couldn't be changed, and read it again. Unexpected errors are raised."""
         if not isinstance(error, CannotQueue | CannotReturn | OSError):
             raise error
         self.message.emit(tr("Couldn't change the queue: {error}").format(error=error))
@@ -263,7 +263,7 @@ class QueueView(QWidget):
             in_background(lambda: put_back(position.folder), self, self._on_changed, self._on_failed)
 
     def _close_removal(self) -> None:
-        """Hide the bar about the removed run, which can then no longer be put back."""
+        """Hide the bar that offers to put back a removed run."""
         self._removed = None
         self.removal.hide()
         self._update_visibility()

@@ -178,7 +178,7 @@ class RunsModel(RowModel[RunSummary]):
         return dragged_runs(self.rows[row] for row in sorted({index.row() for index in indexes}))
 
     def cell_data(self, row: RunSummary, column: int, role: int) -> Any:
-        """Return text to edit, facts as tool tip, and icons for state and favorites. None for other roles."""
+        """Return a run's editable text, its tool tip, or the icon of its state or favorite mark, by role."""
         if role == Qt.ItemDataRole.EditRole:
             return row.name if column == NAME else COLUMNS[column].text(row)
         if role == Qt.ItemDataRole.ToolTipRole:

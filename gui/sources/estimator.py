@@ -42,13 +42,13 @@ class EstimateRequest:
 
 
 class MemoryProcess(JsonLinesProcess):
-    """Child process that computes the memory of one job at a time. Its result is a MemoryEstimate."""
+    """Child process that computes how much memory a job needs, one job at a time. Its result is a MemoryEstimate."""
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__("engine.advisor.memory_estimate", tr("Estimating the memory"), ESTIMATING.decode, parent)
 
     def start(self, job: Job) -> None:
-        """Compute the memory of `job`."""
+        """Compute how much GPU memory `job` needs."""
         self.run(stdin=msgspec.json.encode(job))
 
 
@@ -124,7 +124,7 @@ class Estimator(QObject):
         return partial(_estimate, self._newest_request, self._runs, self._past_runs)
 
     def _on_estimated(self, answer: tuple[EstimateRequest | None, Estimate | None]) -> None:
-        """Show an estimate for the newest request. Add computed memory, or compute it if no past run is comparable."""
+        """Show the estimate for the newest request. If no past run is comparable, add the computed memory."""
         request, estimate = answer
         if request != self._newest_request:
             return

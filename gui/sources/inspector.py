@@ -46,7 +46,7 @@ class Inspector(JsonLinesProcess):
 
 
 class PluginReader(JsonLinesProcess):
-    """Child process that adds newly installed plug-ins to the catalogue (``python -m engine.catalogue --plugins``).
+    """Child process that adds the contents of plug-ins to the catalogue (``python -m engine.catalogue --plugins``).
 
     When `done` is emitted, the catalogue contains everything that the plug-ins provide.
     """
@@ -62,7 +62,7 @@ class PluginReader(JsonLinesProcess):
             self.run(["--plugins"])
 
     def answer_at_exit(self, code: int) -> Answer | None:
-        """Return an answer if the entries of plug-ins were written to the catalogue's cache, otherwise None.
+        """Return an answer if plug-ins' models and tasks are in the catalogue's cache file, otherwise None.
 
         Makes this process read the catalogue again, so that it contains the entries.
         """

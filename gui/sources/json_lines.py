@@ -21,14 +21,14 @@ GOODBYE_S = 3.0
 
 
 class Answer(NamedTuple):
-    """Final message of a process: its result, or the reasons why it refused the work."""
+    """Final message of a process: its result, or the reasons why it refused the request."""
 
     value: object
     refused: bool = False
 
 
 def answer_in(message: object) -> Answer | None:
-    """Return the answer in a message from a process that executes orders, or None for a progress message."""
+    """Return the final answer in a process's message, or None for a progress message."""
     match message:
         case Done(answer=value):
             return Answer(value)
@@ -46,7 +46,7 @@ class JsonLinesProcess(QObject):
     Signals:
         progress(object): a decoded message that isn't an answer.
         done(object): the result.
-        refused(object): the reasons why the process refused to work, as Problems if it had received an order.
+        refused(object): the reasons why the process refused to work, as Problems if it is an `OrderProcess`.
         failed(str): a sentence about a process that exited without an answer.
     """
 
@@ -204,10 +204,10 @@ class JsonLinesProcess(QObject):
 
 
 class OrderProcess(JsonLinesProcess):
-    """Child process that executes one order at a time. Its progress is a Progress.
+    """Child process that executes one request (such as an `EvaluateOrder`) at a time, and sends `Progress`.
 
     Attributes:
-        order: Last order, or None before the first one.
+        order: Last request, or None before the first one.
     """
 
     order: Any = None

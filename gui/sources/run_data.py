@@ -174,7 +174,7 @@ class RunData:
             if event.n <= self.last_number:
                 continue
             if self._is_clock_stopped or type(event) is RunStarted:
-                self._add(steps, sampled)  # with the origin of their time, which is about to change
+                self._add_numbers(steps, sampled)  # with the origin of their time, which is about to change
                 self._exclude_time_until(event)
             self.last_number = event.n
             if type(event) is StepMetrics:
@@ -185,13 +185,15 @@ class RunData:
                     sampled.setdefault(sample.device, []).append((self.seconds(event), self.step, sample))
             else:
                 if type(event) is Planned:
-                    self._add(steps, sampled)  # the plan may remove them again
+                    self._add_numbers(steps, sampled)  # the plan may remove them again
                 self._apply_other(event)
             self.last_time = event.time
-        self._add(steps, sampled)
+        self._add_numbers(steps, sampled)
 
-    def _add(self, steps: list[StepMetrics], sampled: dict[str, list[tuple[float, float, DeviceSample]]]) -> None:
-        """Append the collected numbers to the columns, and clear the collections.
+    def _add_numbers(
+        self, steps: list[StepMetrics], sampled: dict[str, list[tuple[float, float, DeviceSample]]]
+    ) -> None:
+        """Append step metrics and device samples to their columns, and clear both arguments.
 
         `sampled` contains samples by device, each with its time and step.
         """
@@ -210,7 +212,7 @@ class RunData:
             self.waiting = None
 
     def _apply_other(self, event: AnyEvent) -> None:
-        """Apply an event other than numbers of steps or devices."""
+        """Apply any event except `StepMetrics` and `DevicesSampled`."""
         match event:
             case ScheduleTraced():
                 self.trace = event
@@ -225,7 +227,7 @@ class RunData:
                 self._apply_result_event(shorten_texts(event))
 
     def _apply_result_event(self, event: AnyEvent) -> None:
-        """Apply a result, or pass the event on to `_apply_milestone`."""
+        """Apply step times, an automatic choice, or the results of a validation; pass on other events."""
         match event:
             case TimeSpent():
                 self.time_spent = event
@@ -239,10 +241,10 @@ class RunData:
             case Predicted():
                 self.validation_details.add_predicted(event)
             case _:
-                self._apply_milestone(event)
+                self._apply_progress_event(event)
 
-    def _apply_milestone(self, event: AnyEvent) -> None:
-        """Apply a change of the run's phase, a checkpoint or a warning, or pass the event on to `_apply_ending`."""
+    def _apply_progress_event(self, event: AnyEvent) -> None:
+        """Apply a queue position, phase, download, epoch, checkpoint or warning; pass on other events."""
         match event:
             case Waiting():
                 self.waiting, self._is_clock_stopped = event, True
@@ -268,10 +270,10 @@ class RunData:
             case EventsLost():
                 self._add_line(event, "warning", f"{event.count} events are missing here: {event.reason}")
             case _:
-                self._apply_ending(event)
+                self._apply_ending_event(event)
 
-    def _apply_ending(self, event: AnyEvent) -> None:
-        """Apply a failure, a restart, a command, or an event at the end of a run.
+    def _apply_ending_event(self, event: AnyEvent) -> None:
+        """Apply a failure, restart, command, verdict, the release of the devices, or the end of the run.
 
         A requested stop overrides a requested pause.
         """
@@ -342,7 +344,7 @@ class RunData:
         self._add_line(event, "warning", _restart_words(event))
 
     def _resume_from(self, plan: Planned) -> None:
-        """Remove everything after the first step of `plan`, because these steps are repeated."""
+        """Remove the values after the first step of `plan`, because the workers repeat these steps."""
         self.plan, self.restarting = plan, None
         self.step = plan.from_step
         self.epoch = min(plan.epochs, plan.from_step // max(1, plan.steps_per_epoch) + 1) if plan.from_step else 0

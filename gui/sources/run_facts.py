@@ -47,7 +47,7 @@ class RunFacts:
     Attributes:
         state: State of the run, or None until it has been read.
         job: Job in the run's folder, or None until it has been read.
-        version: Value that changes when the run is resumed.
+        version: Value that changes when the run is resumed, or None until it has been read after the run's end.
         is_remote: True if the supervisor runs under SLURM on another machine.
         interruption: Explanation of an interrupted run.
         rejection: Reason why the supervisor doesn't accept this client.
@@ -68,7 +68,7 @@ class RunFacts:
         return self.state in ENDED
 
     def status(self, data: RunData, requested: EndRequest, gpu_titles: Mapping[str, str]) -> RunStatus:
-        """Return the status, taking a pending request into account. `gpu_titles` are by UUID."""
+        """Return the run's status, given a `requested` pause or stop. `gpu_titles` are by UUID."""
         state, waiting, started = self.state or "starting", data.waiting, data.started
         texts = {"interrupted": self.interruption} if self.interruption else {}
         if waiting is not None and started is not None:

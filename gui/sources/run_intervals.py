@@ -124,9 +124,9 @@ class IntervalReader:
 
 
 def _intervals_of(summary: RunSummary) -> tuple[RunInterval, ...]:
-    """Read the executions of a run. Raises OSError, or any exception if files are damaged."""
+    """Read a run's executions, or none if it ended long ago. Raises OSError, or any exception for damaged files."""
     run, name = RunFolder(summary.folder), run_title(summary)
-    if summary.state in ENDED and _is_too_old(run):
+    if summary.state in ENDED and _is_log_too_old(run):
         return ()
     last, parsed = run.last_event(), executions(run)
     earlier = [
@@ -153,8 +153,8 @@ def _intervals_of(summary: RunSummary) -> tuple[RunInterval, ...]:
     return (*earlier, newest)
 
 
-def _is_too_old(run: RunFolder) -> bool:
-    """Return True if the last event in the log is older than `RECENT_S`."""
+def _is_log_too_old(run: RunFolder) -> bool:
+    """Return True if the run's log exists and was last written more than `RECENT_S` seconds ago."""
     try:
         return run.events_file.stat().st_mtime < time.time() - RECENT_S
     except FileNotFoundError:
@@ -263,7 +263,7 @@ def _last_before(log: IO[bytes], offset: int) -> AnyEvent | None:
 
 
 def valid_events(lines: Iterable[bytes]) -> Iterator[AnyEvent]:
-    """Yield the events in `lines`. Skip damaged lines."""
+    """Yield the events in the `lines` of a log. Skip damaged lines."""
     for line in lines:
         try:
             yield EVENT.decode(line)

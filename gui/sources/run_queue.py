@@ -63,7 +63,7 @@ def queue_positions() -> list[QueuePosition]:
 
 
 def _position(number: int, ticket: Ticket, users: dict[str, str]) -> QueuePosition:
-    """Describe a waiting run with this position, starting at 1. `users` are the users of devices, by run id."""
+    """Describe a queued run at position `number`, from 1. `users` are the users of devices, by run id."""
     last = RunFolder(ticket.folder).last_event()
     others = last.others if isinstance(last, Waiting) else ()
     behind = [users[run_id] for run_id in ticket.behind]

@@ -33,7 +33,7 @@ FolderVersion = tuple[int, int]
 
 @dataclass(frozen=True)
 class Poll:
-    """Content of a run's folder at one moment.
+    """Result of reading a run's folder, or a part of it, at one moment.
 
     Attributes:
         events: Events that were added to the log.
@@ -120,12 +120,12 @@ class RunReader:
         self._stalled_at = self._log.last_number
         return True
 
-    def glance(self) -> Poll:
-        """Read only the version, which shows whether anything has changed."""
+    def poll_version(self) -> Poll:
+        """Return a poll with only the version of the run's files, which changes if the run is resumed."""
         return Poll(version=self._read_version())
 
     def read_users(self, run_ids: Iterable[str]) -> Poll:
-        """Describe the users of the devices that the queued run waits for. Raises OSError."""
+        """Return a poll with what uses the devices that a queued run waits for, by run id. Raises OSError."""
         folder = paths.runs_folder()
         return Poll(users={run_id: user_of_devices(RunFolder(folder / run_id)) for run_id in run_ids})
 

@@ -155,7 +155,7 @@ _SAMPLE_FIELDS = ("utilization_percent", "memory_used_bytes", "power_w", "temper
 
 
 def _cut(steps: Column, step: int, columns: Sequence[Column]) -> bool:
-    """Remove the values after `step` from all `columns`. Return False if there are none."""
+    """Remove the values after `step` from all `columns`, given the column `steps`. Return False if there are none."""
     remaining = int(np.searchsorted(steps.values, step, side="right"))
     if remaining == len(steps):
         return False

@@ -82,7 +82,7 @@ class RunSession(QObject):
         self._reset()  # sets the state that belongs to one run
 
     def _reset(self) -> None:
-        """Clear all state of the previous run."""
+        """Forget the data, facts and pending commands of the previous run."""
         self.data = RunData()
         self._facts = RunFacts()
         # Until this time, an unchanged run folder with an ended state counts as starting (see `mark_starting`).
@@ -205,12 +205,12 @@ class RunSession(QObject):
     # From the folder
 
     def _poll(self) -> None:
-        """Start the read that `_next_poll` returns, or schedule it after the current read."""
+        """Start the read that the session's stage requires, or schedule it after the current read."""
         if self._flight is not None:
             self._flight.request()
 
     def _read_on(self) -> None:
-        """Read the new part of the log and the state on a worker thread."""
+        """Read new events from the log and the run's state on a worker thread, unless the supervisor sends them."""
         if self._stage is not Stage.LIVE:
             self._set_stage(Stage.READING)
             self._poll_timer.stop()
@@ -222,7 +222,7 @@ class RunSession(QObject):
         if reader is None:
             return None
         if self._stage is Stage.ENDED:
-            return reader.glance
+            return reader.poll_version
         if self._stage is Stage.LIVE:
             behind = self.data.waiting.behind if self.data.waiting is not None else ()
             return partial(reader.read_users, behind)
@@ -254,7 +254,7 @@ class RunSession(QObject):
             self._on_log_end(poll)
 
     def _on_poll_failed(self, error: Exception) -> None:
-        """Read again later. Errors other than OSError are raised."""
+        """Read the run's folder again after a pause. Errors other than OSError are raised."""
         self._poll_timer.start(_RETRY_MS)
         ignore_os_error(error)
 
@@ -264,7 +264,7 @@ class RunSession(QObject):
             self._updates.schedule()
 
     def _check_for_resume(self, version: FolderVersion | None) -> None:
-        """Continue reading if an ended run has been resumed."""
+        """Read the log again if `version` shows that an ended run has been resumed. Otherwise, check later."""
         if self._facts.version is not None and version not in (None, self._facts.version):
             self._read_on()
             return
@@ -272,7 +272,7 @@ class RunSession(QObject):
         self._poll_timer.start(_WATCH_MS)
 
     def _on_log_end(self, poll: Poll) -> None:
-        """Follow the run if it is active. Otherwise, record how it ended."""
+        """Follow the run by its supervisor if it is active. Otherwise, record how it ended."""
         previous_state, state = self._facts.state, poll.state or "starting"
         # The files of a run that is being resumed are unchanged until its supervisor starts.
         is_unchanged = poll.version == self._version_at_start
@@ -323,23 +323,24 @@ class RunSession(QObject):
             self._commands.repeat()
 
     def _receive(self) -> None:
-        """Apply messages from the supervisor, and decide how to continue."""
+        """Apply the supervisor's messages. Then end with the run, or read the log if events are missing."""
         if not self._live.is_open:
             return
         messages = self._live.receive()
-        complete = all(self._take_message(message) for message in messages)  # stops at a gap in the numbers
+        has_all_events = all(self._apply_message(message) for message in messages)  # stops at a gap in the numbers
         if self.data.finished is not None and any(isinstance(message, RunFinished) for message in messages):
+            # The supervisor may still write files, so the next poll's version is the first to compare with.
             self._facts.state, self._facts.version = self.data.finished.outcome, None
             self._end()
         elif self._live.rejection:
             self._on_rejected(self._live.rejection)
-        elif self._live.is_lost or not complete:
+        elif self._live.is_lost or not has_all_events:
             self._return_to_log()
         elif messages:
             self._request_users()
             self._updates.schedule()
 
-    def _take_message(self, message: ServerMessage) -> bool:
+    def _apply_message(self, message: ServerMessage) -> bool:
         """Apply an event. Return False if earlier events are missing, which the log may contain."""
         if isinstance(message, Welcome):
             self._facts.rejection = ""
@@ -352,12 +353,12 @@ class RunSession(QObject):
         return True
 
     def _request_users(self) -> None:
-        """Read again what uses the devices that the run waits for: a run may end and its model be used."""
+        """Read again which runs use the devices that the open run waits for, because these may change."""
         if self.data.waiting is not None and self.data.waiting.behind:
             self._poll()
 
     def _show_users(self, users: Mapping[str, str]) -> None:
-        """Show what uses the devices that the run waits for, and read it again later."""
+        """Show which runs use the devices that the open run waits for, and read it again later."""
         if users != self._facts.users:
             self._facts.users = users
             self._updates.schedule()
@@ -378,14 +379,14 @@ class RunSession(QObject):
             self._return_to_log()
 
     def _return_to_log(self) -> None:
-        """Read the events that the supervisor hasn't sent."""
+        """Close the connection to the supervisor, and read the events that it hasn't sent from the log."""
         self._live.close()
         self._set_stage(Stage.READING)
         self._poll()
 
 
 def _discard(reader: RunReader, poll: Poll) -> None:
-    """Close the files of a poll that returned after its session had been closed."""
+    """Close the log and the connection of a poll that returned after its session had been closed."""
     reader.close()
     if poll.connection is not None:
         poll.connection.close()

@@ -135,7 +135,7 @@ def lines_of(rows: Sequence[TrialRow], goal: Goal) -> Lines:
 
 
 def to_display_unit(goal: Goal, value: float) -> float:
-    """Convert a value to its display unit. Fractions become percentages."""
+    """Convert a result to the unit in which it is shown. Fractions become percentages."""
     return 100 * value if goal.percent else value
 
 
@@ -190,7 +190,7 @@ _Signature = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class SearchLine:
-    """Row in the list of searches. If the search can't be read, `search` is None and `why` is the error."""
+    """Row in the list of searches. If a search can't be read, `search` is None and `why` is the error."""
 
     folder: SearchFolder
     status: Status
@@ -215,7 +215,7 @@ class _CachedSearch:
 
 
 class _PollResult(NamedTuple):
-    """Result of a poll: all rows, and the data of the opened search or the reason why it can't be shown, if changed.
+    """Result of a poll: all rows and, if changed, the opened search's data or why it can't be shown.
 
     `version` is a value that changes with the opened search.
     """

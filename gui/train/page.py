@@ -193,7 +193,7 @@ class TrainPage(QWidget):
         self._on_changed()
 
     def _on_changed(self) -> None:
-        """Update the tab, the settings and the actions for the open run."""
+        """Update the tab, the settings and the actions after a change of the open run's state or job."""
         session = self._session
         if session is None or session.run is None:
             return

@@ -131,7 +131,7 @@ class RunSettingsView(QWidget):
         return group
 
     def _request(self) -> None:
-        """Emit `requested` with the displayed job."""
+        """Request to put the displayed settings into the form for a new job."""
         if self.job is not None:
             self.requested.emit(self.job)
 

@@ -50,7 +50,7 @@ class ClassModel(QAbstractTableModel):
         self._intervals: dict[str, np.ndarray] = {}
 
     def show_figures(self, classes: Sequence[str], figures: ClassFigures | None) -> None:
-        """Show the measures per class, and the samples per class if a confusion matrix has them.
+        """Show the metrics of each class, and its number of samples if a confusion matrix has them.
 
         If rows and columns are unchanged, selection and scroll position are retained.
         """
@@ -150,7 +150,7 @@ class ClassTable(RowView):
         self.setMinimumHeight(120)
 
     def show_figures(self, classes: Sequence[str], figures: ClassFigures | None) -> None:
-        """Show `figures`. The sort order and the selection don't change. New columns are fitted to their contents."""
+        """Show metrics per class. The sort order and the selection stay. New columns are fitted to their contents."""
         titles_before = self.model_.titles
         self.model_.show_figures(classes, figures)
         if self.model_.titles != titles_before and self.model_.titles:

@@ -50,13 +50,13 @@ class ClassesView(QWidget):
         self.validation_slider.moved.connect(lambda _position: self._show_figures())
 
     def restart(self) -> None:
-        """Prepare for another run."""
+        """Forget the class metrics and the selected validation, before another run is shown."""
         self._data, self._displayed_state = RunData(), ()
         self.validation_slider.restart()
         self.content.restart()
 
     def show_data(self, data: RunData, is_active: bool) -> None:
-        """Show the class metrics in `data`. More may follow if the run `is_active`."""
+        """Show the class metrics in `data`, or why there are none. More may follow if the run `is_active`."""
         self._data, self._is_active = data, is_active
         if self.isVisible():
             self._refresh()
@@ -66,7 +66,7 @@ class ClassesView(QWidget):
         self._refresh()
 
     def _refresh(self) -> None:
-        """Show the metrics, or why there are none, if validations, checkpoints or class names have changed."""
+        """Show the class metrics if they have changed, or why there are none."""
         figures = self._data.validation_details.classes
         self._stack.setCurrentIndex(1 if figures else 0)
         self._empty.setText(_empty_text(self._data, self._is_active))
@@ -80,7 +80,7 @@ class ClassesView(QWidget):
                 self._show_figures()
 
     def figures(self) -> ClassFigures | None:
-        """Return the visible figures, or None if there are none."""
+        """Return the class metrics at the selected validation, or None if there are none."""
         figures, position = self._data.validation_details.classes, self.validation_slider.position
         return figures[position] if 0 <= position < len(figures) else None
 
@@ -155,7 +155,7 @@ class ClassFiguresView(QWidget):
         self.cell.setText("")
 
     def show_figures(self, classes: tuple[str, ...], figures: ClassFigures | None) -> None:
-        """Show `figures`, or nothing if it is None."""
+        """Show the metrics of `classes`, or nothing if `figures` is None."""
         self._classes, self._figures = classes, figures
         self.table.show_figures(classes, figures)
         confusion = figures.confusion if figures is not None else None
@@ -169,7 +169,7 @@ class ClassFiguresView(QWidget):
         self._show_cell()
 
     def figures(self) -> ClassFigures | None:
-        """Return the visible figures, or None if there are none."""
+        """Return the visible class metrics, or None if there are none."""
         return self._figures
 
     def resizeEvent(self, event: QResizeEvent) -> None:

@@ -62,7 +62,7 @@ class RunCharts(QWidget):
         return [self.loss, self.accuracy, self.speed, self.times, *self.devices.values()]
 
     def restart(self) -> None:
-        """Prepare for another run."""
+        """Remove the lines of metrics and devices and clear all plots, before another run is shown."""
         for plot in (self.accuracy, *self.devices.values()):
             plot.remove_lines()
         self.accuracy.set_title(tr("Accuracy"))
@@ -83,7 +83,7 @@ class RunCharts(QWidget):
             plot.set_smoothing(weight)
 
     def show_data(self, data: RunData) -> None:
-        """Show `data` without copying it. Hidden plots aren't drawn."""
+        """Plot the values that the run has logged, without copying them. Hidden plots aren't drawn."""
         self._data = data
         if data.rollbacks != self._rollbacks:
             self._restart_plots()
@@ -101,14 +101,14 @@ class RunCharts(QWidget):
         ends = [column.last for column in self._x_columns(data) if len(column)]
         self.group.set_extent(0.0, max(ends, default=1.0))
 
-    def _show_metrics(self, data: RunData, x: Floats) -> None:
-        """Plot losses, accuracy and the first percentage metrics. `x` holds the positions of the steps."""
+    def _show_metrics(self, data: RunData, step_x: Floats) -> None:
+        """Plot losses, accuracy and percentage metrics. `step_x` holds the x values of the training steps."""
         percentages = _percentage_metrics(data)
         has_accuracy = data.steps.has_accuracy
         if has_accuracy:
             self.accuracy.add_line("train", LineStyle("training", lambda: theme.colors().accent, smooth=True))
             self.accuracy.set_smoothing(self._smoothing)
-            self.accuracy.set_data("train", x, data.steps.accuracy.values)
+            self.accuracy.set_data("train", step_x, data.steps.accuracy.values)
         self.accuracy.set_title(tr("Accuracy") if has_accuracy or not percentages else tr("Metrics"))
         self.rows.set_empty("accuracy", not (has_accuracy or percentages))
         for (name, title), color in zip(percentages.items(), _METRIC_COLORS, strict=False):  # at most one per color
@@ -125,7 +125,7 @@ class RunCharts(QWidget):
             self.rows.set_empty(quantity, is_hidden)
 
     def _restart_plots(self) -> None:
-        """Clear all plots, because another run or earlier data follows."""
+        """Clear all plots before another run, or the same run from an earlier checkpoint, is shown."""
         self._rollbacks = 0
         for plot in self.plots:
             plot.restart()
@@ -142,16 +142,16 @@ class RunCharts(QWidget):
             self._hide_power_and_temperature(False)
 
     def _x_values(self, columns: Steps | Validations | DeviceColumns) -> Floats:
-        """Return the positions of logged values on the current axis: steps or seconds."""
+        """Return the x values of logged values: their steps or their times, depending on the axis."""
         return columns.step.values if self.group.axis == "count" else columns.seconds.values
 
     def _x_columns(self, data: RunData) -> list[Column]:
-        """Return the positions of all logged values on the current axis, by source."""
+        """Return the x values of all steps, validations and device samples, a column for each."""
         sources: list[Steps | Validations | DeviceColumns] = [data.steps, data.validations, *data.devices.values()]
         return [source.step if self.group.axis == "count" else source.seconds for source in sources]
 
     def _add_lines(self) -> None:
-        """Add the lines that every run has. Lines of metrics and devices follow when they are known."""
+        """Add the lines of loss, speed and step times, which every run has."""
         self.loss.add_line("train", LineStyle("training", lambda: theme.colors().accent, smooth=True))
         self.loss.add_line("loss", LineStyle("validation", lambda: theme.colors().warning, markers=True))
         self.speed.add_line("speed", LineStyle("all devices", lambda: theme.colors().accent))

@@ -45,7 +45,7 @@ class TimeSpentView(QWidget):
         self.restart()
 
     def restart(self) -> None:
-        """Prepare for another run or execution."""
+        """Forget the advice and the step times, before another run or execution is shown."""
         self._advice = self._applied = None
         self.bar.restart()
         self.hide()
@@ -74,7 +74,7 @@ class TimeSpentView(QWidget):
         self._label_button()
 
     def _label_button(self) -> None:
-        """Label the button that applies the advice: in this run while it is live, otherwise in the form.
+        """Label the button of the advice, depending on whether it changes the running run or the form.
 
         Without advice, the button is hidden.
         """
@@ -96,7 +96,7 @@ class TimeSpentView(QWidget):
         self.change.show()
 
     def _apply(self) -> None:
-        """Request the advised setting, in this run while it is live, otherwise in the form."""
+        """Request the advised setting, for the running run if it can still change, otherwise for the next one."""
         advice = self._advice
         if advice is None:
             return
@@ -191,7 +191,7 @@ class TimeBar(QWidget):
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
 
     def restart(self) -> None:
-        """Prepare for another run."""
+        """Forget the step time and all legend entries, before another run is shown."""
         self._time_spent, self._known_parts, self._hovered = None, set(), None
 
     def show_time(self, spent: TimeSpent) -> None:
@@ -204,8 +204,8 @@ class TimeBar(QWidget):
         self._fit_height()
         self.update()
 
-    def piece(self, part: Part) -> QRectF:
-        """Return the rectangle of the segment for a part."""
+    def segment(self, part: Part) -> QRectF:
+        """Return the rectangle of the bar's segment for a part of a step."""
         start = (
             sum(_fraction(self._time_spent, other) for other in ORDER[: ORDER.index(part)]) if self._time_spent else 0.0
         )
@@ -236,8 +236,8 @@ class TimeBar(QWidget):
     def part_at(self, point: QPoint) -> Part | None:
         """Return the part whose segment or legend entry is at `point`, or None."""
         position = QPointF(point)
-        pieces = (part for part in ORDER if self.piece(part).contains(position))
-        return next(pieces, None) or next(
+        hovered = (part for part in ORDER if self.segment(part).contains(position))
+        return next(hovered, None) or next(
             (entry.part for entry in self.entries() if entry.rect.contains(position)), None
         )
 
@@ -276,16 +276,16 @@ class TimeBar(QWidget):
         painter.setFont(theme.tabular(self.font()))
         painter.fillRect(QRectF(0, 0, self.width(), BAR_HEIGHT), QColor(scheme.raised))
         for part in ORDER:
-            piece = self.piece(part)
-            _fill(painter, piece, part)
-            if piece.width() > 3:  # separate neighboring segments
-                painter.fillRect(QRectF(piece.right() - 1, 0, 1, BAR_HEIGHT), QColor(scheme.panel))
+            segment = self.segment(part)
+            _fill(painter, segment, part)
+            if segment.width() > 3:  # separate neighboring segments
+                painter.fillRect(QRectF(segment.right() - 1, 0, 1, BAR_HEIGHT), QColor(scheme.panel))
         for entry in self.entries():
             self._draw_entry(painter, self._time_spent, entry)
         if self._hovered is not None:
             painter.setPen(QPen(QColor(scheme.text), 2))
             painter.setBrush(Qt.BrushStyle.NoBrush)
-            painter.drawRect(self.piece(self._hovered).adjusted(1, 1, -1, -1))
+            painter.drawRect(self.segment(self._hovered).adjusted(1, 1, -1, -1))
 
     def _draw_entry(self, painter: QPainter, spent: TimeSpent, entry: _Entry) -> None:
         """Draw a legend entry with its time: a part of the step, or the full step if `entry.part` is None."""

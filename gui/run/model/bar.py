@@ -100,7 +100,7 @@ class EvaluationBar(QWidget):
         return self._saved.get(self.list.value())
 
     def _on_chosen(self) -> None:
-        """Emit `chosen` with the selected evaluation, and show its folder in the tool tip."""
+        """Emit `chosen` with the evaluation that the user has selected, and show its folder in the tool tip."""
         saved = self.current()
         if saved is not None:
             self.list.box.setToolTip(f"{evaluation_title(saved.evaluation)}\n{saved.folder}")
@@ -252,7 +252,7 @@ class EvaluateForm(QWidget):
         self.cancel.setVisible(has_results)
 
     def order(self) -> EvaluateOrder | None:
-        """Return the order, or None if there is no run or no device is selected."""
+        """Return the requested evaluation, or None if there is no run or no device is selected."""
         if self._run is None or not self.devices.value():
             return None
         value = self.split.value()
@@ -273,7 +273,7 @@ class EvaluateForm(QWidget):
             self.submitted.emit(order)
 
     def _update_action(self) -> None:
-        """Allow an evaluation if there is a checkpoint and a device is selected."""
+        """Enable the Evaluate button if there is a checkpoint and a device is selected."""
         problem = "" if self.checkpoint.has_checkpoint else tr("The run has no checkpoint yet")
         self.submit_action.allow(problem or ("" if self.devices.value() else tr("Choose a device")))
 

@@ -64,14 +64,14 @@ class ComparisonPage(QWidget):
         self.show_only_other.clicked.connect(lambda: self._request_samples(self.show_only_other))
 
     def show_evaluation(self, opened: OpenedEvaluation) -> None:
-        """Compare `opened` with another evaluation of the same samples, once these have been found."""
+        """Set the evaluation to compare, and look for others of the same samples to compare it with."""
         self._opened = opened
         self.comparison = None
         self._clear()
         self.refresh()
 
     def refresh(self) -> None:
-        """Look for evaluations to compare with on a worker thread, and list them."""
+        """Find other evaluations of the same samples on a worker thread, and offer them for comparison."""
         opened = self._opened
         if opened is not None:
             in_background(
@@ -82,7 +82,7 @@ class ComparisonPage(QWidget):
             )
 
     def _show_choices(self, opened: OpenedEvaluation, others: Sequence[ComparableEvaluation]) -> None:
-        """Offer comparable evaluations unless another one has been opened, and compare with the chosen one."""
+        """Offer `others` for comparison with `opened`, unless another evaluation has been opened by now."""
         if opened is not self._opened:
             return
         self._comparable = {str(other.saved.folder): other for other in others}
@@ -155,7 +155,7 @@ class ComparisonPage(QWidget):
             )
 
     def _clear(self) -> None:
-        """Remove the results of a comparison."""
+        """Clear the table of differences, the texts, and the buttons for samples."""
         self.differences.show_rows([])
         for label in (self.about, self.verdict, self.significance):
             label.setText("")

@@ -73,7 +73,7 @@ class CurvesPage(QWidget):
         return next((each for each in curves if str(each.class_index) == self.classes.value()), None)
 
     def _show_class(self) -> None:
-        """Show both curves of the chosen class, set the threshold to its best one, and read its outcomes."""
+        """Show both curves of the selected class, set its best threshold, and read its confusion counts."""
         curve = self.curve()
         if curve is None:
             return
@@ -106,7 +106,7 @@ class CurvesPage(QWidget):
     # Outcomes at the threshold
 
     def _read_outcomes(self, curve: ClassCurves) -> None:
-        """Read the outcomes of a class in the background, unless they are known."""
+        """Read the confusion counts of a class in the background, unless they are cached."""
         opened = self._opened
         if opened is None or curve.class_index in self._outcomes:
             return
@@ -118,20 +118,20 @@ class CurvesPage(QWidget):
         )
 
     def _store_outcomes(self, opened: OpenedEvaluation, class_index: int, read: Outcomes | CurvePoints) -> None:
-        """Cache the outcomes of a class, unless another evaluation has been opened, and show them."""
+        """Cache and show the confusion counts of a class, unless another evaluation has been opened."""
         if self._is_displayed(opened):
             self._outcomes[class_index] = read
             self._show_outcomes()
 
     def _on_unreadable(self, opened: OpenedEvaluation, class_index: int, error: Exception) -> None:
-        """Show why the outcomes of a class can't be read, unless another class or evaluation has been chosen."""
+        """Show why a class's confusion counts can't be read, unless another class or evaluation is visible."""
         curve = self.curve()
         if self._is_displayed(opened) and curve is not None and curve.class_index == class_index:
             text = tr("Couldn't read the probabilities: {error}")
             self.scores.setText(text.format(error=describe_error(error)))
 
     def _show_outcomes(self) -> None:
-        """Show counts and scores at the threshold, and mark it in both curves. Clear them while outcomes are loading."""
+        """Show confusion counts and scores at the threshold, and mark it in both curves. Clear them while loading."""
         curve = self.curve()
         outcomes = self._outcomes.get(curve.class_index) if curve is not None else None
         if outcomes is None:

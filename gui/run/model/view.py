@@ -87,7 +87,7 @@ class ModelView(QWidget):
         self.result.close_work()
 
     def reload(self, chosen: str = "") -> None:
-        """Reload the evaluations, which the command line may have changed."""
+        """Reload the list of evaluations, which the command line may have changed."""
         if self._run is not None:
             in_background(
                 partial(_find_evaluations, self._run),
@@ -128,7 +128,7 @@ class ModelView(QWidget):
             self._show_samples(found)
 
     def _show_samples(self, found: _FoundEvaluations) -> None:
-        """Show the samples of the open evaluation, or start the first evaluation."""
+        """Show the samples of the open evaluation or, if the run has none, start an evaluation."""
         order = self.form.order()
         if not found.evaluations and order is not None:
             self._samples_due = "when_evaluated"
@@ -169,7 +169,7 @@ class ModelView(QWidget):
             self.pages.fail(Problem("", f"{error}.", tr("Evaluate the model again.")))
 
     def _on_evaluated(self, path: str) -> None:
-        """Show the new evaluation, whose summary is the file `path`."""
+        """Show the evaluation that has just ended. `path` is the file with its summary."""
         self.reload(Path(path).parent.name)
 
     def _show_form(self) -> None:

@@ -71,7 +71,7 @@ class PredictionsView(QWidget):
         self.zoom.changed.connect(lambda: self.reset.setVisible(self.zoom.is_changed))
 
     def restart(self) -> None:
-        """Prepare for another run."""
+        """Forget the predictions, the selected validation, the zoom and all thumbnails of the previous run."""
         self._data, self._displayed_state = RunData(), ()
         self._reading.abandon()
         self.validation_slider.restart()
@@ -99,7 +99,7 @@ class PredictionsView(QWidget):
         return self.strip.sample(self.strip.currentRow())
 
     def _refresh(self) -> None:
-        """Update the view if predictions were added or removed."""
+        """Show the predictions of the run if some were added or removed, or why there are none."""
         predicted = self._data.validation_details.predicted
         self._stack.setCurrentIndex(1 if predicted else 0)
         self._empty.setText(_empty_text(self._data, self._is_active))
@@ -148,14 +148,14 @@ class PredictionsView(QWidget):
         return partial(_read_sample, self._folder, sample) if sample is not None else None
 
     def _show_images(self, read: _SamplePngs) -> None:
-        """Show the images of a sample, unless another one has been selected meanwhile."""
+        """Show the images of the sample in `read`, unless another one has been selected meanwhile."""
         sample, truth, prediction = read
         if sample is self.sample():
             self.truth.show_image(truth, sample.truth_words or sample.name)
             self.prediction.show_image(prediction, sample.prediction_words or sample.name)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        """Handle keys that the image panes ignore."""
+        """Select the validation with Left, Right, Home, End or B (the best one), and the sample with Up and Down."""
         key = event.key()
         if key in (Qt.Key.Key_Left, Qt.Key.Key_Right):
             self.validation_slider.step(1 if key == Qt.Key.Key_Right else -1)

@@ -38,7 +38,7 @@ def headline(trace: ScheduleTraced) -> str:
 
 
 def describe(trace: ScheduleTraced, titles: Sequence[str]) -> str:
-    """Describe the step for screen readers: its time, and the idle time of each rank."""
+    """Describe the traced step for screen readers: its time, and the idle time of each rank."""
     parts = [
         tr("{trace}. Step {step} took {span_s}.").format(
             trace=headline(trace), step=localized(trace.step), span_s=milliseconds(trace.span_s)
@@ -63,10 +63,10 @@ def describe_action(action: Action) -> str:
 
 
 class ScheduleDiagram(QWidget):
-    """Schedule with a row for each rank, a lane for each of its stages, and a block for each action.
+    """Schedule with a row for each rank, a lane for each of its stages, and a rectangle for each action.
 
-    Forward blocks are light, backward ones solid, and weight gradients hatched. Gaps are idle time. Blocks contain the
-    number of their microbatch if it fits.
+    Forward passes are light, backward ones solid, and weight gradients hatched. Gaps are idle time. Rectangles contain
+    the number of their microbatch if it fits.
     """
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -104,7 +104,7 @@ class ScheduleDiagram(QWidget):
         self.recolor()
 
     def action_at(self, point: QPoint) -> Action | None:
-        """Return the action whose block is at `point`, or None if there is none."""
+        """Return the action whose rectangle is at `point`, or None if there is none."""
         trace = self._trace
         plot = self._plot_rect()
         if trace is None or not plot.contains(QPointF(point)):
@@ -139,7 +139,7 @@ class ScheduleDiagram(QWidget):
         super().leaveEvent(event)
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        """Show the diagram, which is drawn once into a pixmap because it may have thousands of blocks."""
+        """Show the diagram, which is drawn once into a pixmap because it may contain thousands of actions."""
         if self._trace is None:
             return
         if self._drawn is None:
@@ -167,7 +167,7 @@ class ScheduleDiagram(QWidget):
         return above + lane * self._lane_height()
 
     def _plot_rect(self) -> QRectF:
-        """Return the rectangle of the blocks of all ranks, to the right of the row titles."""
+        """Return the rectangle of the actions of all ranks, to the right of the row titles."""
         metrics = self.fontMetrics()
         titles = [rank_title(rank, self._titles) for rank in range(len(self._lanes))]
         left = max((metrics.horizontalAdvance(title) for title in titles), default=0) + LABEL_PAD
@@ -175,7 +175,7 @@ class ScheduleDiagram(QWidget):
         return QRectF(left, 0, max(1, self.width() - left - 2), self._lane_top(len(self._lanes), 0))
 
     def _draw(self, painter: QPainter, trace: ScheduleTraced) -> None:
-        """Draw the axis, a row with title and blocks per rank, and the legend."""
+        """Draw the axis, a row with a title and actions for each rank, and the legend."""
         scheme = theme.colors()
         plot = self._plot_rect()
         self._draw_axis(painter, plot, trace)
@@ -194,7 +194,7 @@ class ScheduleDiagram(QWidget):
         self._draw_legend(painter, plot, trace)
 
     def _draw_row(self, painter: QPainter, rank: int, actions: Iterable[Action], plot: QRectF, span_s: float) -> None:
-        """Draw the blocks of a rank. They are grouped by kind, because this is faster."""
+        """Draw the actions of a rank. They are grouped by kind, because this is faster."""
         metrics = painter.fontMetrics()
         # By number of digits: width that a block needs for its number.
         number_widths = [metrics.horizontalAdvance("0" * digits) + NUMBER_PAD for digits in range(8)]
@@ -260,7 +260,7 @@ class ScheduleDiagram(QWidget):
 
 
 def _block_colors(kind: str, color: str) -> tuple[QColor, QBrush | None, QColor]:
-    """Return the fill, pattern and number color for a kind of action."""
+    """Return the fill color, the pattern and the color of the number for a kind of action."""
     scheme = theme.colors()
     if kind == "F":
         return fills.light(color), None, QColor(scheme.text)

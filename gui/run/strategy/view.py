@@ -42,7 +42,7 @@ class StrategyView(QWidget):
         self.restart()
 
     def restart(self) -> None:
-        """Prepare for another run or execution."""
+        """Hide all diagrams, before another run or execution is shown."""
         self._displayed_cut = None
         for diagram in self._diagrams.values():
             diagram.set_headline("")
@@ -53,7 +53,7 @@ class StrategyView(QWidget):
         return self._diagrams[name].headline.text()
 
     def show_data(self, data: RunData, names: Mapping[str, str]) -> None:
-        """Show the latest measurements. `names` contains the titles of devices by id."""
+        """Show the latest stages, schedule and times per rank. `names` contains the titles of devices by id."""
         self._show_cut(data, names)
         self._show_schedule(data, names)
         self._show_ranks(data, names)
@@ -62,7 +62,7 @@ class StrategyView(QWidget):
         self.setMaximumHeight(max(1, self.sizeHint().height()))
 
     def _show_cut(self, data: RunData, names: Mapping[str, str]) -> None:
-        """Show the model's planned pipeline stages unless they are already visible."""
+        """Show how the model is split into pipeline stages, unless that is already visible."""
         plan = data.plan
         if plan is None or plan.cut is None:
             return

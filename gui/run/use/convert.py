@@ -101,7 +101,7 @@ class ConvertForm(QWidget):
         self._validate()
 
     def order(self) -> ConvertOrder | None:
-        """Return the order, or None if there is no run or no format is selected."""
+        """Return the requested conversion, or None if there is no run or no format is selected."""
         chosen = tuple(target for target, box in self.targets.items() if box.isChecked())
         if self._run is None or not chosen:
             return None
@@ -147,14 +147,14 @@ class ConvertForm(QWidget):
         self.submit_action.allow(next(filter(None, reasons), ""))
 
     def _submit(self) -> None:
-        """Check on a worker thread if the files can be written, then submit the order."""
+        """Check on a worker thread if the files can be written, then request the conversion."""
         order = self.order()
         if order is not None:
             check = partial(out_problems, order.out, packed=order.packed)
             in_background(check, self, partial(self._submit_checked, order), reraise).wait_briefly()
 
     def _submit_checked(self, order: ConvertOrder, problems: list[Problem]) -> None:
-        """Emit `submitted` with the order, or show why the files can't be written."""
+        """Request the conversion `order` by emitting `submitted`, or show the `problems` with its files."""
         if problems:
             self.problems.show_problems(tuple(problems))
         else:
@@ -224,7 +224,7 @@ class ConvertResult(QWidget):
         self.more.on_trigger(self.more_requested.emit)
 
     def show_file(self, path: str) -> None:
-        """Read the result in `path` on a worker thread and show it."""
+        """Read the result of a conversion from the file `path` on a worker thread and show it."""
         in_background(partial(_read_conversion, Path(path)), self, self._show_result, self._show_error)
 
     def _show_result(self, converted: Converted) -> None:
@@ -271,7 +271,7 @@ class _CommandLine(QWidget):
 
 
 def _read_conversion(file: Path) -> Converted:
-    """Read the description of a conversion. Raises OSError."""
+    """Read the result file of a conversion. Raises OSError."""
     try:
         return read_converted(file)
     except NOT_DECODED as error:

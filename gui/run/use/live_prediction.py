@@ -180,7 +180,7 @@ class LivePrediction(QFrame):
         self._continue()
 
     def _continue(self) -> None:
-        """Predict again if a newer checkpoint was saved since the start of the last prediction."""
+        """Predict again if a newer checkpoint was saved while the last prediction was running."""
         if self._newest_checkpoint is not self._used_checkpoint:
             self._predict()
 

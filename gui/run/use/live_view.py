@@ -150,13 +150,13 @@ class LiveView(QWidget):
             self.message.emit(warning, "warning")
 
     def _on_refused(self, problems: tuple[Problem, ...]) -> None:
-        """Show why the source can't be watched."""
+        """Show why the camera or video can't be used for predictions."""
         self.caption.clear()
         self.failure.show_problems(problems)
         self._on_ended()
 
     def _update_actions(self) -> None:
-        """Allow starting and stopping, or say why not."""
+        """Enable the Start and Stop buttons, or name in their tips why they are disabled."""
         is_watching = self.child.running
         problems = (
             "" if self.checkpoint.has_checkpoint else tr("The run has no checkpoint yet"),

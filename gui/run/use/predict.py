@@ -143,7 +143,7 @@ class PredictForm(QWidget):
         return [self.files.item(row).text() for row in range(self.files.count())]
 
     def order(self) -> PredictOrder | None:
-        """Return the order, or None while it is incomplete."""
+        """Return the requested prediction, or None without a run, files, a device or a valid threshold."""
         threshold = self.threshold.value()
         if self._run is None or not self.paths() or not self.devices.value() or not isinstance(threshold, float):
             return None
@@ -161,7 +161,7 @@ class PredictForm(QWidget):
         )
 
     def _choose_default_out(self) -> None:
-        """Show the default path of the results: a new folder at home, named after the run and the current time."""
+        """Suggest a folder for the results: a new one at home, named after the run and the current time."""
         assert self._run is not None
         folder = Path.home() / f"predictions-{self._run.run_id}-{time.strftime('%H%M%S')}"
         self.out.line.setPlaceholderText(str(folder))
@@ -189,7 +189,7 @@ class PredictForm(QWidget):
         self._update_actions()
 
     def _update_actions(self) -> None:
-        """Allow predicting and removing files, or say why not."""
+        """Enable the buttons that predict and remove files, or name in their tips what is missing."""
         threshold = self.threshold.value()
         problems = (
             "" if self.checkpoint.has_checkpoint else tr("The run has no checkpoint yet"),
@@ -201,7 +201,7 @@ class PredictForm(QWidget):
         self.remove.allow("" if self.files.selectedItems() else tr("Select lines of the list first"))
 
     def _submit(self) -> None:
-        """Emit `submitted` with the order. The next order gets another default folder."""
+        """Emit `submitted` with the requested prediction, and choose a new folder for the next one."""
         order = self.order()
         if order is not None:
             self.submitted.emit(order)
@@ -263,7 +263,7 @@ class PredictResult(QWidget):
         self.list.currentRowChanged.connect(self._on_row_chosen)
 
     def show_file(self, path: str) -> None:
-        """Read the summary in `path` on a worker thread and show it."""
+        """Read the results of a prediction from the file `path` on a worker thread and show them."""
         in_background(partial(read_predicted, Path(path)), self, self._show_result, self._show_error)
 
     def _show_result(self, predicted: Predicted) -> None:
@@ -292,7 +292,7 @@ class PredictResult(QWidget):
         self.skipped.show_problems((Problem("", f"{describe_error(error)}.", tr("Predict again.")),))
 
     def _on_row_chosen(self, number: int) -> None:
-        """Show the caption of a row and, once it has been read, the drawn result or the image."""
+        """Show the caption of the file at index `number` and, once it has been read, its result or image."""
         predicted = self._predicted
         self._current_row = row = (
             predicted.rows[number] if predicted is not None and 0 <= number < len(predicted.rows) else None
@@ -328,7 +328,7 @@ class PredictResult(QWidget):
 
 
 def read_predicted(file: Path) -> Predicted:
-    """Read the results of a prediction. Raises OSError."""
+    """Read the result file of a prediction. Raises OSError."""
     try:
         return PREDICTED.decode(read_file(file, MAX_RESULT_BYTES))
     except NOT_DECODED as error:

@@ -85,7 +85,7 @@ class UseView(QWidget):
         self.predict_form.add(paths)
 
     def _refresh(self) -> None:
-        """Fill in the forms for another run after reading its job, or update the checkpoints of the same run."""
+        """Fill in all forms for a run that was just opened, or reload the checkpoints of the same run."""
         if self._must_load and self._run is not None:
             in_background(self._run.job, self, partial(self._show, self._run), ignore_os_error)
         elif self._run is not None:
@@ -104,12 +104,12 @@ class UseView(QWidget):
             self.convert.show_run(run)
 
     def _show_result(self, pages: OrderPages, result: PredictResult | ConvertResult, path: str) -> None:
-        """Show the results in the file `path` on the last one of `pages`."""
+        """Read the file `path`, show it in `result`, and make this the visible one of `pages`."""
         result.show_file(path)
         pages.setCurrentIndex(RESULT)
 
     def _connect(self) -> None:
-        """Connect each form with the process that executes its orders, and the process with its results."""
+        """Connect each form with the process that executes its requests, and the process with its results."""
         self.tabs.currentChanged.connect(self.stack.setCurrentIndex)
         self.live.message.connect(self.message)
         for pages, form, result in (

@@ -38,7 +38,7 @@ def card_order(gpu: Gpu) -> tuple[bool, int, int, int, int]:
 
 
 def busy(processes: tuple[GpuProcess, ...] | None, me: str | None = None) -> str:
-    """Describe who uses a GPU, as in "busy: root, 12.0 GiB".
+    """Describe who uses a GPU and its memory, as in "busy: root, 12.0 GiB".
 
     Returns "in use by you, …" if only `me` uses it, and "" if nobody does. Processes of unknown users, as in a
     container, are only counted.
@@ -88,7 +88,7 @@ def current_user() -> str | None:
 
 
 def lost(gpu: Gpu) -> str:
-    """Return the state of a missing GPU, as in "lost since 14:02:31"."""
+    """Describe since when a GPU has been missing, as in "lost since 14:02:31"."""
     return "lost" if gpu.lost_since is None else f"lost since {clock(gpu.lost_since)}"
 
 

@@ -29,7 +29,7 @@ class DeviceHistory:
     host. If the readings exceed the budget (many GPUs, fast sampling), the older half is thinned; see `Timeline`.
 
     Attributes:
-        titles: Titles of the devices by key. This machine's come first, in card order, and removed devices last.
+        titles: Titles of the devices by key. This machine's come first, by CUDA number, and removed devices last.
         origin: Time at which `x` is 0, in seconds since the epoch.
     """
 
@@ -169,7 +169,7 @@ class DeviceHistory:
 
 
 def _row(snapshot: Snapshot, host: str) -> dict[Hashable, float | None]:
-    """Return all readings in a snapshot, by device key and quantity."""
+    """Return all readings in a snapshot, by the pair of device key and quantity."""
     return {
         (device_key(host, device), quantity): value
         for device, values in read_values(snapshot).items()

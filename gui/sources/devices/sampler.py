@@ -113,7 +113,7 @@ class SamplerProcess(QObject):
             self._restart_if_running()
 
     def _restart_if_running(self) -> None:
-        """Start the process anew, so that it gets the changed arguments."""
+        """Restart a running process, so that it gets the changed arguments."""
         if self._process is not None:
             self.stop(wait=False)
             self.start()
@@ -164,7 +164,7 @@ class SamplerProcess(QObject):
         process.deleteLater()
 
     def _launch(self) -> None:
-        """Start the sampler. If its standard error is explained to the user, keep it; otherwise write it to a file."""
+        """Start the process. Its standard error goes to a file, unless `explain` needs it."""
         process = QProcess(self)
         process.setWorkingDirectory(str(paths.PACKAGES))
         if self._explain is None:

@@ -121,7 +121,7 @@ class SampleDetail(QWidget):
         self.marked.setChecked(marked)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        """Handle keys that the image panes ignore."""
+        """Show another sample with the arrows, mark it with Space, or switch its heat maps with H."""
         steps = {Qt.Key.Key_Left: -1, Qt.Key.Key_Up: -1, Qt.Key.Key_Right: 1, Qt.Key.Key_Down: 1}
         key = Qt.Key(event.key())
         if key in steps:

@@ -29,7 +29,7 @@ from gui.translation import tr
 NOT_DRAWN = ("class", "labels")
 """Kinds of predictions that are shown as text instead of images."""
 BATCH = 12
-"""Number of samples per order. Loading the model takes most of the time."""
+"""Maximum number of samples that a process draws, because loading the model takes most of its time."""
 _DELAY_MS = 300
 
 
@@ -45,7 +45,7 @@ class Drawing(NamedTuple):
 
 
 class Drawings(QObject):
-    """Requests for drawings, which are cached for each evaluation.
+    """Cache of drawings, which a child process creates for the samples of one evaluation.
 
     Signals:
         drawn(object): the Drawing of the sample that was requested last.
@@ -66,11 +66,11 @@ class Drawings(QObject):
         self._devices: tuple[str, ...] = ()
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._drawn: dict[int, tuple[Path, SampleDrawing]] = {}  # folder and drawing by row
-        self._order_count = 0  # numbers the folders of the orders
+        self._request_count = 0  # numbers the folders of the requests
         self._requested: tuple[int, ...] = ()  # rows, the visible one first
         self.child = InferenceChild(tr("Drawing the samples"), self)
         self._delay = QTimer(self, interval=_DELAY_MS, singleShot=True)
-        self._delay.timeout.connect(self._order_drawings)
+        self._delay.timeout.connect(self._request_drawings)
         self.child.done.connect(self._on_done)
         self.child.refused.connect(self.failed)
         self.child.failed.connect(lambda text: self.failed.emit((Problem("", text),)))
@@ -97,7 +97,7 @@ class Drawings(QObject):
             self._delay.start()
 
     def stop(self) -> None:
-        """Discard the request, and cancel the process if it is working on it."""
+        """Discard the requested samples, and cancel the process that draws them."""
         self._delay.stop()
         self._requested = ()
         self.child.cancel()
@@ -115,13 +115,13 @@ class Drawings(QObject):
         order = self.child.order
         return self.child.running and isinstance(order, ShowOrder) and row in order.samples
 
-    def _order_drawings(self) -> None:
-        """Order the drawings of the requested samples that haven't been drawn, in a folder of their own."""
+    def _request_drawings(self) -> None:
+        """Start the process that draws the requested samples without a drawing, in a new folder."""
         opened = self._opened
         if opened is None or not self._requested:
             return
         self._folder = self._folder or tempfile.TemporaryDirectory(prefix="footplate-")
-        self._order_count += 1
+        self._request_count += 1
         self.child.start(
             ShowOrder(
                 run=str(opened.saved.folder.parents[1].absolute()),  # the evaluations are in a folder of the run
@@ -129,12 +129,12 @@ class Drawings(QObject):
                 devices=self._devices[:1],  # one is enough for a few samples
                 evaluation=str(opened.saved.folder.absolute()),
                 samples=tuple(row for row in self._requested if row not in self._drawn),
-                out=str(Path(self._folder.name, str(self._order_count))),
+                out=str(Path(self._folder.name, str(self._request_count))),
             )
         )
 
     def _on_done(self, path: str) -> None:
-        """Read the descriptions of the new drawings, in the file `path`, on a worker thread."""
+        """Read the file `path`, which lists the new drawings, on a worker thread, and cache them."""
         opened, store = self._opened, partial(self._store, self._opened, Path(path).parent)
         in_background(partial(_read_drawings, Path(path)), self, store, partial(self._on_unreadable, opened, None))
 
@@ -171,7 +171,7 @@ class Drawings(QObject):
 
 
 def _read_drawings(path: Path) -> SampleDrawings:
-    """Read the descriptions of drawings. Raises OSError."""
+    """Read the file that lists drawings with their captions. Raises OSError."""
     try:
         return decode_drawings(read_file(path, MAX_RESULT_BYTES))
     except NOT_DECODED as error:

@@ -50,7 +50,7 @@ class HeatMaps(QWidget):
         self._predicted = ""  # predicted class of the sample
         self._devices: tuple[str, ...] = ()
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._order_count = 0  # numbers the folders of the orders
+        self._request_count = 0  # numbers the folders of the requests
         self.child = InferenceChild(tr("Making the heat map"), self)
         self.on = styled(QCheckBox(tr("What it looks at")), tip=tr("Highlight evidence for a class (H)"))
         self.first, self.second = ChoiceEditor([]), ChoiceEditor([])
@@ -65,7 +65,7 @@ class HeatMaps(QWidget):
         self.on.toggled.connect(lambda _on: self._restart())
         self.first.edited.connect(self._restart)
         self.second.edited.connect(self._restart)
-        self._delay.timeout.connect(self._order_maps)
+        self._delay.timeout.connect(self._request_maps)
         self.child.done.connect(self._on_done)
         self.progress_line.follow(self.child)
 
@@ -105,7 +105,7 @@ class HeatMaps(QWidget):
         self.child.cancel()
 
     def _restart(self) -> None:
-        """Remove the maps, cancel their order and, if they are switched on, order new ones after a delay."""
+        """Remove the maps, cancel their computation and, if they are switched on, request new ones after a delay."""
         is_on = self.on.isChecked()
         self.child.cancel()
         self.progress_line.end()
@@ -119,20 +119,20 @@ class HeatMaps(QWidget):
         else:
             self._delay.stop()
 
-    def _order_maps(self) -> None:
-        """Order the heat maps of the current file for the chosen classes, in a folder of their own."""
+    def _request_maps(self) -> None:
+        """Start computing heat maps of the current image for the selected classes, in a new folder."""
         opened, file = self._opened, self._file
         if opened is None or file is None:
             return
         self._folder = self._folder or tempfile.TemporaryDirectory(prefix="footplate-")
-        self._order_count += 1
+        self._request_count += 1
         self.child.start(
             ExplainOrder(
                 run=str(opened.saved.folder.parents[1]),  # the evaluations are in a folder of the run
                 checkpoint=opened.evaluation.checkpoint,
                 devices=self._devices[:1],  # one is enough for a sample
                 paths=(str(file),),
-                out=str(Path(self._folder.name, f"{self._order_count}")),
+                out=str(Path(self._folder.name, f"{self._request_count}")),
                 classes=self._chosen_classes(opened.evaluation.classes),
             )
         )

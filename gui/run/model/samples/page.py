@@ -147,7 +147,7 @@ class SamplesPage(QWidget):
     # Choosing
 
     def _show_choices(self, opened: OpenedEvaluation) -> None:
-        """Offer the orders, and the true and predicted classes to filter by, that the evaluation supports."""
+        """Offer the sort orders, and the true and predicted classes to filter by, that the evaluation supports."""
         names = opened.evaluation.classes
         classes = [(str(index), name, "") for index, name in enumerate(names)]
         is_multilabel = opened.samples.true_class is None
@@ -168,7 +168,7 @@ class SamplesPage(QWidget):
         return Choice(true, predicted, self.wrong.isChecked(), sort, marked)
 
     def _show_suspects(self) -> None:
-        """List the suspicious samples that the review bar selects, or all samples."""
+        """List the suspicious samples that are selected in the review bar, or all samples if none are."""
         suspects, opened = self.review.suspects(), self._opened
         if suspects is None or opened is None:
             self._apply_filter()
@@ -289,7 +289,7 @@ class SamplesPage(QWidget):
 
 
 def _summary(found: int, listed: int, total: int) -> str:
-    """Describe how many samples match the filter, of how many, and whether only some of them are listed."""
+    """Describe how many of `total` samples match the filter, and whether only some of them are listed."""
     if not found:
         return tr("No samples match.")
     if listed < found:

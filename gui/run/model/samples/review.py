@@ -315,7 +315,7 @@ class Choice:
 
 
 def supported_sorts(samples: SampleTable) -> list[Sort]:
-    """Return the orders that the table supports, starting with the default."""
+    """Return the sort orders that the columns of `samples` permit, starting with the default."""
     is_supported = {
         "loss": samples.losses is not None,
         "correct": samples.correct is not None,

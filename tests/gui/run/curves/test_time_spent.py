@@ -49,10 +49,10 @@ def view(styled: QApplication, qtbot: QtBot) -> TimeSpentView:
 
 
 def test_time_bar_has_proportional_pieces(bar: TimeBar) -> None:
-    assert bar.piece("data").width() == pytest.approx(0.4 * bar.width())
-    assert bar.piece("augment").left() == pytest.approx(bar.piece("data").right())
-    assert bar.piece("optimizer").right() == pytest.approx(bar.width())
-    assert bar.piece("communication").width() == 0
+    assert bar.segment("data").width() == pytest.approx(0.4 * bar.width())
+    assert bar.segment("augment").left() == pytest.approx(bar.segment("data").right())
+    assert bar.segment("optimizer").right() == pytest.approx(bar.width())
+    assert bar.segment("communication").width() == 0
 
 
 def test_time_bar_legend_keeps_known_parts(bar: TimeBar) -> None:
@@ -75,7 +75,7 @@ def test_time_bar_legend_grows_with_the_text(bar: TimeBar) -> None:
 
 
 def test_time_bar_finds_part_at_point(bar: TimeBar) -> None:
-    assert bar.part_at(bar.piece("forward").center().toPoint()) == "forward"
+    assert bar.part_at(bar.segment("forward").center().toPoint()) == "forward"
     named = next(entry for entry in bar.entries() if entry.part == "forward")
     assert bar.part_at(named.rect.center().toPoint()) == "forward"
     assert bar.part_at(QPoint(bar.width() // 2, BAR_HEIGHT + 2)) is None

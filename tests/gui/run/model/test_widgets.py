@@ -55,7 +55,7 @@ def test_heat_maps_of_something_else_are_discarded(
     assert maps.maps == []
     assert maps._delay.isActive() == (change != "evaluation")
     if change != "evaluation":
-        maps._order_maps()
+        maps._request_maps()
         (order,) = orders
         assert (order.run, order.devices) == (str(run.path), ("cpu",))
         assert order.paths == (str(dataset / ("b.png" if change == "sample" else "a.png")),)
