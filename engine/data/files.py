@@ -32,7 +32,7 @@ class Listing(NamedTuple):
         return cls(folder, os.fsencode("\0".join([*names, ""])), len(names))
 
     def split_names(self) -> list[str]:
-        """Return the names as a list."""
+        """Return the file names as a list, decoded from `names`."""
         return os.fsdecode(self.names[:-1]).split("\0") if self.length else []
 
 

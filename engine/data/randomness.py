@@ -30,7 +30,7 @@ class Purpose(IntEnum):
     TRANSFORM = 4
     """Random numbers for `transform` in a custom task."""
     POINTS = 5
-    """Choice of points in a block of a point cloud."""
+    """Choice of a sample's points in a block of a point cloud."""
     ROTATE = 6
     """Rotation of the point cloud in a sample."""
     MODEL = 7

@@ -273,7 +273,7 @@ def _color(value: Any) -> int | None:
 
 
 def _are_unique(rows: Sequence[Row]) -> bool:
-    """Return True if the values in all rows are different."""
+    """Return True if no two classes in the rows have the same value."""
     return len({value for _, value in rows}) == len(rows)
 
 

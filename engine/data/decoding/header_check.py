@@ -47,7 +47,7 @@ class _Kind(NamedTuple):
     end: bytes
     pixels: Callable[[bytes, int], int]
     offset: int = 0
-    """Position of `begin` in the file."""
+    """Position in the file of the bytes `begin`."""
 
 
 def seems_complete(path: str) -> bool:

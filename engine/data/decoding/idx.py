@@ -117,7 +117,7 @@ class _GzipMember:
         self._unpacker = zlib.decompressobj(zlib.MAX_WBITS | 16)  # with the header and checksum of gzip
 
     def read(self, size: int) -> bytes:
-        """Return `size` bytes, or fewer at the end of the member."""
+        """Return the next `size` uncompressed bytes, or fewer at the end of the gzip member."""
         unpacked = bytearray()
         while len(unpacked) < size and not self._unpacker.eof:
             packed = self._unpacker.unconsumed_tail or self._file.read(_CHUNK_BYTES)

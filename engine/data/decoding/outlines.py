@@ -23,7 +23,7 @@ MAX_CROSSINGS = 1 << 22
 Hand-drawn outlines have a few thousand crossings.
 """
 _MAX_BITS = 40
-"""Maximum number of bits of a run length."""
+"""Maximum number of bits of a run length in COCO's text format."""
 
 
 class OutlineError(ValueError):

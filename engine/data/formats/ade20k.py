@@ -55,7 +55,7 @@ def _benchmark(tree: Tree, base: str) -> list[Detection]:
 
 
 def _full(tree: Tree) -> list[Detection]:
-    """Detect the full ADE20K, which is not supported."""
+    """Return a list with the detection of the full ADE20K, which is not supported, or [] if it isn't there."""
     for number, folder in enumerate(tree.walk(depth=6)):
         names = tree.files(folder, ".png") if number < COUNT else []
         seg = [name for name in names if name.startswith("ADE_") and name.endswith(_FULL)]

@@ -44,7 +44,7 @@ def _detect(tree: Tree) -> list[Detection]:
 
 
 def _classes(root: ElementTree.Element) -> list[str]:
-    """Return the classes that an XML file lists."""
+    """Return the classes of a tile that its XML file from ArcGIS lists."""
     return [name for each in root.iterfind(".//object/name") if (name := (each.text or "").strip())]
 
 

@@ -246,7 +246,7 @@ class _Reader:
         self.categories = names.in_order()
 
     def problems(self) -> Iterable[Problem]:
-        """Yield the problems found in the file."""
+        """Yield problems with the unusable entries of the COCO file."""
         yield from self._faults.problems()
         if self._unexhaustive:
             message = f"{printable(self.name)} annotates only some of the classes in each image, as LVIS does."

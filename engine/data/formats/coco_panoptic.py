@@ -161,7 +161,7 @@ class _Reader:
         self.categories = categories.in_order()
 
     def problems(self) -> list[Problem]:
-        """Return the problems found in the file."""
+        """Return problems with the unusable entries of the panoptic JSON file."""
         stem = os.path.splitext(os.path.basename(self.name))[0]
         remedy = f"Such images are left out; put the PNGs into a folder named {printable(stem)}."
         without_mask = warn_about(self._without_mask, "image", "without the PNG of its segments:", remedy)

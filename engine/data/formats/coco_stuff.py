@@ -41,7 +41,7 @@ _STUFF = (
     "wall-panel", "wall-stone", "wall-tile", "wall-wood", "water-other", "waterdrops", "window-blind", "window-other",
     "wood",
 )  # fmt: skip
-"""Names of classes 92 to 182 (stuff)."""
+"""Names of COCO-Stuff's classes 92 to 182, which are materials and backgrounds."""
 _OTHER = 183
 """Class number of all things together in stuff_*_pixelmaps."""
 _UNLABELED = 255

@@ -22,7 +22,7 @@ _CALIBRATION = ("calib", "calibration", "obj_map", "flow_occ")
 _ENDINGS = (".png", ".tif", ".tiff", ".npy", ".pfm", ".exr", ".jpg")
 _ARRAYS = (".npy", ".pfm", ".exr")
 _SAMPLE = 8
-"""Maximum number of depth files that are opened."""
+"""Maximum number of files that are opened to find out if they are depth maps."""
 _SUFFIXES = ("", "_depth", "_disp", "_10")
 
 

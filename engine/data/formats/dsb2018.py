@@ -51,7 +51,7 @@ def _holds_images(tree: Tree, parent: str) -> bool:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the images with the objects from their masks."""
+    """Return the images with their objects, each from a separate mask."""
     images: dict[str, dict[str, NumberedMasks]] = {}  # sources by split and image
     without: list[str] = []
     for parent in detection.source:

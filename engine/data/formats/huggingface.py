@@ -349,7 +349,7 @@ def _shapes(objects: Any, names: Sequence[str], form: str, where: str, faults: l
 
 
 def _read_metadata(tree: Tree, source: _Metadata) -> Content:
-    """Return the images with their boxes from metadata files."""
+    """Return the images of an image folder with their boxes from its metadata files."""
     lookup = ImageLookup(tree)
     names = _readme_classes(tree).get(source.column, [])
     splits: dict[str, list[ShapedImage]] = {}

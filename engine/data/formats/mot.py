@@ -28,7 +28,7 @@ CLASSES = (
     "pedestrian", "person on vehicle", "car", "bicycle", "motorbike", "non-motorized vehicle", "static person",
     "distractor", "occluder", "occluder on the ground", "occluder full", "reflection", "crowd",
 )  # fmt: skip
-"""Names of the challenge's classes, numbered from 1."""
+"""Names of the classes in MOT Challenge, numbered from 1."""
 
 
 class Row(NamedTuple):
@@ -44,7 +44,7 @@ class Row(NamedTuple):
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Detect videos with frames and boxes."""
+    """Detect folders of videos, each with frames in img1 and boxes in gt/gt.txt."""
     found = [folder for folder in tree.walk(depth=3) if _is_video(tree, folder)]
     if not found:
         return []

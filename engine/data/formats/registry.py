@@ -61,7 +61,7 @@ _MODULES = (
 
 
 def _formats_in(*modules: str) -> Iterator[Format]:
-    """Yield the formats in some modules of this package."""
+    """Yield the dataset formats that some modules of this package declare."""
     return (import_module(f"engine.data.formats.{module}").FORMAT for module in modules)
 
 
@@ -90,7 +90,7 @@ class Reading:
 
     @property
     def title(self) -> str:
-        """Name of the interpretation for messages."""
+        """Name of the interpretation of the folder, for messages to the user."""
         return f"{self.format.title} ({self.detection.variant})" if self.detection.variant else self.format.title
 
     @property

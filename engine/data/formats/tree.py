@@ -148,7 +148,7 @@ class Tree:
             yield from (os.path.join(folder, name) for name in self.files(folder, endings))
 
     def listing(self, folder: str = "") -> Listing:
-        """Return the files in `folder` in a compact form."""
+        """Return the files in `folder` as a `Listing`, which takes little memory."""
         return self._read(folder).files
 
     def suffixes(self, folder: str = "") -> Counter[str]:

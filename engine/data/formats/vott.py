@@ -18,7 +18,7 @@ LAYOUT = "Choose a folder with images and VoTT's export: vott-json-export/NAME-e
 _ENDINGS = ("-export.json", "-asset.json")
 _SAMPLED = 20
 _UNSEEN = 0
-"""State of an image that was never opened in VoTT."""
+"""State in VoTT's files of an image that was never opened."""
 
 
 def _detect(tree: Tree) -> list[Detection]:

@@ -20,7 +20,7 @@ from engine.data.splits import printable, warn_unreadable
 ENDING = "_bbx_gt.txt"
 CLASS = "face"
 MAX_LEVELS = 3
-"""Maximum depth of folders that are searched for lists."""
+"""Maximum depth of folders that are searched for the lists of WIDER FACE."""
 INVALID = 7
 """Index of the word in a face's line that is 1 for unusable faces."""
 

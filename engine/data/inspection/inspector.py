@@ -84,7 +84,7 @@ class _LeftOut:
             self.unreadable.append(Unreadable(name_within(path, self.folder), reason))
 
     def problems(self) -> list[Problem]:
-        """Return a warning about unusable files."""
+        """Return a warning about the unusable files, or [] if there are none."""
         count = self.unreadable_count
         if not count:
             return []

@@ -66,7 +66,7 @@ DECODED = 512
 For the other masks, only the size is read.
 """
 MAX_VALUES_LISTED = 256
-"""Maximum number of rows in the table of mask values."""
+"""Maximum number of mask values in the report on a dataset."""
 RARE = 0.001
 """Minimum fraction of pixels for a class not to be reported as rare.
 

@@ -126,7 +126,7 @@ class Loader(ABC, Generic[SlotT]):
 
     @property
     def _is_inline(self) -> bool:
-        """True if batches are read in the caller's thread."""
+        """True if batches are read in the caller's thread, not in a background thread."""
         return not self.threads
 
     @property
@@ -157,7 +157,7 @@ class Loader(ABC, Generic[SlotT]):
 
     @abstractmethod
     def _close_source(self) -> None:
-        """Close the source of the samples, such as a cache."""
+        """Close the source of the samples, such as a cache of decoded images."""
 
     def _prepare(self) -> None:
         """Prepare the loader, in the consumer's thread, before an epoch is read. By default, this does nothing."""

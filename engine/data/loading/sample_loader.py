@@ -207,7 +207,7 @@ class _SampleSlot:
         self._batch: Sample | None = None  # batch on the device for `receive`
 
     def send(self, inputs: Tensor, targets: Tensor) -> None:
-        """Start copying a batch to the device."""
+        """Start copying a batch's inputs and targets to the device."""
         if self._stream is None or self._copied is None:
             self._batch = inputs, targets
             return

@@ -83,7 +83,10 @@ class DeviceSlot(Slot):
             self._copied_event.synchronize()
 
     def send(self, pixels: int, numbers: int, targets: Tensor) -> None:
-        """Queue the copies to the GPU on the stream. They start once the previous batch has been consumed."""
+        """Queue copies of the first rows and the targets to the GPU.
+
+        They start once the previous batch has been consumed.
+        """
         # Set the device, too: leaving the stream would otherwise create a context on the first GPU.
         with torch.cuda.device(self._stream.device), torch.cuda.stream(self._stream):
             self._stream.wait_event(self._consumed_event)
@@ -95,7 +98,10 @@ class DeviceSlot(Slot):
             self._copied_event.record(self._stream)
 
     def receive(self, pixels: int, numbers: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return the rows on the GPU. Kernels that are launched afterwards on the current stream wait for the copy."""
+        """Return the first rows and the targets on the GPU.
+
+        Kernels launched later on the current stream wait for the copies.
+        """
         current = torch.cuda.current_stream(self._stream.device)
         current.wait_event(self._copied_event)
         self._targets.record_stream(current)

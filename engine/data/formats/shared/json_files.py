@@ -306,7 +306,7 @@ class EntryFaults:
                 self.add(UNUSABLE, place)
 
     def problems(self) -> Iterator[Problem]:
-        """Yield a warning for each kind of fault."""
+        """Yield a warning for each kind of fault, with the number of entries that have it."""
         for fault, places in self._places.items():
             message = (
                 f"{count_sentence(places, fault.one, fault.many)} in {printable(self._name)}: {first_names(places)}."

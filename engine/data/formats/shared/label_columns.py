@@ -60,7 +60,7 @@ _LABEL_WORDS = frozenset({"label", "labels", "class", "classes", "category", "ta
 _FEW_NUMBERS = 10
 """Number of distinct numbers in a column above which they may be measured values, unless its name suggests labels."""
 _SAMPLED_LISTS = 200
-"""Maximum number of cells with lists that are examined."""
+"""Maximum number of table cells that are examined to find out if they list labels or other values."""
 _FEW_ROWS = 20
 """Minimum number of rows in tables whose labels must occur twice on average.
 
@@ -87,18 +87,18 @@ class Profile:
 
     @property
     def is_flags(self) -> bool:
-        """True if all cells are yes/no flags, or -1 for unknown."""
+        """True if all cells of the column are yes/no flags, or -1 for unknown."""
         known = {without_fraction(cell.lower()) for cell in self.cells} if 0 < len(self.cells) < 20 else set()
         return bool(known - {UNCERTAIN}) and known <= YES | NO | {UNCERTAIN}
 
     @property
     def is_numbers(self) -> bool:
-        """True if all cells are integers."""
+        """True if all cells of the column are integers."""
         return bool(self.cells) and all(re.fullmatch(r"[+-]?\d+", without_fraction(cell)) for cell in self.cells)
 
     @property
     def has_fractions(self) -> bool:
-        """True if all cells are numbers and some of them are fractions."""
+        """True if all cells of the column are numbers and some of them are fractions."""
         return bool(self.cells) and not self.is_numbers and all(finite(cell) is not None for cell in self.cells)
 
 

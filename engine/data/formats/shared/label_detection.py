@@ -37,7 +37,7 @@ from engine.data.splits import printable
 from engine.system.regular_files import UnusableFile
 
 LABELED = "label"
-"""Word that the file names of preferred tables contain."""
+"""Word in the names of table files that are preferred as tables of labels."""
 _SPLIT_WORDS = frozenset({"partition", "partitions", "split", "splits", "fold", "folds"})
 _UNNAMED_PER_NAMED = 3
 """Maximum ratio of the images in the folder to the images in a table.
@@ -175,7 +175,7 @@ def _read_group(files: Sequence[tuple[TableFile, float]], broken: list[UnusableF
 
 
 def _sum_profiles(one: Profile, other: Profile) -> Profile:
-    """Return the statistics about two columns together."""
+    """Return the statistics about a column that two tables have in common, over both tables."""
     return Profile(one.cells + other.cells, one.blank + other.blank, one.rows + other.rows)
 
 

@@ -16,7 +16,7 @@ from engine.data.formats.format import Detection, certain_unless
 from engine.data.splits import first_names, spread_evenly
 
 SAMPLE = 12
-"""Maximum number of masks that are opened."""
+"""Maximum number of masks that are opened to find out if they are label images."""
 _FEW_VALUES = 64
 """Maximum number of distinct values or colors in a label image."""
 _FREQUENT_VALUES = 16

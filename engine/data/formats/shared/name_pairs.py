@@ -48,7 +48,7 @@ class Pairs:
         return every
 
     def add(self, other: Pairs) -> None:
-        """Append the pairs from another folder."""
+        """Append the pairs of images and annotation files from another folder."""
         for each in fields(self):
             getattr(self, each.name).extend(getattr(other, each.name))
 

@@ -73,7 +73,7 @@ class Candidate:
 
     @property
     def pairs(self) -> Pairs:
-        """Pairs of all splits together."""
+        """Pairs of images and annotation files of all splits together."""
         return Pairs.joined(self.splits.values())
 
     def add(self, split: str, pairs: Pairs, folder: str) -> None:

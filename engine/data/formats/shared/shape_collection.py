@@ -230,7 +230,7 @@ class ShapeCollection:
             yield from (path for path in paths if path not in known)
 
     def _object_problems(self) -> Iterator[Problem]:
-        """Yield a warning about unusable objects for each reason."""
+        """Yield a warning for each reason why objects are unusable, with their number."""
         for reason, places in self._objects.items():
             paths = [path for path, _ in places]
             path, detail = places[0]

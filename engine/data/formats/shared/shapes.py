@@ -58,7 +58,7 @@ class ShapedImage:
 
 
 def box_shape(name: str, left: float, top: float, right: float, bottom: float, *, ignored: bool = False) -> Shape:
-    """Create a shape from two opposite corners of a box."""
+    """Create a shape from the edges of a box, whose opposite edges may be swapped."""
     return Shape(name, (min(left, right), min(top, bottom), max(left, right), max(top, bottom)), ignored=ignored)
 
 

@@ -107,6 +107,6 @@ class ImageSearch:
 
 
 def _read_list(path: str) -> list[str]:
-    """Return the names of the images in a list file."""
+    """Return the names of the images that a list file of a YOLO dataset contains."""
     lines = read_text_lines(path, MAX_TABLE_BYTES)
     return [line if is_image(line) else line.split(maxsplit=1)[0] for line in lines]
