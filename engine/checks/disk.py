@@ -148,7 +148,7 @@ class _Probe:
     """
 
     def __init__(self, host: str) -> None:
-        """Start a thread that contacts the server."""
+        """Start the thread that contacts the server `host`."""
         self.started_at = time.monotonic()
         self._answers: list[bool] = []  # only the first one counts, even if the server answers late
         self._thread = threading.Thread(target=self._record_answer, args=(host,), name="probe", daemon=True)

@@ -112,7 +112,7 @@ def _unknown_strategy(job: Job, strategy: StrategyEntry | None, catalogue: Catal
 
 
 def _precision_problems(job: Job) -> list[Problem]:
-    """Return a problem with fp16 on the CPU."""
+    """Return a problem if the job requests fp16 on the CPU, otherwise []."""
     if job.precision.name != "fp16" or any(map(is_gpu, job.parallel.devices)):
         return []
     message = "fp16 needs a GPU: on the CPU it is slower than fp32 and loses accuracy."

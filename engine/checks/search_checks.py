@@ -38,7 +38,7 @@ from engine.system.format import size
 from engine.system.plugins import install_command
 
 USUAL_TRIALS = 20
-"""Number of trials if the user does not set it."""
+"""Number of trials of a search if the user does not set it."""
 
 MIN_FREE_BYTES = 1 << 30
 """Minimum free disk space in bytes for which a trial is started."""

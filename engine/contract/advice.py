@@ -16,7 +16,7 @@ from engine.contract.job import Job, job_from_values
 from engine.contract.messages import Done, Progress, Refused
 
 BUDGET_S = 60.0
-"""Default time for all trials together, in seconds."""
+"""Default time in seconds for all trials of the advisor together."""
 
 Value = bool | int | float | str | tuple[str, ...] | None
 """Value of a job field."""

@@ -224,7 +224,7 @@ def parse_fold(text: str) -> tuple[int, int] | None:
 
 
 PREVIEW_EPOCHS = 3
-"""Number of epochs to preview."""
+"""Number of epochs whose augmented images are previewed."""
 MAX_PREVIEW_SIDE = 384
 """Maximum side length of a preview image in pixels."""
 

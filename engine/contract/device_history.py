@@ -18,10 +18,10 @@ import msgspec
 from engine.system import files, paths
 
 SPACING_S = 30.0
-"""Seconds between saved readings."""
+"""Seconds between two device readings that are saved."""
 _MAX_FILE_BYTES = 4 << 20
 _DIGITS = 5
-"""Significant digits of saved values."""
+"""Number of significant digits of saved readings."""
 
 Readings = Mapping[str, Mapping[str, float | None]]
 """Values by device and quantity, with None for unknown values."""
@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 
 def history_file() -> Path:
-    """Return the path of the file with the latest readings."""
+    """Return the path of the file with the latest device readings."""
     return paths.home() / "device_history.jsonl"
 
 
@@ -108,7 +108,7 @@ def read_history(path: Path) -> Iterator[tuple[float, dict[str, dict[str, float]
 
 
 def _predecessor(path: Path) -> Path:
-    """Return the path to which a full file is moved."""
+    """Return the path to which a full history file is moved."""
     return path.with_name(f"{path.name}.1")
 
 

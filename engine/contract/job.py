@@ -64,7 +64,7 @@ class DataSection(Section, frozen=True):
 
 
 class AugmentationSection(Section, frozen=True):
-    """Random changes to training samples."""
+    """Random changes to training samples, such as crops and color changes."""
 
     name: Literal["none", "light", "medium", "strong", "own"] = "none"
     transforms: tuple[str, ...] = ()
@@ -172,7 +172,7 @@ class CheckpointsSection(Section, frozen=True):
 
 
 class FaultsSection(Section, frozen=True):
-    """Queueing, and the reaction to faults."""
+    """Waiting in the queue for devices, and the reaction to faults."""
 
     start: Literal["when_free", "at_once"] = "when_free"
     wait_for_others: bool = False

@@ -129,7 +129,7 @@ class Listening(Message, tag="listening", kw_only=True, frozen=True):
 
 
 class FromWorker(Message, tag="from_worker", kw_only=True, frozen=True):
-    """Message from a worker, one of `FROM_WORKER`."""
+    """Message from a worker of a run, one of the types in `FROM_WORKER`, that its node forwards to the supervisor."""
 
     rank: int
     message: msgspec.Raw

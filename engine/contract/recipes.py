@@ -61,7 +61,7 @@ SHIPPED = (
     FINE_TUNE, FROM_SCRATCH, "quick-look", "linear-probe", PLAIN, "torchvision-classification", "torchvision-classification-v2",
     "timm-a1", "timm-a2", "timm-a3", "torchvision-detection", "torchvision-segmentation", "pytorch-ddp-tutorial",
 )  # fmt: skip
-"""Built-in recipes in the order of presentation."""
+"""Ids of the built-in recipes, in the order in which users see them."""
 
 SETTABLE = fields_with("recipe")
 """Fields that a recipe may set, in the order of the form."""
@@ -238,7 +238,10 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     scale: dict[str, Scale] = {}
 
     def holds(self, facts: RecipeFacts, set_already: Mapping[str, Any]) -> bool:
-        """Return True if all conditions hold. `set_already` contains the values that earlier rules have set, by field."""
+        """Return True if all conditions of the rule hold.
+
+        `set_already` has the values that earlier rules have set, by field.
+        """
 
         def value(name: str) -> Any:
             return facts.chosen.get(name, set_already.get(name, FIELDS[name].default))
@@ -318,7 +321,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 class InvalidRecipe(msgspec.Struct, frozen=True):
-    """Invalid recipe file among the user's recipes."""
+    """Recipe file of the user that can't be read or has errors."""
 
     id: str
     path: str

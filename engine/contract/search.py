@@ -285,12 +285,12 @@ class SearchState(_Struct, frozen=True, kw_only=True):
 
     @property
     def originals(self) -> tuple[TrialRow, ...]:
-        """Trials that are not repeats."""
+        """Trials that do not repeat another trial with another seed."""
         return tuple(row for row in self.trials if row.repeat_of is None)
 
     @property
     def originals_ended(self) -> int:
-        """Number of ended trials, excluding repeats."""
+        """Number of trials that have ended, without repeats."""
         return sum(row.ended for row in self.originals)
 
     @property

@@ -25,13 +25,13 @@ from engine.system import paths
 from engine.system.format import counted
 
 POLL_S = 0.5
-"""Seconds between polls of the queue."""
+"""Seconds between two checks if the queue has given the devices to the order."""
 
 _MIN_MEASURED_S = 1.0
 """Minimum time in seconds after the first sample before a speed is reported, since it is unreliable until then."""
 
 OnProgress = Callable[[Progress], object]
-"""Callback that receives each progress message."""
+"""Callback that receives the progress of an order."""
 
 
 def run_on_devices(

@@ -30,9 +30,9 @@ from engine.system import paths
 
 WORKER = "engine.inference.live:worker"
 _SPEED_FRAMES = 30
-"""Number of latest frames used to compute the speed."""
+"""Number of latest frames over which the speed of live predictions is computed."""
 _JPEG_QUALITY = 85
-"""JPEG quality of the saved frames."""
+"""JPEG quality of the saved frames with predictions."""
 
 
 def live(order: LiveOrder, on_progress: OnProgress) -> Path:

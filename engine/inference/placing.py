@@ -29,7 +29,7 @@ from engine.tasks.predictions import (
 )
 
 BAND_VALUES = 1 << 24
-"""Maximum number of output values per band of an image."""
+"""Maximum number of values in a band of rows that is projected to an image at once."""
 
 
 def to_prediction(
@@ -66,7 +66,7 @@ def prediction_of_bands(
 
 
 def to_labels(scores: LabelScores, classes: tuple[str, ...], threshold: float) -> Labels:
-    """Convert the label scores of an image to a prediction."""
+    """Return the predicted labels of an image, given the probability of each."""
     return Labels(
         classes=classes,
         probabilities=scores.probabilities.numpy(),

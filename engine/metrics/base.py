@@ -44,7 +44,7 @@ class Metric(ABC):
             self._pending.append(rows)
 
     def reset(self) -> None:
-        """Delete all data, before a new validation."""
+        """Delete all counters and rows, before a new validation."""
         self.counters, self.rows = torch.zeros_like(self.counters), self.rows[:0]
 
     @abstractmethod

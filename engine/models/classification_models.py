@@ -208,7 +208,7 @@ def _load_weights(job: Job, model: nn.Module, head: str | None, channels: int, s
 
 
 def _to_timm_names(job: Job, state: weights.State, size: int) -> weights.State:
-    """Convert timm's weights to the names and the image size of the installed timm's model.
+    """Convert timm's weights to the names and the image size of the model in the installed timm.
 
     Weights with a different head, which can only come from a file, are returned unchanged.
     """

@@ -32,7 +32,7 @@ from engine.system.files import open_file
 PROGRESS_INTERVAL_S = 0.5
 """Seconds between two reports of the progress."""
 SERVER_TIMEOUT_S = 30.0
-"""Maximum time in seconds without data from a server."""
+"""Time in seconds without data from a server after which a download fails."""
 _CHUNK_BYTES = 1 << 18
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _HASH_IN_NAME = re.compile(r"-([0-9a-f]{8,64})\.")
@@ -291,7 +291,7 @@ def main(argv: list[str]) -> int:
 
 
 def _emit(event: Fetching | Failed) -> None:
-    """Write an event as a line to the standard output."""
+    """Write a progress or failure event as a line of JSON to the standard output."""
     sys.stdout.buffer.write(ENCODE.encode(event) + b"\n")
     sys.stdout.buffer.flush()
 

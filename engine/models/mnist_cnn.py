@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 MIN_SIZE = 12
-"""Minimum image size in pixels."""
+"""Minimum side length in pixels of images for `MnistCnn`."""
 
 
 class MnistCnn(nn.Module):

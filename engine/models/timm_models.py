@@ -122,7 +122,10 @@ def image_size(model: str) -> int:
 
 
 def min_image_size(model: str) -> int:
-    """Return the minimum image size in pixels. For a model that is built for one size, it is the size of a patch."""
+    """Return the minimum image size of a timm model in pixels.
+
+    If it is built for one size, it is the size of a patch.
+    """
     patch = re.search(r"patch(\d+)", model)
     return int(patch[1]) if patch else MIN_SIZE
 

@@ -20,7 +20,7 @@ from engine.system.format import counted
 from engine.system.regular_files import UnusableFile, read_regular
 
 MODULE = "footplate_model_file"
-"""Module name of the imported user's file."""
+"""Name under which a user's Python file is imported as a module."""
 
 
 def build(path: str, agreed_sha256: str, classes: int) -> nn.Module:

@@ -14,7 +14,7 @@ from engine.contract.job import Job
 from engine.runs.folder import ENDED, RunFolder, RunSummary
 
 MAX_PAST_RUNS = 8
-"""Maximum number of past runs of a model that are used."""
+"""Maximum number of past runs of a model on which an estimate is based."""
 _FORWARD_FRACTION = 1 / 3
 """Time of a forward pass as a fraction of a training step. The backward pass takes twice as long."""
 

@@ -491,7 +491,7 @@ def run_at(folder: str | Path) -> RunFolder | None:
 
 
 def list_runs() -> list[RunFolder]:
-    """Return all runs, newest first."""
+    """Return the folders of all runs, newest first."""
     root = paths.runs_folder()
     return [RunFolder(root / name) for name in run_names() if os.path.isfile(f"{root}/{name}/job.toml")]
 

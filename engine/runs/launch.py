@@ -96,7 +96,7 @@ class Preloader:
         return self._process.stdout.fileno()
 
     def start_run(self, run: RunFolder) -> None:
-        """Start the supervisor of `run`. Raises OSError."""
+        """Start the supervisor of `run`, with the child process if it is ready. Raises OSError."""
         self.poll()
         folder = str(run.path.absolute())
         if self.ready and self.alive and self._process is not None and self._process.stdin is not None:

@@ -66,7 +66,7 @@ class SearchFolder:
         return self.path / STATE_FILE
 
     def search(self) -> Search | None:
-        """Read the request of the search. Returns None if it can't be read."""
+        """Read the user's request for the search. Returns None if it can't be read."""
         return _read(self.path / SEARCH_FILE, Search)
 
     def state(self) -> SearchState:
@@ -89,7 +89,7 @@ class SearchFolder:
         return self.state().ended or "interrupted"
 
     def save(self, search: Search) -> None:
-        """Write the request of the search. Raises OSError."""
+        """Write the user's request for the search. Raises OSError."""
         _write(self.path / SEARCH_FILE, search)
 
     def save_state(self, state: SearchState) -> None:

@@ -18,7 +18,7 @@ from engine.metrics.class_counts import ClassValues
 from engine.metrics.registry import MetricWithPlugins
 
 TASK_METRIC = ""
-"""Name of the task's own metric in `Measured.metrics`."""
+"""Key of the task's own metric, to which plug-ins may add others, in `Measured.metrics`."""
 
 Indices = tuple[int, ...]
 
@@ -105,7 +105,7 @@ class Analysis:
         return {TASK_METRIC: self.objective.metric()}
 
     def columns(self, outputs: Tensor, targets: Tensor) -> Columns:
-        """Return the per-sample results of a batch."""
+        """Return the results of each sample in a batch, such as correctness and confidence."""
         fractions = []
         for output, target in zip(outputs.split(1), targets.split(1), strict=True):
             fraction = self.objective.correct(output, target)

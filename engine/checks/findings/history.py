@@ -24,7 +24,7 @@ class Epoch:
     """Mean loss and accuracy over the training steps of an epoch, and the metrics of its validation."""
 
     step: int = 0
-    """Number of the last step in the epoch."""
+    """Number of the last training step in the epoch."""
     measures: dict[str, float] = field(default_factory=dict)
     _loss_steps: int = 0
     _mean_loss: float = 0.0

@@ -147,15 +147,12 @@ class _Curve:
 
     @property
     def recent(self) -> float:
-        """Mean of the last costs after the best one, at most three of them.
-
-        If the last cost is the best one, it is returned.
-        """
+        """Mean of the last costs after the best one, at most three of them, or the best cost if it is the last."""
         after = self.costs[max(self.best + 1, len(self.costs) - MIN_EPOCHS) :]
         return _mean(after) if after else self.costs[-1]
 
     def text(self, cost: float) -> str:
-        """Format the value that belongs to one of the `costs`."""
+        """Format a value of the metric, given its cost (see `costs`), for the user."""
         return metric_value(abs(cost), percent=self.measure.percent)
 
 

@@ -59,7 +59,7 @@ class Interval(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Skipped(Saved, frozen=True):
-    """Unreadable file and the reason, both printable."""
+    """File that could not be read for an evaluation, and the reason, both printable."""
 
     path: str
     reason: str
@@ -246,7 +246,7 @@ class ClassCurves(Saved, frozen=True):
 
 
 class Curves(Saved, frozen=True):
-    """Curves for all classes, in the order of the classes."""
+    """Precision-recall and ROC curves of an evaluation, in the order of the classes."""
 
     classes: tuple[ClassCurves, ...] = ()
 

@@ -14,7 +14,7 @@ PREDICTIONS_FILE = "predictions.json"
 """Name of the file with the `Predicted` in the results folder. It is written last."""
 
 CAMERA = "camera:"
-"""Prefix of a source that is a camera, as in "camera:0"."""
+"""Prefix of the name of a camera among the files to predict, as in "camera:0"."""
 
 Format = Literal["csv", "coco", "yolo", "png", "geotiff", "cloud", "json", "npy"]
 """Format of results.
@@ -79,7 +79,7 @@ class PredictOrder(Order, tag="predict", frozen=True, kw_only=True):
 
 
 class Skipped(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Skipped file and the reason."""
+    """File for which no prediction could be made, and the reason."""
 
     path: str
     reason: str

@@ -307,7 +307,7 @@ def _trtexec(source: str, engine: str, shapes: str) -> str:
 
 
 def _shape_flags(model: TrainedModel, export: Exportable) -> str:
-    """Return trtexec's flags for the shapes of the input."""
+    """Return trtexec's flags for the smallest, usual and largest shape of the input."""
     sample = _sample_shape(model, export)
     flags = []
     for flag, batch_size in zip(("--minShapes", "--optShapes", "--maxShapes"), ENGINE_BATCH_SIZES, strict=True):

@@ -133,7 +133,7 @@ class _StageProgress:
 
 @dataclass
 class _Conversion:
-    """Conversion of one model to files in `folder`."""
+    """Conversion of one model to the requested files in `folder`."""
 
     model: TrainedModel
     samples: Samples

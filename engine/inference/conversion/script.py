@@ -74,7 +74,7 @@ def _import_order(line: str) -> tuple[bool, str]:
 
 
 def _split_docstring(text: str) -> tuple[str, str]:
-    """Split a module into its docstring and its code."""
+    """Split the source of a Python module into its docstring and the code after it."""
     match = _DOCSTRING.match(text)
     assert match is not None
     return match[1], text[match.end() :]
@@ -86,7 +86,7 @@ def _is_third_party(line: str) -> bool:
 
 
 def _read_script(name: str) -> str:
-    """Return the source of a script in `resources.predict`."""
+    """Return the source of the script `name`, which is in the package `resources.predict`."""
     return files("resources.predict").joinpath(f"{name}.py").read_text(encoding="utf-8")
 
 

@@ -81,7 +81,7 @@ class WorkerResults:
 
 @dataclass(frozen=True)
 class MergedResults:
-    """Results of all samples in the order of the split.
+    """Evaluation results of all samples, merged from all workers, in the order of the split.
 
     `samples` holds the indices of the samples that were not skipped.
     """

@@ -177,7 +177,7 @@ class CompletedSamples:
 
     @property
     def starts(self) -> int:
-        """Number of times that the work has been started."""
+        """Number of times that workers have started on this prediction."""
         return max((int(file.stem.split("-")[1]) for file in self._files), default=0)
 
     @property
@@ -186,7 +186,7 @@ class CompletedSamples:
         return self._positions[:, 0] >= 0
 
     def entries(self) -> Iterator[Entry]:
-        """Yield all entries in the order of samples and frames."""
+        """Yield the journal entries of all completed samples, in the order of samples and frames."""
         streams = [open_file(file) for file in self._files]
         try:
             for sample, (journal_index, offset) in enumerate(self._positions.tolist()):

@@ -52,7 +52,7 @@ class OrderState(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, order: PredictOrder, sha256: str, sources: Sources) -> OrderState:
-        """Create the state for an order. Devices and batch size are left out, since they do not affect results."""
+        """Create the state for an order without its devices and batch size, which do not affect results."""
         return cls(order=structs.replace(order, devices=(), batch_size=None), sha256=sha256, sources=sources.identity)
 
 
@@ -71,11 +71,11 @@ class PlanFolder:
         paths.write_atomically(self.folder / _PLAN, msgspec.json.encode(plan))
 
     def plan(self) -> Plan:
-        """Read the plan for the workers."""
+        """Read the plan of the prediction that the workers follow."""
         return msgspec.json.decode(read_file(self.folder / _PLAN, MAX_RESULT_BYTES), type=Plan)
 
     def sources(self) -> Sources:
-        """Read the sources of the samples."""
+        """Read the files, with names for their results, for which predictions are made."""
         return Sources(self.plan().kind, *(self._names(name) for name in (_FILES, _NAMES)))
 
     def remaining(self) -> Labels:

@@ -19,7 +19,7 @@ from engine.system import paths
 
 STRIP_ROWS = 256
 _ZLIB_LEVEL = 6
-"""Default compression level of zlib."""
+"""Compression level of written images, the default of zlib."""
 _TIFF_ASCII = 2
 """Number of the data type for text in TIFF 6.0."""
 
@@ -74,7 +74,6 @@ def write_tiff(
     strips = (zlib.compress(strip.tobytes(), _ZLIB_LEVEL) for strip in _strips(rows))
 
     def write_to(temporary: Path) -> None:
-        """Write the TIFF to a temporary file."""
         with TiffWriter(temporary, bigtiff=sides[0] * sides[1] > 1 << 31) as writer:
             writer.write(
                 strips,

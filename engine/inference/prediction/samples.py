@@ -81,7 +81,7 @@ def open_folder_samples(task: Task, job: Job, folder: str) -> SampleSet:
 
 
 class _JoinedSamples(SampleSet):
-    """Concatenated samples from several splits."""
+    """Sample set with the samples of several splits, one split after the other."""
 
     def __init__(self, splits: tuple[SampleSet, ...]) -> None:
         self._splits = splits

@@ -219,7 +219,7 @@ class Predictor:
             self._journal.add(self._results.write_maps(sample, tiled_maps(self._model, picture, tiling)))
 
     def _decode(self, file: str) -> ImageInMemory:
-        """Decode an entire image. Raises UnreadableImage."""
+        """Decode an image to memory, in its full size. Raises UnreadableImage."""
         try:
             return ImageInMemory(decode_pixels(read_image(file), self._model.channels, self._model.bands))
         except Exception as error:  # decoders raise many errors for broken files

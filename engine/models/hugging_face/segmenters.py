@@ -264,7 +264,7 @@ class LossByImage:
         class_labels: list[Tensor],
         auxiliary_predictions: Any = None,
     ) -> Any:
-        """Compute the losses in fp32."""
+        """Compute the losses for classes and masks in fp32, even under autocast."""
         auxiliary = [{name: tensor.float() for name, tensor in layer.items()} for layer in auxiliary_predictions or ()]
         masks, classes = masks_queries_logits.float(), class_queries_logits.float()
         with torch.autocast(masks.device.type, enabled=False):

@@ -56,7 +56,7 @@ class ClassificationMetric(Metric):
 
     @torch.no_grad()
     def update(self, outputs: Tensor, targets: Tensor) -> None:
-        """Add a batch of logits [n, C] to the counters."""
+        """Count the correct predictions, losses and classes of a batch of logits [n, C]."""
         if not len(targets):
             return
         true = targets.argmax(1) if targets.dim() == 2 else targets

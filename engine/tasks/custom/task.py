@@ -392,7 +392,7 @@ class CustomMetric(Metric):
 
 
 class CustomObjective(Objective):
-    """Objective of a custom task."""
+    """Objective of a custom task, which calls the loss and metrics in the user's file."""
 
     def __init__(self, loaded: LoadedTask) -> None:
         metrics = (*(entry for entry in loaded.task.metrics if entry.id != LOSS_METRIC.id), LOSS_METRIC)

@@ -55,7 +55,7 @@ class Comparison(NamedTuple):
     overlaps: Floats
 
     def find_errors(self) -> ImageErrors:
-        """Return the detection errors in the image."""
+        """Return the wrong detections and the missed objects in the image, by kind of error."""
         found = self.detections
         return find_errors(found.classes, found.scores, self.classes, self.ignored, self.overlaps)
 
@@ -75,7 +75,7 @@ class ObjectMetric(Metric):
 
     @abstractmethod
     def compare(self, detections: Detections, target: Tensor) -> Comparison:
-        """Compare the detections in one image with its objects."""
+        """Compare the detections in one image with its annotated objects."""
 
     @torch.no_grad()
     def update(self, outputs: Tensor, targets: Tensor) -> None:

@@ -101,7 +101,7 @@ def _line_mask(drawn: AnnotatedEdges) -> npt.NDArray[np.bool_]:
 
 
 def _is_thin(layer: npt.NDArray[np.bool_]) -> bool:
-    """Return True if most of the edges are thin lines."""
+    """Return True if most edge pixels in a drawing, bool [h, w], belong to thin lines."""
     from scipy.ndimage import binary_erosion
 
     inner = binary_erosion(layer, iterations=_THIN_WIDTH // 2)

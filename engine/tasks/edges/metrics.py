@@ -95,7 +95,7 @@ class EdgeMetric(Metric):
         return {"ods": scores.ods, "ois": scores.ois, "ap": scores.ap, "loss": loss / images}
 
     def scores(self) -> Scores:
-        """Return the scores over all images."""
+        """Return ODS, OIS and average precision over all images."""
         return compute_scores(self._counts, self.counters[2 + _COUNTS :].cpu().numpy())
 
     def curve(self) -> tuple[Floats, Floats]:

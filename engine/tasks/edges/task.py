@@ -122,7 +122,7 @@ class EdgesOfImage(Objective):
         return _draw(output[-1].float().sigmoid().numpy())
 
     def scores(self, output: Tensor, size: int) -> Scores:
-        """Return the edge likelihoods in the last edge map."""
+        """Return the likelihood of an edge at each pixel, from the last (fused) edge map."""
         return LineScores(output[-1:].float().sigmoid())
 
     def explanation_targets(
@@ -134,7 +134,7 @@ class EdgesOfImage(Objective):
         return [mean_target(classes[0], logits, probabilities, probabilities >= 0.5)]
 
     def exported_outputs(self, outputs: Tensor, inputs: Tensor) -> Tensor:
-        """Return the last edge map, [n, 1, h, w]."""
+        """Return the last (fused) edge map, [n, 1, h, w]."""
         return outputs[:, -1:]
 
 

@@ -62,7 +62,7 @@ class _BlockedCloud(NamedTuple):
     classes: Bytes
     starts: tuple[int, ...]
     rows: Labels
-    """Index of each point in the file."""
+    """Index in the file of each point in the cloud."""
 
     @property
     def size_bytes(self) -> int:

@@ -39,7 +39,7 @@ Its authors use 4 for Semantic3D, and 8 for S3DIS and ScanNet.
 CLASSES, CHANNELS = 8, 6
 """Number of classes and of input channels that the catalogue states for PointCNN: Semantic3D with colored points."""
 DRAWING_SIDE = 256
-"""Side length of drawings in pixels."""
+"""Side length in pixels of drawn point clouds."""
 
 
 class PointSegmentation(Task):

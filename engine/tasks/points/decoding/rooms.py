@@ -39,12 +39,12 @@ def unknown_objects(path: str) -> list[str]:
 
 
 def read_fields(path: str) -> Fields:
-    """Return the fields of the points in a room."""
+    """Return the fields that the points in a room of S3DIS have."""
     return _FIELDS
 
 
 def read_head(path: str) -> Head:
-    """Return the number of points in a room and their fields."""
+    """Return the number of points in a room of S3DIS, and their fields."""
     return Head(count_points(path, _TABLE), *_FIELDS)
 
 

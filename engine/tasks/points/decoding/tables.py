@@ -113,7 +113,7 @@ def read_head(path: str) -> Head:
 
 
 def count_points(path: str, table: Table) -> int:
-    """Return the number of lines that contain points."""
+    """Return the number of lines in a table that contain points."""
     with _open_text(path) as text:
         return sum(1 for _ in _data_lines(text, table.skipped_lines))
 
