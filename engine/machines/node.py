@@ -271,7 +271,7 @@ class _Node:
                 self._kill(message)
 
     def _kill(self, message: KillWorker) -> None:
-        """Send a signal to a worker, or kill the agent with all workers if the worker has not connected to this node.
+        """Send a signal to a worker. If it has not connected to this node, kill torch's agent with all workers.
 
         If there is no agent, no worker exists, and the exit of the worker is reported at once. Importing torch, which
         precedes the agent's start, may take longer than the supervisor waits for the report.

@@ -349,8 +349,8 @@ class Server:
 
 
 def _can_send(line: bytes, *, is_slow: bool) -> bool:
-    """Return True if a line of the log fits into a frame, as all do unless damaged, and is to be sent to a client.
+    """Return True if a line of the log should be sent to a client. A slow client gets no droppable events.
 
-    A client that is slow (`is_slow`) gets no droppable events.
+    Damaged lines that are too long for a frame are not sent.
     """
     return len(line) < MAX_FRAME_BYTES and not (is_slow and line.startswith(_DROPPABLE))

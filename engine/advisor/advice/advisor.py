@@ -358,7 +358,7 @@ class _Advisor:
         return expected_s < self._remaining_s - REHEARSAL_SHARE * self._order.seconds
 
     def _rehearse(self, best: Contender, folder: Path) -> None:
-        """Train and validate shortly with the fastest contender in the remaining time, and store the durations."""
+        """Train and validate briefly with the fastest contender in the remaining time, and store the durations."""
         self._report(f"Rehearsing {best.setup.name}", trying=best)
         phase_s = max(MIN_PHASE_S, min(MAX_PHASE_S, self._remaining_s / REHEARSAL_DIVISOR))
         result = rehearse(best, phase_s, folder, max(1.0, self._remaining_s))
