@@ -74,7 +74,7 @@ REMEMBERED_S = 30.0
 """Seconds for which a server's answer is cached, since a job is checked several times in short succession."""
 
 MODEL_FILE_BYTES = 16 << 20
-"""Maximum size in bytes of a Python file. Larger files are not read."""
+"""Maximum size in bytes of a user's Python file. Larger files are not read."""
 
 Kind = Literal["", "file", "folder", "other"]
 """Kind of the file at a path. It is "" if the file does not exist or can't be accessed."""

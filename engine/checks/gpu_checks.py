@@ -131,7 +131,7 @@ def _denied_files_obstacle(gpus: tuple[Gpu, ...], nvml: Nvml) -> Iterator[Obstac
 
 
 def _hidden_obstacle(gpus: tuple[Gpu, ...], machine: Snapshot, environment: Mapping[str, str]) -> Iterator[Obstacle]:
-    """Yield an obstacle if CUDA_VISIBLE_DEVICES hides some of the `gpus`."""
+    """Yield a reason against training if CUDA_VISIBLE_DEVICES hides some of the `gpus`."""
     value = environment.get("CUDA_VISIBLE_DEVICES")
     if value is None:
         return
@@ -179,7 +179,7 @@ def _is_named_by(gpu: Gpu, entry: str) -> bool:
 
 
 def _mig_obstacle(gpus: tuple[Gpu, ...]) -> Iterator[Obstacle]:
-    """Yield an obstacle if some of the `gpus` are divided into MIG instances."""
+    """Yield a reason against training if some of the `gpus` are divided into MIG instances."""
     divided = tuple(gpu for gpu in gpus if gpu.mig_enabled)
     if divided:
         message = f"MIG is on for {join_titles(divided)}, so CUDA can use only MIG instances there."
@@ -188,7 +188,7 @@ def _mig_obstacle(gpus: tuple[Gpu, ...]) -> Iterator[Obstacle]:
 
 
 def _prohibited_obstacle(gpus: tuple[Gpu, ...], machine: Snapshot) -> Iterator[Obstacle]:
-    """Yield an obstacle if the compute mode of some of the `gpus` allows no processes."""
+    """Yield a reason against training if the compute mode of some of the `gpus` allows no processes."""
     closed = tuple(gpu for gpu in gpus if physical_gpu(gpu, machine).compute_mode == "prohibited")
     if closed:
         message = f"The compute mode “prohibited” keeps every process off {join_titles(closed)}."

@@ -152,7 +152,7 @@ def dataset_problems(job: Job, report: DatasetReport | None = None, disk: Disk =
 
 
 def _fold_problems(job: Job) -> list[Problem]:
-    """Return a problem if the fold is not written as in "2/5"."""
+    """Return a problem if the job's `fold` is not written as in "2/5"."""
     if not job.data.fold or parse_fold(job.data.fold) is not None:
         return []
     message = f"There is no fold “{job.data.fold}”."

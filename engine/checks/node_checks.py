@@ -21,7 +21,7 @@ from engine.system.format import counted
 from engine.system.plugins import installed_versions, plugin_packages
 
 _INPUTS = ("dataset", "model", "weights_file")
-"""Job fields that may contain the path of a file or folder."""
+"""Job fields that may contain the path of a file or folder that all machines of a run must have."""
 _EQUAL_PACKAGES = ("torchvision", "timm", "segmentation-models-pytorch", "numpy", "pillow", "simplejpeg", "scipy")
 """Packages, in addition to PyTorch, whose versions affect the models, samples or metrics of every run."""
 _EQUAL_IF_INSTALLED = (

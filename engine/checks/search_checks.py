@@ -41,7 +41,7 @@ USUAL_TRIALS = 20
 """Number of trials of a search if the user does not set it."""
 
 MIN_FREE_BYTES = 1 << 30
-"""Minimum free disk space in bytes for which a trial is started."""
+"""Minimum free disk space in bytes for starting another trial of a search."""
 
 _BYTES_PER_PARAMETER = 4 * (1 + 2 * 3)
 """Size of a trial's checkpoints per parameter: best weights, and two states of weights and optimizer, in float32."""

@@ -85,7 +85,7 @@ class DefaultModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
     @property
     def values(self) -> dict[str, bool | str]:
-        """Return the values of the job fields that select this model."""
+        """Return the values of the job fields "model" and "encoder" that select this model."""
         return {"model": self.model, "encoder": self.encoder} if self.encoder else {"model": self.model}
 
 
@@ -128,7 +128,7 @@ class TaskEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def model(self) -> str:
-        """Default model that is always available, or "" if there is none."""
+        """Id of the task's default model that is always available, or "" if there is none."""
         return self.defaults[-1].model if self.defaults else ""
 
 
@@ -348,7 +348,7 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return [(entry.title, field) for entry in entries for field in entry.options]
 
     def with_plugins(self, added: Supplement) -> Catalogue:
-        """Return a copy of this catalogue with additions from plug-ins."""
+        """Return a copy of this catalogue that includes the entries of plug-ins in `added`."""
         tasks = [
             msgspec.structs.replace(
                 task,

@@ -236,7 +236,7 @@ class Chosen(Event, tag="chosen", kw_only=True):
 
     @property
     def text(self) -> str:
-        """Sentences for users: "Precision: bf16. The GPUs compute in it natively."."""
+        """Sentences about the choice for users: "Precision: bf16. The GPUs compute in it natively."."""
         label = FIELDS[self.field].label if self.field in FIELDS else self.field
         why = self.why.rstrip(".")
         return f"{label}: {self.choice}. {why[:1].upper()}{why[1:]}."

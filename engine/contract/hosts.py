@@ -71,12 +71,12 @@ class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
         return ["env", *self.environment] if self.environment else []
 
     def command(self, *arguments: str) -> list[str]:
-        """Return the command that runs `footplate` on the machine."""
+        """Return the shell words that run `footplate` with these arguments on the machine."""
         folder = self.folder.removeprefix("~/").rstrip("/")  # ssh starts in the home folder
         return [*self.environment_command, f"{folder}/bin/footplate" if folder else "footplate", *arguments]
 
     def problems(self) -> list[Problem]:
-        """Return the problems with the values that the user entered."""
+        """Return the problems with the values that the user entered for this machine."""
         found = []
         if self.name and (wrong := host_name_problem(self.name)):
             found.append(Problem("name", wrong, "Choose another name; --ssh says how it is reached."))
@@ -137,14 +137,14 @@ def host(name: str) -> Host | None:
 
 
 def put_host(new: Host) -> None:
-    """Add a machine, or replace the machine with the same name. Raises OSError."""
+    """Add a machine to the user's list, or replace the one with the same name. Raises OSError."""
     found = _hosts_to_change()
     is_known = any(each.name == new.name for each in found)
     save_hosts(tuple(new if each.name == new.name else each for each in found) if is_known else (*found, new))
 
 
 def remove_host(name: str) -> bool:
-    """Remove a machine, or return False if there is none with this name. Raises OSError."""
+    """Remove a machine from the user's list, or return False if there is none with this name. Raises OSError."""
     found = _hosts_to_change()
     remaining = tuple(each for each in found if each.name != name)
     if len(remaining) < len(found):

@@ -294,7 +294,7 @@ ABOUT: dict[str, About] = {
     "recipe": _about("Recipe", ["main"],
         "The recipe that set the fields; fields changed since are marked."),
 }
-"""Description of every job field by its flat name, in the order of the form."""
+"""Description of every job field by its name, in the order of the form."""
 # fmt: on
 
 _SCALARS: dict[Any, Literal["int", "float", "bool", "text"]] = {int: "int", float: "float", bool: "bool", str: "text"}

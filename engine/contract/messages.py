@@ -30,12 +30,12 @@ class Progress(msgspec.Struct, tag="progress", tag_field="type", frozen=True, fo
 
 
 class Done(msgspec.Struct, Generic[Answer], tag="done", tag_field="type", frozen=True, forbid_unknown_fields=True):
-    """Last message of a process that succeeded, with the answer to its order."""
+    """Last message of a child process that succeeded, with the answer to its order."""
 
     answer: Answer
 
 
 class Refused(msgspec.Struct, tag="refused", tag_field="type", frozen=True, forbid_unknown_fields=True):
-    """Last message of a process that could not do the work, with all problems."""
+    """Last message of a child process that could not execute its order, with all problems."""
 
     problems: tuple[Problem, ...]

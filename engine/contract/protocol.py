@@ -76,7 +76,7 @@ ClientMessage = Hello | Command
 
 
 class Welcome(Message, tag="welcome", kw_only=True, frozen=True):
-    """Answer to `Hello`. `next_n` is the number of the next new event."""
+    """Answer of a run's supervisor to a client's `Hello`. `next_n` is the number of the next new event."""
 
     protocol: int
     run_id: str
@@ -84,7 +84,7 @@ class Welcome(Message, tag="welcome", kw_only=True, frozen=True):
 
 
 class Goodbye(Message, tag="goodbye", kw_only=True, frozen=True):
-    """Last message of the server to a client that it disconnects."""
+    """Last message of a run's supervisor to a client that it disconnects, with the reason."""
 
     reason: str
 

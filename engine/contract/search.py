@@ -295,7 +295,7 @@ class SearchState(_Struct, frozen=True, kw_only=True):
 
     @property
     def originals_total(self) -> int | None:
-        """Expected number of trials without repeats, or None if it is unknown."""
+        """Expected number of trials that do not repeat another one, or None if it is unknown."""
         return self.total - self.repeats if self.total is not None else None
 
     @property

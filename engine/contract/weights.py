@@ -115,7 +115,7 @@ class Weights(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
 
 class OnDisk(msgspec.Struct, frozen=True):
-    """Weights file on this machine. `path` is "" if it is missing."""
+    """Pretrained weights file on this machine. `path` is "" if it is missing."""
 
     path: str = ""
     bytes: int = 0

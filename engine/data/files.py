@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 CHUNK = 4096
-"""Number of paths that are prepared at once during iteration."""
+"""Number of file paths that are prepared at once during iteration."""
 
 
 class Listing(NamedTuple):
@@ -55,7 +55,7 @@ class Files(Sequence[str]):
     The name in row i is between `_bounds[i]` and `_bounds[i + 1]`.
     """
     _rows: npt.NDArray[np.uint32] | None = None
-    """Rows of the selected files, or None if all files are selected."""
+    """Rows, in the complete listing, of the selected files, or None if all files are selected."""
 
     @classmethod
     def of(cls, listings: Iterable[Listing] = ()) -> Self:

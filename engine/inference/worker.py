@@ -97,7 +97,7 @@ def serve(
     """
 
     def run_order(reporter: Reporter) -> WorkerDone:
-        """Load the order and its model, and do this worker's part of the work."""
+        """Load the order and its model, and process this worker's part of the samples."""
         reporter.set_phase("preparing")
         order = msgspec.json.decode(read_file(Path(spec.run_folder) / ORDER_FILE, MAX_RESULT_BYTES), type=order_type)
         torch.set_num_threads(spec.threads)

@@ -57,7 +57,7 @@ class _CatalogueDetector(NamedTuple):
 
 
 _PYRAMID_SIZE = 320
-"""Default image size of the models on an encoder, in pixels."""
+"""Default image size in pixels of the detectors that are built on an encoder."""
 
 
 def _encoder_detector(title: str, head: tuple[str, ...]) -> _CatalogueDetector:

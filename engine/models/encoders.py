@@ -18,7 +18,7 @@ IMAGENET: Statistics = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 STRIDE = 32
 """Largest stride of the encoders in pixels. The sides of their images must be multiples of it."""
 MIN_IMAGE_SIZE = 2 * STRIDE
-"""Minimum image size in pixels for the models on encoders."""
+"""Minimum image size in pixels for models that are built on an encoder."""
 
 
 def names() -> tuple[str, ...]:

@@ -246,7 +246,7 @@ def _differs_from(path: Path, sha256: str) -> bool:
 
 
 def _delete_cached(path: Path) -> None:
-    """Delete a file from the hub's cache, and the file that it links to."""
+    """Delete a link from the cache of the Hugging Face Hub, and the file that it points to."""
     blob = path.resolve()
     path.unlink()
     blob.unlink(missing_ok=True)

@@ -17,7 +17,7 @@ _CREATING_FUNCTIONS = (torch.empty, torch.zeros, torch.ones)
 _FILLING_FUNCTIONS = (Tensor.normal_, Tensor.uniform_)
 """Functions that fill a tensor with random numbers, which takes long even for a tensor without values."""
 _MAX_TRIED_SIZES = 8
-"""Number of image sizes, from the estimated one down, that are tried."""
+"""Maximum number of image sizes that are tried, from the estimated one down."""
 
 
 class _CreateOnMeta(TorchFunctionMode):

@@ -27,7 +27,7 @@ A mask covers its detection's box (He et al. 2017, figure 4).
 FINE_MASK_SIDE = 56
 """Side length in cells of the masks from models that predict masks at a quarter of the image's size."""
 NO_SCORE = -1
-"""Class of padding in targets, and score of padding in detections."""
+"""Class number of padding rows in targets, and score of padding rows in detections."""
 
 Detections = list[dict[str, Tensor]]
 """Targets or results of torchvision's detectors, with one dict per image.

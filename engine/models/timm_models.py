@@ -91,7 +91,7 @@ _INCLUDED_WEIGHTS = Weights(
 They are equal to those in timm's repository.
 """
 MIN_SIZE = 32
-"""Minimum image size in pixels. Most models halve their input five times."""
+"""Minimum image size in pixels for timm models. Most of them halve their input five times."""
 
 
 def names() -> tuple[str, ...]:
@@ -154,7 +154,7 @@ def tags() -> dict[str, tuple[str, ...]]:
 
 
 def weights() -> dict[str, Weights]:
-    """Return the source of all weights in timm, by "NAME.TAG"."""
+    """Return the source of all pretrained weights in timm, by "NAME.TAG"."""
     import timm
 
     names = [f"{name}.{tag}" for name, all_tags in tags().items() for tag in all_tags]

@@ -157,7 +157,7 @@ def read_file(path: str) -> State:
 
 
 class NoWeightsError(ValueError):
-    """Raised when a file can be read, but does not contain named tensors."""
+    """Raised when a weights file can be read, but does not contain named tensors."""
 
 
 def _read_state(file: Path) -> State:

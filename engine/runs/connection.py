@@ -29,7 +29,7 @@ ANSWER_S = 5.0
 Supervisors normally answer immediately, even if their workers hang.
 """
 _MIN_CONNECT_S = 0.05
-"""Minimum time in seconds to try to establish a connection."""
+"""Minimum time in seconds to try to connect to a supervisor."""
 _CHUNK_BYTES = 1 << 18
 _RETRY_S = 0.01
 _GOODBYE = b'{"type":"goodbye"'

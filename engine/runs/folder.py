@@ -403,7 +403,7 @@ def _read_progress(tail: bytes) -> _Progress:
 
 
 def _read_tail(file: Path, max_bytes: int) -> bytes:
-    """Return the last `max_bytes` bytes of a file, or b"" if it can't be read."""
+    """Return the last `max_bytes` bytes of a run's log, or b"" if it can't be read."""
     try:
         return read_end(file, max_bytes)
     except OSError:

@@ -28,7 +28,7 @@ class FolderSize:
 
 
 def measure_folder(folder: Path) -> FolderSize:
-    """Measure a run folder. A missing folder and unreadable files count as 0."""
+    """Return the sizes of a run folder. A missing folder and unreadable files count as 0."""
     total = FolderSize()
     for subfolder, _, names in os.walk(folder):
         for name in names:

@@ -193,7 +193,7 @@ class SampleFiles(ABC):
 
     @abstractmethod
     def accepts(self, path: str) -> bool:
-        """Return True if the file probably can be read by this class."""
+        """Return True if this class can probably read the file at `path`."""
 
     @abstractmethod
     def open(self, file: str, preprocessing: Preprocessing, job: Job) -> tuple[FileSamples, int]:

@@ -60,7 +60,7 @@ class LabelAnalysis(Analysis):
 
     @abstractmethod
     def predictions(self, columns: Columns) -> Predictions:
-        """Convert the results of all samples to individual predictions."""
+        """Convert the results of all samples to predictions with a confidence and a correctness each."""
 
     @abstractmethod
     def fit(self, columns: Columns) -> FittedTemperature | None:

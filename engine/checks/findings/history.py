@@ -33,7 +33,7 @@ class Epoch:
 
     @property
     def loss(self) -> float | None:
-        """Mean loss over the training steps, or None if no finite loss was reported."""
+        """Mean loss over the training steps of the epoch, or None if no finite loss was reported."""
         return self._mean_loss if self._loss_steps else None
 
     @property
@@ -72,7 +72,7 @@ class History:
         self._step = 0  # last reported step
 
     def add(self, event: AnyEvent) -> None:
-        """Add the next event of the run. Irrelevant events are ignored."""
+        """Add the next event of the run to the history. Events that are no part of it are ignored."""
         match event:
             case Planned():
                 self.classes, self.val_samples, self._step = event.classes, event.val_images, event.from_step

@@ -119,12 +119,12 @@ class _Curve:
 
     @property
     def costs(self) -> tuple[float, ...]:
-        """Values of the metric, negated if higher values are better."""
+        """Values of the metric by epoch, negated if higher values are better, so that lower costs are better."""
         return tuple(-value for value in self.values) if self.measure.higher_is_better else self.values
 
     @property
     def best(self) -> int:
-        """Index of the best value, or of the first one if there are several."""
+        """Index of the epoch with the best value, or of the first one if there are several."""
         return min(range(len(self.values)), key=self.costs.__getitem__)
 
     def noise(self, start: int = 0) -> float:
@@ -209,7 +209,7 @@ class _Run:
         return [sum(row) for row in measures.confusion] if measures is not None else []
 
     def uses(self, name: str) -> bool:
-        """Return True if the job field `name` has an effect in this job."""
+        """Return True if the job field `name` has an effect in the run's job."""
         return name not in idle_fields(self.job.values(), load_catalogue())
 
 

@@ -100,7 +100,7 @@ class ComparedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
 
 class NextCommand(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Shell command to run next in the folder, and its purpose."""
+    """Shell command that the user can run next in the folder of converted files, and its purpose."""
 
     purpose: str
     command: str

@@ -40,7 +40,7 @@ FORMATS: dict[PredictionKind, tuple[Format, ...]] = {
 }
 """Formats available for each kind of predictions, the default first."""
 TILED: tuple[PredictionKind, ...] = ("pixels", "lines", "objects")
-"""Kinds of predictions that can be made for a large image in tiles."""
+"""Kinds of predictions that a model can make for a large image in overlapping tiles."""
 
 SHOWN_ROWS = 200
 """Maximum number of results that a `Predicted` contains for display."""

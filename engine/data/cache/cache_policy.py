@@ -63,7 +63,7 @@ def open_store(
 
 
 def _open_on_disk(images: ImageSet, size: int, channels: int, on_chosen: OnChosen, *, stretched: bool) -> CachedImages:
-    """Open a cache on disk. Raises CacheRefused if the disk can't be used."""
+    """Open the disk cache for the images of a split. Raises CacheRefused if the disk can't be used."""
 
     def fail(reason: str) -> None:
         on_chosen("off", f"No more images can be cached: {reason}. The others are decoded in every epoch.")

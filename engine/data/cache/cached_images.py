@@ -108,7 +108,7 @@ class CachedImages(Store):
             undo.pop_all()
 
     def close(self) -> None:
-        """Close the files of the set, so that other processes can remove it."""
+        """Close the cache's files, so that other processes can remove them."""
         del self._index, self._pixels  # the memory maps keep the files open, and thus the lock
         for descriptor in (self._index_file, self._pixels_file):
             os.close(descriptor)
@@ -242,7 +242,7 @@ class CachedImages(Store):
 
 
 def filled_rows(folder: Path) -> int:
-    """Return the number of images that are stored in the set in `folder`."""
+    """Return the number of images that the disk cache in `folder` contains."""
     return int(np.count_nonzero(_records(folder / INDEX)["file_bytes"]))
 
 

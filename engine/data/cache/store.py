@@ -42,7 +42,7 @@ class Store(ABC):
         """Copy stored images to `out`, uint8 [n, C, s, s]."""
 
     def close(self) -> None:  # noqa: B027 - most have nothing to release
-        """Release all resources. The store cannot be used afterwards."""
+        """Release the memory and files of the store, which cannot be used afterwards."""
 
 
 class Mapped(Store):

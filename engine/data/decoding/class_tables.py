@@ -36,7 +36,7 @@ _COLOR_FIRST = re.compile(r"(\d{1,3})[\s,]+(\d{1,3})[\s,]+(\d{1,3})[\s,]+(\S.*)"
 _COLOR_LAST = re.compile(r"(\S.*?)[\s,:]+(\d{1,3})[\s,]+(\d{1,3})[\s,]+(\d{1,3})")
 _NUMBERED = re.compile(r"(\d{1,18})\s*[\s:,;=]\s*(\S.*)")
 _NUMBER = re.compile(r"\d{1,18}")
-"""Pattern for values. Longer numbers may not fit into 64 bits."""
+"""Pattern for class values in tables. Longer numbers may not fit into 64 bits."""
 _HEX = re.compile(r"#?([0-9a-fA-F]{6})")
 
 Row = tuple[str, int]
@@ -298,7 +298,7 @@ def _numbered(name: str, taken: Container[str]) -> Iterator[str]:
 
 
 def _is_small(path: str) -> bool:
-    """Return True if the file at `path` exists and has at most `_MAX_BYTES`."""
+    """Return True if the file at `path` exists and is small enough for a class table."""
     try:
         return os.path.getsize(path) <= _MAX_BYTES
     except OSError:

@@ -190,12 +190,12 @@ class _Reader:
         return [dataset_warning(message, "Correct the table, or save the masks with its values.")]
 
     def _has_fitting_colors(self) -> bool:
-        """Return True if a class table has the colors of the masks."""
+        """Return True if a class table lists the colors that occur in the masks."""
         return any(fits_colors(table, self._survey.as_colors()) for table in self._tables)
 
 
 def _in_gray_colors(meaning: Meaning) -> Meaning:
-    """Convert the values of a meaning from gray levels to colors 0xRRGGBB."""
+    """Return a copy of `meaning` whose class values are colors 0xRRGGBB instead of gray levels."""
     code = meaning.code
     if code is None:
         return meaning

@@ -73,7 +73,7 @@ class ArrayImage(ImageFile.ImageFile):
         self._mode, self._size = mode_of(facts), (facts.width, facts.height)
 
     def load(self) -> Any:
-        """Decode the pixels on the first call, and return Pillow's access to them."""
+        """Decode the pixels on the first call, and return Pillow's pixel access object."""
         if not self._is_decoded:
             assert self.fp is not None
             self.fp.seek(0)

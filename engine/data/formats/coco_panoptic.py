@@ -82,7 +82,7 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the images with the segments of things as objects."""
+    """Return the images with the segments of countable objects ("things") as outlined objects."""
     files: AnnotationReader[_Pair] = AnnotationReader(tree, detection.source)
     things: list[str] = []
     are_read = False
@@ -106,7 +106,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 
 def _with_numbers(pairs: Sequence[_Pair], numbers: Mapping[str, int]) -> InstanceSplit:
-    """Convert pairs of images and PNGs to a split. `numbers` are the class numbers by name."""
+    """Convert images and PNGs of segment ids to a split. `numbers` are the class numbers by name."""
     sources: list[Source] = [
         PanopticImage(pair.mask, [(key, numbers[name], crowd) for key, name, crowd in pair.segments]) for pair in pairs
     ]

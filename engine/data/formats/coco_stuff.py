@@ -43,7 +43,7 @@ _STUFF = (
 )  # fmt: skip
 """Names of COCO-Stuff's classes 92 to 182, which are materials and backgrounds."""
 _OTHER = 183
-"""Class number of all things together in stuff_*_pixelmaps."""
+"""Class number in stuff_*_pixelmaps that stands for all countable objects ("things")."""
 _UNLABELED = 255
 _LINE = re.compile(r"\s*(\d{1,18})\s*[:\t ]\s*(\S.*?)\s*$")
 
@@ -56,7 +56,7 @@ class _Layout(NamedTuple):
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Detect PNGs in folders with one of the names in COCO-Stuff."""
+    """Detect COCO-Stuff by the names of its folders of PNGs."""
     stuffthingmaps: list[str] = []
     pixelmaps: list[str] = []
     for folder in tree.walk(depth=3):

@@ -48,7 +48,7 @@ _NAMELESS = "object"
 """Class name for tables without a class column."""
 _PEEKED_ROWS = 2000
 _MEASURED = 50
-"""Maximum number of images that are opened to learn their size."""
+"""Maximum number of images that are opened for their size, to find out the order of numbers in boxes."""
 
 
 @dataclass(frozen=True)

@@ -170,7 +170,7 @@ def _images(path: str, meta: _Meta, name: str, found: ShapeCollection) -> Iterat
 
 
 def _note_meta(element: ElementTree.Element, meta: _Meta) -> None:
-    """Add the labels and the subsets in a meta element to `meta`."""
+    """Add the labels and the subsets that a "meta" element of a CVAT file declares to `meta`."""
     for label in element.iter("label"):
         meta.labels[(label.findtext("name") or "").strip()] = None
     for number, task in enumerate(element.iter("task")):

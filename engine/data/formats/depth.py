@@ -27,7 +27,7 @@ _SUFFIXES = ("", "_depth", "_disp", "_10")
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Detect images with depth maps or with images from a second camera."""
+    """Detect images with depth maps, or stereo images from two cameras."""
     for base in tree.walk(depth=2):
         images = [each for each in tree.folders(base) if each.lower() in {*IMAGE_WORDS, "left", "color", "colour"}]
         for depth in tree.named(_DEPTH, base):

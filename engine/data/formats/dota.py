@@ -54,7 +54,7 @@ def _shapes(rows: Iterable[Row]) -> list[Shape]:
 
 
 def parse(path: str) -> Parsed[Row]:
-    """Parse a text file and return its objects. Raises UnusableFile or OSError."""
+    """Parse a text file in DOTA format and return its objects. Raises UnusableFile or OSError."""
     return parse_lines(path, _parse_line)
 
 

@@ -386,7 +386,7 @@ def _records(path: str) -> Iterator[Mapping[str, Any]]:
 
 
 def _first_rows(rows: Iterator[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the first of the rows of a file, or [] if the file can't be read."""
+    """Return some of the first rows of a metadata file, or [] if the file can't be read."""
     try:
         return list(itertools.islice(rows, _SAMPLED))
     except (OSError, UnusableFile):

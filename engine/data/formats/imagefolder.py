@@ -49,7 +49,7 @@ class _Class(NamedTuple):
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Detect folders of classes, with the evidence for and against them."""
+    """Detect folders of images that are named by class, with the evidence for and against this interpretation."""
     splits = _class_splits(tree)
     roots = list(splits.values()) or [""]
     names = list(dict.fromkeys(name for root in roots for name in tree.folders(root)))

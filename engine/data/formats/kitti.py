@@ -107,7 +107,7 @@ def _listed(tree: Tree, splits: dict[str, list[Pair]], problems: list[Problem]) 
 
 
 def parse(path: str) -> Parsed[Row]:
-    """Parse a text file and return its boxes. Raises UnusableFile or OSError."""
+    """Parse a text file in KITTI format and return its boxes. Raises UnusableFile or OSError."""
     return parse_lines(path, _parse_line)
 
 

@@ -69,7 +69,7 @@ class Reading:
     problems: list[Problem] = field(default_factory=list)
 
     def skip(self, file: TableFile, name: str) -> None:
-        """Record the image of a row without a label, which is left out."""
+        """Record an image without a label in its row of a table, so that it is reported as left out."""
         self.unlabeled.append(name)
         if path := self.images.find(file, name):
             self.skipped.add(path)

@@ -76,7 +76,7 @@ FORMATS: Registry[Format] = Registry("footplate.formats", {each.id: each for eac
 
 @dataclass(frozen=True)
 class Reading:
-    """Interpretation of a folder: a format together with one of its detections."""
+    """Interpretation of a dataset folder: a format together with one of its detections."""
 
     format: Format
     detection: Detection

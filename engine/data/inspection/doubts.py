@@ -74,7 +74,7 @@ def _shared_annotations(splits: Sequence[Any], folder: str) -> list[Problem]:
 
 
 def _sharing(splits: Sequence[Any]) -> Iterator[tuple[str, str]]:
-    """Yield pairs of paths of images that share an annotation."""
+    """Yield pairs of images that share an annotation, as paths."""
     keys = [_keys(split) for split in splits]
     for pair in _repeated(chain.from_iterable(keys)):
         (first, first_row), (second, second_row) = (locate(keys, index) for index in pair)

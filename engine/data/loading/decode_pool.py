@@ -249,7 +249,7 @@ class ImageSource:
             self._set_state(sample, _READABLE)
 
     def _set_state(self, sample: int, state: int) -> None:
-        """Record the state of an image that was neither cached nor unreadable before."""
+        """Set the state of an image, which was unknown or decoded before, to decoded, cached or unreadable."""
         self._states[sample] = state
         if state != _READABLE:
             with self._lock:

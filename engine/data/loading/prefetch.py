@@ -131,7 +131,7 @@ class Prefetcher(Generic[SlotT]):
             self._slots.release(self._ready.popleft().slot)
 
     def _run(self) -> None:
-        """Read the epoch in the thread. An error is saved for `get` to raise."""
+        """Read the epoch's batches in the thread, and save an error for `get` to raise."""
         try:
             if self._read_batches():
                 self._finish_epoch(self.epoch)

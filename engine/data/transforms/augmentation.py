@@ -283,7 +283,7 @@ class _BatchDraws:
     # Geometry
 
     def _compose(self, maps: Numbers) -> None:
-        """Apply `maps` [n, 3, 3] after the maps that were composed before."""
+        """Add affine `maps` [n, 3, 3] that are applied after the earlier transforms of positions."""
         self._affine = maps[:, None] @ self._affine
 
     def _mosaic(self, chance: float) -> None:

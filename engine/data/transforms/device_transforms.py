@@ -71,7 +71,7 @@ class Normalization:
 
 
 class Placement(Protocol):
-    """Position of the loaded square images in the model's images."""
+    """Interface for where the loaded square images are in the model's input images."""
 
     @property
     def size(self) -> int:

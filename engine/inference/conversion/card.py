@@ -91,7 +91,7 @@ def _model_title(model: TrainedModel) -> str:
 
 
 def _summary(model: TrainedModel) -> str:
-    """Return the sentence that introduces the model in its card."""
+    """Return the introductory sentence about the model for its model card."""
     parameters = sum(each.numel() for each in model.module.parameters())
     shape = f" for images of {model.size} x {model.size} px" if model.size and model.preprocessing.framing else ""
     return (

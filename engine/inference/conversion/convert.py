@@ -119,7 +119,7 @@ class _StageProgress:
         self._current = ""  # stage that runs
 
     def start(self, name: str) -> None:
-        """Begin the stage `name`, and report the progress of the conversion."""
+        """Begin the stage `name` of the conversion, and report the progress."""
         self._current = name
         self.report(0.0)
 

@@ -157,7 +157,7 @@ def _timm_config(model: TrainedModel) -> dict[str, Any]:
 
 
 def _timm_code(model: TrainedModel) -> str:
-    """Return Python code that loads the converted weights with timm."""
+    """Return Python code that loads the written weights with timm, for the model card."""
     name = model.job.model.name.removeprefix(TIMM)
     arguments = timm_models.size_arguments(model.job.model.name, model.size)
     size_arguments = "".join(f", {key}={value}" for key, value in arguments.items())

@@ -67,7 +67,7 @@ class WorkerResults:
             self._probabilities.append(columns.probabilities)
 
     def write(self, path: Path) -> None:
-        """Write the results of this worker to a file. Raises CheckpointError."""
+        """Write the evaluation results of this worker to a file. Raises CheckpointError."""
         content: dict[str, Any] = {
             "samples": self.samples,
             "losses": self.losses,

@@ -39,7 +39,7 @@ class PackedStates(NamedTuple):
 
 
 class StateRecorder:
-    """Recorder for the states of a metric, one sample at a time."""
+    """Recorder for the state of a metric after each single sample."""
 
     def __init__(self) -> None:
         self._width = 0  # number of counters

@@ -38,7 +38,7 @@ _CLASS_SEPARATOR = "; "
 
 
 class Summary:
-    """Summary of the results of all samples, which becomes part of a `Predicted`."""
+    """Summary of the predictions for all samples, which becomes part of a `Predicted`."""
 
     def __init__(self, classes: int) -> None:
         self.samples = self.predicted = self.skipped_count = 0

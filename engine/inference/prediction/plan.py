@@ -88,7 +88,7 @@ class PlanFolder:
         paths.write_atomically(self.folder / _MODEL, msgspec.json.encode(facts))
 
     def model(self) -> ModelFacts:
-        """Read the facts about the model that a worker has reported."""
+        """Read the facts about the model, such as its classes, that a worker has reported."""
         return msgspec.json.decode(read_file(self.folder / _MODEL, MAX_RESULT_BYTES), type=ModelFacts)
 
     @property

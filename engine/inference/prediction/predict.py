@@ -114,7 +114,7 @@ def _predict_or_resume(
 def _create_summary(
     order: PredictOrder, run: Run, model: ModelFacts, summary: joining.Summary, files: list[Written]
 ) -> Predicted:
-    """Create the description of all results, without the duration and the speed."""
+    """Return the summary of a prediction's results, without the duration and the speed."""
     return Predicted(
         run=str(run.folder),
         checkpoint=checkpoint_path(RunFolder(run.folder), order.checkpoint).name,

@@ -205,7 +205,7 @@ class Results:
         return self._order.formats or formats_of(self._model.task.entry.id)[:1]
 
     def _can_draw(self, sample: Sample) -> bool:
-        """Return True if the image of a sample is small enough for an overlay."""
+        """Return True if the image of a sample is small enough to draw the prediction on it."""
         return sample.sides[0] * sample.sides[1] <= MAX_DRAWN_PIXELS
 
     def _object_entries(self, prediction: Objects) -> tuple[ObjectEntry, ...]:

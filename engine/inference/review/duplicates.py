@@ -27,7 +27,7 @@ It is checked because small images of the same kind have similar hashes.
 _THUMBNAIL_SIDE = 12
 """Side length in pixels of the thumbnails by which possible duplicates are compared."""
 _BLOCK_IMAGES = 1024
-"""Number of images that are compared with all others at once."""
+"""Number of images that are compared with all other images in one operation."""
 MAX_IMAGES = 100_000
 """Maximum number of images that are searched for duplicates, since all pairs are compared."""
 

@@ -116,7 +116,7 @@ def save_probabilities(model: Any, _: object = None) -> None:
 
 
 class InstanceSegmenter(HubSegmenter):
-    """Mixin for instance segmentation. Each query of the model is one object."""
+    """Mixin for instance segmentation models whose queries each predict one object."""
 
     def classes_and_masks(self, targets: Tensor) -> list[tuple[Tensor, Tensor]]:
         return [(each["labels"] - 1, each["masks"].float()) for each in instance_targets(targets)]

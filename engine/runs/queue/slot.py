@@ -92,7 +92,7 @@ class QueueSlot:
             return None
 
     def close(self) -> None:
-        """Leave the queue if the run waits, or release its devices."""
+        """Leave the queue if the run waits, otherwise release its devices."""
         self._is_closed = True
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:

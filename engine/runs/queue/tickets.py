@@ -94,7 +94,7 @@ class LockedQueue:
         self.held_names = order.held & set(self.order)
 
     def save(self) -> None:
-        """Write the order and the held tickets to disk. Raises OSError."""
+        """Write the order of waiting tickets, and the held ones, to disk. Raises OSError."""
         temporary = self.folder / "order.part"
         temporary.write_bytes(msgspec.json.encode(_Order(self.order, self.held_names)))
         os.replace(temporary, self.folder / "order.json")

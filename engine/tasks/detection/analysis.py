@@ -170,7 +170,7 @@ class ObjectAnalysis(Analysis):
         return {TASK_METRIC: self.objective.metric(), "objects": self.metric_type(len(self.classes), scale)}
 
     def columns(self, outputs: Tensor, targets: Tensor) -> Columns:
-        """Return the classes, the confidence and the F1 score of each sample."""
+        """Return the classes, mean confidence and F1 score of the detections for each sample in a batch."""
         columns = Columns(correct=[], true=[], predicted=[], confidence=[])
         compare = self.metric_type(len(self.classes), 1.0).compare  # it does not depend on the scale of 1.0
         for output, target in zip(outputs.cpu(), targets.cpu(), strict=True):

@@ -266,7 +266,7 @@ def _reachable_pixels(rows: Counts, columns: Counts, drawn: Plane) -> list[list[
 
 
 def counts_at_best_threshold(counts: Counts) -> Counts:
-    """Return the counts [4] of an image at its best threshold."""
+    """Return the counts [4] of an image at the threshold with its best F measure."""
     best: Counts = counts[int(np.argmax(_f_measure(counts)))]
     return best
 

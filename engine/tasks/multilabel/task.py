@@ -134,7 +134,7 @@ class MultiLabelAnalysis(LabelAnalysis):
         )
 
     def predictions(self, columns: Columns) -> Predictions:
-        """Return each pair of sample and class as a prediction of its own."""
+        """Return each label of each sample as a separate prediction."""
         assert columns.probabilities is not None
         assert columns.true is not None
         is_true = true_class_mask(columns.true, len(self.classes)).ravel().astype(np.float64)

@@ -22,7 +22,7 @@ NEVER_CLASSIFIED = 0
 MAX_LEGACY_CLASS = 31
 """Largest class number that fits in LAS point formats 0 to 5 (LAS 1.4, table 8)."""
 MAX_CLASS = 255
-"""Largest class number that fits in the other point formats."""
+"""Largest class number that fits in LAS point formats 6 and later."""
 EXTRA_DIMENSION = "predicted"
 """Name of the additional dimension for classes that do not fit in the standard dimension of a LAS file."""
 LABEL_PROPERTY = "label"

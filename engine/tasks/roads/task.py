@@ -132,7 +132,7 @@ class LinesAndDirections(Objective):
         return pixel_targets(unpack(outputs, size)[0][0, :CLASSES], classes, requested or [LINE])
 
     def exported_outputs(self, outputs: Tensor, inputs: Tensor) -> Tensor:
-        """Return the scores of the largest map, [n, scores, h, w]."""
+        """Return the scores of the map with the highest resolution, [n, scores, h, w]."""
         height, width = inputs.shape[-2:]
         return outputs.flatten(2)[:, :, : height * width].unflatten(2, (height, width))
 

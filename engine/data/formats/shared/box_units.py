@@ -11,11 +11,11 @@ from engine.data.formats.shared.shapes import Edges, ShapedImage
 from engine.data.splits import dataset_error, dataset_warning
 
 _ROUNDING = 0.01
-"""Tolerance for rounded numbers, as a fraction of the image."""
+"""Tolerance for rounded coordinates of boxes, as a fraction of the image size."""
 _MAX_BEYOND = 0.25
 """Fraction of boxes beyond the edges of their images above which another meaning of the numbers is considered."""
 _FEWEST = 4
-"""Minimum number of boxes for considering another meaning of their numbers."""
+"""Minimum number of boxes for considering that their numbers mean something else than in their format."""
 
 _CENTERED = "a center, width and height"
 

@@ -162,7 +162,7 @@ class BoxFaults:
         self.crowded: list[str] = []
 
     def problems(self) -> list[Problem]:
-        """Return a warning about each kind of fault that has occurred."""
+        """Return a warning about each kind of fault that boxes have, with the first images."""
         remedy = "Such boxes are left out; redraw them, or remove them from the annotations."
         found = warn_about(self.empty, "box", "without area, in", remedy)
         remedy = "Such boxes are clipped at the edges of the image; check that the annotations belong to these images."

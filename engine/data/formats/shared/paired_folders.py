@@ -77,7 +77,7 @@ class Candidate:
         return Pairs.joined(self.splits.values())
 
     def add(self, split: str, pairs: Pairs, folder: str) -> None:
-        """Add the pairs from the annotation folder `folder` to a split."""
+        """Add pairs of images and files to a split. `folder` is the annotation folder that contains the files."""
         self.splits.setdefault(split, Pairs()).add(pairs)
         self.folders.append(folder)
 

@@ -104,7 +104,7 @@ class ShapeCollection:
         self._objects: dict[str, list[tuple[str, str]]] = {}  # files and details of unusable objects, by reason
 
     def find(self, name: str, near: str = "", *, split: str = "", ending: bool = True) -> str | None:
-        """Return the full path of an image (see `ImageLookup.find`)."""
+        """Return the full path of the image that an annotation file calls `name`, or None (see `ImageLookup.find`)."""
         return self._lookup.find(name, near, split=split, ending=ending)
 
     def find_named(self, path: str, same_name_image: str | None, name: str, near: str, split: str) -> str | None:

@@ -29,7 +29,7 @@ _PATIENCE_S = 86400.0
 """Maximum time in seconds to wait while another process unpacks the same archives."""
 _SPARE_BYTES = 1 << 30
 _MAX_LETTERS = 80
-"""Maximum length of the name of an unpacked file, without the extension."""
+"""Maximum length of the name of an image unpacked from an archive, without the extension."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9_. ()+-]")
 _STARTS = (
     (b"\xff\xd8\xff", ".jpg"), (b"\x89PNG", ".png"), (b"GIF8", ".gif"), (b"BM", ".bmp"), (b"RIFF", ".webp"),

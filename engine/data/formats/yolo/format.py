@@ -229,7 +229,7 @@ Shape = tuple[int, tuple[float, float, float, float] | Points]
 
 
 def _read_shapes(path: str, columns: Columns) -> Parsed[Shape]:
-    """Parse a text file and return its objects. Raises UnusableFile or OSError."""
+    """Parse a text file in YOLO format and return its objects. Raises UnusableFile or OSError."""
     lines = read_lines(path)
     found: Parsed[Shape] = Parsed([], lines.faults, lines.repeated)
     for row in lines.rows:

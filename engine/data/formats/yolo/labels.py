@@ -26,7 +26,7 @@ MIN_OUTLINE = 6
 MARGIN = 0.1
 """Maximum distance of annotations beyond the image's edges, as a fraction of the image size."""
 CLEAR = 0.95
-"""Minimum fraction of lines that fit the chosen meaning of the columns."""
+"""Minimum fraction of YOLO lines that must fit the chosen meaning of the columns."""
 UNCLEAR = 0.8
 """Minimum fraction of lines that fit another meaning of the columns for the lines to be ambiguous."""
 MIN_LINES = 5
@@ -92,7 +92,7 @@ class Columns(NamedTuple):
 
 
 def read_lines(path: str) -> Parsed[Row]:
-    """Parse a text file and return its lines. Raises UnusableFile or OSError."""
+    """Parse a text file in YOLO format and return its lines. Raises UnusableFile or OSError."""
     return parse_lines(path, _parse_line, key=lambda row: row[1:])
 
 

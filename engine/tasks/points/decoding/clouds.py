@@ -100,7 +100,7 @@ def is_las(path: str) -> bool:
 
 
 def is_upright(path: str) -> bool:
-    """Return True if z is known to be the height of the points in this file."""
+    """Return True if the z coordinate of the points in a file is known to be their height."""
     return is_las(path) or _extension(path) in SCAN_EXTENSIONS
 
 

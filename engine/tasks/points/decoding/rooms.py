@@ -22,7 +22,7 @@ CLASSES = (
 """Class names in the order of the class numbers that are usual for S3DIS."""
 NO_LABEL = -1
 _SYNONYMS = {"stairs": "clutter"}
-"""Names of objects that usually count as another class, mapped to that class."""
+"""Names of objects in S3DIS that count as another class, mapped to that class."""
 _TABLE = Table(("x", "y", "z", "red", "green", "blue"), None, 0, is_guessed=False)
 _FIELDS = Fields(("red", "green", "blue"), True)
 
@@ -34,7 +34,7 @@ def is_room(path: str) -> bool:
 
 
 def unknown_objects(path: str) -> list[str]:
-    """Return the object files in a room whose names match no class."""
+    """Return the object files of an S3DIS room whose names match no class."""
     return [name for name in _object_files(path) if _class_number(name) is None]
 
 
@@ -66,7 +66,7 @@ def read_chunks(path: str, features: Sequence[str], with_labels: bool) -> Iterat
 
 
 def _object_files(path: str) -> list[str]:
-    """Return the sorted names of the object files of the room at `path`."""
+    """Return the sorted names of the files with the objects of the S3DIS room at `path`."""
     names = os.listdir(_annotation_path(path))
     return sorted(name for name in names if name.lower().endswith(".txt") and not name.startswith("."))
 

@@ -37,7 +37,7 @@ def find_label_file(path: str) -> str | None:
 
 
 def is_scan(path: str) -> bool:
-    """Return True if the size and the first points of a file fit a scan."""
+    """Return True if a file has the size of a Velodyne scan and begins with plausible points."""
     try:
         if not read_head(path).points:
             return False
@@ -49,7 +49,7 @@ def is_scan(path: str) -> bool:
 
 
 def read_head(path: str) -> Head:
-    """Return the number of points in a scan and their fields. Raises Unfit."""
+    """Return the number of points in a Velodyne scan and their fields. Raises Unfit."""
     size = os.stat(path).st_size
     if path.lower().endswith(".pcd.bin"):
         raise Unfit("it is a scan of nuScenes, with five numbers per point; convert it to PLY")
