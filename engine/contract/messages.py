@@ -16,7 +16,7 @@ Answer = TypeVar("Answer")
 
 
 class Progress(msgspec.Struct, tag="progress", tag_field="type", frozen=True, forbid_unknown_fields=True):
-    """Progress of the work.
+    """Progress of the work that a child process does for its order.
 
     `fraction` is from 0 to 1, and `what` describes the current activity. `seconds_left` and `images_per_second` (of all
     devices together) are None while unknown. `warnings` lists the warnings since the previous message.

@@ -211,7 +211,7 @@ class LogChunk(Message, tag="log_chunk", kw_only=True, frozen=True):
 
 
 class RunLiveness(Message, tag="run_liveness", kw_only=True, frozen=True):
-    """State of the run, sent when the follower has received the entire log.
+    """State of a followed run, sent when the follower on the other machine has received the entire log.
 
     `alive` is True if the run has a supervisor. `execution` is the number of the current execution, as in `RunStarted`.
     """

@@ -208,7 +208,7 @@ def table_folders(tree: Tree, folders: Iterable[str]) -> tuple[str, ...]:
 
 
 def used_splits(splits: Mapping[str, Pairs], problems: list[Problem]) -> dict[str, Pairs]:
-    """Return the splits to use. Pairs without a split are left out if there is a training split.
+    """Return the splits of masks to use: without pairs that are in no split if there is a training split.
 
     In that case, a warning is appended to `problems`.
     """

@@ -197,5 +197,6 @@ def _select_removable(neighbors: list[Planes], half: int) -> Planes:
     line_neighbors = np.minimum(odd_pairs, even_pairs)
     is_protected = (x[half + 1] | x[half + 2] | ~x[(half + 7) % 8]) & x[half]
     # One crossing: the removal splits no line (condition G1). Two or three neighbors: it shortens no line (G2).
+    # Each half protects one side, so that a line two pixels wide does not vanish (G3).
     removable: Planes = (crossings == 1) & (line_neighbors >= 2) & (line_neighbors <= 3) & ~is_protected
     return removable

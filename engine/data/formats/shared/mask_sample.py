@@ -169,7 +169,7 @@ def are_label_images(paths: Sequence[str]) -> bool | None:
 
 
 def _is_label_image(path: str) -> bool | None:
-    """Return True if an image has few values in large areas, as masks do, or None if it can't be told."""
+    """Return True if an image has few values in large areas, as masks do, or None if that is unclear."""
     try:
         with decode_header(read_image(path)) as image:
             if image.mode == "P":

@@ -179,7 +179,7 @@ class ShapeCollection:
         problems = [*self.problems, *unreadable, *self._image_problems(), *self._object_problems()]
         if not self._used:
             return Content((), {}, problems)
-        self._settle_splits(problems)
+        self._assign_unsplit_images(problems)
         splits = {
             split: sorted(self.splits[split], key=lambda image: image.path)
             for split in ("", "train", "val", "test")
@@ -188,7 +188,7 @@ class ShapeCollection:
         names = class_names(kind, (image for split in splits.values() for image in split))
         return convert(kind, splits, problems, [name for name in dict.fromkeys(listed) if name in names])
 
-    def _settle_splits(self, problems: list[Problem]) -> None:
+    def _assign_unsplit_images(self, problems: list[Problem]) -> None:
         """Drop annotated images without a split if there are training images. Otherwise, use them for training."""
         without_split = self.splits.get("")
         if not without_split or len(self.splits) == 1:

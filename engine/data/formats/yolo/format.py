@@ -113,7 +113,10 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 
 def _read_fractions(path: str) -> Parsed[Row]:
-    """Parse a text file and return its lines. Lines with numbers that aren't fractions of the image size are faults."""
+    """Parse a YOLO text file and return its lines.
+
+    Lines with numbers that aren't fractions of the image size are faults.
+    """
     lines = read_lines(path)
     found: Parsed[Row] = Parsed([], lines.faults, lines.repeated)
     for row in lines.rows:

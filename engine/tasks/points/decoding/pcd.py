@@ -173,7 +173,10 @@ def _parse_count(key: str, text: str) -> int:
 
 
 def _read_text(path: str, header: _Header) -> Iterator[dict[str, Values]]:
-    """Yield the known fields of some points at a time from a file with text. A packed color becomes an integer."""
+    """Yield the coordinates, features and labels of some points at a time from a PCD file with text.
+
+    A packed color becomes an integer.
+    """
     used = sorted(set(header.fields_by_meaning.values()))
     columns = []
     for name in used:
