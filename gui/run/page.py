@@ -172,7 +172,7 @@ class RunPage(QWidget):
         self.charts.show_data(session.data)
         can_grow = status.active or session.loading
         self.classes.show_data(session.data, can_grow)
-        self.predictions.show_data(session.run.path, session.data, can_grow)
+        self.predictions.show_run(session.run.path, session.data, can_grow)
         if session.data.executions != self._execution_count:
             # Strategy and step times belong to one execution, the curves to the run.
             self._execution_count = session.data.executions

@@ -1,11 +1,12 @@
-"""Slider that selects a validation of a run, and follows the newest one."""
+"""Slider that selects a validation of a run, and base class of the views with it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from PySide6.QtCore import QSignalBlocker, Qt, Signal
-from PySide6.QtWidgets import QLabel, QSlider, QToolButton, QWidget
+from PySide6.QtGui import QShowEvent
+from PySide6.QtWidgets import QLabel, QSlider, QStackedWidget, QToolButton, QWidget
 
 from engine.contract.events import Predicted
 from gui.format import localized
@@ -14,7 +15,8 @@ from gui.sources.run_series import ClassFigures
 from gui.style import theme
 from gui.translation import tr
 from gui.widgets.buttons import styled, tool_button
-from gui.widgets.layouts import hbox
+from gui.widgets.labels import EmptyState
+from gui.widgets.layouts import hbox, vbox
 
 _KEYS = tr("Left and Right step through the validations; Home and End go to the first and the newest")
 
@@ -114,6 +116,65 @@ class ValidationSlider(QWidget):
         ) + (f" ({', '.join(marks)})" if marks else "")
         self.label.setText(text)
         self.slider.setAccessibleDescription(text)
+
+
+class ValidationsView(QWidget):
+    """Base class of the views that show one of a run's validations, which a slider selects.
+
+    Subclasses add the widget for a validation to `_stack`.
+    """
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._data = RunData()
+        self._is_active = False
+        self._displayed_state: tuple[object, ...] = ()  # state at the last refresh
+        self.validation_slider = ValidationSlider()
+        self._empty = EmptyState()
+        self._stack = QStackedWidget()
+        self._stack.addWidget(self._empty)
+        self.setLayout(vbox(self._stack))
+        self.validation_slider.moved.connect(lambda _position: self._show_validation())
+
+    def restart(self) -> None:
+        """Forget the validations and the selected one, before another run is shown."""
+        self._data, self._displayed_state = RunData(), ()
+        self.validation_slider.restart()
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self._refresh()
+
+    def show_data(self, data: RunData, is_active: bool) -> None:
+        """Show the validations in `data`. More may follow if the run `is_active`."""
+        self._data, self._is_active = data, is_active
+        if self.isVisible():
+            self._refresh()
+
+    def _refresh(self) -> None:
+        """Show the selected validation, or why there is none, if validations, checkpoints or the plan have changed."""
+        validations, best = self._validations(), self._data.checkpoints.get("best")
+        self._stack.setCurrentIndex(1 if validations else 0)
+        self._empty.setText(self._empty_text())
+        newest, best_step = validations[-1] if validations else None, best.step if best is not None else None
+        # The plan contains the names of the classes.
+        state = (len(validations), id(newest), best_step, self._data.plan is not None, self._data.rollbacks)
+        if validations and state != self._displayed_state:
+            self._displayed_state = state
+            if self.validation_slider.show_validations(validations, self._data):
+                self._show_validation()
+
+    def _validations(self) -> Sequence[ClassFigures | Predicted]:
+        """Return the validations of the run, the newest last."""
+        raise NotImplementedError
+
+    def _empty_text(self) -> str:
+        """Explain why there are no validations to show."""
+        raise NotImplementedError
+
+    def _show_validation(self) -> None:
+        """Show the validation that the slider selects."""
+        raise NotImplementedError
 
 
 def _step_button(text: str, name: str) -> QToolButton:

@@ -100,6 +100,11 @@ class RowView(QTableView):
 class RowWidget(QTableWidget):
     """Table of rows that holds its items. Its keys are those of `RowView`."""
 
+    def texts(self) -> list[list[str]]:
+        """Return the texts of all cells, row by row."""
+        items = [[self.item(row, column) for column in range(self.columnCount())] for row in range(self.rowCount())]
+        return [[item.text() if item is not None else "" for item in row] for row in items]
+
     def moveCursor(self, action: QAbstractItemView.CursorAction, modifiers: Qt.KeyboardModifier) -> QModelIndex:
         end = _end_row(self, action)
         return super().moveCursor(action, modifiers) if end is None else end

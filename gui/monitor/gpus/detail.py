@@ -64,11 +64,6 @@ class TextTable(RowWidget):
                 elif item.text() != text:
                     item.setText(text)
 
-    def rows(self) -> list[list[str]]:
-        """Return the texts of all cells, row by row."""
-        items = [[self.item(row, column) for column in range(self.columnCount())] for row in range(self.rowCount())]
-        return [[item.text() if item is not None else "" for item in row] for row in items]
-
     def _fit_height(self) -> None:
         rows = sum(self.rowHeight(row) for row in range(self.rowCount()))
         self.setFixedHeight(self.horizontalHeader().sizeHint().height() + rows + 2 * self.frameWidth() + 2)

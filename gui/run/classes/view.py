@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import QItemSelection, Qt, Signal
-from PySide6.QtGui import QResizeEvent, QShowEvent
-from PySide6.QtWidgets import QLineEdit, QSplitter, QStackedWidget, QWidget
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import QLineEdit, QSplitter, QWidget
 
 from gui.actions import Action
 from gui.format import localized
 from gui.run.classes.confusion_matrix import ConfusionMatrix
 from gui.run.classes.table import ClassTable, class_metrics_csv, class_names, confusion_csv
-from gui.run.validation_slider import ValidationSlider
+from gui.run.validation_slider import ValidationsView
 from gui.sources.export import Rows, save_in_background, write_csv
-from gui.sources.run_data import RunData
 from gui.sources.run_series import ClassFigures
 from gui.style import theme
 from gui.translation import tr
 from gui.widgets.buttons import styled
 from gui.widgets.file_dialogs import choose_target, timestamped
-from gui.widgets.labels import ElidedLabel, EmptyState, field_label
+from gui.widgets.labels import ElidedLabel, field_label
 from gui.widgets.layouts import hbox, save_button, scroll_panel, vbox
 
 
-class ClassesView(QWidget):
+class ClassesView(ValidationsView):
     """View of the class metrics at the validation that a slider selects.
 
     Signals:
@@ -38,74 +37,34 @@ class ClassesView(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._data = RunData()
-        self._is_active = False
-        self._displayed_state: tuple[object, ...] = ()  # state at the last refresh
-        self.validation_slider = ValidationSlider()
         self.content = ClassFiguresView("class")
         self.content.message.connect(self.message)
-        self._empty = EmptyState()
-        self._stack = QStackedWidget()
-        self._lay_out()
-        self.validation_slider.moved.connect(lambda _position: self._show_figures())
+        body = QWidget()
+        body.setLayout(vbox(self.validation_slider, (self.content, 1)))
+        self._stack.addWidget(body)
 
     def restart(self) -> None:
-        """Forget the class metrics and the selected validation, before another run is shown."""
-        self._data, self._displayed_state = RunData(), ()
-        self.validation_slider.restart()
+        super().restart()
         self.content.restart()
-
-    def show_data(self, data: RunData, is_active: bool) -> None:
-        """Show the class metrics in `data`, or why there are none. More may follow if the run `is_active`."""
-        self._data, self._is_active = data, is_active
-        if self.isVisible():
-            self._refresh()
-
-    def showEvent(self, event: QShowEvent) -> None:
-        super().showEvent(event)
-        self._refresh()
-
-    def _refresh(self) -> None:
-        """Show the class metrics if they have changed, or why there are none."""
-        figures = self._data.validation_details.classes
-        self._stack.setCurrentIndex(1 if figures else 0)
-        self._empty.setText(_empty_text(self._data, self._is_active))
-        best = self._data.checkpoints.get("best")
-        newest = figures[-1] if figures else None
-        # The plan contains the names of the classes.
-        state = (len(figures), id(newest), best.step if best is not None else None, self._data.plan is not None)
-        if figures and state != self._displayed_state:
-            self._displayed_state = state
-            if self.validation_slider.show_validations(figures, self._data):
-                self._show_figures()
 
     def figures(self) -> ClassFigures | None:
         """Return the class metrics at the selected validation, or None if there are none."""
-        figures, position = self._data.validation_details.classes, self.validation_slider.position
+        figures, position = self._validations(), self.validation_slider.position
         return figures[position] if 0 <= position < len(figures) else None
 
-    def _classes(self) -> tuple[str, ...]:
-        return self._data.plan.classes if self._data.plan is not None else ()
+    def _validations(self) -> Sequence[ClassFigures]:
+        return self._data.validation_details.classes
 
-    def _show_figures(self) -> None:
-        """Show the metrics at the validation that the slider selects."""
-        self.content.show_figures(self._classes(), self.figures())
+    def _show_validation(self) -> None:
+        plan = self._data.plan
+        self.content.show_figures(plan.classes if plan is not None else (), self.figures())
 
-    def _lay_out(self) -> None:
-        body = QWidget()
-        body.setLayout(vbox(self.validation_slider, (self.content, 1)))
-        self._stack.addWidget(self._empty)
-        self._stack.addWidget(body)
-        self.setLayout(vbox(self._stack))
-
-
-def _empty_text(data: RunData, is_active: bool) -> str:
-    """Explain why there are no class metrics. `is_active` is True if some may follow."""
-    if is_active:
-        return tr("No per-class metrics yet.\n\nThey appear here after the first validation.")
-    if data.validations.step.values.size:
-        return tr("This run has no per-class metrics.\n\nIts task may not compute any.")
-    return tr("This run ended before its first validation, so it has no per-class metrics.")
+    def _empty_text(self) -> str:
+        if self._is_active:
+            return tr("No per-class metrics yet.\n\nThey appear here after the first validation.")
+        if self._data.validations.step.values.size:
+            return tr("This run has no per-class metrics.\n\nIts task may not compute any.")
+        return tr("This run ended before its first validation, so it has no per-class metrics.")
 
 
 _FILTERED_FROM = 12

@@ -78,16 +78,6 @@ class PlainTable(RowWidget):
         self.horizontalHeader().setSectionResizeMode(column, QHeaderView.ResizeMode.Interactive)
         self.horizontalHeader().resizeSection(column, max(_MIN_COLUMN_WIDTH, width))
 
-    def texts(self) -> list[list[str]]:
-        """Return the displayed texts, row by row."""
-        return [
-            [
-                item.text() if (item := self.item(row, column)) is not None else ""
-                for column in range(self.columnCount())
-            ]
-            for row in range(self.rowCount())
-        ]
-
 
 _STEPS = 1000
 

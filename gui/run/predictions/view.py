@@ -7,29 +7,28 @@ from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QRect, QSize, Qt, Signal
-from PySide6.QtGui import QColor, QImage, QKeyEvent, QPainter, QPen, QPixmap, QShowEvent
+from PySide6.QtGui import QColor, QImage, QKeyEvent, QPainter, QPen, QPixmap
 from PySide6.QtWidgets import (
     QGridLayout,
     QListView,
     QListWidget,
     QListWidgetItem,
-    QStackedWidget,
     QStyle,
     QStyledItemDelegate,
     QStyleOptionViewItem,
     QWidget,
 )
 
-from engine.contract.events import PredictedSample
+from engine.contract.events import Predicted, PredictedSample
 from engine.contract.images import LegendEntry
 from gui.run.predictions.image_pane import ImagePane, Zoom, read_image
-from gui.run.validation_slider import ValidationSlider
+from gui.run.validation_slider import ValidationsView
 from gui.sources.background import SingleFlight, reraise
 from gui.sources.run_data import RunData
 from gui.style import theme
 from gui.translation import tr
 from gui.widgets.buttons import keep_room, styled, tool_button
-from gui.widgets.labels import ElidedLabel, EmptyState, heading_label
+from gui.widgets.labels import ElidedLabel, heading_label
 from gui.widgets.layouts import vbox
 from gui.widgets.legend import Legend
 
@@ -41,17 +40,14 @@ _SamplePngs = tuple[PredictedSample, QImage | str, QImage | str]
 """Sample with the images of its truth and its prediction, or with the reasons why they can't be read."""
 
 
-class PredictionsView(QWidget):
+class PredictionsView(ValidationsView):
     """View of the images in a run's `Predicted` events, at the validation that a slider selects."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._data = RunData()
         self._folder = Path()
-        self._is_active = False
-        self._displayed_state: tuple[object, ...] = ()  # state at the last refresh
+        self._rollbacks = 0  # number of rollbacks of the run at the last refresh
         self._legend: tuple[LegendEntry, ...] = ()
-        self.validation_slider = ValidationSlider()
         self.zoom = Zoom(self)
         self.truth = ImagePane(tr("Truth"), self.zoom)
         self.prediction = ImagePane(tr("Prediction"), self.zoom)
@@ -63,31 +59,21 @@ class PredictionsView(QWidget):
         )
         self.strip = SampleStrip()
         self._reading = SingleFlight(self, self._next_read, self._show_images, reraise)
-        self._empty = EmptyState()
-        self._stack = QStackedWidget()
         self._lay_out()
-        self.validation_slider.moved.connect(lambda _position: self._show_validation())
         self.strip.sample_chosen.connect(lambda _position: self._show_sample())
         self.zoom.changed.connect(lambda: self.reset.setVisible(self.zoom.is_changed))
 
     def restart(self) -> None:
-        """Forget the predictions, the selected validation, the zoom and all thumbnails of the previous run."""
-        self._data, self._displayed_state = RunData(), ()
+        super().restart()
         self._reading.abandon()
-        self.validation_slider.restart()
         self.zoom.reset()
         self.strip.clear_cache()
         self.strip.setCurrentRow(min(0, self.strip.count() - 1))
 
-    def show_data(self, folder: Path, data: RunData, is_active: bool) -> None:
+    def show_run(self, folder: Path, data: RunData, is_active: bool) -> None:
         """Show the predictions of the run in `folder`. More may follow if the run `is_active`."""
-        self._folder, self._data, self._is_active = folder, data, is_active
-        if self.isVisible():
-            self._refresh()
-
-    def showEvent(self, event: QShowEvent) -> None:
-        super().showEvent(event)
-        self._refresh()
+        self._folder = folder
+        self.show_data(data, is_active)
 
     def close_work(self) -> None:
         """Stop background work when the window closes."""
@@ -99,32 +85,34 @@ class PredictionsView(QWidget):
         return self.strip.sample(self.strip.currentRow())
 
     def _refresh(self) -> None:
-        """Show the predictions of the run if some were added or removed, or why there are none."""
-        predicted = self._data.validation_details.predicted
-        self._stack.setCurrentIndex(1 if predicted else 0)
-        self._empty.setText(_empty_text(self._data, self._is_active))
-        best = self._data.checkpoints.get("best")
-        state = (
-            len(predicted),
-            id(predicted[-1]) if predicted else 0,
-            best.step if best is not None else None,
-            self._data.rollbacks,
-        )
-        if not predicted or state == self._displayed_state:
-            return
-        if self._displayed_state and state[-1] != self._displayed_state[-1]:
+        if self._data.rollbacks != self._rollbacks:
+            self._rollbacks = self._data.rollbacks
             self.strip.clear_cache()  # the resumed run overwrites the images
-        self._displayed_state = state
-        if self.validation_slider.show_validations(predicted, self._data):
-            self._show_validation()
+        super()._refresh()
+
+    def _validations(self) -> Sequence[Predicted]:
+        return self._data.validation_details.predicted
 
     def _show_validation(self) -> None:
-        """Show the samples at the validation that the slider selects."""
-        predicted, position = self._data.validation_details.predicted, self.validation_slider.position
+        predicted, position = self._validations(), self.validation_slider.position
         if 0 <= position < len(predicted):
             self._legend = predicted[position].legend
             self.strip.show_samples(self._folder, predicted[position].samples)
             self._show_sample()
+
+    def _empty_text(self) -> str:
+        job = self._data.started.job if self._data.started is not None else None
+        if job is not None and job.checkpoints.predictions == 0:
+            return tr(
+                "This run saves no predictions.\n\nSet Predictions kept, under Checkpoints, to save some in the next run."
+            )
+        if self._is_active:
+            return tr(
+                "No predictions yet.\n\nPredictions for some validation samples appear here after the first validation."
+            )
+        if self._data.validations.step.values.size:
+            return tr("This run saved no predictions.")
+        return tr("This run ended before its first validation, so it has no predictions.")
 
     def _show_sample(self) -> None:
         """Show the texts and the legend of the selected sample, and read its images."""
@@ -187,28 +175,10 @@ class PredictionsView(QWidget):
         grid.addWidget(self.reset, 0, 1, Qt.AlignmentFlag.AlignRight)
         grid.setRowStretch(1, 1)
         body.setLayout(vbox(self.validation_slider, (grid, 1), self.legend, self.name, self.strip))
-        self._stack.addWidget(self._empty)
         self._stack.addWidget(body)
-        self.setLayout(vbox(self._stack))
 
     def sizeHint(self) -> QSize:
         return QSize(600, 560)
-
-
-def _empty_text(data: RunData, is_active: bool) -> str:
-    """Explain why there are no predictions. `is_active` is True if some may follow."""
-    job = data.started.job if data.started is not None else None
-    if job is not None and job.checkpoints.predictions == 0:
-        return tr(
-            "This run saves no predictions.\n\nSet Predictions kept, under Checkpoints, to save some in the next run."
-        )
-    if is_active:
-        return tr(
-            "No predictions yet.\n\nPredictions for some validation samples appear here after the first validation."
-        )
-    if data.validations.step.values.size:
-        return tr("This run saved no predictions.")
-    return tr("This run ended before its first validation, so it has no predictions.")
 
 
 def _read_sample(folder: Path, sample: PredictedSample) -> _SamplePngs:

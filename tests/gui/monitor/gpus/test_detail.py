@@ -98,11 +98,11 @@ def test_detail_tables(watching: Watching) -> None:
     gpu = full_gpu(processes=(process,), xids=(Xid(START - 60, 31), Xid(START - 5, 79)))
     opened(watching, gpu)
     detail = watching.page.gpus.detail
-    assert detail.links.rows()[0] == ["0", "active", "4", "3.00 GB/s", "1.00 GB/s", "0:2:0"]
-    assert detail.links.rows()[1][1] == "not active"
-    assert [row[0] for row in detail.xids.rows()] == [clock(START - 5), clock(START - 60)]
-    assert detail.xids.rows()[0][1] == "Xid 79: the GPU has fallen off the bus"
-    assert detail.processes.rows() == [["4711", "anna", "python train.py", "Compute", "2.0 GiB", "71%"]]
+    assert detail.links.texts()[0] == ["0", "active", "4", "3.00 GB/s", "1.00 GB/s", "0:2:0"]
+    assert detail.links.texts()[1][1] == "not active"
+    assert [row[0] for row in detail.xids.texts()] == [clock(START - 5), clock(START - 60)]
+    assert detail.xids.texts()[0][1] == "Xid 79: the GPU has fallen off the bus"
+    assert detail.processes.texts() == [["4711", "anna", "python train.py", "Compute", "2.0 GiB", "71%"]]
     assert detail.instances.isHidden()
 
 
@@ -120,7 +120,7 @@ def test_detail_lists_mig_instances(watching: Watching) -> None:
     assert titles == ["GPU 0", "GPU 0 MIG 7", "GPU 0 MIG 8", "GPU 1"]
     texts = opened(watching, parent, *instances)
     assert "MIG on" in texts["Identity"]
-    assert watching.page.gpus.detail.instances.rows() == [
+    assert watching.page.gpus.detail.instances.texts() == [
         ["GPU 0 MIG 7", "1g.18gb", "0.0 of 16.0 GiB", ""],
         ["GPU 0 MIG 8", "1g.18gb", "1.0 of 16.0 GiB", ""],
     ]

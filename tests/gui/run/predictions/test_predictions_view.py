@@ -33,7 +33,7 @@ def folder(view: PredictionsView) -> Path:
     run = a_predicted_run()
     data = RunData()
     data.apply_all(list(run.events()))
-    view.show_data(run.path, data, is_active=False)
+    view.show_run(run.path, data, is_active=False)
     return run.path
 
 
@@ -72,7 +72,7 @@ def test_predictions_view_describes_legend(view: PredictionsView, folder: Path) 
     assert view.legend.accessibleDescription() == "In the images: cedar"
     run = a_run(40)
     view.restart()
-    view.show_data(run.path, RunData(), is_active=True)
+    view.show_run(run.path, RunData(), is_active=True)
     assert not view.legend.isVisible()
 
 
@@ -173,7 +173,7 @@ def test_predictions_view_explains_missing_predictions(view: PredictionsView) ->
         run = a_run(40, **changes)  # type: ignore[arg-type]
         data = RunData()
         data.apply_all(list(run.events()))
-        view.show_data(run.path, data, is_active=False)
+        view.show_run(run.path, data, is_active=False)
         assert text in visible_text(view)
 
 
