@@ -108,30 +108,16 @@ class BatchLoader(Loader[Slot]):
         self._mirror = images.mirror if mirror is None else mirror
         # The light augmentation stretches images if possible, and otherwise crops them.
         uses_light_transforms = images.can_stretch and augmentation == "light"
-        transforms = LIGHT if uses_light_transforms else transforms
         self._has_light_crops = augmentation == "light" and not uses_light_transforms
         self._side_of_batch = side_of_batch
-        self._augmentation: Augmentation | None = None
-        if transforms:
-            self._augmentation = Augmentation(
-                transforms,
-                sampler.streams,
-                size=size,
-                channels=channels,
-                images=len(images),
-                epochs=epochs,
-                mirror=self._mirror,
-            )
+        self._augmentation = self._create_augmentation(LIGHT if uses_light_transforms else transforms, epochs)
+        if self._augmentation is not None:
             self._transforms = Transforms(
                 self._augmentation, mean, std, device, outside=images.outside, extends_edges=images.extends_edges
             )
-        # Images are loaded with a margin, which is cropped off on the device.
         is_framed = self._augmentation is not None and self._augmentation.framing is not None
         self._are_stretched = is_framed and images.can_stretch
-        if self._augmentation is not None and self._are_stretched:
-            self._margin = round(size * self._augmentation.oversampling) - size
-        else:
-            self._margin = crop_margin(size) if self._has_light_crops or is_framed else (resized or size) - size
+        self._margin = self._choose_margin(resized or size, is_framed=is_framed)
         # Shape of a loaded image with its planes: [C, H, W].
         self._shape = (channels + images.planes, size + self._margin, size + self._margin)
         self._source = ImageSource(
@@ -153,6 +139,30 @@ class BatchLoader(Loader[Slot]):
         self._split_on_device: Tensor | None = None  # all images of the split, once they are uploaded
         self._has_tried_upload = False
         silence_pillow()
+
+    def _create_augmentation(self, transforms: Sequence[Transform], epochs: int) -> Augmentation | None:
+        """Create the augmentation with `transforms` for a run of `epochs`, or return None if there are none."""
+        if not transforms:
+            return None
+        return Augmentation(
+            transforms,
+            self.sampler.streams,
+            size=self._size,
+            channels=self._channels,
+            images=len(self.images),
+            epochs=epochs,
+            mirror=self._mirror,
+        )
+
+    def _choose_margin(self, resized: int, *, is_framed: bool) -> int:
+        """Return the margin in pixels with which images are loaded. It is cropped off on the device.
+
+        `resized` is the side of images that are not cropped randomly, and `is_framed` is True if the augmentation moves
+        the crop.
+        """
+        if self._augmentation is not None and self._are_stretched:
+            return round(self._size * self._augmentation.oversampling) - self._size
+        return crop_margin(self._size) if self._has_light_crops or is_framed else resized - self._size
 
     @property
     def decoded(self) -> int:
