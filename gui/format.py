@@ -51,13 +51,13 @@ def use_decimal_units(decimal: bool) -> None:
 
 
 def locale() -> QLocale:
-    """Return the locale for Qt's editors."""
+    """Return the locale with the current number format, for Qt's editors."""
     return _style.locale or QLocale.c()
 
 
 @contextmanager
 def as_in_files() -> Iterator[None]:
-    """Format numbers and dates as in files within this context."""
+    """Format numbers and dates within this context in the fixed format of saved files."""
     previous = locale()
     use_locale(QLocale.c())
     try:

@@ -80,7 +80,6 @@ class Header(QWidget):
 
 
 def _flat(action: Action) -> QToolButton:
-    """Create a flat button for an action."""
     button = bind(QToolButton(), action)
     button.setObjectName("flat")
     button.setFocusPolicy(Qt.FocusPolicy.StrongFocus)

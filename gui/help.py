@@ -229,7 +229,7 @@ class HelpWindow(QDialog):
         self.browser.setExtraSelections(marked)
 
     def _document(self, name: str) -> QTextDocument:
-        """Return a page as plain text. The result is cached."""
+        """Return the page of the guide in the file `name` as plain text, which is cached."""
         if name not in self._documents:
             self._documents[name] = QTextDocument(self)
             self._documents[name].setMarkdown(_text(name))

@@ -80,7 +80,7 @@ class Workspace(QObject):
         return tuple(self.tabs.values())
 
     def start(self) -> None:
-        """Start monitoring devices, polling the runs folder, and preloading the launcher."""
+        """Start monitoring devices and polling the runs folder, and preload the process that starts runs."""
         self.hosts.start()
         self.launcher.preload()
         self.run_list.start()

@@ -108,7 +108,7 @@ class DesktopNotices(QObject):
             self._sender.start(notice)
 
     def _report(self, problem: str) -> None:
-        """Call back the sender of the last notification with `problem` ("" for none), and send the next one."""
+        """Pass `problem` ("" for none) to the callback of the last notification, and send the next one."""
         _notice, on_result = self._notices.popleft()
         on_result(problem)
         if self._notices:

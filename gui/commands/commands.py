@@ -278,7 +278,6 @@ class Commands(QObject):
         fill_recent_menu(self.menus.datasets, recent, tr("No recent datasets"), self.datasets.forget)
 
     def _fill_runs(self) -> None:
-        """Fill the menu of recent runs."""
         recent = [
             Recent(run_line(run), run.folder, partial(self._context.show_run, RunFolder(run.folder)))
             for run in self._runs[:MAX_DATASETS]

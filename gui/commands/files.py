@@ -79,7 +79,7 @@ class JobFiles(QObject):
             self._context.show_message(tr("Saved the job as {path}.").format(path=path), "info")
 
     def copy_torchrun(self) -> None:
-        """Copy the torchrun command of each machine to the clipboard."""
+        """Copy the torchrun commands that start the job, one for each machine, to the clipboard."""
         job = self._panel.form.job
         if job is not None:
             in_background(lambda: torchrun_lines(job), self, self._copy_lines, reraise)

@@ -39,7 +39,7 @@ class Row:
 
 
 def rows(runs: Sequence[ComparedRun]) -> list[Row]:
-    """Return all rows, with a heading for each section."""
+    """Return all rows of the comparison table, with a heading for each section."""
     if not runs:
         return []
     differing = differences(runs)

@@ -86,7 +86,7 @@ class CompareCurves(QWidget):
                 self.plots[key].set_log(is_log)
 
     def show_runs(self, runs: Sequence[ComparedRun]) -> None:
-        """Show only these runs."""
+        """Draw the curves of only these runs."""
         self._runs = runs
         self._add_metric_plots(runs)
         logged = {f"{_VALIDATION}{name}" for name in measures(runs)}

@@ -209,7 +209,7 @@ class ComparePage(QWidget):
         return tuple(self.runs[series] for series in sorted(self.runs))
 
     def _show(self) -> None:
-        """Show all runs that have been read in the table and, if they are checked, in the plots."""
+        """Show all runs that have been read in the table and the legend, and the checked ones in the plots."""
         self._redraw_timer.stop()
         self.model.show_runs(self._ordered())
         self._show_curves()

@@ -69,7 +69,7 @@ def describe_stage(number: int, stages: Sequence[Stage], cut: Cut, title: str) -
 
 
 def describe_cut(cut: Cut, stages: Sequence[Stage], titles: Sequence[str]) -> str:
-    """Describe the full diagram for screen readers."""
+    """Describe all pipeline stages of `cut` for screen readers."""
     sentences = [describe_stage(number, stages, cut, titles[stage.group_rank]) for number, stage in enumerate(stages)]
     return " ".join([describe_balance(cut, stages), *sentences])
 

@@ -29,7 +29,7 @@ MEASURED_BY = (
     "ema_decay", "image_size", "precision", "freeze_epochs", "activation_checkpointing", "replicas",
     "pipeline_schedule", "microbatches", "stages_per_device",
 )  # fmt: skip
-"""Job fields that affect the measurement."""
+"""Job fields that affect the measured times and sizes of a model's segments."""
 OTHER_CUTS = Problem(
     "cuts",
     tr("The job's cuts don't fit this model and its stages. The automatic cut is shown instead."),
@@ -159,7 +159,7 @@ class CutPage(TrialPage):
             self.closed.emit()
 
     def _with_job_cuts(self, cut: Cut, job: Job) -> Cut:
-        """Return `cut` divided at the cuts of `job`, or automatically if it has none or they are impossible."""
+        """Return the measured model `cut`, divided at the cuts of `job` or, if these don't fit, automatically."""
         if job.parallel.cuts:
             with_cuts = msgspec.structs.replace(cut, cuts=job.parallel.cuts, chosen=False)
             try:

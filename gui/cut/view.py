@@ -148,7 +148,7 @@ COLUMNS: tuple[Column[_Row], ...] = (
     ),
 )
 MODULES = 2
-"""Index of the column that stretches."""
+"""Index of the column with the modules, which gets the remaining width."""
 
 
 class StageTable(ColumnModel):

@@ -107,7 +107,7 @@ class ExampleList(QListWidget):
         self.viewport().update()
 
     def is_awaited(self, row: int) -> bool:
-        """Return True if the training image of the example at `row` is shown but hasn't been rendered yet."""
+        """Return True if the rendered training image of the example at `row` is still awaited."""
         return self._rendered is not None and self.examples[row].sample not in self._rendered
 
     def image(self, row: int) -> QPixmap:

@@ -83,7 +83,7 @@ class DevicesDock(QObject):
         self._restore(self._actions.page)
 
     def save(self) -> None:
-        """Save the choices for the next start."""
+        """Save for the next start whether the panel is shown next to each page."""
         for key, is_visible in zip(self._keys, self._choices, strict=True):
             self._settings.set(key, is_visible)
 

@@ -1,4 +1,4 @@
-"""Choices of the form's fields, which depend on other fields, the devices, and the models and strategies known."""
+"""Choices of the form's fields, which depend on other fields, on the devices and on plug-ins."""
 
 from __future__ import annotations
 

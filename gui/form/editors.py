@@ -193,7 +193,7 @@ class ModelPicker(Editor):
         return completer
 
     def _on_completed(self, text: str) -> None:
-        """Set the model of the completion `text`."""
+        """Set the model whose completion `text` the user has selected."""
         # The completer sets its text after this signal, so set the id in the next iteration of the event loop.
         QTimer.singleShot(0, self, lambda: self.set_value(self._by_text.get(text, text)))
 

@@ -36,7 +36,7 @@ FINDER_TIPS = {
     "batch_size": tr("Find the largest batch size that fits, and measure the speed of each size"),
     "learning_rate": tr("Find a learning rate with a short training at a rising rate"),
 }
-"""Tool tips of the buttons that open finders, by field."""
+"""Tool tips of the buttons that open the pages for finding a value, by field."""
 
 
 class FindButton(QToolButton):

@@ -48,7 +48,7 @@ class Inspection(QObject):
 
     @property
     def card_text(self) -> str:
-        """Text for the card about the folder."""
+        """Text that the dataset card shows instead of a report."""
         return self._card.text()
 
     def set_report(self, report: DatasetReport | None) -> None:

@@ -42,7 +42,7 @@ def estimate_text(estimate: Estimate, devices: Sequence[str], memory_total_bytes
 
 
 def estimate_tip(estimate: Estimate) -> str:
-    """Describe the origin of an estimate."""
+    """Describe what an estimate is based on, such as past runs."""
     origin = tr("Time and memory from run {run_id}") if not estimate.is_computed else tr("Time from run {run_id}")
     lines = [origin.format(run_id=estimate.run_id)] if estimate.run_id else []
     if estimate.is_scaled:

@@ -98,7 +98,7 @@ class RecipeFollower(QObject):
         self._editor.delete.triggered.connect(self._ask_to_delete)
 
     def reset(self) -> None:
-        """Use the matching recipe and forget all overrides."""
+        """Use the recipe that matches the job, and forget which fields the user has overridden."""
         self._overridden.clear()
         self._stashed_overrides.clear()
         self._is_chosen = self._must_detect_overrides = False

@@ -139,7 +139,7 @@ class Axis(QGraphicsWidget):
         ]
 
     def _ticks(self, low: float, high: float) -> tuple[float, list[float]]:
-        """Return the distance between ticks, and their positions."""
+        """Return the distance between ticks from `low` to `high`, and their positions."""
         spacing, offset = self.spacing(low, high, self._length)
         first, last = math.ceil((low - offset) / spacing), math.floor((high - offset) / spacing)
         return spacing, [offset + number * spacing for number in range(first, last + 1)]
@@ -150,7 +150,7 @@ class Axis(QGraphicsWidget):
 
     @property
     def _label_key(self) -> tuple[object, ...]:
-        """Values that the labels depend on in addition to the range."""
+        """Values besides the visible range that determine the texts of the labels."""
         raise NotImplementedError
 
     @property

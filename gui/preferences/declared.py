@@ -205,5 +205,5 @@ BY_KEY: Mapping[str, Setting] = {setting.key: setting for setting in SETTINGS}
 
 
 def sections() -> tuple[str, ...]:
-    """Return the titles of the sections in order."""
+    """Return the titles of the sections of the settings dialog, in order."""
     return tuple(dict.fromkeys(setting.section for setting in SETTINGS))

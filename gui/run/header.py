@@ -133,7 +133,6 @@ class CurveOptions(QDialog):
 
 
 def _make_tabs() -> QTabBar:
-    """Create the tabs of the run's views."""
     tabs = tab_bar(tr("Views of the run"), [title.replace("&", "&&") for title in VIEWS])
     tabs.setUsesScrollButtons(False)
     tabs.setElideMode(Qt.TextElideMode.ElideNone)

@@ -194,7 +194,7 @@ class RunPage(QWidget):
         self._scroll.verticalScrollBar().setValue(0)
 
     def show_view(self, view: int) -> None:
-        """Show one of `VIEWS`."""
+        """Show the view of the run at this index of `VIEWS`."""
         self._create_views()
         self.header.tabs.setCurrentIndex(view)
 

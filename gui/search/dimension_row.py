@@ -64,7 +64,7 @@ class DimensionRow(LabeledField):
         self.set_value(_suggestion(field, job_value))
 
     def value(self) -> Any:
-        """Return the dimension in the form of a SPACE.toml. Invalid values remain strings."""
+        """Return the dimension (the values to try) in the form of a SPACE.toml. Invalid values remain strings."""
         if self.boxes:
             return [value for value, box in self.boxes.items() if box.isChecked()]
         if self._scale == "list":
@@ -147,7 +147,7 @@ class DimensionRow(LabeledField):
 
 
 def _suggestion(field: Field, job_value: Any) -> Any:
-    """Suggest a dimension with values around the job's value."""
+    """Suggest a dimension (the values that the search tries) around the job's value."""
     if field.kind == "bool":
         return [False, True]
     if field.kind in ("int", "float"):

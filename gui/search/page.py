@@ -171,7 +171,7 @@ class SearchPage(QWidget):
         self._show_form(tr("New search"), "name")
 
     def _show_change_form(self) -> None:
-        """Show the form with the values of the visible search, so that the user can change and continue it."""
+        """Show the form with the values of the visible search, in which the user can change and continue it."""
         if self.view.data is not None:
             self.form.change(self.view.data.search)
             self._show_form(tr("Change {name}").format(name=self.view.data.folder.name), "trials")

@@ -121,7 +121,7 @@ class FollowedRun(QObject):
             self.followed.emit(self.run)
 
     def _on_exit(self) -> None:
-        """Report why the process has ended."""
+        """Report why the process that mirrors the run has ended."""
         process, self._process = self._process, None
         if process is not None:
             process.deleteLater()

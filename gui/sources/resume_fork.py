@@ -180,7 +180,7 @@ class Prefill:
 
     @property
     def open_fields(self) -> frozenset[str]:
-        """Fields that the user may change."""
+        """Fields of the form that the user may change. The others are locked."""
         if self.run is None:
             return frozenset(self.job.values())
         from engine.runs.resume import CHANGEABLE

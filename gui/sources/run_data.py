@@ -105,7 +105,7 @@ class RunData:
     last_time: float = 0.0
     steps: Steps = field(default_factory=Steps)
     current_attempt_start: int = 0
-    """Index of the first step logged by the current workers."""
+    """Index in `steps` of the first step that the current workers have logged."""
     rollbacks: int = 0
     """Number of times that the run returned to a checkpoint, which shortened its curves."""
     validations: Validations = field(default_factory=Validations)

@@ -169,7 +169,7 @@ class RunSession(QObject):
         self._commands.finish()
 
     def close(self) -> None:
-        """Close the run without stopping it."""
+        """Stop following the run, which continues."""
         had_run, self.run = self.run is not None, None
         self._stop_following(_GRACE_S)
         self.data = RunData()

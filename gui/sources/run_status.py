@@ -28,7 +28,7 @@ _ENDED: dict[State, StatusLabel] = {
     "interrupted": "Interrupted",
 }
 FAILED_LABELS: tuple[StatusLabel, ...] = ("Failed", "Unsaved", "Interrupted")
-"""Labels of states that have a cause."""
+"""Labels of states that have a cause of failure."""
 STATE_LABELS: dict[State, StatusLabel] = {"starting": "Starting", "waiting": "Waiting", "running": "Running", **_ENDED}
 STATE_MARKS: dict[StatusLabel, str] = {
     "Completed": "✔",

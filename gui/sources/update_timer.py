@@ -29,7 +29,7 @@ class UpdateTimer(QObject):
         self._timer.timeout.connect(self.notify)
 
     def set_loading(self, is_loading: bool) -> None:
-        """Set whether a log is loading."""
+        """Set whether a log is loading, which makes updates less frequent."""
         self._is_loading = is_loading
         if not is_loading:
             self._pause_ms = _NOTIFY_MS

@@ -33,7 +33,7 @@ class Direction:
     tilt_deg: float = CLOUD_TILT_DEG
 
     def dragged(self, right_px: float, down_px: float) -> Direction:
-        """Return the direction after the pointer has dragged the cloud."""
+        """Return the direction after the pointer has dragged the cloud by this distance in pixels."""
         return self.turned(_DEGREES_PER_PIXEL * right_px, _DEGREES_PER_PIXEL * down_px)
 
     def turned(self, right_deg: float, down_deg: float) -> Direction:

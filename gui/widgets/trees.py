@@ -27,7 +27,7 @@ def draw_fold_mark(tree: QTreeView, painter: QPainter, rect: QRect, index: QMode
 
 
 class TreeView(QTreeView):
-    """Tree of a model."""
+    """Tree view whose fold marks and indentation grow with the text size."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class TreeView(QTreeView):
 
 
 class TreeWidget(QTreeWidget):
-    """Tree of items."""
+    """Tree widget whose fold marks and indentation grow with the text size."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -195,7 +195,7 @@ def _flat_title(line: ProcessRow) -> str:
 
 
 def _groups(lines: Sequence[ProcessRow], runs: Iterable[RunInterval], name_of: NameOf) -> list[ProcessRow]:
-    """Return a group row for each run and each common parent."""
+    """Return a group row for each run, and for each process that has started several of the processes."""
     by_key = {line.key: line for line in lines}
     by_id = {run.run_id: run for run in runs}
     groups: dict[Key, list[ProcessRow]] = {}

@@ -118,7 +118,7 @@ class ResultView(QWidget):
         return page
 
     def show_evaluation(self, opened: OpenedEvaluation, devices: tuple[str, ...]) -> None:
-        """Show `opened`. Its model runs on `devices` when needed."""
+        """Show the results of an evaluation. Its model runs on `devices` for drawings and heat maps."""
         self.opened, self._devices = opened, devices
         evaluation = opened.evaluation
         has_content = {

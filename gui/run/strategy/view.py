@@ -101,8 +101,6 @@ class StrategyView(QWidget):
 
 
 class _TitledDiagram(QFrame):
-    """Diagram with a headline."""
-
     def __init__(self, diagram: QWidget) -> None:
         super().__init__()
         self.headline = styled(ElidedLabel(), "heading")  # not wrapped, because splitters ignore the additional height

@@ -109,7 +109,6 @@ class LiveView(QWidget):
         self._update_actions()
 
     def _stop(self) -> None:
-        """Cancel the predictions."""
         self.child.cancel()
         self._on_ended()
 

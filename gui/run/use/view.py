@@ -56,7 +56,7 @@ class UseView(QWidget):
         self._connect()
 
     def show_run(self, run: RunFolder | None) -> None:
-        """Use the model of `run` when the view is visible."""
+        """Offer to use the model of `run` as soon as the view is visible."""
         if run is not self._run:
             self._run, self._must_load = run, True
             if self.isVisible():

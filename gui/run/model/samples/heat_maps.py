@@ -70,7 +70,7 @@ class HeatMaps(QWidget):
         self.progress_line.follow(self.child)
 
     def show_evaluation(self, opened: OpenedEvaluation, devices: tuple[str, ...]) -> None:
-        """Explain samples of this evaluation from now on, on `devices`."""
+        """Compute heat maps for samples of this evaluation from now on, on `devices`."""
         self._opened, self._devices = opened, devices
         names = opened.evaluation.classes
         classes = [(str(index + 1), name, "") for index, name in enumerate(names)]

@@ -84,7 +84,7 @@ class ReviewBar(QWidget):
         self.progress_line.follow(self.child)
 
     def show_evaluation(self, opened: OpenedEvaluation) -> None:
-        """Load the newest review of the evaluation."""
+        """Load the newest review of the evaluation's samples, if there is one."""
         self.child.cancel()
         self.progress_line.end()
         self._opened, self.review = opened, None
