@@ -38,7 +38,7 @@ class DevicesPanel(QWidget):
         super().__init__(parent)
         self.history = history or DeviceHistory()
         self._has_choice = False  # True once devices have been selected, so that no default is selected anymore
-        self._wants_all_gpus = False  # True until the GPUs that `choose_all` requested are known
+        self._should_check_all_gpus = False  # True until the GPUs that `choose_all` requested are known
         self._list = vbox(1, margins=(10, 10, 10, 10))
         inside = with_layout(self._list)
         self._machines: dict[str, MachineDevices] = {}
@@ -69,12 +69,12 @@ class DevicesPanel(QWidget):
 
     def set_selection(self, devices: tuple[str, ...]) -> None:
         """Check only `devices`. Unknown GPUs are checked when they appear."""
-        self._has_choice, self._wants_all_gpus = True, False
+        self._has_choice, self._should_check_all_gpus = True, False
         self._check_devices(devices)
 
     def choose_all(self) -> None:
         """Check all usable GPUs of this machine, as soon as they are known. Without GPUs, nothing changes."""
-        self._wants_all_gpus = True
+        self._should_check_all_gpus = True
         if self._local_machine.gpus:
             self._choose_all()
 
@@ -101,14 +101,14 @@ class DevicesPanel(QWidget):
 
     def _choose_default(self, gpus: list[Gpu]) -> None:
         """Check the requested GPUs or, unless the user has chosen, the first idle one, once `gpus` are known."""
-        if self._wants_all_gpus and gpus:
+        if self._should_check_all_gpus and gpus:
             self._choose_all()
         if not self._has_choice and gpus:
             self._check_devices((self._local_machine.free() or self._local_machine.usable())[:1])
             self._has_choice = True
 
     def _choose_all(self) -> None:
-        self._wants_all_gpus, self._has_choice = False, True
+        self._should_check_all_gpus, self._has_choice = False, True
         self._check_devices(self._local_machine.usable())
 
     def _check_devices(self, devices: tuple[str, ...]) -> None:

@@ -48,7 +48,7 @@ class FieldRow(LabeledField):
         self.standard = default
         """Value that the reset button restores and that counts as unchanged."""
         self.has_effect, self.is_filtered_out = True, False  # the row is visible only with these values
-        self._is_adjusted = False
+        self._is_adjustment_noted = False
         """True if the note explains why a typed value was replaced."""
         self.locked = ""
         """Reason why the field can't be changed, or "" if it can."""
@@ -151,7 +151,7 @@ class FieldRow(LabeledField):
     def _on_adjusted(self, reason: str) -> None:
         """Explain in the note why a typed value was replaced, until the next edit."""
         self.set_note(reason)
-        self._is_adjusted = True
+        self._is_adjustment_noted = True
 
     def _update_visibility(self) -> None:
         self.setVisible(self.has_effect and not self.is_filtered_out)
@@ -175,8 +175,8 @@ class FieldRow(LabeledField):
 
     def _on_edited(self) -> None:
         """Show the reset button if the value differs from the standard one, and emit `edited`."""
-        if self._is_adjusted:
-            self._is_adjusted = False
+        if self._is_adjustment_noted:
+            self._is_adjustment_noted = False
             self.set_note("")
         if self._editor is not None:
             self.reset.setVisible(self.changed)

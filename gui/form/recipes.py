@@ -86,7 +86,7 @@ class RecipeFollower(QObject):
         self._stashed_overrides: dict[str, dict[str, Any]] = {}  # changed values by recipe, restored with the recipe
         self.unscaled_rate: tuple[int, float] | None = None
         """Batch size and learning rate of the recipe, if the learning rate was scaled for the user's batch size."""
-        self._is_chosen = True  # False while the recommended recipe is followed
+        self._is_recipe_chosen = True  # False while the recommended recipe is followed
         self._is_following = False  # True while the recipe's values are being set
         self._must_detect_overrides = False  # True for a loaded job until its changes are known
         self._report: DatasetReport | None = None  # last report on the dataset folder
@@ -101,7 +101,7 @@ class RecipeFollower(QObject):
         """Use the recipe that matches the job, and forget which fields the user has overridden."""
         self._overridden.clear()
         self._stashed_overrides.clear()
-        self._is_chosen = self._must_detect_overrides = False
+        self._is_recipe_chosen = self._must_detect_overrides = False
 
     @contextmanager
     def loading(self) -> Iterator[None]:
@@ -146,7 +146,7 @@ class RecipeFollower(QObject):
         """Fields that the user has set, including "recipe" if the user has selected one, or None if unknown."""
         if self.paused or self._must_detect_overrides:
             return None
-        return self._overridden | {"recipe"} if self._is_chosen else self._overridden
+        return self._overridden | {"recipe"} if self._is_recipe_chosen else self._overridden
 
     @contextmanager
     def _following(self) -> Iterator[None]:
@@ -180,7 +180,7 @@ class RecipeFollower(QObject):
         self._stash_overrides()
         restored = self._stashed_overrides.pop(recipe, {})
         self._recipe, self._overridden = recipe, set(restored)
-        self._is_chosen = recipe != self._row.standard
+        self._is_recipe_chosen = recipe != self._row.standard
         for name, value in restored.items():
             self._rows[name].set_value(value)
 
@@ -217,7 +217,7 @@ class RecipeFollower(QObject):
                 self._overridden.add(name)
         # Weights may have become unavailable since, so a recipe that fits with or without them isn't the user's choice.
         fitting_recipes = (initial_recipe(self._facts(self._overridden, disk)) for disk in (None, self._disk))
-        self._is_chosen = self._recipe not in fitting_recipes
+        self._is_recipe_chosen = self._recipe not in fitting_recipes
 
     def _apply(self) -> None:
         """Select the matching recipe unless the user has chosen one, and set all fields that aren't overridden."""
@@ -225,8 +225,8 @@ class RecipeFollower(QObject):
         default = self.known.get(self._environment.default_recipe)
         match = default.id if default is not None and default.is_for(facts.task) else initial_recipe(facts)
         recipe = self.known.get(self._recipe)
-        if not self._is_chosen or (recipe is not None and not recipe.is_for(facts.task)):
-            self._is_chosen = False
+        if not self._is_recipe_chosen or (recipe is not None and not recipe.is_for(facts.task)):
+            self._is_recipe_chosen = False
             self._recipe, recipe = match, self.known.get(match)
         self.unscaled_rate = self._unscaled_rate(recipe)
         self._row.set_standard(match, tr("Reset to the matching recipe"))
@@ -335,14 +335,14 @@ class RecipeFollower(QObject):
         if not self.paused:
             self._stash_overrides()
             self._overridden.clear()  # the saved recipe contains them
-            self._recipe, self._is_chosen = saved, True
+            self._recipe, self._is_recipe_chosen = saved, True
         self.reload()
 
     def _rename(self, recipe: Recipe, title: str, _about: str) -> None:
         """Rename a recipe and select it. Raises OSError."""
         renamed = rename_recipe(recipe, title)
         if self._recipe == recipe.id:  # the user may have selected another one while the dialog was open
-            self._recipe, self._is_chosen = renamed, True
+            self._recipe, self._is_recipe_chosen = renamed, True
         self.reload()
 
     def reload(self) -> None:
@@ -373,7 +373,7 @@ class RecipeFollower(QObject):
             self._row.set_note(tr("Couldn't delete the recipe: {error}.").format(error=error))
             return
         if self._recipe == recipe:
-            self._is_chosen = False
+            self._is_recipe_chosen = False
         self.reload()
 
 

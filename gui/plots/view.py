@@ -105,7 +105,7 @@ class Curve:
     x: Floats = field(default_factory=lambda: np.empty(0))
     y: Floats = field(default_factory=lambda: np.empty(0))
     _span: tuple[float, float] | None = None
-    _is_finite: bool = True
+    _has_only_finite_values: bool = True
     _pieces: list[QPolygonF] = field(default_factory=list)
     _painted_mapping: _Mapping | None = None
 
@@ -120,8 +120,8 @@ class Curve:
         self.x, self.y = x, y
         self._painted_mapping = None
         span = _limits(y)  # finite only if all values are; otherwise search for gaps
-        self._is_finite = span is None or all(map(isfinite, span))
-        self._span = span if self._is_finite else _limits(y[np.isfinite(y)])
+        self._has_only_finite_values = span is None or all(map(isfinite, span))
+        self._span = span if self._has_only_finite_values else _limits(y[np.isfinite(y)])
         return self._span
 
     def paint(self, painter: QPainter, mapping: _Mapping) -> None:
@@ -148,9 +148,9 @@ class Curve:
         x, y = (self.x - left) * x_scale, (high - self.y) * y_scale
         lowest, highest = self._span
         farthest = max(abs(x[0]), abs(x[-1]), abs(high - lowest) * y_scale, abs(high - highest) * y_scale)
-        if not self._is_finite or farthest > _FAR:  # Qt can't draw coordinates that are too far away
+        if not self._has_only_finite_values or farthest > _FAR:  # Qt can't draw coordinates that are too far away
             x, y = np.clip(x, -_FAR, _FAR), np.clip(y, -_FAR, _FAR)
-        if self._is_finite:
+        if self._has_only_finite_values:
             return [pg.functions.arrayToQPolygonF(x, y)]
         # Each run of finite values starts and ends at a change of `isfinite`.
         edges = np.flatnonzero(np.diff(np.isfinite(y), prepend=False, append=False))

@@ -233,12 +233,12 @@ class AdviceView(QWidget):
         self._times.setLayout(vbox(self.time))
         self.setLayout(vbox(self._findings, self._times, 1, spacing=4))
         theme.notifier.changed.connect(self._reserve_height)
-        self._is_reserved = False  # True once the run was active: advice that appears must not move the curves
+        self._is_height_reserved = False  # True once the run was active: advice that appears must not move the curves
         self.restart()
 
     def restart(self) -> None:
         """Hide the step times below the advice, and reserve no height, before another run is shown."""
-        self._is_reserved = False
+        self._is_height_reserved = False
         self.more.setChecked(False)
         self._reserve_height()
 
@@ -249,8 +249,8 @@ class AdviceView(QWidget):
         self.cause.setVisible(bool(cause))
         self.verdict.show_data(data)
         self.time.show_data(data, status.active)
-        if status.active and not self._is_reserved:
-            self._is_reserved = True
+        if status.active and not self._is_height_reserved:
+            self._is_height_reserved = True
             self._reserve_height()
         self._fold()
 
@@ -262,7 +262,7 @@ class AdviceView(QWidget):
         self._times.setVisible(not has_finding or self.more.isChecked())
 
     def _reserve_height(self) -> None:
-        self.setMinimumHeight(theme.scaled(_ADVICE_HEIGHT) if self._is_reserved else 0)
+        self.setMinimumHeight(theme.scaled(_ADVICE_HEIGHT) if self._is_height_reserved else 0)
 
 
 def _advice(data: RunData) -> _Advice | None:
