@@ -30,8 +30,11 @@ _LOG_FACTORS = (
     (math.log10(3), (1, 3)),
 )
 """Factors to label between powers of ten, by the minimum distance between labels."""
-_OVERHANG = QMarginsF(20, 8, 10, 8)
-"""Maximum overhang of labels beyond the plot in pixels: left, top, right, bottom."""
+OVERHANG = QMarginsF(20, 8, 10, 8)
+"""Maximum overhang of labels beyond the plot in pixels: left, top, right, bottom.
+
+The view has margins of this size where it has no axis.
+"""
 _TEXT_GAP = 5
 _BELOW_THE_CURVES = -1
 _HEIGHT = 22
@@ -117,7 +120,7 @@ class Axis(QGraphicsWidget):
     def _update_bounds(self) -> None:
         """Update the rectangle of the plot, and the one that labels may extend to."""
         area = self.mapRectFromItem(self._box, self._box.rect())
-        bounds = self.rect().united(area.marginsAdded(_OVERHANG * (theme.scaled(100) / 100)))
+        bounds = self.rect().united(area.marginsAdded(OVERHANG * (theme.scaled(100) / 100)))
         if (area, bounds) != (self._area, self._bounds):
             self.prepareGeometryChange()
             self._area, self._bounds = area, bounds

@@ -12,7 +12,7 @@ from PySide6.QtGui import QColor, QMouseEvent, QPainter, QPen, QPolygonF, QResiz
 from PySide6.QtWidgets import QGraphicsGridLayout, QGraphicsItem, QGraphicsWidget, QStyleOptionGraphicsItem, QWidget
 
 from gui.plots.annotations import Annotations
-from gui.plots.axes import BottomAxis, LeftAxis
+from gui.plots.axes import OVERHANG, BottomAxis, LeftAxis
 from gui.plots.group import PlotGroup
 from gui.plots.view_box import ViewBox
 from gui.sources.columns import Floats
@@ -44,8 +44,7 @@ class PlotView(pg.GraphicsView):  # type: ignore[misc,unused-ignore]
         self.curves = Curves(self.box)
         self.annotations = Annotations(self.box, self.font())
         area = QGraphicsWidget()
-        grid = QGraphicsGridLayout(area)
-        grid.setContentsMargins(0, 6, 10, 0)
+        grid = self._grid = QGraphicsGridLayout(area)
         grid.setSpacing(0)
         grid.addItem(self.left_axis, 0, 0)
         grid.addItem(self.box, 0, 1)
@@ -65,6 +64,7 @@ class PlotView(pg.GraphicsView):  # type: ignore[misc,unused-ignore]
         """Apply the current color scheme and text size."""
         self.setBackground(theme.colors().panel)
         self.annotations.set_font(self.font())
+        self._grid.setContentsMargins(0, theme.scaled(OVERHANG.top()), theme.scaled(OVERHANG.right()), 0)
         for item in (self.left_axis, self.bottom_axis, self.annotations):
             item.recolor()
 

@@ -117,6 +117,25 @@ def test_axes_grow_with_text(qapp: QApplication) -> None:
         theme.choose("system", 100)
 
 
+@pytest.mark.usefixtures("normal_text")
+@pytest.mark.parametrize("percent", [70, 100, 200])
+def test_axis_labels_are_inside_the_view(styled: QApplication, qtbot: QtBot, percent: int) -> None:
+    theme.choose("system", percent)
+    plot = on_screen(percent_plot("Accuracy", PlotGroup("elapsed")), qtbot, 400)
+    view = plot._view
+    corners: set[float] = set()
+    for end in np.linspace(50, 120, 36):  # moves the last label of the bottom axis across the right edge
+        view.box.set_x_range(0, end)
+        view.box.set_y_range(0, end)
+        plot.grab()
+        for axis in (view.bottom_axis, view.left_axis):
+            for rect in axis.label_rects():
+                place = axis.mapRectToScene(rect)
+                corners.add(place.right())
+                assert view.sceneRect().contains(place), (end, place)
+    assert max(corners) > view.width() - 4 * percent / 100
+
+
 def test_left_axis_digits(qapp: QApplication) -> None:
     axis = LeftAxis(ViewBox())
     assert axis.labels([0.15, 0.2], 0.05) == ["0.15", "0.20"]
