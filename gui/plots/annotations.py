@@ -36,12 +36,12 @@ class Threshold:
 
 @dataclass(frozen=True)
 class _LaidOutLine:
-    """Line with its label, ready to be painted.
+    """Line with its label, ready to be painted. A label in its way splits it into `sections`.
 
     `flag` is set only for marks. `label_rect` is None if the label doesn't fit.
     """
 
-    line: QLineF
+    sections: list[QLineF]
     pen: QPen
     flag: QPolygonF | None = None
     label: str = ""
@@ -51,8 +51,8 @@ class _LaidOutLine:
 class Annotations(QGraphicsItem):
     """Graphics item that draws the crosshair, thresholds and marks on top of the curves.
 
-    Annotations outside of the visible range are left out, and so are labels that would overlap. The flag of a mark
-    points to the right if something starts there, and to the left if something ends.
+    Annotations outside of the visible range are left out, and so are labels that would overlap. No line crosses a
+    label. The flag of a mark points to the right if something starts there, and to the left if something ends.
 
     Attributes:
         named: Marks whose labels this plot shows.
@@ -66,12 +66,11 @@ class Annotations(QGraphicsItem):
         self.log = False  # True if the vertical axis is logarithmic
         self._cursor: float | None = None
         self._box = box
-        self._threshold_items: list[_LaidOutLine] | None = None  # None: must be laid out
-        self._mark_items: list[_LaidOutLine] | None = None  # None: must be laid out
+        self._items: list[_LaidOutLine] | None = None  # None: must be laid out
         self.set_font(font)
         box.geometryChanged.connect(self._resized)
-        box.y_range_changed.connect(self._invalidate_thresholds)
-        box.x_range_changed.connect(self._invalidate_marks)
+        box.y_range_changed.connect(self._invalidate)
+        box.x_range_changed.connect(self._invalidate)
         self.recolor()
 
     def set_font(self, font: QFont) -> None:
@@ -97,13 +96,13 @@ class Annotations(QGraphicsItem):
 
     def show_thresholds(self, thresholds: Sequence[Threshold]) -> None:
         self.thresholds = tuple(sorted(thresholds, key=lambda threshold: -threshold.value))
-        self._invalidate_thresholds()
+        self._invalidate()
 
     def show_marks(self, marks: tuple[Mark, ...], named: frozenset[Mark]) -> None:
         """Show `marks`. Only the marks in `named` get labels."""
         if (marks, named) != (self.marks, self.named):
             self.marks, self.named = marks, named
-            self._invalidate_marks()
+            self._invalidate()
 
     def mark_at(self, x: float, within_px: float) -> Mark | None:
         """Return the mark that is nearest to `x`, or None if it is more than `within_px` pixels away."""
@@ -116,11 +115,11 @@ class Annotations(QGraphicsItem):
 
     def paint(self, painter: QPainter, option: QStyleOptionGraphicsItem, widget: QWidget | None = None) -> None:
         """Draw the cursor, thresholds and marks. Lay out thresholds and marks first if they have changed."""
-        if self._threshold_items is None:
-            self._threshold_items = list(self._lay_out_thresholds(self.boundingRect()))
-        if self._mark_items is None:
-            self._mark_items = list(self._lay_out_marks(self.boundingRect()))
-        if not self._threshold_items and not self._mark_items and self._cursor is None:
+        if self._items is None:
+            labels: list[QRectF] = []
+            thresholds = list(self._lay_out_thresholds(self.boundingRect(), labels))
+            self._items = thresholds + self._lay_out_marks(self.boundingRect(), labels)
+        if not self._items and self._cursor is None:
             return
         painter.setRenderHint(QPainter.RenderHint.Antialiasing, False)
         if self._cursor is not None:
@@ -128,9 +127,9 @@ class Annotations(QGraphicsItem):
             painter.setPen(self._cursor_pen)
             painter.drawLine(QLineF(x, 0, x, self._box.height))
         painter.setFont(self._font)
-        for drawn in (*self._threshold_items, *self._mark_items):
+        for drawn in self._items:
             painter.setPen(drawn.pen)
-            painter.drawLine(drawn.line)
+            painter.drawLines(drawn.sections)
             if drawn.flag is not None:
                 painter.setBrush(drawn.pen.color())
                 painter.drawPolygon(drawn.flag)
@@ -138,20 +137,9 @@ class Annotations(QGraphicsItem):
                 painter.fillRect(drawn.label_rect, self._label_background)
                 painter.drawStaticText(drawn.label_rect.topLeft() + _PADDING, static_text(drawn.label))
 
-    def _invalidate_thresholds(self) -> None:
-        if self._threshold_items or self.thresholds:
-            self._threshold_items = None
-            self.update()
-
-    def _invalidate_marks(self) -> None:
-        if self._mark_items or self.marks:
-            self._mark_items = None
-            self.update()
-
-    def _lay_out_thresholds(self, rect: QRectF) -> Iterator[_LaidOutLine]:
-        """Yield the thresholds in the visible range, with labels that don't overlap."""
+    def _lay_out_thresholds(self, rect: QRectF, labels: list[QRectF]) -> Iterator[_LaidOutLine]:
+        """Yield the thresholds in the visible range, and add their labels to `labels` if they don't overlap."""
         low, high = self._box.y_range
-        occupied: list[QRectF] = []
         for threshold in self.thresholds:
             value = math.log10(threshold.value) if self.log and threshold.value > 0 else threshold.value
             if not low <= value <= high:
@@ -161,31 +149,44 @@ class Annotations(QGraphicsItem):
             label_rect.moveLeft(rect.left() + _PAD)  # keep clear of the newest data, which are at the right
             # The highest label is above its line and the others are below, so that close ones don't overlap.
             label_rect.moveBottom(y - 1)
-            if occupied or label_rect.top() < rect.top():
+            if labels or label_rect.top() < rect.top():
                 label_rect.moveTop(y + 1)
             line = QLineF(rect.left(), y, rect.right(), y)
             pen = QPen(QColor(threshold.color()), 1, Qt.PenStyle.DashLine)
-            yield _LaidOutLine(line, pen, label=threshold.label, label_rect=_claim(label_rect, occupied))
+            yield _LaidOutLine(
+                [line], pen, label=threshold.label, label_rect=_claim([label_rect] if threshold.label else [], labels)
+            )
 
-    def _lay_out_marks(self, rect: QRectF) -> Iterator[_LaidOutLine]:
-        """Yield the marks in the visible range, with labels that don't overlap."""
+    def _lay_out_marks(self, rect: QRectF, labels: list[QRectF]) -> list[_LaidOutLine]:
+        """Return the marks in the visible range, and add their labels to `labels` if they don't overlap."""
         low, high = self._box.x_range
-        occupied: list[QRectF] = []
-        visible = [mark for mark in self.marks if low <= mark.x <= high]
-        for mark in sorted(visible, key=lambda mark: -mark.x):  # newer marks get their space first
-            x = round(self._box.x_to_pixel(mark.x))
-            top, tip = rect.top(), -_FLAG if mark.ends else _FLAG
-            flag = QPolygonF([QPointF(x, top), QPointF(x + tip, top + _FLAG / 2), QPointF(x, top + _FLAG)])
-            line = QLineF(x, top, x, rect.bottom())
-            label_rect = _claim(self._label_rect(mark, x, rect), occupied) if mark in self.named else None
-            yield _LaidOutLine(line, QPen(QColor(mark.color()), 1), flag, mark.label, label_rect)
+        # Newer marks get their space first.
+        marks = sorted((mark for mark in self.marks if low <= mark.x <= high), key=lambda mark: -mark.x)
+        positions = [round(self._box.x_to_pixel(mark.x)) for mark in marks]
+        rects = []
+        for mark, x in zip(marks, positions, strict=True):
+            sides = self._label_rects(mark, x, rect) if mark in self.named and mark.label else []
+            # A label on the side without lines is better than one that splits a line.
+            sides.sort(key=lambda side: any(side.left() <= other <= side.right() for other in positions))
+            rects.append(_claim(sides, labels))
+        drawn = []
+        for mark, x, label_rect in zip(marks, positions, rects, strict=True):
+            sections = _sections(x, rect, [label for label in labels if label.left() <= x <= label.right()])
+            tip = -_FLAG if mark.ends else _FLAG
+            points = ((0.0, 0.0), (tip, _FLAG / 2), (0.0, _FLAG))
+            flag = QPolygonF([QPointF(x + dx, rect.top() + dy) for dx, dy in points])
+            is_covered = any(label.intersects(flag.boundingRect()) for label in labels)
+            pen = QPen(QColor(mark.color()), 1)
+            drawn.append(_LaidOutLine(sections, pen, None if is_covered else flag, mark.label, label_rect))
+        return drawn
 
-    def _label_rect(self, mark: Mark, x: float, rect: QRectF) -> QRectF:
-        label_rect = self._label_size(mark.label)
-        label_rect.moveTopLeft(QPointF(x + _FLAG + 1, rect.top()))
-        if label_rect.right() > rect.right() or (mark.ends and x - label_rect.width() > rect.left()):
-            label_rect.moveRight(x - _FLAG - 1)
-        return label_rect
+    def _label_rects(self, mark: Mark, x: float, rect: QRectF) -> list[QRectF]:
+        """Return the possible rectangles of a mark's label within `rect`: on the side of its flag, and on the other."""
+        right, left = self._label_size(mark.label), self._label_size(mark.label)
+        right.moveTopLeft(QPointF(x + _FLAG + 1, rect.top()))
+        left.moveTopRight(QPointF(x - _FLAG - 1, rect.top()))
+        sides = [left, right] if mark.ends else [right, left]
+        return [side for side in sides if rect.left() <= side.left() and side.right() <= rect.right()] or [left]
 
     def _label_size(self, text: str) -> QRectF:
         return QRectF(0, 0, self._metrics.horizontalAdvance(text) + 2 * _PAD, self._metrics.height())
@@ -196,13 +197,25 @@ class Annotations(QGraphicsItem):
 
     def _invalidate(self) -> None:
         """Lay out all annotations again at the next paint."""
-        self._invalidate_thresholds()
-        self._invalidate_marks()
+        if self._items or self.thresholds or self.marks:
+            self._items = None
+            self.update()
 
 
-def _claim(rect: QRectF, occupied: list[QRectF]) -> QRectF | None:
-    """Return `rect` and add it to `occupied`, or return None if it overlaps a rectangle in `occupied`."""
-    if any(rect.intersects(other) for other in occupied):
-        return None
-    occupied.append(rect)
-    return rect
+def _claim(rects: list[QRectF], occupied: list[QRectF]) -> QRectF | None:
+    """Return the first of `rects` that overlaps none in `occupied` and add it there, or return None."""
+    for rect in rects:
+        if not any(rect.intersects(other) for other in occupied):
+            occupied.append(rect)
+            return rect
+    return None
+
+
+def _sections(x: float, rect: QRectF, labels: list[QRectF]) -> list[QLineF]:
+    """Return the sections of the vertical line at `x` through `rect` that are above, between and below `labels`."""
+    sections, top = [], rect.top()
+    for label in sorted(labels, key=QRectF.top):
+        if label.top() > top:
+            sections.append(QLineF(x, top, x, label.top() - 1))
+        top = max(top, label.bottom())
+    return [*sections, QLineF(x, top, x, rect.bottom())]

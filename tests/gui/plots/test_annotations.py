@@ -6,7 +6,7 @@ from itertools import cycle
 
 import numpy as np
 import pytest
-from PySide6.QtCore import QPoint
+from PySide6.QtCore import QPoint, QRectF
 from PySide6.QtGui import QColor, QImage
 from PySide6.QtWidgets import QApplication, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
@@ -155,10 +155,45 @@ def test_topmost_visible_plot_names_marks(two: Two) -> None:
 def test_mark_without_room_has_no_label(two: Two) -> None:
     images = []
     for older, newer in (("first", "newest"), ("second", "newest"), ("second", "newer")):
-        two.group.set_marks([Mark(50.0, older, lambda: RED), Mark(51.0, newer, lambda: GREEN)])
+        two.group.set_marks([Mark(0.5, older, lambda: RED), Mark(1.5, newer, lambda: GREEN)])
         two.redraw()
         images.append(two.image())
     assert images[0] == images[1] != images[2]
+
+
+def test_no_line_crosses_a_label(two: Two) -> None:
+    plot = two.plots[0]
+    plot.set_thresholds([Threshold(95, "shuts down 95 °C", lambda: RED), Threshold(90, "slows down", lambda: RED)])
+    starts = [Mark(x, f"run at {x}", lambda: BLUE) for x in (0.5, 4, 50, 98)]
+    ends = [Mark(x, f"run at {x}: completed", lambda: BLUE, ends=True) for x in (3, 54, 80, 98.9)]
+    two.group.set_marks([*starts, *ends, Mark(40, "", lambda: BLUE)])
+    two.redraw()
+    plot.grab()
+    items = plot._view.annotations._items
+    assert items
+    labels = [item.label_rect for item in items if item.label_rect is not None]
+    assert len(labels) > 4
+    for item in items:
+        if item.flag is not None:
+            assert not any(item.flag.boundingRect().intersects(label) for label in labels)
+            assert item.sections[-1].p2().y() == plot._view.box.height
+            for section in item.sections:
+                crossed = QRectF(section.p1(), section.p2()).adjusted(0, 0, 1, 0)
+                assert not any(crossed.intersects(label) for label in labels), item.label
+
+
+def test_mark_splits_at_label_of_threshold(two: Two) -> None:
+    plot = two.plots[0]
+    plot.set_thresholds([Threshold(50, "slows down", lambda: RED)])
+    two.group.set_marks([Mark(2, "", lambda: GREEN)])
+    two.redraw()
+    image, box = two.image(), plot._view.box
+    (column,) = columns_of(image, GREEN)
+    (threshold,) = rows_of(image, RED)
+    green = QColor(GREEN).rgb()
+    assert not any(image.pixel(column, threshold - offset) == green for offset in range(3, 12))
+    assert image.pixel(column, threshold + 5) == green
+    assert image.pixel(column, int(box.sceneBoundingRect().top()) + 20) == green
 
 
 def test_mark_tool_tip(two: Two, qtbot: QtBot) -> None:
