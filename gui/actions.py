@@ -269,6 +269,12 @@ class Actions(QObject):
         color="muted",
         on=False,
     )
+    next_pane = Command(
+        tr("Next pane"), tr("Move the keyboard focus to the next part of the window"), "F6", menu="view 3"
+    )
+    previous_pane = Command(
+        tr("Previous pane"), tr("Move the keyboard focus to the previous part of the window"), "Shift+F6", menu="view 3"
+    )
     system_theme = Command(tr("System"), tr("Follow the system theme"), menu="theme 1", on=True)
     light_theme = Command(tr("Light"), tr("Dark text on a light background"), menu="theme 1", on=False)
     dark_theme = Command(tr("Dark"), tr("Light text on a dark background"), menu="theme 1", on=False)

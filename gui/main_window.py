@@ -33,7 +33,7 @@ from gui.widgets.banner import Banner
 from gui.widgets.buttons import styled
 from gui.widgets.drop_target import FileDropTarget
 from gui.widgets.layouts import PageScroll, vbox
-from gui.widgets.tab_order import move_focus
+from gui.widgets.tab_order import PaneFocus, move_focus
 
 if TYPE_CHECKING:
     from engine.runs.folder import RunFolder
@@ -172,6 +172,9 @@ class MainWindow(QMainWindow):
         self.pages.currentChanged.connect(self._update_status_bar)
         self.acts.help.on_trigger(self.show_help)
         self.acts.browse.on_trigger(self._browse)
+        panes = PaneFocus(self, self._areas)
+        self.acts.next_pane.on_trigger(partial(panes.move, forward=True))
+        self.acts.previous_pane.on_trigger(partial(panes.move, forward=False))
         self.acts.quit.on_trigger(self.quit)
         self.status.page_requested.connect(self.header.show_page)
         self.job_panel.folder_chosen.connect(self._inspect)
@@ -195,9 +198,13 @@ class MainWindow(QMainWindow):
         self._update_status_bar()
         self.acts.full_screen.setChecked(self.isFullScreen())
 
-    def focusNextPrevChild(self, forward: bool) -> bool:
+    def _areas(self) -> list[QWidget]:
+        """Return the parts of the window in tab order."""
         middle = self.train.areas if self.pages.currentWidget() is self.train else [self.pages]
-        return move_focus(self, (self.header, self.dock.panel, *middle, self.message, self.status), forward)
+        return [self.header, self.dock.panel, *middle, self.message, self.status]
+
+    def focusNextPrevChild(self, forward: bool) -> bool:
+        return move_focus(self, self._areas(), forward)
 
     # After the first paint
 

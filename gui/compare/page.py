@@ -132,6 +132,7 @@ class ComparePage(QWidget):
         halves.setSizes([600, 300])
         halves.setStretchFactor(0, 2)
         halves.setStretchFactor(1, 1)
+        self.panes = (scroll, self.table)
         body = QWidget()
         body.setLayout(vbox(self.controls, self.legend, (halves, 1)))
         self._stack.addWidget(EmptyState(_EMPTY))

@@ -63,6 +63,7 @@ class JobPanel(JobSignals):
         self._escape.setContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
         self._escape.setEnabled(False)
         self._escape.activated.connect(self.cancel_prefill)
+        self.panes = (self.submit_bar,)
         self.setLayout(vbox(self.banner, (self._stack, 1), self.submit_bar, spacing=0))
         self.submit_bar.reason.chosen.connect(self.apply)
         self.submit_bar.steps.pressed.connect(self._focus_step)

@@ -84,6 +84,7 @@ class MonitorPage(QWidget):
         self._stack = FrontStack()
         for view in (self.gpus, self.graphs, *(QWidget() for _ in self._view_factories)):
             self._stack.addWidget(view)
+        self.panes = (self._stack,)
         self.setLayout(
             vbox(self.bar, self.alert_banner, self.errors, (self._stack, 1), spacing=6, margins=(10, 6, 10, 8))
         )

@@ -97,6 +97,7 @@ class RunPage(QWidget):
         self._curves = QStackedWidget()
         self._splitter = QSplitter(Qt.Orientation.Vertical)
         self._scroll = _CurvesArea()
+        self.panes = (self.views,)
         self.setLayout(vbox(self.header, (self.views, 1), spacing=6, margins=(14, 8, 14, 8)))
         self._connect()
 

@@ -135,6 +135,7 @@ class RunsPage(QWidget):
         self._halves.addWidget(self._stack)
         self._halves.addWidget(self.details)
         self._halves.setSizes(_SIZES)
+        self.panes = (self.queue, self.table, self.details)
         banners = (self.unread, self.interrupted, self.queue)
         rows = (self._top, self.filters, *banners, (self._halves, 1), self.deleting, self._bottom_row())
         self.setLayout(vbox(*rows, margins=(14, 10, 14, 10)))

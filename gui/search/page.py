@@ -106,6 +106,7 @@ class SearchPage(QWidget):
         back = bind(QPushButton(), self.leave, tr("Back to the searches"), offered=True)
         top = hbox(back, (self.title, 1), self.new_button, spacing=10)
         self.setLayout(vbox(top, self.notice, (self.stack, 1), margins=(14, 10, 14, 10)))
+        self.panes = (self.stack,)
         self._show_page(LIST)
 
     def _empty_page(self) -> QWidget:

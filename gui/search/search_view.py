@@ -137,6 +137,7 @@ class SearchView(QWidget):
         halves.setStretchFactor(0, 2)
         halves.setStretchFactor(1, 1)
         self._scroll = scroll_panel(halves)
+        self.panes = (self.plots, self.table)
         self._about = QBoxLayout(QBoxLayout.Direction.LeftToRight)
         self._about.setSpacing(14)
         self._about.addLayout(vbox(self.progress_text, self.best, spacing=4), 1)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from operator import itemgetter
+from weakref import WeakKeyDictionary
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QScrollArea, QWidget
+from PySide6.QtWidgets import QScrollArea, QStackedWidget, QWidget
+from shiboken6 import isValid
 
 _BY_TAB = (Qt.FocusPolicy.TabFocus, Qt.FocusPolicy.StrongFocus, Qt.FocusPolicy.WheelFocus)
 
@@ -55,6 +57,53 @@ def move_focus(window: QWidget, areas: Sequence[QWidget], forward: bool) -> bool
         target.setFocus(Qt.FocusReason.TabFocusReason if forward else Qt.FocusReason.BacktabFocusReason)
         _scroll_into_view(target)
     return target is not None
+
+
+class PaneFocus:
+    """Keyboard focus that jumps between panes.
+
+    The panes are `areas()`, and the widgets in the attribute `panes` of an area, or of a page in an area.
+    """
+
+    def __init__(self, window: QWidget, areas: Callable[[], Iterable[QWidget]]) -> None:
+        self._window, self._areas = window, areas
+        self._left: WeakKeyDictionary[QWidget, QWidget] = WeakKeyDictionary()  # last focused widget, by pane
+
+    def move(self, forward: bool) -> None:
+        """Focus the next or previous pane: the widget that had the focus there last, or the first one."""
+        panes = [pane for area in self._areas() for pane in _panes(area)]
+        focused = self._window.focusWidget()
+        holders = [number for number, pane in enumerate(panes) if focused is not None and pane.isAncestorOf(focused)]
+        if focused is None or not holders:
+            current = -1 if forward else len(panes)
+        else:
+            current = holders[-1]  # an inner pane follows the pane around it
+            self._left[panes[current]] = focused
+        candidates = (
+            panes[current + 1 :] + panes[: current + 1] if forward else panes[:current][::-1] + panes[current:][::-1]
+        )
+        for pane in candidates:
+            inner = [each for each in panes if each is not pane and pane.isAncestorOf(each)]
+            target = self._target(pane, inner)
+            if target is not None:
+                target.setFocus(Qt.FocusReason.TabFocusReason if forward else Qt.FocusReason.BacktabFocusReason)
+                _scroll_into_view(target)
+                return
+
+    def _target(self, pane: QWidget, inner: Sequence[QWidget]) -> QWidget | None:
+        """Return the widget to focus in `pane` but not in its `inner` panes, or None if there is none."""
+        last = self._left.get(pane)
+        chain = [last] if last is not None and isValid(last) and _takes_tab(last) else []
+        outside = (each for each in (*chain, *_chain(self._window)) if not any(p.isAncestorOf(each) for p in inner))
+        return _next_in(pane, outside)
+
+
+def _panes(area: QWidget) -> Iterator[QWidget]:
+    """Yield an area, followed by the panes inside it."""
+    yield area
+    page = area.currentWidget() if isinstance(area, QStackedWidget) else area
+    for pane in getattr(page, "panes", ()):
+        yield from _panes(pane)
 
 
 def _scroll_into_view(widget: QWidget) -> None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QEvent, QObject
+from PySide6.QtCore import QEvent, QObject, Qt
 from PySide6.QtGui import QDragLeaveEvent
 from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
 from gui.main_window import MainWindow
-from gui.pages import MONITOR, RUNS, TRAIN
+from gui.pages import MONITOR, RUNS, SEARCHES, TRAIN
 from gui.style import theme
+from tests.gui.sources.written_runs import a_run
 from tests.support.drops import drag_files, drop_files
 from tests.support.widgets import OpenWindow
 
@@ -103,3 +104,57 @@ def test_files_can_be_dropped_on_every_part_of_the_form(open_window: OpenWindow,
         drag_files(part, tmp_path)
         assert window.drop_target.isVisible(), part
         QApplication.sendEvent(window, QDragLeaveEvent())
+
+
+def panes_by_key(window: MainWindow, qtbot: QtBot, key: Qt.KeyboardModifier) -> list[QWidget]:
+    """Press F6 with a modifier until the focus returns to a widget, and return the widgets that had the focus."""
+    visited: list[QWidget] = []
+    while window.focusWidget() not in visited:
+        visited.append(window.focusWidget())
+        qtbot.keyClick(window, Qt.Key.Key_F6, key)
+    assert window.focusWidget() is visited[0]
+    return visited
+
+
+def test_f6_moves_between_panes_of_every_page(open_window: OpenWindow, qtbot: QtBot) -> None:
+    a_run(8)
+    window = open_window()
+    qtbot.waitActive(window)
+    window.show_form()
+    plain, shift = Qt.KeyboardModifier.NoModifier, Qt.KeyboardModifier.ShiftModifier
+    work, header = window.workspace, window.header
+    qtbot.waitUntil(lambda: work.runs.table.model().rowCount() == 1)
+    window.acts.devices_panel.setChecked(True)
+    window.form.focus_field("epochs")
+    epochs = window.focusWidget()
+    panel = window.job_panel
+    by_page: dict[int, list[QWidget]] = {
+        TRAIN: [header, window.dock.panel, panel, panel.submit_bar],
+        MONITOR: [header, work.monitor.bar],
+        RUNS: [header, work.runs, work.runs.table],
+        SEARCHES: [header, work.page("search"), work.page("search").stack],
+    }
+    for number, panes in by_page.items():
+        header.show_page(number)
+        if number == TRAIN:
+            epochs.setFocus()
+        else:
+            header.tabs.setFocus()
+        visited = panes_by_key(window, qtbot, plain)
+        for pane in panes:
+            assert any(pane is each or pane.isAncestorOf(each) for each in visited), (number, pane)
+        assert len(visited) >= len(panes)
+        assert panes_by_key(window, qtbot, shift) == [visited[0], *visited[:0:-1]]
+        assert all(each.isVisible() and each.focusPolicy() & Qt.FocusPolicy.TabFocus for each in visited)
+
+
+def test_f6_returns_to_the_last_widget_of_a_pane(open_window: OpenWindow, qtbot: QtBot) -> None:
+    window = open_window()
+    qtbot.waitActive(window)
+    window.show_form()
+    window.form.focus_field("epochs")
+    epochs = window.focusWidget()
+    qtbot.keyClick(window, Qt.Key.Key_F6)
+    assert window.job_panel.submit_bar.isAncestorOf(window.focusWidget())
+    qtbot.keyClick(window, Qt.Key.Key_F6, Qt.KeyboardModifier.ShiftModifier)
+    assert window.focusWidget() is epochs
