@@ -120,9 +120,10 @@ class AdviceModel(ColumnModel):
     def _name_roles(self, row: Candidate, advised: bool) -> dict[int, Any]:
         """Return the icon and the accessible text of a candidate's name."""
         name, color = ("star", "accent") if advised else MARKS.get(row.state, ("", ""))
+        texts = advice_format.format_name(row), advice_format.format_note(row)
         return {
             Qt.ItemDataRole.DecorationRole: icons.icon(name, color) if name else None,
-            Qt.ItemDataRole.AccessibleTextRole: f"{'Advised: ' if advised else ''}{advice_format.format_name(row)}, {advice_format.format_note(row)}",
+            Qt.ItemDataRole.AccessibleTextRole: f"{'Advised: ' if advised else ''}{', '.join(filter(None, texts))}",
         }
 
     def _bar_roles(self, row: Candidate) -> dict[int, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from engine.contract.advice import Advice, AdviceProgress, Candidate, JobTime, LeftOut, MachinesPrediction
@@ -13,7 +14,7 @@ from engine.contract.problems import Problem
 from engine.system import paths
 from gui.advice.advice_format import describe_measurement
 from gui.advice.page import AdvicePage
-from gui.advice.table import COLUMNS, ENERGY, SPEED
+from gui.advice.table import COLUMNS, ENERGY, NAME, SPEED, AdviceModel
 from gui.widgets.trial_page import EMPTY, FAILURE, RESULT
 from tests.support.widgets import OpenWindow, ShowWidget
 
@@ -279,3 +280,9 @@ def test_advisor_advises_on_job_of_form(open_window: OpenWindow, qtbot: QtBot) -
     window.form.find_buttons["strategy"].click()
     assert not page.child.running  # the job is as advised
     assert page.notice.text() == ""
+
+
+def test_accessible_name_of_candidate_without_note(styled: QApplication) -> None:
+    model = AdviceModel()
+    model.show_candidates([a_candidate("ddp", 800.0)], advised=True)
+    assert model.index(0, NAME).data(Qt.ItemDataRole.AccessibleTextRole) == "Advised: DDP"
