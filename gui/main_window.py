@@ -167,7 +167,7 @@ class MainWindow(QMainWindow):
 
     def _connect(self) -> None:
         for number, page in enumerate(self.acts.pages):
-            page.on_trigger(partial(self.pages.setCurrentIndex, number))
+            page.on_trigger(partial(self._show_page, number))
         self.drop_target.dropped.connect(self.open_paths)
         self.pages.currentChanged.connect(self._update_status_bar)
         self.acts.help.on_trigger(self.show_help)
@@ -280,6 +280,15 @@ class MainWindow(QMainWindow):
         welcome.monitor_requested.connect(lambda: self.header.show_page(MONITOR))
 
     # Events
+
+    def _show_page(self, number: int) -> None:
+        """Show the page of a tab. If the focus moves to it for the first time, the list of runs gets it."""
+        runs, page = self.workspace and self.workspace.runs, self.pages.widget(number)
+        is_first_focus = page is not None and page.focusWidget() is None
+        self.pages.setCurrentIndex(number)
+        focus = self.focusWidget()
+        if runs is not None and page is runs and is_first_focus and focus is not None and runs.isAncestorOf(focus):
+            runs.focus_list()
 
     def _on_snapshot(self, snapshot: Snapshot) -> None:
         """Pass the state of this machine to the pages and the form."""

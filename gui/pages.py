@@ -103,6 +103,7 @@ class PageEntry:
         tab: Index in `TABS` of the tab.
         title: Title of a command in the Tools menu that opens the page, or "" for none.
         tip: Tip of that command.
+        parts: Attributes of the workspace that the class takes as its arguments.
     """
 
     name: str
@@ -112,10 +113,11 @@ class PageEntry:
     follow: Follow = lambda _page, _job: None
     title: str = ""
     tip: str = ""
+    parts: tuple[str, ...] = ()
 
-    def create(self) -> QWidget:
+    def create(self, workspace: object) -> QWidget:
         """Import the page's class and create the page."""
-        page: QWidget = _import(self.factory)()
+        page: QWidget = _import(self.factory)(*(getattr(workspace, attribute) for attribute in self.parts))
         return page
 
 
@@ -173,7 +175,7 @@ PAGES = (
     PageEntry("strategy", "gui.advice.page:AdvicePage", TRAIN, _try_job, _set_job),
     PageEntry("learning_rate", "gui.finders.learning_rate:RatePage", TRAIN, _try_job, _set_job),
     PageEntry("batch_size", "gui.finders.batch_size:BatchPage", TRAIN, _try_job, _set_job),
-    PageEntry("compare", "gui.compare.page:ComparePage", RUNS, _show_comparison),
+    PageEntry("compare", "gui.compare.page:ComparePage", RUNS, _show_comparison, parts=("run_list",)),
     PageEntry("search", "gui.search.page:SearchPage", SEARCHES, lambda _page, _job, _argument: None, _follow_search),
 )
 """All pages that are created when they are first requested."""

@@ -109,7 +109,7 @@ class Workspace(QObject):
     def page(self, name: str) -> Any:
         """Return the page of the entry with this name. Create it if necessary."""
         if name not in self.created:
-            self.created[name] = self.entries[name].create()
+            self.created[name] = self.entries[name].create(self)
             self.page_created.emit(name, self.created[name])
         return self.created[name]
 

@@ -22,6 +22,7 @@ from gui.compare.table import CompareTable
 from gui.compare.table_model import CompareModel, comparison_csv, curves_csv
 from gui.format import as_in_files, localized
 from gui.sources.export import save_image, save_in_background, write_csv
+from gui.sources.run_list import RunList
 from gui.titles import unread_words
 from gui.translation import tr
 from gui.widgets.buttons import styled
@@ -51,8 +52,10 @@ class ComparePage(QWidget):
     message = Signal(str, str)
     loaded = Signal()
 
-    def __init__(self, parent: QWidget | None = None) -> None:
+    def __init__(self, run_list: RunList | None = None, parent: QWidget | None = None) -> None:
+        """Create the page. Folders of the runs in `run_list` can be dropped on it."""
         super().__init__(parent)
+        self._run_list = run_list or RunList(self)
         styled(self, "panel", name=tr("Compared runs page"))
         # By series: runs that have been read, and all runs to compare.
         self.runs: dict[int, ComparedRun] = {}
@@ -93,12 +96,12 @@ class ComparePage(QWidget):
         return [run.run_id for run in self._requested.values()]
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
-        if run_ids_in(event.mimeData()):
+        if run_ids_in(event.mimeData(), self._run_list.known_ids):
             event.acceptProposedAction()
 
     def dropEvent(self, event: QDropEvent) -> None:
         event.acceptProposedAction()
-        self.show_runs([*self.run_ids, *run_ids_in(event.mimeData())])
+        self.show_runs([*self.run_ids, *run_ids_in(event.mimeData(), self._run_list.known_ids)])
 
     def clear(self) -> None:
         """Remove all runs and release their data."""

@@ -85,6 +85,7 @@ class RunsPage(QWidget):
         self._empty = EmptyState(tr("Looking for runs…"))
         self._stack = QStackedWidget()
         self._halves = QSplitter(Qt.Orientation.Vertical)
+        self._is_focus_pending = False  # True until the list can take the requested focus
         self._was_read = False  # True once all runs have been read
         self._lay_out()
         self._connect()
@@ -105,6 +106,11 @@ class RunsPage(QWidget):
         self.queue.close_work()
         self.notes_writer.close()
         self.deleting.close_work()
+
+    def focus_list(self) -> None:
+        """Focus the list of runs or, before the first run has been read, as soon as it is visible."""
+        self._is_focus_pending = not self.table.isVisible()
+        self.table.setFocus()
 
     def selected(self) -> list[RunSummary]:
         """Return the selected runs from top to bottom."""
@@ -141,7 +147,7 @@ class RunsPage(QWidget):
         self.setLayout(vbox(*rows, margins=(14, 10, 14, 10)))
 
     def _bottom_row(self) -> QHBoxLayout:
-        compare = RunDrop(bind(QPushButton(), self.acts.compare))
+        compare = RunDrop(bind(QPushButton(), self.acts.compare), lambda: self.run_list.known_ids)
         compare.setToolTip(tr("Drop runs here to add them to the comparison"))
         compare.dropped.connect(self.add_to_comparison_requested)
         folder, delete, show = (
@@ -259,6 +265,9 @@ class RunsPage(QWidget):
         if total and not matching:
             self._empty.setText(_NO_MATCH)
         self._stack.setCurrentWidget(self.table if matching else self._empty)
+        if self._is_focus_pending and self.table.isVisible():
+            self._is_focus_pending = False
+            self.table.setFocus()
         for widget in (self.filters, self.filters.favorites, self.details):
             widget.setVisible(total > 0)
         self._on_selection_changed()

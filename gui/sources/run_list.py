@@ -60,6 +60,9 @@ class RunsRead:
 class RunList(QObject):
     """List of all runs, which is reloaded every few seconds, even after errors.
 
+    Attributes:
+        known_ids: Ids of the runs that have been found.
+
     Signals:
         found(list[RunSummary]): new and changed runs, newest first, while they are being read.
         complete(RunsRead): all runs, after each read.
@@ -72,6 +75,8 @@ class RunList(QObject):
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
+        self.known_ids: frozenset[str] = frozenset()
+        self.found.connect(self._on_found)
         self._reader = _Reader(self.found)
         self._flight = SingleFlight(self, lambda: self._reader.read, self._on_read, self._on_failed)
         self._timer = QTimer(self, interval=READ_EVERY_MS)
@@ -107,8 +112,12 @@ class RunList(QObject):
         self._flight.finish(CLOSE_S)
         self._reader = _Reader(self.found)
 
+    def _on_found(self, runs: list[RunSummary]) -> None:
+        self.known_ids |= {run.run_id for run in runs}
+
     def _on_read(self, read: RunsRead | None) -> None:
         if read is not None and not self._reader.cancelled.is_set():
+            self.known_ids = frozenset(run.run_id for run in read.runs)
             self.complete.emit(read)
 
     def _on_failed(self, error: Exception) -> None:

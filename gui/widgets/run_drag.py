@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Callable, Collection, Iterable
+from pathlib import PurePath
 
 from PySide6.QtCore import QMimeData, QUrl, Signal
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
@@ -24,12 +24,15 @@ def dragged_runs(runs: Iterable[RunSummary]) -> QMimeData:
     return data
 
 
-def run_ids_in(data: QMimeData) -> list[str]:
-    """Return the ids of dragged runs, or of run folders from a file manager. Return an empty list for other data."""
+def run_ids_in(data: QMimeData, known_ids: Collection[str]) -> list[str]:
+    """Return the ids of dragged runs, or of run folders from a file manager. Return an empty list for other data.
+
+    A folder is one of a run if its name is in `known_ids`. The disk isn't accessed, because it could block the window.
+    """
     if data.hasFormat(_IDS):
         return bytes(data.data(_IDS).data()).decode(errors="replace").split("\n")
-    folders = [Path(url.toLocalFile()) for url in data.urls() if url.isLocalFile()]
-    return [folder.name for folder in folders if (folder / "job.toml").is_file()]
+    names = [PurePath(url.toLocalFile()).name for url in data.urls() if url.isLocalFile()]
+    return [name for name in names if name in known_ids]
 
 
 def is_of_runs(data: QMimeData) -> bool:
@@ -46,15 +49,17 @@ class RunDrop(QWidget):
 
     dropped = Signal(list)
 
-    def __init__(self, inside: QWidget) -> None:
+    def __init__(self, inside: QWidget, known_ids: Callable[[], Collection[str]]) -> None:
+        """Create a frame around `inside`. `known_ids` returns the ids of all runs."""
         super().__init__()
+        self._known_ids = known_ids
         self.setAcceptDrops(True)
         self.setLayout(hbox(inside))
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
-        if run_ids_in(event.mimeData()):
+        if run_ids_in(event.mimeData(), self._known_ids()):
             event.acceptProposedAction()
 
     def dropEvent(self, event: QDropEvent) -> None:
         event.acceptProposedAction()
-        self.dropped.emit(run_ids_in(event.mimeData()))
+        self.dropped.emit(run_ids_in(event.mimeData(), self._known_ids()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from pathlib import Path
 
 import PySide6
 import pytest
@@ -20,7 +21,7 @@ from engine.system import paths
 from gui.runs.page import RunsPage
 from gui.runs.table import COLUMNS, NAME
 from gui.titles import unread_words
-from gui.widgets.run_drag import RunDrop
+from gui.widgets.run_drag import RunDrop, run_ids_in
 from tests.gui.runs.conftest import Refresh, column, interrupted, select
 from tests.gui.sources.written_runs import NESTED_TOO_DEEP, a_run, job
 from tests.support.widgets import OpenWindow
@@ -327,6 +328,39 @@ def test_runs_page_lists_thousands_in_batches(page: RunsPage, qtbot: QtBot) -> N
     qtbot.waitUntil(lambda: page.model.rowCount() == 1501)
     qtbot.waitUntil(lambda: not page.run_list.reading)
     assert "1,501" in texts(page)
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+def test_runs_page_focuses_its_list(open_window: OpenWindow, qtbot: QtBot, is_read: bool) -> None:
+    for _ in range(2):
+        a_run(8)
+    window = open_window()
+    with qtbot.waitActive(window):
+        window.activateWindow()
+    runs = window.workspace.runs
+    if is_read:
+        qtbot.waitUntil(lambda: runs.model.rowCount() == 2)
+    else:
+        runs.run_list.close()
+        runs.model.keep_only([])
+        runs._update()
+    window.show_form()
+    window.form.focus_field("epochs")
+    qtbot.keyClick(window, Qt.Key.Key_3, Qt.KeyboardModifier.ControlModifier)
+    qtbot.waitUntil(lambda: window.focusWidget() is runs.table and runs.table.isVisible())
+    runs.filters.text.setFocus()
+    qtbot.keyClick(window, Qt.Key.Key_1, Qt.KeyboardModifier.ControlModifier)
+    qtbot.waitUntil(lambda: window.train.isAncestorOf(window.focusWidget()))
+    qtbot.keyClick(window, Qt.Key.Key_3, Qt.KeyboardModifier.ControlModifier)
+    assert window.focusWidget() is runs.filters.text
+
+
+def test_runs_in_dragged_folders_are_found_without_disk(tmp_path: Path) -> None:
+    known, other = tmp_path / "gone" / "20260101-abcd", a_run(8).path
+    data = QMimeData()
+    data.setUrls([QUrl.fromLocalFile(str(folder)) for folder in (known, other)])
+    assert run_ids_in(data, {known.name}) == [known.name]
+    assert run_ids_in(data, ()) == []
 
 
 def drop(widget: QWidget, data: QMimeData) -> None:
