@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from PySide6.QtCore import QMarginsF, QPointF, QRectF
+from PySide6.QtCore import QMargins, QMarginsF, QPointF, QRectF
 from PySide6.QtGui import QColor, QFontMetrics, QPainter, QStaticText
 from PySide6.QtWidgets import QGraphicsSceneWheelEvent, QGraphicsWidget, QStyleOptionGraphicsItem, QWidget
 
@@ -30,7 +30,7 @@ _LOG_FACTORS = (
     (math.log10(3), (1, 3)),
 )
 """Factors to label between powers of ten, by the minimum distance between labels."""
-OVERHANG = QMarginsF(20, 8, 10, 8)
+OVERHANG = QMargins(20, 8, 10, 8)
 """Maximum overhang of labels beyond the plot in pixels: left, top, right, bottom.
 
 The view has margins of this size where it has no axis.
@@ -120,7 +120,7 @@ class Axis(QGraphicsWidget):
     def _update_bounds(self) -> None:
         """Update the rectangle of the plot, and the one that labels may extend to."""
         area = self.mapRectFromItem(self._box, self._box.rect())
-        bounds = self.rect().united(area.marginsAdded(OVERHANG * (theme.scaled(100) / 100)))
+        bounds = self.rect().united(area.marginsAdded(QMarginsF(OVERHANG) * (theme.scaled(100) / 100)))
         if (area, bounds) != (self._area, self._bounds):
             self.prepareGeometryChange()
             self._area, self._bounds = area, bounds
