@@ -52,6 +52,11 @@ def button(widget: QWidget, name: str) -> QAbstractButton:
     return next(each for each in buttons if (each.accessibleName() or each.text().replace("&", "")).startswith(name))
 
 
+def is_right_of(widget: QWidget, other: QWidget) -> bool:
+    """Return True if `widget` is completely to the right of `other`."""
+    return widget.mapToGlobal(QPoint()).x() > other.mapToGlobal(other.rect().topRight()).x()
+
+
 def column_texts(model: QAbstractItemModel, column: int) -> list[str]:
     """Return the texts of a column from top to bottom."""
     return [model.index(row, column).data() for row in range(model.rowCount())]

@@ -12,12 +12,12 @@ from pytestqt.qtbot import QtBot
 
 from engine.contract.devices import Gpu, Xid
 from gui.alerts.cards import AlertBanner, AlertCard
-from gui.alerts.rule_row import RuleEditors
+from gui.alerts.rule_row import RuleEditors, RuleRow
 from gui.alerts.rules import DEFAULTS, KINDS, KindId, summary
 from gui.alerts.view import SIDE_BY_SIDE, AlertsView
 from tests.gui.alerts.conftest import START, Watched
 from tests.gui.sources.devices.snapshots import UUIDS, gpu
-from tests.support.widgets import ShowWidget, button, visible_text
+from tests.support.widgets import ShowWidget, button, is_right_of, visible_text
 
 Unfold = Callable[[KindId], RuleEditors]
 
@@ -114,7 +114,8 @@ def test_threshold_is_applied_by_return(unfold: Unfold, view: AlertsView, watche
     assert watched.alerts.rules["temperature"].threshold == 85.0
     row = view.rows["temperature"]
     assert row.summary.text() == summary(watched.alerts.rules["temperature"])
-    row.reset.click()
+    qtbot.mouseClick(row.reset, Qt.MouseButton.LeftButton)
+    assert row.reset.isHidden()
     assert watched.alerts.rules["temperature"] == DEFAULTS["temperature"]
     assert line.text() == ""
 
@@ -173,11 +174,12 @@ def test_view_shows_messages_and_test_result(view: AlertsView, watched: Watched)
 @pytest.mark.parametrize(("width", "in_columns"), [(SIDE_BY_SIDE - 1, False), (SIDE_BY_SIDE, True)])
 def test_view_layout_by_width(view: AlertsView, watched: Watched, qtbot: QtBot, width: int, in_columns: bool) -> None:
     watched.feed(hot(), seconds=11)
-
-    def has_columns() -> bool:
-        rules = view.rows["temperature"].mapTo(view, view.rows["temperature"].rect().topLeft())
-        table = view.table.mapTo(view, view.table.rect().topRight())
-        return rules.x() > table.x()
-
     view.resize(width, 800)
-    qtbot.waitUntil(lambda: has_columns() is in_columns)
+    qtbot.waitUntil(lambda: is_right_of(view.rows["temperature"], view.table) is in_columns)
+
+
+def test_rule_shows_its_summary_below_the_name_if_narrow(show_widget: ShowWidget, qtbot: QtBot) -> None:
+    row = show_widget(RuleRow(KINDS["power"], DEFAULTS["power"]))
+    for width, is_beside in ((479, False), (480, True), (479, False)):
+        row.resize(width, 200)
+        qtbot.waitUntil(lambda is_beside=is_beside: is_right_of(row.summary, row.on) is is_beside)

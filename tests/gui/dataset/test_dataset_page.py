@@ -28,7 +28,7 @@ from gui.dataset import dataset_format
 from gui.dataset.class_balance import ClassBalance
 from gui.dataset.page import DatasetPage
 from tests.support.unclear_dataset import UNCLEAR
-from tests.support.widgets import ShowWidget
+from tests.support.widgets import ShowWidget, is_right_of
 
 
 def png(color: str, right: str = "") -> bytes:
@@ -65,6 +65,12 @@ def page(show_widget: ShowWidget) -> DatasetPage:
     page = show_widget(DatasetPage(), 640, 600)
     page.show_report(REPORT)
     return page
+
+
+def test_facts_are_below_the_examples_in_narrow_page(page: DatasetPage, qtbot: QtBot) -> None:
+    for width, is_beside in ((640, True), (440, False), (640, True)):
+        page.resize(width, 600)
+        qtbot.waitUntil(lambda is_beside=is_beside: is_right_of(page.bars, page.examples) is is_beside)
 
 
 def left_color(page: DatasetPage, position: int) -> QColor:

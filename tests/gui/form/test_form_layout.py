@@ -11,7 +11,7 @@ from engine.contract.problems import Problem
 from gui.form.fields import MAIN_FIELDS, METHOD, SECTIONS
 from gui.form.form import JobForm
 from gui.form.setting_filter import SettingFilter
-from tests.support.widgets import OpenWindow
+from tests.support.widgets import OpenWindow, is_right_of
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -83,8 +83,7 @@ def test_new_editors_have_the_values_of_their_fields(form: JobForm) -> None:
 @pytest.mark.parametrize(("width", "has_two_columns"), [(500, False), (1000, True), (1400, True)])
 def test_wide_form_has_two_columns(form: JobForm, width: int, has_two_columns: bool, qtbot: QtBot) -> None:
     form.window().resize(width, 700)
-    left, right = form.rows["epochs"], form.body.filter
-    qtbot.waitUntil(lambda: (right.mapTo(form, QPoint()).x() > left.mapTo(form, QPoint()).x()) == has_two_columns)
+    qtbot.waitUntil(lambda: is_right_of(form.body.filter, form.rows["epochs"]) == has_two_columns)
 
 
 def test_filter_finds_by_label_name_and_help(form: JobForm, qtbot: QtBot) -> None:

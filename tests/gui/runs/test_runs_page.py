@@ -24,7 +24,7 @@ from gui.titles import unread_words
 from gui.widgets.run_drag import RunDrop, run_ids_in
 from tests.gui.runs.conftest import Refresh, column, interrupted, select
 from tests.gui.sources.written_runs import NESTED_TOO_DEEP, a_run, job
-from tests.support.widgets import OpenWindow
+from tests.support.widgets import OpenWindow, is_right_of
 
 
 def texts(page: RunsPage) -> str:
@@ -173,6 +173,15 @@ def test_runs_table_fits_columns_until_user_resizes(page: RunsPage, refresh: Ref
     page.table.setColumnWidth(NAME, narrow)
     refresh()
     assert page.table.columnWidth(NAME) == narrow
+
+
+def test_details_are_below_the_list_in_narrow_page(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
+    run = a_run(60)
+    refresh()
+    select(page, run)
+    for width, is_beside in ((1350, True), (1349, False), (1350, True)):
+        page.resize(width, 800)
+        qtbot.waitUntil(lambda is_beside=is_beside: is_right_of(page.details, page.table) is is_beside)
 
 
 def test_runs_table_keeps_selection_and_scroll_position(page: RunsPage, refresh: Refresh) -> None:

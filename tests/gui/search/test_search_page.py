@@ -24,7 +24,7 @@ from gui.search.plots import axis_range
 from gui.sources.searches import data_of
 from tests.gui.test_app_names import reachable, spoken_name
 from tests.support.made_searches import SECONDS, SPACE, TOP1, a_search, a_state, make_search
-from tests.support.widgets import OpenWindow
+from tests.support.widgets import OpenWindow, button, is_right_of
 
 JOB = Job.from_fields(dataset=str(paths.sample_dataset()), model="mnist_cnn", image_size=28, batch_size=8, epochs=1)
 
@@ -137,6 +137,14 @@ def test_search_plots_are_not_cut_off_in_small_window(page: SearchPage, qtbot: Q
     area.verticalScrollBar().setValue(0)
     plots.picked.emit(4)
     assert view.table.visibleRegion().boundingRect().height() == view.table.height()
+
+
+def test_buttons_are_below_the_progress_in_narrow_view(page: SearchPage, qtbot: QtBot) -> None:
+    make_search("flowers", 3)
+    view = show_search(page, qtbot, "flowers").view
+    for width, is_beside in ((1300, True), (700, False), (1300, True)):
+        page.resize(width, 900)
+        qtbot.waitUntil(lambda is_beside=is_beside: is_right_of(button(view, "Show the best"), view.best) is is_beside)
 
 
 def test_search_view_shows_confirmed_results(page: SearchPage, qtbot: QtBot) -> None:

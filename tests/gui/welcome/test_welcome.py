@@ -23,7 +23,7 @@ from gui.welcome.page import WelcomePage
 from tests.gui.sources.devices.snapshots import gpu, snapshot
 from tests.support.nvml_profiles import consumer_gpu
 from tests.support.nvml_stub import NvmlStub
-from tests.support.widgets import OpenWindow, ShowWidget
+from tests.support.widgets import OpenWindow, ShowWidget, is_right_of
 
 CU132 = TorchBuild("2.15.0+cu132", "13.2", ("sm_80", "sm_89", "sm_90"))
 
@@ -59,6 +59,15 @@ def test_welcome_page_describes_machine_until_it_changes(show_widget: ShowWidget
     page.sample.click()
     assert requested == [True, False]
     assert "on the CPU" in page.about_sample.text()
+
+
+def test_welcome_page_stacks_texts_and_columns_if_narrow(show_widget: ShowWidget, qtbot: QtBot) -> None:
+    page = show_widget(WelcomePage())
+    page.set_machine(snapshot(gpu(0)))
+    for width, has_texts_beside, has_two_columns in ((1600, True, True), (800, True, False), (400, False, False)):
+        page.resize(width, 800)
+        qtbot.waitUntil(lambda expected=has_texts_beside: is_right_of(page.about_sample, page.sample) is expected)
+        qtbot.waitUntil(lambda expected=has_two_columns: is_right_of(page.rows[0].text, page.sample) is expected)
 
 
 def test_welcome_page_with_old_driver_trains_on_cpu(

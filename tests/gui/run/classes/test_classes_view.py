@@ -22,7 +22,7 @@ from gui.style import theme
 from tests.gui.run.evaluated_run import CLASSES, CONFUSION, events
 from tests.gui.sources.written_runs import a_plan, job
 from tests.support.run_data import data_from
-from tests.support.widgets import ShowWidget, visible_text
+from tests.support.widgets import ShowWidget, is_right_of, visible_text
 
 
 def data_of() -> RunData:
@@ -44,6 +44,13 @@ def test_class_table_has_space_for_its_headings(view: ClassesView) -> None:
     header = view.content.table.horizontalHeader()
     assert all(header.sectionSize(column) >= header.sectionSizeHint(column) for column in range(header.count()))
     assert view.content.table.minimumWidth() >= sum(map(header.sectionSizeHint, range(header.count())))
+
+
+def test_matrix_is_below_the_table_in_narrow_view(view: ClassesView, qtbot: QtBot) -> None:
+    view.show_data(data_of(), is_active=False)
+    for width, is_beside in ((1000, True), (620, False), (1000, True)):
+        view.resize(width, 560)
+        qtbot.waitUntil(lambda is_beside=is_beside: is_right_of(view.content.matrix, view.content.table) is is_beside)
 
 
 def test_class_table_sorts_unknown_last(view: ClassesView) -> None:

@@ -52,6 +52,13 @@ def test_model_view_shows_newest_evaluation(view: ModelView) -> None:
     assert "1.40 lowers the error from 6.0 to 2.0%" in view.result.calibration.temperature.text()
 
 
+def test_summary_has_the_matrix_only_in_wide_view(view: ModelView) -> None:
+    view.result.tabs.setCurrentIndex(SUMMARY)
+    for width in (1400, 1200, 1400):
+        view.resize(width, 620)
+        assert view.result.summary.matrix.isVisible() is (width == 1400)
+
+
 def test_classes_page_applies_minimum_confidence(view: ModelView) -> None:
     view.result.tabs.setCurrentIndex(CLASSES)
     classes = view.result.classes
