@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -9,13 +10,18 @@ import pytest
 from engine.contract.device_history import HistoryWriter, read_history
 
 
-def test_history_returns_spaced_readings(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("times", "saved"),
+    [(range(0, 91, 10), (0, 30, 60, 90)), ((500, 100, 129, 130), (500, 100, 130))],
+    ids=["steady", "clock set back"],
+)
+def test_history_returns_spaced_readings(tmp_path: Path, times: Iterable[int], saved: tuple[int, ...]) -> None:
     path = tmp_path / "history"
     writer = HistoryWriter(path, spacing_s=30)
-    for second in range(0, 91, 10):
+    for second in times:
         writer.add(1000.0 + second, {"GPU-1": {"power_w": 100.123456 + second, "fan_percent": None}})
     assert list(read_history(path)) == [
-        (1000.0 + second, {"GPU-1": {"power_w": round(100.123456 + second, 2)}}) for second in (0, 30, 60, 90)
+        (1000.0 + second, {"GPU-1": {"power_w": round(100.123456 + second, 2)}}) for second in saved
     ]
 
 

@@ -114,7 +114,8 @@ def test_threshold_is_applied_by_return(unfold: Unfold, view: AlertsView, watche
     assert watched.alerts.rules["temperature"].threshold == 85.0
     row = view.rows["temperature"]
     assert row.summary.text() == summary(watched.alerts.rules["temperature"])
-    qtbot.mouseClick(row.reset, Qt.MouseButton.LeftButton)
+    assert row.reset.isVisible()
+    row.reset.click()
     assert row.reset.isHidden()
     assert watched.alerts.rules["temperature"] == DEFAULTS["temperature"]
     assert line.text() == ""

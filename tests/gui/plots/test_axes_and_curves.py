@@ -16,7 +16,7 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from gui.plots.axes import BottomAxis, LeftAxis, elapsed, log_ticks
-from gui.plots.group import PlotGroup
+from gui.plots.group import AxisKind, PlotGroup
 from gui.plots.line import LineStyle
 from gui.plots.plot import LinePlot, percent_plot
 from gui.plots.readout import x_words
@@ -147,8 +147,20 @@ def test_x_words_name_another_day(qapp: QApplication) -> None:
     group = PlotGroup("clock")
     group.origin = time.time()
     assert x_words(group, 0.0) == time.strftime("%H:%M:%S", time.localtime(group.origin))
-    yesterday = time.localtime(group.origin - 86_400)
-    assert x_words(group, -86_400.0) == time.strftime("%a %H:%M:%S", yesterday)
+    today = time.localtime(group.origin)
+    same_days = [
+        time.mktime((today.tm_year, today.tm_mon - months, today.tm_mday, 12, 0, 0, 0, 0, -1))
+        for months in range(1, 13)
+    ]
+    for moment in (group.origin - 86_400, *same_days):
+        assert x_words(group, moment - group.origin).startswith(time.strftime("%a ", time.localtime(moment)))
+
+
+@pytest.mark.parametrize(
+    ("axis", "text"), [("count", "step 1,201"), ("epochs", "epoch 1,200.50"), ("elapsed", "20:01")]
+)
+def test_x_words_name_the_quantity(qapp: QApplication, axis: AxisKind, text: str) -> None:
+    assert x_words(PlotGroup(axis), 1200.5 if axis == "epochs" else 1201.0) == text
 
 
 def on_screen(plot: LinePlot, qtbot: QtBot, height: int) -> LinePlot:

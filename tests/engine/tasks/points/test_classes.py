@@ -114,5 +114,6 @@ def test_classes_of_maps_merged_ignored_and_negative_labels() -> None:
     code = PointCode((10, 40, -1), ignored=(0,), merged=((252, 10), (60, 40), (99, 7)))
     assert label_classes(np.array([252, 10, 60, 40, 0, 99, -1, -5]), code).tolist() == [0, 0, 1, 1, 255, 255, 255, 255]
     assert label_classes(np.array([5, 3]), MaskCode((3, 5))).tolist() == [1, 0]
-    with pytest.raises(Unfit, match="label 11"):
-        label_classes(np.array([10, 11]), code)
+    for labels, known, unknown in (([10, 11], code, 11), ([1, 0], MaskCode((1, 2)), 0), ([3, 4], MaskCode((3, 5)), 4)):
+        with pytest.raises(Unfit, match=f"label {unknown}"):
+            label_classes(np.array(labels), known)
