@@ -81,14 +81,15 @@ def used_in_a_fork() -> str:
     return answer
 
 
-def batches_by_two_slots() -> list[list[int]]:
+def batches_by_two_slots() -> list[list[list[float]]]:
     """Send six batches to GPU 1 from another thread, which alternates between two `DeviceSlot`s.
 
-    Returns [pixel, number, target] for each batch: one value of each of its tensors, as they arrived.
+    Returns [rows, value] for each tensor of each batch as it arrived: its number of rows and its last value. Two
+    samples share a row of pixels.
     """
     device = torch.device("cuda", 1)
     torch.cuda.set_device(device)
-    slots = [DeviceSlot(2, (1, 1, 4), torch.cuda.Stream(device)) for _ in range(2)]
+    slots = [DeviceSlot(2, (1, 1, 4), torch.cuda.Stream(device), columns=1) for _ in range(2)]
     free, sent = threading.Semaphore(2), threading.Semaphore(0)
 
     def read() -> None:
@@ -98,7 +99,8 @@ def batches_by_two_slots() -> list[list[int]]:
             slot.wait_until_reusable()
             slot.pixels[:] = number
             slot.numbers[:] = np.arange(4) + 10 * number
-            slot.send(2, 2, torch.full((2,), number))
+            slot.random[:] = number + 0.5
+            slot.send(1, 2, torch.full((2,), number))
             sent.release()
 
     reader = threading.Thread(target=read)
@@ -107,16 +109,13 @@ def batches_by_two_slots() -> list[list[int]]:
     for number in range(1, 7):
         sent.acquire()
         slot = slots[number % 2]
-        pixels, numbers, _, targets = slot.receive(2, 2)
+        tensors = slot.receive(1, 2)
         torch.ones(1, device=device).add_(1)  # a slow kernel before the operations that read the slot
-        references.append((pixels.clone(), numbers.clone(), targets.clone()))
+        references.append([tensor.clone() for tensor in tensors])
         slot.record_consumed()
         free.release()
     reader.join()
-    return [
-        [int(pixels.cpu()[1, 0, 0, 3]), int(numbers.cpu()[1, 3]), int(of.cpu()[1])]
-        for pixels, numbers, of in references
-    ]
+    return [[[len(tensor), tensor.cpu().flatten()[-1].item()] for tensor in tensors] for tensors in references]
 
 
 def step_of_offloaded_shards(optimizer: str) -> list[float]:

@@ -13,7 +13,9 @@ from .conftest import Call, Machine
 def test_slot_is_reused_after_its_batch_was_read(machine: Machine, call: Call) -> None:
     """Use copies that take longer than filling a buffer, and kernels that take longer than copies."""
     host = machine(2, copy_ms=5, kernel_ms=15, exact=True)
-    assert call(host, scenarios.batches_by_two_slots) == [[number, 10 * number + 3, number] for number in range(1, 7)]
+    assert call(host, scenarios.batches_by_two_slots) == [
+        [[1, number], [2, 10 * number + 3], [2, number + 0.5], [2, number]] for number in range(1, 7)
+    ]
     assert {note.gpu for note in host.notes()} == {1}
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.inference.video import VIDEO_EXTENSIONS, NoVideo, VideoWriter, frames
+from engine.inference.video import VIDEO_EXTENSIONS, NoVideo, VideoWriter, frames, rate_of
 
 pytest.importorskip("cv2")
 
@@ -18,17 +18,33 @@ PLAYLISTS = {
 }
 
 
+RATE = 29.97
+COLORS = ((200, 40, 40), (40, 160, 40), (40, 40, 120))
+"""Colors of the frames, RGB."""
+
+
 @pytest.fixture
 def video(tmp_path: Path) -> Path:
     path = tmp_path / "video.mp4"
-    with VideoWriter(path, 5.0) as writer:
-        for number in range(3):
-            writer.add(np.full((48, 64, 3), 60 * number, np.uint8))
+    with VideoWriter(path, RATE) as writer:
+        for color in COLORS:
+            writer.add(np.full((48, 64, 3), color, np.uint8))
     return path
 
 
 def test_frames_of_a_video_are_read(video: Path) -> None:
-    assert [frame.shape for frame in frames(video)] == [(48, 64, 3)] * 3
+    assert rate_of(str(video)) == pytest.approx(RATE)
+    for channels, expected in ((3, np.array(COLORS)), (1, np.array(COLORS).mean(1, keepdims=True))):
+        read = np.stack(list(frames(video, channels)))
+        assert read.shape == (len(COLORS), 48, 64, channels)
+        assert read.mean((1, 2)) == pytest.approx(expected, abs=8)
+
+
+def test_failed_video_leaves_no_file(tmp_path: Path) -> None:
+    with pytest.raises(NoVideo), VideoWriter(tmp_path / "video.mp4", RATE) as writer:
+        writer.add(np.zeros((48, 64, 3), np.uint8))
+        raise NoVideo
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("ending", sorted(VIDEO_EXTENSIONS & {".mp4", ".ts", ".mkv", ".avi"}))

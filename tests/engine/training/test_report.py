@@ -69,6 +69,16 @@ def test_reporter_drops_only_metrics_without_blocking(ends: Ends) -> None:
     assert [m.text for m in received if isinstance(m, LogLine)] == [f"line {number}" for number in range(50)]
 
 
+def test_reporter_closes_although_nobody_reads(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "CLOSE_DEADLINE_S", 0.1)
+    for _ in range(QUEUE_LIMIT):
+        ends.reporter.send(LogLine(text="line " * 1000))
+    closing = threading.Thread(target=ends.reporter.close, daemon=True)
+    closing.start()
+    closing.join(60)
+    assert not closing.is_alive()
+
+
 def test_heartbeat_has_the_step(ends: Ends) -> None:
     ends.reporter.set_step(7)
     heartbeat = ends.receive()

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from pytestqt.qtbot import QtBot
 
+from engine.contract.inference.explanation import ExplainOrder
 from engine.contract.inference.messages import SampleDrawings, ShowOrder
 from engine.contract.messages import Progress
 from engine.runs.folder import RunFolder
@@ -51,14 +52,16 @@ def test_hidden_sample_is_drawn_and_explained_once_it_is_shown_again(
     opened = open_evaluation(save_evaluation(run, dataset, "20261125-100000-val"))
     drawn = msgspec.structs.replace(opened.evaluation, task="segmentation")
     detail = show_widget(SampleDetail())
-    drawings: list[object] = []
-    maps: list[object] = []
+    drawings: list[ShowOrder] = []
+    maps: list[ExplainOrder] = []
     monkeypatch.setattr(detail.drawings.child, "start", drawings.append)
     monkeypatch.setattr(detail.maps.child, "start", maps.append)
     detail.show_evaluation(replace(opened, saved=opened.saved._replace(evaluation=drawn)), ("cpu",))
-    detail.show_sample(range(3), 0, dataset / "missing.png")
+    detail.show_sample((0, 5, 1), 1, dataset / "missing.png")
     detail.maps.on.setChecked(True)
+    detail.maps.second.set_value("1")
     qtbot.waitUntil(lambda: (len(drawings), len(maps)) == (1, 1))
+    assert (drawings[0].samples, maps[0].classes) == ((5, 1), ("cedar", "ash"))
     detail.drawing_progress.show_progress(Progress(0.5, "Drawing"))
     detail.hide()
     assert detail.drawing_progress.isHidden()
