@@ -45,6 +45,8 @@ def test_a_lone_image_is_refused_at_the_batch_size(tmp_path: Path, fields: dict[
     (problem,) = found(tmp_path, **fields)
     assert problem.field == "batch_size"
     assert remedy in problem.remedy
+    needed = int(problem.remedy.split()[1])
+    assert [len(found(tmp_path, **fields | {"batch_size": size})) for size in (needed - 1, needed)] == [1, 0]
 
 
 @pytest.mark.parametrize(

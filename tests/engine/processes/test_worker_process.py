@@ -44,6 +44,22 @@ def test_forked_worker_that_fails_early_exits_with_1(tmp_path: Path, monkeypatch
         worker.close()
 
 
+def test_forked_worker_repeats_no_buffered_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for stream, fd in (("stdout", 1), ("stderr", 2)):
+        monkeypatch.setattr(sys, stream, open(fd, "w", closefd=False))  # noqa: SIM115 - the child must not close it
+        getattr(sys, stream).write(f"pending on {stream}")
+    worker = WorkerProcess(spec_of(Job(), run_folder=str(tmp_path)), "missing:function", fork=True)
+    try:
+        wait_for(lambda: worker.poll() is not None)
+    finally:
+        worker.close()
+    assert "missing" in (log := RunFolder(tmp_path).worker_log(0).read_text())
+    assert "pending" not in log
+    assert capfd.readouterr() == ("pending on stdout", "pending on stderr")
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no process groups")
 def test_kill_signals_the_group_of_a_running_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[tuple[int, int]] = []

@@ -12,6 +12,7 @@ from pytestqt.qtbot import QtBot
 
 from engine.contract.devices import CPU
 from engine.contract.events import RunFinished
+from engine.contract.job import FIELDS
 from engine.runs.folder import RunFolder
 from gui.main_window import MainWindow
 from gui.pages import RUNS, TRAIN
@@ -205,12 +206,18 @@ def test_settings_list_changed_fields_first(show_widget: ShowWidget, qtbot: QtBo
     view.show_job(of_run)
     changed, defaults = (view.tree.topLevelItem(number) for number in range(2))
     assert (changed.isExpanded(), defaults.isExpanded()) == (True, False)
-    lines = {changed.child(row).text(0): changed.child(row).text(1) for row in range(changed.childCount())}
-    assert (lines["Epochs"], lines["Augmentation"]) == ("9", "Light")
-    assert "Seed" not in lines
+    rows = [[group.child(row) for row in range(group.childCount())] for group in (changed, defaults)]
+    lines = [{row.text(0): (row.text(1), row.toolTip(0)) for row in of_group} for of_group in rows]
+    helps = {field.label: field.help for field in FIELDS.values()}
+    assert [group.text(0).split()[-1] for group in (changed, defaults)] == [f"({len(of_group)})" for of_group in lines]
+    assert lines[0]["Epochs"] == ("9", f"Epochs: 9\n{helps['Epochs']}")
+    assert lines[0]["Augmentation"] == ("Light", f"Augmentation: Light\n{helps['Augmentation']}")
+    assert all(tip.endswith(f"\n{helps[label]}") for of_group in lines for label, (_, tip) in of_group.items())
+    assert lines[0].keys() | lines[1].keys() == helps.keys()
+    assert not lines[0].keys() & lines[1].keys()
     view.resize(180, 400)
     assert view.tree.isColumnHidden(1)
-    assert "Epochs\n\u20039" in [changed.child(row).text(0) for row in range(changed.childCount())]
+    assert "Epochs\n\u20039" in [row.text(0) for row in rows[0]]
     with qtbot.waitSignal(view.requested) as requested:
         view.use.click()
     assert requested.args == [of_run]

@@ -17,7 +17,7 @@ from engine.system import paths
 from engine.system.plain_text import MAX_SHOWN_CHARS
 from gui.widgets import file_dialogs
 from gui.widgets.banner import Banner, QuestionBar
-from gui.widgets.editors import ChoiceEditor, Editor, IntEditor
+from gui.widgets.editors import ChoiceEditor, Editor, FloatEditor, IntEditor, ListEditor, TextEditor
 from gui.widgets.labels import WrappingLabel, breakable
 from gui.widgets.layouts import vbox
 from gui.widgets.legend import SWATCH, Legend
@@ -41,6 +41,30 @@ def test_wheel_changes_only_a_focused_editor(
         qtbot.waitUntil(focused.hasFocus)
         scroll(editor.control, QPointF(5, 5), -1)
         assert (editor.value() != before) == (target is editor)
+
+
+@pytest.mark.parametrize(
+    ("make", "texts"),
+    [
+        (TextEditor, {" a, b ": "a, b", "": ""}),
+        (lambda: ListEditor(str), {"a,, b ": ("a", "b"), " ": ()}),
+        (lambda: ListEditor(int), {"30, 60,": (30, 60), "": (), " 30, x ": "30, x"}),
+        (FloatEditor, {"1e-3": 0.001, " much ": "much", "": ""}),
+        (lambda: FloatEditor(optional=True), {"2": 2.0, "much": "much", " ": None}),
+    ],
+    ids=["text", "texts", "integers", "number", "optional number"],
+)
+def test_editors_return_invalid_text_as_typed(
+    make: Callable[[], TextEditor], texts: dict[str, object], styled: QApplication, qtbot: QtBot
+) -> None:
+    editor = make()
+    qtbot.addWidget(editor)
+    for text, value in texts.items():
+        editor.line.setText(text)
+        assert editor.value() == value
+        if isinstance(value, tuple):
+            editor.set_value(value)
+            assert editor.value() == value
 
 
 def test_banner_hides_without_text(styled: QApplication, qtbot: QtBot) -> None:

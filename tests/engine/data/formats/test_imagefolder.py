@@ -410,9 +410,19 @@ def loose_in_a_split(folder: Path) -> None:
     photos(folder / "val", *NAMES)
 
 
+def second_training_split(folder: Path) -> None:
+    with_splits(folder)
+    cats_and_dogs(folder / "training")
+
+
 @pytest.mark.parametrize(
     ("make", "text"),
-    [(loose_images, "3 images in "), (flat_test, "next to the splits: test"), (loose_in_a_split, "3 images in val")],
+    [
+        (loose_images, "3 images in "),
+        (flat_test, "next to the splits: test"),
+        (loose_in_a_split, "3 images in val"),
+        (second_training_split, "train there is training"),
+    ],
 )
 def test_imagefolder_warns_of_images_outside_classes(tmp_path: Path, make: Callable[[Path], None], text: str) -> None:
     make(tmp_path)
