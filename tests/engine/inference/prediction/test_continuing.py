@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+import torch
 from msgspec import structs
 from PIL import Image
 
@@ -100,15 +101,28 @@ def test_continuation_loses_and_repeats_no_row(trained: Callable[[str], Trained]
     assert (found.samples, found.predicted) == (600, 599)
     assert sorted(path.name for path in (out / ".footplate").iterdir()) == ["lock", "state.json"]
 
-    before = (out / "predictions.json").stat()
-    order = structs.replace(found.order, devices=("cpu", "cpu"))
-    assert predict(order, print) == out / "predictions.json"
+
+def test_results_of_other_predictions_are_not_overwritten(trained: Callable[[str], Trained], tmp_path: Path) -> None:
+    files, out, run = make_images(tmp_path / "images", 3), tmp_path / "out", tmp_path / "run"
+    shutil.copytree(trained("classification").run.path, run)
+    order = PredictOrder(
+        run=str(run), checkpoint="last", paths=(str(tmp_path / "images"),), devices=("cpu",), out=str(out)
+    )
+    results = predict(order, print)
+    before = results.stat()
+    assert predict(structs.replace(order, devices=("cpu", "cpu")), print) == results
     with pytest.raises(CannotLoad, match="other predictions: different overlays, threshold"):
         predict(structs.replace(order, threshold=0.3, overlays=True), print)
-    Path(files[8]).unlink()
+    checkpoint = run / "checkpoints/last.pt"
+    weights = checkpoint.read_bytes()
+    torch.save(torch.load(checkpoint, weights_only=False) | {"step": 0}, checkpoint)
+    with pytest.raises(CannotLoad, match="checkpoint has changed"):
+        predict(order, print)
+    checkpoint.write_bytes(weights)
+    Path(files[1]).unlink()
     with pytest.raises(CannotLoad, match="files have changed"):
         predict(order, print)
-    assert (out / "predictions.json").stat() == before
+    assert results.stat() == before
 
 
 def test_continuation_survives_torn_line(
