@@ -192,7 +192,7 @@ def describe_left_out(reason: LeftOut) -> str:
 
 
 def format_answer(answer: Advice, titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return the answer as plain text. Its table of candidates (`titles` and `rows`) becomes tab-separated values."""
+    """Return the advisor's answer as plain text."""
     table = io.StringIO()
     writer = CsvWriter(table, delimiter="\t", line_end="\n")
     for row in (titles, *rows):

@@ -105,7 +105,7 @@ class AdvicePage(FinderPage):
         return page
 
     def results(self) -> QWidget:
-        """Create the page for the answer, in which a double click or Enter uses a candidate."""
+        """Create the page for the advisor's answer, in which a double click or Enter uses a candidate."""
         self.view = AnswerView()
         table = self.view.table
         table.selectionModel().selectionChanged.connect(lambda _now, _before: self.show_choice())
@@ -194,7 +194,7 @@ class AdvicePage(FinderPage):
             self.partial.show_candidates(message.table)
 
     def end(self) -> None:
-        """Stop the trials and wait for the answer from the results so far."""
+        """Stop the trials, and wait until the advisor answers with the results so far."""
         self._stopping = True
         self.cancel.setText(tr("Stopping…"))
         self.cancel.setEnabled(False)

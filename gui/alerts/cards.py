@@ -49,7 +49,7 @@ class AlertCard(QFrame):
         self.show_alert(alert)
 
     def show_alert(self, alert: Alert) -> None:
-        """Show the current state of the alert. An acknowledged alert has no button."""
+        """Show the cause, start and remedy of `alert`. An acknowledged alert has no button."""
         self._alert = alert
         self._title.setText(f"{alert.title} · {alert.what}")
         self._since.setText(f"since {clock(alert.since)}" + (" · acknowledged" if alert.acknowledged else ""))

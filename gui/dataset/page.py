@@ -320,7 +320,7 @@ class DatasetPage(QWidget):
         self._show_examples()
 
     def _show_progress(self, text: str) -> None:
-        """Show the state of rendering while augmented images are selected."""
+        """Show `text` about the progress of rendering, if augmented images are selected."""
         self.progress.setText(text)
         self.progress.setVisible(bool(text) and self.version.currentIndex() > 0)
 

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QToolButton, QWidget
 
 from engine.contract.devices import CPU, Gpu, Snapshot, device_key, host_of, is_gpu, local_device
 from gui.devices.rows import CpuRow, DeviceRow, GpuRow
-from gui.sources.devices.device_format import card_order
+from gui.sources.devices.device_format import gpu_sort_key
 from gui.sources.devices.history import DeviceHistory
 from gui.style import theme
 from gui.translation import tr
@@ -83,7 +83,7 @@ class DevicesPanel(QWidget):
         if host in self._machines:
             self._machines[host].update_snapshot(snapshot)
         if not host and snapshot.nvml.status != "not_answering":
-            self._choose_default(sorted(snapshot.gpus, key=card_order))
+            self._choose_default(sorted(snapshot.gpus, key=gpu_sort_key))
         self._report_selection()
 
     def show_error(self, message: str, host: str = "") -> None:
@@ -225,7 +225,7 @@ class MachineDevices(QWidget):
 
     def update_snapshot(self, snapshot: Snapshot) -> None:
         """Show a snapshot, which must already be in the history."""
-        gpus = sorted(snapshot.gpus, key=card_order)
+        gpus = sorted(snapshot.gpus, key=gpu_sort_key)
         are_gpus_known = snapshot.nvml.status != "not_answering"  # otherwise, a restarted sampler hasn't found any GPUs
         if gpus or are_gpus_known:
             self._arrange(gpus)

@@ -47,7 +47,7 @@ class Sparkline(QWidget):
         self.update()
 
     def set_description(self, name: str, latest: str) -> None:
-        """Update the text for screen readers: name, latest value and range."""
+        """Set the text for screen readers: name, latest value and range."""
         self.setAccessibleName(name)
         finite = self._values[np.isfinite(self._values)]
         over = f", over {len(self._values)} samples" if len(finite) else ", nothing to show"

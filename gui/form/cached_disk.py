@@ -148,7 +148,7 @@ class CachedDisk(QObject):
         work.start()
 
     def _on_answer(self, result: tuple[_Question, int, Any]) -> None:
-        """Store the answer to a query. If the same query was requested again in the meantime, repeat it.
+        """Cache the answer to a query. If its question was asked again in the meantime, repeat the query.
 
         Emits `changed` for a new answer, or raises the exception if the query failed.
         """

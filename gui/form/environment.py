@@ -21,7 +21,7 @@ QueuedRuns = Mapping[str, tuple[QueuedRun, ...]]
 
 @dataclass
 class JobEnvironment:
-    """Facts outside of a form that affect validation: devices, machines, runs, the catalogue and settings."""
+    """Facts outside of a form that affect validation: devices, machines, runs, known models and settings."""
 
     catalogue: Catalogue = field(default_factory=load_catalogue)
     devices: tuple[str, ...] = (CPU,)

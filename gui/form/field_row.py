@@ -253,7 +253,7 @@ class CollapsibleSection(QWidget):
                 self.set_open(True)
 
     def _show_change_count(self) -> None:
-        """Update the number of changed fields, the reset button, the summary, and the accessible texts."""
+        """Show how many fields were changed, and update the reset button, summary and accessible texts."""
         count = sum(row.changed for row in self.rows)
         self.mark.setText(tr("● {count} changed").format(count=count) if count else "")
         self.reset.setVisible(count > 0)

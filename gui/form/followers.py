@@ -162,7 +162,7 @@ class ModelFollower(QObject):
             rows[name].reset.clicked.connect(self._on_reset)
 
     def follow(self, devices: tuple[str, ...]) -> None:
-        """Update the default model for a job on `devices`, and select it while the default is followed."""
+        """Find the best default model for a job on `devices`, and select it while the default is followed."""
         catalogue = self._environment.catalogue
         task = catalogue.task(str(self._rows["task"].value()))
         if task is None:

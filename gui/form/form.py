@@ -185,7 +185,7 @@ class JobForm(JobSignals):
             self._validate_timer.start()
 
     def set_machine(self, snapshot: Snapshot) -> None:
-        """Receive a snapshot of this machine. Validate again if facts that affect validation have changed."""
+        """Set the last snapshot of this machine, and validate again if driver, GPUs or torch have changed."""
         if self.environment.set_machine(snapshot):
             self._validate_timer.start()
 
@@ -217,7 +217,7 @@ class JobForm(JobSignals):
             self.readiness.show_queue()
 
     def set_current(self, is_current: bool) -> None:
-        """Show the state of this form in the submit bar, or leave the bar to another form."""
+        """Make the submit bar show this form, or leave the bar to another form."""
         self._is_current = is_current
         if is_current:
             self.choices.update_all()
@@ -367,7 +367,7 @@ class JobForm(JobSignals):
         self.job, self.problems = self.validator.validate(self.values())
 
     def _show_result(self) -> None:
-        """Show the result of the validation in the form, the sections and the submit bar.
+        """Show the job's problems, model, recipe and devices in the form and the submit bar after a validation.
 
         Also request an estimate, and emit `changed`.
         """

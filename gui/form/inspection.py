@@ -69,7 +69,7 @@ class Inspection(QObject):
         self._on_edited()
 
     def adopt(self, other: Inspection) -> None:
-        """Use the results of another form if they are about the same folder."""
+        """Use the inspection results of another form if its dataset folder and options are the same."""
         if other.report is not None and other.report is not self.report and self._values() == other._requested:
             self._requested = other._requested
             self.set_report(other.report)

@@ -197,9 +197,9 @@ class RecipeFollower(QObject):
                 self._rows[field].set_value(values.get(field, self._rows[field].default))
 
     def _facts(self, chosen: Iterable[str], disk: Disk | None = None) -> RecipeFacts:
-        """Collect the facts that recipes depend on, including the fields that the user has `chosen`.
+        """Collect the facts on which recipes depend, including the fields that the user has `chosen`.
 
-        Without a `disk`, all known weights count as available.
+        Without a `disk`, all weights that the models have count as available.
         """
         values = {name: row.value() for name, row in self._rows.items()}
         chosen = [name for name in chosen if self._rows[name].has_effect]

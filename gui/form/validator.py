@@ -72,7 +72,7 @@ class JobValidator:
         return self.trusted_sha256 or (file.sha256 or "" if file is not None and file.agreed else "")
 
     def _check(self, job: Job, values: dict[str, Any]) -> list[Problem]:
-        """Collect all problems with a job: its values, GPUs and hosts, active alerts, and resuming it.
+        """Collect all problems with a job's values, GPUs and hosts, with active alerts, and with resuming a run.
 
         Also updates `weights_note`.
         """

@@ -118,7 +118,7 @@ class Axis(QGraphicsWidget):
         raise NotImplementedError
 
     def _update_bounds(self) -> None:
-        """Update the rectangle of the plot, and the one that labels may extend to."""
+        """Compute the rectangle of the plot, and the one that labels may extend to."""
         area = self.mapRectFromItem(self._box, self._box.rect())
         bounds = self.rect().united(area.marginsAdded(QMarginsF(OVERHANG) * (theme.scaled(100) / 100)))
         if (area, bounds) != (self._area, self._bounds):

@@ -245,7 +245,7 @@ class LinePlot(QWidget):
         return self._readout.describe(self._visible_lines, self.group.cursor, self._cursor_text) or self._empty_text
 
     def update_description(self) -> None:
-        """Update the description for screen readers."""
+        """Set the accessible description to the latest values, for screen readers."""
         self.setAccessibleDescription(self.describe())
 
     def sizeHint(self) -> QSize:
@@ -316,7 +316,7 @@ class LinePlot(QWidget):
         self.schedule_redraw()
 
     def _apply_group_range(self) -> None:
-        """Apply the group's range to the view."""
+        """Show the horizontal range that all plots of the group share."""
         self._view.box.set_x_range(*self.group.range)
 
     def _on_moved_by_mouse(self) -> None:

@@ -125,7 +125,7 @@ class Curve:
         return self._span
 
     def paint(self, painter: QPainter, mapping: _Mapping) -> None:
-        """Draw the curve in pieces between gaps. Single points are drawn as dots."""
+        """Draw the sections of the curve between gaps. Single points are drawn as dots."""
         if mapping != self._painted_mapping:
             self._painted_mapping = mapping
             self._pieces = self._to_pixels(mapping)

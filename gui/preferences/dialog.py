@@ -45,7 +45,7 @@ class PreferencesDialog(QDialog):
         preferences.changed.connect(lambda key: self.rows[key].show_value())
 
     def showEvent(self, event: QShowEvent) -> None:
-        """Update the values, which other windows and the terminal may have changed."""
+        """Reload the settings' values, which other windows and the terminal may have changed."""
         super().showEvent(event)
         for row in self.rows.values():
             row.show_value()

@@ -110,7 +110,7 @@ class RunHero(QWidget):
         return super().sizeHint().expandedTo(QSize(0, height))
 
     def recolor(self) -> None:
-        """Show the state in its color."""
+        """Show the run's state in its color of the current scheme."""
         theme.set_kind(self.state, self._state_style)
 
     def _show_progress(self, status: RunStatus) -> None:

@@ -126,7 +126,7 @@ class RunPage(QWidget):
             self._on_opened()
 
     def set_machine(self, snapshot: Snapshot) -> None:
-        """Use the titles of this machine's GPUs in the session, the views and the forms that offer devices."""
+        """Show the titles of this machine's GPUs in the views and in the forms that offer devices."""
         self._gpu_titles = {gpu.uuid: gpu_title(gpu) for gpu in snapshot.gpus}
         self.session.name_gpus({**self._device_titles, **self._gpu_titles})
         for view in self._model_views.values():
@@ -191,7 +191,7 @@ class RunPage(QWidget):
             session.request_update()
 
     def scroll_to_top(self) -> None:
-        """Scroll to the first plots, because a run starts, whose loss and utilization must be seen."""
+        """Scroll to the plots of loss and utilization, because a run starts."""
         self._scroll.verticalScrollBar().setValue(0)
 
     def show_view(self, view: int) -> None:

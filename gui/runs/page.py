@@ -273,7 +273,7 @@ class RunsPage(QWidget):
         self._on_selection_changed()
 
     def _on_selection_changed(self) -> None:
-        """Update the actions and the details for the selected runs."""
+        """Enable the actions that apply to the selected runs, and show the details of a single one."""
         selected = self.selected()
         self.acts.set_runs(selected)
         self.acts.folder.setToolTip(selected[0].folder if len(selected) == 1 else str(paths.runs_folder()))

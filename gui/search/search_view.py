@@ -296,7 +296,7 @@ class TrialsModel(RowModel[TrialRow]):
         self._bold.setBold(True)
 
     def show_data(self, data: SearchData) -> None:
-        """Show the current trials of a search."""
+        """Show the trials of a search. Another search, or other varied fields, get new columns."""
         previous, self._data = self._data, data
         if previous is None or _columns_key(previous) != _columns_key(data):
             self.set_columns(_columns(data))

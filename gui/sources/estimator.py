@@ -144,7 +144,7 @@ class Estimator(QObject):
             self._process.start(self._newest_request.job)
 
     def _on_computed(self, answer: MemoryEstimate) -> None:
-        """Store the memory that the child process computed, and estimate the current job again with it."""
+        """Store the memory that the child process has computed, and update the estimate of the current job."""
         if self._newest_request is not None:
             self._computed[_memory_key(self._newest_request.job)] = answer.bytes
             self._typing_timer.start()

@@ -187,7 +187,7 @@ class JsonLinesProcess(QObject):
             )
 
     def _on_finished(self, code: int) -> None:
-        """Emit the answer of an exited process, or its last error line if there is no answer."""
+        """Emit the answer of an exited process or, if it gave none, its last error line."""
         process = self._process
         self._read()
         if process is None or self._process is not process:  # the output was invalid, or a receiver has cancelled it

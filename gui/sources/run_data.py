@@ -160,7 +160,7 @@ class RunData:
         return event.time - self._origin
 
     def apply(self, event: AnyEvent) -> None:
-        """Apply the next event. Ignore it if it has been applied before."""
+        """Add the next event to the data, unless it has been applied before."""
         self.apply_all((event,))
 
     def apply_all(self, events: Sequence[AnyEvent]) -> None:
@@ -366,7 +366,7 @@ class RunData:
         return metric_value(value, percent=measure is not None and measure.percent, decimals=2)
 
     def _enter_phase(self, event: PhaseChanged) -> None:
-        """Store the phase and add it to the log if it is new or has details. Phases recur in every epoch."""
+        """Set the run's current phase. Log it if it is new or has details, because phases recur in every epoch."""
         self.phase, self.phase_detail, self.fetching = event.phase, event.detail, ()
         if event.detail:
             self._add_line(event, "info", f"{event.phase.capitalize()}: {event.detail}")

@@ -229,10 +229,10 @@ class RunSession(QObject):
         return partial(reader.read, SLICE_S if self._facts.state is not None else 0.0, self.data.last_number)
 
     def _on_polled(self, poll: Poll) -> None:
-        """Apply the result of a poll, and poll again or finish, depending on the session's stage.
+        """Use the result of a read, depending on the session's stage.
 
-        A closed session discards the result. A live one only updates the users of devices, and an ended one checks for a new
-        execution. While the log is being read, new events lead to another poll, and the end of the log to the next
+        A closed session discards it. A live one only updates the users of devices, and an ended one checks for a new
+        execution. While the log is being read, new events lead to another read, and the end of the log to the next
         stage.
         """
         if self._stage is Stage.CLOSED and self._reader is not None:
@@ -314,7 +314,7 @@ class RunSession(QObject):
     # From the supervisor
 
     def _receive_from(self, connection: RunConnection) -> None:
-        """Follow the run by the messages of its supervisor, and repeat a request that the run hasn't logged."""
+        """Follow the run by the messages of its supervisor. Send a pause or stop again that it hasn't logged."""
         self._set_stage(Stage.LIVE)
         self._live.open(connection)
         self._retry_ms = _FIRST_RETRY_MS
@@ -366,7 +366,7 @@ class RunSession(QObject):
             self._poll_timer.start(_USERS_MS)
 
     def _on_rejected(self, reason: str) -> None:
-        """Follow the run by its log until the supervisor accepts this client."""
+        """Follow the run by its log, for this `reason`, until the supervisor accepts this client."""
         self._facts.rejection = reason
         self._live.close()
         self._set_stage(Stage.RETRYING)

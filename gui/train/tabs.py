@@ -102,7 +102,7 @@ class RunTabs(QTabBar):
             self.setCurrentIndex(number + 1)
 
     def show_status(self, run: RunFolder, status: RunStatus) -> None:
-        """Show the state of the run that the window follows."""
+        """Show the state and the progress of the open run in its tab."""
         number = self._index_of(run)
         if number is not None:
             tab = self.runs[number]
@@ -210,7 +210,7 @@ class _CloseButton(QAbstractButton):
 
 
 def _update_content(tab: RunTab, summary: RunSummary, *, with_state: bool) -> None:
-    """Update the title of a tab from the run list and, if `with_state` is True, its state and progress."""
+    """Set a tab's title from the list of runs and, if `with_state` is True, its state and progress."""
     tab.title = run_title(summary)
     if not with_state:
         return

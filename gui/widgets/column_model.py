@@ -186,7 +186,7 @@ class NumberRows(QSortFilterProxyModel):
 
 
 def style_number_table(table: QTableView) -> None:
-    """Apply the style and behavior of number tables: selection of one row, and sorting by the header."""
+    """Let the user select one row and sort by the header, and apply the style of number tables."""
     table.setItemDelegate(Bars(table))
     table.setSortingEnabled(True)
     apply_table_style(table)

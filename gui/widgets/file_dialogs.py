@@ -80,7 +80,7 @@ def _make_dialog(parent: QWidget, title: str, mode: QFileDialog.FileMode, folder
 
 
 def _existing_folder(start: str) -> str:
-    """Return the folder `start` or its nearest parent that exists, or the home for no path and the sample dataset."""
+    """Return `start` or its nearest existing parent. Return the home for "" and for the sample dataset."""
     path = Path(os.path.expanduser(start))
     if not start or path.is_relative_to(paths.sample_dataset()):
         return str(Path.home())

@@ -247,7 +247,7 @@ class WrappingLabel(QLabel):
 
 
 def breakable(text: str) -> str:
-    """Insert invisible break points into long words: after separators, and anywhere in long pieces."""
+    """Insert invisible break points into long words: after separators, and anywhere in long sections between these."""
     return re.sub(rf"\S{{{_LONGEST + 1},}}", lambda found: _break_word(found[0]), text)
 
 

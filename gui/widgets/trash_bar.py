@@ -107,7 +107,7 @@ class TrashBar(QuestionBar):
         self._report(messages, not problems, "")
 
     def _report(self, messages: list[str], is_complete: bool, button: str) -> None:
-        """Show the result of a move, with `button` as the text of the left button, and emit `changed`."""
+        """Show the messages about a move, with `button` as the text of the left button, and emit `changed`."""
         self.show_message(" ".join(messages), "ok" if is_complete else "warning", button, tr("Close"))
         self.changed.emit()
 

@@ -87,7 +87,7 @@ class TrialPage(QWidget):
         self.child.close()
 
     def show_job(self, job: Job | None, problems: Sequence[Problem]) -> None:
-        """Show the result for `job`, which is None if the form is invalid. If there is none, run a trial first."""
+        """Show the result for `job` (None if the form is invalid). Without a valid result, run a trial first."""
         self.set_job(job)
         blockers = [problem for problem in errors(problems) if self.depends_on(problem.field)]
         blockers += remote_device_problems(job.parallel.devices) if job is not None else []

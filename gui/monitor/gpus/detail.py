@@ -174,7 +174,7 @@ class GpuDetail(QWidget):
         self.reset.setVisible(watched.gpu.energy_j is not None)
 
     def _show_figures(self) -> None:
-        """Show the current values, or those at the time of the crosshair."""
+        """Show the GPU's current values, or those at the time of the crosshair."""
         watched, history, cursor = self._gpu, self._history, self._group.cursor
         if watched is None or history is None:
             return

@@ -86,7 +86,7 @@ def watched_gpus(
     for host in sorted(latest, key=lambda name: name != ""):
         snapshot = latest[host]
         silence = _silence(snapshot, host in errors)
-        for gpu in sorted(snapshot.gpus, key=device_format.card_order):
+        for gpu in sorted(snapshot.gpus, key=device_format.gpu_sort_key):
             key = device_key(host, gpu.uuid)
             found.append(
                 WatchedGpu(

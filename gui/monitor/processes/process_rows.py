@@ -116,7 +116,7 @@ class _Family:
         self._host = host
         self._supervisors = {run.supervisor: run for run in runs if run.supervisor is not None}
         self.uses: dict[int, list[_Use]] = {}
-        for gpu in sorted(gpus, key=device_format.card_order):
+        for gpu in sorted(gpus, key=device_format.gpu_sort_key):
             for process in () if gpu.lost else gpu.processes or ():
                 self.uses.setdefault(process.pid, []).append(_Use(gpu, process))
         # Number of processes by their direct parent, without those of runs and those under another GPU process.
@@ -215,8 +215,8 @@ def _groups(lines: Sequence[ProcessRow], runs: Iterable[RunInterval], name_of: N
 def _group_row(key: Key, members: Sequence[ProcessRow], run: RunInterval | None, name_of: NameOf) -> ProcessRow:
     """Merge the rows of a run, or of a process with its children, into one.
 
-    The load is averaged over the GPUs. A value is None if it is unknown, and the user also if the members' users
-    differ.
+    The load is averaged over the GPUs. A value is None if it is unknown. The user is also None if the members
+    have several.
     """
     first = members[0]
     users = {member.user for member in members}

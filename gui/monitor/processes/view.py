@@ -38,7 +38,7 @@ from gui.monitor.processes.model import (
 )
 from gui.monitor.processes.process_rows import ProcessRow, process_rows, sharing
 from gui.monitor.processes.termination import EndingBar, disabled_reason
-from gui.sources.devices.device_format import card_order
+from gui.sources.devices.device_format import gpu_sort_key
 from gui.sources.devices.hosts import Hosts
 from gui.sources.run_intervals import RunIntervals
 from gui.translation import tr
@@ -214,7 +214,7 @@ class ProcessesView(QWidget):
         offered = [(ALL_GPUS, "")]
         for host, snapshot in snapshots.items():
             prefix = f"{snapshot.host} · " if len(snapshots) > 1 else ""
-            for gpu in sorted(snapshot.gpus, key=card_order):
+            for gpu in sorted(snapshot.gpus, key=gpu_sort_key):
                 offered.append((prefix + gpu_title(gpu), device_key(host, gpu.uuid)))
         chosen = self.gpus.currentData()
         fill_combo_box(self.gpus, offered, chosen)

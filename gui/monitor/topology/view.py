@@ -19,7 +19,7 @@ from PySide6.QtWidgets import (
 from engine.contract.devices import Gpu, GpuAffinity, GpuPair, Snapshot, gpu_title
 from gui.monitor.topology import connections
 from gui.monitor.topology.connections import ConnectedGpus, Kind
-from gui.sources.devices.device_format import card_order
+from gui.sources.devices.device_format import gpu_sort_key
 from gui.sources.devices.hosts import Hosts
 from gui.style import fills, theme
 from gui.translation import tr
@@ -319,7 +319,7 @@ def _meaning(pair: GpuPair) -> str:
 def _physical_gpus(snapshot: Snapshot | None) -> list[Gpu]:
     """Return the GPUs that aren't MIG instances, which have no connections."""
     gpus = snapshot.gpus if snapshot is not None else ()
-    return sorted((gpu for gpu in gpus if gpu.mig is None), key=card_order)
+    return sorted((gpu for gpu in gpus if gpu.mig is None), key=gpu_sort_key)
 
 
 def _describe_gpu(gpu: Gpu) -> str:

@@ -40,7 +40,7 @@ def class_names(classes: Sequence[str], count: int) -> list[str]:
 
 
 class ClassModel(QAbstractTableModel):
-    """Model with a row for each class: name, metrics as fractions, and number if known."""
+    """Model with a row for each class: name, metrics as fractions, and number of samples if it is known."""
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)

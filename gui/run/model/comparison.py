@@ -104,7 +104,7 @@ class ComparisonPage(QWidget):
         )
 
     def _show_comparison(self, opened: OpenedEvaluation, comparison: Comparison) -> None:
-        """Show the result unless another evaluation has been opened in the meantime.
+        """Show the `comparison`, unless another evaluation has been opened in the meantime.
 
         Buttons for samples are hidden if the samples can't be matched, and disabled if there are none.
         """

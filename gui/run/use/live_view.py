@@ -70,7 +70,7 @@ class LiveView(QWidget):
         self._update_actions()
 
     def show_run(self, run: RunFolder, job: Job | None) -> None:
-        """Use the model of `run`, whose job is `job`, and stop the current predictions."""
+        """Offer the model of `run`, whose job is `job`, and stop the predictions of the previous one."""
         self._stop()
         self._run = run
         self.image.show_image("", "")

@@ -28,10 +28,10 @@ def short_name(name: str) -> str:
     return name.removeprefix("NVIDIA ").removeprefix("AMD ").removeprefix("Intel(R) ")
 
 
-def card_order(gpu: Gpu) -> tuple[bool, int, int, int, int]:
-    """Return a sort key that orders GPUs by their CUDA number.
+def gpu_sort_key(gpu: Gpu) -> tuple[bool, int, int, int, int]:
+    """Return a sort key for GPUs: their CUDA number, or their NVML number for GPUs unknown to CUDA.
 
-    GPUs unknown to CUDA are ordered by their NVML number. MIG instances follow their GPU.
+    GPUs unknown to CUDA are last. MIG instances follow their GPU.
     """
     instance = (-1, 0) if gpu.mig is None else (gpu.mig.gpu_instance, gpu.mig.compute_instance or 0)
     return gpu.cuda_index is None, gpu.cuda_index if gpu.cuda_index is not None else 0, gpu.nvml_index, *instance

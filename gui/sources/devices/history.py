@@ -10,7 +10,7 @@ from engine.contract.device_history import SPACING_S
 from engine.contract.devices import CPU, Cpu, Gpu, Snapshot, device_key, gpu_title
 from engine.gpus.quantities import QUANTITIES, read_values
 from gui.sources.columns import Floats
-from gui.sources.devices.device_format import card_order
+from gui.sources.devices.device_format import gpu_sort_key
 from gui.sources.devices.timeline import RETENTION_S, Timeline, Values
 
 BUDGET_BYTES = 64 << 20
@@ -136,7 +136,7 @@ class DeviceHistory:
     def _update_titles(self, snapshot: Snapshot, host: str) -> None:
         """Set the titles of a host's devices: those in `snapshot`, then removed devices that still have readings."""
         prefix = f"{host} " if host else ""
-        gpus = sorted(snapshot.gpus, key=card_order)
+        gpus = sorted(snapshot.gpus, key=gpu_sort_key)
         titles = {device_key(host, gpu.uuid): prefix + gpu_title(gpu) for gpu in gpus}
         titles[device_key(host, CPU)] = prefix + "CPU"
         previous_titles = self._titles[host]

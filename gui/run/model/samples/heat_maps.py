@@ -183,7 +183,7 @@ def _read_maps(path: Path) -> tuple[Maps, list[str]] | str:
 
 
 def _map_title(each: HeatMap) -> str:
-    """Return the title of a heat map with its class and score, or that there is no evidence for the class."""
+    """Return the title of a heat map: its class and score, or that nothing in the image supports the class."""
     if not each.class_name:
         return tr("Evidence")
     score = f" ({localized(100 * each.score, 1)}%)" if each.score is not None else ""
