@@ -15,7 +15,7 @@ BASE_BYTES = 800 << 20
 BYTES_PER_TEXT_BYTE = 16
 """Bytes added to the limit for each byte of annotations. In measurements, Python objects took 6 to 12 bytes."""
 BYTES_PER_FILE = 1 << 10
-"""Bytes added to the limit for each listed file. Its path is stored several times."""
+"""Bytes added to the memory limit for each file that a folder lists. Its path is stored several times."""
 
 _STEP_BYTES = 64 << 20
 

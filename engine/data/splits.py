@@ -107,7 +107,7 @@ class MaskSplit:
 
 @dataclass(frozen=True, eq=False)
 class AnySplit:
-    """Split with all files of a dataset, which a user-written program divides into splits."""
+    """List of all files in a dataset folder, from which a user-written program makes the splits."""
 
     holds_images: ClassVar[bool] = False
     files: Sequence[str]

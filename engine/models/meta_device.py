@@ -131,7 +131,7 @@ def _map_sides(model: nn.Module, channels: int, image_size: int) -> dict[int, in
 def _runs(model: nn.Module, images: Tensor) -> bool:
     """Return True if a model runs on `images` without an error.
 
-    It fails for models that need targets, or numbers that don't exist on the meta device.
+    The result is False for models that need targets, or numbers that don't exist on the meta device.
     """
     try:
         with torch.no_grad():

@@ -32,7 +32,7 @@ class _Label:
 
 @dataclass(frozen=True)
 class _Version:
-    """Version of the annotations.
+    """Version of the annotations in a Mapillary Vistas folder.
 
     `base` is the folder with its configuration file `config`, and `folder` the folder of masks inside the folder of
     each split, or "" if the masks are directly in it.

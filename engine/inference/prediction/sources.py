@@ -36,7 +36,7 @@ class Sources(NamedTuple):
 
     @property
     def identity(self) -> str:
-        """Hash of the file paths and names, used to detect that the selection has changed."""
+        """Hash of the file paths and names, used to detect that a resumed prediction has other files."""
         digest = hashlib.sha256()
         for files in (self.files, self.names):
             for content in files.identity(""):

@@ -173,7 +173,7 @@ class _LossByImage(loss_rf_detr.RfDetrImageLoss):
     """RF-DETR's loss, changed to compare masks at points that depend only on their image, not on the batch."""
 
     def loss_masks(self, outputs: Any, targets: list[dict[str, Any]], indices: Any, num_boxes: float) -> Any:
-        """Sum the mask losses of single images, each under its own seed, since the library draws random points."""
+        """Sum the mask losses of single images, each under its own seed, since transformers draws random points."""
         masks = outputs["pred_masks"]
         sums = dict.fromkeys(("loss_mask_ce", "loss_mask_dice"), masks.sum() * 0)
         for index, (target, pairs) in enumerate(zip(targets, indices, strict=True)):

@@ -271,7 +271,7 @@ class LossByImage:
             return super().forward(masks, classes, mask_labels, class_labels, auxiliary or None)  # type: ignore[misc]
 
     def loss_masks(self, masks: Tensor, mask_labels: list[Tensor], indices: Any, num_masks: Any) -> dict[str, Tensor]:
-        """Sum the mask losses of single images, each under its own seed, since the library draws random points."""
+        """Sum the mask losses of single images, each under its own seed, since transformers draws random points."""
         sums = dict.fromkeys(("loss_mask", "loss_dice"), masks.sum() * 0)
         for index, (seed, pairs) in enumerate(zip(self.seeds, indices, strict=True)):
             if len(pairs[0]):
