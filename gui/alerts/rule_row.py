@@ -242,8 +242,8 @@ class RuleEditors(QWidget):
         if "devices" not in self._problems:
             return
         covered = self._rule.devices or ()
-        known = sorted(self._titles.items(), key=lambda item: (len(item[1]), item[1]))  # sort GPU 2 before GPU 10
-        titles = dict(known) | {key: f"{key} (not here)" for key in covered if key not in self._titles}
+        by_title = sorted(self._titles.items(), key=lambda item: (len(item[1]), item[1]))  # sort GPU 2 before GPU 10
+        titles = dict(by_title) | {key: f"{key} (not here)" for key in covered if key not in self._titles}
         for key in [key for key in self._boxes if key not in titles]:
             self._boxes.pop(key).deleteLater()
         for index, (key, title) in enumerate(titles.items()):

@@ -213,7 +213,7 @@ class ComparePage(QWidget):
         return tuple(self.runs[series] for series in sorted(self.runs))
 
     def _show(self) -> None:
-        """Show all runs that have been read in the table and the legend, and the checked ones in the plots."""
+        """Show all runs that have been read in the table, and the ones checked in the legend in the plots."""
         self._redraw_timer.stop()
         self.model.show_runs(self._ordered())
         self._show_curves()

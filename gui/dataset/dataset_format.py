@@ -102,7 +102,7 @@ def evidence(reading: Reading) -> str:
 
 
 def _facts_for_and_against(reading: Reading) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Return the facts for and those against an interpretation of the folder, each with a title."""
+    """Return the facts for an interpretation of the folder and those against it, each with a title."""
     return (tr("Found"), reading.evidence), (tr("Speaks against it"), reading.against)
 
 

@@ -156,10 +156,10 @@ class Note:
 
 def notes(data: RunData) -> list[Note]:
     """Return the notes about a run: resumes and restarts, then its most important warnings."""
-    found = [Note("muted", text) for text in (_resumed_text(data), _restarted_text(data)) if text]
+    history = [Note("muted", text) for text in (_resumed_text(data), _restarted_text(data)) if text]
     newest_first = reversed(data.warnings.values())
     displayed = sorted(newest_first, key=lambda warnings: warnings.newest.code not in _SHOWN_FIRST)[:_MAX_WARNINGS]
-    return found + [Note("warning", _warning_text(each)) for each in displayed]
+    return history + [Note("warning", _warning_text(each)) for each in displayed]
 
 
 class NotesView(QWidget):

@@ -203,7 +203,7 @@ def _main_metric(data: RunData) -> str:
     Otherwise, return the first known metric that isn't a loss. If there is none, return the loss, or "" if nothing is
     known.
     """
-    known = [name for name, column in data.validations.measures.items() if np.isfinite(column.values).any()]
+    names = [name for name, column in data.validations.measures.items() if np.isfinite(column.values).any()]
     chosen = data.started.job.checkpoints.best_by if data.started is not None else ""
-    candidates = [name for name in known if name == chosen] or [name for name in known if name != "loss"] or known
+    candidates = [name for name in names if name == chosen] or [name for name in names if name != "loss"] or names
     return next(iter(candidates), "")

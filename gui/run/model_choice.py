@@ -107,13 +107,13 @@ class DevicesEditor(QWidget):
 
         Emits `rebuilt` and `edited`.
         """
-        known = [*self._titles, CPU]
-        checked = [device for device in dict.fromkeys(self._run_devices) if device in known] or [CPU]
+        devices = [*self._titles, CPU]
+        checked = [device for device in dict.fromkeys(self._run_devices) if device in devices] or [CPU]
         for box in self.boxes.values():
             self._flow.removeWidget(box)
             box.deleteLater()
         self.boxes = {}
-        for device in known:
+        for device in devices:
             title = "CPU" if device == CPU else self._titles[device]
             self.boxes[device] = box = QCheckBox(title)
             box.setAccessibleName(f"{self._activity} on {title}")

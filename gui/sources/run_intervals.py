@@ -118,8 +118,8 @@ class IntervalReader:
                     intervals_by_run[run.run_id] = cached
         self._cached_runs = intervals_by_run
         oldest = time.time() - RECENT_S
-        every = (interval for _run, intervals in intervals_by_run.values() for interval in intervals)
-        recent = (interval for interval in every if interval.end is None or interval.end >= oldest)
+        all_intervals = (interval for _run, intervals in intervals_by_run.values() for interval in intervals)
+        recent = (interval for interval in all_intervals if interval.end is None or interval.end >= oldest)
         return tuple(sorted(recent, key=lambda interval: interval.start))
 
 

@@ -290,16 +290,16 @@ def _is_other_user(line: ProcessRow) -> bool:
 
     Processes that only draw a desktop don't count.
     """
-    known = line.user is not None and not line.mine
-    return known and line.run is None and not line.group and line.kind != "graphics"
+    is_of_other_user = line.user is not None and not line.mine
+    return is_of_other_user and line.run is None and not line.group and line.kind != "graphics"
 
 
 def _kind(kinds: Iterable[ProcessKind | None]) -> ProcessKind | None:
     """Return the kind of GPU use that all processes have, "both" if they differ, or None if it is unknown."""
-    known = {kind for kind in kinds if kind is not None}
-    if len(known) > 1:
+    known_kinds = {kind for kind in kinds if kind is not None}
+    if len(known_kinds) > 1:
         return "both"
-    return next(iter(known), None)
+    return next(iter(known_kinds), None)
 
 
 def _sum(values: Iterable[Number | None]) -> Number | None:
