@@ -69,7 +69,7 @@ def cannot_write(out: Path, error: Exception) -> Problem:
     """Return a problem which says that results can't be written to the folder `out` because of `error`."""
     if isinstance(error, OSError) and error.errno in DISK_FULL_ERRORS:
         remedy = "Free some space, then start it again with the same arguments: it continues."
-        return Problem("out", f"The disk of {printable(str(out))} is full.", remedy)
+        return Problem("", f"The disk of {printable(str(out))} is full.", remedy)
     reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
     return Problem(
         "out", f"The results can't be written into {printable(str(out))}: {reason}.", "Choose another folder."

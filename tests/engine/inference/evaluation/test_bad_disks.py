@@ -39,5 +39,5 @@ def test_failing_disk_is_reported_without_leftovers(forker: Forker, tmp_path: Pa
     with read_only(evaluations):
         answer = footplate("evaluate", str(run), "--checkpoint", "last")
     assert answer.code == 2
-    assert "can't be kept" in answer.err
+    assert f"can't be saved in {run}: Read-only file system" in answer.err
     assert list(evaluations.iterdir()) == []

@@ -80,7 +80,7 @@ def test_continuation_loses_and_repeats_no_row(trained: Callable[[str], Trained]
     wait_until(lambda: lines_of(out) > 20, "some rows", 60)
     disk.write_text("torn")
     output = process.communicate(timeout=120)[1]
-    assert process.returncode == 3
+    assert process.returncode == 3, output
     assert f"The disk of {out} is full. Free some space, then start it again with the same arguments" in output
     assert not (out / "predictions.csv").exists()
     torn = lines_of(out)
