@@ -174,7 +174,7 @@ class FieldRow(LabeledField):
         self.editor.control.setAccessibleDescription(f"{problems} {self._help()}".strip())
 
     def _on_edited(self) -> None:
-        """Show the reset button if the value differs from the standard one, and emit `edited`."""
+        """Show the reset button if the value differs from the one that it restores, and emit `edited`."""
         if self._is_adjustment_noted:
             self._is_adjustment_noted = False
             self.set_note("")

@@ -153,7 +153,7 @@ def _state_text(status: RunStatus, data: RunData) -> str:
 
 
 def _set_text(label: ElidedLabel, text: str) -> None:
-    """Set the text of a label for readers and, because its accessible name isn't its text, for screen readers."""
+    """Set the text of a label, and its accessible description to the same text."""
     if text != label.text():
         label.setText(text)
         label.setAccessibleDescription(text)

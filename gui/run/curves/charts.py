@@ -67,9 +67,9 @@ class RunCharts(QWidget):
             plot.remove_lines()
         self.accuracy.set_title(tr("Accuracy"))
         self.rows.set_empty("accuracy", False)
-        self._hide_power_and_temperature(True)
+        self._hide_power_and_temperature(True)  # until a device reports them
         self._restart_plots()
-        self.group.set_axis(self.group.axis)
+        self.group.set_axis(self.group.axis)  # shows all data again if the user has zoomed
 
     def set_axis(self, axis: AxisKind) -> None:
         """Draw all plots over elapsed time or steps."""

@@ -157,7 +157,7 @@ class Timeline:
             self._make_room()
 
     def _empty_column(self) -> Values:
-        """Return a new column without values in the rows up to now."""
+        """Return a new column with NaN in all rows that are in use."""
         column = np.empty(len(self._x), np.float32)
         column[: self._end] = np.nan
         return column

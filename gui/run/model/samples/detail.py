@@ -199,7 +199,7 @@ class SampleDetail(QWidget):
 
 
 def _step_button(text: str, name: str) -> QToolButton:
-    """Create a button that is repeated while it is held, with the arrow key for it in its tool tip."""
+    """Create a button that repeats while it is held. Its tool tip names the arrow key that does the same."""
     button = tool_button(text=text, name=name, tip=f"{name} ({'Left' if text == '◂' else 'Right'})")
     button.setAutoRepeat(True)
     return button
