@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from engine.cli import arguments, children, train
-from engine.cli.terminal import COMPLETED, FAILED, print_lines, report, require_valid, table
+from engine.cli.terminal import COMPLETED, FAILED, print_lines, report, require_valid, require_writable, table
 from engine.contract.advice import BUDGET_S, Advice, AdviceOrder, Candidate, Network, apply_candidate
 from engine.contract.command import flags
 from engine.contract.job import FIELDS, Job, save_job
@@ -46,13 +46,14 @@ def add_advise(commands: Any) -> None:
         help="the network between machines, such as 10Gbit or 10Gbit,50us (default 10Gbit)",
     )
     command.add_argument(
-        "--save", "--apply", metavar="FILE", help="write the job with the first row's settings as TOML"
+        "--save", "--apply", metavar="FILE", type=Path, help="write the job with the first row's settings as TOML"
     )
     command.set_defaults(command=advise)
 
 
 def advise(options: argparse.Namespace) -> int:
     """Find the fastest settings for a job by short trials, and print the tried candidates, fastest first."""
+    require_writable("--save", options.save)
     job, found = train.validate(options)
     found = [problem for problem in found if problem.field not in _CHOSEN_FIELDS]
     network, wrong = _parse_network(options)
@@ -63,7 +64,7 @@ def advise(options: argparse.Namespace) -> int:
     answer: Advice = children.carry_out(order, refused=FAILED)
     print_lines(*([msgspec.json.encode(answer).decode()] if options.json else _lines(answer)))
     if options.save is not None and answer.fits:
-        return _save(apply_candidate(job, answer.table[0]), Path(options.save), quiet=options.json)
+        return _save(apply_candidate(job, answer.table[0]), options.save, quiet=options.json)
     return COMPLETED if answer.fits else FAILED
 
 

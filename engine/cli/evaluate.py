@@ -10,7 +10,7 @@ from typing import Any, get_args
 import msgspec
 
 from engine.cli.inference import add_model, model_values, run_order
-from engine.cli.terminal import COMPLETED, FAILED, CommandError, fail, print_lines, table, write_csv
+from engine.cli.terminal import COMPLETED, FAILED, CommandError, fail, print_lines, require_writable, table, write_csv
 from engine.contract.inference.evaluation import Comparison, EvaluateOrder, Evaluation, EvaluationSplit, Interval
 from engine.runs.evaluations import DamagedEvaluation, NotComparable, SavedEvaluation, compare, read_evaluation
 from engine.system.format import NOT_KNOWN, counted, metric_value
@@ -34,6 +34,7 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
 
 def evaluate(options: argparse.Namespace) -> int:
     """Evaluate a run's model, and print its metrics or the comparison with another run."""
+    require_writable("--csv", options.csv)
     saved = _evaluate_run(options)
     if options.against is not None:
         return _compare_with_run(saved, options)

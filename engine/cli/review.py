@@ -12,7 +12,16 @@ from typing import Any
 import msgspec
 
 from engine.cli import inference, watching
-from engine.cli.terminal import COMPLETED, CommandError, print_lines, report, report_unwritable, table, write_csv
+from engine.cli.terminal import (
+    COMPLETED,
+    CommandError,
+    print_lines,
+    report,
+    report_unwritable,
+    require_writable,
+    table,
+    write_csv,
+)
 from engine.contract.catalogue import load_catalogue
 from engine.contract.inference.evaluation import EvaluateOrder
 from engine.contract.inference.review import Mark, Review, ReviewOrder, decode_review
@@ -53,6 +62,7 @@ def add_review(parser: argparse.ArgumentParser) -> None:
 
 def review(options: argparse.Namespace) -> int:
     """Print the samples of a run's dataset that need a review, and write them to a CSV file if one is given."""
+    require_writable("--csv", options.csv)
     values = inference.model_values(options)
     found = _review(options, values)
     if options.json:

@@ -6,6 +6,7 @@ All output passes through `escaped`, so that no file name or log line can contro
 from __future__ import annotations
 
 import io
+import os
 import shlex
 import shutil
 import sys
@@ -113,6 +114,22 @@ def report_unwritable() -> Iterator[None]:
             "  Make room or get write permission there, or set FOOTPLATE_HOME to another folder.", to=sys.stderr
         )
         raise CommandError from error
+
+
+def require_writable(flag: str, file: Path | None) -> None:
+    """Refuse a file that can't be written, before the work whose result it is for. Raises CommandError."""
+    if file is None:
+        return
+    target = file.expanduser().absolute()
+    if target.is_dir():
+        reason = f"{target} is a folder"
+    elif not target.parent.is_dir():
+        reason = f"there is no folder {target.parent}"
+    elif not os.access(target.parent, os.W_OK | os.X_OK):
+        reason = f"you have no permission to write to {target.parent}"
+    else:
+        return
+    raise CommandError(fail(f"{flag}: The file can't be written: {reason}. Choose another file."))
 
 
 def write_csv(file: Path, rows: Iterable[Iterable[object]]) -> None:

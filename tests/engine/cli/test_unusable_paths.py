@@ -60,6 +60,9 @@ OUTPUTS = {
     "convert RUN --out PATH/out": "out",
     "handover RUN --out PATH/out.zip": "out",
     "doctor --report PATH/out.zip": "",
+    "advise IMAGES --save PATH/job.toml": "--save",
+    "evaluate RUN --csv PATH/metrics.csv": "--csv",
+    "review RUN --csv PATH/samples.csv": "--csv",
 }
 """Command lines that write a file or folder in a folder, and the names that messages have for it."""
 
