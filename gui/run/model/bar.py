@@ -9,7 +9,8 @@ from pathlib import Path
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QPushButton, QWidget
 
-from engine.contract.inference.evaluation import EVALUATION_FILE, EvaluateOrder, EvaluationSplit
+from engine.contract.inference.evaluation import EVALUATION_FILE, EvaluateOrder
+from engine.contract.inference.evaluation import SPLITS as EVALUATION_SPLITS
 from engine.runs.evaluations import SavedEvaluation
 from engine.runs.folder import RunFolder
 from engine.system.files import MAX_RESULT_BYTES, read_file
@@ -255,16 +256,13 @@ class EvaluateForm(QWidget):
         """Return the requested evaluation, or None if there is no run or no device is selected."""
         if self._run is None or not self.devices.value():
             return None
-        value = self.split.value()
-        # None stands for the automatic choice.
-        split: EvaluationSplit | None = next((each for each in ("val", "test", "train", "all") if each == value), None)
-        folder = self.folder.value()
+        split, folder = self.split.value(), self.folder.value()
         return EvaluateOrder(
             run=str(self._run.path.absolute()),
             checkpoint=self.checkpoint.value(),
             devices=self.devices.value(),
             dataset=str(Path(folder).expanduser()) if folder else "",
-            split=split,
+            split=next((each for each in EVALUATION_SPLITS if each == split), None),  # None is the automatic choice
         )
 
     def _submit(self) -> None:

@@ -123,11 +123,12 @@ def test_compare_page_shows_job_of_silent_run(show: Callable[..., ComparePage]) 
     assert any(row.title == "Model" and row.texts[1] == "ViT-B/16" for row in page.model.rows)
 
 
-def test_compare_page_replaces_runs(show: Callable[..., ComparePage]) -> None:
-    def add_metric(event: AnyEvent) -> None:
-        if isinstance(event, Validation):
-            event.measures = {**event.measures, "extra": 0.5}
+def add_metric(event: AnyEvent) -> None:
+    if isinstance(event, Validation):
+        event.measures = {**event.measures, "extra": 0.5}
 
+
+def test_compare_page_replaces_runs(show: Callable[..., ComparePage]) -> None:
     page = show(run_of(40, change=add_metric), run_of(60))
     extra = page.curves.plots["validation/extra"]
     assert extra in page.curves.in_order
@@ -177,7 +178,10 @@ def test_compare_model_is_consistent_and_stars_best(qtmodeltester: ModelTester, 
 
 
 def test_compare_page_saves_csv(show: Callable[..., ComparePage], qtbot: QtBot, tmp_path: Path) -> None:
-    first, second = run_of(40, learning_rate=0.1, name="one, and only"), run_of(20, learning_rate=0.2)
+    first, second = (
+        run_of(40, learning_rate=0.1, name="one, and only"),
+        run_of(20, learning_rate=0.2, change=add_metric),
+    )
     page = show(first, second)
     with qtbot.waitSignal(page.message) as signal:
         page.save_curves(tmp_path / "curves.csv")
@@ -190,6 +194,7 @@ def test_compare_page_saves_csv(show: Callable[..., ComparePage], qtbot: QtBot, 
     assert float(rows[39]["epoch"]) == 4
     assert rows[0]["validation_top1"] == ""
     assert (rows[40]["validation_top1"], rows[40]["loss"], rows[40]["step"]) == ("0.8", "", "10")
+    assert [row["validation_extra"] for row in rows] == [""] * 64 + ["0.5"] * 4
     with qtbot.waitSignal(page.message):
         page.save_table(tmp_path / "table.csv")
     with (tmp_path / "table.csv").open(newline="") as stream:

@@ -132,7 +132,7 @@ def test_plot_crosshair_follows_pointer(screen: PlotOnScreen) -> None:
     box = screen.plot._view.box
     (column,) = changed
     assert abs(column - box.mapToScene(box.x_to_pixel(300.0), 0).x()) <= 1
-    screen.group.set_cursor(None)
+    QApplication.sendEvent(screen.plot._view, QEvent(QEvent.Type.Leave))
     screen.plot.redraw()
     assert screen.plot._view.grab().toImage() == without
 

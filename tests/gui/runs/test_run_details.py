@@ -118,9 +118,10 @@ def test_details_keep_typed_notes_on_refresh(page: RunsPage, refresh: Refresh) -
     refresh()
     select(page, run)
     page.details.notes.setPlainText("half a senten")
-    change_notes(run.path, text="from elsewhere", favorite=True)
+    page.details.tags.setText("pap")
+    change_notes(run.path, text="from elsewhere", tags=("v2",), favorite=True)
     refresh()
-    assert page.details.notes.toPlainText() == "half a senten"
+    assert (page.details.notes.toPlainText(), page.details.tags.text()) == ("half a senten", "pap")
     assert page.selected()[0].favorite
 
 

@@ -119,7 +119,12 @@ def test_search_plots_show_and_highlight_trials(page: SearchPage, qtbot: QtBot) 
         assert plot.has_content, plot
         assert plot.accessibleDescription()
     page.view.table.select([1])
-    assert len(plots.pareto.selection.getData()[0]) == 1
+    data, trial = page.view.data, page.view.model.rows[1]
+    axes = {axis.name: axis for axis in data.axes}
+    names = [box.currentData() for box in (plots.fields.x, plots.fields.y)]
+    by_fields = [axes[name].position(trial.params[name]) for name in names]
+    for plot, position in ((plots.pareto, (trial.values[1], 100 * trial.values[0])), (plots.fields, by_fields)):
+        assert np.ravel(plot.selection.getData()).tolist() == pytest.approx(position)
     plots.picked.emit(4)
     assert page.view.table.selected_rows() == [page.view.model.position(4)]
     plots.fields.x.setCurrentIndex(list(SPACE).index("optimizer"))

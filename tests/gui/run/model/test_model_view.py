@@ -13,13 +13,13 @@ from pyqtgraph import BarGraphItem
 from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
-from engine.contract.inference.evaluation import ClassCurves, EvaluateOrder
+from engine.contract.inference.evaluation import SPLITS, ClassCurves, EvaluateOrder
 from engine.contract.messages import Progress
 from engine.contract.problems import Problem
 from engine.runs.evaluations import evaluations_of
 from engine.runs.folder import RunFolder
 from gui.run.model import curves as curves_module
-from gui.run.model.bar import classes_csv, matrix_csv, metrics_csv, samples_csv
+from gui.run.model.bar import AUTOMATIC, classes_csv, matrix_csv, metrics_csv, samples_csv
 from gui.run.model.result import CALIBRATION, CLASSES, COMPARE, CURVES, ERRORS, SAMPLES, SUMMARY
 from gui.run.model.view import ModelView
 from gui.run.order_pages import FAILURE, FORM, RESULT, WORKING
@@ -27,6 +27,7 @@ from gui.sources.background import Background
 from gui.sources.evaluations import OpenedEvaluation
 from gui.sources.export import Rows
 from gui.titles import run_title
+from gui.widgets.labels import IconLabel
 from tests.gui.run.model.saved_evaluations import COUNT, save_evaluation
 from tests.gui.sources.written_runs import a_run
 from tests.support.drops import drop_files
@@ -44,6 +45,7 @@ def test_model_view_shows_newest_evaluation(view: ModelView) -> None:
     ]
     assert view.bar.list.box.currentText().endswith("validation · trees · best.pt")
     assert "no dove" in view.result.summary.warnings.text()
+    assert {each.accessibleName() for each in view.result.summary.warnings.findChildren(IconLabel)} == {"Warning"}
     assert view.result.tabs.isTabVisible(CURVES)
     assert not view.result.tabs.isTabVisible(ERRORS)
     view.result.tabs.setCurrentIndex(CALIBRATION)
@@ -128,11 +130,16 @@ def test_evaluate_form_makes_order(empty_view: ModelView, dataset: Path, tmp_pat
     view.form.checkpoint.refresh()
     qtbot.waitUntil(view.form.start.isEnabled)
     view.form.checkpoint.set_value("last.pt")
-    view.form.split.set_value("test")
     drop_files(view.form, tmp_path)
-    assert view.form.order() == EvaluateOrder(
-        run=str(run.path), checkpoint="last.pt", devices=("cpu", "cpu"), dataset=str(tmp_path), split="test"
-    )
+    for value in (AUTOMATIC, *SPLITS):
+        view.form.split.set_value(value)
+        assert view.form.order() == EvaluateOrder(
+            run=str(run.path),
+            checkpoint="last.pt",
+            devices=("cpu", "cpu"),
+            dataset=str(tmp_path),
+            split=next((split for split in SPLITS if split == value), None),
+        )
 
 
 def test_devices_editor_excludes_cpu_from_gpus(view: ModelView) -> None:
