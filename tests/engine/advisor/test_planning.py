@@ -118,9 +118,15 @@ def test_planner_measures_custom_cuts() -> None:
 
 
 def test_planner_measures_first_replica() -> None:
-    cut = planned(strategy="ddp_pipeline", devices=("cpu",) * 4, pipeline_schedule="zbv", batch_size=32)
+    alone = planned(pipeline_schedule="zbv")
+    cut = planned(strategy="ddp_pipeline", devices=("cpu",) * 4, pipeline_schedule="zbv", batch_size=64, accumulation=2)
     assert (cut.devices, cut.stage_ranks) == (("cpu", "cpu"), (0, 1, 1, 0))
     assert len(cut.cuts) == 3
+    assert cut.microbatch_size == alone.microbatch_size
+    measured, expected = (
+        [(each.activation_bytes, each.output_bytes) for each in found.segments] for found in (cut, alone)
+    )
+    assert measured == expected
 
 
 def test_planner_reports_uncuttable_model_at_field(model_file: Path) -> None:

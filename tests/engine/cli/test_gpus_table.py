@@ -59,8 +59,13 @@ def test_table_drops_columns_without_values() -> None:
     silent = table(machine(gpu(0)))
     assert "Power" not in "".join(silent)
     assert "Fan" not in "".join(silent)
-    lines = table(machine(busy_gpu(0), gpu(1, cuda_index=1)))
-    assert row_of(lines, "1 ").split() == ["1", "H200", "–", "–", "–", "–", "–"]
+    zeros = dict.fromkeys(
+        ("utilization_percent", "memory_used_bytes", "temperature_c", "power_w", "sm_clock_mhz", "fan_percent"), 0
+    )
+    lines = table(machine(busy_gpu(0, **zeros), gpu(1, cuda_index=1)))
+    cells = "0 H200 0% 0.0 / 140.0 GiB 0 °C 0 / 700 W 0 MHz 0%"
+    assert row_of(lines, "0 ").split() == cells.split()
+    assert row_of(lines, "1 ").split() == ["1", "H200", *"––––––"]
 
 
 def test_bar_length_is_the_fraction() -> None:

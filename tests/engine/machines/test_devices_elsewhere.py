@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -112,13 +113,23 @@ def test_host_problems_of_job() -> None:
     assert find_problems(crossing, "hsdp", replicas=2) == ["replicas warning"]
 
 
-def test_differences_find_other_dataset(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda folder: (folder / "a" / "1.png").write_bytes(b"22"),
+        lambda folder: (folder / "a" / "2.png").write_bytes(b""),
+        lambda folder: (folder / "a" / "1.png").unlink(),
+        lambda folder: (folder / "a").rename(folder / "b"),
+    ],
+    ids=["size", "added", "removed", "moved"],
+)
+def test_differences_find_other_dataset(tmp_path: Path, change: Callable[[Path], object]) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "1.png").write_bytes(b"1")
     inputs = inputs_of(Job.from_fields(dataset=str(tmp_path)))
     facts = NodeFacts(versions={}, inputs=inputs, time=0.0, free_bytes=1)
     assert machine_problems(facts, "node1", inputs, facts, "this machine") == []
-    (tmp_path / "a" / "1.png").write_bytes(b"22")
+    change(tmp_path)
     [problem] = machine_problems(
         facts, "node1", inputs_of(Job.from_fields(dataset=str(tmp_path))), facts, "this machine"
     )

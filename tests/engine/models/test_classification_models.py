@@ -368,22 +368,20 @@ def test_model_file_needs_consent_to_run(tmp_path: Path, sha256: str) -> None:
     assert not mark.exists()
 
 
+@pytest.mark.parametrize(("dropout", "depth"), [(0.375, 0.25), (0.0, 0.0)])
 @pytest.mark.parametrize("model", ["efficientnet_b0", "swin_t", "timm:tf_efficientnet_lite0"])
-def test_dropout_follows_the_job(model: str) -> None:
-    built = build_on_meta(
-        lambda: classification_models.build(
-            Job.from_fields(model=model, dropout=0.375, stochastic_depth=0.25), 5, 3, 64
-        )
-    )
-    layers = list(built.modules())
-    assert any(0.375 in (vars(layer).get("p"), vars(layer).get("drop_rate")) for layer in layers)
+def test_dropout_follows_the_job(model: str, dropout: float, depth: float) -> None:
+    job = Job.from_fields(model=model, dropout=dropout, stochastic_depth=depth)
+    layers = list(build_on_meta(lambda: classification_models.build(job, 5, 3, 64)).modules())
+    names = ["p" if isinstance(layer, nn.Dropout) else "drop_rate" for layer in layers]
+    assert max(vars(layer).get(name, 0.0) for layer, name in zip(layers, names, strict=True)) == dropout
     rates = {
         vars(layer).get("p", vars(layer).get("drop_prob"))
         for layer in layers
         if type(layer).__name__ in ("StochasticDepth", "DropPath")
     }
-    assert max(rates) == pytest.approx(0.25, rel=0.1)
-    assert min(rates) < 0.05, "it rises from block to block (Huang et al. 2016)"
+    assert max(rates, default=0.0) == pytest.approx(depth, rel=0.1)
+    assert min(rates, default=0.0) < 0.05, "it rises from block to block (Huang et al. 2016)"
 
 
 @pytest.mark.parametrize(

@@ -366,6 +366,17 @@ def test_rf_detr_has_the_training_values_of_rfdetr() -> None:
         assert {key: values[key] for key in expected} == expected, name
 
 
+def test_dfine_backbones_have_the_stages_of_hgnetv2() -> None:
+    from transformers import HGNetV2Config
+
+    defaults = HGNetV2Config().to_dict()
+    for name in (name for name in MODELS if name.startswith("dfine")):
+        build: Any = MODELS[name].build
+        values = build.args[1]["backbone_config"]
+        for key in ("stage_downsample", "stage_light_block", "stage_kernel_size"):
+            assert values[key] == defaults[key], (name, key)
+
+
 PUBLISHED = {
     "dfine_n": 4, "dfine_s": 10, "dfine_m": 19, "dfine_l": 31, "dfine_x": 62, "rtdetrv2_r18": 20, "rtdetrv2_r50": 42,
     "deimv2_atto": 0.5, "deimv2_femto": 1.0, "deimv2_pico": 1.5, "deimv2_n": 3.6, "rfdetr_nano": 30.5,

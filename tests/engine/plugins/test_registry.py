@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from engine.contract.catalogue import Measure
 from engine.data.formats import registry as formats
+from engine.metrics import registry as metrics
 from engine.system.plugins import Registry, Unusable, fingerprint
 from tests.support import images
 from tests.support.installed import install
@@ -102,6 +104,23 @@ def test_fingerprint_depends_on_the_version(site: Path) -> None:
     (site / "trees-1.0.dist-info").rename(site / "trees-1.1.dist-info")
     fingerprint.cache_clear()
     assert fingerprint() not in ("", first)
+
+
+def test_metric_is_left_out_only_of_its_tasks(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = """
+from engine.metrics.registry import AddedMetric
+MASKS, CLASSES = (AddedMetric("", (task,), 1, None, None) for task in ("segmentation", "classification"))
+"""
+    points = {"top1": "more_metrics:MASKS", "miou": "more_metrics:CLASSES"}
+    install(site, "more", {"footplate.metrics": points}, more_metrics=code)
+    known: Registry[metrics.AddedMetric] = Registry("footplate.metrics", {}, metrics.METRICS._accept)
+    monkeypatch.setattr(metrics, "METRICS", known)
+    taken = (Measure("top1", "", True, True),)
+    assert metrics.plugin_metrics_of("classification", taken).keys() == {"miou"}
+    assert metrics.plugin_metrics_of("segmentation", ()).keys() == {"top1"}
+    assert known.left_out == []
+    assert metrics.plugin_metrics_of("segmentation", taken) == {}
+    assert [each.name for each in known.left_out] == ["top1"]
 
 
 def test_failing_plugin_format_is_skipped(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

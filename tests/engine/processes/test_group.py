@@ -110,6 +110,8 @@ def test_group_reports_the_cause_a_dead_worker_sent(events: list[AnyEvent], monk
     assert group.failure is not None
     assert group.failure.cause == "It broke."
     assert other.commands, "the other rank is asked to end"
+    group.fail(Failed(cause="The first one is gone.", rank=1), 0)
+    assert events[-1] == LogLine(text="The first one is gone.", level="error", rank=1)
 
 
 def test_group_keeps_working_ranks_when_one_has_finished(

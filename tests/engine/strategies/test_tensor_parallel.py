@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from engine.contract.events import Failed, LogLine
 from engine.contract.job import Job
 from engine.optim.shards import pack_qkv, unpack_qkv
 from engine.strategies.layer_split import layer_pairs
+from engine.strategies.tensor_parallel import gpu_type
 from tests.engine.strategies.comparison import assert_same_training
 
 Make = Callable[..., Job]
@@ -40,6 +42,17 @@ def test_pack_qkv_groups_heads_by_rank() -> None:
     assert pack_qkv(rows, 2).tolist() == [0, 1, 4, 5, 8, 9, 2, 3, 6, 7, 10, 11]
     weight = torch.randn(36, 5)
     assert torch.equal(unpack_qkv(pack_qkv(weight, 3), 3), weight)
+
+
+@pytest.mark.parametrize(("other", "is_same"), [(("H200", 132), True), (("H200", 66), False), (("H100", 132), False)])
+def test_gpu_types_differ_by_name_and_size(
+    monkeypatch: pytest.MonkeyPatch, other: tuple[str, int], *, is_same: bool
+) -> None:
+    found = {0: SimpleNamespace(name="H200", multi_processor_count=132)}
+    found[1] = SimpleNamespace(name=other[0], multi_processor_count=other[1])
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: found[device.index])
+    assert (gpu_type(torch.device("cuda", 0)) == gpu_type(torch.device("cuda", 1))) is is_same
+    assert gpu_type(torch.device("cpu")) == "CPU"
 
 
 def test_layer_pairs_are_divisible() -> None:

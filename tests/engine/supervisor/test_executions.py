@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -29,7 +30,7 @@ from engine.runs import queue
 from engine.runs.folder import create_run
 from engine.runs.launch import start_supervisor
 from engine.runs.resume import job_to_resume, save_next_job
-from tests.engine.supervisor.supervised import Start, Supervised, events, has_exited, wait_until
+from tests.engine.supervisor.supervised import ROOT, Start, Supervised, events, has_exited, wait_until
 
 
 def of_kind(kind: type, logged: list[AnyEvent]) -> list[AnyEvent]:
@@ -258,6 +259,27 @@ def test_locked_run_folder_refuses_a_supervisor() -> None:
     assert "already running in another process" in (run.path / "supervisor.log").read_text()
     assert not run.supervisor_file.exists()
     assert not run.events_file.exists()
+
+
+NO_LOCKS = """
+import errno, fcntl, sys
+from pathlib import Path
+from engine.supervisor.execution import supervise
+
+def refuse(_descriptor, _operation):
+    raise OSError(errno.ENOLCK, "No locks available")
+
+fcntl.flock = refuse
+sys.exit(supervise(Path(sys.argv[1])))
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="folders cannot be locked there")
+def test_file_system_without_locks_does_not_refuse_a_supervisor() -> None:
+    run = create_run(Job())
+    run.job_file.write_text("= 1")  # the supervisor logs the failure and exits
+    subprocess.run([sys.executable, "-c", NO_LOCKS, run.path], cwd=ROOT, capture_output=True, check=False)
+    assert isinstance(run.last_event(), RunFinished)
 
 
 # Waiting

@@ -80,6 +80,13 @@ def test_error_kinds_are_classified(wrong: tuple[list[float], int, float], kind:
     assert found[kind][1] == pytest.approx(mended - base, abs=1e-9)
 
 
+def test_classification_error_names_the_object_of_the_other_class() -> None:
+    """Let an object of the detection's class, which is already detected, overlap it more than one of another class."""
+    overlaps = np.array([[1.0, 0.0, 0.6], [0.7, 0.0, 0.6]])
+    found = find_errors(np.array([0, 0]), np.array([0.9, 0.8]), TRUE_CLASSES, np.zeros(3, bool), overlaps)
+    assert found.rows[:, 3:].tolist() == [[-1, -1], [KINDS.index("classification"), 1]]
+
+
 def test_missed_objects_cost_recall() -> None:
     found, kinds = errors([(box(0), 0, 0.9), (box(200), 1, 0.9)])
     assert kinds == ["right", "right"]

@@ -58,7 +58,7 @@ def test_footprint_timeout_is_no_failure(monkeypatch: pytest.MonkeyPatch, tmp_pa
 def test_calibration_counts_variants_that_it_queues(monkeypatch: pytest.MonkeyPatch) -> None:
     advising = advisor._Advisor(AdviceOrder(job=JOB), lambda _progress: None)
     advising.state.footprint = Footprint(
-        parameter_bytes=1, trained_bytes=1, last_bytes=1, buffer_bytes=1, block_bytes=1, base_bytes=1, limits=(1000,),
+        parameter_bytes=1, trained_bytes=1, last_bytes=1, buffer_bytes=1, block_bytes=1, base_bytes=1, limits=(9000, 1000),
         image_bytes=1, prefetched_batches=1, activations=None, checkpointed_activations=None, train_images=1, val_images=1,
         resolved_precision="fp32",
     )  # fmt: skip

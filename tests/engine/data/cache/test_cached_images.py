@@ -56,6 +56,28 @@ def cached() -> Iterator[Open]:
         yield open_cache
 
 
+LOCK = """
+import fcntl, sys
+with open(sys.argv[1], "rb+") as file:
+    fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, int(sys.argv[3]), int(sys.argv[2]))
+"""
+
+
+def test_range_lock_excludes_other_processes_from_its_bytes(tmp_path: Path) -> None:
+    def can_lock(start: int, length: int) -> bool:
+        child = subprocess.run([sys.executable, "-c", LOCK, file.name, str(start), str(length)], check=False)
+        return not child.returncode
+
+    with (tmp_path / "pixels").open("wb+") as file:
+        with cache_space.range_lock(file.fileno(), 10, 5):
+            with cache_space.range_lock(file.fileno(), 20, 5):
+                pass
+            assert [can_lock(*place) for place in ((0, 10), (9, 2), (14, 1), (15, 5), (20, 5))] == [
+                True, False, False, True, True,
+            ]  # fmt: skip
+        assert can_lock(10, 5)
+
+
 def write(path: Path, level: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(bytes([level]) * 50)

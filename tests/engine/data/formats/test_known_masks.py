@@ -172,12 +172,16 @@ def test_detect_refuses_the_full_ade20k(tmp_path: Path, place: str) -> None:
 @pytest.mark.parametrize("variant", pets_writer.VARIANTS)
 def test_read_pets_returns_the_truth(tmp_path: Path, variant: str) -> None:
     pets_writer.write(TRUTH, tmp_path, variant)
+    if variant == "splits":  # images in several lists belong to the first one
+        with (tmp_path / "annotations/test.txt").open("a") as file:
+            file.writelines(f"{image.name} 1 1 1\n" for image in TRUTH.of("train"))
     content = read(pets.FORMAT, tmp_path, "masks")
     assert (content.classes, content.problems) == (("background", "pet"), [])
     splits = {"": TRUTH.images} if variant == "plain" else {"train": TRUTH.of("train"), "test": TRUTH.of("val")}
     assert content.splits.keys() == splits.keys()
     for split, images in splits.items():
         found = planes(content, split)
+        assert found.keys() == {image.name for image in images}
         for image in images:
             expected = (image.mask() > 0).astype(np.uint8)
             expected[0] = NO_CLASS

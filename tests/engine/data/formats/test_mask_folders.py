@@ -271,13 +271,17 @@ def test_read_leaves_out_images_with_several_masks(tmp_path: Path, further: str)
     assert "img_2.jpg" in problem.message
 
 
-def test_read_leaves_out_images_of_the_same_name(tmp_path: Path) -> None:
-    masks.write(TRUTH, tmp_path)
-    TRUTH.images[0].save(tmp_path / "images/img_2.png")
+@pytest.mark.parametrize(
+    ("variant", "folder", "split"), [("plain", "images", ""), ("flat_masks", "images/train", "train")]
+)
+def test_read_leaves_out_images_of_the_same_name(tmp_path: Path, variant: str, folder: str, split: str) -> None:
+    masks.write(TRUTH, tmp_path, variant)
+    image = TRUTH.of("train")[0]
+    image.save(tmp_path / folder / f"{image.name}.bmp")
     content = read(FORMAT, tmp_path, "masks")
-    assert "img_2" not in pixels(content, "")
+    assert image.name not in pixels(content, split)
     (problem,) = content.problems
-    assert "same name" in problem.message
+    assert "2 images of the same name" in problem.message
 
 
 def test_read_reports_images_of_no_split_and_without_masks(tmp_path: Path) -> None:

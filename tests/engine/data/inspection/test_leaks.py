@@ -57,9 +57,9 @@ def test_copies_separated_by_drawn_split_are_reported(tmp_path: Path) -> None:
 
 def test_files_that_differ_inside_are_no_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     size = 4 * END_BYTES
-    contents = {name: bytearray(size) for name in ("train", "val", "copy", "begin")}
+    contents = {name: bytearray(size) for name in ("train", "val", "copy", "begin", "end")}
     contents["val"][size // 2] = 1
-    contents["begin"][0] = 1
+    contents["begin"][0] = contents["end"][-1] = 1
     for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
     (tmp_path / "empty").touch()
@@ -69,7 +69,7 @@ def test_files_that_differ_inside_are_no_copies(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(
         contents_module, "digest_of_all", lambda path: (hashed.append(os.path.basename(path)), digest_of_all(path))[1]
     )
-    others = [paths["val"], paths["copy"], paths["begin"], paths["empty"], str(tmp_path / "gone")]
+    others = [*(paths[name] for name in ("val", "copy", "begin", "end", "empty")), str(tmp_path / "gone")]
     found = same_files([paths["train"], paths["empty"]], others)
     assert found == [(paths["copy"], paths["train"])]
     assert sorted(hashed) == ["copy", "train", "val"]  # the start and end of the other files suffice
