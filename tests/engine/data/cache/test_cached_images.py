@@ -59,7 +59,7 @@ def cached() -> Iterator[Open]:
 LOCK = """
 import fcntl, sys
 with open(sys.argv[1], "rb+") as file:
-    fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, int(sys.argv[3]), int(sys.argv[2]))
+    fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB, int(sys.argv[3]), int(sys.argv[2]))
 """
 
 

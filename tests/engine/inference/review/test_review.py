@@ -142,8 +142,8 @@ def test_review_finds_wrong_labels_and_copies(wrong: Trained, tmp_path: Path) ->
     )
     assert [sample.path for sample in cell.worst] == ["val/dark/5.png"]
     with pytest.raises(CannotLoad) as refused:
-        reviewed(run, true="gray", predicted="white")
-    assert [problem.field for problem in refused.value.problems] == ["true", "predicted"]
+        reviewed(run, true="dark", predicted="gray")
+    assert [problem.field for problem in refused.value.problems] == ["predicted"]
 
     home = {"FOOTPLATE_HOME": os.environ.get("FOOTPLATE_HOME", str(tmp_path / "home"))}
     answer = footplate("review", str(run), "--labels", "--json", "--csv", str(tmp_path / "m.csv"), **home)
