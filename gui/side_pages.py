@@ -58,8 +58,12 @@ class SidePages(QObject):
         entry.show(page, self._job_in_form(), argument)
 
     def _show_tab(self, name: str) -> None:
-        """Show the page of a tab, as it was left."""
-        self._stack.setCurrentWidget(self._workspace.page(name))
+        """Show the page of a tab, as it was left. If the focus moves to a new page, its list gets it."""
+        is_new = name not in self._workspace.created
+        page = self._workspace.page(name)
+        self._stack.setCurrentWidget(page)
+        if is_new and page.isAncestorOf(self._context.window.focusWidget()):
+            page.show_list()
 
     @property
     def _form(self) -> JobForm:

@@ -292,3 +292,22 @@ def test_range_of_equal_results_is_possible() -> None:
     assert axis_range(np.array([0.25]), SECONDS) == (0.0, 0.75)
     loss = Goal(measure="loss", title="Loss", higher_is_better=False)
     assert axis_range(np.array([-3.0]), loss) == (-3.5, -2.5)
+
+
+@pytest.mark.parametrize("has_searches", [True, False])
+def test_search_tab_focuses_its_list(open_window: OpenWindow, qtbot: QtBot, has_searches: bool) -> None:
+    if has_searches:
+        make_search("first", 3)
+    window = open_window()
+    with qtbot.waitActive(window):
+        window.activateWindow()
+    window.form.focus_field("epochs")
+    qtbot.keyClick(window, Qt.Key.Key_4, Qt.KeyboardModifier.ControlModifier)
+    page = window.workspace.page("search")
+    target = page.list if has_searches else page.first_button
+    qtbot.waitUntil(lambda: window.focusWidget() is target and target.isVisible())
+    page.new_button.setFocus()
+    moved_to = window.focusWidget()
+    qtbot.keyClick(window, Qt.Key.Key_1, Qt.KeyboardModifier.ControlModifier)
+    qtbot.keyClick(window, Qt.Key.Key_4, Qt.KeyboardModifier.ControlModifier)
+    assert window.focusWidget() is moved_to
