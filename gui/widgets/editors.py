@@ -33,7 +33,7 @@ from gui.widgets.layouts import hbox
 class ComboBox(QComboBox):
     """Combo box that the wheel changes only while it has the focus.
 
-    Long titles are elided in the box and shown in full in its list.
+    Long titles are elided in the box and shown in full in its list. A list at the edge of the screen ends between rows.
     """
 
     def showPopup(self) -> None:
@@ -41,6 +41,11 @@ class ComboBox(QComboBox):
         scroll_bar = _SCROLL_BAR_WIDTH if self.count() > self.maxVisibleItems() else 0
         view.setMinimumWidth(view.sizeHintForColumn(0) + 2 * view.frameWidth() + scroll_bar)
         super().showPopup()
+        row, height = view.sizeHintForRow(0), view.viewport().height()
+        if 0 < row <= height < row * min(self.count(), self.maxVisibleItems()):
+            popup, excess = view.window(), height % row
+            is_above = popup.y() < self.mapToGlobal(self.rect().topLeft()).y()
+            popup.setGeometry(popup.geometry().adjusted(0, excess if is_above else 0, 0, 0 if is_above else -excess))
 
     def initStyleOption(self, option: QStyleOptionComboBox) -> None:
         super().initStyleOption(option)

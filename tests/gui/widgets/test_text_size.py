@@ -64,6 +64,23 @@ def test_open_list_shows_complete_titles(show_widget: ShowWidget) -> None:
     box.hidePopup()
 
 
+@pytest.mark.usefixtures("normal_text")
+@pytest.mark.parametrize("is_at_bottom", [True, False])
+def test_open_list_ends_between_rows(show_widget: ShowWidget, *, is_at_bottom: bool) -> None:
+    theme.choose("system", 200)
+    box = ComboBox()
+    box.addItems([str(number) for number in range(40)])
+    box.setMaxVisibleItems(40)
+    show_widget(box, 200, 40)
+    screen = box.screen().availableGeometry()
+    box.move(0, screen.bottom() - 60 if is_at_bottom else 5)
+    box.showPopup()
+    rows, rest = divmod(box.view().viewport().height(), box.view().sizeHintForRow(0))
+    assert (rows > 3, rest) == (True, 0)
+    assert (box.view().window().y() < box.y()) == is_at_bottom
+    box.hidePopup()
+
+
 def test_elided_label_has_full_text_as_tool_tip(show_widget: ShowWidget, qtbot: QtBot) -> None:
     page = QWidget()
     label = ElidedLabel(LONG, page)
