@@ -64,6 +64,7 @@ class Stage:
         assert window.workspace is not None
         self.workspace = window.workspace
         until(lambda: len(self.workspace.history.devices) >= 8 and bool(self.window.train.welcome.rows))
+        until(lambda: bool(window.form.submit_bar.estimate.text()))
 
     def furnish(self, folder: Path) -> None:
         """Create the runs and searches that the pages after the welcome page show."""
