@@ -29,15 +29,13 @@ from gui.style.icons import icon
 from gui.translation import tr
 from gui.widgets.banner import Banner
 from gui.widgets.buttons import push_button, styled
-from gui.widgets.column_model import ColumnWidths, RowView, apply_table_style
+from gui.widgets.column_model import RowView, apply_table_style
 from gui.widgets.labels import ElidedLabel, heading_label, muted_label
 from gui.widgets.layouts import hbox, scroll_panel, vbox, with_layout
 from gui.widgets.row_model import Column, RowModel
 
 SIDE_BY_SIDE = 980
 """Minimum width for placing the rules next to the alerts, in pixels at a text size of 100%."""
-_MIN_HISTORY_HEIGHT = 150
-"""Minimum height of the table of past alerts, in pixels at a text size of 100%."""
 
 
 class AlertsView(QWidget):
@@ -216,12 +214,6 @@ class HistoryTable(RowView):
         header = self.horizontalHeader()
         header.setSectionResizeMode(QHeaderView.ResizeMode.Interactive)
         header.setStretchLastSection(True)
-        self._widths = ColumnWidths(header)
-        theme.notifier.changed.connect(self._fit)
-        self._fit()
-        theme.scale_with_text(self.setMinimumHeight, _MIN_HISTORY_HEIGHT)
-
-    def _fit(self) -> None:
-        """Fit the columns to their longest texts at the current text size."""
-        advance = self.fontMetrics().horizontalAdvance
-        self._widths.fit({number: advance(column.widest) + 26 for number, column in enumerate(COLUMNS[:WHAT])})
+        for number, column in enumerate(COLUMNS):
+            self.setColumnWidth(number, self.fontMetrics().horizontalAdvance(column.widest) + 26)
+        self.setMinimumHeight(150)

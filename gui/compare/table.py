@@ -8,7 +8,6 @@ from PySide6.QtWidgets import QTableView, QWidget
 from gui.compare.table_model import CompareModel
 from gui.style import theme
 from gui.translation import tr
-from gui.widgets.column_model import ColumnWidths
 
 ITEM_PADDING = 6
 """Space in pixels at the sides of a cell's text."""
@@ -28,7 +27,7 @@ class CompareTable(QTableView):
 
     def __init__(self, model: CompareModel, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._widths = ColumnWidths(self.horizontalHeader())
+        self._fitted_widths: dict[int, int] = {}  # by column
         self.setModel(model)
         self.setAccessibleName(tr("Compared runs"))
         self.setAlternatingRowColors(True)
@@ -45,22 +44,26 @@ class CompareTable(QTableView):
         )
         self.setCornerButtonEnabled(False)
         theme.scale_with_text(self.setMinimumHeight, _MIN_HEIGHT)
-        model.modelReset.connect(self._widths.restart)
-        model.modelReset.connect(self._fit)
+        model.modelReset.connect(self._restart_fit)
         model.dataChanged.connect(self._fit)
-        self._fit()
+        self._restart_fit()
 
     def changeEvent(self, event: QEvent) -> None:
         super().changeEvent(event)
         if event.type() in (QEvent.Type.FontChange, QEvent.Type.StyleChange):
-            self._fit()
+            self._restart_fit()
+
+    def _restart_fit(self) -> None:
+        """Fit the rows and all columns, for other runs or another text size."""
+        self._fitted_widths = {}
+        self.verticalHeader().setDefaultSectionSize(self.fontMetrics().height() + _LEADING)
+        self._fit()
 
     def _fit(self) -> None:
-        """Fit the rows to the text size and the columns to their contents, up to a maximum width."""
-        self.verticalHeader().setDefaultSectionSize(self.fontMetrics().height() + _LEADING)
-        self._widths.fit({column: self._needed_width(column) for column in range(self.model().columnCount())})
-
-    def _needed_width(self, column: int) -> int:
-        # Qt doesn't include the style sheet's padding of items.
-        content = max(self.sizeHintForColumn(column), self.horizontalHeader().sectionSizeHint(column))
-        return min(theme.scaled(_MAX_COLUMN_WIDTH), content + 2 * ITEM_PADDING)
+        """Fit the columns that the user hasn't resized to their contents, up to a maximum width."""
+        for column in range(self.model().columnCount()):
+            if self.columnWidth(column) == self._fitted_widths.get(column, self.columnWidth(column)):
+                # Qt doesn't include the style sheet's padding of items.
+                content = max(self.sizeHintForColumn(column), self.horizontalHeader().sectionSizeHint(column))
+                self.setColumnWidth(column, min(theme.scaled(_MAX_COLUMN_WIDTH), content + 2 * ITEM_PADDING))
+                self._fitted_widths[column] = self.columnWidth(column)

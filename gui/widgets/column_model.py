@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from PySide6.QtCore import (
@@ -18,7 +18,6 @@ from PySide6.QtCore import (
 from PySide6.QtGui import QColor, QPainter, QPen
 from PySide6.QtWidgets import (
     QAbstractItemView,
-    QHeaderView,
     QStyle,
     QStyledItemDelegate,
     QStyleOptionViewItem,
@@ -161,35 +160,6 @@ class _RowHeight(QObject):
 
     def _fit(self) -> None:
         self._table.verticalHeader().setDefaultSectionSize(self._table.fontMetrics().height() + self._leading)
-
-
-class ColumnWidths:
-    """Widths of columns, which the user's changes replace until the text size changes."""
-
-    def __init__(self, header: QHeaderView) -> None:
-        self._header = header
-        self._fitted: dict[int, int] = {}  # by column
-        self._text_height = 0  # at the last fit
-
-    @property
-    def is_outdated(self) -> bool:
-        """True before the first fit and after a change of the text size."""
-        return self._text_height != self._header.fontMetrics().height()
-
-    def restart(self) -> None:
-        """Discard the user's changes at the next fit."""
-        self._fitted = {}
-
-    def fit(self, widths: Mapping[int, int]) -> None:
-        """Set the widths by column, in pixels, of the columns that the user hasn't resized."""
-        if self.is_outdated:
-            self.restart()
-            self._text_height = self._header.fontMetrics().height()
-        for column, width in widths.items():
-            current = self._header.sectionSize(column)
-            if current == self._fitted.get(column, current):
-                self._header.resizeSection(column, width)
-                self._fitted[column] = self._header.sectionSize(column)
 
 
 VALUE = int(Qt.ItemDataRole.UserRole)

@@ -41,11 +41,9 @@ from gui.monitor.processes.termination import EndingBar, disabled_reason
 from gui.sources.devices.device_format import gpu_sort_key
 from gui.sources.devices.hosts import Hosts
 from gui.sources.run_intervals import RunIntervals
-from gui.style import theme
 from gui.translation import tr
 from gui.widgets.banner import Banner
 from gui.widgets.buttons import styled
-from gui.widgets.column_model import ColumnWidths
 from gui.widgets.editors import ComboBox, fill_combo_box
 from gui.widgets.labels import ElidedLabel, EmptyState, heading_label
 from gui.widgets.layouts import hbox, vbox
@@ -58,7 +56,7 @@ _CELL_PADDING = 5
 _PADDING, _TREE, _AFTER_ICON = 2 * _CELL_PADDING + 8, 60, 6
 """Widths in pixels of the padding, of the tree's arrows and warnings, and of the gap between icon and text."""
 _MIN_PROCESS_WIDTH = 180
-"""Minimum initial width of the column with process names, in pixels at a text size of 100%."""
+"""Minimum initial width in pixels of the column with process names."""
 
 ALL_GPUS = tr("All GPUs")
 _NOBODY = tr("No process holds a GPU.\n\nProcesses appear here when they start using one.")
@@ -78,6 +76,7 @@ class ProcessesView(QWidget):
         self._hosts = hosts
         self._intervals = intervals
         self._requested_at: dict[str, float] = {}  # snapshot time of the first request for the processes, by host
+        self._is_fitted = False  # True once the column widths fit the contents
         self.model = ProcessModel(self)
         self.rows = ProcessRows(self)
         self.rows.setSourceModel(self.model)
@@ -91,7 +90,6 @@ class ProcessesView(QWidget):
         self.as_tree.setChecked(True)
         self.as_tree.setToolTip(tr("Group processes under the run or process that started them"))
         self.tree = self._make_tree()
-        self._widths = ColumnWidths(self.tree.header())
         self.bar = EndingBar()
         self._warning = Banner()
         self._count = heading_label()
@@ -109,7 +107,6 @@ class ProcessesView(QWidget):
         self._stack.addWidget(self.tree)
         self._lay_out()
         self._connect()
-        self._fit_rows()
         self._show_buttons()
 
     def selected(self) -> ProcessRow | None:
@@ -159,6 +156,8 @@ class ProcessesView(QWidget):
         tree.setAllColumnsShowFocus(True)
         tree.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
         tree.setContextMenuPolicy(Qt.ContextMenuPolicy.CustomContextMenu)
+        height = tree.fontMetrics().height() + 10
+        tree.setStyleSheet(f"QTreeView::item {{ height: {height}px; padding: 0 {_CELL_PADDING}px; }}")
         header = tree.header()
         header.setStretchLastSection(True)
         header.setSectionsMovable(False)
@@ -181,8 +180,6 @@ class ProcessesView(QWidget):
         self.only_mine.toggled.connect(self._apply_filter)
         self.gpus.currentIndexChanged.connect(self._apply_filter)
         self.as_tree.toggled.connect(self.refresh)
-        theme.notifier.changed.connect(self._fit_rows)
-        theme.notifier.changed.connect(self._refresh_if_visible)
         self.tree.selectionModel().selectionChanged.connect(self._show_buttons)
         self.tree.customContextMenuRequested.connect(self._open_menu)
         self.acts["copy"].on_trigger(self.copy_selected)
@@ -224,26 +221,17 @@ class ProcessesView(QWidget):
         if self.gpus.currentData() != chosen:
             self._apply_filter()
 
-    def _fit_rows(self) -> None:
-        """Fit the height of the rows to the text size."""
-        height = self.tree.fontMetrics().height() + 10
-        self.tree.setStyleSheet(f"QTreeView::item {{ height: {height}px; padding: 0 {_CELL_PADDING}px; }}")
-
     def _fit_columns(self, lines: list[ProcessRow]) -> None:
-        """Fit the columns to the first rows at this text size. Afterwards, only the user changes their widths."""
-        if not lines or not self._widths.is_outdated:
+        """Fit the columns to the first rows. Afterwards, only the user changes their widths."""
+        if not lines or self._is_fitted:
             return
+        self._is_fitted = True
         advance = self.tree.fontMetrics().horizontalAdvance
-        widths = {
-            number: max(
-                advance(column.title), advance(column.widest), *(self._cell_width(number, line) for line in lines)
-            )
-            + _PADDING
-            for number, column in enumerate(COLUMNS[:COMMAND])
-        }
-        narrow = max(theme.scaled(_MIN_PROCESS_WIDTH), self.width() * 3 // 10)
-        widths[PROCESS] = min(narrow, widths[PROCESS])
-        self._widths.fit(widths)
+        for number, column in enumerate(COLUMNS[:COMMAND]):
+            cells = [self._cell_width(number, line) for line in lines]
+            self.tree.setColumnWidth(number, max(advance(column.title), advance(column.widest), *cells) + _PADDING)
+        narrow = max(_MIN_PROCESS_WIDTH, self.width() * 3 // 10)
+        self.tree.setColumnWidth(PROCESS, min(narrow, self.tree.columnWidth(PROCESS)))
 
     def _cell_width(self, number: int, line: ProcessRow) -> int:
         """Return the width of a cell's text and of the symbols before it."""
