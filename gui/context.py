@@ -18,7 +18,7 @@ from gui.train.page import TrainPage
 
 @dataclass(frozen=True)
 class AppContext:
-    """Parts of the window that exist before its first paint, and functions of the window for pages and commands."""
+    """Widgets and functions of the main window that its pages and commands use. They exist before its first paint."""
 
     window: QMainWindow
     settings: Settings

@@ -105,7 +105,7 @@ class Disk(WeightsDisk, Protocol):
         """Return the kind of the file at `path`, or None if it is unknown. See `Kind` for the values."""
 
     def model_file(self, path: str) -> ModelFile | None:
-        """Return the state of the Python file at `path`, or None if it is unknown."""
+        """Return what has been read of the model's Python file at `path`, or None before it has been read."""
 
 
 class RealDisk:

@@ -287,7 +287,7 @@ def _end(options: argparse.Namespace, command: Stop | Pause) -> int:
     saved: list[CheckpointSaved] = []
 
     def note(line: bytes) -> None:
-        """Store the event if it reports a saved last.pt, whose step is printed at the end."""
+        """Store an event of the run that reports a saved last.pt. Its step is printed at the end."""
         event = EVENT.decode(line)
         if isinstance(event, CheckpointSaved) and event.kind == "last":
             saved.append(event)

@@ -216,7 +216,7 @@ class Advice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 class TimeSpent(Event, tag="time", kw_only=True):
-    """Seconds per step by part on the reporting device, over the steps since the previous such event.
+    """Mean seconds per part of a training step on rank 0's device, over the steps since the previous TimeSpent.
 
     The parts sum to `step_s`. Parts that can't be separated are omitted.
     """

@@ -41,7 +41,7 @@ class Requests:
 
 
 def main() -> int:
-    """Print readings until NVML fails or the watchdog exits. Every failure is reported as a `Reading`."""
+    """Print readings of all GPUs until NVML fails or the parent process exits. A failure is a `Reading`, too."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the watchdog handles Ctrl+C
     requests = Requests()
     end_with_parent(requests.on_line)

@@ -101,8 +101,8 @@ class ResilientStep:
     def _run_in_parts(self, batch: Batch, number: int) -> StepResult:
         """Run a step, and repeat it with smaller parts of the batch while memory runs out.
 
-        The strategy keeps the higher accumulation, which is reported. A step that has updated the weights is not
-        repeated.
+        The strategy keeps the number of parts for later steps, and a warning names it. A step that has updated the
+        weights is not repeated.
         """
         self._streams.save()
         parts_before, updates, images = self._strategy.accumulation, self._optimizer_step.updates, len(batch.targets)

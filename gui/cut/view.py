@@ -74,7 +74,7 @@ class CutView(QWidget):
             QWidget.setTabOrder(widget, next_widget)
 
     def show_origin(self, text: str, is_warning: bool = False) -> None:
-        """Show `text` below the diagram: who has set the cut or, if `is_warning`, a warning."""
+        """Show `text` below the diagram: who divided the model into stages or, if `is_warning`, a warning."""
         self.origin.setText(text)
         theme.set_kind(self.origin, "warning" if is_warning else "muted")
 

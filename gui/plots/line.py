@@ -222,9 +222,10 @@ class Smoother:
         return result
 
     def _average(self, values: Floats) -> Floats:
-        """Return the corrected averages after each of `values`, which must be finite. Extends the running sum.
+        """Return the exponential moving average after each of `values`, corrected for its start at 0.
 
-        The recursion is solved in blocks so short that the powers of the weight stay in the range of floats.
+        The values must be finite. Later calls continue the average. It is computed in blocks, since high powers of the
+        weight are too small for floats.
         """
         log_weight = math.log(self.weight)
         block = max(1, int(_LARGEST_EXPONENT / -log_weight))

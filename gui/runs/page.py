@@ -209,7 +209,7 @@ class RunsPage(QWidget):
     def _on_complete(self, read: RunsRead) -> None:
         """List the runs that were read, and remove deleted ones.
 
-        The first time, a hidden page reports interrupted runs by a message.
+        If the page is hidden when the runs are first read, a message names those that were interrupted.
         """
         with self.table.holding_position():
             self.model.keep_only([run.run_id for run in read.runs])

@@ -116,7 +116,7 @@ class JsonLinesProcess(QObject):
             self._end(self._process)
 
     def cancel(self) -> None:
-        """End the process without an answer or a message."""
+        """End the process without emitting its answer or an error."""
         process, self._process = self._process, None
         if process is None:
             return

@@ -42,7 +42,7 @@ class Setup:
     """True if `job` is the job as the user requested it."""
 
     def candidate(self, requested: Job, **measurements: Any) -> Candidate:
-        """Return this setup with its measurements as a candidate for the advisor's table."""
+        """Return a row of the advisor's table: this setup's differences from the `requested` job, and its measurements."""
         changes: dict[str, Value] = {
             name: self.job.value(name) for name in FIELDS if self.job.value(name) != requested.value(name)
         }

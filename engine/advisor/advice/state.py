@@ -82,7 +82,7 @@ class AdviceState:
 
     @property
     def costs(self) -> Costs | None:
-        """Costs of the first step that was measured on one device, or None if none was."""
+        """Time and memory of a training step in the first trial on one device, or None before such a trial."""
         first = next(filter(_is_measured_on_one_device, self.contenders), None)
         if first is None or first.measured is None or self.footprint is None:
             return None

@@ -19,7 +19,7 @@ from engine.system import compile_cache
 
 
 def _plan(job: Job, send: Callable[[Progress], object]) -> Cut:
-    """Set up this process like a worker of `job`, and find the job's cut. Raises OrderError."""
+    """Set up this process like a worker of `job`, and divide its model into pipeline stages. Raises OrderError."""
     threads = max(1, usable_cores() // len(job.parallel.devices))
     # As in a worker, before torch is imported.
     os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = str(threads)

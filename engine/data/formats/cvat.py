@@ -144,10 +144,10 @@ def _is_cvat(path: str) -> bool:
 
 
 def _images(path: str, meta: _Meta, name: str, found: ShapeCollection) -> Iterator[ElementTree.Element]:
-    """Yield the image elements in the file `path`, and add its labels and subsets to `meta`.
+    """Yield the image elements in the XML file `path`, and add the labels and subsets that it lists to `meta`.
 
-    An element is cleared when the next one is requested. Tracks are reported to `found`. `name` is the name of the file
-    in messages. Raises UnusableFile, OSError or Unfit.
+    An element is cleared when the next one is requested. Tracks are counted in `found` as skipped objects. `name` is
+    the name of the file in messages. Raises UnusableFile, OSError, or Unfit if the file is not valid XML.
     """
     with open_regular(path) as stream, refuse_unusable(path):
         length = os.fstat(stream.fileno()).st_size

@@ -42,8 +42,7 @@ class Slot:
     def send(self, pixels: int, numbers: int, targets: Tensor) -> None:
         """Send the first rows of the buffer and the targets to the device.
 
-        `pixels` is the number of rows of `Slot.pixels`. `numbers` is the number of rows of `Slot.numbers` and
-        `Slot.random`.
+        `pixels` is the number of rows of pixels, and `numbers` that of the rows of other numbers and of random numbers.
         """
         self._targets = targets
 

@@ -25,8 +25,8 @@ class PackedStates(NamedTuple):
     """Metric states of n samples in the form that is stored in a file.
 
     The counters of all samples form a sparse CSR matrix [n, width]. The first `row_counts[0]` of the `rows` [r, w]
-    belong to the first sample, and so on. `others` holds the values that each sample passed to `sync`, one for each
-    call.
+    belong to the first sample, and so on. `others` holds, for each sample, the values that its metric would gather
+    from the ranks.
     """
 
     width: int

@@ -185,7 +185,7 @@ def _count_samples(sources: Sources, job: Job) -> int:
 
 
 def _order_problems(order: PredictOrder, job: Job) -> list[Problem]:
-    """Return the problems with a prediction order that don't depend on its files."""
+    """Return the problems with the settings of a prediction, whatever files it is for."""
     problems: list[Problem] = []
     formats = formats_of(job.task)
     unknown = [name for name in order.formats if name not in formats]

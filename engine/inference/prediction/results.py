@@ -201,7 +201,7 @@ class Results:
         return overlay_mask(image, (plane >= self._order.threshold * _LEVELS).astype(np.uint8) * np.uint8(LINE_COLOR))
 
     def _requested_formats(self) -> tuple[Format, ...]:
-        """Return the result formats that the order requests, or the default format of the task."""
+        """Return the file formats that were requested for the results, or the default format of the task."""
         return self._order.formats or formats_of(self._model.task.entry.id)[:1]
 
     def _can_draw(self, sample: Sample) -> bool:

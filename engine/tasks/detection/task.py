@@ -41,7 +41,8 @@ class InstanceMetric(Metric):
     """Metric of a detector: average precision for each kind of overlap, such as that of boxes or of masks.
 
     `KINDS` are the prefixes of the metric names for the kinds of overlap. `counters` hold the number of images, and for
-    each class the number of objects that are not ignored. `rows` are the rows of `match_detections` for all images.
+    each class the number of objects that are not ignored. `rows` has a row per detection in all images: see
+    `match_detections` for its columns.
     """
 
     KINDS: ClassVar[tuple[str, ...]]

@@ -109,7 +109,7 @@ def _is_thin(layer: npt.NDArray[np.bool_]) -> bool:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the pairs of images and edge files of a detected candidate, by split. Unpaired files are reported."""
+    """Return the pairs of images and edge files in the detected folders, by split. Unpaired files are reported."""
     candidate: Candidate = detection.source
     problems = candidate.pairs.problems("edges", "edges")
     splits = {

@@ -99,7 +99,7 @@ class Picked(ImageSet):
         return self._images.path(self.indices[index])
 
     def load(self, index: int, size: int, channels: int) -> Tensor:
-        """Return a decoded image, which already has this size and number of channels."""
+        """Return a decoded image. All of them were decoded in the requested size and number of channels."""
         return self._loaded[index]
 
     def batch_targets(self, rows: Tensor, planes: Tensor | None, placement: Placement | None, size: int) -> Tensor:

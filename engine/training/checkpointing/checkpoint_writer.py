@@ -181,7 +181,8 @@ class CheckpointWriter:
     ) -> Written | None:
         """Write last.pt or best.pt (`kind`), and report it to the supervisor.
 
-        If its content isn't finite or the disk refuses it, warn and return None.
+        If its content isn't finite or the disk is full or fails, warn and return None. `measures` are the metrics of the
+        last validation. `pause_s` is the time in seconds for which training waited.
         """
         path = self.path(kind)
         nonfinite = self._first_nonfinite(kind, content)

@@ -226,7 +226,7 @@ def _without_cut_line(table: Table) -> Table:
 
     A truncated line has fewer cells than the header. If the last column contains categories, a line is also truncated
     if its last word occurs in no other line, or is the beginning of a longer word in that column. If the last line is
-    complete, the table is returned with the cells of this line in `open_end`.
+    complete, only a copy of its cells in `open_end` is added.
     """
     if not table.text or table.text.endswith(("\n", "\r")):
         return table

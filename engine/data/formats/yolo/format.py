@@ -186,7 +186,7 @@ def _evidence(definition: Definition, folders: Mapping[str, Sequence[str]]) -> t
 
 
 def _refusal(evidence: tuple[str, ...], parsed_files: Sequence[tuple[str, Parsed[Row]]]) -> Detection:
-    """Return the detection of text files whose lines are mostly invalid. It shows the first invalid line."""
+    """Return a refusal of YOLO text files whose lines are mostly invalid, which quotes the first invalid line."""
     path, parsed = next((path, parsed) for path, parsed in parsed_files if parsed.faults)
     remedy = (
         "Write each line as a class number, then the box's center, width and height divided by the width and "
