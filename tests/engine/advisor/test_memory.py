@@ -23,9 +23,9 @@ V1 = {
 def test_peak_counts_memory_that_was_freed(monkeypatch: pytest.MonkeyPatch) -> None:
     import resource
 
-    used_bytes = psutil.Process().memory_info().rss
     block = b"x" * (64 << 20)
     del block
+    used_bytes = psutil.Process().memory_info().rss  # afterwards, so that a garbage collection can only lower it
     main = MainMemory.__new__(MainMemory)  # without the limit that it sets for this process
     main._limit = 1 << 50
     for soft, names in ((resource.RLIM_INFINITY, ["memory"]), (1 << 40, ["memory", "address space"])):
