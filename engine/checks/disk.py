@@ -105,7 +105,7 @@ class Disk(WeightsDisk, Protocol):
         """Return the kind of the file at `path`, or None if it is unknown. See `Kind` for the values."""
 
     def model_file(self, path: str) -> ModelFile | None:
-        """Return what has been read of the model's Python file at `path`, or None before it has been read."""
+        """Return the hash and the metrics of the Python file at `path`, or None until it is read."""
 
 
 class RealDisk:

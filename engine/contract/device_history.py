@@ -108,7 +108,7 @@ def read_history(path: Path) -> Iterator[tuple[float, dict[str, dict[str, float]
 
 
 def _predecessor(path: Path) -> Path:
-    """Return the path to which a full history file is moved."""
+    """Return the path of the backup that a full history file becomes."""
     return path.with_name(f"{path.name}.1")
 
 

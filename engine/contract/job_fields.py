@@ -371,7 +371,7 @@ def describe(name: str, info: msgspec.structs.FieldInfo, about: About, group: Gr
 
 
 def _limits(meta: Meta) -> str:
-    """Describe the range that a type annotation allows in words: "from 1 to 64", "above 0 and below 1"."""
+    """Describe the limits of a type annotation, such as "from 1 to 64" or "above 0 and below 1"."""
     if meta.max_length is not None:
         return f"of at most {meta.max_length} characters"
     if meta.ge is not None and meta.le is not None:

@@ -61,7 +61,7 @@ SHIPPED = (
     FINE_TUNE, FROM_SCRATCH, "quick-look", "linear-probe", PLAIN, "torchvision-classification", "torchvision-classification-v2",
     "timm-a1", "timm-a2", "timm-a3", "torchvision-detection", "torchvision-segmentation", "pytorch-ddp-tutorial",
 )  # fmt: skip
-"""Ids of the built-in recipes, in the order in which users see them."""
+"""Ids of the built-in recipes, in their order in lists."""
 
 SETTABLE = fields_with("recipe")
 """Fields that a recipe may set, in the order of the form."""
@@ -496,7 +496,7 @@ class _Reader:
         return values
 
     def _check_scales(self, scales: Mapping[str, Scale], table: str) -> None:
-        """Record a problem for each of the `scales` whose field is no settable float, or with an invalid batch size."""
+        """Record a problem for each scale with an invalid batch size or with a field that is not a settable float."""
         for name, scale in scales.items():
             if name not in SETTABLE or FIELDS[name].kind != "float":
                 scalable = [name for name in SETTABLE if FIELDS[name].kind == "float"]

@@ -107,7 +107,7 @@ class MaskSplit:
 
 @dataclass(frozen=True, eq=False)
 class AnySplit:
-    """List of all files in a dataset folder, from which a user-written program makes the splits."""
+    """All files in a dataset folder whose splits a user-written program makes."""
 
     holds_images: ClassVar[bool] = False
     files: Sequence[str]

@@ -195,7 +195,7 @@ class _Node:
             self._report_exception(order, error)
 
     def _collect_facts(self, order: NodeOrder) -> NodeFacts:
-        """Return the facts by which the supervisor compares machines, once weights and devices are ready."""
+        """Return the facts about this machine that the supervisor compares, once weights and devices are ready."""
         assert self._files is not None
         job = order.specs[0].job
         ssh_address, remote_address = addresses.connection_addresses()

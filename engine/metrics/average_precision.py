@@ -18,7 +18,7 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 THRESHOLDS = np.linspace(0.5, 0.95, 10)
-"""IoU thresholds from which on a detection matches an object."""
+"""Minimum IoUs of a detection and the object that it matches. Average precisions are averaged over them."""
 RECALLS = np.linspace(0.0, 1.0, 101)
 MAX_DETECTIONS = 100
 """Maximum number of detections that count per class and image. Those with the highest scores count."""

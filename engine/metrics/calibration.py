@@ -14,7 +14,7 @@ BINS = 15
 MIN_FITTED_SAMPLES = 20
 """Minimum number of samples for fitting a temperature. Guo et al. 2017 state none."""
 _LOG_RANGE = (-3.0, 3.0)
-"""Range in which the logarithm of the temperature is searched."""
+"""Range of the logarithm of the temperature."""
 _MIN_PROBABILITY = 1e-12
 
 

@@ -64,7 +64,7 @@ class TensorDetector(nn.Module):
         """Return the detections in each image. If gradients are enabled, "scores" [k] have gradients."""
 
     def loss_units(self, targets: Tensor) -> Tensor | None:
-        """Return the numbers by which this rank's losses are divided, such as the number of annotated objects.
+        """Return the divisors of this rank's losses, such as the number of annotated objects.
 
         The result has one number for each loss [p], or a single number for all losses. These numbers and the losses are
         summed over the global batch before the division. None means that the losses are divided by the number of

@@ -20,7 +20,7 @@ _FORWARD_FRACTION = 1 / 3
 
 
 class PastRun(msgspec.Struct, frozen=True, kw_only=True):
-    """Measurements of a past run, from which times and memory of new jobs are estimated.
+    """Measurements of a past run for estimating the time and memory of new jobs.
 
     Attributes:
         device_kinds: Name of each device, without its number.

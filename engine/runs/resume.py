@@ -98,7 +98,7 @@ def save_next_job(run: RunFolder, job: Job) -> None:
 
 
 def checkpoint_of(run: RunFolder) -> Path | None:
-    """Return the checkpoint from which `run` would be resumed, or None if it would start from scratch.
+    """Return the checkpoint that would resume `run`, or None if it would start from scratch.
 
     This is last.pt, or else the newest older checkpoint, or else the job's `resume_from`.
     """

@@ -67,7 +67,7 @@ class Client:
         self.buffer = bytearray()
         self.cursor: int | None = None
         self.commands_only = False  # True for a client that reads no events
-        self.history_end = 0  # offset of the log's end at its hello, up to which it gets all events even if it is slow
+        self.history_end = 0  # offset of the log's end at its hello; even a slow client gets all events before it
         self.is_leaving = False  # True after a goodbye
         self.deadline: float | None = time.monotonic() + HELLO_S
         self.is_writing = False  # True while its socket accepts no more data
@@ -243,7 +243,7 @@ class Server:
         self._send_pending(client)
 
     def _make_room(self, *, commands_only: bool) -> bool:
-        """Disconnect a client if there is no room for another one. Returns False if none can be disconnected.
+        """Disconnect a client if the maximum number is reached. Returns False if none can be disconnected.
 
         There are separate limits for clients that only send commands (`commands_only`) and for those that read events.
         """

@@ -282,7 +282,7 @@ class Supervisor:
                 self._launch()
 
     def _create_group(self) -> Group:
-        """Create an empty group, to which the next start adds workers."""
+        """Create a group for the workers of the next start."""
         return Group(
             self._on_worker_event,
             self._selector,

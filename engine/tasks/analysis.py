@@ -18,7 +18,7 @@ from engine.metrics.class_counts import ClassValues
 from engine.metrics.registry import MetricWithPlugins
 
 TASK_METRIC = ""
-"""Key of the task's own metric, to which plug-ins may add others, in `Measured.metrics`."""
+"""Key of the task's own metric in `Measured.metrics`. The other keys are metrics of plug-ins."""
 
 Indices = tuple[int, ...]
 

@@ -72,7 +72,7 @@ class History:
         self._step = 0  # last reported step
 
     def add(self, event: AnyEvent) -> None:
-        """Add the next event of the run to the history. Events that are no part of it are ignored."""
+        """Add the next event of the run to the history, and ignore events of other kinds."""
         match event:
             case Planned():
                 self.classes, self.val_samples, self._step = event.classes, event.val_images, event.from_step

@@ -147,7 +147,7 @@ class ImageSet(ABC):
             yield np.ascontiguousarray(numbers).data
 
     def _target_arrays(self) -> Iterable[npt.NDArray[Any]]:
-        """Return all arrays from which the targets are made, so that `identity` can hash them."""
+        """Return all arrays that determine the targets. `identity` hashes them."""
         return (self.targets.numpy(),)
 
     def batch_targets(self, rows: Tensor, planes: Tensor | None, placement: Placement | None, size: int) -> Tensor:

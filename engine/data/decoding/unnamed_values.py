@@ -18,9 +18,9 @@ _FILLED = 5
 Above it, values are not read as class numbers.
 """
 _FEW = 12
-"""Largest value up to which the values of masks are always read as class numbers, even if most numbers don't occur."""
+"""Masks with no larger value are read as class numbers, even if most numbers don't occur."""
 _SMALL = 33
-"""Largest class number in masks in which 255 means "no class", even if most numbers don't occur.
+"""Masks with no larger value except 255 are read as class numbers and "no class", even if most numbers don't occur.
 
 It is the largest class number in Cityscapes.
 """

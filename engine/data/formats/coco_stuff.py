@@ -43,7 +43,7 @@ _STUFF = (
 )  # fmt: skip
 """Names of COCO-Stuff's classes 92 to 182, which are materials and backgrounds."""
 _OTHER = 183
-"""Class number in stuff_*_pixelmaps that stands for all countable objects ("things")."""
+"""Class number of all countable objects ("things") in stuff_*_pixelmaps."""
 _UNLABELED = 255
 _LINE = re.compile(r"\s*(\d{1,18})\s*[:\t ]\s*(\S.*?)\s*$")
 

@@ -102,7 +102,7 @@ def needs_decoding(path: str, index: int, count: int, sampled: set[int]) -> bool
 
 
 def report(name: str, classes: Sequence[str], objects: Objects, usable: int, *, is_drawn: bool) -> SplitReport:
-    """Return the report for the split `name`, in which `usable` images can be used."""
+    """Return the report for the split `name` with `usable` readable images."""
     object_counts = np.bincount(objects.labels, minlength=len(classes))
     _, labels_of_images = np.unique(np.stack([objects.images, objects.labels]), axis=1)  # each pair once
     image_counts = np.bincount(labels_of_images, minlength=len(classes))

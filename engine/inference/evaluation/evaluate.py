@@ -186,7 +186,7 @@ def _encode_resamples(evaluation: Evaluation, draws: ResampledValues) -> bytes:
 
 
 def _sample_results(data: EvaluationData, results: MergedResults) -> Samples:
-    """Return the evaluation results of each sample in the form in which they are saved."""
+    """Convert the evaluation results of each sample to the type that is saved."""
     split_names, split_samples = zip(*data.splits, strict=True)
     first_numbers = np.cumsum([0, *map(len, split_samples)])
     split_of = np.searchsorted(first_numbers, results.samples, side="right") - 1

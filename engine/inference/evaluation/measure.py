@@ -127,7 +127,7 @@ def run(spec: WorkerSpec, channel: socket.socket) -> int:
 
 
 def results_file(rank: int) -> str:
-    """Return the name of the file to which the evaluation worker with this rank writes its results."""
+    """Return the name of the file with the results of the evaluation worker with this rank."""
     return f"results-{rank}.pt"
 
 

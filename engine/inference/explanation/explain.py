@@ -141,7 +141,7 @@ class _Example(NamedTuple):
 
 
 def _load_example(model: TrainedModel, path: str) -> _Example:
-    """Load an image whose prediction is to be explained. Raises UnreadableImage."""
+    """Load an image for the explanation of its prediction. Raises UnreadableImage."""
     if not model.preprocessing.framing:
         return _load_sample(model, path)
     try:

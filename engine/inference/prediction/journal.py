@@ -87,7 +87,7 @@ _ENTRY = msgspec.json.Decoder(Entry)
 
 
 class Journal:
-    """Journal in which one worker records its completed samples. Its methods are thread-safe."""
+    """Journal of the samples that one worker has completed. Its methods are thread-safe."""
 
     def __init__(self, folder: Path, start: int, rank: int) -> None:
         self._stream = open(  # noqa: SIM115 - it stays open

@@ -25,7 +25,7 @@ MAX_LEVEL_DIFFERENCE = 8.0
 It is checked because small images of the same kind have similar hashes.
 """
 _THUMBNAIL_SIDE = 12
-"""Side length in pixels of the thumbnails by which possible duplicates are compared."""
+"""Side length in pixels of the thumbnails that are compared to find duplicates."""
 _BLOCK_IMAGES = 1024
 """Number of images that are compared with all other images in one operation."""
 MAX_IMAGES = 100_000

@@ -30,7 +30,7 @@ from engine.strategies.distributed import tensors_of
 from engine.strategies.pipelining.model_split import CutPoint, Traces, module_of, split
 
 ROUNDS = 2
-"""Number of rounds in which all segments of the model are measured.
+"""Number of measurements of all segments of the model.
 
 With several, a segment slowed by other work on the device is measured again.
 """

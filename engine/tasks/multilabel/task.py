@@ -26,7 +26,7 @@ from engine.tasks.multilabel.entry import TASK
 from engine.tasks.predictions import Labels, LabelScores
 
 THRESHOLD = 0.5
-"""Probability from which on a label counts as predicted."""
+"""Minimum probability of a label that counts as predicted."""
 _SUMS = 3
 """Number of values in `MultiLabelMetric.counters` before the counters of the labels."""
 

@@ -18,7 +18,7 @@ from engine.tasks.points.decoding.fields import Points
 
 BACKGROUND, FAR, NEAR = CLOUD_GRAY
 TILT = np.deg2rad(CLOUD_TILT_DEG)
-"""Angle in radians by which the view of a drawn point cloud is tilted."""
+"""Angle in radians between the view of a drawn point cloud and the axis along which its points vary least."""
 MAX_ENCODED = 4096
 """Maximum number of points, evenly spaced in the cloud, that `encode_points` keeps."""
 

@@ -34,7 +34,7 @@ _PART_WORDS = frozenset({
     "archive", "batch", "chunk", "clip", "data", "dataset", "fold", "folder", "frames", "image", "images", "img", "imgs",
     "part", "scene", "seq", "sequence", "session", "shard", "split", "subset", "tile", "video",
 })  # fmt: skip
-"""Words that stand for parts of a dataset in numbered folder names, such as "part_1" and "part_2"."""
+"""Words in the names of numbered folders that are parts of a dataset, such as "part_1" and "part_2"."""
 _SIZE = re.compile(r"\d{3,}x\d{3,}")
 _MASK_OR_BAND_SUFFIX = re.compile(
     r"(?<=[-_. ])(masks?|gt|labels?|seg|segmentation|groundtruth|depth|disp|flow|B\d[0-9A]|band\d+)$", re.I
@@ -81,7 +81,7 @@ def evidence_against(tree: Tree, roots: Sequence[str], names: Sequence[str]) -> 
     """
     sampled = [names[index] for index in spread_evenly(len(names), _SAMPLED)]
     yield from _role_names(tree, names)
-    yield from _part_names(names)
+    yield from _describe_parts(names)
     class_folders = [folder for name in sampled for root in roots if tree.exists(folder := os.path.join(root, name))]
     children = {child for folder in class_folders for child in tree.folders(folder)}
     if roles := sorted(name for name in children if _plain(name) in _ROLES):
@@ -147,7 +147,7 @@ def _validation_names(names: Sequence[str], total: int) -> Iterator[str]:
         yield f"folders with words for validation in their names ({some_of(found, 4)})"
 
 
-def _part_names(names: Sequence[str]) -> Iterator[str]:
+def _describe_parts(names: Sequence[str]) -> Iterator[str]:
     """Yield a phrase if the folders seem to be parts of a dataset, copies of several sizes, or cameras, not classes."""
     words = [[word for word in _words(name) if not word.isdigit()] for name in names]
     if len(names) < 2 or not all(words):

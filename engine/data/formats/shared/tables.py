@@ -46,7 +46,7 @@ _MAX_INNER_FOLDERS = 200
 _MAX_TABLES = 200
 _SAMPLED = 200
 _FEW_WORDS = 20
-"""Number of distinct words up to which a table's last column counts as categories even if words rarely recur."""
+"""Maximum number of distinct words in a last column that counts as categories even if words rarely recur."""
 _OF_BOX = 6
 """Number of cells in a row with a box (image, four edges and class), in tables without column names."""
 _NUMBER = re.compile(r"[+-]?\d+[.,]0*")

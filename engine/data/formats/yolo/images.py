@@ -32,7 +32,7 @@ class ImageSearch:
         self.texts_of_images = {pair.text for pairs in self._by_folder.values() for pair in pairs if pair.text}
 
     def splits(self) -> dict[str, list[Pair]]:
-        """Return the images of a YOLO dataset by "train", "val" and "test", or by "" if there are no splits.
+        """Return the images of a YOLO dataset by split: "train", "val" and "test", or "" for a dataset without splits.
 
         If data.yaml or obj.data lacks a split or has a wrong path for it, a folder with the name of the split is used.
         """

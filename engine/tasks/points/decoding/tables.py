@@ -67,7 +67,7 @@ class Table(NamedTuple):
 
 
 def labels_file(path: str) -> str | None:
-    """Return the path of the file with the points' labels next to a table, or None if there is no such file."""
+    """Return the path of the file with the points' labels next to a table, or None if it is missing."""
     name = os.path.splitext(path)[0] + ".labels"
     return name if os.path.isfile(name) else None
 

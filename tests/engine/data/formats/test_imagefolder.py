@@ -13,7 +13,7 @@ from engine.contract.problems import errors
 from engine.data.formats import imagefolder
 from engine.data.formats.format import Confidence, Detection
 from engine.data.formats.registry import recognize
-from engine.data.formats.shared.class_evidence import _part_names
+from engine.data.formats.shared.class_evidence import _describe_parts
 from engine.data.formats.tree import Tree
 from tests.support.images import noise
 
@@ -456,4 +456,4 @@ def test_imagefolder_reports_classes_of_the_test_split_alone(tmp_path: Path, spl
     ],
 )
 def test_names_of_parts_are_evidence_if_all_are_alike(names: tuple[str, ...], is_evidence: bool) -> None:
-    assert bool(list(_part_names(names))) == is_evidence
+    assert bool(list(_describe_parts(names))) == is_evidence
