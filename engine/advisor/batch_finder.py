@@ -19,7 +19,7 @@ from engine.contract.job import FIELDS, Job
 from engine.contract.messages import Progress
 from engine.contract.problems import Problem
 from engine.parallel.layout import layout
-from engine.processes.orders import OrderError
+from engine.processes.requests import RequestError
 from engine.supervisor.environment import usable_cores
 from engine.supervisor.restart_policy import world_size
 from engine.system.format import speed
@@ -65,7 +65,7 @@ class _Timing:
 
 
 def find_batch(job: Job, emit: OnProgress) -> BatchFound:
-    """Find the largest batch size for `job` that fits on its devices, and the fastest one. Raises OrderError."""
+    """Find the largest batch size for `job` that fits on its devices, and the fastest one. Raises RequestError."""
     emit(Progress(0.0, "Loading PyTorch"))
     import_for(job)
     timing = _Timing()
@@ -73,7 +73,7 @@ def find_batch(job: Job, emit: OnProgress) -> BatchFound:
     with TrialFolder() as folder:
 
         def probe(size: int) -> Probe | None:
-            """Run a trial, and return its measurements, or None if the size doesn't fit. Raises OrderError."""
+            """Run a trial, and return its measurements, or None if the size doesn't fit. Raises RequestError."""
             nonlocal fitted
             done = PREPARED + (1 - PREPARED) * timing.count / MAX_TRIALS
             emit(Progress(done, f"Trying batches of {size:,}", timing.trials_remaining_s))
@@ -87,7 +87,7 @@ def find_batch(job: Job, emit: OnProgress) -> BatchFound:
                 return found
             # Libraries may fail in other ways if memory runs out, but not once a smaller size has fitted.
             if not fitted and not is_out_of_memory(failed):
-                raise OrderError(Problem("", failed.cause))
+                raise RequestError(Problem("", failed.cause))
             return None
 
         maximum = int(FIELDS["batch_size"].maximum or math.inf)

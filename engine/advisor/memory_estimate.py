@@ -12,16 +12,16 @@ from collections.abc import Callable
 from engine.contract.advice import MemoryEstimate
 from engine.contract.devices import CPU, is_gpu
 from engine.contract.job import Job
-from engine.processes.orders import OrderError, serve_order
+from engine.processes.requests import RequestError, serve_request
 
 _NICENESS = 10
 """Niceness of the process. It keeps the estimate from slowing down a training run."""
 
 
 def estimate_memory(job: Job, _send: Callable[[object], object]) -> MemoryEstimate:
-    """Estimate the memory for `job` on one device or CPU worker. Raises OrderError.
+    """Estimate the memory for `job` on one device or CPU worker. Raises RequestError.
 
-    `serve_order` passes `_send`, which is not used here. This must run in a separate process that has not imported
+    `serve_request` passes `_send`, which is not used here. This must run in a separate process that has not imported
     torch, since it changes the environment and the niceness.
     """
     os.nice(_NICENESS)
@@ -41,11 +41,11 @@ def estimate_memory(job: Job, _send: Callable[[object], object]) -> MemoryEstima
     try:
         footprint = footprint_of(job.with_fields(pretrained=False, weights_file=""), base_bytes, ())
     except DatasetError as error:
-        raise OrderError(*error.problems) from error
+        raise RequestError(*error.problems) from error
     except TaskError as error:
-        raise OrderError(error.problem) from error
+        raise RequestError(error.problem) from error
     return MemoryEstimate(estimate_bytes(job, STRATEGIES[job.resolved_strategy].entry, footprint, UNCALIBRATED))
 
 
 if __name__ == "__main__":
-    serve_order("footplate-estimate", Job, estimate_memory)
+    serve_request("footplate-estimate", Job, estimate_memory)

@@ -18,7 +18,7 @@ from engine.contract.events import AnyEvent, StepMetrics
 from engine.contract.job import Job
 from engine.contract.messages import Progress
 from engine.contract.problems import Problem
-from engine.processes.orders import OrderError
+from engine.processes.requests import RequestError
 
 WORKER = "engine.advisor.rate_worker:run"
 PREPARED = 0.1
@@ -30,10 +30,10 @@ OnProgress = Callable[[Progress], object]
 def find_rate(job: Job, emit: OnProgress) -> RateFound:
     """Suggest a learning rate for `job`, after a short training on its devices with an increasing rate.
 
-    Raises OrderError.
+    Raises RequestError.
     """
     if job.checkpoints.resume_from:
-        raise OrderError(
+        raise RequestError(
             Problem(
                 "resume_from",
                 "The finder suggests a learning rate for a training from the start, but this job continues "
@@ -48,7 +48,7 @@ def find_rate(job: Job, emit: OnProgress) -> RateFound:
     with TrialFolder() as folder:
         failure = run_workers(_trial_job(job), WORKER, Path(folder), progress.on_event)
         if failure is not None:
-            raise OrderError(Problem("batch_size" if failure.kind == "out_of_memory" else "", failure.cause))
+            raise RequestError(Problem("batch_size" if failure.kind == "out_of_memory" else "", failure.cause))
         (curve,) = take_results(Path(folder), Curve)  # that of rank 0
     return read_curve(curve)
 

@@ -13,7 +13,7 @@ import msgspec
 
 from engine.cli import arguments, children, train
 from engine.cli.terminal import COMPLETED, FAILED, print_lines, report, require_valid, require_writable, table
-from engine.contract.advice import BUDGET_S, Advice, AdviceOrder, Candidate, Network, apply_candidate
+from engine.contract.advice import BUDGET_S, Advice, AdviceRequest, Candidate, Network, apply_candidate
 from engine.contract.command import flags
 from engine.contract.job import FIELDS, Job, save_job
 from engine.contract.problems import Problem
@@ -58,10 +58,10 @@ def advise(options: argparse.Namespace) -> int:
     found = [problem for problem in found if problem.field not in _CHOSEN_FIELDS]
     network, wrong = _parse_network(options)
     job = require_valid(job, [*found, *wrong])
-    order = AdviceOrder(
+    request = AdviceRequest(
         job=job, seconds=options.seconds, remeasure=options.again, machines=options.machines, network=network
     )
-    answer: Advice = children.carry_out(order, refused=FAILED)
+    answer: Advice = children.carry_out(request, refused=FAILED)
     print_lines(*([msgspec.json.encode(answer).decode()] if options.json else _lines(answer)))
     if options.save is not None and answer.fits:
         return _save(apply_candidate(job, answer.table[0]), options.save, quiet=options.json)

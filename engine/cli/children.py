@@ -14,7 +14,7 @@ from typing import IO, Any, NamedTuple, TypeVar
 import msgspec
 
 from engine.cli.terminal import BAD_REQUEST, FAILED, CommandError, report, show_progress
-from engine.contract.advice import ADVISING, FINDING, AdviceOrder, FinderOrder
+from engine.contract.advice import ADVISING, FINDING, AdviceRequest, FinderRequest
 from engine.contract.catalogue import load_catalogue
 from engine.contract.cut import PLANNING
 from engine.contract.dataset import INSPECTION, DatasetReport, InspectionProgress, inspector_options
@@ -128,7 +128,7 @@ def carry_out(order: Any, *, is_quiet: bool = False, refused: int | None = None)
     except UnicodeEncodeError as error:
         message = f"{escaped(str(error.object))} is not valid UTF-8."
         raise CommandError(report((Problem("paths", message, "Rename it, or name its folder."),))) from None
-    is_advice = isinstance(order, AdviceOrder)
+    is_advice = isinstance(order, AdviceRequest)
     messages = _messages(child.module, child.decoder, order=order, answers_interrupt=is_advice)
     problems: tuple[Problem, ...] = ()
     try:
@@ -164,8 +164,8 @@ class _Child(NamedTuple):
 
 
 _CHILDREN: dict[type, _Child] = {
-    AdviceOrder: _Child("engine.advisor.advice", ADVISING, Problem("job", "The trials ended early")),
-    FinderOrder: _Child("engine.advisor", FINDING, Problem("job", "The trial ended early")),
+    AdviceRequest: _Child("engine.advisor.advice", ADVISING, Problem("job", "The trials ended early")),
+    FinderRequest: _Child("engine.advisor", FINDING, Problem("job", "The trial ended early")),
     Job: _Child(
         "engine.advisor.planning", PLANNING, Problem("model", "It could not be measured", "Try a smaller batch size.")
     ),

@@ -11,7 +11,7 @@ import msgspec
 from engine.checks.node_checks import remote_device_problems
 from engine.cli import arguments, children, train
 from engine.cli.terminal import BAD_REQUEST, COMPLETED, FAILED, print_lines, require_valid, table
-from engine.contract.advice import BatchFound, BatchTrial, FinderOrder, RateFound, RatePoint
+from engine.contract.advice import BatchFound, BatchTrial, FinderRequest, RateFound, RatePoint
 from engine.contract.catalogue import load_catalogue
 from engine.contract.cut import Cut
 from engine.contract.job import Job
@@ -36,14 +36,14 @@ def add_finders(commands: Any) -> None:
 
 def find_rate(options: argparse.Namespace) -> int:
     """Print the learning rate that a short range test suggests, with an explanation and a curve of the losses."""
-    found: RateFound = children.carry_out(FinderOrder("rate", _valid_job(options)), refused=FAILED)
+    found: RateFound = children.carry_out(FinderRequest("rate", _valid_job(options)), refused=FAILED)
     print_lines(*([msgspec.json.encode(found).decode()] if options.json else _rate_lines(found)))
     return COMPLETED if found.suggestion is not None else FAILED
 
 
 def find_batch(options: argparse.Namespace) -> int:
     """Print the tried batch sizes with their memory and speed, and the largest one that fits."""
-    found: BatchFound = children.carry_out(FinderOrder("batch", _valid_job(options)), refused=FAILED)
+    found: BatchFound = children.carry_out(FinderRequest("batch", _valid_job(options)), refused=FAILED)
     print_lines(*([msgspec.json.encode(found).decode()] if options.json else _batch_lines(found)))
     return COMPLETED if found.largest is not None else FAILED
 

@@ -1,6 +1,6 @@
-"""Orders to the advisor and to the finders of a learning rate or batch size, and their answers.
+"""Requests to the advisor and to the finders of a learning rate or batch size, and their answers.
 
-``python -m engine.advisor`` executes a `FinderOrder`. ``python -m engine.advisor.advice`` finds the fastest way to
+``python -m engine.advisor`` executes a `FinderRequest`. ``python -m engine.advisor.advice`` finds the fastest way to
 train a job by short trials. On Ctrl+C or SIGTERM it stops the trials and answers with the measurements made until then
 (`Advice.ended_by` is "stopped"). Callers should therefore read its output to the end. Both processes and their workers
 exit when their parent exits.
@@ -29,7 +29,7 @@ class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     latency_s: float = 50e-6
 
 
-class AdviceOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class AdviceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Job to advise on, with the devices that may be used for trials.
 
     Attributes:
@@ -185,7 +185,7 @@ class Advice(msgspec.Struct, tag="advice", tag_field="type", frozen=True, forbid
         measured_at: Seconds since the epoch.
         hardware: Devices used for the measurement.
         versions: Versions of the software used for the measurement.
-        is_cached: True if the answer was cached when an equal order was executed on the same devices with the same
+        is_cached: True if the answer was cached when an equal request was executed on the same devices with the same
             versions.
     """
 
@@ -233,7 +233,7 @@ def apply_candidate(job: Job, candidate: Candidate) -> Job:
 Finder = Literal["rate", "batch"]
 
 
-class FinderOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class FinderRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Request to find a learning rate or a batch size for a job."""
 
     finder: Finder

@@ -1,6 +1,6 @@
 """Partition of a model into pipeline stages.
 
-``python -m engine.advisor.planning`` finds such a partition for a job that it receives as its order.
+``python -m engine.advisor.planning`` finds such a partition for a job that it receives as its request.
 """
 
 from __future__ import annotations

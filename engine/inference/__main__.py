@@ -16,7 +16,7 @@ from engine.contract.inference.messages import LiveOrder, Order, ShowOrder
 from engine.contract.inference.prediction import PredictOrder
 from engine.contract.inference.review import ReviewOrder
 from engine.inference.devices import OnProgress
-from engine.processes.orders import serve_order
+from engine.processes.requests import serve_request
 from engine.system import compile_cache
 
 _FUNCTIONS: dict[type[Order], str] = {
@@ -42,4 +42,4 @@ def _carry_out(order: Order, on_progress: OnProgress) -> str:
 
 
 if __name__ == "__main__":
-    serve_order("footplate-infer", reduce(or_, _FUNCTIONS), _carry_out)
+    serve_request("footplate-infer", reduce(or_, _FUNCTIONS), _carry_out)

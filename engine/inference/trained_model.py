@@ -35,7 +35,7 @@ from engine.data.transforms.device_transforms import Normalization
 from engine.inference.placing import prediction_of_bands, to_prediction
 from engine.inference.tiles import ImageInMemory, RowReader, Tiling, tiled_maps, tiled_objects
 from engine.models.base import TaskError
-from engine.processes.orders import OrderError
+from engine.processes.requests import RequestError
 from engine.runs.folder import OLDER_CHECKPOINT, RunFolder
 from engine.strategies.base import memory_format
 from engine.strategies.memory import run_in_parts
@@ -46,7 +46,7 @@ from engine.training.checkpointing.checkpoint_files import DamagedCheckpoint, re
 from engine.training.dataloaders import preprocessing
 
 
-class CannotLoad(OrderError):  # noqa: N818
+class CannotLoad(RequestError):  # noqa: N818
     """Raised when the model of a run can't be used."""
 
 

@@ -14,23 +14,23 @@ import threading
 import msgspec
 import psutil
 
-from engine.processes.worker_process import SpawnOrders, run_worker
+from engine.processes.worker_process import SpawnRequest, run_worker
 from engine.system import linux, stdio
 
 
 def main() -> int:
-    """Read `SpawnOrders` from standard input, and run the worker. The worker exits when its parent exits."""
+    """Read a `SpawnRequest` from standard input, and run the worker. The worker exits when its parent exits."""
     stdio.make_forgiving()
-    orders = msgspec.json.decode(sys.stdin.buffer.readline(), type=SpawnOrders)
-    linux.die_with_parent(orders.parent)
+    request = msgspec.json.decode(sys.stdin.buffer.readline(), type=SpawnRequest)
+    linux.die_with_parent(request.parent)
     if sys.platform != "linux":
-        threading.Thread(target=_exit_after, args=(orders.parent,), name="parent-watch", daemon=True).start()
+        threading.Thread(target=_exit_after, args=(request.parent,), name="parent-watch", daemon=True).start()
     if sys.platform == "win32":
-        channel = socket.fromshare(base64.b64decode(orders.shared))
+        channel = socket.fromshare(base64.b64decode(request.shared))
     else:
-        channel = socket.socket(fileno=orders.fd)
+        channel = socket.socket(fileno=request.fd)
     channel.setblocking(True)
-    return run_worker(orders.spec, orders.worker, channel)
+    return run_worker(request.spec, request.worker, channel)
 
 
 def _exit_after(parent: int) -> None:

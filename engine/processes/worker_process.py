@@ -312,15 +312,15 @@ def _spawn(spec: WorkerSpec, worker: str, channel: socket.socket, log: Path) -> 
     shared = ""
     if sys.platform == "win32":
         shared = base64.b64encode(channel.share(popen.pid)).decode()
-    orders = SpawnOrders(spec=spec, worker=worker, parent=os.getpid(), fd=channel.fileno(), shared=shared)
+    request = SpawnRequest(spec=spec, worker=worker, parent=os.getpid(), fd=channel.fileno(), shared=shared)
     assert popen.stdin is not None
-    popen.stdin.write(ENCODE.encode(orders) + b"\n")
+    popen.stdin.write(ENCODE.encode(request) + b"\n")
     popen.stdin.close()
     return popen
 
 
-class SpawnOrders(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Message to a worker that is started in a new interpreter.
+class SpawnRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Request to run a worker in a new interpreter.
 
     On Windows, `shared` is the result of `socket.share` in base64. On other systems, it is "".
     """

@@ -14,7 +14,7 @@ from engine.data.datasets.images import DatasetError, UnreadableImage
 from engine.data.decoding.reading import lacks_memory
 from engine.models.base import TaskError
 from engine.processes.nccl_errors import NcclError, is_nccl_error, known_error, last_error
-from engine.processes.orders import OrderError
+from engine.processes.requests import RequestError
 from engine.strategies.base import StrategyError, worker_device
 from engine.strategies.memory import DoesNotFit, is_out_of_memory
 from engine.system.paths import full_disk_cause
@@ -90,7 +90,7 @@ def kind(error: BaseException, spec: WorkerSpec) -> FailureKind:
 
 def field(error: BaseException) -> str:
     """Return the name of the job field that the user must change to avoid `error`, or "" if it is unknown."""
-    if isinstance(error, OrderError):
+    if isinstance(error, RequestError):
         return error.problems[0].field
     return error.field if isinstance(error, TaskError) else ""
 
@@ -101,7 +101,7 @@ def cause(error: BaseException, spec: WorkerSpec, where: str) -> str:
     `where` describes the work in which it failed, such as "at step 7".
     """
     text = str(error).strip()
-    if isinstance(error, NotFinite | StrategyError | TaskError | DatasetError | UnreadableImage | OrderError):
+    if isinstance(error, NotFinite | StrategyError | TaskError | DatasetError | UnreadableImage | RequestError):
         return text
     explanation = (
         _explain_out_of_memory(error, spec, where)

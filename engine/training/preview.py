@@ -24,7 +24,7 @@ from engine.data.drawing import to_rgb
 from engine.data.loading.sampler import GlobalBatchSampler, RankSamples
 from engine.data.randomness import RandomStreams
 from engine.models.base import TaskError
-from engine.processes.orders import OrderError, serve_order
+from engine.processes.requests import RequestError, serve_request
 from engine.tasks.base import DatasetInfo
 from engine.tasks.registry import TASKS
 from engine.training.dataloaders import image_loader, normalization
@@ -104,17 +104,17 @@ def _png(image: Bytes) -> bytes:
 
 
 def _render(order: PreviewOrder, emit: Callable[[PreviewImage], None]) -> bool:
-    """Emit all images like `render`, but raise OrderError for every failure."""
+    """Emit all images like `render`, but raise RequestError for every failure."""
     try:
         return render(order, emit)
     except TaskError as error:
-        raise OrderError(error.problem) from error
+        raise RequestError(error.problem) from error
     except DatasetError as error:
-        raise OrderError(*error.problems) from error
+        raise RequestError(*error.problems) from error
     except Exception as error:  # a custom task may raise any error
         message = f"The images can't be shown: {type(error).__name__}: {error}."
-        raise OrderError(Problem("", message, "Start a training for details.")) from error
+        raise RequestError(Problem("", message, "Start a training for details.")) from error
 
 
 if __name__ == "__main__":
-    serve_order("footplate-show", PreviewOrder, _render)
+    serve_request("footplate-show", PreviewOrder, _render)

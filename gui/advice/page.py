@@ -11,8 +11,8 @@ from engine.contract.advice import (
     ADVISING,
     BUDGET_S,
     Advice,
-    AdviceOrder,
     AdviceProgress,
+    AdviceRequest,
     Candidate,
     Network,
     apply_candidate,
@@ -58,7 +58,7 @@ class AdvicePage(FinderPage):
     def __init__(self) -> None:
         child = OrderProcess("engine.advisor.advice", TRYING, ADVISING.decode, cleans_up=True)
         super().__init__("strategy", tr("Advice on how to train"), NOTHING_YET, child)
-        self._order: AdviceOrder | None = None
+        self._order: AdviceRequest | None = None
         self._should_remeasure = self._stopping = False
         self.repeat.setText(tr("Measure again"))
         self.repeat.clicked.disconnect()
@@ -68,7 +68,7 @@ class AdvicePage(FinderPage):
         self._stack.currentChanged.connect(lambda _index: self._update_ask_button())
         self._update_ask_button()
 
-    def order(self, job: Job) -> AdviceOrder:
+    def order(self, job: Job) -> AdviceRequest:
         """Return the advisor's request for `job` with the options that are set on the page."""
         self._order = self.options.order(job, should_remeasure=self._should_remeasure)
         self._should_remeasure = False
@@ -244,11 +244,11 @@ class AdviceOptions(QWidget):
         self.network.valueChanged.connect(lambda _value: self.changed.emit())
         self.machines.valueChanged.connect(self._on_machines_changed)
 
-    def order(self, job: Job, *, should_remeasure: bool = False) -> AdviceOrder:
+    def order(self, job: Job, *, should_remeasure: bool = False) -> AdviceRequest:
         """Return a request to the advisor about `job`. If `should_remeasure`, saved measurements are ignored."""
         machines = self.machines.value()
         network = Network(self.network.value() * GIGABIT) if machines > 1 else None
-        return AdviceOrder(
+        return AdviceRequest(
             job=job,
             seconds=float(self.time.currentData()),
             remeasure=should_remeasure,
@@ -256,7 +256,7 @@ class AdviceOptions(QWidget):
             network=network,
         )
 
-    def differs(self, order: AdviceOrder) -> bool:
+    def differs(self, order: AdviceRequest) -> bool:
         now = self.order(order.job)
         return (now.seconds, now.machines, now.network) != (order.seconds, order.machines, order.network)
 

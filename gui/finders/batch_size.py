@@ -8,7 +8,7 @@ import pyqtgraph as pg
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QLabel, QTableWidgetItem, QWidget
 
-from engine.contract.advice import BatchFound, BatchTrial, FinderOrder
+from engine.contract.advice import BatchFound, BatchTrial, FinderRequest
 from engine.contract.job import Job
 from engine.contract.problems import Problem
 from gui.finders.page import FinderPage
@@ -39,8 +39,8 @@ class BatchPage(FinderPage):
     def __init__(self) -> None:
         super().__init__("batch_size", tr("Finding the batch size"), EMPTY)
 
-    def order(self, job: Job) -> FinderOrder:
-        return FinderOrder("batch", job)
+    def order(self, job: Job) -> FinderRequest:
+        return FinderRequest("batch", job)
 
     def results(self) -> QWidget:
         """Create the page for the result: reason or problem, table, plot and the scaled learning rate."""

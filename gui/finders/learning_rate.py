@@ -9,7 +9,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QLabel, QPushButton, QWidget
 
-from engine.contract.advice import FinderOrder, RateFound
+from engine.contract.advice import FinderRequest, RateFound
 from engine.contract.job import Job
 from engine.contract.problems import Problem
 from gui.finders.page import FinderPage
@@ -109,8 +109,8 @@ class RatePage(FinderPage):
     def __init__(self) -> None:
         super().__init__("learning_rate", tr("Finding the learning rate"), EMPTY)
 
-    def order(self, job: Job) -> FinderOrder:
-        return FinderOrder("rate", job)
+    def order(self, job: Job) -> FinderRequest:
+        return FinderRequest("rate", job)
 
     def results(self) -> QWidget:
         """Create the page for the result: reason or problem, plot, legend and a button per suggestion."""

@@ -14,7 +14,7 @@ import pytest
 
 from engine.checks.disk import model_file_sha256
 from engine.cli.terminal import BAD_REQUEST
-from engine.contract.advice import FINDING, FinderOrder
+from engine.contract.advice import FINDING, FinderRequest
 from engine.contract.cut import PLANNING
 from engine.contract.events import Failed
 from engine.contract.job import Job
@@ -68,16 +68,16 @@ def test_supervisor_runs_no_foreign_program(foreign: Job, ran: Path, start_run: 
     assert not ran.exists()
 
 
-def answers(module: str, order: bytes) -> list[bytes]:
-    done = subprocess.run([sys.executable, "-m", module], input=order, capture_output=True, cwd=ROOT, check=True)
+def answers(module: str, request: bytes) -> list[bytes]:
+    done = subprocess.run([sys.executable, "-m", module], input=request, capture_output=True, cwd=ROOT, check=True)
     return done.stdout.splitlines()
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("finder", ["rate", "batch"])
 def test_finder_runs_no_foreign_program(foreign: Job, ran: Path, finder: str) -> None:
-    order = FinderOrder(finder, foreign)  # type: ignore[arg-type]
-    found = FINDING.decode(answers("engine.advisor", msgspec.json.encode(order))[-1])
+    request = FinderRequest(finder, foreign)  # type: ignore[arg-type]
+    found = FINDING.decode(answers("engine.advisor", msgspec.json.encode(request))[-1])
     assert isinstance(found, Refused)
     assert REFUSED in found.problems[0].message
     assert not ran.exists()

@@ -33,10 +33,10 @@ import psutil
 
 from engine.advisor.advice.contenders import Contender, rank
 from engine.advisor.advice.setups import Setup, list_setups
-from engine.advisor.advice.trial_files import TrialOrder
+from engine.advisor.advice.trial_files import TrialRequest
 from engine.advisor.advice.trials import try_setup
 from engine.advisor.workers import TrialFolder, import_for
-from engine.contract.advice import ADVISING, Advice, AdviceOrder, AdviceProgress, apply_candidate
+from engine.contract.advice import ADVISING, Advice, AdviceProgress, AdviceRequest, apply_candidate
 from engine.contract.catalogue import load_catalogue
 from engine.contract.events import EVENT, RunFinished
 from engine.contract.job import Job, save_job
@@ -131,11 +131,11 @@ def capped(cap_bytes: int) -> Any:
 
 def advised(case: Case, seconds: float, folder: Path) -> tuple[Advice, float]:
     """Return the advisor's answer and its duration in seconds. Exit if it leaves processes or files behind."""
-    order = msgspec.json.encode(AdviceOrder(job=case.job, seconds=seconds, remeasure=True))
+    request = msgspec.json.encode(AdviceRequest(job=case.job, seconds=seconds, remeasure=True))
     start = time.monotonic()
     result = subprocess.run(
         [sys.executable, "-m", "engine.advisor.advice"],
-        input=order,
+        input=request,
         stdout=subprocess.PIPE,
         cwd=ROOT,
         env={**os.environ, "TMPDIR": str(folder)},
@@ -190,7 +190,7 @@ def measure(jobs: list[Job], seconds: float) -> list[float]:
         for job in jobs:
             tried.append(Contender(Setup(job, job.parallel.strategy)))
             best = min(each.step_s for each in rank(tried))
-            try_setup(tried[-1], TrialOrder(seconds=seconds, give_up_s=2 * best), Path(folder), 120)
+            try_setup(tried[-1], TrialRequest(seconds=seconds, give_up_s=2 * best), Path(folder), 120)
     return [each.speed.median for each in tried]
 
 

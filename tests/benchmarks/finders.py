@@ -21,7 +21,7 @@ import msgspec
 
 from engine.cli.children import carry_out
 from engine.cli.terminal import CommandError
-from engine.contract.advice import FinderOrder
+from engine.contract.advice import FinderRequest
 from engine.contract.events import Failed, StepMetrics, Validation
 from engine.contract.job import Job
 from engine.supervisor.environment import usable_cores
@@ -71,7 +71,7 @@ def suggested(job: Job) -> dict[str, Any]:
     """Run the learning rate finder. Return its suggestion (or None), its reason and its duration, in the saved form."""
     start = time.monotonic()
     try:
-        found = carry_out(FinderOrder("rate", job))
+        found = carry_out(FinderRequest("rate", job))
     except CommandError:
         return {"rate": None, "why": "The trial failed.", "seconds": time.monotonic() - start}
     seconds = time.monotonic() - start

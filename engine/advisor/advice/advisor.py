@@ -13,16 +13,16 @@ from engine.advisor.advice.contenders import DROP_FACTOR, Contender, drop_slow, 
 from engine.advisor.advice.estimates import ESTIMATE_MARGIN, calibrate, estimate_bytes, min_step_s
 from engine.advisor.advice.setups import Setup, list_setups, list_smaller_setups
 from engine.advisor.advice.state import AdviceState
-from engine.advisor.advice.trial_files import Footprint, TrialOrder
+from engine.advisor.advice.trial_files import Footprint, TrialRequest
 from engine.advisor.advice.trials import measure_footprint, rehearse, try_setup
 from engine.advisor.batch_finder import is_out_of_memory
 from engine.advisor.workers import TrialFolder, import_for
-from engine.contract.advice import Advice, AdviceOrder, AdviceProgress
+from engine.contract.advice import Advice, AdviceProgress, AdviceRequest
 from engine.contract.catalogue import MeshDimension, StrategyEntry, load_catalogue
 from engine.contract.events import Failed
 from engine.contract.job import Job
 from engine.contract.problems import Problem
-from engine.processes.orders import OrderError
+from engine.processes.requests import RequestError
 
 MIN_STEPS, MIN_SECONDS = 5, 0.4
 """Number of steps and duration in seconds of the trials in the first round. Each later round doubles both."""
@@ -58,18 +58,18 @@ TOO_LARGE = "By the estimate they need more memory than a device has."
 _Send = Callable[[AdviceProgress], object]
 
 
-def advise(order: AdviceOrder, send: _Send) -> Advice:
-    """Find the fastest setup for the job in `order`, from the cache or by trials, and report the progress by `send`.
+def advise(request: AdviceRequest, send: _Send) -> Advice:
+    """Find the fastest setup for the requested job, from the cache or by trials, and report the progress by `send`.
 
     Ctrl+C (KeyboardInterrupt) stops the trials. The answer is then based on the measurements made until then. Raises
-    OrderError if the job can't be built.
+    RequestError if the job can't be built.
     """
-    job = order.job.with_fields(strategy=order.job.resolved_strategy)
-    order = msgspec.structs.replace(order, job=job)
-    cached = None if order.remeasure else load_cached(order)
+    job = request.job.with_fields(strategy=request.job.resolved_strategy)
+    request = msgspec.structs.replace(request, job=job)
+    cached = None if request.remeasure else load_cached(request)
     if cached is not None:
-        return adapt_cached(order, cached)
-    started, advisor = time.monotonic(), _Advisor(order, send)
+        return adapt_cached(request, cached)
+    started, advisor = time.monotonic(), _Advisor(request, send)
     try:
         advisor.run()
     except KeyboardInterrupt:
@@ -77,23 +77,23 @@ def advise(order: AdviceOrder, send: _Send) -> Advice:
     advisor.state.took_s = time.monotonic() - started
     result = create_answer(advisor.state)
     if result.ended_by != "stopped" and result.fits:
-        save_cached(order, CachedAdvice(result, order.seconds, advisor.state.machine_step))
+        save_cached(request, CachedAdvice(result, request.seconds, advisor.state.machine_step))
     return result
 
 
 class _Advisor:
-    """Work of the advisor on a single request (`order`) for the fastest setup of a job."""
+    """Work of the advisor on a single request for the fastest setup of a job."""
 
-    def __init__(self, order: AdviceOrder, send: _Send) -> None:
-        self._order, self._send = order, send
+    def __init__(self, request: AdviceRequest, send: _Send) -> None:
+        self._request, self._send = request, send
         self._catalogue = load_catalogue()
         self._started = time.monotonic()
-        self.state = AdviceState(order, self._catalogue)
+        self.state = AdviceState(request, self._catalogue)
 
     @property
     def _remaining_s(self) -> float:
         """Time in seconds that is left of the time for all trials. It is negative once that is over."""
-        return self._started + self._order.seconds - time.monotonic()
+        return self._started + self._request.seconds - time.monotonic()
 
     @property
     def _remaining_trial_s(self) -> float:
@@ -101,11 +101,11 @@ class _Advisor:
 
         A trial that takes longer than expected may use half of the time that is reserved for the rehearsal.
         """
-        return self._remaining_s - REHEARSAL_SHARE / 2 * self._order.seconds
+        return self._remaining_s - REHEARSAL_SHARE / 2 * self._request.seconds
 
     def run(self) -> None:
-        """Estimate all setups, try the promising ones, and time a short run with the fastest. Raises OrderError."""
-        state, job = self.state, self._order.job
+        """Estimate all setups, try the promising ones, and time a short run with the fastest. Raises RequestError."""
+        state, job = self.state, self._request.job
         self._report("Loading PyTorch")
         before = time.monotonic()
         mesh: tuple[MeshDimension, ...] = ("replicate",) if len(job.parallel.devices) > 1 else ()
@@ -116,7 +116,7 @@ class _Advisor:
             self._report("Estimating memory")
             footprint = measure_footprint(job, folder, self._remaining_s)
             if isinstance(footprint, Failed) and not is_out_of_memory(footprint):
-                raise OrderError(Problem("", footprint.cause, "Correct the job, then ask again."))
+                raise RequestError(Problem("", footprint.cause, "Correct the job, then ask again."))
             state.footprint = footprint if isinstance(footprint, Footprint) else None
             if state.footprint is not None and state.footprint.activations is not None:
                 state.memory_by = "fake_tensors"
@@ -153,7 +153,7 @@ class _Advisor:
         The variants that are expected to be the fastest come first.
         """
         footprint = self.state.footprint
-        for smaller in list_smaller_setups(setup, self._order.job, self._catalogue):
+        for smaller in list_smaller_setups(setup, self._request.job, self._catalogue):
             contender = Contender(smaller, estimated=self._estimate(smaller.job))
             # Activation checkpointing has no estimate, and no effect, if the model has no blocks.
             has_no_blocks = footprint is not None and footprint.activations is not None and contender.estimated is None
@@ -307,7 +307,7 @@ class _Advisor:
         if contender not in state.contenders:
             state.contenders.append(contender)
         fastest = min((each.step_s for each in state.contenders), default=float("inf"))
-        order = TrialOrder(
+        request = TrialRequest(
             min_steps=MIN_STEPS * 2**number,
             seconds=MIN_SECONDS * 2**number,
             give_up_s=DROP_FACTOR * fastest if fastest < float("inf") else self._remaining_s / 4,
@@ -316,7 +316,7 @@ class _Advisor:
         )
         contender.why = ""
         self._report(f"Trying {contender.setup.name}", trials_left, trying=contender)
-        try_setup(contender, order, folder, self._remaining_trial_s)
+        try_setup(contender, request, folder, self._remaining_trial_s)
         if contender.measured is not None and contender.measured.link is not None:
             state.link = contender.measured.link
         self._report(f"Tried {contender.setup.name}", trials_left)
@@ -355,7 +355,7 @@ class _Advisor:
         # The steps of the contender's last trial took half of the time that those of this round will take.
         added_s = MIN_SECONDS * (2**number - 2 ** (number - 1))
         expected_s = (contender.wall_s or mean_s) + added_s
-        return expected_s < self._remaining_s - REHEARSAL_SHARE * self._order.seconds
+        return expected_s < self._remaining_s - REHEARSAL_SHARE * self._request.seconds
 
     def _rehearse(self, best: Contender, folder: Path) -> None:
         """Train and validate briefly with the fastest contender in the remaining time, and store the durations."""
@@ -382,7 +382,7 @@ class _Advisor:
         )
         remaining_s = max(0.0, self._remaining_s)
         progress = AdviceProgress(
-            fraction=min(1.0, 1 - remaining_s / self._order.seconds),
+            fraction=min(1.0, 1 - remaining_s / self._request.seconds),
             what=activity,
             seconds_left=remaining_s,
             considered=state.considered,

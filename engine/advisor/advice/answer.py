@@ -15,7 +15,7 @@ from engine.advisor.advice.machines import Step, predict
 from engine.advisor.advice.setups import device_text
 from engine.advisor.advice.state import AdviceState
 from engine.checks.findings.ranking import LONG_WAIT, explain_failure, explain_ranking, list_remedies
-from engine.contract.advice import Advice, AdviceOrder, Candidate, MachinesPrediction, Network
+from engine.contract.advice import Advice, AdviceRequest, Candidate, MachinesPrediction, Network
 from engine.contract.job import FIELDS
 from engine.supervisor.environment import describe
 from engine.system import paths
@@ -55,29 +55,29 @@ class CachedAdvice(msgspec.Struct, frozen=True):
     step: Step | None
 
 
-def load_cached(order: AdviceOrder) -> CachedAdvice | None:
-    """Return the cached answer to the request `order`, or None if there is none.
+def load_cached(request: AdviceRequest) -> CachedAdvice | None:
+    """Return the cached answer to `request`, or None if there is none.
 
-    A cached answer whose trials ran out of time is not returned if `order` allows more time.
+    A cached answer whose trials ran out of time is not returned if `request` allows more time.
     """
     try:
-        cached = msgspec.json.decode(read_file(_cache_file(order)), type=CachedAdvice)
+        cached = msgspec.json.decode(read_file(_cache_file(request)), type=CachedAdvice)
     except (OSError, msgspec.DecodeError):
         return None
-    return cached if cached.answer.ended_by == "settled" or order.seconds <= cached.seconds else None
+    return cached if cached.answer.ended_by == "settled" or request.seconds <= cached.seconds else None
 
 
-def save_cached(order: AdviceOrder, advice: CachedAdvice) -> None:
+def save_cached(request: AdviceRequest, advice: CachedAdvice) -> None:
     """Save an answer if the cache folder is writable."""
     with suppress(OSError):
-        file = _cache_file(order)
+        file = _cache_file(request)
         paths.private_folder(file.parent)
         paths.write_atomically(file, msgspec.json.encode(advice))
 
 
-def _cache_file(order: AdviceOrder) -> Path:
+def _cache_file(request: AdviceRequest) -> Path:
     """Return the path of the cached answer. It depends on everything that affects the answer, also on the hardware."""
-    job = order.job
+    job = request.job
     relevant = {
         name: job.value(name)
         for name, field in FIELDS.items()
@@ -95,10 +95,10 @@ FASTER_LINK = 4
 DEFAULT_NETWORK = Network(10e9)
 
 
-def adapt_cached(order: AdviceOrder, cached: CachedAdvice) -> Advice:
+def adapt_cached(request: AdviceRequest, cached: CachedAdvice) -> Advice:
     """Return the cached advice with its predictions adapted to the requested number of epochs and machines."""
-    table = tuple(_for_epochs(row, order.job.training.epochs) for row in cached.answer.table)
-    machines = _predict_machines(order, table[0], cached.step) if table else ()
+    table = tuple(_for_epochs(row, request.job.training.epochs) for row in cached.answer.table)
+    machines = _predict_machines(request, table[0], cached.step) if table else ()
     return msgspec.structs.replace(cached.answer, table=table, machines=machines, is_cached=True)
 
 
@@ -117,7 +117,7 @@ def create_answer(state: AdviceState) -> Advice:
         tried[0].state, tried[0].why = "measured", ""  # a later trial has slowed the faster one down
     table, left_out = tuple(map(state.row, tried)), state.left_out_by_reason()
     if fits:
-        sentence = explain_ranking(state.order.job, state.catalogue, table)
+        sentence = explain_ranking(state.request.job, state.catalogue, table)
     else:
         sentence = explain_failure(table, left_out, is_stopped=state.ended_by == "stopped")
     return Advice(
@@ -135,7 +135,7 @@ def create_answer(state: AdviceState) -> Advice:
         measured_at=time.time(),
         hardware=hardware(),
         versions=versions(),
-        machines=_predict_machines(state.order, table[0], state.machine_step) if fits else (),
+        machines=_predict_machines(state.request, table[0], state.machine_step) if fits else (),
     )
 
 
@@ -183,16 +183,14 @@ def _predict_changes(state: AdviceState, tried: list[Contender]) -> Iterator[str
         yield "With more loader workers, or smaller files, the step would wait less for images."
 
 
-def _predict_machines(order: AdviceOrder, first: Candidate, step: Step | None) -> tuple[MachinesPrediction, ...]:
+def _predict_machines(request: AdviceRequest, first: Candidate, step: Step | None) -> tuple[MachinesPrediction, ...]:
     """Predict the speed on the requested number of machines, and on each smaller power of two machines."""
-    if order.machines < 2 or step is None or first.time is None:
+    if request.machines < 2 or step is None or first.time is None:
         return ()
-    counts = {order.machines, *(2**power for power in range(1, order.machines.bit_length()))}
-    network, spent = order.network or DEFAULT_NETWORK, first.time
+    counts = {request.machines, *(2**power for power in range(1, request.machines.bit_length()))}
+    batch_size, network, spent = request.job.training.batch_size, request.network or DEFAULT_NETWORK, first.time
     return tuple(
-        predict(
-            step, order.job.training.batch_size, count, network, total_s=spent.total_s, steps=spent.epochs * spent.steps
-        )
+        predict(step, batch_size, count, network, total_s=spent.total_s, steps=spent.epochs * spent.steps)
         for count in sorted(counts)
-        if count <= order.machines
+        if count <= request.machines
     )

@@ -10,7 +10,7 @@ from engine.advisor.advice.estimates import UNCALIBRATED, Calibration, Costs
 from engine.advisor.advice.machines import BACKWARD, Step
 from engine.advisor.advice.setups import Setup
 from engine.advisor.advice.trial_files import Footprint, Link, Rehearsal
-from engine.contract.advice import AdviceOrder, Candidate, JobTime, LeftOut
+from engine.contract.advice import AdviceRequest, Candidate, JobTime, LeftOut
 from engine.contract.catalogue import Catalogue
 
 Kind = Literal["rules", "memory", "cost", "time"]
@@ -24,9 +24,9 @@ _PARTS = ("start", "step", "data", "validation")
 
 @dataclass
 class AdviceState:
-    """State of the advisor's work on one request (`order`) for the fastest setup of a job."""
+    """State of the advisor's work on one request for the fastest setup of a job."""
 
-    order: AdviceOrder
+    request: AdviceRequest
     catalogue: Catalogue
     footprint: Footprint | None = None
     calibration: Calibration = UNCALIBRATED
@@ -137,7 +137,7 @@ class AdviceState:
             row["memory_bytes"], row["limit_bytes"] = contender.memory
         if measured is not None and measured.joules_per_image is not None:
             row["joules_per_thousand_images"] = 1000 * measured.joules_per_image
-        return contender.setup.candidate(self.order.job, **row)
+        return contender.setup.candidate(self.request.job, **row)
 
     def job_time(self, contender: Contender) -> JobTime | None:
         """Predict the time that the complete job takes with the settings of a contender.

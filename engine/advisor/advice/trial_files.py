@@ -9,10 +9,10 @@ import msgspec
 from engine.advisor.trial_results import delete_results
 from engine.system.files import MAX_RESULT_BYTES, read_file
 
-_ORDER = "order.msgpack"
+_REQUEST = "request.msgpack"
 
 
-class TrialOrder(msgspec.Struct, frozen=True, kw_only=True):
+class TrialRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Request for a trial: the measurements that its workers make, and their limits."""
 
     min_steps: int = 5
@@ -109,11 +109,11 @@ class Footprint(msgspec.Struct, frozen=True, kw_only=True):
     """Size of the activations with bf16 as a fraction of those with fp32."""
 
 
-def write_order(folder: Path, order: TrialOrder) -> None:
+def write_request(folder: Path, request: TrialRequest) -> None:
     """Write the request for the next trial to the folder of trials, and delete the results of the previous one."""
     delete_results(folder)
-    (folder / _ORDER).write_bytes(msgspec.msgpack.encode(order))
+    (folder / _REQUEST).write_bytes(msgspec.msgpack.encode(request))
 
 
-def read_order(folder: str) -> TrialOrder:
-    return msgspec.msgpack.decode(read_file(Path(folder, _ORDER), MAX_RESULT_BYTES), type=TrialOrder)
+def read_request(folder: str) -> TrialRequest:
+    return msgspec.msgpack.decode(read_file(Path(folder, _REQUEST), MAX_RESULT_BYTES), type=TrialRequest)

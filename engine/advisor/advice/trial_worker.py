@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from engine.advisor.advice.trial_files import Link, Measured, Rehearsal, TrialOrder, read_order
+from engine.advisor.advice.trial_files import Link, Measured, Rehearsal, TrialRequest, read_request
 from engine.advisor.memory import MainMemory, gpu_peaks
 from engine.advisor.trial_batches import repeated_batches, reserve_prefetched
 from engine.advisor.trial_results import write_result
@@ -72,8 +72,8 @@ def run(spec: WorkerSpec, channel: socket.socket) -> int:
 class _Trial:
     """One rank's part of a trial, which measures a strategy with its settings in a short training."""
 
-    def __init__(self, spec: WorkerSpec, reporter: Reporter, order: TrialOrder) -> None:
-        self.order = order
+    def __init__(self, spec: WorkerSpec, reporter: Reporter, request: TrialRequest) -> None:
+        self.request = request
         self.reporter = reporter
         self.prepared = worker.prepare(spec, reporter)
         self.strategy = self.prepared.strategy
@@ -113,7 +113,7 @@ class _Trial:
             self.reporter.set_step(number)
             self.strategy.profiler.watch.end_step()
             now = clock(self.strategy.device)
-            is_slow = now - before > self.order.give_up_s and now - started > PATIENCE_S
+            is_slow = now - before > self.request.give_up_s and now - started > PATIENCE_S
             is_enough = number >= warm_up + min_steps and now - timed_from > seconds
             if number > warm_up:
                 durations.append(now - before)
@@ -126,11 +126,11 @@ class _Trial:
 
 
 def _run_trial(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
-    """Make the measurements that the trial's `TrialOrder` requests, and write the results to the run folder."""
-    order = read_order(spec.run_folder)
+    """Make the measurements that the trial's `TrialRequest` requests, and write the results to the run folder."""
+    request = read_request(spec.run_folder)
     on_cpu = CPU in spec.devices
     memory = MainMemory(spec.devices.count(CPU), SPARE_MEMORY) if on_cpu else None
-    trial = _Trial(spec, reporter, order)
+    trial = _Trial(spec, reporter, request)
     strategy, batch_size = trial.strategy, trial.strategy.job.training.batch_size
     prepared_at = time.perf_counter()
     batches, prefetched = repeated_batches(trial.prepared, reporter), reserve_prefetched(trial.prepared)
@@ -140,21 +140,21 @@ def _run_trial(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
     del prefetched
     used = memory.peak() if memory is not None else gpu_peaks(strategy.gpus)  # peak and limit of each memory
     smaller = max(MIN_IMAGES * len(spec.devices), batch_size // SMALLER_DIVISOR)
-    can_shrink = order.times_smaller and steps and smaller < batch_size
+    can_shrink = request.times_smaller and steps and smaller < batch_size
     smaller_step_s = _time_smaller(trial, smaller) if can_shrink else None
     load_rate = _measure_loading(trial)
-    rehearsal = _rehearse(trial) if order.rehearse_s and steps else None
+    rehearsal = _rehearse(trial) if request.rehearse_s and steps else None
     result = Measured(
         step_s=tuple(steps),
         memory=used,
         worked_s=time.perf_counter() - prepared_at,
-        gave_up=not steps or statistics.median(steps) > order.give_up_s,
+        gave_up=not steps or statistics.median(steps) > request.give_up_s,
         load_rate=load_rate,
         smaller_step_s=smaller_step_s,
         smaller_batch=smaller,
         joules_per_image=watts * statistics.median(steps) / batch_size if watts and steps else None,
         backward_share=_backward_share(strategy.profiler.watch.take()),
-        link=_measure_link(trial) if order.times_link else None,
+        link=_measure_link(trial) if request.times_link else None,
         rehearsal=rehearsal,
     )
     write_result(spec.run_folder, spec.rank, result)
@@ -174,8 +174,8 @@ def _time_steps(
     start_j, started_at = _joules(spec), time.perf_counter()
     watch = trial.strategy.profiler.watch
     watch.start()
-    order = trial.order
-    steps = trial.time_steps(batches, warm_up=warm_up - 1, min_steps=order.min_steps, seconds=order.seconds)
+    request = trial.request
+    steps = trial.time_steps(batches, warm_up=warm_up - 1, min_steps=request.min_steps, seconds=request.seconds)
     watch.pause()
     del checkpoint
     end_j, elapsed_s = _joules(spec), time.perf_counter() - started_at
@@ -199,7 +199,7 @@ def _time_smaller(trial: _Trial, size: int) -> float | None:
     if batch is not None:
         count = max(MIN_IMAGES, size // trial.strategy.data_world)
         batch = replace(batch, inputs=batch.inputs[:count], targets=batch.targets[:count], global_size=size)
-    seconds = SMALLER_TIME_FRACTION * trial.order.seconds
+    seconds = SMALLER_TIME_FRACTION * trial.request.seconds
     steps = trial.time_steps(itertools.repeat(batch), warm_up=1, min_steps=SMALLER_MIN_STEPS, seconds=seconds)
     return statistics.median(steps) if steps else None
 
@@ -247,7 +247,7 @@ def _rehearse(trial: _Trial) -> Rehearsal:
 
     Images are loaded as in a run. The first ones are repeated to measure steps with images that are already decoded.
     """
-    limit_s, dataloaders = trial.order.rehearse_s, trial.prepared.dataloaders
+    limit_s, dataloaders = trial.request.rehearse_s, trial.prepared.dataloaders
     train, val = dataloaders.train(), dataloaders.val()
     try:
         # The first step includes the start of the loader.
@@ -293,7 +293,7 @@ def _validate_twice(trial: _Trial, val: SplitLoader) -> tuple[float, float]:
         def should_stop(started: float = started) -> bool:
             """Count a validated batch, and return True once the time is over on any rank."""
             nonlocal completed
-            is_late = trial.any_rank(time.perf_counter() - started > trial.order.rehearse_s)
+            is_late = trial.any_rank(time.perf_counter() - started > trial.request.rehearse_s)
             completed += not is_late
             return is_late
 

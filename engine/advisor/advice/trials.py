@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from engine.advisor.advice.contenders import DROP_FACTOR, Contender
-from engine.advisor.advice.trial_files import Footprint, Measured, Rehearsal, TrialOrder, write_order
+from engine.advisor.advice.trial_files import Footprint, Measured, Rehearsal, TrialRequest, write_request
 from engine.advisor.batch_finder import is_out_of_memory, trial_job
 from engine.advisor.trial_results import take_results
 from engine.advisor.workers import run_workers
@@ -43,10 +43,10 @@ def measure_footprint(job: Job, folder: Path, timeout_s: float) -> Footprint | F
     return take_results(folder, Footprint)[0] if failure is None else failure
 
 
-def try_setup(contender: Contender, order: TrialOrder, folder: Path, timeout_s: float) -> None:
+def try_setup(contender: Contender, request: TrialRequest, folder: Path, timeout_s: float) -> None:
     """Run a trial of at most `timeout_s` seconds and add its result to `contender`."""
     started, contender.state = time.monotonic(), "trying"
-    outcome = _run_trial(_trial_job(contender.setup.job), order, folder, timeout_s)
+    outcome = _run_trial(_trial_job(contender.setup.job), request, folder, timeout_s)
     contender.wall_s = time.monotonic() - started
     if outcome is None:  # the time ran out
         contender.state = "measured" if contender.steps else "slower"
@@ -83,19 +83,19 @@ def rehearse(contender: Contender, phase_s: float, folder: Path, timeout_s: floa
         cpu_threads=job.precision.cpu_threads,
         predictions=job.checkpoints.predictions,
     )
-    outcome = _run_trial(rehearsed, TrialOrder(min_steps=1, seconds=0.0, rehearse_s=phase_s), folder, timeout_s)
+    outcome = _run_trial(rehearsed, TrialRequest(min_steps=1, seconds=0.0, rehearse_s=phase_s), folder, timeout_s)
     wall_s = time.monotonic() - started
     if outcome is None or isinstance(outcome, Failed) or outcome[0].rehearsal is None:
         return None
     return outcome[0].rehearsal, wall_s - outcome[0].worked_s
 
 
-def _run_trial(job: Job, order: TrialOrder, folder: Path, timeout_s: float) -> list[Measured] | Failed | None:
+def _run_trial(job: Job, request: TrialRequest, folder: Path, timeout_s: float) -> list[Measured] | Failed | None:
     """Run a trial, and return the measurements of all ranks.
 
     Return the failure of a rank, or None after `timeout_s`.
     """
-    write_order(folder, order)
+    write_request(folder, request)
     try:
         failure = run_workers(job, WORKER, folder, lambda _event: None, seconds=timeout_s)
     except TimeoutError:

@@ -13,13 +13,13 @@ from engine.contract.cut import Cut
 from engine.contract.devices import is_gpu
 from engine.contract.job import Job
 from engine.contract.messages import Progress
-from engine.processes.orders import serve_order
+from engine.processes.requests import serve_request
 from engine.supervisor.environment import usable_cores
 from engine.system import compile_cache
 
 
 def _plan(job: Job, send: Callable[[Progress], object]) -> Cut:
-    """Set up this process like a worker of `job`, and divide its model into pipeline stages. Raises OrderError."""
+    """Set up this process like a worker of `job`, and divide its model into pipeline stages. Raises RequestError."""
     threads = max(1, usable_cores() // len(job.parallel.devices))
     # As in a worker, before torch is imported.
     os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = str(threads)
@@ -32,4 +32,4 @@ def _plan(job: Job, send: Callable[[Progress], object]) -> Cut:
 
 
 if __name__ == "__main__":
-    serve_order("footplate-plan", Job, _plan)
+    serve_request("footplate-plan", Job, _plan)

@@ -26,7 +26,7 @@ from engine.models.classification_models import MNIST_CNN
 from engine.models.registry import is_foreign
 from engine.parallel.cut import CannotCut
 from engine.parallel.layout import layout
-from engine.processes.orders import OrderError
+from engine.processes.requests import RequestError
 from engine.strategies import STRATEGIES
 from engine.strategies.base import autocast, clock, resolve_precision, use_fast_kernels
 from engine.strategies.distributed import LOOPBACK
@@ -59,11 +59,11 @@ def plan(job: Job, threads: int, progress: OnProgress) -> Cut:
     """Find the best split of the job's model into pipeline stages for the devices of its first replica.
 
     A worker on the CPU uses `threads` threads. Weights are initialized instead of loaded, since their values don't
-    affect the costs. Raises OrderError.
+    affect the costs. Raises RequestError.
     """
     entry = STRATEGIES[job.resolved_strategy].entry
     if not entry.cuts_model:
-        raise OrderError(
+        raise RequestError(
             Problem("strategy", f"{entry.title} does not split the model into stages.", "Choose a strategy that does.")
         )
     torch.set_num_threads(job.precision.cpu_threads or threads)
@@ -89,7 +89,7 @@ def plan(job: Job, threads: int, progress: OnProgress) -> Cut:
         )
     except CannotCut as reason:
         message = f"The model can't be split into stages: {reason}."
-        raise OrderError(Problem(reason.field, message, reason.remedy)) from reason
+        raise RequestError(Problem(reason.field, message, reason.remedy)) from reason
 
 
 def _build_model(job: Job) -> tuple[nn.Module, int]:
@@ -102,9 +102,9 @@ def _build_model(job: Job) -> tuple[nn.Module, int]:
         fresh = job.with_fields(pretrained=False, weights_file="")
         return TASKS[job.task].build_model(fresh, classes, channels), channels
     except DatasetError as error:
-        raise OrderError(*errors(error.problems)) from error
+        raise RequestError(*errors(error.problems)) from error
     except TaskError as error:
-        raise OrderError(error.problem) from error
+        raise RequestError(error.problem) from error
 
 
 def _rank_costs(
@@ -145,7 +145,7 @@ def _rank_costs(
             message = f"The model {job.model.name} fails on {images}: {type(error).__name__}: {error}."
             remedy = "Use fewer microbatches, a larger batch size or larger images."
             remedy = f"Correct the file. {remedy}" if job.model_is_file else remedy
-            raise OrderError(Problem("model", message, remedy)) from error
+            raise RequestError(Problem("model", message, remedy)) from error
     return [costs[name] for name in job.parallel.devices[:group]]
 
 

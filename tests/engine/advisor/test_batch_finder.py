@@ -16,7 +16,7 @@ import pytest
 
 from engine.advisor.batch_finder import WORKER, describe_result, trial_job
 from engine.advisor.batch_search import MAX_TRIALS, Probe, SearchResult
-from engine.contract.advice import FINDING, BatchFound, FinderOrder
+from engine.contract.advice import FINDING, BatchFound, FinderRequest
 from engine.contract.job import Job
 from engine.contract.messages import Progress
 from engine.system import paths
@@ -50,8 +50,9 @@ def run_limited(arguments: list[str], given: bytes, cap: int, folder: Path, kind
 
 
 def find_under(cap: int, job: Job, folder: Path, kind: int = resource.RLIMIT_AS) -> BatchFound:
-    order = msgspec.json.encode(FinderOrder("batch", job))
-    *progress, last = map(FINDING.decode, run_limited(["-m", "engine.advisor"], order, cap, folder, kind).splitlines())
+    request = msgspec.json.encode(FinderRequest("batch", job))
+    lines = run_limited(["-m", "engine.advisor"], request, cap, folder, kind).splitlines()
+    *progress, last = map(FINDING.decode, lines)
     assert all(isinstance(message, Progress) for message in progress)
     found = last.answer
     assert isinstance(found, BatchFound)

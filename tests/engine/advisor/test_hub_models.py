@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.contract.advice import AdviceOrder
+from engine.contract.advice import AdviceRequest
 from engine.contract.job import Job
 from tests.engine.advisor.advice.test_advising import answers
 from tests.engine.advisor.search.test_driver import final_state, started
@@ -29,7 +29,7 @@ def job(tmp_path: Path) -> Job:
 
 def test_advisor_measures_setups_of_a_detector(job: Job, tmp_path: Path) -> None:
     *_, last = answers(
-        tmp_path / "t", AdviceOrder(job=job.with_fields(devices=("cpu", "cpu"), strategy="ddp"), seconds=60)
+        tmp_path / "t", AdviceRequest(job=job.with_fields(devices=("cpu", "cpu"), strategy="ddp"), seconds=60)
     )
     measured = [row for row in last.answer.table if row.images_per_second]
     assert measured

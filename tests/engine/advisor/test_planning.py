@@ -21,7 +21,7 @@ from engine.contract.job import Job
 from engine.contract.messages import Done, Progress, Refused
 from engine.contract.problems import Problem
 from engine.parallel.cut import compute_stages
-from engine.processes.orders import OrderError
+from engine.processes.requests import RequestError
 from tests.support.consent import agreed
 from tests.support.images import image
 
@@ -29,9 +29,9 @@ ROOT = Path(__file__).parents[3]
 COMMAND = [sys.executable, "-m", "engine.advisor.planning"]
 
 
-def answers(order: bytes) -> list[Progress | Refused | Done[Cut]]:
-    """Run the planner process with an order and return its messages."""
-    result = subprocess.run(COMMAND, input=order, capture_output=True, cwd=ROOT, timeout=170, check=False)
+def answers(request: bytes) -> list[Progress | Refused | Done[Cut]]:
+    """Run the planner process with a request, and return its messages."""
+    result = subprocess.run(COMMAND, input=request, capture_output=True, cwd=ROOT, timeout=170, check=False)
     assert result.returncode == 0, result.stderr.decode()
     return [PLANNING.decode(line) for line in result.stdout.splitlines()]
 
@@ -41,7 +41,7 @@ def planned(**fields: object) -> Cut:
 
 
 def refused(**fields: object) -> Problem:
-    with pytest.raises(OrderError) as refusal:
+    with pytest.raises(RequestError) as refusal:
         planned(**fields)
     return refusal.value.problems[0]
 

@@ -17,11 +17,11 @@ import pytest
 
 from engine.advisor.rate_curve import FIRST_RATE, LAST_RATE
 from engine.advisor.rate_finder import PREPARED, _Progress, _trial_job, find_rate
-from engine.contract.advice import FINDING, BatchFound, FinderOrder, RateFound
+from engine.contract.advice import FINDING, BatchFound, FinderRequest, RateFound
 from engine.contract.events import StepMetrics
 from engine.contract.job import FIELDS, Job
 from engine.contract.messages import Done, Progress, Refused
-from engine.processes.orders import OrderError
+from engine.processes.requests import RequestError
 from engine.system import paths
 from tests.support.consent import agreed
 
@@ -78,7 +78,7 @@ def start(tmp_path: Path) -> Start:
             env={**os.environ, "TMPDIR": str(tmp_path / "tmp")},
         )
         assert process.stdin is not None
-        process.stdin.write(msgspec.json.encode(FinderOrder("rate", job)))
+        process.stdin.write(msgspec.json.encode(FinderRequest("rate", job)))
         process.stdin.close()
         process.stdin = None
         return process
@@ -167,7 +167,7 @@ def test_finder_reports_nan_and_failing_model(start: Start, tmp_path: Path) -> N
 
 def test_finder_refuses_resumed_job() -> None:
     reports: list[Progress] = []
-    with pytest.raises(OrderError) as refusal:
+    with pytest.raises(RequestError) as refusal:
         find_rate(small(resume_from="/somewhere/last.pt"), reports.append)
     (problem,) = refusal.value.problems
     assert problem.field == "resume_from"

@@ -19,6 +19,6 @@ def test_results_are_in_order_of_ranks(tmp_path: Path) -> None:
 
 def test_delete_results_leaves_other_files(tmp_path: Path) -> None:
     write_result(str(tmp_path), 0, Probe(1.0, {}))
-    (tmp_path / "order.msgpack").touch()
+    (tmp_path / "request.msgpack").touch()
     delete_results(tmp_path)
-    assert [file.name for file in tmp_path.iterdir()] == ["order.msgpack"]
+    assert [file.name for file in tmp_path.iterdir()] == ["request.msgpack"]

@@ -18,7 +18,7 @@ from engine.contract.inference.messages import Order
 from engine.contract.messages import Done, Refused
 from engine.inference.__main__ import _FUNCTIONS
 from engine.processes import worker_process
-from engine.processes.orders import OrderError
+from engine.processes.requests import RequestError
 from tests.engine.cli.terminal import footplate_here
 from tests.support.nobody import as_nobody
 from tests.support.trained_runs import Trained
@@ -79,7 +79,7 @@ def _orders_in_this_process(forker: Forker, monkeypatch: pytest.MonkeyPatch) -> 
         module, _, name = _FUNCTIONS[type(order)].partition(":")
         try:
             yield Done(str(getattr(importlib.import_module(module), name)(order, lambda _progress: None)))
-        except OrderError as error:
+        except RequestError as error:
             yield Refused(error.problems)
 
     monkeypatch.setattr(worker_process, "_spawn", forker.spawn)

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from engine.contract.advice import ADVISING, AdviceOrder, AdviceProgress, apply_candidate
+from engine.contract.advice import ADVISING, AdviceProgress, AdviceRequest, apply_candidate
 from engine.contract.job import Job
 from engine.contract.messages import Done, Refused
 from engine.system import paths
@@ -27,7 +27,7 @@ SMALL = Job.from_fields(
 )
 
 
-def answers(folder: Path, order: AdviceOrder, cap: int = 0) -> list[Any]:
+def answers(folder: Path, request: AdviceRequest, cap: int = 0) -> list[Any]:
     """Run the advisor with temporary files in `folder` and return its messages.
 
     `cap` limits its address space in bytes. 0 is no limit.
@@ -35,7 +35,7 @@ def answers(folder: Path, order: AdviceOrder, cap: int = 0) -> list[Any]:
     folder.mkdir(exist_ok=True)
     result = subprocess.run(
         COMMAND,
-        input=msgspec.json.encode(order),
+        input=msgspec.json.encode(request),
         stdout=subprocess.PIPE,
         cwd=ROOT,
         env={**os.environ, "TMPDIR": str(folder)},
@@ -50,7 +50,7 @@ def answers(folder: Path, order: AdviceOrder, cap: int = 0) -> list[Any]:
 
 @pytest.mark.long
 def test_advisor_ranks_setups_and_caches_answer(tmp_path: Path) -> None:
-    *progress, last = answers(tmp_path / "t", AdviceOrder(job=SMALL, seconds=30))
+    *progress, last = answers(tmp_path / "t", AdviceRequest(job=SMALL, seconds=30))
     assert all(isinstance(message, AdviceProgress) for message in progress)
     found = last.answer
     assert found.fits
@@ -72,7 +72,7 @@ def test_advisor_ranks_setups_and_caches_answer(tmp_path: Path) -> None:
         "Distributed" in name for left in found.left_out for name in left.names
     )
     like = SMALL.with_fields(learning_rate=0.5, epochs=50)
-    [cached] = answers(tmp_path / "t", AdviceOrder(job=like, seconds=30, machines=2))
+    [cached] = answers(tmp_path / "t", AdviceRequest(job=like, seconds=30, machines=2))
     again = cached.answer
     assert again.is_cached
     assert again.measured_at == found.measured_at
@@ -88,7 +88,7 @@ def test_advisor_stopped_by_signal_answers(tmp_path: Path) -> None:
     with subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT, env=environment) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write(msgspec.json.encode(AdviceOrder(job=SMALL, seconds=60)))
+        process.stdin.write(msgspec.json.encode(AdviceRequest(job=SMALL, seconds=60)))
         process.stdin.close()
         message = None
         for line in process.stdout:
@@ -114,7 +114,7 @@ def test_advisor_stopped_by_signal_answers(tmp_path: Path) -> None:
 def test_advisor_lists_remedies_for_too_large_job(tmp_path: Path) -> None:
     fields = {"image_size": 256, "batch_size": 320, "devices": ("cpu",), "strategy": "single"}
     job = SMALL.with_fields(**deep_model(tmp_path), **fields)
-    *_, last = answers(tmp_path / "t", AdviceOrder(job=job, seconds=60), cap=2_200_000_000)
+    *_, last = answers(tmp_path / "t", AdviceRequest(job=job, seconds=60), cap=2_200_000_000)
     found = last.answer
     assert found.fits
     assert found.table[0].changes["accumulation"] > 1
@@ -125,6 +125,6 @@ def test_advisor_lists_remedies_for_too_large_job(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_advisor_refuses_job_that_fails(tmp_path: Path) -> None:
     without_dataset = SMALL.with_fields(dataset=str(tmp_path / "nowhere"))
-    *_, found = answers(tmp_path / "t", AdviceOrder(job=without_dataset))
+    *_, found = answers(tmp_path / "t", AdviceRequest(job=without_dataset))
     assert isinstance(found, Refused)
     assert "nowhere" in found.problems[0].message

@@ -11,11 +11,11 @@ import pytest
 from engine.advisor.advice import advisor as module
 from engine.advisor.advice import trials
 from engine.advisor.advice.advisor import advise
-from engine.advisor.advice.trial_files import Measured, Rehearsal, TrialOrder
-from engine.contract.advice import Advice, AdviceOrder, AdviceProgress
+from engine.advisor.advice.trial_files import Measured, Rehearsal, TrialRequest
+from engine.contract.advice import Advice, AdviceProgress, AdviceRequest
 from engine.contract.events import Failed
 from engine.contract.job import Job
-from engine.processes.orders import OrderError
+from engine.processes.requests import RequestError
 from tests.engine.advisor.advice.test_estimates import FOOTPRINT, GIB
 from tests.support.clock import Clock
 
@@ -41,19 +41,19 @@ class Machine:
         self.memory_bytes = 5 * GIB
         self.result: Callable[[int, Job], Failed | None] = lambda number, job: None
 
-    def run_trial(self, job: Job, order: TrialOrder, folder: Path, timeout_s: float) -> list[Measured] | Failed:
+    def run_trial(self, job: Job, request: TrialRequest, folder: Path, timeout_s: float) -> list[Measured] | Failed:
         devices = len(job.parallel.devices)
-        self.trials.append((job.resolved_strategy, devices, order.min_steps))
+        self.trials.append((job.resolved_strategy, devices, request.min_steps))
         self.clock.now += 1.0
         if failed := self.result(len(self.trials), job):
             return failed
         step_s = 0.4 / devices + (0.01 if job.resolved_strategy != "ddp" else 0.0)
         return [
             Measured(
-                step_s=(step_s,) * order.min_steps,
+                step_s=(step_s,) * request.min_steps,
                 memory={"GPU 0": (self.memory_bytes, 8 * GIB)},
                 worked_s=0.75,
-                rehearsal=REHEARSAL if order.rehearse_s else None,
+                rehearsal=REHEARSAL if request.rehearse_s else None,
             )
         ] * devices
 
@@ -71,12 +71,12 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 
 def ask(job: Job = JOB, **changes: object) -> Advice:
-    return advise(AdviceOrder(**({"job": job, "seconds": 120.0} | changes)), lambda progress: None)  # type: ignore[arg-type]
+    return advise(AdviceRequest(**({"job": job, "seconds": 120.0} | changes)), lambda progress: None)  # type: ignore[arg-type]
 
 
 def test_advisor_ranks_by_measured_speed(machine: Machine) -> None:
     progress: list[AdviceProgress] = []
-    found = advise(AdviceOrder(job=JOB, seconds=120.0), progress.append)
+    found = advise(AdviceRequest(job=JOB, seconds=120.0), progress.append)
     assert (found.ended_by, found.fits, found.is_cached) == ("settled", True, False)
     assert found.took_s == len(machine.trials)
     first = found.table[0]
@@ -148,7 +148,7 @@ def test_setups_are_not_tried_after_the_time_is_up(machine: Machine, monkeypatch
 
 def test_failing_job_is_refused(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "measure_footprint", lambda *_arguments: Failed(cause="No file."))
-    with pytest.raises(OrderError) as caught:
+    with pytest.raises(RequestError) as caught:
         ask()
     assert "No file." in msgspec.json.encode(caught.value.problems).decode()
     assert machine.trials == []

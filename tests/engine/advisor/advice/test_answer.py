@@ -13,7 +13,7 @@ from engine.advisor.advice.estimates import UNCALIBRATED
 from engine.advisor.advice.setups import list_setups
 from engine.advisor.advice.state import AdviceState
 from engine.advisor.advice.trial_files import Footprint
-from engine.contract.advice import AdviceOrder
+from engine.contract.advice import AdviceRequest
 from engine.contract.catalogue import load_catalogue
 from engine.contract.job import Job
 from engine.system import paths
@@ -24,7 +24,7 @@ JOB = Job.from_fields(dataset=str(paths.sample_dataset()), model="mnist_cnn", im
 @pytest.fixture
 def state() -> AdviceState:
     catalogue = load_catalogue()
-    state = AdviceState(AdviceOrder(job=JOB), catalogue)
+    state = AdviceState(AdviceRequest(job=JOB), catalogue)
     state.queue = [Contender(setup) for setup in list_setups(JOB, catalogue) if not setup.refusal]
     assert state.queue
     return state
@@ -56,7 +56,7 @@ def test_footprint_timeout_is_no_failure(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 
 def test_calibration_counts_variants_that_it_queues(monkeypatch: pytest.MonkeyPatch) -> None:
-    advising = advisor._Advisor(AdviceOrder(job=JOB), lambda _progress: None)
+    advising = advisor._Advisor(AdviceRequest(job=JOB), lambda _progress: None)
     advising.state.footprint = Footprint(
         parameter_bytes=1, trained_bytes=1, last_bytes=1, buffer_bytes=1, block_bytes=1, base_bytes=1, limits=(9000, 1000),
         image_bytes=1, prefetched_batches=1, activations=None, checkpointed_activations=None, train_images=1, val_images=1,

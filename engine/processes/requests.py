@@ -23,7 +23,7 @@ INTERRUPTED = 130
 _CarryOut = Callable[[Any, Callable[[Any], None]], object]
 
 
-class OrderError(Exception):
+class RequestError(Exception):
     """Raised when a request to a child process can't be executed. `problems` has the reasons with their remedies."""
 
     def __init__(self, *problems: Problem) -> None:
@@ -31,7 +31,7 @@ class OrderError(Exception):
         self.problems = problems
 
 
-def serve_order(name: str, order: Any, carry_out: _CarryOut) -> NoReturn:
+def serve_request(name: str, request_type: Any, carry_out: _CarryOut) -> NoReturn:
     """Read a request from standard input, execute it, print its messages and result as JSON lines, and exit.
 
     Ctrl+C, SIGTERM and the exit of the parent raise KeyboardInterrupt in `carry_out`, but only once, so that its
@@ -40,9 +40,9 @@ def serve_order(name: str, order: Any, carry_out: _CarryOut) -> NoReturn:
 
     Args:
         name: Name of the process in ps.
-        order: Type of the request.
+        request_type: Type of the request.
         carry_out: Executes a request and returns the result. Its second argument is a function that sends a message. It
-            may raise OrderError.
+            may raise RequestError.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
@@ -58,7 +58,7 @@ def serve_order(name: str, order: Any, carry_out: _CarryOut) -> NoReturn:
         answers.flush()
 
     try:
-        send(_execute(order, carry_out, send))
+        send(_execute(request_type, carry_out, send))
     except (KeyboardInterrupt, BrokenPipeError):
         os._exit(INTERRUPTED)  # do not wait for threads or flush into a closed pipe
     exit_now(0)
@@ -73,15 +73,15 @@ def _has_reader(fd: int) -> bool:
     return not any(mask & select.POLLERR for _, mask in poll.poll(0))
 
 
-def _execute(order: Any, carry_out: _CarryOut, send: Callable[[Any], None]) -> Done[Any] | Refused:
-    """Read a request of type `order` from standard input, and return the result of `carry_out`, or the problems."""
+def _execute(request_type: Any, carry_out: _CarryOut, send: Callable[[Any], None]) -> Done[Any] | Refused:
+    """Read a request from standard input, and return the result of `carry_out`, or the problems."""
     try:
-        decoded = msgspec.json.decode(sys.stdin.buffer.read(), type=order)
+        request = msgspec.json.decode(sys.stdin.buffer.read(), type=request_type)
     except NOT_DECODED as error:
         return Refused((Problem("", f"Invalid request: {error}.", "Pass one as JSON."),))
     try:
-        return Done(carry_out(decoded, send))
-    except OrderError as error:
+        return Done(carry_out(request, send))
+    except RequestError as error:
         return Refused(error.problems)
 
 

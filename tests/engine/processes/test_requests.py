@@ -1,4 +1,4 @@
-"""Child processes that execute an order and report the result."""
+"""Child processes that execute a request and report the result."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import sys
 
 import pytest
 
-from engine.processes.orders import INTERRUPTED
+from engine.processes.requests import INTERRUPTED
 from tests.engine.supervisor.supervised import ROOT
 
 SERVE = """
 import sys, time
 time.sleep(float(sys.argv[1]))  # its imports
-from engine.processes.orders import serve_order
-serve_order("test", str, lambda _order, _send: time.sleep(60))
+from engine.processes.requests import serve_request
+serve_request("test", str, lambda _request, _send: time.sleep(60))
 """
 
 
@@ -27,7 +27,7 @@ def test_child_whose_parent_ended_during_its_imports_exits() -> None:
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write(b'"order"')
+        process.stdin.write(b'"request"')
         process.stdin.close()
         process.stdout.close()
         try:
@@ -36,6 +36,6 @@ def test_child_whose_parent_ended_during_its_imports_exits() -> None:
             process.kill()
 
 
-def test_invalid_order_is_refused() -> None:
+def test_invalid_request_is_refused() -> None:
     done = subprocess.run([sys.executable, "-c", SERVE, "0"], input=b"3", capture_output=True, cwd=ROOT, check=True)
     assert json.loads(done.stdout)["type"] == "refused"
