@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QHeaderView
 
 from engine.contract.advice import Candidate
 from gui.advice import advice_format
-from gui.style import icons
+from gui.style import icons, theme
 from gui.translation import tr
 from gui.widgets.column_model import (
     BAR,
@@ -75,6 +75,8 @@ NAME, SPEED, ENERGY, NOTE = 0, 1, 5, 6
 MARKS = {"trying": ("resume", "accent"), "too_large": ("warning", "warning"), "failed": ("error", "error")}
 """Icons of candidate states. Other states have no icon."""
 _MAX_ROWS = 14
+_MIN_NAME_WIDTH = 170
+"""Minimum width of the name column, in pixels at a text size of 100%."""
 _NAME_FRACTION = 0.4
 """Maximum width of the name column, as a fraction of the table's width."""
 
@@ -153,6 +155,7 @@ class AdviceTable(RowView):
         header.setSortIndicatorClearable(True)
         header.setStretchLastSection(True)
         self.sortByColumn(-1, Qt.SortOrder.AscendingOrder)  # unsorted: the best candidates first
+        theme.notifier.changed.connect(self._fit)
 
     def show_candidates(self, candidates: Sequence[Candidate], advised: bool = False) -> None:
         """Show `candidates`. If `advised`, the first one is the recommendation.
@@ -186,7 +189,8 @@ class AdviceTable(RowView):
     def _fit(self) -> None:
         """Fit the name column to its texts, within limits, and the height to the rows."""
         needed = self.sizeHintForColumn(NAME) + 2 * PAD
-        self.setColumnWidth(NAME, max(170, min(needed, round(_NAME_FRACTION * self.viewport().width()))))
+        widest = round(_NAME_FRACTION * self.viewport().width())
+        self.setColumnWidth(NAME, max(theme.scaled(_MIN_NAME_WIDTH), min(needed, widest)))
         rows = min(_MAX_ROWS, max(1, self.rows.rowCount())) * self.verticalHeader().defaultSectionSize()
         bar = self.horizontalScrollBar()
         scroll = bar.sizeHint().height() if bar.maximum() else 0

@@ -36,6 +36,8 @@ from gui.widgets.row_model import Column, RowModel
 
 SIDE_BY_SIDE = 980
 """Minimum width for placing the rules next to the alerts, in pixels at a text size of 100%."""
+_MIN_HISTORY_HEIGHT = 150
+"""Minimum height of the table of past alerts, in pixels at a text size of 100%."""
 
 
 class AlertsView(QWidget):
@@ -214,6 +216,11 @@ class HistoryTable(RowView):
         header = self.horizontalHeader()
         header.setSectionResizeMode(QHeaderView.ResizeMode.Interactive)
         header.setStretchLastSection(True)
+        theme.notifier.changed.connect(self._fit)
+        self._fit()
+        theme.scale_with_text(self.setMinimumHeight, _MIN_HISTORY_HEIGHT)
+
+    def _fit(self) -> None:
+        """Fit the columns to their longest texts at the current text size."""
         for number, column in enumerate(COLUMNS):
             self.setColumnWidth(number, self.fontMetrics().horizontalAdvance(column.widest) + 26)
-        self.setMinimumHeight(150)

@@ -17,6 +17,7 @@ from gui.actions import HERE, Action, bind
 from gui.format import counted
 from gui.sources.background import SingleFlight, in_background
 from gui.sources.run_queue import CannotReturn, QueuePosition, put_back, queue_positions, start_now, take_out
+from gui.style import theme
 from gui.style.icons import icon
 from gui.translation import tr
 from gui.widgets.banner import QuestionBar
@@ -31,6 +32,7 @@ POLL_MS = 1000
 
 _VISIBLE_ROWS = 4
 _MAX_NAME_WIDTH = 170
+"""Maximum width of the name column, in pixels at a text size of 100%."""
 
 COLUMNS: tuple[Column[QueuePosition], ...] = (
     Column(tr("Position"), lambda position: str(position.number)),
@@ -69,10 +71,11 @@ class QueueTable(RowTable):
         header.setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
         header.setSectionResizeMode(_WAITS_FOR, QHeaderView.ResizeMode.Stretch)
         header.setSectionResizeMode(_RUN, QHeaderView.ResizeMode.Interactive)
+        theme.notifier.changed.connect(self.fit)
 
     def fit(self) -> None:
         """Fit the name column to its texts, and the height to at most a few rows."""
-        self.setColumnWidth(_RUN, min(_MAX_NAME_WIDTH, self.sizeHintForColumn(_RUN) + 2 * PAD))
+        self.setColumnWidth(_RUN, min(theme.scaled(_MAX_NAME_WIDTH), self.sizeHintForColumn(_RUN) + 2 * PAD))
         rows = min(_VISIBLE_ROWS, max(1, self.model().rowCount()))
         header = self.horizontalHeader().sizeHint().height()
         self.setFixedHeight(header + rows * self.verticalHeader().defaultSectionSize() + 2 * self.frameWidth())

@@ -276,11 +276,13 @@ class _Arrow(QAbstractButton):
     """Small arrow that opens the details by mouse. It isn't needed with the keyboard, where Enter does the same."""
 
     SIDE = 16
+    """Width and height in pixels at a text size of 100%."""
 
     def __init__(self) -> None:
         super().__init__()
         self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        self.setFixedSize(self.SIDE, self.SIDE)
+        theme.scale_with_text(self.setFixedWidth, self.SIDE)
+        theme.scale_with_text(self.setFixedHeight, self.SIDE)
         self.setCursor(Qt.CursorShape.PointingHandCursor)
 
     def paintEvent(self, event: QPaintEvent) -> None:

@@ -41,6 +41,7 @@ from gui.monitor.processes.termination import EndingBar, disabled_reason
 from gui.sources.devices.device_format import gpu_sort_key
 from gui.sources.devices.hosts import Hosts
 from gui.sources.run_intervals import RunIntervals
+from gui.style import theme
 from gui.translation import tr
 from gui.widgets.banner import Banner
 from gui.widgets.buttons import styled
@@ -56,7 +57,7 @@ _CELL_PADDING = 5
 _PADDING, _TREE, _AFTER_ICON = 2 * _CELL_PADDING + 8, 60, 6
 """Widths in pixels of the padding, of the tree's arrows and warnings, and of the gap between icon and text."""
 _MIN_PROCESS_WIDTH = 180
-"""Minimum initial width in pixels of the column with process names."""
+"""Minimum initial width of the column with process names, in pixels at a text size of 100%."""
 
 ALL_GPUS = tr("All GPUs")
 _NOBODY = tr("No process holds a GPU.\n\nProcesses appear here when they start using one.")
@@ -156,8 +157,7 @@ class ProcessesView(QWidget):
         tree.setAllColumnsShowFocus(True)
         tree.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
         tree.setContextMenuPolicy(Qt.ContextMenuPolicy.CustomContextMenu)
-        height = tree.fontMetrics().height() + 10
-        tree.setStyleSheet(f"QTreeView::item {{ height: {height}px; padding: 0 {_CELL_PADDING}px; }}")
+        tree.setStyleSheet(f"QTreeView::item {{ padding: {_CELL_PADDING}px; }}")
         header = tree.header()
         header.setStretchLastSection(True)
         header.setSectionsMovable(False)
@@ -180,6 +180,7 @@ class ProcessesView(QWidget):
         self.only_mine.toggled.connect(self._apply_filter)
         self.gpus.currentIndexChanged.connect(self._apply_filter)
         self.as_tree.toggled.connect(self.refresh)
+        theme.notifier.changed.connect(self._refit_columns)
         self.tree.selectionModel().selectionChanged.connect(self._show_buttons)
         self.tree.customContextMenuRequested.connect(self._open_menu)
         self.acts["copy"].on_trigger(self.copy_selected)
@@ -221,8 +222,13 @@ class ProcessesView(QWidget):
         if self.gpus.currentData() != chosen:
             self._apply_filter()
 
+    def _refit_columns(self) -> None:
+        """Fit the columns anew at the next refresh, since the text size may have changed."""
+        self._is_fitted = False
+        self._refresh_if_visible()
+
     def _fit_columns(self, lines: list[ProcessRow]) -> None:
-        """Fit the columns to the first rows. Afterwards, only the user changes their widths."""
+        """Fit the columns to the first rows. Afterwards, only the user and the text size change their widths."""
         if not lines or self._is_fitted:
             return
         self._is_fitted = True
@@ -230,7 +236,7 @@ class ProcessesView(QWidget):
         for number, column in enumerate(COLUMNS[:COMMAND]):
             cells = [self._cell_width(number, line) for line in lines]
             self.tree.setColumnWidth(number, max(advance(column.title), advance(column.widest), *cells) + _PADDING)
-        narrow = max(_MIN_PROCESS_WIDTH, self.width() * 3 // 10)
+        narrow = max(theme.scaled(_MIN_PROCESS_WIDTH), self.width() * 3 // 10)
         self.tree.setColumnWidth(PROCESS, min(narrow, self.tree.columnWidth(PROCESS)))
 
     def _cell_width(self, number: int, line: ProcessRow) -> int:

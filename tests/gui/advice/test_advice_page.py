@@ -15,6 +15,7 @@ from engine.system import paths
 from gui.advice.advice_format import describe_measurement
 from gui.advice.page import AdvicePage
 from gui.advice.table import COLUMNS, ENERGY, NAME, SPEED, AdviceModel
+from gui.style import theme
 from gui.widgets.trial_page import EMPTY, FAILURE, RESULT
 from tests.support.widgets import OpenWindow, ShowWidget
 
@@ -286,3 +287,13 @@ def test_accessible_name_of_candidate_without_note(styled: QApplication) -> None
     model = AdviceModel()
     model.show_candidates([a_candidate("ddp", 800.0)], advised=True)
     assert model.index(0, NAME).data(Qt.ItemDataRole.AccessibleTextRole) == "Advised: DDP"
+
+
+@pytest.mark.usefixtures("normal_text")
+def test_advice_name_column_follows_text_size(page: AdvicePage) -> None:
+    table = page.view.table
+    table.show_candidates([a_candidate("ddp", 800.0)])
+    table.resize(300, table.height())
+    width = table.columnWidth(NAME)
+    theme.choose("system", 200)
+    assert table.columnWidth(NAME) == 2 * width

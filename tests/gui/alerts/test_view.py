@@ -14,7 +14,8 @@ from engine.contract.devices import Gpu, Xid
 from gui.alerts.cards import AlertBanner, AlertCard
 from gui.alerts.rule_row import RuleEditors, RuleRow
 from gui.alerts.rules import DEFAULTS, KINDS, KindId, summary
-from gui.alerts.view import SIDE_BY_SIDE, AlertsView
+from gui.alerts.view import COLUMNS, SIDE_BY_SIDE, WHAT, AlertsView
+from gui.style import theme
 from tests.gui.alerts.conftest import START, Watched
 from tests.gui.sources.devices.snapshots import UUIDS, gpu
 from tests.support.widgets import ShowWidget, button, is_right_of, visible_text
@@ -184,3 +185,11 @@ def test_rule_shows_its_summary_below_the_name_if_narrow(show_widget: ShowWidget
     for width, is_beside in ((479, False), (480, True), (479, False)):
         row.resize(width, 200)
         qtbot.waitUntil(lambda is_beside=is_beside: is_right_of(row.summary, row.on) is is_beside)
+
+
+@pytest.mark.usefixtures("normal_text")
+def test_history_columns_follow_text_size(view: AlertsView) -> None:
+    table = view.table
+    theme.choose("system", 200)
+    for number, column in enumerate(COLUMNS[:WHAT]):
+        assert table.columnWidth(number) - table.fontMetrics().horizontalAdvance(column.widest) == 26

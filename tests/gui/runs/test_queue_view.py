@@ -19,6 +19,7 @@ from gui.runs import queue_view
 from gui.runs.page import RunsPage
 from gui.runs.queue_view import COLUMNS
 from gui.sources.run_queue import take_out
+from gui.style import theme
 from tests.engine.supervisor.conftest import start as start  # noqa: PLC0414  (a fixture)
 from tests.engine.supervisor.supervised import Start, wait_until
 from tests.gui.runs.conftest import Refresh
@@ -267,3 +268,14 @@ def test_queue_starts_run_now(page: RunsPage, supervised: RunFolder, qtbot: QtBo
     page.queue.buttons["start"].click()
     qtbot.waitUntil(lambda: holders() == {"cpu": (active, supervised.run_id)})
     qtbot.waitUntil(lambda: not page.queue.isVisible())
+
+
+@pytest.mark.usefixtures("normal_text")
+def test_queue_name_column_follows_text_size(page: RunsPage, enqueue: Enqueue, qtbot: QtBot) -> None:
+    enqueue("active")
+    name = "a long name of a run that needs much space"
+    enqueue(name)
+    show(page, qtbot, name)
+    width = page.queue.table.columnWidth(1)
+    theme.choose("system", 200)
+    assert page.queue.table.columnWidth(1) == 2 * width

@@ -235,3 +235,12 @@ def test_watched_gpus_mark_silent_hosts() -> None:
     assert [each.run for each in found] == ["", "flowers", "", ""]
     assert [each.faded for each in found] == [False, False, True, True]
     assert found[2].states[0].text == f"no data since {clock(START)}"
+
+
+@pytest.mark.usefixtures("normal_text")
+def test_tile_arrow_follows_text_size(show_tile: ShowTile) -> None:
+    arrow = show_tile(watched(plain_gpu())).findChild(QAbstractButton)
+    assert arrow is not None
+    size = arrow.size()
+    theme.choose("system", 200)
+    assert arrow.size() == 2 * size

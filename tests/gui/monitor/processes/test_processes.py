@@ -19,6 +19,7 @@ from gui.monitor.processes.view import ASKING_S, ProcessesView
 from gui.sources.devices.device_format import current_user
 from gui.sources.devices.hosts import Hosts
 from gui.sources.run_intervals import RunInterval, RunIntervals
+from gui.style import theme
 from tests.gui.monitor.machines import GIB, NOW, numbered, process, see
 from tests.gui.sources.devices.snapshots import UUIDS, gpu, snapshot
 from tests.support.nvml_profiles import FOREIGN, MACHINES
@@ -439,3 +440,17 @@ def test_old_driver_reports_memory(follow: Follow, old_nvml_stub: NvmlStub, view
     assert cells(view, "PID") == [str(FOREIGN[0])]
     assert cells(view, "GPU memory") == ["1.0 GiB"]
     assert cells(view, "Type") == ["Compute"]
+
+
+@pytest.mark.usefixtures("normal_text")
+def test_process_table_follows_text_size(hosts: Hosts, view: ProcessesView) -> None:
+    see(hosts, one_gpu(process(500)))
+    tree, pid = view.tree, column("PID")
+    row_height = tree.rowHeight(view.rows.index(0, 0))
+    tree.setColumnWidth(pid, 300)
+    see(hosts, one_gpu(process(500), time=NOW + 1))
+    assert tree.columnWidth(pid) == 300
+    theme.choose("system", 200)
+    assert tree.columnWidth(pid) < 300
+    assert tree.columnWidth(pid) > tree.fontMetrics().horizontalAdvance(COLUMNS[pid].widest)
+    assert tree.rowHeight(view.rows.index(0, 0)) - row_height > 10
