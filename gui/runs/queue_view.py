@@ -22,7 +22,6 @@ from gui.style.icons import icon
 from gui.translation import tr
 from gui.widgets.banner import QuestionBar
 from gui.widgets.buttons import styled
-from gui.widgets.column_model import PAD
 from gui.widgets.labels import heading_label, muted_label
 from gui.widgets.layouts import FlowLayout, vbox
 from gui.widgets.row_model import Column, RowModel, RowTable
@@ -75,7 +74,7 @@ class QueueTable(RowTable):
 
     def fit(self) -> None:
         """Fit the name column to its texts, and the height to at most a few rows."""
-        self.setColumnWidth(_RUN, min(theme.scaled(_MAX_NAME_WIDTH), self.sizeHintForColumn(_RUN) + 2 * PAD))
+        self.setColumnWidth(_RUN, min(theme.scaled(_MAX_NAME_WIDTH), self.content_width(_RUN)))
         rows = min(_VISIBLE_ROWS, max(1, self.model().rowCount()))
         header = self.horizontalHeader().sizeHint().height()
         self.setFixedHeight(header + rows * self.verticalHeader().defaultSectionSize() + 2 * self.frameWidth())

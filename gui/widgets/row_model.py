@@ -11,7 +11,7 @@ from PySide6.QtGui import QKeyEvent, QShowEvent
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView
 
 from gui.style import theme
-from gui.widgets.column_model import PAD, RIGHT, ColumnModel, Index, RowView, apply_table_style
+from gui.widgets.column_model import RIGHT, ColumnModel, Index, RowView, apply_table_style
 
 _ROWS_MEASURED = 40
 """Number of rows that determine the column widths."""
@@ -202,8 +202,7 @@ class RowTable(RowView):
 
     def content_width(self, column: int) -> int:
         """Return the width that the header and the first rows of a column need."""
-        cells = self.sizeHintForColumn(column) + 2 * PAD  # Qt ignores the style sheet's padding of items
-        return max(cells, self.horizontalHeader().sectionSizeHint(column))
+        return max(self.sizeHintForColumn(column), self.horizontalHeader().sectionSizeHint(column))
 
     def fit(self) -> None:
         """Fit the columns to their contents, up to a maximum width, now and whenever the text size changes."""

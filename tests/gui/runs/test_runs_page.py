@@ -19,8 +19,9 @@ from engine.runs.folder import RunFolder, create_run
 from engine.runs.notes import change_notes, read_notes
 from engine.system import paths
 from gui.runs.page import RunsPage
-from gui.runs.table import COLUMNS, NAME
+from gui.runs.table import COLUMNS, NAME, STARTED
 from gui.titles import unread_words
+from gui.widgets.column_model import PAD
 from gui.widgets.run_drag import RunDrop, run_ids_in
 from tests.gui.runs.conftest import Refresh, column, interrupted, select
 from tests.gui.sources.written_runs import NESTED_TOO_DEEP, a_run, job
@@ -173,6 +174,13 @@ def test_runs_table_fits_columns_until_user_resizes(page: RunsPage, refresh: Ref
     page.table.setColumnWidth(NAME, narrow)
     refresh()
     assert page.table.columnWidth(NAME) == narrow
+
+
+def test_runs_table_columns_have_no_surplus_width(page: RunsPage, refresh: Refresh) -> None:
+    a_run(8)
+    refresh()
+    text_width = page.table.fontMetrics().horizontalAdvance(column(page, "Started")[0])
+    assert page.table.content_width(STARTED) - text_width in (2 * PAD, 2 * PAD + 1)
 
 
 def test_details_are_below_the_list_in_narrow_page(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
