@@ -84,6 +84,7 @@ TASKS: dict[str, tuple[Make, Fields]] = {
             "task": "instance_segmentation",
             "model": "maskrcnn",
             "image_size": 64,
+            "learning_rate": 0.002,
             "augmentation": "light",
         },
     ),
