@@ -127,3 +127,4 @@ def test_shorten_texts_is_recursive() -> None:
     long = "x" * 2000
     content = shorten_texts(DatasetReport(folder="", format="", classes=("a", long)))
     assert content.classes == ("a", shortened(long))
+    assert shorten_texts({long: (long, 7)}) == {shortened(long): (shortened(long), 7)}

@@ -26,7 +26,7 @@ from engine.data.datasets.samples import SampleSet
 from engine.data.inspection.inspector import inspect
 from engine.models import user_file, weights
 from engine.models.base import TaskError
-from engine.system.regular_files import UnusableFile, open_regular, read_regular
+from engine.system.regular_files import LastOpened, UnusableFile, open_descriptor, open_regular, read_regular
 from tests.attacks import hostile_folders as honest
 
 pytestmark = [pytest.mark.attacks, pytest.mark.timeout(300)]
@@ -57,6 +57,23 @@ def test_open_regular_names_kind_of_special_file(tmp_path: Path, kind: str) -> N
         with pytest.raises(UnusableFile) as error:
             read(path)
         assert error.value.reason == f"is {kind}, not a regular file"
+
+
+def test_last_opened_replaces_longer_paths() -> None:
+    last = LastOpened()
+    last.record("/ignored")
+    assert last.path() == ""
+    last.share()
+    for path in ("/a/long/path", "/short"):
+        last.record(path)
+        assert last.path() == path
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("may_grow", [False, True])
+def test_file_of_size_zero_is_read_only_if_it_may_grow(may_grow: bool) -> None:
+    with os.fdopen(open_descriptor("/proc/self/status", may_grow=may_grow), "rb") as stream:
+        assert bool(stream.read(1)) == may_grow
 
 
 def test_read_regular_stops_at_reported_size(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,8 @@ import pytest
 
 from engine.data.cache import cache_space
 from engine.data.cache.cached_images import CachedImages
-from engine.system.cache_limit import images_folder
+from engine.system import paths
+from engine.system.cache_limit import LIMIT_VARIABLE, images_folder, limit_bytes
 from tests.engine.cli.terminal import footplate_here
 
 
@@ -58,6 +60,21 @@ def test_cache_limit_persists_and_frees_space(filled_cache: CachedImages) -> Non
     assert len(cache_space.list_sets()) == 1
     assert footplate_here("cache", "--limit", "0").code == 0
     assert cache_space.list_sets() == []
+
+
+@pytest.mark.parametrize(("text", "gib"), [("2.5", 2.5), ("0", 0), ("inf", None), ("much", None)])
+def test_cache_limit_variable_replaces_the_saved_limit(
+    monkeypatch: pytest.MonkeyPatch, text: str, gib: float | None
+) -> None:
+    assert limit_bytes() == min(64 << 30, shutil.disk_usage(paths.cache_folder().parent).total // 10)
+    assert footplate_here("cache", "--limit", "7").code == 0
+    assert limit_bytes() == 7 << 30
+    monkeypatch.setenv(LIMIT_VARIABLE, text)
+    if gib is None:
+        with pytest.raises(ValueError, match=text):
+            limit_bytes()
+    else:
+        assert limit_bytes() == gib * (1 << 30)
 
 
 @pytest.mark.parametrize("limit", ["-1", "nan", "much"])

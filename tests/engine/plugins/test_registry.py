@@ -11,7 +11,7 @@ import pytest
 from engine.contract.catalogue import Measure
 from engine.data.formats import registry as formats
 from engine.metrics import registry as metrics
-from engine.system.plugins import Registry, Unusable, fingerprint
+from engine.system.plugins import Registry, Unusable, fingerprint, installed_versions, plugin_packages
 from tests.support import images
 from tests.support.installed import install
 
@@ -38,7 +38,7 @@ def texts() -> Registry[str]:
             raise Unusable(f"it is a {type(loaded).__name__}, not a text")
         return loaded
 
-    return Registry("footplate.models", {"own": "Footplate's"}, accept)
+    return Registry("footplate.models", {"own": "Footplate's"}, accept, taken=lambda: ("taken",))
 
 
 def test_no_plugins_means_no_fingerprint() -> None:
@@ -46,6 +46,10 @@ def test_no_plugins_means_no_fingerprint() -> None:
     assert fingerprint() == ""
     assert dict(registry) == {"own": "Footplate's"}
     assert (registry.added(), registry.packages, "other" in registry) == ({}, {}, False)
+
+
+def test_installed_versions_leaves_out_missing_packages() -> None:
+    assert installed_versions(["no-such-package", "pytest"]) == {"pytest": pytest.__version__}
 
 
 def test_plugins_are_imported_on_demand(site: Path) -> None:
@@ -78,7 +82,7 @@ def test_broken_plugin_is_skipped_by_name(site: Path, capfd: pytest.CaptureFixtu
 
 
 def test_invalid_plugin_objects_are_skipped(site: Path) -> None:
-    install(site, "first", {GROUP: {"own": "first_pkg:TEXT", "ash": "first_pkg:TEXT", "oak": "first_pkg"}},
+    install(site, "first", {GROUP: {"own": "first_pkg:TEXT", "ash": "first_pkg:TEXT", "oak": "first_pkg", "taken": "first_pkg:TEXT"}},
             first_pkg="TEXT = 'first'")  # fmt: skip
     install(site, "second", {GROUP: {"ash": "second_pkg:TEXT"}}, second_pkg="TEXT = 'second'")
     registry = texts()
@@ -97,13 +101,21 @@ def test_invalid_plugin_objects_are_skipped(site: Path) -> None:
 def test_fingerprint_depends_on_the_version(site: Path) -> None:
     install(site, "trees", {GROUP: {"ash": "trees_ash:TEXT"}})
     install(site, "stones", {"console_scripts": {"stones": "stones:main"}})
+    install(site, "rocks", {"footplate.strategies": {"slate": "rocks:SLATE"}})
+    assert plugin_packages() == ["rocks", "trees"]
     first = fingerprint()
     assert first
     fingerprint.cache_clear()
     assert fingerprint() == first
-    (site / "trees-1.0.dist-info").rename(site / "trees-1.1.dist-info")
+    found = {"", first}
+    for before, after in (("1.0.dist", "1.1.dist"), ("1.1.dist", "1.1.egg")):
+        (site / f"trees-{before}-info").rename(site / f"trees-{after}-info")
+        fingerprint.cache_clear()
+        assert fingerprint() not in found
+        found.add(fingerprint())
+    (site / "rocks-1.0.dist-info" / "entry_points.txt").unlink()
     fingerprint.cache_clear()
-    assert fingerprint() not in ("", first)
+    assert fingerprint() not in found
 
 
 def test_metric_is_left_out_only_of_its_tasks(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:

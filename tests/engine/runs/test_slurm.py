@@ -18,7 +18,7 @@ from engine.runs.resume import job_to_resume
 from engine.runs.slurm import parse_sacct, parse_squeue, refresh, send, submit_new
 from engine.runs.slurm_job import SlurmJob, read_slurm, write_slurm
 from engine.supervisor.event_log import EventLog
-from engine.system.slurm import SlurmFailed
+from engine.system.slurm import SlurmFailed, run_slurm
 
 SQUEUE = """\
 5|RUNNING|None|2026-11-24T20:31:10|low|4294901756
@@ -120,6 +120,30 @@ def test_missing_slurm_is_reported(
     with pytest.raises(SlurmFailed, match="not found"):
         submit_new(job(2), "#!/bin/sh\n", "")
     assert [path.name for path in (separate_home / "runs").iterdir()] == [run.run_id]
+
+
+@pytest.mark.parametrize(
+    ("host", "failure", "part"),
+    [
+        ("", (1, "sbatch: error: A\nsbatch: error: A\nsbatch: error: B."), "A. B."),
+        ("login", (1, "sbatch: error: A"), "A."),
+        ("login", (255, "ssh: connect to host login port 22: Connection refused"), "login refused"),
+        ("login", (127, "sh: squeue: command not found"), " on login"),
+        ("", (3, ""), "code 3"),
+    ],
+)
+def test_failed_command_is_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, failure: tuple[int, str], part: str
+) -> None:
+    code, errors = failure
+    for name in ("ssh", "squeue"):
+        script = tmp_path / name
+        script.write_text(f"#!/bin/sh\nprintf '{errors}' >&2\nexit {code if (name == 'ssh') == bool(host) else 0}\n")
+        script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    with pytest.raises(SlurmFailed) as raised:
+        run_slurm(host, "squeue")
+    assert part in str(raised.value)
 
 
 def test_host_that_only_the_run_folder_names_is_not_contacted(

@@ -19,18 +19,19 @@ pytestmark = [
 ]
 CONNECT = """
 import os, socket, sys
-user, port = map(int, sys.argv[1:])
-socket.socket().close()  # what it imports can be read before
+user, host, port = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+family = socket.AF_INET6 if ":" in host else socket.AF_INET
+socket.socket(family).close()  # what it imports can be read before
 os.setuid(user)
-connection = socket.socket()  # which belongs to the other user
-connection.connect(("127.0.0.1", port))
+connection = socket.socket(family)  # which belongs to the other user
+connection.connect((host, port))
 sys.stdin.read()
 """
 
 
 def accept_from(listener: socket.socket, user: int) -> tuple[socket.socket, subprocess.Popen[bytes]]:
     peer = subprocess.Popen(
-        [sys.executable, "-c", CONNECT, str(user), str(listener.getsockname()[1])],
+        [sys.executable, "-c", CONNECT, str(user), *map(str, listener.getsockname()[:2])],
         stdin=subprocess.PIPE,
     )
     listener.settimeout(20)
@@ -45,24 +46,26 @@ def end(connection: socket.socket, peer: subprocess.Popen[bytes]) -> None:
     peer.wait(10)
 
 
-def test_peer_of_another_user_is_refused() -> None:
-    if os.geteuid() != 0:
-        pytest.skip("only root can act as another user")
-    accepted = []
-    with (
-        socket.create_server(("127.0.0.1", 0)) as listener,
-        pytest.raises(ForeignPeerError, match=str(NOBODY)),
-        same_user_only(),
-    ):
-        accepted += accept_from(listener, NOBODY)
-    end(*accepted)
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_peer_of_another_user_is_refused(host: str) -> None:
+    if os.geteuid() != 0 or (host == "::1" and not socket.has_dualstack_ipv6()):
+        pytest.skip("only root can act as another user, and some systems have no IPv6")
+    check = same_user_only()
+    check.__enter__()
+    with socket.create_server((host, 0), family=socket.AF_INET6 if host == "::1" else socket.AF_INET) as listener:
+        connection, peer = accept_from(listener, NOBODY)
+        with pytest.raises(ForeignPeerError, match=str(NOBODY)):
+            check.__exit__(None, None, None)
+    end(connection, peer)
 
 
 def test_listener_closes_after_ranks_have_connected() -> None:
+    earlier = socket.create_server(("127.0.0.1", 0))
     with same_user_only():
         listener = socket.create_server(("127.0.0.1", 0))
         connection, peer = accept_from(listener, os.getuid())
-    with listener:
+    with listener, earlier:
+        socket.create_connection(earlier.getsockname(), timeout=10).close()
         with pytest.raises(TimeoutError):
             socket.create_connection(listener.getsockname(), timeout=1.5)
         connection.sendall(b"still connected")

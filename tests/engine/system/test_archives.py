@@ -16,20 +16,24 @@ from engine.system.archives import PackedArchiveError, refuse_packed
 
 
 def deflated(content: bytes) -> bytes:
+    """Return an archive in which one of two members is compressed."""
     packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("archive/data.pkl", content)
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("archive/version", b"3")
+        archive.writestr("archive/data.pkl", content, zipfile.ZIP_DEFLATED)
     return packed.getvalue()
 
 
 def enlarged(content: bytes) -> bytes:
-    """Return the archive with a directory that claims that a member has 4 GB."""
+    """Return an archive with a directory that claims that each of two members has two thirds of its size."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("archive/version", b"3")
         archive.writestr("archive/data.pkl", content)
     data = bytearray(packed.getvalue())
-    entry = data.rindex(b"PK\x01\x02")
-    data[entry + 20 : entry + 28] = struct.pack("<II", 0xF0000000, 0xF0000000)
+    claimed = struct.pack("<I", len(data) * 2 // 3) * 2
+    for entry in (data.index(b"PK\x01\x02"), data.rindex(b"PK\x01\x02")):
+        data[entry + 20 : entry + 28] = claimed
     return bytes(data)
 
 

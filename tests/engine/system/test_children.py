@@ -54,5 +54,5 @@ def test_run_child_does_not_wait_for_children_of_exited_process(timeout_s: float
 
 
 def test_ssh_takes_no_destination_for_an_option() -> None:
-    command = ssh_command("-oProxyCommand=touch /tmp/x", ["true"])
-    assert command[command.index("--") + 1] == "-oProxyCommand=touch /tmp/x"
+    command = ssh_command("-oProxyCommand=touch /tmp/x", ["echo", "a b"])
+    assert command[command.index("--") + 1 :] == ["-oProxyCommand=touch /tmp/x", "echo", "'a b'"]

@@ -1,4 +1,4 @@
-"""Atomic writes, and files that only the user can read."""
+"""Folders of Footplate, atomic writes, and files that only the user can read."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ import pytest
 from engine.runs.consent import agree
 from engine.runs.notes import change_notes
 from engine.runs.notices import NoticeSettings, save_notices
+from engine.system import paths
+from engine.system.cache_limit import images_folder
 from engine.system.paths import full_disk_cause, trusted_folder, write_atomically
 from gui.sources.settings import Settings
 from tests.faults.damage import limit_files, mount, unmount
@@ -28,6 +30,88 @@ WRITERS: dict[str, Callable[[Path], object]] = {
     "notices": lambda _folder: save_notices(NoticeSettings(command="x" * 4000)),
     "settings": lambda folder: Settings(folder).set("key", LARGE),
 }
+
+
+@LINUX
+@pytest.mark.parametrize(
+    ("variables", "chosen", "expected"),
+    [
+        ({}, {}, ("u/.local/share/footplate", "u/.local/share/footplate/runs", "u/.cache/footplate")),
+        ({"XDG_DATA_HOME": "", "XDG_CACHE_HOME": ""}, {"runs": "r"}, ("u/.local/share/footplate", "r", "u/.cache/footplate")),
+        ({"XDG_DATA_HOME": "x", "XDG_CACHE_HOME": "y"}, {}, ("x/footplate", "x/footplate/runs", "y/footplate")),
+        ({"FOOTPLATE_HOME": "h", "XDG_DATA_HOME": "x", "XDG_CACHE_HOME": "y"}, {}, ("h", "h/runs", "h/cache")),
+        ({"FOOTPLATE_HOME": "~/h"}, {"cache": "~/k", "runs": "~/r"}, ("u/h", "u/r", "u/k")),
+        ({"FOOTPLATE_HOME": "h", "FOOTPLATE_CACHE": "~/c"}, {"runs": "r", "cache": "k"}, ("h", "r", "u/c")),
+    ],
+)  # fmt: skip
+def test_folders_follow_variables_and_choices(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    variables: dict[str, str],
+    chosen: dict[str, str],
+    expected: tuple[str, str, str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("FOOTPLATE_HOME", "FOOTPLATE_CACHE", "XDG_DATA_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in ({"HOME": str(tmp_path / "u")} | variables).items():
+        monkeypatch.setenv(name, str(tmp_path / value) if name.startswith("XDG") and value else value)
+    for purpose, folder in chosen.items():
+        paths.choose_folder(purpose, folder)
+    home, runs, cache = (tmp_path / folder for folder in expected)
+    assert (paths.home(), paths.runs_folder(), paths.cache_folder()) == (home, runs, cache)
+    assert images_folder() == cache / "pictures"
+    paths.choose_folder("runs", "")
+    assert (paths.runs_folder(), paths.cache_folder()) == (home / "runs", cache)
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "found"),
+    [
+        ('runs = "/r"\ncache = "/c"\nother = "/o"', 0o644, {"runs": "/r", "cache": "/c"}),
+        ('runs = 3\ncache = ""', 0o644, {}),
+        ('runs = "/r', 0o644, {}),
+        ('runs = "/r"', 0o664, {"runs": "/r"}),
+        ('runs = "/r"', 0o666, {}),
+    ],
+)
+def test_chosen_folders_are_valid_and_the_users(separate_home: Path, text: str, mode: int, found: object) -> None:
+    separate_home.mkdir()
+    file = separate_home / paths.FOLDERS
+    file.write_text(text)
+    file.chmod(mode)
+    assert paths.chosen_folders() == found
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes are POSIX' own")
+def test_folders_become_private_with_any_umask(separate_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = os.umask(0)
+    try:
+        paths.private_folder(paths.make_home() / "a/b")
+        (separate_home / "c").mkdir(mode=0o755)
+        paths.private_folder(separate_home / "c")
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(separate_home))
+        (separate_home / "footplate").mkdir(mode=0o755)
+        assert paths.runtime_folder() == separate_home / "footplate"
+    finally:
+        os.umask(before)
+    made = [separate_home, *(path for path in separate_home.rglob("*") if path.is_dir())]
+    assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in made} == dict.fromkeys(
+        ("home", "a", "b", "c", "footplate"), 0o700
+    )
+    for mode in (0o775, 0o751):
+        separate_home.chmod(mode)
+        assert stat.S_IMODE(paths.make_home().stat().st_mode) == mode & ~0o022
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no FIFOs")
+def test_open_private_refuses_links_and_pipes(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("link", "pipe"):
+        with pytest.raises(OSError, match=name):
+            os.close(paths.open_private(str(tmp_path / name), os.O_WRONLY | os.O_CREAT))
+    assert not (tmp_path / "target").exists()
 
 
 @pytest.fixture
@@ -131,6 +215,7 @@ def test_full_disk_cause_distinguishes_space_and_inodes(tmp_path: Path, options:
 def test_full_disk_cause_includes_quotas(tmp_path: Path, number: int) -> None:
     cause = full_disk_cause(OSError(number, "full", str(tmp_path / "a.pt")))
     assert cause.startswith(f"The disk of {tmp_path / 'a.pt'} is full, or your quota on it is used up.")
+    assert full_disk_cause(OSError(number, "full", os.fsencode(tmp_path / "a.pt"))) == cause
     assert full_disk_cause(OSError(number, "full")).startswith("The disk is full")
 
 

@@ -47,6 +47,7 @@ def test_host_name_problem_rejects_unsafe_names(name: str, why: str) -> None:
         (255, "anna@ws2: Permission denied (publickey,password).", "ssh-copy-id ws2"),
         (255, "@@@@\nsome banner\nHost key verification failed.", "`ssh ws2` once"),
         (255, "Timeout, server ws2 not responding.", "has stopped responding"),
+        (255, "anna@ws2: Permission denied (publickey).\nscp: failed", "ssh-copy-id ws2"),
         (255, "Connection to ws2 closed by remote host.", "closed the connection"),
         (255, "client_loop: send disconnect: Broken pipe", "the connection was lost"),
         (255, "something new", "The connection to ws2 was lost: something new."),

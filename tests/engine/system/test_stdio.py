@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -38,6 +39,30 @@ def test_process_ends_in_order_during_a_backward_pass() -> None:
     code = BACKWARD_IN_A_THREAD + "exit_now(3)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (3, "written", "")
+
+
+REDIRECTED = """
+import sys
+from pathlib import Path
+from engine.system import stdio
+stdio.redirect(Path(sys.argv[1]))
+print("out", sys.stdin.read())
+sys.stderr.write("err")
+stdio.exit_now(3)
+"""
+
+
+@pytest.mark.parametrize("disk", ["", "/dev/full"])
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /dev/full")
+def test_redirect_appends_all_output_and_ignores_a_full_disk(tmp_path: Path, disk: str) -> None:
+    log = tmp_path / "log"
+    log.write_text("before\n")
+    done = subprocess.run(
+        [sys.executable, "-c", REDIRECTED, disk or str(log)],
+        cwd=ROOT, input="unread", capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (3, "", "")
+    assert log.read_text() == ("before\n" if disk else "before\nout \nerr")
 
 
 def test_only_programs_without_torch_finalize_python() -> None:

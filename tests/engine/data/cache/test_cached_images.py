@@ -297,25 +297,6 @@ def test_processes_share_cache_despite_changes_and_kill(dataset: Path, cached: O
     assert use(cached(dataset), dataset) == 0
 
 
-@pytest.mark.parametrize(
-    ("variables", "folder"),
-    [
-        ({"FOOTPLATE_CACHE": "/c", "FOOTPLATE_HOME": "/h", "XDG_CACHE_HOME": "/x"}, "/c/pictures"),
-        ({"FOOTPLATE_HOME": "/h", "XDG_CACHE_HOME": "/x"}, "/h/cache/pictures"),
-        ({"XDG_CACHE_HOME": "/x"}, "/x/footplate/pictures"),
-        ({"HOME": "/u"}, "/u/.cache/footplate/pictures"),
-    ],
-)
-def test_environment_chooses_cache_folder(
-    variables: dict[str, str], folder: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("FOOTPLATE_CACHE", "FOOTPLATE_HOME", "XDG_CACHE_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    assert str(images_folder()) == folder
-
-
 def test_link_to_dataset_shares_its_cache(dataset: Path, cached: Open, tmp_path: Path) -> None:
     use(cached(dataset), dataset)
     (tmp_path / "link").symlink_to(dataset)

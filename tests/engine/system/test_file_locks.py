@@ -1,0 +1,37 @@
+"""Locks on files, which one process at a time can hold."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from engine.system.file_locks import lock_file, locked, unlock
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="child processes inherit no descriptors")
+def test_unlock_applies_to_copies_of_the_descriptor(tmp_path: Path) -> None:
+    file = tmp_path / "lock"
+    descriptor = lock_file(file)
+    assert descriptor is not None
+    with subprocess.Popen(["sleep", "60"], pass_fds=[descriptor]) as child:
+        try:
+            with pytest.raises(TimeoutError), locked(file, 0.0):
+                pass
+            unlock(descriptor)
+            with locked(file, 5.0):
+                assert lock_file(file) is None
+        finally:
+            child.kill()
+
+
+def test_locked_ends_with_an_exception(tmp_path: Path) -> None:
+    file = tmp_path / "lock"
+    with pytest.raises(KeyError), locked(file, 0.0):
+        raise KeyError
+    with locked(file, 0.0):
+        file.unlink()
+        with locked(file, 0.0):  # another file by now
+            assert file.exists()
