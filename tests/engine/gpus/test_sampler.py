@@ -10,7 +10,7 @@ import pytest
 
 from tests.engine.gpus.conftest import Start, has_gpus, readers_of
 from tests.support import nvml_stub as stubs
-from tests.support.nvml_stub import GIB, NvmlStub, gpu_profile, uuid_of
+from tests.support.nvml_stub import GIB, NvmlStub, gpu_profile, instance_profile, uuid_of
 
 ASKED = (
     "compute_capability", "memory", "utilization", "encoder", "decoder", "temperature", "thresholds", "margin", "power", "power_limit", "fan",
@@ -47,24 +47,27 @@ def test_snapshot_of_eight_gpus_has_cuda_order(nvml_stub: NvmlStub, start_sample
     assert [gpu.uuid for gpu in gpus] == [uuid_of(index) for index in range(8)]
     assert [gpu.utilization_percent for gpu in gpus] == [10 * index + 5 for index in range(8)]
     assert [gpu.cuda_index for gpu in gpus] == [order.index(index) for index in range(8)]
+    assert sampler.next().topology == sampler.next().topology is not None
 
 
 def test_gpu_lost_mid_run_keeps_its_row(nvml_stub: NvmlStub, start_sampler: Start, tmp_path: Path) -> None:
     trigger = tmp_path / "lose"
-    nvml_stub.write([gpu_profile(0, lost_file=trigger, utilization=33), gpu_profile(1, wave=1)])
+    first = gpu_profile(0, lost_file=trigger, utilization=33, mig=1, instances=[instance_profile(0, 0)])
+    nvml_stub.write([first, gpu_profile(1, wave=1)])
     sampler = start_sampler("--interval", "0.1", stub=nvml_stub)
     sampler.until(has_gpus)
     before = time.time()
     trigger.touch()
     snapshot = sampler.until(lambda s: s.gpus[0].lost)
-    lost, other = snapshot.gpus
+    lost, instance, other = snapshot.gpus
+    assert (instance.lost, instance.lost_since, instance.memory_used_bytes) == (True, lost.lost_since, GIB)
     assert lost.uuid == uuid_of(0)
     assert lost.utilization_percent == 33
     assert lost.memory_used_bytes == GIB
     assert lost.lost_since is not None
     assert before <= lost.lost_since <= snapshot.time
     assert not other.lost
-    assert sampler.until(lambda s: s.gpus[1].utilization_percent != other.utilization_percent).nvml.status == "ok"
+    assert sampler.until(lambda s: s.gpus[2].utilization_percent != other.utilization_percent).nvml.status == "ok"
 
 
 def test_gpu_lost_later_is_reported(nvml_stub: NvmlStub, start_sampler: Start) -> None:
@@ -131,9 +134,10 @@ def test_uncounted_lost_gpu_is_found_again(nvml_stub: NvmlStub, start_sampler: S
 
 def test_gpu_with_only_unknown_errors_is_lost(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     errors = dict.fromkeys((f"{quantity}_error" for quantity in ASKED), stubs.UNKNOWN)
-    nvml_stub.write([gpu_profile(0, **errors), gpu_profile(1)])
+    partial = {name: code for name, code in errors.items() if name != "temperature_error"}
+    nvml_stub.write([gpu_profile(0, **errors), gpu_profile(1), gpu_profile(2, **partial)])
     gpus = start_sampler(*QUICK, stub=nvml_stub).until(has_gpus).gpus
-    assert [gpu.lost for gpu in gpus] == [True, False]
+    assert [(gpu.lost, gpu.temperature_c) for gpu in gpus] == [(True, None), (False, 41), (False, 42)]
 
 
 def test_unsupported_quantity_is_asked_once(nvml_stub: NvmlStub, start_sampler: Start, tmp_path: Path) -> None:
@@ -170,6 +174,8 @@ def test_old_driver_uses_older_functions(old_nvml_stub: NvmlStub, start_sampler:
         (stubs.DRIVER_NOT_LOADED, "no_driver", "restart the computer"),
         (stubs.LIB_RM_VERSION_MISMATCH, "version_mismatch", "restart the computer"),
         (stubs.NO_PERMISSION, "no_permission", "/dev/nvidia"),
+        (stubs.OPERATING_SYSTEM, "no_permission", "/dev/nvidia"),
+        (stubs.FUNCTION_NOT_FOUND, "version_mismatch", "newer"),
         (stubs.UNKNOWN, "error", "nvidia-smi"),
     ],
 )
@@ -256,4 +262,8 @@ def test_nvml_crash_is_reported_and_survived(nvml_stub: NvmlStub, start_sampler:
     assert "SIGABRT" in snapshot.nvml.message
     assert [gpu.uuid for gpu in snapshot.gpus] == [uuid_of(0)]
     trigger.unlink()
+    nvml_stub.write(init=stubs.DRIVER_NOT_LOADED)
+    (gpu,) = sampler.until(lambda s: s.nvml.status == "no_driver").gpus
+    assert (gpu.uuid, gpu.lost) == (uuid_of(0), False)
+    nvml_stub.write([gpu_profile(0)])
     sampler.until(lambda s: s.nvml.status == "ok")

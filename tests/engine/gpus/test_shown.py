@@ -62,12 +62,13 @@ def test_hidden_gpu_gets_minimal_queries(nvml_stub: NvmlStub, start_sampler: Sta
 
 
 def test_new_request_is_answered_at_once(nvml_stub: NvmlStub, start_sampler: Start) -> None:
-    nvml_stub.write([gpu_profile(0)])
+    nvml_stub.write([gpu_profile(0, fan=30)])
     sampler = start_sampler("--interval", "600", "--listen", stub=nvml_stub)
-    sampler.request_panels(SnapshotRequest(details=False))
+    sampler.request_panels(SnapshotRequest(details=False, processes=False))
     sampler.until(lambda s: bool(s.gpus) and s.gpus[0].sm_clock_mhz is None)
     sampler.request_panels(SnapshotRequest())
-    sampler.until(lambda s: s.gpus[0].sm_clock_mhz is not None)
+    gpu = sampler.until(lambda s: s.gpus[0].sm_clock_mhz is not None).gpus[0]
+    assert (gpu.processes, gpu.fan_percent, len(gpu.nvlinks)) == ((), 30, 18)
 
 
 def test_restarted_reader_gets_the_request(nvml_stub: NvmlStub, start_sampler: Start) -> None:

@@ -12,10 +12,18 @@ import psutil
 import pytest
 
 from engine.contract.devices import Nvml
+from engine.gpus import sentences
 from engine.gpus.child import LineChild
 from engine.gpus.watch import NvmlWatch, Timeouts
 from tests.engine.gpus.conftest import reads_nvml
-from tests.support.nvml_stub import NvmlStub, gpu_profile
+from tests.support.nvml_stub import DRIVER_NOT_LOADED, NvmlStub, gpu_profile
+
+
+@pytest.fixture(autouse=True)
+def stub_here(nvml_stub: NvmlStub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the readers of this process use the stub."""
+    for name, value in nvml_stub.environment.items():
+        monkeypatch.setenv(name, value)
 
 
 def poll_until(watch: NvmlWatch, changed: threading.Event, condition: Callable[[], bool]) -> None:
@@ -35,8 +43,6 @@ def test_unkillable_reader_blocks_a_new_one(
     nvml_stub: NvmlStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Suppress SIGKILL, as if the process were in a driver call that can't be interrupted."""
-    for name, value in nvml_stub.environment.items():
-        monkeypatch.setenv(name, value)
     trigger = tmp_path / "hang"
     nvml_stub.write([gpu_profile(0)], hang_file=trigger)
     changed = threading.Event()
@@ -58,9 +64,7 @@ def test_unkillable_reader_blocks_a_new_one(
     watch.close()
 
 
-def test_silence_accumulates_over_readers(nvml_stub: NvmlStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in nvml_stub.environment.items():
-        monkeypatch.setenv(name, value)
+def test_silence_accumulates_over_readers(nvml_stub: NvmlStub, tmp_path: Path) -> None:
     trigger = tmp_path / "hang"
     nvml_stub.write([gpu_profile(0)], hang_file=trigger)
     changed = threading.Event()
@@ -81,11 +85,7 @@ def test_silence_accumulates_over_readers(nvml_stub: NvmlStub, tmp_path: Path, m
     watch.close()
 
 
-def test_silent_reader_keeps_the_reason_for_missing_gpus(
-    nvml_stub: NvmlStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in nvml_stub.environment.items():
-        monkeypatch.setenv(name, value)
+def test_silent_reader_keeps_the_reason_for_missing_gpus(nvml_stub: NvmlStub, tmp_path: Path) -> None:
     (tmp_path / "hang").touch()
     nvml_stub.write([gpu_profile(0)], hang_file=tmp_path / "hang")
     changed = threading.Event()
@@ -97,11 +97,33 @@ def test_silent_reader_keeps_the_reason_for_missing_gpus(
     watch.close()
 
 
-def test_crashing_readers_restart_with_backoff(
-    nvml_stub: NvmlStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in nvml_stub.environment.items():
-        monkeypatch.setenv(name, value)
+def test_slow_first_answer_is_reported_and_awaited(nvml_stub: NvmlStub, tmp_path: Path) -> None:
+    trigger = tmp_path / "hang"
+    trigger.touch()
+    nvml_stub.write([gpu_profile(0)], hang_file=trigger)
+    changed = threading.Event()
+    watch = NvmlWatch(0.1, changed, Timeouts(silent_s=0.2, first_s=300.0))
+    poll_until(watch, changed, lambda: watch.nvml.message != sentences.ASKING)
+    assert (watch.nvml.status, watch.gpus) == ("not_answering", ())
+    before = readers()
+    trigger.unlink()
+    poll_until(watch, changed, lambda: bool(watch.gpus))
+    assert (watch.nvml.status, readers()) == ("ok", before)
+    watch.close()
+
+
+def test_unusable_nvml_is_retried_after_a_pause(nvml_stub: NvmlStub) -> None:
+    nvml_stub.write(init=DRIVER_NOT_LOADED)
+    changed = threading.Event()
+    watch = NvmlWatch(0.1, changed, Timeouts(retry_s=300.0, back_off_s=0.01))
+    poll_until(watch, changed, lambda: watch.nvml.status == "no_driver" and not readers())
+    ended_at = time.monotonic()
+    poll_until(watch, changed, lambda: time.monotonic() > ended_at + 0.3)
+    assert readers() == []
+    watch.close()
+
+
+def test_crashing_readers_restart_with_backoff(nvml_stub: NvmlStub, tmp_path: Path) -> None:
     trigger = tmp_path / "abort"
     trigger.touch()
     nvml_stub.write([gpu_profile(0)], abort_file=trigger)

@@ -9,7 +9,7 @@ const Key mig_keys[] = {A_NUMBER(mig), A_WHOLE(gpu_instance), A_WHOLE(compute_in
 
 int nvmlDeviceGetMigMode(Device *gpu, unsigned int *current, unsigned int *pending) {
     int error = tells(gpu, "mig", gpu->mig, current);
-    if (!error) *pending = *current;
+    if (!error) *pending = !*current;  // always about to change
     return error;
 }
 

@@ -122,7 +122,7 @@ int nvmlDeviceGetPersistenceMode(Device *gpu, unsigned int *to) {
 
 int nvmlDeviceGetEccMode(Device *gpu, unsigned int *current, unsigned int *pending) {
     int error = tells(gpu, "ecc_mode", gpu->ecc, current);
-    if (!error) *pending = *current;
+    if (!error) *pending = !*current;  // always about to change
     return error;
 }
 
