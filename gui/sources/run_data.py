@@ -256,7 +256,7 @@ class RunData:
             case Planned():
                 self._resume_from(event)
             case EpochStarted():
-                self.epoch, self.restarting = event.epoch, None
+                self.epoch = event.epoch
             case CheckpointSaved():
                 self.checkpoints[event.kind] = event
                 self._add_line(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import chain
+from operator import attrgetter
 
 import numpy as np
 import pytest
@@ -11,9 +12,14 @@ from engine.contract.events import (
     AnyEvent,
     Chosen,
     ClassMeasures,
+    CommandReceived,
     EventsLost,
+    Failed,
+    Fetching,
     LogLine,
+    PhaseChanged,
     Predicted,
+    RunFinished,
     StepMetrics,
     Validation,
     Waiting,
@@ -66,34 +72,45 @@ def test_run_data_ignores_repeated_events() -> None:
     assert len(data.lines) == lines
 
 
-def test_run_data_logs_warnings_errors_and_losses() -> None:
-    lost = EventsLost(count=12, reason="the disk was full")
-    data = data_from(a_run(8, "failed", cause="Loss became NaN at step 8").events(), [lost])
-    kinds = {line.text: line.kind for line in data.lines}
-    assert kinds["3 images could not be read and are left out"] == "warning"
-    assert kinds["Loss became NaN at step 8"] == "error"
-    assert kinds["12 events are missing here: the disk was full"] == "warning"
-    assert kinds["That was all"] == "info"
+@pytest.mark.parametrize(
+    ("logged", "text", "kinds"),
+    [
+        (events(job()), "Validation after epoch 1: loss 0.5000, top1 80.00%, top5 99.00%", ["info"]),
+        (events(job(task="one's own")), "Validation after epoch 1: loss 0.5000, top1 0.8000, top5 0.9900", ["info"]),
+        ([a_plan(shares=(0.62, 0.38))], "Shares of each batch: 62%, 38%, by measured speed", ["info"]),
+        ([Chosen(field="picture_cache", choice="disk", why="Decoded once.")], "Decoded images: disk. Decoded once.", ["info"]),
+        ([Chosen(field="precision", choice="bf16", why="it is fast")], "Precision: bf16. It is fast.", ["info"]),
+        ([EventsLost(count=12, reason="the disk was full")], "12 events are missing here: the disk was full", ["warning"]),
+        ([Failed(cause="Loss became NaN")], "Loss became NaN", ["error"]),
+        (first(25), "3 images could not be read and are left out", ["warning"]),
+        ([LogLine(text="hello", rank=0), LogLine(text="hello", level="debug")], "[rank 0] hello", ["info"]),
+        ([LogLine(text="hello", rank=0), LogLine(text="hello", level="debug")], "hello", ["info", "debug"]),
+        ([Waiting(position=2, behind=("a", "b"))], "position 2, behind a, b", ["info"]),
+        ([Waiting(position=2, behind=("a", "b"), held=True)], "behind", []),
+        ([PhaseChanged(phase="fetching", detail=detail) for detail in "aab"], "Fetching: ", ["info"] * 3),
+        ([PhaseChanged(phase=phase) for phase in ("training", "saving", "training")], "Training", ["info"]),
+        ([RunFinished(outcome=outcome) for outcome in ("unsaved", "failed", "stopped")], "", ["error", "error", "info"]),
+    ],
+)  # fmt: skip
+def test_run_data_logs_events(logged: list[AnyEvent], text: str, kinds: list[str]) -> None:
+    assert [line.kind for line in data_from(logged).lines if text in line.text] == kinds
 
 
 @pytest.mark.parametrize(
-    ("logged", "text"),
+    ("logged", "field", "value"),
     [
-        (events(job()), "Validation after epoch 1: loss 0.5000, top1 80.00%, top5 99.00%"),
-        (events(job(task="one's own")), "Validation after epoch 1: loss 0.5000, top1 0.8000, top5 0.9900"),
-        ([a_plan(shares=(0.62, 0.38))], "Shares of each batch: 62%, 38%, by measured speed"),
-        (
-            [Chosen(field="picture_cache", choice="disk", why="Decoded once, for later runs.")],
-            "Decoded images: disk. Decoded once, for later runs.",
-        ),
-        (
-            [Chosen(field="precision", choice="bf16", why="the GPUs compute in it")],
-            "Precision: bf16. The GPUs compute in it.",
-        ),
+        ([CommandReceived(command=name) for name in ("stop", "pause")], "end_request", "stop"),
+        ([Failed(cause=cause) for cause in ("the cause", "a consequence")], "failure.cause", "the cause"),
+        ([a_plan(from_step=20)], "epoch", 3),
+        ([a_plan(from_step=40)], "epoch", EPOCHS),
+        ([Fetching(source="w", done_bytes=n) for n in (1, 3, 9)], "fetching", (1, 9)),
+        (first(3, devices=("GPU-1",)) + second(3), "device_names", {"GPU-1": "NVIDIA H200", "cpu": "AMD EPYC"}),
+        (first(3) + restarted(3, BEGUN + 1, devices=("cpu",), changes={"strategy": "ddp"}), "started.job.parallel.strategy", "ddp"),
     ],
-)
-def test_run_data_logs_metrics_and_choices(logged: list[AnyEvent], text: str) -> None:
-    assert text in [line.text for line in data_from(logged).lines]
+)  # fmt: skip
+def test_run_data_field_after_events(logged: list[AnyEvent], field: str, value: object) -> None:
+    found = attrgetter(field)(data_from(logged))
+    assert (tuple(each.done_bytes for each in found) if field == "fetching" else found) == value
 
 
 @pytest.mark.parametrize("from_step", [0, 10, 24, 25, 40])
