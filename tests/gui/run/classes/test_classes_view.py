@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import csv
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PySide6.QtCore import QModelIndex, QPointF, Qt
-from PySide6.QtGui import QColor
+from PySide6.QtCore import QEvent, QModelIndex, QPoint, QPointF, QRect, Qt
+from PySide6.QtGui import QColor, QHelpEvent, QImage
 from PySide6.QtTest import QAbstractItemModelTester
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QToolTip
 from pytestqt.qtbot import QtBot
 
 from gui.run.classes.confusion_matrix import MAX_SIDE, ConfusionMatrix
@@ -18,7 +19,7 @@ from gui.run.classes.table import ClassTable, class_names
 from gui.run.classes.view import ClassesView
 from gui.sources.run_data import RunData
 from gui.sources.run_series import ClassFigures
-from gui.style import theme
+from gui.style import fills, theme
 from tests.gui.run.evaluated_run import CLASSES, CONFUSION, events
 from tests.gui.sources.written_runs import a_plan, job
 from tests.support.run_data import data_from
@@ -112,17 +113,66 @@ def test_table_selection_chooses_cell(view: ClassesView) -> None:
     assert view.content.cell.text() == "No samples of cedar."
 
 
-def test_matrix_fills_cells_by_fraction_of_row(styled: QApplication, qtbot: QtBot) -> None:
-    image = ConfusionMatrix()
-    qtbot.addWidget(image)
-    image.show_counts(["frequent", "rare"], np.array([[90, 10], [4, 6]]))
-    assert image.most_confused() == (1, 0)  # by column, 10 of 16 would be more than 4 of 94
-    drawn = image.grab().toImage()
-    near_corner = QPointF(4, 4)  # away from the number
-    high, low = QColor(theme.colors().accent), QColor(theme.colors().panel)
-    for (row, column), share in {(0, 0): 0.9, (0, 1): 0.1, (1, 0): 0.4, (1, 1): 0.6}.items():
-        color = drawn.pixelColor((image.cell_rect(row, column).topLeft() + near_corner).toPoint())
-        assert color.red() == pytest.approx(share * high.red() + (1 - share) * low.red(), abs=2)
+def test_matrix_fills_cells_by_fraction_of_row(show_widget: ShowWidget, qtbot: QtBot) -> None:
+    matrix = show_widget(ConfusionMatrix(), 300, 300)
+    matrix.show_counts(["frequent", "rare"], np.array([[90, 10], [10, 0]]))
+    assert matrix.most_confused() == (1, 0)  # by column, 10 of 10 would be more than 10 of 100
+    matrix.clearFocus()
+    scheme, drawn = theme.colors(), matrix.grab().toImage()
+    matrix.setFocus()
+    qtbot.waitUntil(matrix.hasFocus)
+    focused = matrix.grab().toImage()
+    high, low = QColor(scheme.accent), QColor(scheme.panel)
+    for (row, column), share in {(0, 0): 0.9, (0, 1): 0.1, (1, 0): 1.0, (1, 1): 0.0}.items():
+        cell = matrix.cell_rect(row, column).toRect()
+        fill = drawn.pixelColor(cell.topLeft() + QPoint(4, 4))  # away from the number
+        assert fill.red() == pytest.approx(share * high.red() + (1 - share) * low.red(), abs=2)
+        number = max(colors(drawn, cell.adjusted(6, 6, -6, -6)), key=partial(fills.contrast, fill))
+        assert number == (fills.text_on(fill) if share else fill)
+        outer_edge = QRect((cell.left(), cell.right())[column] - 1, cell.center().y(), 4, 1)
+        assert (QColor(scheme.muted) in colors(drawn, outer_edge)) == (row == column), "only correct cells have frames"
+        outside = QPoint((cell.left() - 2, cell.right() + 2)[column], cell.center().y())
+        assert [image.pixelColor(outside) == high for image in (drawn, focused)] == [False, True]
+
+
+def colors(image: QImage, rect: QRect) -> list[QColor]:
+    """Return the colors of the pixels in a rectangle of an image."""
+    return [
+        image.pixelColor(x, y)
+        for x in range(rect.left(), rect.right() + 1)
+        for y in range(rect.top(), rect.bottom() + 1)
+    ]
+
+
+def test_matrix_follows_keys_and_pointer(show_widget: ShowWidget, qtbot: QtBot) -> None:
+    matrix = show_widget(ConfusionMatrix(), 300, 300)
+    matrix.show_counts(["ant", "bee", "cow"], np.arange(9).reshape(3, 3))
+    chosen: list[tuple[int, int]] = []
+    opened: list[tuple[int, int]] = []
+    matrix.cell_chosen.connect(lambda row, column, _text: chosen.append((row, column)))
+    matrix.cell_opened.connect(lambda row, column: opened.append((row, column)))
+    for key in (Qt.Key.Key_Up, Qt.Key.Key_Up, Qt.Key.Key_Left, Qt.Key.Key_Right, Qt.Key.Key_Down, Qt.Key.Key_Return):
+        qtbot.keyClick(matrix, key)
+    corner = (matrix.cell_rect(2, 0).bottomRight() - QPointF(2, 2)).toPoint()
+    qtbot.mouseClick(matrix, Qt.MouseButton.LeftButton, pos=corner)
+    qtbot.keyClick(matrix, Qt.Key.Key_Down)
+    assert chosen == [(0, 0), (0, 1), (1, 1), (2, 0)]
+    assert opened == [(1, 1), (2, 0)]
+    drawn = matrix.grab().toImage()
+    matrix.choose(0, 1)
+    highlighted = matrix.grab().toImage()
+    cells = [matrix.cell_rect(index, index).toRect() for index in range(3)]
+    names = [QRect(0, cell.top() + 3, cells[0].left() - 3, cell.height() - 6) for cell in cells]
+    titles = [QRect(cell.left() + 3, 0, cell.width() - 6, cells[0].top() - 3) for cell in cells]
+    # The name of the row with the previous cell loses its highlight.
+    changed = [drawn.copy(rect) != highlighted.copy(rect) for rect in names + titles]
+    assert changed == [True, False, True, True, True, False]
+    point = matrix.cell_rect(1, 2).center().toPoint()
+    QApplication.sendEvent(matrix, QHelpEvent(QEvent.Type.ToolTip, point, matrix.mapToGlobal(point)))
+    assert QToolTip.text() == matrix.describe_cell(1, 2)
+    matrix.choose(0, 2)
+    matrix.show_counts(["ant", "bee"], np.eye(2, dtype=np.int64))
+    assert matrix.cell is None
 
 
 @pytest.mark.parametrize("size", [(240, 600), (700, 260), (900, 800)])

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import Any
 
 import msgspec
 import pytest
-from PySide6.QtCore import QPoint
+from PySide6.QtCore import QEvent, QPoint
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
@@ -67,6 +68,34 @@ def test_time_bar_legend_keeps_known_parts(bar: TimeBar) -> None:
     assert [entry.part for entry in bar.entries()] == ["forward", None]
 
 
+def test_time_bar_legend_fits_its_width(bar: TimeBar) -> None:
+    for width in range(150, 900, 25):
+        bar.resize(width, bar.height())
+        rects = [entry.rect for entry in bar.entries()]
+        assert rects[0].left() == 0
+        assert bar.height() == rects[-1].bottom()
+        assert not any(one.intersects(other) for one, other in combinations(rects, 2))
+        assert len({rect.left() for rect in rects}) == 1 or max(rect.right() for rect in rects) <= width
+
+
+def test_time_bar_draws_numbers_and_the_hovered_part(bar: TimeBar, qtbot: QtBot) -> None:
+    *_, forward, _backward, _optimizer, step = (entry.rect.toRect() for entry in bar.entries())
+    entries = [bar.grab(rect).toImage() for rect in (forward, step)]
+    bar.show_time(spent(step_s=0.0101))  # the forward pass still takes 18 %
+    assert [bar.grab(rect).toImage() == drawn for rect, drawn in zip((forward, step), entries, strict=True)] == [
+        True,
+        False,
+    ]
+    before, segment = bar.grab().toImage(), bar.segment("forward").toRect()
+    assert before.pixelColor(segment.left() + 1, BAR_HEIGHT // 2) != QColor(theme.colors().text)
+    qtbot.mouseMove(bar, segment.center())
+    qtbot.waitUntil(
+        lambda: bar.grab().toImage().pixelColor(segment.left() + 1, BAR_HEIGHT // 2) == QColor(theme.colors().text)
+    )
+    QApplication.sendEvent(bar, QEvent(QEvent.Type.Leave))
+    assert bar.grab().toImage() == before
+
+
 @pytest.mark.usefixtures("normal_text")
 def test_time_bar_legend_grows_with_the_text(bar: TimeBar) -> None:
     theme.choose("system", 200)
@@ -125,8 +154,14 @@ def test_time_view_requests_workers_for_active_run(view: TimeSpentView, qtbot: Q
     reworded = msgspec.structs.replace(MORE_WORKERS, sentence="The CPU waits a little less.")
     view.show_data(data(spent(reworded)), is_active=True)
     assert not view.change.isEnabled()
+    view.restart()
+    view.show_data(data(spent(reworded)), is_active=True)
+    assert view.change.isEnabled(), "another run"
+    view.change.click()
     view.show_data(data(spent(msgspec.structs.replace(MORE_WORKERS, value=6))), is_active=True)
     assert (view.change.text(), view.change.isEnabled()) == ("Use 6 workers now", True)
+    view.show_data(data(spent(FINE)), is_active=True)
+    assert view.change.isHidden()
 
 
 def test_time_view_requests_setting_for_ended_run(view: TimeSpentView, qtbot: QtBot) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import csv
+import errno
 import os
+import re
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -32,12 +35,15 @@ def page(view: ModelView, qtbot: QtBot) -> SamplesPage:
     return view.result.samples
 
 
-def test_samples_page_filters_and_sorts(page: SamplesPage) -> None:
+def test_samples_page_filters_and_sorts(page: SamplesPage, monkeypatch: pytest.MonkeyPatch) -> None:
     assert page.wall.samples.rows[:3] == [5, 4, 1]
     assert len(page.wall.samples.rows) == COUNT
+    for editor, none in ((page.true, []), (page.predicted, ["-1"])):  # several labels are possible
+        assert [editor.box.itemData(index) for index in range(editor.box.count())] == ["all", "0", "1", "2", *none]
     page.wall.choose(2)
     page.wrong.setChecked(True)
     assert page.wall.samples.rows[page.wall.current()] == 1
+    assert re.findall(r"\d+", page.summary.text()) == ["3", str(COUNT)]
     page.true.set_value("0")
     assert page.wall.samples.rows == [1]
     page.true.set_value("all")
@@ -48,6 +54,27 @@ def test_samples_page_filters_and_sorts(page: SamplesPage) -> None:
     assert page.wall.samples.rows == [1, 6, 7]
     page.predicted.set_value("-1")
     assert page.summary.text() == "No samples match."
+    page.wrong.setChecked(True)
+    page.show_cell(1, 1)
+    assert page.wall.samples.rows == [6, 7]
+    page.show_cell(None, 2)
+    assert sorted(page.wall.samples.rows) == [4, 5, 8, 9, 10, 11]
+    page.show_cell(len(CLASSES), None)
+    assert page.wall.samples.rows == []
+    monkeypatch.setattr(samples_page, "MAX_SAMPLES", 2)
+    page.show_cell(None, 1)
+    assert page.wall.samples.rows == [1, 6]
+    assert re.findall(r"\d+", page.summary.text()) == ["2", "3", str(COUNT)]
+
+
+def test_samples_page_filters_by_several_classes_only(view: ModelView, page: SamplesPage) -> None:
+    opened = view.result.opened
+    assert (page.true.isVisible(), page.predicted.isVisible()) == (True, True)
+    evaluation = msgspec.structs.replace(opened.evaluation, classes=CLASSES[:1])
+    page.wall.samples.marked = {3}
+    page.show_evaluation(replace(opened, saved=opened.saved._replace(evaluation=evaluation)), ())
+    assert page.wall.samples.marked == set()
+    assert (page.true.isVisible(), page.predicted.isVisible()) == (False, False)
 
 
 def test_wall_loads_visible_thumbnails(page: SamplesPage, qtbot: QtBot) -> None:
@@ -69,6 +96,9 @@ def test_samples_page_opens_and_marks_by_keys(page: SamplesPage, run: RunFolder,
     qtbot.keyClick(detail.image.pane, Qt.Key.Key_Right)
     assert detail.name.text() == "val/birch/0.png · 2 of 12"
     assert not detail.marked.isChecked()
+    qtbot.keyClick(detail.image.pane, Qt.Key.Key_Left)
+    assert detail.marked.isChecked()
+    qtbot.keyClick(detail.image.pane, Qt.Key.Key_Right)
     detail.leave.trigger()
     assert page.stack.currentIndex() == WALL
     assert page.wall.current() == 1
@@ -123,6 +153,35 @@ def test_marks_are_restored_filtered_and_exported(
         [str(dataset / "val/ash/1.png"), "marked", "ash", "birch", ""],
         [str(dataset / "val/birch/0.png"), "marked", "birch", "cedar", ""],
     ]
+    for _ in range(2):
+        qtbot.keyClick(page.wall, Qt.Key.Key_Space)
+    assert (page.wall.samples.rows, page.only_marked.isEnabled()) == ([], True)
+
+
+def test_marks_are_saved_after_others_failed(
+    page: SamplesPage, view: ModelView, run: RunFolder, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release, write = threading.Event(), samples_page.write_marks
+    opened = view.result.opened
+    other = replace(opened, saved=opened.saved._replace(folder=opened.saved.folder.with_name("other")))
+    other.saved.folder.mkdir()
+
+    def fail_for_the_first(saved: SavedEvaluation, rows: tuple[int, ...]) -> None:
+        if saved is opened.saved:
+            release.wait()
+            raise OSError(errno.ENOSPC, "full")
+        write(saved, rows)
+
+    monkeypatch.setattr(samples_page, "write_marks", fail_for_the_first)
+    for each in (opened, other):
+        page.show_evaluation(each, ())
+        page.wall.choose(0)
+        qtbot.keyClick(page.wall, Qt.Key.Key_Space)
+    with qtbot.waitSignal(page.message) as signal:
+        release.set()
+    assert signal.args[1] == "warning"
+    page.close_work()
+    assert (other.saved.folder / MARKS_FILE).read_text() == "[5]"
 
 
 def make_review(opened: OpenedEvaluation, checked_samples: int) -> Review:
@@ -164,8 +223,12 @@ def test_review_shows_wrong_labels_and_duplicates(
     file = opened.saved.folder.parents[1] / "reviews" / "1.json"
     file.parent.mkdir()
     file.write_bytes(msgspec.json.encode(make_review(opened, checked_samples)))
+    page.wall.choose(3)
+    qtbot.keyClick(page.wall, Qt.Key.Key_Space)
+    page.only_marked.setChecked(True)
     page.review.child.done.emit(str(file))
     qtbot.waitUntil(lambda: page.wall.samples.rows == [5])
+    assert not page.only_marked.isChecked()
     index = page.wall.samples.index(0)
     assert page.wall.samples.data(index) == "1.png: birch → cedar, 10% → 80%"
     assert page.summary.text().startswith("1 label worth checking")

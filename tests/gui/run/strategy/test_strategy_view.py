@@ -7,10 +7,11 @@ from collections.abc import Callable
 import msgspec
 import pytest
 from PySide6.QtCore import QPoint, QRect
+from PySide6.QtGui import QImage
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from engine.contract.events import Action, AnyEvent, Planned, RanksTimed, RunStarted, StepMetrics
+from engine.contract.events import Action, AnyEvent, Planned, RanksTimed, RankTimes, RunStarted, StepMetrics
 from engine.runs.folder import RunFolder, create_run
 from gui.run.page import RunPage
 from gui.run.strategy import schedule
@@ -18,10 +19,11 @@ from gui.run.strategy.schedule import ScheduleDiagram
 from gui.run.strategy.view import RankBars, StrategyView, ranks_headline
 from gui.sources.run_data import RunData
 from gui.style import theme
-from tests.gui.cut.example import a_cut, timed, trace
+from tests.gui.cut.example import SPLIT_POINTS, a_cut, timed, trace
 from tests.gui.sources.devices.snapshots import UUIDS, gpu, snapshot
 from tests.gui.sources.written_runs import a_plan, job, story, write
 from tests.support.run_data import data_from
+from tests.support.widgets import ShowWidget
 
 DEVICES = UUIDS[:2]
 NAMES = {UUIDS[0]: "GPU 0", UUIDS[1]: "GPU 2"}
@@ -74,7 +76,16 @@ def test_strategy_view_shows_available_parts(view: StrategyView) -> None:
     assert [view.cut.isVisibleTo(view), view.schedule.isVisibleTo(view), view.ranks.isVisibleTo(view)] == [
         True, False, False,
     ]  # fmt: skip
-    view.show_data(data(a_plan(), trace(), timed()), NAMES)
+    measured = data(
+        a_plan(cut=a_cut(SPLIT_POINTS[:3], DEVICES, stage_ranks=(0, 1, 0, 1), in_flight=(4, 3, 2, 1))), trace(), timed()
+    )
+    view.show_data(measured, NAMES)
+    assert view.headline("cut").startswith("Cut into 4 stages. ")
+    view.show_data(measured, {DEVICES[0]: "GPU 7"})
+    assert "GPU 7" in view.cut.accessibleDescription()
+    view.restart()
+    view.show_data(measured, NAMES)
+    assert view.headline("cut").startswith("Cut into 4 stages. ")
     assert view.headline("schedule") == "Bubble 33% measured, 11% in theory (1F1B, 2 microbatches), step 40"
     assert view.headline("ranks") == ("Rank 1 (GPU 2) is the slowest: the other waits 23% of each step for it, step 40")
     view.restart()
@@ -83,18 +94,19 @@ def test_strategy_view_shows_available_parts(view: StrategyView) -> None:
 
 def block_of(diagram: ScheduleDiagram, action: Action) -> QRect:
     """Return the smallest rectangle with all points at which the diagram has the block of an action."""
-    points = (QPoint(x, y) for y in range(0, diagram.height(), 4) for x in range(diagram.width()))
+    points = (QPoint(x, y) for y in range(0, diagram.height(), 10) for x in range(diagram.width()))
     found = [point for point in points if diagram.action_at(point) == action]
     return QRect(found[0], found[-1])
 
 
 def test_schedule_blocks_are_placed_by_time(diagram: ScheduleDiagram) -> None:
-    actions = trace().ranks[0]
-    first, second, backward = (block_of(diagram, action) for action in actions[:3])
+    first, second, backward = (block_of(diagram, action) for action in trace().ranks[0][:3])
     assert second.left() == pytest.approx(first.right(), abs=1)
     assert backward.left() - second.right() == pytest.approx(2 * second.width(), abs=4)
-    color = diagram.grab().toImage().pixelColor(backward.topLeft() + QPoint(3, 2))
-    assert color.name() == theme.device_color(DEVICES[0])
+    drawn = diagram.grab().toImage()
+    for device, actions in zip(DEVICES, trace().ranks, strict=True):
+        last = block_of(diagram, actions[-1])
+        assert drawn.pixelColor(last.topLeft() + QPoint(3, 2)).name() == theme.device_color(device)
 
 
 def test_schedule_finds_action_at_point(diagram: ScheduleDiagram, qtbot: QtBot) -> None:
@@ -105,17 +117,46 @@ def test_schedule_finds_action_at_point(diagram: ScheduleDiagram, qtbot: QtBot) 
         "Backward for weights, microbatch 0, stage 1: 10.0 ms (from 30.0 ms to 40.0 ms)"
     )
     assert diagram.action_at(QPoint(2, 2)) is None
-    gap = block_of(diagram, trace().ranks[0][1]).right() + 20
-    assert diagram.action_at(QPoint(gap, point.y() - 30)) is None
+    before_gap = block_of(diagram, trace().ranks[0][1])
+    assert diagram.action_at(QPoint(before_gap.right() + 20, point.y() - 30)) is None
+    assert diagram.action_at(QPoint(before_gap.center().x(), schedule.LANE)) is None, "between the rows"
 
 
 def test_schedule_has_a_lane_per_stage(diagram: ScheduleDiagram) -> None:
-    actions = (Action("F", 0, 0, 0.0, 0.01), Action("F", 3, 0, 0.01, 0.02))
-    interleaved = trace(ranks=(actions, trace().ranks[1]), schedule="zbv")
+    lanes = [tuple(Action("F", stage, 0, stage / 100, stage / 100 + 0.01) for stage in range(5)) for _ in DEVICES]
     height = diagram.height()
-    diagram.show_trace(interleaved, DEVICES, TITLES)
-    assert block_of(diagram, actions[0]).top() < block_of(diagram, actions[1]).top()
-    assert diagram.height() > height
+    diagram.show_trace(trace(ranks=(lanes[0], trace().ranks[1]), schedule="zbv"), DEVICES, TITLES)
+    assert diagram.height() == height + 4 * schedule.LANE
+    tops = [block_of(diagram, action).top() for action in lanes[0]]
+    assert tops == sorted(set(tops))
+    diagram.show_trace(trace(ranks=tuple(lanes), schedule="zbv"), DEVICES, TITLES)
+    assert diagram.height() == height - 2 * schedule.LANE + 10 * schedule.CROWDED_LANE
+
+
+@pytest.mark.usefixtures("normal_text")
+def test_schedule_is_drawn_again_after_changes(show_widget: ShowWidget) -> None:
+    traced, reordered = trace(), trace(ranks=trace().ranks[::-1])
+    shown = show_widget(ScheduleDiagram(), 900, 200)
+    shown.show_trace(traced, DEVICES, TITLES)
+    legend = shown.grab(QRect(0, shown.height() - schedule.LEGEND_HEIGHT, shown.width(), shown.height())).toImage()
+    shown.show_trace(reordered, DEVICES, TITLES)
+    assert (
+        shown.grab(QRect(0, shown.height() - schedule.LEGEND_HEIGHT, shown.width(), shown.height())).toImage() == legend
+    )
+    for change in (
+        lambda diagram: diagram.resize(500, diagram.height()),
+        lambda _diagram: theme.choose("dark", 100),
+        lambda diagram: diagram.show_trace(reordered, DEVICES, TITLES[::-1]),
+    ):
+        shown.grab()
+        change(shown)
+        fresh = show_widget(ScheduleDiagram(), shown.width(), shown.height())
+        fresh.show_trace(
+            reordered,
+            DEVICES,
+            TITLES[::-1] if "GPU 2" in shown.accessibleDescription().partition("Rank 1")[0] else TITLES,
+        )
+        assert shown.grab().toImage() == fresh.grab().toImage()
 
 
 def test_schedule_describes_each_rank(diagram: ScheduleDiagram) -> None:
@@ -125,12 +166,37 @@ def test_schedule_describes_each_rank(diagram: ScheduleDiagram) -> None:
     assert diagram.accessibleName() == "Schedule of the pipeline"
 
 
+def ranks(*seconds: tuple[float, float, float], straggler: int | None) -> RanksTimed:
+    """Return times of ranks: computing, communication and waiting."""
+    times = (RankTimes(compute_s=a, communication_s=b, waiting_s=c) for a, b, c in seconds)
+    return RanksTimed(step=40, ranks=tuple(times), straggler=straggler)
+
+
 def test_rank_bars_share_one_scale(bars: RankBars) -> None:
+    bars.show_times(ranks((0.05, 0.004, 0.016), (0.066, 0.008, 0.066), straggler=1), DEVICES, TITLES)
     compute, communication, waiting = bars.bar(0)
     assert compute.width() / communication.width() == pytest.approx(50 / 4)
     assert waiting.left() == pytest.approx(communication.right())
-    assert waiting.right() == pytest.approx(bars.bar(1)[2].right())
+    assert (waiting.right() - compute.left()) / (bars.bar(1)[2].right() - compute.left()) == pytest.approx(0.5)
     assert compute.width() / bars.bar(1)[0].width() == pytest.approx(50 / 66)
+    assert bars.bar(1)[2].right() < bars.width() - 3 * 64, "columns with numbers"
+    bars.resize(500, 120)
+    assert bars.bar(1)[2].right() == pytest.approx(bars.width(), abs=3)
+
+
+def test_rank_bars_draw_devices_and_slowest_rank(bars: RankBars) -> None:
+    titles: dict[int | None, list[QImage]] = {}
+    for straggler in (None, 0, 1):
+        bars.show_times(ranks((0.05, 0.004, 0.016), (0.05, 0.004, 0.016), straggler=straggler), DEVICES, TITLES)
+        rows = [QRect(0, int(bars.bar(rank)[0].top()), int(bars.bar(rank)[0].left()) - 4, 20) for rank in (0, 1)]
+        titles[straggler] = [bars.grab(row).toImage() for row in rows]
+    drawn = bars.grab().toImage()
+    for rank, device in enumerate(DEVICES):
+        compute, _communication, waiting = (rect.center().toPoint() for rect in bars.bar(rank))
+        assert drawn.pixelColor(compute).name() == theme.device_color(device)
+        assert drawn.pixelColor(waiting).name() == theme.colors().raised
+        is_bold = [titles[straggler][rank] != titles[None][rank] for straggler in (0, 1)]
+        assert is_bold == [rank == 0, rank == 1]
 
 
 @pytest.mark.parametrize(
@@ -138,6 +204,10 @@ def test_rank_bars_share_one_scale(bars: RankBars) -> None:
     [
         (timed(None), "The ranks are balanced"),
         (timed(), "Rank 1 (GPU 2) is the slowest: the other waits 23% of each step for it"),
+        (
+            ranks((1, 0, 0), (0.5, 0.3, 0.2), (0.9, 0, 0.1), (0.0, 0.0, 0.0), straggler=0),
+            "Rank 0 (GPU 0) is the slowest: the others wait 15% of each step for it",
+        ),
     ],
 )
 def test_rank_bars_headline_names_slowest_rank(times: RanksTimed, headline: str) -> None:
@@ -147,6 +217,8 @@ def test_rank_bars_headline_names_slowest_rank(times: RanksTimed, headline: str)
 def test_rank_bars_describe_each_rank(bars: RankBars) -> None:
     description = bars.accessibleDescription()
     assert "Rank 0 · GPU 0: compute 50.0 ms, communication 4.0 ms, waiting 16.0 ms." in description
+    bars.show_times(timed(None), DEVICES, TITLES)
+    assert bars.accessibleDescription() != description
 
 
 def run_with(extra: AnyEvent, **plan: object) -> RunFolder:
