@@ -20,7 +20,7 @@ from engine.contract.cut import PLANNING
 from engine.contract.dataset import INSPECTION, DatasetReport, InspectionProgress, inspector_options
 from engine.contract.devices import Snapshot, SnapshotRequest
 from engine.contract.hosts import host
-from engine.contract.inference.messages import INFERENCE, Order
+from engine.contract.inference.messages import INFERENCE, InferenceRequest
 from engine.contract.job import Job
 from engine.contract.messages import Done, Refused
 from engine.contract.problems import Problem
@@ -108,28 +108,28 @@ def inspect(job: Job, on_progress: Callable[[InspectionProgress], None], samples
     raise AssertionError("_messages ends by raising")
 
 
-def carry_out(order: Any, *, is_quiet: bool = False, refused: int | None = None) -> Any:
+def carry_out(request: Any, *, is_quiet: bool = False, refused: int | None = None) -> Any:
     """Send a request to a new child process, show its progress, and return its answer.
 
     The first Ctrl+C stops the trials of the advisor, and its answer contains their results. The second one stops
     everything.
 
     Args:
-        order: Request to the advisor, a finder, the planner (a `Job`), or inference. Its type selects the program.
+        request: Request to the advisor, a finder, the planner (a `Job`), or inference. Its type selects the program.
         is_quiet: True to hide the progress.
         refused: Exit code if the child refuses the request. By default, the code depends on the problem.
 
     Raises:
         CommandError: The child has refused the request, or exited without an answer. This has been reported.
     """
-    child = next(child for kind, child in _CHILDREN.items() if isinstance(order, kind))
+    child = next(child for kind, child in _CHILDREN.items() if isinstance(request, kind))
     try:
-        msgspec.json.encode(order)
+        msgspec.json.encode(request)
     except UnicodeEncodeError as error:
         message = f"{escaped(str(error.object))} is not valid UTF-8."
         raise CommandError(report((Problem("paths", message, "Rename it, or name its folder."),))) from None
-    is_advice = isinstance(order, AdviceRequest)
-    messages = _messages(child.module, child.decoder, order=order, answers_interrupt=is_advice)
+    is_advice = isinstance(request, AdviceRequest)
+    messages = _messages(child.module, child.decoder, request=request, answers_interrupt=is_advice)
     problems: tuple[Problem, ...] = ()
     try:
         with show_progress(quiet=is_quiet) as on_progress, closing(messages):
@@ -169,7 +169,9 @@ _CHILDREN: dict[type, _Child] = {
     Job: _Child(
         "engine.advisor.planning", PLANNING, Problem("model", "It could not be measured", "Try a smaller batch size.")
     ),
-    Order: _Child("engine.inference", INFERENCE, Problem("", "The work ended early", "Run `footplate doctor`.")),
+    InferenceRequest: _Child(
+        "engine.inference", INFERENCE, Problem("", "The work ended early", "Run `footplate doctor`.")
+    ),
 }
 
 
@@ -177,16 +179,15 @@ def _messages(
     module: str,
     decoder: msgspec.json.Decoder[Message],
     *arguments: str,
-    order: msgspec.Struct | None = None,
+    request: msgspec.Struct | None = None,
     answers_interrupt: bool = False,
 ) -> Generator[Message]:
     """Start a module in a child process, and yield its messages. Closing the generator stops the child.
 
-    The request `order`, if there is one, is written to the child's standard input. If `answers_interrupt` is True, the
-    first Ctrl+C sends SIGTERM to the child, whose answer still arrives. Raises ChildFailed if the child exited before
-    the generator was closed.
+    `request`, if given, is written to the child's standard input. If `answers_interrupt` is True, the first Ctrl+C sends
+    SIGTERM to the child, whose answer still arrives. Raises ChildFailed if the child exited too early.
     """
-    stdin = subprocess.DEVNULL if order is None else subprocess.PIPE
+    stdin = subprocess.DEVNULL if request is None else subprocess.PIPE
     with (
         _child(module, *arguments, stdin=stdin) as (process, log),
         _terminate_on_interrupt(process) if answers_interrupt else nullcontext(),
@@ -195,7 +196,7 @@ def _messages(
         try:
             if process.stdin is not None:
                 with suppress(BrokenPipeError):  # standard error has the details
-                    process.stdin.write(msgspec.json.encode(order))
+                    process.stdin.write(msgspec.json.encode(request))
                     process.stdin.close()
             for line in process.stdout:
                 yield decoder.decode(line)

@@ -20,7 +20,7 @@ from engine.contract.inference.conversion import (
     OPSET,
     ComparedFile,
     Converted,
-    ConvertOrder,
+    ConvertRequest,
     OnnxOptions,
     Target,
     read_converted,
@@ -74,7 +74,7 @@ def convert(options: argparse.Namespace) -> int:
     options.devices, options.batch_size = CPU, None  # read by model_values, but not flags of this command
     values = inference.model_values(options)
     run = RunFolder(values["run"])
-    order = ConvertOrder(
+    request = ConvertRequest(
         **values,
         to=tuple(dict.fromkeys(options.to)),
         out=str(Path(options.out).expanduser().absolute() if options.out else _default_out(run, options)),
@@ -88,8 +88,8 @@ def convert(options: argparse.Namespace) -> int:
     )
     job = run.job()
     assert job is not None  # checked by model_values
-    _check(order, job)
-    converted = read_converted(inference.run_order(order))
+    _check(request, job)
+    converted = read_converted(inference.run_request(request))
     print_lines(*([msgspec.json.encode(converted).decode()] if options.json else _lines(converted)))
     return COMPLETED
 
@@ -101,11 +101,11 @@ def _default_out(run: RunFolder, options: argparse.Namespace) -> Path:
     return run.path / "exports" / f"{time.strftime('%Y%m%d-%H%M%S')}-{'-'.join(options.to)}"
 
 
-def _check(order: ConvertOrder, job: Job) -> None:
+def _check(request: ConvertRequest, job: Job) -> None:
     """Check if a job's model can be converted as requested. Raises CommandError after reporting the problems."""
     catalogue = load_catalogue()
-    found = [each for to in order.to for each in conversion_problems(job, to, order.onnx, catalogue)]
-    if found := errors([*found, *out_problems(order.out, packed=order.packed)]):
+    found = [each for to in request.to for each in conversion_problems(job, to, request.onnx, catalogue)]
+    if found := errors([*found, *out_problems(request.out, packed=request.packed)]):
         raise CommandError(report(found))
 
 

@@ -9,9 +9,9 @@ from typing import Any, get_args
 
 import msgspec
 
-from engine.cli.inference import add_model, model_values, run_order
+from engine.cli.inference import add_model, model_values, run_request
 from engine.cli.terminal import COMPLETED, FAILED, CommandError, fail, print_lines, require_writable, table, write_csv
-from engine.contract.inference.evaluation import Comparison, EvaluateOrder, Evaluation, EvaluationSplit, Interval
+from engine.contract.inference.evaluation import Comparison, EvaluateRequest, Evaluation, EvaluationSplit, Interval
 from engine.runs.evaluations import DamagedEvaluation, NotComparable, SavedEvaluation, compare, read_evaluation
 from engine.system.format import NOT_KNOWN, counted, metric_value
 
@@ -70,7 +70,7 @@ def _evaluate_run(options: argparse.Namespace) -> SavedEvaluation:
     """Evaluate the model of the run that the flags name, and read the saved result. Raises CommandError."""
     values = model_values(options)
     folder = str(Path(options.folder).expanduser().absolute()) if options.folder else ""
-    path = run_order(EvaluateOrder(**values, dataset=folder, split=options.split))
+    path = run_request(EvaluateRequest(**values, dataset=folder, split=options.split))
     try:
         return read_evaluation(path.parent)
     except DamagedEvaluation as error:

@@ -12,7 +12,7 @@ import msgspec
 from engine.cli import inference
 from engine.cli.arguments import split_list
 from engine.cli.terminal import COMPLETED, print_lines
-from engine.contract.inference.explanation import ExplainedImage, ExplainOrder, Explanation, Method, decode_explanation
+from engine.contract.inference.explanation import ExplainRequest, Explanation, Method, decode_explanation
 from engine.system.files import MAX_RESULT_BYTES, read_file
 from engine.system.format import counted
 
@@ -43,33 +43,33 @@ def explain(options: argparse.Namespace) -> int:
     """Write heat maps for the images and print their paths."""
     values = inference.model_values(options)
     out = options.out or Path(f"explained-{Path(values['run']).name}")
-    order = ExplainOrder(
+    request = ExplainRequest(
         paths=tuple(os.path.abspath(os.path.expanduser(path)) for path in options.images),
         out=str(out.expanduser().absolute()),
         classes=tuple(split_list(options.classes)),
         method=options.method,
         **values,
     )
-    file = inference.run_order(order)
+    file = inference.run_request(request)
     explanation = decode_explanation(read_file(file, MAX_RESULT_BYTES))
     if options.json:
         print_lines(msgspec.json.encode(explanation).decode())
         return COMPLETED
-    for image in explanation.images:
-        _print_image(image, file.parent)
+    _print_images(explanation, file.parent)
     print_lines(_summary(explanation, file.parent))
     return COMPLETED
 
 
-def _print_image(image: ExplainedImage, folder: Path) -> None:
-    """Print the prediction for an image, and the paths of its heat maps, which are in `folder`."""
-    print_lines(f"{image.path}: {image.reason or image.predicted}")
-    for each in image.maps:
-        score = f" ({100 * each.score:.0f}%)" if each.score is not None else ""
-        nothing = " Nothing speaks for it: the map is empty." if each.empty else ""
-        print_lines(f"  {each.class_name}{score}: {folder / each.overlay}{nothing} {each.note}".rstrip())
-    if image.side_by_side:
-        print_lines(f"  side by side: {folder / image.side_by_side}")
+def _print_images(explanation: Explanation, folder: Path) -> None:
+    """Print the prediction for each image, and the paths of its heat maps, which are in `folder`."""
+    for image in explanation.images:
+        print_lines(f"{image.path}: {image.reason or image.predicted}")
+        for each in image.maps:
+            score = f" ({100 * each.score:.0f}%)" if each.score is not None else ""
+            nothing = " Nothing speaks for it: the map is empty." if each.empty else ""
+            print_lines(f"  {each.class_name}{score}: {folder / each.overlay}{nothing} {each.note}".rstrip())
+        if image.side_by_side:
+            print_lines(f"  side by side: {folder / image.side_by_side}")
 
 
 def _summary(explanation: Explanation, folder: Path) -> str:

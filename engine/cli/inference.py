@@ -11,7 +11,7 @@ from engine.cli import arguments, children, train
 from engine.cli.terminal import CommandError, report
 from engine.cli.watching import require_run
 from engine.contract.devices import CPU, host_of
-from engine.contract.inference.messages import Order
+from engine.contract.inference.messages import InferenceRequest
 from engine.contract.problems import Problem
 from engine.runs.folder import run_at
 
@@ -33,7 +33,7 @@ def add_model(parser: argparse.ArgumentParser) -> None:
 
 
 def model_values(options: argparse.Namespace) -> dict[str, Any]:
-    """Return run, checkpoint, devices and batch size from the flags, as fields of an `Order`. Raises CommandError."""
+    """Return run, checkpoint, devices and batch size from the flags, as fields of a request. Raises CommandError."""
     run = run_at(options.run) or require_run(options.run)
     job = run.job()
     if job is None:
@@ -57,6 +57,6 @@ def model_values(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def run_order(order: Order) -> Path:
-    """Run inference as `order` describes in a child process, and return the path of the result. Raises CommandError."""
-    return Path(children.carry_out(order))
+def run_request(request: InferenceRequest) -> Path:
+    """Run inference as `request` describes in a child process, and return the path of the result. Raises CommandError."""
+    return Path(children.carry_out(request))

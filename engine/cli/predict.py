@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, get_args
 
 from engine.cli.arguments import split_list
-from engine.cli.inference import add_model, model_values, run_order
+from engine.cli.inference import add_model, model_values, run_request
 from engine.cli.terminal import COMPLETED, print_lines, report
-from engine.contract.inference.prediction import CAMERA, PREDICTED, Format, Predicted, PredictOrder
+from engine.contract.inference.prediction import CAMERA, PREDICTED, Format, Predicted, PredictRequest
 from engine.contract.problems import Problem
 from engine.system.files import MAX_RESULT_BYTES, read_file
 from engine.system.format import counted, speed
@@ -73,7 +73,7 @@ def predict(options: argparse.Namespace) -> int:
     if unknown:
         message = f"There is no format “{unknown[0]}”."
         return report([Problem("formats", message, f"Choose among {', '.join(get_args(Format))}.")])
-    order = PredictOrder(
+    request = PredictRequest(
         **values,
         paths=tuple(path if path.startswith(CAMERA) else os.path.abspath(path) for path in options.paths),
         out=os.path.abspath(options.out or f"predictions-{Path(values['run']).name}"),
@@ -84,7 +84,7 @@ def predict(options: argparse.Namespace) -> int:
         threshold=options.threshold,
         max_frames=options.max_frames,
     )
-    path = run_order(order)
+    path = run_request(request)
     if options.json:
         print_lines(read_file(path, MAX_RESULT_BYTES).decode().strip())
     else:
@@ -106,4 +106,4 @@ def _print(result: Predicted) -> None:
     print_lines(f"Predicted for {counted(result.predicted, 'sample')} in {result.seconds:.1f} s{rate}.")
     for written in result.files:
         count = f" ({counted(written.count, 'file')})" if written.count > 1 else ""
-        print_lines(f"Written: {os.path.join(result.order.out, written.path)}{count}")
+        print_lines(f"Written: {os.path.join(result.request.out, written.path)}{count}")

@@ -23,8 +23,8 @@ from engine.cli.terminal import (
     write_csv,
 )
 from engine.contract.catalogue import load_catalogue
-from engine.contract.inference.evaluation import EvaluateOrder
-from engine.contract.inference.review import Mark, Review, ReviewOrder, decode_review
+from engine.contract.inference.evaluation import EvaluateRequest
+from engine.contract.inference.review import Mark, Review, ReviewRequest, decode_review
 from engine.contract.job import Job
 from engine.contract.problems import Problem
 from engine.runs.evaluations import FOLDER, evaluations_of
@@ -85,9 +85,9 @@ def _review(options: argparse.Namespace, values: dict[str, Any]) -> Review:
     elif options.evaluation is not None:
         folders = (str(run.path / FOLDER / options.evaluation),)
     elif not evaluations_of(run.path):
-        inference.run_order(EvaluateOrder(**values))
+        inference.run_request(EvaluateRequest(**values))
     has_no_filter = not (options.labels or options.duplicates or options.worst or options.true or options.predicted)
-    order = ReviewOrder(
+    request = ReviewRequest(
         evaluations=folders,
         worst=max(0, options.worst) if options.worst is not None else MAX_ROWS,
         true=options.true,
@@ -96,7 +96,7 @@ def _review(options: argparse.Namespace, values: dict[str, Any]) -> Review:
         duplicates=options.duplicates or has_no_filter,
         **values,
     )
-    return decode_review(read_file(inference.run_order(order), MAX_RESULT_BYTES))
+    return decode_review(read_file(inference.run_request(request), MAX_RESULT_BYTES))
 
 
 def _lines(found: Review, options: argparse.Namespace) -> Iterator[str]:
@@ -205,7 +205,7 @@ def _cross_validate(run: RunFolder, folds: int, values: dict[str, Any]) -> tuple
     """Train one run for each fold and evaluate it on its held-out images. Returns the folders of the evaluations.
 
     Runs from an earlier, interrupted call are reused. Together, the evaluations contain every training image once.
-    `values` are fields of the `Order` for each evaluation. Raises CommandError.
+    `values` are fields of each `EvaluateRequest`. Raises CommandError.
     """
     job = run.job()
     assert job is not None  # checked by model_values
@@ -232,8 +232,7 @@ def _cross_validate(run: RunFolder, folds: int, values: dict[str, Any]) -> tuple
 def _evaluate_fold(fold: Job, values: dict[str, Any]) -> str:
     """Train a fold and evaluate its last weights. Returns the folder of the evaluation. Raises CommandError.
 
-    The best weights are not used, since the held-out images were used to select them. `values` are fields of an
-    `Order`.
+    The best weights are not used, since they were selected by the held-out images. `values` are request fields.
     """
     run = next((each for each in list_runs() if each.job() == fold and each.state() == "completed"), None)
     if run is None:
@@ -246,5 +245,5 @@ def _evaluate_fold(fold: Job, values: dict[str, Any]) -> str:
     known = [each for each in evaluations_of(run.path) if each.evaluation.split == "val"]
     if known:
         return str(known[0].folder)
-    order = EvaluateOrder(**values | {"run": str(run.path.absolute()), "checkpoint": "last"}, split="val")
-    return str(inference.run_order(order).parent)
+    request = EvaluateRequest(**values | {"run": str(run.path.absolute()), "checkpoint": "last"}, split="val")
+    return str(inference.run_request(request).parent)

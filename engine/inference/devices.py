@@ -1,4 +1,4 @@
-"""Carry out an order on its devices: wait in the queue, then start one worker per device."""
+"""Carry out a request on its devices: wait in the queue, then start one worker per device."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 import msgspec
 
 from engine.contract.events import AnyEvent, StepMetrics, Warned
-from engine.contract.inference.messages import Order
+from engine.contract.inference.messages import InferenceRequest
 from engine.contract.messages import Progress
 from engine.contract.problems import Problem
 from engine.contract.worker import WorkerSpec
 from engine.inference.trained_model import CannotLoad
-from engine.inference.worker import ORDER_FILE
+from engine.inference.worker import REQUEST_FILE
 from engine.processes.group import run_workers
 from engine.processes.imports import BASIC, import_all
 from engine.runs.folder import RunFolder
@@ -25,32 +25,32 @@ from engine.system import paths
 from engine.system.format import counted
 
 POLL_S = 0.5
-"""Seconds between two checks if the queue has given the devices to the order."""
+"""Seconds between two checks if the queue has given the devices to the request."""
 
 _MIN_MEASURED_S = 1.0
 """Minimum time in seconds after the first sample before a speed is reported, since it is unreliable until then."""
 
 OnProgress = Callable[[Progress], object]
-"""Callback that receives the progress of an order."""
+"""Callback that receives the progress of a request."""
 
 
 def run_on_devices(
-    order: Order, folder: Path, function: str, on_progress: OnProgress, *, total: int, what: str
+    request: InferenceRequest, folder: Path, function: str, on_progress: OnProgress, *, total: int, what: str
 ) -> None:
-    """Run `function` (MODULE:NAME) in one worker on each device of the order.
+    """Run `function` (MODULE:NAME) in one worker on each requested device.
 
-    The order is written to `folder`, where the workers find it. They start when the queue gives them the devices.
+    The request is written to `folder`, where the workers find it. They start when the queue gives them the devices.
     `on_progress` receives the progress of all workers together. `total` is the number of samples, or 0 if unknown.
     Raises CannotLoad if the workers fail or there is no queue.
     """
-    run = RunFolder(order.run)
+    run = RunFolder(request.run)
     job = run.job()
-    assert job is not None  # checked before the order was sent
+    assert job is not None  # checked before the request was sent
     job = job.with_fields(
-        devices=order.devices, start="at_once" if order.at_once else "when_free", wait_for_others=False
+        devices=request.devices, start="at_once" if request.at_once else "when_free", wait_for_others=False
     )
-    paths.write_atomically(folder / ORDER_FILE, msgspec.json.encode(order))
-    worker_count = len(order.devices)
+    paths.write_atomically(folder / REQUEST_FILE, msgspec.json.encode(request))
+    worker_count = len(request.devices)
     slot = QueueSlot(run, job)
     try:
         _wait_in_queue(slot, on_progress)
@@ -64,7 +64,7 @@ def run_on_devices(
                 job=job,
                 rank=rank,
                 world_size=worker_count,
-                devices=order.devices,
+                devices=request.devices,
                 rendezvous="",  # the workers do not communicate
                 threads=max(1, usable_cores() // worker_count),
             )
@@ -93,7 +93,7 @@ def _wait_in_queue(slot: QueueSlot, on_progress: OnProgress) -> None:
 
 
 class _WorkersProgress:
-    """Progress of an order, summed up from the events of all workers."""
+    """Progress of a request, summed up from the events of all workers."""
 
     def __init__(self, total: int, what: str, on_progress: OnProgress) -> None:
         self._total = total

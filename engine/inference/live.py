@@ -15,7 +15,7 @@ from msgspec import structs
 from PIL import Image
 
 from engine.contract.catalogue import predictions_of
-from engine.contract.inference.messages import FRAME_FILE, LiveFrame, LiveOrder
+from engine.contract.inference.messages import FRAME_FILE, LiveFrame, LiveRequest
 from engine.contract.inference.prediction import CAMERA
 from engine.contract.problems import Problem
 from engine.contract.worker import WorkerSpec
@@ -35,47 +35,47 @@ _JPEG_QUALITY = 85
 """JPEG quality of the saved frames with predictions."""
 
 
-def live(order: LiveOrder, on_progress: OnProgress) -> Path:
-    """Run the model on the camera or video of an order until it ends.
+def live(request: LiveRequest, on_progress: OnProgress) -> Path:
+    """Run the model on the requested camera or video until it ends.
 
     Returns the path of the file with the last `LiveFrame`. Raises CannotLoad.
     """
-    run = RunFolder(order.run)
-    checkpoint_path(run, order.checkpoint)  # raises CannotLoad if there is none
+    run = RunFolder(request.run)
+    checkpoint_path(run, request.checkpoint)  # raises CannotLoad if there is none
     job = run.job()
     if job is not None and predictions_of(job.task) in ("points", "raw"):
         raise CannotLoad(Problem("run", "This model does not work on images.", "Choose a run of another task."))
     try:
-        rate_of(order.source)  # only to check the source
+        rate_of(request.source)  # only to check the source
     except NoVideo as error:
-        raise CannotLoad(Problem("source", f"{order.source}: {error}", "Choose another video or camera.")) from error
-    out = Path(order.out).absolute()
+        raise CannotLoad(Problem("source", f"{request.source}: {error}", "Choose another video or camera.")) from error
+    out = Path(request.out).absolute()
     paths.make_folder(out)
-    order = structs.replace(order, devices=order.devices[:1], out=str(out))
+    request = structs.replace(request, devices=request.devices[:1], out=str(out))
     with tempfile.TemporaryDirectory() as folder:
-        run_on_devices(order, Path(folder), WORKER, on_progress, total=0, what="Watching")
+        run_on_devices(request, Path(folder), WORKER, on_progress, total=0, what="Watching")
     return out / FRAME_FILE
 
 
 def worker(spec: WorkerSpec, channel: socket.socket) -> int:
-    """Run this process as the worker for the order in its folder, and return the exit code."""
-    return serve(spec, channel, LiveOrder, _predict_stream)
+    """Run this process as the worker for the request in its folder, and return the exit code."""
+    return serve(spec, channel, LiveRequest, _predict_stream)
 
 
-def _predict_stream(order: LiveOrder, model: TrainedModel, shard: Shard) -> None:
+def _predict_stream(request: LiveRequest, model: TrainedModel, shard: Shard) -> None:
     """Predict the frames of a camera or video, and write each with its drawn prediction to the file `FRAME_FILE`.
 
     Frames of a video file are predicted no faster than the video plays.
     """
-    interval_s = 0.0 if order.source.startswith(CAMERA) else 1 / rate_of(order.source)
+    interval_s = 0.0 if request.source.startswith(CAMERA) else 1 / rate_of(request.source)
     started = time.monotonic()
     times = deque([started], maxlen=_SPEED_FRAMES)
-    for number, image in enumerate(frames(order.source, model.channels), 1):
+    for number, image in enumerate(frames(request.source, model.channels), 1):
         drawn, text = _predict_frame(model, image)
         times.append(time.monotonic())
         speed = (len(times) - 1) / (times[-1] - times[0])
         frame = LiveFrame(number=number, jpeg=_encode_jpeg(drawn), text=text, images_per_second=speed)
-        paths.write_atomically(Path(order.out) / FRAME_FILE, msgspec.msgpack.encode(frame))
+        paths.write_atomically(Path(request.out) / FRAME_FILE, msgspec.msgpack.encode(frame))
         shard.advance(1)
         time.sleep(max(0.0, started + number * interval_s - time.monotonic()))
 

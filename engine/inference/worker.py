@@ -1,4 +1,4 @@
-"""Worker that reads an order, loads the trained model on its device, and runs the requested work."""
+"""Worker that reads a request, loads the trained model on its device, and runs the requested work."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 
 from engine.contract.devices import CPU, is_gpu
 from engine.contract.events import StepMetrics, Warned
-from engine.contract.inference.messages import Order
+from engine.contract.inference.messages import InferenceRequest
 from engine.contract.worker import WorkerDone, WorkerSpec
 from engine.inference.sweep import Partition
 from engine.inference.trained_model import TrainedModel, load
@@ -23,10 +23,10 @@ from engine.system.files import MAX_RESULT_BYTES, read_file
 from engine.training import worker
 from engine.training.report import Reporter
 
-ORDER_FILE = "order.json"
+REQUEST_FILE = "request.json"
 _REPORT_INTERVAL_S = 0.2
 
-AnyOrder = TypeVar("AnyOrder", bound=Order)
+AnyRequest = TypeVar("AnyRequest", bound=InferenceRequest)
 
 
 class Shard:
@@ -35,7 +35,7 @@ class Shard:
     Attributes:
         partition: Position of the worker among all workers.
         rank: Number of the worker, which also distinguishes its files.
-        folder: Folder with the order.
+        folder: Folder with the request.
     """
 
     def __init__(self, spec: WorkerSpec, reporter: Reporter) -> None:
@@ -88,29 +88,30 @@ class Shard:
 def serve(
     spec: WorkerSpec,
     channel: socket.socket,
-    order_type: type[AnyOrder],
-    work: Callable[[AnyOrder, TrainedModel, Shard], None],
+    request_type: type[AnyRequest],
+    work: Callable[[AnyRequest, TrainedModel, Shard], None],
 ) -> int:
-    """Load the model for the order in the worker's folder, call `work` with it, and return the exit code.
+    """Load the model for the request in the worker's folder, call `work` with it, and return the exit code.
 
-    `order_type` is the type of the order. See `engine.training.worker.run_reporting` for the handling of errors.
+    `request_type` is the type of the request. See `engine.training.worker.run_reporting` for the handling of errors.
     """
 
-    def run_order(reporter: Reporter) -> WorkerDone:
-        """Load the order and its model, and process this worker's part of the samples."""
+    def run_request(reporter: Reporter) -> WorkerDone:
+        """Load the request and its model, and process this worker's part of the samples."""
         reporter.set_phase("preparing")
-        order = msgspec.json.decode(read_file(Path(spec.run_folder) / ORDER_FILE, MAX_RESULT_BYTES), type=order_type)
+        content = read_file(Path(spec.run_folder, REQUEST_FILE), MAX_RESULT_BYTES)
+        request = msgspec.json.decode(content, type=request_type)
         torch.set_num_threads(spec.threads)
         if CPU in spec.devices:
             linux.keep_freed_memory()
-        model = load(RunFolder(order.run), order.checkpoint, _torch_device(spec))
+        model = load(RunFolder(request.run), request.checkpoint, _torch_device(spec))
         shard = Shard(spec, reporter)
         reporter.set_phase("validating")
-        work(order, model, shard)
+        work(request, model, shard)
         shard.finish()
         return WorkerDone(stopped=False)
 
-    return worker.run_reporting(spec, channel, run_order)
+    return worker.run_reporting(spec, channel, run_request)
 
 
 def _torch_device(spec: WorkerSpec) -> str:

@@ -26,7 +26,7 @@ from gui.advice.answer_view import AnswerView
 from gui.advice.table import AdviceTable
 from gui.finders.page import TRYING, WITHOUT_EFFECT, FinderPage, are_equal
 from gui.format import locale, localized
-from gui.sources.json_lines import OrderProcess
+from gui.sources.json_lines import RequestProcess
 from gui.titles import devices_words, model_title
 from gui.translation import tr
 from gui.widgets.buttons import push_button, styled
@@ -56,9 +56,9 @@ class AdvicePage(FinderPage):
     )
 
     def __init__(self) -> None:
-        child = OrderProcess("engine.advisor.advice", TRYING, ADVISING.decode, cleans_up=True)
+        child = RequestProcess("engine.advisor.advice", TRYING, ADVISING.decode, cleans_up=True)
         super().__init__("strategy", tr("Advice on how to train"), NOTHING_YET, child)
-        self._order: AdviceRequest | None = None
+        self._request: AdviceRequest | None = None
         self._should_remeasure = self._stopping = False
         self.repeat.setText(tr("Measure again"))
         self.repeat.clicked.disconnect()
@@ -68,11 +68,11 @@ class AdvicePage(FinderPage):
         self._stack.currentChanged.connect(lambda _index: self._update_ask_button())
         self._update_ask_button()
 
-    def order(self, job: Job) -> AdviceRequest:
+    def build_request(self, job: Job) -> AdviceRequest:
         """Return the advisor's request for `job` with the options that are set on the page."""
-        self._order = self.options.order(job, should_remeasure=self._should_remeasure)
+        self._request = self.options.build_request(job, should_remeasure=self._should_remeasure)
         self._should_remeasure = False
-        return self._order
+        return self._request
 
     def covers(self, job: Job, tried: Job) -> bool:
         """Return True if `job` is the job that was tried, with or without the changes of a candidate."""
@@ -116,7 +116,7 @@ class AdvicePage(FinderPage):
 
     def show_found(self, found: Advice) -> None:
         """Show the advisor's answer to the last request."""
-        self.view.show_answer(found, self._order.machines if self._order is not None else 1)
+        self.view.show_answer(found, self._request.machines if self._request is not None else 1)
 
     def chosen(self) -> Candidate | None:
         """Return the selected candidate if it was measured, otherwise None."""
@@ -161,7 +161,7 @@ class AdvicePage(FinderPage):
 
         Saved measurements are ignored only if the time limit has changed.
         """
-        previous_seconds = self._order.seconds if self._order is not None else None
+        previous_seconds = self._request.seconds if self._request is not None else None
         self._request_job(
             should_remeasure=previous_seconds is not None and self.options.time.currentData() != previous_seconds
         )
@@ -169,7 +169,7 @@ class AdvicePage(FinderPage):
     def _update_ask_button(self) -> None:
         """Show the button that requests advice before the first request, and after a change of options."""
         idle = self._stack.currentIndex() == EMPTY and self._job is not None
-        self.options.ask.setVisible(idle or (self._order is not None and self.options.differs(self._order)))
+        self.options.ask.setVisible(idle or (self._request is not None and self.options.differs(self._request)))
 
     def _try(self, job: Job) -> None:
         """Reset the page that shows running trials, and start the trials for `job`."""
@@ -244,7 +244,7 @@ class AdviceOptions(QWidget):
         self.network.valueChanged.connect(lambda _value: self.changed.emit())
         self.machines.valueChanged.connect(self._on_machines_changed)
 
-    def order(self, job: Job, *, should_remeasure: bool = False) -> AdviceRequest:
+    def build_request(self, job: Job, *, should_remeasure: bool = False) -> AdviceRequest:
         """Return a request to the advisor about `job`. If `should_remeasure`, saved measurements are ignored."""
         machines = self.machines.value()
         network = Network(self.network.value() * GIGABIT) if machines > 1 else None
@@ -256,9 +256,9 @@ class AdviceOptions(QWidget):
             network=network,
         )
 
-    def differs(self, order: AdviceRequest) -> bool:
-        now = self.order(order.job)
-        return (now.seconds, now.machines, now.network) != (order.seconds, order.machines, order.network)
+    def differs(self, request: AdviceRequest) -> bool:
+        now = self.build_request(request.job)
+        return (now.seconds, now.machines, now.network) != (request.seconds, request.machines, request.network)
 
     def _on_machines_changed(self, machines: int) -> None:
         """Show the network speed for several machines, and emit `changed`."""

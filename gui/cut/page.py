@@ -13,7 +13,7 @@ from engine.contract.job import Job
 from engine.contract.problems import Problem
 from engine.parallel.cut import CannotCut, choose_cuts, compute_stages
 from gui.cut.view import CutView
-from gui.sources.json_lines import OrderProcess
+from gui.sources.json_lines import RequestProcess
 from gui.titles import SCHEDULES, model_title, rank_titles, strategy_title
 from gui.translation import tr
 from gui.widgets.layouts import scroll_panel, working_page
@@ -71,7 +71,7 @@ class CutPage(TrialPage):
         super().set_job(job)
         self.view.use.setEnabled(self.found is None or not self._is_stale)
 
-    def order(self, job: Job) -> Job:
+    def build_request(self, job: Job) -> Job:
         # The job's cuts are applied afterwards, so that a cut can be shown even if they are impossible.
         return job.with_fields(cuts=())
 
@@ -171,6 +171,6 @@ class CutPage(TrialPage):
         return cut if cut.chosen else choose_cuts(cut)
 
 
-def planner() -> OrderProcess:
+def planner() -> RequestProcess:
     """Create a child process that measures the models of jobs, and returns a `Cut` for each."""
-    return OrderProcess("engine.advisor.planning", _MEASURING, PLANNING.decode, line_limit_bytes=_LINE_LIMIT_BYTES)
+    return RequestProcess("engine.advisor.planning", _MEASURING, PLANNING.decode, line_limit_bytes=_LINE_LIMIT_BYTES)

@@ -39,7 +39,7 @@ class BatchPage(FinderPage):
     def __init__(self) -> None:
         super().__init__("batch_size", tr("Finding the batch size"), EMPTY)
 
-    def order(self, job: Job) -> FinderRequest:
+    def build_request(self, job: Job) -> FinderRequest:
         return FinderRequest("batch", job)
 
     def results(self) -> QWidget:

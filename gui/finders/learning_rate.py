@@ -109,7 +109,7 @@ class RatePage(FinderPage):
     def __init__(self) -> None:
         super().__init__("learning_rate", tr("Finding the learning rate"), EMPTY)
 
-    def order(self, job: Job) -> FinderRequest:
+    def build_request(self, job: Job) -> FinderRequest:
         return FinderRequest("rate", job)
 
     def results(self) -> QWidget:

@@ -12,7 +12,7 @@ from engine.contract.advice import FINDING
 from engine.contract.job import FIELDS, Job
 from engine.contract.problems import Problem
 from gui.format import localized, significant
-from gui.sources.json_lines import OrderProcess
+from gui.sources.json_lines import RequestProcess
 from gui.titles import model_title, strategy_title
 from gui.translation import tr
 from gui.widgets.buttons import push_button
@@ -44,11 +44,11 @@ class FinderPage(TrialPage):
     )
     remedy = tr("Try again.")
 
-    def __init__(self, target: str, title: str, empty: str, child: OrderProcess | None = None) -> None:
+    def __init__(self, target: str, title: str, empty: str, child: RequestProcess | None = None) -> None:
         """Create the page. `empty` is shown before the first trial, and `child` runs the trials."""
         self.target = target
         super().__init__(
-            child or OrderProcess("engine.advisor", TRYING, FINDING.decode, cleans_up=True),
+            child or RequestProcess("engine.advisor", TRYING, FINDING.decode, cleans_up=True),
             title,
             empty,
             leave=f"leave_{target}",

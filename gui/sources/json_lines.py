@@ -46,7 +46,7 @@ class JsonLinesProcess(QObject):
     Signals:
         progress(object): a decoded message that isn't an answer.
         done(object): the result.
-        refused(object): the reasons why the process refused to work, as Problems if it is an `OrderProcess`.
+        refused(object): the reasons why the process refused to work, as Problems if it is an `RequestProcess`.
         failed(str): a sentence about a process that exited without an answer.
     """
 
@@ -203,15 +203,12 @@ class JsonLinesProcess(QObject):
             (self.refused if answer.refused else self.done).emit(answer.value)
 
 
-class OrderProcess(JsonLinesProcess):
-    """Child process that executes one request (such as an `EvaluateOrder`) at a time, and sends `Progress`.
+class RequestProcess(JsonLinesProcess):
+    """Child process that executes one request (such as an `EvaluateRequest`) at a time, and sends `Progress`."""
 
-    Attributes:
-        order: Last request, or None before the first one.
-    """
+    request: Any = None
+    """Last request, or None before the first one."""
 
-    order: Any = None
-
-    def start(self, order: Any) -> None:
-        self.order = order
-        self.run(stdin=msgspec.json.encode(order), first=Progress(fraction=0.0, what=tr("Starting")))
+    def start(self, request: Any) -> None:
+        self.request = request
+        self.run(stdin=msgspec.json.encode(request), first=Progress(fraction=0.0, what=tr("Starting")))

@@ -14,7 +14,7 @@ from engine.contract.messages import Progress
 from engine.contract.problems import Problem, errors
 from engine.system.format import duration
 from gui.actions import back_action, bind
-from gui.sources.json_lines import OrderProcess
+from gui.sources.json_lines import RequestProcess
 from gui.translation import tr
 from gui.widgets.buttons import styled
 from gui.widgets.labels import EmptyState, ProblemLabel, heading_label, muted_label
@@ -40,7 +40,7 @@ class TrialPage(QWidget):
     remedy: str
     """Remedy for a trial that ended without a result."""
 
-    def __init__(self, child: OrderProcess, title: str, empty: str, *, leave: str, back: str, retry: str) -> None:
+    def __init__(self, child: RequestProcess, title: str, empty: str, *, leave: str, back: str, retry: str) -> None:
         """Create the page.
 
         Args:
@@ -106,7 +106,7 @@ class TrialPage(QWidget):
 
     # To be implemented
 
-    def order(self, job: Job) -> object:
+    def build_request(self, job: Job) -> object:
         """Return the request for a trial of `job` that the child process executes."""
         raise NotImplementedError
 
@@ -160,7 +160,7 @@ class TrialPage(QWidget):
         self._tried_job = job
         self.notice.show_problems(())
         self._stack.setCurrentIndex(WORKING)
-        self.child.start(self.order(job))
+        self.child.start(self.build_request(job))
         self.cancel.setFocus()
 
     def _on_progress(self, message: Progress) -> None:

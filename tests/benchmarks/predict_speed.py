@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from engine.contract.inference.prediction import PredictOrder
+from engine.contract.inference.prediction import PredictRequest
 from engine.inference import Run
 from engine.inference.prediction.journal import Journal
 from engine.inference.prediction.sources import list_sources
@@ -70,16 +70,16 @@ def alone(model: TrainedModel, batches: list[torch.Tensor]) -> Took:
     return Took.now().since(start)
 
 
-def predicted(model: TrainedModel, order: PredictOrder, folder: Path, number: int) -> Took:
+def predicted(model: TrainedModel, request: PredictRequest, folder: Path, number: int) -> Took:
     """Measure the time for a worker's predictions, from listing the files to writing the last row.
 
     `number` is the number of the journal in `folder`.
     """
-    sources = list_sources(order.paths, "images", order.out)
+    sources = list_sources(request.paths, "images", request.out)
     start = Took.now()
     with Journal(folder, number, 0) as journal:
         todo = np.arange(len(sources.files))
-        Predictor(order, model, Silent(), journal, sources=sources, remaining=todo).predict_images()
+        Predictor(request, model, Silent(), journal, sources=sources, remaining=todo).predict_images()
     return Took.now().since(start)
 
 
@@ -98,16 +98,16 @@ def main() -> int:
         make_images(folder / "images", options.images, options.size)
         print(where())
         model = Run(run.path).load("last", options.device)
-        order = PredictOrder(
+        request = PredictRequest(
             run=str(run.path), paths=(str(folder / "images"),), out=str(folder / "out"), batch_size=options.batch_size
         )
         size = (options.batch_size, 3, options.size, options.size)
         batches = [torch.randn(size, device=model.device) for _ in range(options.images // options.batch_size)]
         alone(model, batches)
-        predicted(model, order, folder, 0)
+        predicted(model, request, folder, 0)
         ratios: list[Took] = []
         for number in range(1, options.rounds + 1):
-            bare, complete = alone(model, batches), predicted(model, order, folder, number)
+            bare, complete = alone(model, batches), predicted(model, request, folder, number)
             ratios.append(Took(bare.wall / complete.wall, bare.cpu / complete.cpu))
             print(
                 f"model alone {options.images / bare.wall:,.1f} images/s, predict {options.images / complete.wall:,.1f} "

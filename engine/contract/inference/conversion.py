@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from engine.contract.inference.messages import Order
+from engine.contract.inference.messages import InferenceRequest
 from engine.contract.problems import Problem
 from engine.system.files import read_file
 
@@ -43,7 +43,7 @@ class OnnxOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     opset: int = OPSET
 
 
-class ConvertOrder(Order, tag="convert", frozen=True, kw_only=True):
+class ConvertRequest(InferenceRequest, tag="convert", frozen=True, kw_only=True):
     """Request to write the model in the formats `to`, with a model card, a script that uses it, and an example.
 
     `out` is a new folder, or a zip file if `packed` is True.

@@ -18,7 +18,7 @@ from typing import Literal
 import msgspec
 
 from engine.contract.catalogue import Measure
-from engine.contract.inference.messages import Order
+from engine.contract.inference.messages import InferenceRequest
 
 EvaluationSplit = Literal["val", "test", "train", "all"]
 SPLITS: tuple[EvaluationSplit, ...] = ("val", "test", "train", "all")
@@ -30,7 +30,7 @@ RESAMPLES_FILE = "resamples.msgpack"
 PROBABILITIES_FILE = "probabilities.npy"
 
 
-class EvaluateOrder(Order, tag="evaluate", frozen=True, kw_only=True):
+class EvaluateRequest(InferenceRequest, tag="evaluate", frozen=True, kw_only=True):
     """Request to evaluate the model on a `split` of the folder `dataset`, or of the run's dataset if it is "".
 
     Without a split, the validation split of the run's dataset is used. For another folder, the first of "test", "val"

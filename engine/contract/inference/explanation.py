@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from engine.contract.inference.messages import Order
+from engine.contract.inference.messages import InferenceRequest
 
 Method = Literal["grad-cam", "eigen-cam"]
 """Method of explanation.
@@ -22,7 +22,7 @@ Box = tuple[float, float, float, float]
 """Left, top, right and bottom in pixels of the upright image."""
 
 
-class ExplainOrder(Order, tag="explain", frozen=True, kw_only=True):
+class ExplainRequest(InferenceRequest, tag="explain", frozen=True, kw_only=True):
     """Request to draw heat maps of the `classes` for images (files and folders), and save them in the folder `out`.
 
     Only the first device is used. Without `classes`, it explains the most probable class of an image, the most frequent
@@ -77,7 +77,7 @@ class ExplainedImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
 
 class Explanation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Result of an `ExplainOrder`.
+    """Result of an `ExplainRequest`.
 
     `layer` is the name of the layer whose activations are shown, and `grid` the height and width of its map, which
     limit the resolution. `checkpoint` is a file name.

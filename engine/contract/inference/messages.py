@@ -1,6 +1,6 @@
-"""Base class for orders to ``python -m engine.inference``, and the orders for live predictions and drawings.
+"""Base class for requests to ``python -m engine.inference``, and the requests for live predictions and drawings.
 
-The answer to an order is the path of the result file. Its content is a Struct that depends on the order.
+The answer to a request is the path of the result file. Its content is a Struct that depends on the request.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from engine.contract.images import LegendEntry
 from engine.contract.messages import Done, Progress, Refused
 
 
-class Order(msgspec.Struct, tag_field="order", frozen=True, forbid_unknown_fields=True, kw_only=True):
+class InferenceRequest(msgspec.Struct, tag_field="type", frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Request for work with the model of a run.
 
     Attributes:
@@ -37,7 +37,7 @@ FRAME_FILE = "frame.msgpack"
 """Name of the file with the latest frame in the folder `out`. It is replaced atomically with every frame."""
 
 
-class LiveOrder(Order, tag="live", frozen=True, kw_only=True):
+class LiveRequest(InferenceRequest, tag="live", frozen=True, kw_only=True):
     """Request to run the model on each frame of `source`, a video file or a camera ("camera:0"), on the first device.
 
     The latest `LiveFrame` is saved in the folder `out`, and its path is the answer. A video is played at its recorded
@@ -67,7 +67,7 @@ DRAWINGS_FILE = "shown.json"
 """Name of the file with a `SampleDrawings` in the folder `out`. Paths in it are relative to that folder."""
 
 
-class ShowOrder(Order, tag="show", frozen=True, kw_only=True):
+class ShowRequest(InferenceRequest, tag="show", frozen=True, kw_only=True):
     """Request to draw annotations and predictions for `samples` of an evaluation, and save them in a folder.
 
     Samples are drawn as the model receives them. `evaluation` is the folder of the evaluation, and `samples` are
@@ -94,7 +94,7 @@ class SampleDrawing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
 
 class SampleDrawings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Result of a `ShowOrder`. Samples that can no longer be read are omitted."""
+    """Result of a `ShowRequest`. Samples that can no longer be read are omitted."""
 
     legend: tuple[LegendEntry, ...] = ()
     samples: tuple[SampleDrawing, ...] = ()

@@ -8,7 +8,7 @@ import msgspec
 
 from engine.contract.catalogue import PredictionKind, predictions_of
 from engine.contract.images import LegendEntry
-from engine.contract.inference.messages import Order
+from engine.contract.inference.messages import InferenceRequest
 
 PREDICTIONS_FILE = "predictions.json"
 """Name of the file with the `Predicted` in the results folder. It is written last."""
@@ -53,11 +53,11 @@ def formats_of(task: str) -> tuple[Format, ...]:
     return FORMATS[predictions_of(task)]
 
 
-class PredictOrder(Order, tag="predict", frozen=True, kw_only=True):
+class PredictRequest(InferenceRequest, tag="predict", frozen=True, kw_only=True):
     """Request to run the model on files, folders, videos and cameras ("camera:0"), and write the results to a folder.
 
     Attributes:
-        out: New or empty folder, or the unfinished results of an equal order, which are then continued. `devices` and
+        out: New or empty folder, or the unfinished results of an equal request, which are then continued. `devices` and
             `batch_size` may differ.
         formats: Formats of the results, or () for the default, which is "geotiff" for a TIFF with a georeference.
         overlays: True to also draw each result on its image (overlays/NAME.png, overlays/NAME.mp4 for a video).
@@ -114,7 +114,7 @@ class PredictedRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
 
 class Predicted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Result of a `PredictOrder`.
+    """Result of a `PredictRequest`.
 
     Attributes:
         run: Folder of the run.
@@ -138,7 +138,7 @@ class Predicted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     task: str
     classes: tuple[str, ...]
     legend: tuple[LegendEntry, ...] = ()
-    order: PredictOrder
+    request: PredictRequest
     samples: int
     predicted: int
     skipped_count: int = 0

@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from engine.contract.inference.evaluation import Saved
-from engine.contract.inference.messages import Order
+from engine.contract.inference.messages import InferenceRequest
 
 Split = Literal["train", "val", "test"]
 
@@ -18,7 +18,7 @@ MAX_ERROR_FRACTION = 0.1
 """Maximum expected fraction of wrong labels. If more are expected, the model is too weak to find wrong labels."""
 
 
-class ReviewOrder(Order, tag="review", frozen=True, kw_only=True):
+class ReviewRequest(InferenceRequest, tag="review", frozen=True, kw_only=True):
     """Request to review the samples in `evaluations`, the paths of their folders.
 
     Several evaluations, for example from a cross-validation, should cover disjoint samples. With (), the run's latest

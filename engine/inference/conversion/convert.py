@@ -22,7 +22,7 @@ from engine.contract.inference.conversion import (
     CONVERTED_FILE,
     ComparedFile,
     Converted,
-    ConvertOrder,
+    ConvertRequest,
     Difference,
     NextCommand,
     OnnxOptions,
@@ -50,50 +50,50 @@ REPORTED_LOSS = 0.01
 """Minimum decrease of a metric by int8 quantization that is reported as a problem."""
 
 
-def convert(order: ConvertOrder, on_progress: OnProgress) -> Path:
-    """Convert a model as requested by `order`, and return the path of the file with the `Converted` description.
+def convert(request: ConvertRequest, on_progress: OnProgress) -> Path:
+    """Convert a model as `request` describes, and return the path of the file with the `Converted` description.
 
     If CannotLoad is raised, no files are left behind.
     """
     started = time.monotonic()
-    run = RunFolder(order.run)
-    target = Path(order.out).expanduser().absolute()
-    problems = _find_problems(order, run)
+    run = RunFolder(request.run)
+    target = Path(request.out).expanduser().absolute()
+    problems = _find_problems(request, run)
     if errors(problems):
         raise CannotLoad(*errors(problems))
     torch.set_num_threads(usable_cores())
-    stages = _StageProgress(order, on_progress)
+    stages = _StageProgress(request, on_progress)
     stages.start("Loading the model")
-    model = load(run, order.checkpoint)
+    model = load(run, request.checkpoint)
     model.module.to(memory_format=torch.contiguous_format)
     samples = load_samples(model)
     try:
         with temporary_folder(target) as folder:
-            conversion = _Conversion(model, samples, order, folder, stages, list(problems))
-            return _store(conversion.run(target, started), folder, target, order, run)
+            conversion = _Conversion(model, samples, request, folder, stages, list(problems))
+            return _store(conversion.run(target, started), folder, target, request, run)
     except OSError as error:
         location = f" ({error.filename})" if error.filename else ""
         message = f"{target} was not written: {error.strerror or error}{location}."
         raise CannotLoad(Problem("out", message, "Choose another folder, or free some space there.")) from error
 
 
-def _find_problems(order: ConvertOrder, run: RunFolder) -> list[Problem]:
-    """Return errors and warnings about a conversion order, found without loading the model."""
+def _find_problems(request: ConvertRequest, run: RunFolder) -> list[Problem]:
+    """Return errors and warnings about a requested conversion, found without loading the model."""
     job = run.job()
     if job is None:
         return [Problem("run", f"The job of {run.run_id} can't be read.", "Choose another run.")]
     catalogue = load_catalogue()
-    problems = [each for format_ in order.to for each in conversion_problems(job, format_, order.onnx, catalogue)]
-    return [*problems, *out_problems(order.out, packed=order.packed)]
+    problems = [each for format_ in request.to for each in conversion_problems(job, format_, request.onnx, catalogue)]
+    return [*problems, *out_problems(request.out, packed=request.packed)]
 
 
-def _store(converted: Converted, folder: Path, target: Path, order: ConvertOrder, run: RunFolder) -> Path:
+def _store(converted: Converted, folder: Path, target: Path, request: ConvertRequest, run: RunFolder) -> Path:
     """Move the converted files from `folder` to `target`, and return the path of their description.
 
     If they are packed as a zip file, the description is saved in the run folder.
     """
     paths.write_atomically(folder / CONVERTED_FILE, msgspec.json.format(msgspec.json.encode(converted)))
-    if not order.packed:
+    if not request.packed:
         move_folder(folder, target)
         return target / CONVERTED_FILE
     saved = paths.private_folder(run.path / "exports" / f"{time.strftime('%Y%m%d-%H%M%S')}-{target.stem}")
@@ -106,14 +106,14 @@ def _store(converted: Converted, folder: Path, target: Path, order: ConvertOrder
 class _StageProgress:
     """Progress of a conversion over its stages, each weighted by its usual duration."""
 
-    def __init__(self, order: ConvertOrder, on_progress: OnProgress) -> None:
+    def __init__(self, request: ConvertRequest, on_progress: OnProgress) -> None:
         self._on_progress = on_progress
         weights = {"Loading the model": 2.0}
-        if "onnx" in order.to:
+        if "onnx" in request.to:
             weights |= {"Exporting to ONNX": 8.0, f"Comparing {ONNX} with the model": 6.0}
-            if order.onnx.int8:
+            if request.onnx.int8:
                 weights |= {"Converting to int8": 5.0, f"Comparing {INT8} with the model": 6.0}
-        if "safetensors" in order.to:
+        if "safetensors" in request.to:
             weights |= {"Writing the weights": 1.0}
         self._weights = weights | {"Writing the card": 1.0}
         self._current = ""  # stage that runs
@@ -137,7 +137,7 @@ class _Conversion:
 
     model: TrainedModel
     samples: Samples
-    order: ConvertOrder
+    request: ConvertRequest
     folder: Path
     stages: _StageProgress
     problems: list[Problem]
@@ -156,15 +156,15 @@ class _Conversion:
             self.problems.append(Problem("dataset", message, "", "warning"))
         library = None
         failed: list[Problem] = []
-        for format_ in self.order.to:
+        for format_ in self.request.to:
             try:
                 if format_ == "onnx":
-                    self._convert_to_onnx(self.order.onnx)
+                    self._convert_to_onnx(self.request.onnx)
                 else:
                     library = self._convert_to_safetensors()
             except CannotConvert as error:
                 failed.append(error.problem)
-        if len(failed) == len(self.order.to):
+        if len(failed) == len(self.request.to):
             raise CannotLoad(*failed)
         self.problems += [msgspec.structs.replace(each, severity="warning") for each in failed]
         self._write_card(library)
@@ -175,7 +175,7 @@ class _Conversion:
         self.stages.start("Writing the card")
         if write_curves(self.folder / CURVES, self.model):
             self._add_file(CURVES, "the training's curves")
-        if self.order.packed:
+        if self.request.packed:
             self.commands.append(upload_command())
         text = model_card_text(self.model, self.files, self.compared, library, self.commands)
         paths.write_atomically(self.folder / CARD, text.encode())
@@ -227,7 +227,7 @@ class _Conversion:
             names += self._quantize(path, export)
         paths.write_atomically(self.folder / SCRIPT, script_for(self.model).encode())
         self._add_file(SCRIPT, "a script that predicts with it")
-        if self.order.packed:
+        if self.request.packed:
             example = write_example(self.folder, self.model, self.samples, export)
             if example is not None:
                 self._add_file(example.name, "a validation sample to try it on")

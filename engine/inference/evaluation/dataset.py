@@ -54,7 +54,7 @@ class EvaluationData:
 def open_data(training: TrainingFacts | TrainedModel, dataset: str, split: EvaluationSplit | None) -> EvaluationData:
     """Open a split of the folder `dataset`, or of the dataset used for training if it is "".
 
-    If `split` is None, a default split is selected (see `EvaluateOrder`). Raises CannotLoad.
+    If `split` is None, a default split is selected (see `EvaluateRequest`). Raises CannotLoad.
     """
     folder = os.path.abspath(os.path.expanduser(dataset or training.job.data.dataset))
     trained_on = os.path.expanduser(training.job.data.dataset)

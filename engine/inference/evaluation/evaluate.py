@@ -22,7 +22,7 @@ from engine.contract.inference.evaluation import (
     RESAMPLES_FILE,
     SAMPLES_FILE,
     Curves,
-    EvaluateOrder,
+    EvaluateRequest,
     Evaluation,
     Resamples,
     Samples,
@@ -44,23 +44,23 @@ from engine.training.checkpointing.checkpoint_files import DamagedCheckpoint, ve
 WORK = "engine.inference.evaluation.measure:run"
 
 
-def evaluate(order: EvaluateOrder, on_progress: OnProgress) -> Path:
-    """Evaluate a model as requested by `order`, and return the path of the file with the `Evaluation`.
+def evaluate(request: EvaluateRequest, on_progress: OnProgress) -> Path:
+    """Evaluate a model as `request` describes, and return the path of the file with the `Evaluation`.
 
     Raises CannotLoad.
     """
-    run = RunFolder(order.run)
+    run = RunFolder(request.run)
     training = read_training(run)
-    checkpoint = checkpoint_path(run, order.checkpoint)
+    checkpoint = checkpoint_path(run, request.checkpoint)
     on_progress(Progress(fraction=0.0, what="Opening the dataset"))
-    data = open_data(training, order.dataset, order.split)
+    data = open_data(training, request.dataset, request.split)
     on_progress(Progress(fraction=0.0, what="Opening the dataset", warnings=data.warnings))
     with _work_folder(run) as folder:
         sha256 = verify_checkpoint(checkpoint)
         title = f"Evaluating {counted(len(data), 'sample')}"
-        run_on_devices(order, folder, WORK, on_progress, total=len(data), what=title)
+        run_on_devices(request, folder, WORK, on_progress, total=len(data), what=title)
         on_progress(Progress(fraction=0.0, what="Computing metrics"))
-        files = [folder / results_file(rank) for rank in range(len(order.devices))]
+        files = [folder / results_file(rank) for rank in range(len(request.devices))]
         results = merge_results(files)
         if not len(results.samples):
             raise CannotLoad(Problem("dataset", "None of the samples can be read.", "Choose a folder of intact files."))

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from engine.contract.inference.evaluation import EvaluateOrder, Skipped
+from engine.contract.inference.evaluation import EvaluateRequest, Skipped
 from engine.contract.worker import WorkerSpec
 from engine.data.datasets.images import ImageSet
 from engine.data.datasets.samples import SampleSet
@@ -122,8 +122,8 @@ def _merge_lists(lists: Sequence[list[Any] | None], order: npt.NDArray[np.int64]
 
 
 def run(spec: WorkerSpec, channel: socket.socket) -> int:
-    """Run this process as the worker for the order in its folder, and return the exit code."""
-    return serve(spec, channel, EvaluateOrder, _evaluate_shard)
+    """Run this process as the worker for the request in its folder, and return the exit code."""
+    return serve(spec, channel, EvaluateRequest, _evaluate_shard)
 
 
 def results_file(rank: int) -> str:
@@ -131,11 +131,11 @@ def results_file(rank: int) -> str:
     return f"results-{rank}.pt"
 
 
-def _evaluate_shard(order: EvaluateOrder, model: TrainedModel, shard: Shard) -> None:
+def _evaluate_shard(request: EvaluateRequest, model: TrainedModel, shard: Shard) -> None:
     """Evaluate the model on this worker's part of the dataset, and write the results to the shared folder."""
-    data = open_data(model, order.dataset, order.split)
+    data = open_data(model, request.dataset, request.split)
     # By default, the part of the training's batch that each device had, rounded up.
-    batch_size = order.batch_size or max(
+    batch_size = request.batch_size or max(
         1, -(-model.job.training.batch_size // max(1, len(model.job.parallel.devices)))
     )
     recorder = _SampleRecorder(model, shard)

@@ -21,7 +21,7 @@ from engine.contract.inference.explanation import (
     EXPLANATION_FILE,
     Box,
     ExplainedImage,
-    ExplainOrder,
+    ExplainRequest,
     Explanation,
     HeatMap,
 )
@@ -50,54 +50,54 @@ from engine.tasks.custom.task import as_image
 WORKER = "engine.inference.explanation.explain:worker"
 
 
-def explain(order: ExplainOrder, on_progress: OnProgress) -> Path:
-    """Explain a model's outputs for images as requested by `order`.
+def explain(request: ExplainRequest, on_progress: OnProgress) -> Path:
+    """Explain a model's outputs for images as `request` describes.
 
     Returns the path of the file with the `Explanation`. Raises CannotLoad.
     """
-    out = Path(order.out).absolute()
-    order = msgspec.structs.replace(
-        order,
-        paths=tuple(os.path.abspath(os.path.expanduser(path)) for path in order.paths),
+    out = Path(request.out).absolute()
+    request = msgspec.structs.replace(
+        request,
+        paths=tuple(os.path.abspath(os.path.expanduser(path)) for path in request.paths),
         out=str(out),
-        devices=order.devices[:1],
+        devices=request.devices[:1],
     )
-    problems = _find_problems(order)
+    problems = _find_problems(request)
     files = []
     try:
-        files = _list_images(order)
+        files = _list_images(request)
     except CannotLoad as error:
         problems += error.problems
     if problems:
         raise CannotLoad(*problems)
-    checkpoint_path(RunFolder(order.run), order.checkpoint)  # raises CannotLoad if there is none
+    checkpoint_path(RunFolder(request.run), request.checkpoint)  # raises CannotLoad if there is none
     try:
         paths.make_folder(out)
     except OSError as error:
         raise CannotLoad(_cannot_use(out, error)) from error
     with tempfile.TemporaryDirectory() as folder:
-        run_on_devices(order, Path(folder), WORKER, on_progress, total=len(files), what="Explaining images")
+        run_on_devices(request, Path(folder), WORKER, on_progress, total=len(files), what="Explaining images")
     return out / EXPLANATION_FILE
 
 
 def worker(spec: WorkerSpec, channel: socket.socket) -> int:
-    """Run this process as the worker for the order in its folder, and return the exit code."""
-    return serve(spec, channel, ExplainOrder, explain_images)
+    """Run this process as the worker for the request in its folder, and return the exit code."""
+    return serve(spec, channel, ExplainRequest, explain_images)
 
 
-def explain_images(order: ExplainOrder, model: TrainedModel, shard: Shard) -> None:
-    """Explain the images of an order one after another, and write the heat maps.
+def explain_images(request: ExplainRequest, model: TrainedModel, shard: Shard) -> None:
+    """Explain the requested images one after another, and write the heat maps.
 
     The file with the `Explanation` is written last. Raises CannotLoad.
     """
     torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
-    explainer = Explainer(model, order.method)
-    classes = [model.classes.index(name) for name in order.classes]
-    writer = _Writer(Path(order.out), model)
+    explainer = Explainer(model, request.method)
+    classes = [model.classes.index(name) for name in request.classes]
+    writer = _Writer(Path(request.out), model)
     images: list[ExplainedImage] = []
     unreadable: list[UnreadableImage] = []
     # Listed here, since JSON can't carry names that are not UTF-8.
-    for number, path in enumerate(_list_images(order)):
+    for number, path in enumerate(_list_images(request)):
         try:
             example = _load_example(model, path)
             images.append(writer.write(number, path, example, explainer.explain(example.inputs, classes)))
@@ -113,10 +113,10 @@ def explain_images(order: ExplainOrder, model: TrainedModel, shard: Shard) -> No
         raise CannotLoad(Problem("paths", message, "Choose other files."))
     layer = explainer.layer
     explanation = Explanation(
-        run=order.run,
+        run=request.run,
         checkpoint=model.checkpoint,
         task=model.task.entry.id,
-        method=order.method,
+        method=request.method,
         layer=layer.name if layer else "",
         grid=layer.grid if layer else (0, 0),
         images=tuple(images),
@@ -180,7 +180,7 @@ class _Writer:
     def write(self, number: int, path: str, example: _Example, explained: Sequence[TargetHeatMap]) -> ExplainedImage:
         """Write the heat maps for one image, and return a description with their paths relative to the folder.
 
-        `number` is the position of the image in the order, which makes the file names unique.
+        `number` is the position of the image in the request, which makes the file names unique.
         """
         name_prefix = f"{number:04d}-{Path(printable(path)).stem[:40]}"
         input_side = example.inputs.shape[-1]
@@ -231,12 +231,12 @@ class _Writer:
         return name
 
 
-def _find_problems(order: ExplainOrder) -> list[Problem]:
-    """Return the problems with an order for heat maps.
+def _find_problems(request: ExplainRequest) -> list[Problem]:
+    """Return the problems with a request for heat maps.
 
     They are a run without a model, unknown classes, or an output folder with other files.
     """
-    run = RunFolder(order.run)
+    run = RunFolder(request.run)
     job, planned = run.job(), run.planned()
     if job is None or planned is None:
         return [Problem("run", f"{run.run_id} has no model.", "Choose a run that has a checkpoint.")]
@@ -244,12 +244,12 @@ def _find_problems(order: ExplainOrder) -> list[Problem]:
     if predictions_of(job.task) == "points":
         message = "A model of point clouds can't be explained: it has no map of features over an image."
         problems.append(Problem("run", message, "Choose a run whose samples are images."))
-    for name in order.classes:
+    for name in request.classes:
         if name not in planned.classes:
             message = f"The model has no class “{name}”." if planned.classes else "The model has no classes."
             remedy = did_you_mean(name, list(planned.classes)) if planned.classes else "Leave the class out."
             problems.append(Problem("classes", message, remedy))
-    out = Path(order.out)
+    out = Path(request.out)
     try:
         if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / EXPLANATION_FILE).exists())):
             problems.append(Problem("out", f"{out} already exists and contains other files.", "Choose a new folder."))
@@ -263,9 +263,9 @@ def _cannot_use(out: Path, error: OSError) -> Problem:
     return Problem("out", f"The folder {out} can't be used: {error.strerror}.", "Choose another folder.")
 
 
-def _list_images(order: ExplainOrder) -> list[str]:
-    """Return the image files that an order names, and those in its folders, sorted by name. Raises CannotLoad."""
-    return [file for file, _ in find_files(order.paths, is_image, "image", order.out)]
+def _list_images(request: ExplainRequest) -> list[str]:
+    """Return the image files that a request names, and those in its folders, sorted by name. Raises CannotLoad."""
+    return [file for file, _ in find_files(request.paths, is_image, "image", request.out)]
 
 
 MAX_DRAWN_SIDE = 1600

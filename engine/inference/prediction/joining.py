@@ -15,7 +15,7 @@ from engine.contract.inference.prediction import (
     SHOWN_ROWS,
     Format,
     PredictedRow,
-    PredictOrder,
+    PredictRequest,
     Skipped,
     Written,
     formats_of,
@@ -84,13 +84,13 @@ class Summary:
 
 
 def write_tables(
-    order: PredictOrder, task: str, classes: tuple[str, ...], completed: CompletedSamples
+    request: PredictRequest, task: str, classes: tuple[str, ...], completed: CompletedSamples
 ) -> tuple[Summary, list[Written]]:
     """Write the requested tables atomically, and return a summary and descriptions of all written files.
 
     Raises OSError.
     """
-    out = Path(order.out)
+    out = Path(request.out)
     summary = Summary(len(classes))
     for entry in completed.entries():
         summary.add(entry)
@@ -106,7 +106,7 @@ def write_tables(
         write_file(out / name, write_text)
         written_files.append(Written(path=name, format=format_, count=1))
 
-    formats = order.formats or formats_of(task)[:1]
+    formats = request.formats or formats_of(task)[:1]
     if "csv" in formats:
         write_table(CSV, "csv", lambda stream: _write_csv(stream, classes, completed))
     if "coco" in formats:

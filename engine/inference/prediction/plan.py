@@ -1,4 +1,4 @@
-"""Files in the work folder of an order: input for the workers, and the facts that they report."""
+"""Files in the work folder of a request: input for the workers, and the facts that they report."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import structs
 
 from engine.contract.images import LegendEntry
-from engine.contract.inference.prediction import PredictOrder
+from engine.contract.inference.prediction import PredictRequest
 from engine.data.files import Files, Listing
 from engine.data.splits import Labels
 from engine.inference.prediction.sources import Kind, Sources
@@ -23,7 +23,7 @@ _FILES, _NAMES, _REMAINING = "files", "names", "remaining.npy"
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """Plan of a prediction order, which its workers read.
+    """Plan of a prediction, which its workers read.
 
     Attributes:
         samples: Number of all samples, including completed ones.
@@ -43,21 +43,22 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     legend: tuple[LegendEntry, ...]
 
 
-class OrderState(msgspec.Struct, frozen=True, kw_only=True):
-    """State that identifies the results in a folder: order, checkpoint hash and sources."""
+class RequestState(msgspec.Struct, frozen=True, kw_only=True):
+    """State that identifies the results in a folder: request, checkpoint hash and sources."""
 
-    order: PredictOrder
+    request: PredictRequest
     sha256: str
     sources: str
 
     @classmethod
-    def of(cls, order: PredictOrder, sha256: str, sources: Sources) -> OrderState:
-        """Create the state for an order without its devices and batch size, which do not affect results."""
-        return cls(order=structs.replace(order, devices=(), batch_size=None), sha256=sha256, sources=sources.identity)
+    def of(cls, request: PredictRequest, sha256: str, sources: Sources) -> RequestState:
+        """Create the state for a request without its devices and batch size, which do not affect results."""
+        request = structs.replace(request, devices=(), batch_size=None)
+        return cls(request=request, sha256=sha256, sources=sources.identity)
 
 
 class PlanFolder:
-    """Access to the files in the work folder of a prediction order. All methods may raise OSError."""
+    """Access to the files in the work folder of a prediction request. All methods may raise OSError."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -96,16 +97,13 @@ class PlanFolder:
         """True if a worker has reported facts about the model."""
         return (self.folder / _MODEL).is_file()
 
-    def write_state(self, state: OrderState) -> None:
+    def write_state(self, state: RequestState) -> None:
         paths.write_atomically(self.folder / _STATE, msgspec.json.encode(state))
 
-    def state(self) -> OrderState | None:
-        """Return the order, checkpoint hash and sources that the results in the folder belong to.
-
-        Returns None if the folder is new or they are unreadable.
-        """
+    def state(self) -> RequestState | None:
+        """Return the state that the results belong to, or None if the folder is new or the state is unreadable."""
         try:
-            return msgspec.json.decode(read_file(self.folder / _STATE, MAX_RESULT_BYTES), type=OrderState)
+            return msgspec.json.decode(read_file(self.folder / _STATE, MAX_RESULT_BYTES), type=RequestState)
         except (OSError, msgspec.DecodeError):
             return None
 

@@ -1,4 +1,4 @@
-"""Carry out an order for predictions: validate it, run the workers, and summarize the results."""
+"""Carry out a request for predictions: validate it, run the workers, and summarize the results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from engine.contract.inference.prediction import (
     PREDICTIONS_FILE,
     TILED,
     Predicted,
-    PredictOrder,
+    PredictRequest,
     Written,
     formats_of,
 )
@@ -31,7 +31,7 @@ from engine.data.splits import printable
 from engine.inference.devices import OnProgress, run_on_devices
 from engine.inference.prediction import joining
 from engine.inference.prediction.journal import WORK_FOLDER, CompletedSamples
-from engine.inference.prediction.plan import LOCK, ModelFacts, OrderState, Plan, PlanFolder
+from engine.inference.prediction.plan import LOCK, ModelFacts, Plan, PlanFolder, RequestState
 from engine.inference.prediction.samples import open_folder_samples
 from engine.inference.prediction.sources import Kind, Sources, list_sources
 from engine.inference.prediction.work import cannot_write
@@ -49,17 +49,18 @@ MIN_TILE = 16
 WORKER = "engine.inference.prediction.work:work"
 
 
-def predict(order: PredictOrder, on_progress: OnProgress) -> Path:
-    """Make predictions as requested by `order`, and return the path of the summary, a JSON file of a `Predicted`.
+def predict(request: PredictRequest, on_progress: OnProgress) -> Path:
+    """Make the requested predictions, and return the path of the summary, a JSON file of a `Predicted`.
 
-    If an earlier order was the same, its work is resumed or, if finished, used. Raises CannotLoad.
+    If an earlier request was the same, its work is resumed or, if finished, used. Raises CannotLoad.
     """
-    run = Run(order.run)
-    checkpoint = checkpoint_path(RunFolder(run.folder), order.checkpoint)
-    order = structs.replace(order, paths=tuple(map(_absolute_path, order.paths)), out=os.path.abspath(order.out))
-    problems = _order_problems(order, run.job)
+    run = Run(request.run)
+    checkpoint = checkpoint_path(RunFolder(run.folder), request.checkpoint)
+    files = tuple(map(_absolute_path, request.paths))
+    request = structs.replace(request, paths=files, out=os.path.abspath(request.out))
+    problems = _request_problems(request, run.job)
     try:
-        sources = list_sources(order.paths, _source_kind(run.job, run.folder), order.out, TASKS[run.job.task].files)
+        sources = list_sources(request.paths, _source_kind(run.job, run.folder), request.out, TASKS[run.job.task].files)
         problems += _video_problems(sources)
     except CannotLoad as error:
         problems += error.problems
@@ -67,44 +68,48 @@ def predict(order: PredictOrder, on_progress: OnProgress) -> Path:
         raise CannotLoad(*problems)
     try:
         with open_file(checkpoint) as stream:
-            state = OrderState.of(order, hashlib.file_digest(stream, "sha256").hexdigest(), sources)
+            state = RequestState.of(request, hashlib.file_digest(stream, "sha256").hexdigest(), sources)
     except OSError as error:
-        raise CannotLoad(
-            Problem("checkpoint", f"{checkpoint} can't be read: {error.strerror}.", "Check the path.")
-        ) from error
-    out = Path(order.out)
+        problem = Problem("checkpoint", f"{checkpoint} can't be read: {error.strerror}.", "Check the path.")
+        raise CannotLoad(problem) from error
+    out = Path(request.out)
     try:
         folder = _open_folder(out, state)
         with _FolderLock(folder.folder, out):
-            return _predict_or_resume(order, run, sources, state, folder=folder, on_progress=on_progress)
+            return _predict_or_resume(request, run, sources, state, folder=folder, on_progress=on_progress)
     except OSError as error:
         raise CannotLoad(cannot_write(out, error)) from error
 
 
 def _predict_or_resume(
-    order: PredictOrder, run: Run, sources: Sources, state: OrderState, *, folder: PlanFolder, on_progress: OnProgress
+    request: PredictRequest,
+    run: Run,
+    sources: Sources,
+    state: RequestState,
+    *,
+    folder: PlanFolder,
+    on_progress: OnProgress,
 ) -> Path:
     """Predict all samples, or resume an interrupted prediction, and return the path of the summary.
 
-    Nothing is predicted if the summary is complete. `state` identifies the order. Raises CannotLoad if no sample can be
-    read.
+    Nothing is predicted if the summary is complete. Raises CannotLoad if no sample can be read.
     """
-    summary_file = Path(order.out, PREDICTIONS_FILE)
+    summary_file = Path(request.out, PREDICTIONS_FILE)
     if folder.state() == state and summary_file.is_file():
         with suppress(OSError, msgspec.DecodeError):
             PREDICTED.decode(read_file(summary_file, MAX_RESULT_BYTES))
             return summary_file
     folder.write_state(state)
     started, speed = time.monotonic(), _SpeedRecorder(on_progress)
-    completed = _run_workers(order, run, sources, folder, speed.forward)
+    completed = _run_workers(request, run, sources, folder, speed.forward)
     model = folder.model()
-    summary, files = joining.write_tables(order, run.job.task, model.classes, completed)
+    summary, files = joining.write_tables(request, run.job.task, model.classes, completed)
     if not summary.predicted:
         first = summary.skipped[0]
         message = f"None of the files can be read. The first, {first.path}: {first.reason}."
         folder.clear()
         raise CannotLoad(Problem("paths", message, "Choose other files."))
-    predicted = _create_summary(order, run, model, summary, files)
+    predicted = _create_summary(request, run, model, summary, files)
     timing = {"seconds": time.monotonic() - started, "images_per_second": speed.last}
     paths.write_atomically(summary_file, msgspec.json.encode(structs.replace(predicted, **timing)))
     folder.clear()
@@ -112,17 +117,17 @@ def _predict_or_resume(
 
 
 def _create_summary(
-    order: PredictOrder, run: Run, model: ModelFacts, summary: joining.Summary, files: list[Written]
+    request: PredictRequest, run: Run, model: ModelFacts, summary: joining.Summary, files: list[Written]
 ) -> Predicted:
     """Return the summary of a prediction's results, without the duration and the speed."""
     return Predicted(
         run=str(run.folder),
-        checkpoint=checkpoint_path(RunFolder(run.folder), order.checkpoint).name,
+        checkpoint=checkpoint_path(RunFolder(run.folder), request.checkpoint).name,
         sha256=model.sha256,
         task=run.job.task,
         classes=model.classes,
         legend=model.legend,
-        order=order,
+        request=request,
         samples=summary.samples,
         predicted=summary.predicted,
         skipped_count=summary.skipped_count,
@@ -136,7 +141,7 @@ def _create_summary(
 
 
 def _run_workers(
-    order: PredictOrder, run: Run, sources: Sources, folder: PlanFolder, on_progress: OnProgress
+    request: PredictRequest, run: Run, sources: Sources, folder: PlanFolder, on_progress: OnProgress
 ) -> CompletedSamples:
     """Run the workers on the samples that are not completed, and return all completed samples."""
     count = _count_samples(sources, run.job)
@@ -146,7 +151,7 @@ def _run_workers(
         return completed
     folder.write_plan(Plan(kind=sources.kind, samples=count, start=completed.starts + 1), sources, remaining)
     title = f"Predicting for the {len(remaining):,} left of {count:,}" if len(remaining) < count else "Predicting"
-    run_on_devices(order, folder.folder, WORKER, on_progress, total=len(remaining), what=title)
+    run_on_devices(request, folder.folder, WORKER, on_progress, total=len(remaining), what=title)
     return CompletedSamples(folder.folder, count)
 
 
@@ -184,25 +189,25 @@ def _count_samples(sources: Sources, job: Job) -> int:
     return len(sources.files)
 
 
-def _order_problems(order: PredictOrder, job: Job) -> list[Problem]:
+def _request_problems(request: PredictRequest, job: Job) -> list[Problem]:
     """Return the problems with the settings of a prediction, whatever files it is for."""
     problems: list[Problem] = []
     formats = formats_of(job.task)
-    unknown = [name for name in order.formats if name not in formats]
+    unknown = [name for name in request.formats if name not in formats]
     if unknown:
         message = f"Results of this task can't be written as {', '.join(unknown)}."
         problems.append(Problem("formats", message, f"Choose among {', '.join(formats)}."))
-    if order.tile is not None and predictions_of(job.task) not in TILED:
+    if request.tile is not None and predictions_of(job.task) not in TILED:
         problems.append(Problem("tile", "This task does not look at images in tiles.", "Leave it out."))
-    if isinstance(order.tile, int) and order.tile < MIN_TILE:
+    if isinstance(request.tile, int) and request.tile < MIN_TILE:
         problems.append(Problem("tile", f"A tile has at least {MIN_TILE} px.", "Choose a larger one, or auto."))
-    if not 0 <= order.overlap <= MAX_OVERLAP:
+    if not 0 <= request.overlap <= MAX_OVERLAP:
         problems.append(Problem("overlap", f"The overlap must be from 0 to {MAX_OVERLAP}.", "0.2 is usual."))
-    if not 0 <= order.threshold <= 1:
+    if not 0 <= request.threshold <= 1:
         problems.append(Problem("threshold", "The threshold must be from 0 to 1.", "0.5 is usual."))
-    if order.max_frames is not None and order.max_frames < 1:
+    if request.max_frames is not None and request.max_frames < 1:
         problems.append(Problem("max_frames", "The number of frames must be at least 1.", "Leave it out for all."))
-    if order.max_frames is None and any(path.startswith(CAMERA) for path in order.paths):
+    if request.max_frames is None and any(path.startswith(CAMERA) for path in request.paths):
         problems.append(Problem("max_frames", "A camera never ends.", "Set the number of frames."))
     return problems
 
@@ -216,7 +221,7 @@ def _video_problems(sources: Sources) -> list[Problem]:
     return [Problem("paths", "Videos and cameras need OpenCV.", remedy)]
 
 
-def _open_folder(out: Path, state: OrderState) -> PlanFolder:
+def _open_folder(out: Path, state: RequestState) -> PlanFolder:
     """Open the work folder in `out`, creating both if they don't exist.
 
     Raises CannotLoad if `out` contains other files, or results that don't belong to `state`. Raises OSError.
@@ -240,13 +245,10 @@ def _open_folder(out: Path, state: OrderState) -> PlanFolder:
     return folder
 
 
-def _describe_difference(saved: OrderState, requested: OrderState) -> str:
-    """Describe for the user why results of the order `saved` can't be continued by the order `requested`."""
-    fields = [
-        name
-        for name in PredictOrder.__struct_fields__
-        if name != "out" and getattr(saved.order, name) != getattr(requested.order, name)
-    ]
+def _describe_difference(saved: RequestState, requested: RequestState) -> str:
+    """Describe for the user why `requested` can't continue the results of `saved`."""
+    before, now = structs.asdict(saved.request), structs.asdict(requested.request)
+    fields = [name for name in before if name != "out" and before[name] != now[name]]
     if fields:
         return f"different {', '.join(fields)}"
     return "the checkpoint has changed" if saved.sha256 != requested.sha256 else "the files have changed"

@@ -13,7 +13,7 @@ import simplejpeg
 from msgspec import structs
 from torch import Tensor
 
-from engine.contract.inference.prediction import Format, PredictOrder, formats_of
+from engine.contract.inference.prediction import Format, PredictRequest, formats_of
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.mask_values import NO_CLASS
 from engine.data.decoding.tiff import ENDINGS
@@ -71,14 +71,14 @@ class Sample(NamedTuple):
 
 
 class Results:
-    """Writer for the result files of a prediction order. It writes each file atomically and is thread-safe."""
+    """Writer for the result files of a prediction. It writes each file atomically and is thread-safe."""
 
     def __init__(
-        self, order: PredictOrder, model: TrainedModel, draw: Callable[[Sample, Bytes], str] | None = None
+        self, request: PredictRequest, model: TrainedModel, draw: Callable[[Sample, Bytes], str] | None = None
     ) -> None:
-        self._order = order
+        self._request = request
         self._model = model
-        self._out = Path(order.out)
+        self._out = Path(request.out)
         self._predicts_lines = model.task.entry.predicts == "lines"
         self._draw = draw or self._write_overlay
         self._colors = None if self._predicts_lines else palette(len(model.classes))
@@ -90,7 +90,8 @@ class Results:
         if isinstance(scores, PixelScores | LineScores):
             maps = project_in_bands(scores.probabilities, model.view(*sample.sides), *sample.sides)
             return self.write_maps(sample, maps)
-        return self.write_prediction(sample, model.prediction(output, model_input, sample.sides, self._order.threshold))
+        threshold = self._request.threshold
+        return self.write_prediction(sample, model.prediction(output, model_input, sample.sides, threshold))
 
     def write_prediction(self, sample: Sample, prediction: Prediction) -> Entry:
         """Write the results of a sample, given its complete prediction. Raises OSError."""
@@ -112,7 +113,7 @@ class Results:
                     entry = structs.replace(entry, output=prediction.output.tolist())
                 if "npy" in self._requested_formats():
                     files["npy"] = self._write_npy(sample, prediction)
-        if self._order.overlays:
+        if self._request.overlays:
             drawn = None
             if isinstance(prediction, Raw):
                 drawn = prediction.drawing
@@ -128,10 +129,10 @@ class Results:
         See `placing.project_in_bands` for the bands.
         """
         geo_position = georeference(sample.file) if sample.file.lower().endswith(ENDINGS) else None
-        formats = self._order.formats or (("geotiff",) if geo_position is not None else ("png",))
+        formats = self._request.formats or (("geotiff",) if geo_position is not None else ("png",))
         counts = np.zeros(NO_CLASS + 1, np.int64)  # pixels of each class
         files: dict[str, str] = {}
-        has_overlay = self._order.overlays and self._can_draw(sample)
+        has_overlay = self._request.overlays and self._can_draw(sample)
         with ExitStack() as stack:
             no_data = self._no_data_reader(sample, geo_position, stack)
             mask_bands = self._mask_bands(maps, counts, no_data)  # fills `counts` while it is iterated
@@ -170,7 +171,7 @@ class Results:
         first = 0
         for band in maps:
             if self._predicts_lines:
-                is_line = band[0] >= self._order.threshold
+                is_line = band[0] >= self._request.threshold
                 counts[:2] += np.array([int((~is_line).sum()), int(is_line.sum())])
                 plane: Bytes = (band[0] * _LEVELS).round().byte().numpy()
             else:
@@ -198,11 +199,11 @@ class Results:
         """Draw a band of the output plane on the image: lines, or the colors of the classes."""
         if not self._predicts_lines:
             return overlay_mask(image, plane)
-        return overlay_mask(image, (plane >= self._order.threshold * _LEVELS).astype(np.uint8) * np.uint8(LINE_COLOR))
+        return overlay_mask(image, (plane >= self._request.threshold * _LEVELS).astype(np.uint8) * np.uint8(LINE_COLOR))
 
     def _requested_formats(self) -> tuple[Format, ...]:
         """Return the file formats that were requested for the results, or the default format of the task."""
-        return self._order.formats or formats_of(self._model.task.entry.id)[:1]
+        return self._request.formats or formats_of(self._model.task.entry.id)[:1]
 
     def _can_draw(self, sample: Sample) -> bool:
         """Return True if the image of a sample is small enough to draw the prediction on it."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.contract.inference.prediction import PredictOrder
+from engine.contract.inference.prediction import PredictRequest
 from engine.contract.problems import Problem
 from engine.contract.worker import WorkerSpec
 from engine.data.datasets.images import UnreadableImage
@@ -41,11 +41,11 @@ DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT)
 
 
 def work(spec: WorkerSpec, channel: socket.socket) -> int:
-    """Run this process as the worker for the order in its folder, and return the exit code."""
-    return serve(spec, channel, PredictOrder, _predict_shard)
+    """Run this process as the worker for the request in its folder, and return the exit code."""
+    return serve(spec, channel, PredictRequest, _predict_shard)
 
 
-def _predict_shard(order: PredictOrder, model: TrainedModel, shard: Shard) -> None:
+def _predict_shard(request: PredictRequest, model: TrainedModel, shard: Shard) -> None:
     """Make predictions for this rank's part of the planned samples, and record them in a journal. Raises TaskError."""
     folder = PlanFolder(shard.folder)
     plan = folder.plan()
@@ -53,7 +53,8 @@ def _predict_shard(order: PredictOrder, model: TrainedModel, shard: Shard) -> No
         folder.write_model(ModelFacts(classes=model.classes, sha256=model.sha256, legend=tuple(model.objective.legend)))
     try:
         with Journal(folder.folder, plan.start, shard.rank) as journal:
-            predictor = Predictor(order, model, shard, journal, sources=folder.sources(), remaining=folder.remaining())
+            sources, remaining = folder.sources(), folder.remaining()
+            predictor = Predictor(request, model, shard, journal, sources=sources, remaining=remaining)
             match plan.kind:
                 case "images":
                     predictor.predict_images()
@@ -62,7 +63,7 @@ def _predict_shard(order: PredictOrder, model: TrainedModel, shard: Shard) -> No
                 case "folder":
                     predictor.predict_folder()
     except (OSError, NoVideo) as error:
-        raise TaskError.of(cannot_write(Path(order.out), error)) from error
+        raise TaskError.of(cannot_write(Path(request.out), error)) from error
 
 
 def cannot_write(out: Path, error: Exception) -> Problem:
@@ -81,7 +82,7 @@ class Predictor:
 
     def __init__(
         self,
-        order: PredictOrder,
+        request: PredictRequest,
         model: TrainedModel,
         shard: Shard,
         journal: Journal,
@@ -89,16 +90,16 @@ class Predictor:
         sources: Sources,
         remaining: Labels,
     ) -> None:
-        self._order, self._model, self._shard, self._journal = order, model, shard, journal
+        self._request, self._model, self._shard, self._journal = request, model, shard, journal
         self._sources, self._remaining = sources, remaining  # the latter are indices of samples without a result
-        self._batch_size = order.batch_size or model.job.training.batch_size
-        self._results = Results(order, model)
+        self._batch_size = request.batch_size or model.job.training.batch_size
+        self._results = Results(request, model)
         # Side of the tiles in pixels, or None if images are not divided.
-        self._tile = model.size if order.tile == "auto" else order.tile
+        self._tile = model.size if request.tile == "auto" else request.tile
         silence_pillow()
 
     def predict_images(self) -> None:
-        """Predict the images and videos of the order, and write the results.
+        """Predict the requested images and videos, and write the results.
 
         Images that are resized to the model's input are distributed over the workers in batches. Images that are
         processed in tiles, and videos, are distributed as entire files.
@@ -210,10 +211,10 @@ class Predictor:
     def _predict_in_tiles(self, number: int, picture: RowReader) -> None:
         """Run the model on the tiles of an image, write the results, and record them in the journal."""
         assert self._tile is not None
-        tiling = Tiling(self._tile, self._order.overlap, self._batch_size)
+        tiling = Tiling(self._tile, self._request.overlap, self._batch_size)
         sample = self._create_sample(number, picture.sides)
         if self._model.task.entry.predicts == "objects":
-            prediction = tiled_objects(self._model, picture, tiling, self._order.threshold)
+            prediction = tiled_objects(self._model, picture, tiling, self._request.threshold)
             self._journal.add(self._results.write_prediction(sample, prediction))
         else:
             self._journal.add(self._results.write_maps(sample, tiled_maps(self._model, picture, tiling)))
@@ -245,12 +246,12 @@ class Predictor:
         file, name = self._sources.files[number], self._sources.names[number]
         try:
             rate = rate_of(file)
-            video_frames = islice(frames(file, 3), self._order.max_frames)  # in color
-            overlay = Path(self._order.out, "overlays", f"{name}.mp4")
-            if self._order.overlays:
+            video_frames = islice(frames(file, 3), self._request.max_frames)  # in color
+            overlay = Path(self._request.out, "overlays", f"{name}.mp4")
+            if self._request.overlays:
                 paths.make_folder(overlay.parent)
             with VideoWriter(overlay, rate) as video:
-                results = Results(self._order, self._model, self._video_drawer(video, overlay))
+                results = Results(self._request, self._model, self._video_drawer(video, overlay))
                 first_frame = 0
                 batch = list(islice(video_frames, self._batch_size))
                 while batch:

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from engine.contract.catalogue import PredictionKind, did_you_mean, predictions_of
-from engine.contract.inference.review import DuplicatePair, LabelIssue, Review, ReviewedSample, ReviewOrder
+from engine.contract.inference.review import DuplicatePair, LabelIssue, Review, ReviewedSample, ReviewRequest
 from engine.contract.messages import Progress
 from engine.contract.problems import Problem
 from engine.data.datasets.images import ImageSet
@@ -33,18 +33,18 @@ FOLDER = "reviews"
 MAX_PAIRS = 10_000
 
 
-def review(order: ReviewOrder, on_progress: OnProgress) -> Path:
-    """Review evaluations as requested by `order`, and return the path of the file with the `Review`.
+def review(request: ReviewRequest, on_progress: OnProgress) -> Path:
+    """Review evaluations as `request` describes, and return the path of the file with the `Review`.
 
     Raises CannotLoad.
     """
-    run = RunFolder(order.run)
+    run = RunFolder(request.run)
     on_progress(Progress(fraction=0.0, what="Reading the evaluation"))
-    reviewed = collect_samples(run, order.evaluations)
+    reviewed = collect_samples(run, request.evaluations)
     evaluation = reviewed.evaluations[0].evaluation
-    _check_classes(order, evaluation.classes)
-    issues, expected = _find_label_issues(reviewed) if order.labels else ([], 0)
-    pairs = _find_duplicates(run, reviewed, on_progress) if order.duplicates else []
+    _check_classes(request, evaluation.classes)
+    issues, expected = _find_label_issues(reviewed) if request.labels else ([], 0)
+    pairs = _find_duplicates(run, reviewed, on_progress) if request.duplicates else []
     result = Review(
         id=f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}",
         date=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -57,7 +57,7 @@ def review(order: ReviewOrder, on_progress: OnProgress) -> Path:
         checked_samples=int(reviewed.held_out.sum()),
         held_out=bool(reviewed.held_out.all()),
         origin=_origin_text(reviewed),
-        worst=tuple(_worst_samples(reviewed.samples, order)),
+        worst=tuple(_worst_samples(reviewed.samples, request)),
         label_issues=tuple(issues),
         expected_errors=expected,
         duplicates=tuple(pairs),
@@ -72,11 +72,11 @@ def review(order: ReviewOrder, on_progress: OnProgress) -> Path:
     return file
 
 
-def _check_classes(order: ReviewOrder, classes: Sequence[str]) -> None:
-    """Raise CannotLoad if the review order filters samples by a class that the model does not have."""
+def _check_classes(request: ReviewRequest, classes: Sequence[str]) -> None:
+    """Raise CannotLoad if the request filters samples by a class that the model does not have."""
     problems = [
         Problem(field, f"The model has no class “{name}”.", did_you_mean(name, list(classes)))
-        for field, name in (("true", order.true), ("predicted", order.predicted))
+        for field, name in (("true", request.true), ("predicted", request.predicted))
         if name and name not in classes
     ]
     if problems:
@@ -100,7 +100,7 @@ def _origin_text(reviewed: ReviewedData) -> str:
     )
 
 
-def _worst_samples(samples: Sequence[ReviewedSample], order: ReviewOrder) -> list[ReviewedSample]:
+def _worst_samples(samples: Sequence[ReviewedSample], request: ReviewRequest) -> list[ReviewedSample]:
     """Return the worst samples among those with the requested true and predicted class.
 
     They are sorted by descending loss, or by ascending correctness if there are no losses.
@@ -108,8 +108,8 @@ def _worst_samples(samples: Sequence[ReviewedSample], order: ReviewOrder) -> lis
     chosen = [
         sample
         for sample in samples
-        if (not order.true or order.true in (sample.true or ()))
-        and (not order.predicted or order.predicted in (sample.predicted or ()))
+        if (not request.true or request.true in (sample.true or ()))
+        and (not request.predicted or request.predicted in (sample.predicted or ()))
     ]
 
     def badness(sample: ReviewedSample) -> float:
@@ -118,7 +118,7 @@ def _worst_samples(samples: Sequence[ReviewedSample], order: ReviewOrder) -> lis
             return sample.loss if not np.isnan(sample.loss) else float("inf")
         return -sample.correct if sample.correct is not None else 0.0
 
-    return sorted(chosen, key=badness, reverse=True)[: order.worst]
+    return sorted(chosen, key=badness, reverse=True)[: request.worst]
 
 
 def _find_label_issues(reviewed: ReviewedData) -> tuple[list[LabelIssue], int]:

@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import structs
 
 from engine.contract.inference.evaluation import Samples
-from engine.contract.inference.messages import DRAWINGS_FILE, SampleDrawing, SampleDrawings, ShowOrder
+from engine.contract.inference.messages import DRAWINGS_FILE, SampleDrawing, SampleDrawings, ShowRequest
 from engine.contract.problems import Problem
 from engine.contract.worker import WorkerSpec
 from engine.data.datasets.images import ImageSet
@@ -33,50 +33,51 @@ WORKER = "engine.inference.showing.show:worker"
 _BATCH_SIZE = 4
 
 
-def show(order: ShowOrder, on_progress: OnProgress) -> Path:
+def show(request: ShowRequest, on_progress: OnProgress) -> Path:
     """Draw the requested samples, and return the path of the file with the `SampleDrawings`. Raises CannotLoad."""
-    checkpoint_path(RunFolder(order.run), order.checkpoint)  # raises CannotLoad if there is none
-    saved, samples = _read_evaluation(order)
-    unknown = [number for number in order.samples if not 0 <= number < len(samples.paths)]
-    if unknown or not order.samples:
+    checkpoint_path(RunFolder(request.run), request.checkpoint)  # raises CannotLoad if there is none
+    saved, samples = _read_evaluation(request)
+    unknown = [number for number in request.samples if not 0 <= number < len(samples.paths)]
+    if unknown or not request.samples:
         message = f"The evaluation has {counted(len(samples.paths), 'sample')}, from 0 on."
         raise CannotLoad(Problem("samples", message, "Name some of them."))
-    out = Path(order.out).absolute()
+    out = Path(request.out).absolute()
     paths.make_folder(out)
-    order = structs.replace(order, devices=order.devices[:1], out=str(out), evaluation=str(saved.folder.absolute()))
+    evaluation = str(saved.folder.absolute())
+    request = structs.replace(request, devices=request.devices[:1], out=str(out), evaluation=evaluation)
     with tempfile.TemporaryDirectory() as folder:
-        run_on_devices(order, Path(folder), WORKER, on_progress, total=len(order.samples), what="Drawing samples")
+        run_on_devices(request, Path(folder), WORKER, on_progress, total=len(request.samples), what="Drawing samples")
     return out / DRAWINGS_FILE
 
 
 def worker(spec: WorkerSpec, channel: socket.socket) -> int:
-    """Run this process as the worker for the order in its folder, and return the exit code."""
-    return serve(spec, channel, ShowOrder, draw_samples)
+    """Run this process as the worker for the request in its folder, and return the exit code."""
+    return serve(spec, channel, ShowRequest, draw_samples)
 
 
-def draw_samples(order: ShowOrder, model: TrainedModel, shard: Shard) -> None:
-    """Draw the samples of an order, and write the drawings with an index of them to the output folder.
+def draw_samples(request: ShowRequest, model: TrainedModel, shard: Shard) -> None:
+    """Draw the requested samples, and write the drawings with an index of them to the output folder.
 
     Raises CannotLoad if the dataset has changed since the evaluation.
     """
-    saved, samples = _read_evaluation(order)
+    saved, samples = _read_evaluation(request)
     evaluation = saved.evaluation
     samples_by_split = dict(open_data(model, evaluation.dataset, evaluation.split).splits)
-    for number in order.samples:
+    for number in request.samples:
         split = samples_by_split.get(samples.splits[number])
         if displayed_file(split, samples.indices[number], samples.paths[number]) is None:
             message = f"{evaluation.dataset} has changed since the evaluation."
             raise CannotLoad(Problem("evaluation", message, "Evaluate the model again."))
     drawings = []
     for split_name, split in samples_by_split.items():
-        numbers = [number for number in order.samples if samples.splits[number] == split_name]
+        numbers = [number for number in request.samples if samples.splits[number] == split_name]
         number_by_index = {samples.indices[number]: number for number in numbers}
         selected = np.array(list(number_by_index), np.int64)
         for batch in iterate_batches(model, split, batch_size=_BATCH_SIZE, selected=selected) if len(selected) else ():
-            drawings += _draw_batch(model, split, batch, number_by_index, Path(order.out))
+            drawings += _draw_batch(model, split, batch, number_by_index, Path(request.out))
             shard.advance(len(batch.inputs))
     result = SampleDrawings(legend=model.objective.legend, samples=tuple(drawings))
-    paths.write_atomically(Path(order.out) / DRAWINGS_FILE, msgspec.json.encode(result))
+    paths.write_atomically(Path(request.out) / DRAWINGS_FILE, msgspec.json.encode(result))
 
 
 def _draw_batch(
@@ -112,10 +113,10 @@ def _draw_batch(
     return drawings
 
 
-def _read_evaluation(order: ShowOrder) -> tuple[SavedEvaluation, Samples]:
-    """Read the evaluation of an order, and its samples. Raises CannotLoad if it is damaged."""
+def _read_evaluation(request: ShowRequest) -> tuple[SavedEvaluation, Samples]:
+    """Read the requested evaluation, and its samples. Raises CannotLoad if it is damaged."""
     try:
-        saved = read_evaluation(Path(order.evaluation))
+        saved = read_evaluation(Path(request.evaluation))
         return saved, saved.samples()
     except DamagedEvaluation as error:
         raise CannotLoad(Problem("evaluation", f"{error}.", "Evaluate the model again.")) from error

@@ -9,7 +9,7 @@ from pathlib import Path
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QPushButton, QWidget
 
-from engine.contract.inference.evaluation import EVALUATION_FILE, EvaluateOrder
+from engine.contract.inference.evaluation import EVALUATION_FILE, EvaluateRequest
 from engine.contract.inference.evaluation import SPLITS as EVALUATION_SPLITS
 from engine.runs.evaluations import SavedEvaluation
 from engine.runs.folder import RunFolder
@@ -212,7 +212,7 @@ class EvaluateForm(QWidget):
     """Form for a new evaluation.
 
     Signals:
-        submitted(object): the user wants to execute this EvaluateOrder.
+        submitted(object): the user wants to execute this EvaluateRequest.
         closed(): the user wants to return to the results.
     """
 
@@ -252,12 +252,12 @@ class EvaluateForm(QWidget):
         """Show the button that returns to the results if `has_results` is True, otherwise hide it."""
         self.cancel.setVisible(has_results)
 
-    def order(self) -> EvaluateOrder | None:
+    def build_request(self) -> EvaluateRequest | None:
         """Return the requested evaluation, or None if there is no run or no device is selected."""
         if self._run is None or not self.devices.value():
             return None
         split, folder = self.split.value(), self.folder.value()
-        return EvaluateOrder(
+        return EvaluateRequest(
             run=str(self._run.path.absolute()),
             checkpoint=self.checkpoint.value(),
             devices=self.devices.value(),
@@ -266,9 +266,9 @@ class EvaluateForm(QWidget):
         )
 
     def _submit(self) -> None:
-        order = self.order()
-        if order is not None:
-            self.submitted.emit(order)
+        request = self.build_request()
+        if request is not None:
+            self.submitted.emit(request)
 
     def _update_action(self) -> None:
         """Enable the Evaluate button if there is a checkpoint and a device is selected."""

@@ -17,7 +17,7 @@ from engine.runs.folder import RunFolder
 from gui.run.model.bar import EvaluateForm, EvaluationBar
 from gui.run.model.result import ResultView
 from gui.run.model.widgets import evaluation_title
-from gui.run.order_pages import FORM, READING, RESULT, WORKING, OrderPages
+from gui.run.request_pages import FORM, READING, RESULT, WORKING, RequestPages
 from gui.sources.background import describe_error, in_background
 from gui.sources.evaluations import OpenedEvaluation, open_evaluation
 from gui.sources.trash import trash_folder
@@ -46,7 +46,7 @@ class ModelView(QWidget):
         self.deleting = TrashBar(tr("Deleting an evaluation"))
         self.form = EvaluateForm()
         self.result = ResultView()
-        self.pages = OrderPages(
+        self.pages = RequestPages(
             tr("The evaluation"),
             self.form,
             self.result,
@@ -129,10 +129,10 @@ class ModelView(QWidget):
 
     def _show_samples(self, found: _FoundEvaluations) -> None:
         """Show the samples of the open evaluation or, if the run has none, start an evaluation."""
-        order = self.form.order()
-        if not found.evaluations and order is not None:
+        request = self.form.build_request()
+        if not found.evaluations and request is not None:
             self._samples_due = "when_evaluated"
-            self.pages.start(order)
+            self.pages.start(request)
         elif self.result.opened is not None and self.pages.currentIndex() == RESULT:
             self._samples_due = ""
             self.result.show_all_samples()

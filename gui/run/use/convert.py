@@ -15,7 +15,7 @@ from engine.contract.catalogue import load_catalogue
 from engine.contract.inference.conversion import (
     ComparedFile,
     Converted,
-    ConvertOrder,
+    ConvertRequest,
     NextCommand,
     OnnxOptions,
     Target,
@@ -59,7 +59,7 @@ class ConvertForm(QWidget):
     """Form for converting a model.
 
     Signals:
-        submitted(object): the user wants to execute this ConvertOrder.
+        submitted(object): the user wants to execute this ConvertRequest.
     """
 
     submitted = Signal(object)
@@ -100,12 +100,12 @@ class ConvertForm(QWidget):
             self.dynamic_size.set_value(self.dynamic_size.value() and has_any_size)
         self._validate()
 
-    def order(self) -> ConvertOrder | None:
+    def build_request(self) -> ConvertRequest | None:
         """Return the requested conversion, or None if there is no run or no format is selected."""
         chosen = tuple(target for target, box in self.targets.items() if box.isChecked())
         if self._run is None or not chosen:
             return None
-        return ConvertOrder(
+        return ConvertRequest(
             run=str(self._run.path.absolute()),
             checkpoint=self.checkpoint.value(),
             to=chosen,
@@ -131,34 +131,34 @@ class ConvertForm(QWidget):
 
     def _validate(self) -> None:
         """Show the problems with the requested conversion, and enable the Convert command if there are none."""
-        order = self.order()
+        request = self.build_request()
         problems: list[Problem] = []
-        if order is not None and self._job is not None:
-            catalogue = load_catalogue()
-            problems = [each for to in order.to for each in conversion_problems(self._job, to, order.onnx, catalogue)]
+        if request is not None and self._job is not None:
+            catalogue, onnx = load_catalogue(), request.onnx
+            problems = [each for to in request.to for each in conversion_problems(self._job, to, onnx, catalogue)]
         self.problems.show_problems(tuple(dict.fromkeys(problems)))  # formats share problems
         for editor in (self.preprocessing, self.int8):
             editor.setEnabled(self.targets["onnx"].isChecked())
         reasons = (
             "" if self.checkpoint.has_checkpoint else tr("The run has no checkpoint yet"),
-            "" if order is not None else tr("Choose a format"),
+            "" if request is not None else tr("Choose a format"),
             tr("Fix the marked problems first") if errors(problems) else "",
         )
         self.submit_action.allow(next(filter(None, reasons), ""))
 
     def _submit(self) -> None:
         """Check on a worker thread if the files can be written, then request the conversion."""
-        order = self.order()
-        if order is not None:
-            check = partial(out_problems, order.out, packed=order.packed)
-            in_background(check, self, partial(self._submit_checked, order), reraise).wait_briefly()
+        request = self.build_request()
+        if request is not None:
+            check = partial(out_problems, request.out, packed=request.packed)
+            in_background(check, self, partial(self._submit_checked, request), reraise).wait_briefly()
 
-    def _submit_checked(self, order: ConvertOrder, problems: list[Problem]) -> None:
-        """Request the conversion `order` by emitting `submitted`, or show the `problems` with its files."""
+    def _submit_checked(self, request: ConvertRequest, problems: list[Problem]) -> None:
+        """Submit the requested conversion, or show the `problems` with its files."""
         if problems:
             self.problems.show_problems(tuple(problems))
         else:
-            self.submitted.emit(order)
+            self.submitted.emit(request)
 
     def _lay_out(self) -> None:
         formats = QVBoxLayout()

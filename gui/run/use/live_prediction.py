@@ -12,12 +12,12 @@ from PySide6.QtWidgets import QFrame, QListWidget, QSizePolicy
 
 from engine.contract.devices import CPU
 from engine.contract.events import CheckpointSaved
-from engine.contract.inference.prediction import Predicted, PredictOrder
+from engine.contract.inference.prediction import Predicted, PredictRequest
 from engine.contract.problems import Problem
 from engine.runs.folder import RunFolder
 from engine.system.plain_text import shortened
-from gui.run.order_pages import InferenceChild, progress_words
 from gui.run.predictions.image_pane import ImagePane, Zoom
+from gui.run.request_pages import InferenceChild, progress_words
 from gui.run.use.predict import read_predicted
 from gui.sources.background import describe_error, in_background
 from gui.sources.inspector import read_image
@@ -121,7 +121,7 @@ class LivePrediction(QFrame):
         self._used_checkpoint = self._newest_checkpoint
         self.failure.show_problems(())
         self.child.start(
-            PredictOrder(
+            PredictRequest(
                 run=str(self._run.path.absolute()),
                 checkpoint=self._newest_checkpoint.kind,
                 devices=(CPU,),
@@ -161,7 +161,7 @@ class LivePrediction(QFrame):
             self.state.setText(tr("Predicted by the newest checkpoint"))
             drawing = row.overlay or row.mask
             if drawing:
-                self._show_file(str(Path(predicted.order.out, drawing)), row.text)
+                self._show_file(str(Path(predicted.request.out, drawing)), row.text)
         elif predicted.skipped:
             skipped = predicted.skipped[0]
             self._show_problems((Problem("", f"{Path(skipped.path).name}: {skipped.reason}."),))

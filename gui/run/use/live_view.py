@@ -10,7 +10,7 @@ from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QImage
 from PySide6.QtWidgets import QLabel, QPushButton, QWidget
 
-from engine.contract.inference.messages import FRAME_FILE, LiveFrame, LiveOrder, decode_frame
+from engine.contract.inference.messages import FRAME_FILE, LiveFrame, LiveRequest, decode_frame
 from engine.contract.inference.prediction import CAMERA
 from engine.contract.job import Job
 from engine.contract.messages import Progress
@@ -22,8 +22,8 @@ from engine.system.plain_text import shortened
 from gui.actions import Action, bind
 from gui.format import speed
 from gui.run.model_choice import CheckpointEditor, DevicesEditor, FormGrid
-from gui.run.order_pages import InferenceChild, progress_words
 from gui.run.predictions.image_pane import ImagePane, Zoom
+from gui.run.request_pages import InferenceChild, progress_words
 from gui.sources.background import in_background
 from gui.translation import tr
 from gui.widgets.buttons import styled
@@ -97,7 +97,7 @@ class LiveView(QWidget):
         self.zoom.reset()
         source = self.source.value()
         self.child.start(
-            LiveOrder(
+            LiveRequest(
                 run=str(self._run.path.absolute()),
                 checkpoint=self.checkpoint.value(),
                 devices=self.devices.value(),

@@ -19,7 +19,7 @@ from engine.contract.inference.prediction import (
     Format,
     Predicted,
     PredictedRow,
-    PredictOrder,
+    PredictRequest,
     formats_of,
 )
 from engine.contract.job import Job
@@ -75,7 +75,7 @@ class PredictForm(QWidget):
     """Form for predictions.
 
     Signals:
-        submitted(object): the user wants to execute this PredictOrder.
+        submitted(object): the user wants to execute this PredictRequest.
     """
 
     submitted = Signal(object)
@@ -142,13 +142,13 @@ class PredictForm(QWidget):
     def paths(self) -> list[str]:
         return [self.files.item(row).text() for row in range(self.files.count())]
 
-    def order(self) -> PredictOrder | None:
+    def build_request(self) -> PredictRequest | None:
         """Return the requested prediction, or None without a run, files, a device or a valid threshold."""
         threshold = self.threshold.value()
         if self._run is None or not self.paths() or not self.devices.value() or not isinstance(threshold, float):
             return None
         chosen_format = self.format.value()
-        return PredictOrder(
+        return PredictRequest(
             run=str(self._run.path.absolute()),
             checkpoint=self.checkpoint.value(),
             devices=self.devices.value(),
@@ -202,9 +202,9 @@ class PredictForm(QWidget):
 
     def _submit(self) -> None:
         """Emit `submitted` with the requested prediction, and choose a new folder for the next one."""
-        order = self.order()
-        if order is not None:
-            self.submitted.emit(order)
+        request = self.build_request()
+        if request is not None:
+            self.submitted.emit(request)
             self._choose_default_out()
 
     def _lay_out(self) -> None:
@@ -278,7 +278,7 @@ class PredictResult(QWidget):
             )
         )
         names = ", ".join(f"{each.path} ({counted(each.count, 'file')})" for each in predicted.files)
-        self.files.setText(shortened(f"{predicted.order.out}: {names}"))
+        self.files.setText(shortened(f"{predicted.request.out}: {names}"))
         self.skipped.show_problems(tuple(_skipped(predicted)))
         self.list.clear()
         self.list.addItems([shortened(f"{Path(row.path).name}: {row.text}") for row in predicted.rows])
@@ -302,7 +302,7 @@ class PredictResult(QWidget):
             return
         self.zoom.reset()
         drawing = row.overlay or row.mask
-        file = Path(predicted.order.out, drawing) if drawing else Path(row.path)
+        file = Path(predicted.request.out, drawing) if drawing else Path(row.path)
         in_background(partial(read_image, file, _MAX_SIDE), self, partial(self._show_image, row), lambda error: None)
 
     def _show_image(self, row: PredictedRow, image: QImage | str) -> None:
@@ -312,7 +312,7 @@ class PredictResult(QWidget):
 
     def _reveal(self) -> None:
         if self._predicted is not None:
-            reveal(Path(self._predicted.order.out))
+            reveal(Path(self._predicted.request.out))
 
     def _lay_out(self) -> None:
         top = hbox((self.heading, 1), *(bind(QPushButton(), action) for action in (self.more, self.open)))

@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QStackedWidget, QWidget
 
 from engine.contract.job import Job
 from engine.runs.folder import RunFolder
-from gui.run.order_pages import FORM, RESULT, OrderPages
+from gui.run.request_pages import FORM, RESULT, RequestPages
 from gui.run.use.convert import ConvertForm, ConvertResult
 from gui.run.use.live_view import LiveView
 from gui.run.use.predict import PredictForm, PredictResult
@@ -41,10 +41,10 @@ class UseView(QWidget):
         self._must_load = False  # True if the forms are still about another run
         self.predict_form, self.predict_result = PredictForm(), PredictResult()
         self.convert_form, self.convert_result = ConvertForm(), ConvertResult()
-        self.predict = OrderPages(
+        self.predict = RequestPages(
             tr("The prediction"), self.predict_form, self.predict_result, first=self.predict_form.files
         )
-        self.convert = OrderPages(
+        self.convert = RequestPages(
             tr("The conversion"), self.convert_form, self.convert_result, first=self.convert_form.checkpoint
         )
         self.live = LiveView()
@@ -103,7 +103,7 @@ class UseView(QWidget):
             self.predict.show_run(run)
             self.convert.show_run(run)
 
-    def _show_result(self, pages: OrderPages, result: PredictResult | ConvertResult, path: str) -> None:
+    def _show_result(self, pages: RequestPages, result: PredictResult | ConvertResult, path: str) -> None:
         """Read the file `path`, show it in `result`, and make this the visible one of `pages`."""
         result.show_file(path)
         pages.setCurrentIndex(RESULT)

@@ -11,7 +11,7 @@ from engine.cli.arguments import needs_gpus, resolve_devices
 from engine.cli.main import main
 from engine.cli.terminal import CommandError, table
 from engine.contract.devices import Cpu, Gpu, Nvml, Snapshot
-from engine.contract.inference.prediction import PredictOrder
+from engine.contract.inference.prediction import PredictRequest
 from tests.gui.sources.written_runs import a_run
 
 A, B = "GPU-aaaa", "GPU-bbbb"
@@ -42,16 +42,16 @@ def test_devices_reports_unknown_cuda_indices() -> None:
 
 
 def test_lists_may_have_spaces(monkeypatch: pytest.MonkeyPatch) -> None:
-    orders: list[PredictOrder] = []
+    requests: list[PredictRequest] = []
 
-    def refuse(order: PredictOrder, **_options: Any) -> None:
-        orders.append(order)
+    def refuse(request: PredictRequest, **_options: Any) -> None:
+        requests.append(request)
         raise CommandError
 
     monkeypatch.setattr(children, "carry_out", refuse)
     main(["predict", str(a_run(8).path), "one.png", "--devices", "cpu, cpu,", "--format", "csv, json"])
-    (order,) = orders
-    assert (order.devices, order.formats) == (("cpu", "cpu"), ("csv", "json"))
+    (request,) = requests
+    assert (request.devices, request.formats) == (("cpu", "cpu"), ("csv", "json"))
 
 
 def test_devices_cpu_needs_no_gpus() -> None:

@@ -55,7 +55,7 @@ from engine.contract.hosts import Host, put_host
 from engine.contract.inference.conversion import ComparedFile, Converted, Difference, NextCommand, WrittenFile
 from engine.contract.inference.evaluation import EVALUATION_FILE
 from engine.contract.inference.explanation import ExplainedImage, Explanation, HeatMap
-from engine.contract.inference.prediction import Predicted, PredictedRow, PredictOrder, Skipped, Written
+from engine.contract.inference.prediction import Predicted, PredictedRow, PredictRequest, Skipped, Written
 from engine.contract.inference.review import DuplicatePair, LabelIssue, Review, ReviewedSample
 from engine.contract.job import Job
 from engine.contract.problems import Problem
@@ -116,7 +116,7 @@ EXPLANATION = Explanation(
 )  # fmt: skip
 PREDICTED = Predicted(
     run="a-run", checkpoint="best.pt", sha256="00", task="classification", classes=("ash", "birch"),
-    order=PredictOrder(run="a-run", paths=("x",), out="/results", devices=("cpu",), checkpoint="best", batch_size=None),
+    request=PredictRequest(run="a-run", paths=("x",), out="/results", devices=("cpu",), checkpoint="best", batch_size=None),
     samples=20, predicted=12, skipped_count=7, skipped=tuple(Skipped(f"{n}.png", f"reason {n}") for n in range(6)),
     files=(Written(path="predictions.csv", format="csv", count=1), Written(path="overlays", format="overlays", count=12)),
     class_counts=(5, 7), seconds=3.25, finished_at=1.8e9, images_per_second=1234.5,
@@ -297,7 +297,7 @@ def test_answer_is_printed_in_full(
     is_saved = "RUN" in arguments
     run = a_run(8).path if is_saved else None
     path = saved(answer)(tmp_path)
-    monkeypatch.setattr(children, "carry_out", lambda _order, **_options: path if is_saved else answer)
+    monkeypatch.setattr(children, "carry_out", lambda _request, **_options: path if is_saved else answer)
     given = [{"RUN": str(run), "DATA": JOB.data.dataset}.get(argument, argument) for argument in arguments]
     assert main(given) == 0
     check(name, capsys.readouterr().out, tmp_path)
@@ -320,7 +320,7 @@ def test_evaluation_is_printed_in_full(
 ) -> None:
     run = a_run(8)
     made = [evaluation(run.path), evaluation(run.path, (2, 3, 4, 5, 9))]
-    monkeypatch.setattr(children, "carry_out", lambda _order, **_options: made.pop(0))
+    monkeypatch.setattr(children, "carry_out", lambda _request, **_options: made.pop(0))
     given = ["evaluate", *(str(run.path) if argument == "RUN" else argument for argument in ("RUN", *against))]
     assert main([*given, "--csv", str(tmp_path / "out.csv")]) == 0
     table = (tmp_path / "out.csv").read_text()

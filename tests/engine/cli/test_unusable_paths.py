@@ -14,7 +14,7 @@ import pytest
 
 from engine.cli import children
 from engine.contract.hosts import Host, put_host
-from engine.contract.inference.messages import Order
+from engine.contract.inference.messages import InferenceRequest
 from engine.contract.messages import Done, Refused
 from engine.inference.__main__ import _FUNCTIONS
 from engine.processes import worker_process
@@ -24,7 +24,7 @@ from tests.support.nobody import as_nobody
 from tests.support.trained_runs import Trained
 from tests.support.worker_group import Forker
 
-pytestmark = pytest.mark.usefixtures("cached_children", "_orders_in_this_process")
+pytestmark = pytest.mark.usefixtures("cached_children", "_requests_in_this_process")
 
 FOLDERS = {
     "train PATH": "DATASET",
@@ -68,17 +68,17 @@ OUTPUTS = {
 
 
 @pytest.fixture
-def _orders_in_this_process(forker: Forker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Carry out orders for trained models in this process, with forked workers."""
+def _requests_in_this_process(forker: Forker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Carry out requests for trained models in this process, with forked workers."""
     run_child = children._messages
 
-    def messages(module: str, *arguments: Any, order: Any = None, **options: Any) -> Iterator[Any]:
-        if not isinstance(order, Order):
-            yield from run_child(module, *arguments, order=order, **options)
+    def messages(module: str, *arguments: Any, request: Any = None, **options: Any) -> Iterator[Any]:
+        if not isinstance(request, InferenceRequest):
+            yield from run_child(module, *arguments, request=request, **options)
             return
-        module, _, name = _FUNCTIONS[type(order)].partition(":")
+        module, _, name = _FUNCTIONS[type(request)].partition(":")
         try:
-            yield Done(str(getattr(importlib.import_module(module), name)(order, lambda _progress: None)))
+            yield Done(str(getattr(importlib.import_module(module), name)(request, lambda _progress: None)))
         except RequestError as error:
             yield Refused(error.problems)
 

@@ -1,4 +1,4 @@
-"""Fixture that forks the workers of orders for trained models."""
+"""Fixture that forks the workers of requests for trained models."""
 
 from __future__ import annotations
 

@@ -13,9 +13,9 @@ import torch
 from tqdm import tqdm
 
 from engine.contract.inference.conversion import OnnxOptions
-from engine.contract.inference.evaluation import EvaluateOrder
-from engine.contract.inference.prediction import PREDICTED, PredictOrder
-from engine.contract.inference.review import ReviewOrder, decode_review
+from engine.contract.inference.evaluation import EvaluateRequest
+from engine.contract.inference.prediction import PREDICTED, PredictRequest
+from engine.contract.inference.review import ReviewRequest, decode_review
 from engine.inference import Run
 from engine.inference.conversion.exportable import BATCH, Exportable
 from engine.inference.conversion.onnx_file import write_onnx
@@ -72,11 +72,11 @@ def test_evaluation_repeats_the_validation_and_is_reviewed(
 ) -> None:
     monkeypatch.setattr(bootstrap, "MAX_RESAMPLES", 60)
     folder = Path(shutil.copytree(run.run.path, tmp_path / "run"))
-    saved = evaluate(EvaluateOrder(run=str(folder), checkpoint="last"), lambda _: None).parent
+    saved = evaluate(EvaluateRequest(run=str(folder), checkpoint="last"), lambda _: None).parent
     name = MEASURES[run.job.task]
     measured = read_evaluation(saved).evaluation.measures
     assert measured[name].value == pytest.approx(run.measures[name], abs=1e-6)
-    worst = decode_review(review(ReviewOrder(run=str(folder)), lambda _: None).read_bytes()).worst
+    worst = decode_review(review(ReviewRequest(run=str(folder)), lambda _: None).read_bytes()).worst
     assert worst
     assert all(Path(sample.file).is_file() for sample in worst)
 
@@ -101,8 +101,8 @@ def test_video_frames_are_predicted(run: Trained, tmp_path: Path) -> None:
     with VideoWriter(film, 10.0) as video:
         for number in range(2):
             video.add(np.full((48, 64, 3), 90 * number, np.uint8))
-    order = PredictOrder(run=str(run.run.path), checkpoint="last", paths=(str(film),), out=str(tmp_path / "out"))
-    found = PREDICTED.decode(predict(order, print).read_bytes())
+    request = PredictRequest(run=str(run.run.path), checkpoint="last", paths=(str(film),), out=str(tmp_path / "out"))
+    found = PREDICTED.decode(predict(request, print).read_bytes())
     assert [row.path for row in found.rows] == [f"{film}#0", f"{film}#1"]
 
 

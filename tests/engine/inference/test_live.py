@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.contract.inference.messages import LiveOrder
+from engine.contract.inference.messages import LiveRequest
 from engine.contract.job import Job
 from engine.inference.live import live
 from engine.inference.trained_model import CannotLoad
@@ -28,10 +28,10 @@ def test_live_refuses_other_models_and_sources(task: str, checkpoint: str, expec
     run = create_run(Job.from_fields(task=task))
     run.checkpoints.mkdir(exist_ok=True)
     (run.checkpoints / "best.pt").touch()
-    order = LiveOrder(
+    request = LiveRequest(
         run=str(run.path), checkpoint=checkpoint, devices=("cpu",), source=str(tmp_path / "no.mp4"), out=str(tmp_path / "out")
     )  # fmt: skip
     with pytest.raises(CannotLoad) as refused:
-        live(order, lambda _progress: None)
+        live(request, lambda _progress: None)
     assert [problem.field for problem in refused.value.problems] == [expected]
     assert not (tmp_path / "out").exists()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.contract.inference.messages import DRAWINGS_FILE, ShowOrder
+from engine.contract.inference.messages import DRAWINGS_FILE, ShowRequest
 from engine.inference.evaluation import bootstrap
 from engine.inference.showing.show import draw_samples
 from engine.inference.trained_model import CannotLoad, load
@@ -31,17 +31,18 @@ def test_sample_that_is_gone_is_reported(
     evaluation = evaluated(run, dataset=str(dataset))
     samples = read_evaluation(evaluation).samples()
     last = len(samples.paths) - 1
-    order = ShowOrder(run=str(run), checkpoint="last", evaluation=str(evaluation), samples=(0, last), out=str(tmp_path))
+    values = {"run": str(run), "checkpoint": "last", "evaluation": str(evaluation), "out": str(tmp_path)}
+    request = ShowRequest(samples=(0, last), **values)
     worker_end, supervisor_end = socket.socketpair()
     reporter = Reporter(worker_end, 0, on_end=lambda: None)
     try:
         shard = Shard(spec_of(of.job, run_folder=str(tmp_path)), reporter)
         model = load(of.run, "last")
-        draw_samples(order, model, shard)
+        draw_samples(request, model, shard)
         assert (tmp_path / DRAWINGS_FILE).is_file()
         (dataset / samples.paths[last]).unlink()
         with pytest.raises(CannotLoad, match="has changed since the evaluation"):
-            draw_samples(order, model, shard)
+            draw_samples(request, model, shard)
     finally:
         reporter.close()
         supervisor_end.close()

@@ -177,7 +177,7 @@ def test_advice_page_measures_saved_answer_again(page: AdvicePage) -> None:
     page.job_requested.connect(lambda: page.show_job(JOB, []))
     page.repeat.click()
     assert page.child.running
-    assert page._order.remeasure
+    assert page._request.remeasure
 
 
 def test_advice_page_requests_machines_and_time(page: AdvicePage) -> None:
@@ -186,8 +186,8 @@ def test_advice_page_requests_machines_and_time(page: AdvicePage) -> None:
     page.options.machines.setValue(4)
     assert page.options.network.isVisible()
     page.options.ask.click()
-    order = page._order
-    assert (order.machines, order.network.bits_per_second, order.remeasure) == (4, 10e9, False)
+    request = page._request
+    assert (request.machines, request.network.bits_per_second, request.remeasure) == (4, 10e9, False)
     assert not page.options.ask.isVisible()
     prediction = MachinesPrediction(
         machines=4,
@@ -203,7 +203,7 @@ def test_advice_page_requests_machines_and_time(page: AdvicePage) -> None:
     assert page.view.machines.body.text() == "4 are faster."
     page.options.time.setCurrentIndex(page.options.time.findData(300))
     page.options.ask.click()
-    assert (page._order.seconds, page._order.remeasure) == (300.0, True)
+    assert (page._request.seconds, page._request.remeasure) == (300.0, True)
 
 
 def test_advice_page_marks_outdated_answer(page: AdvicePage) -> None:

@@ -18,7 +18,7 @@ from engine.system import paths
 from gui.cut.page import CutPage
 from gui.cut.page import planner as create_planner
 from gui.main_window import MainWindow
-from gui.sources.json_lines import OrderProcess
+from gui.sources.json_lines import RequestProcess
 from tests.gui.cut.example import a_cut
 from tests.support.widgets import OpenWindow, ShowWidget
 
@@ -32,7 +32,7 @@ JOB = Job.from_fields(
 
 
 @pytest.fixture
-def planner(qapp: QApplication) -> Iterator[OrderProcess]:
+def planner(qapp: QApplication) -> Iterator[RequestProcess]:
     created = create_planner()
     yield created
     created.close()
@@ -53,7 +53,7 @@ def measured(page: CutPage) -> CutPage:
 
 
 @pytest.mark.long
-def test_planner_measures_with_progress(planner: OrderProcess, qtbot: QtBot) -> None:
+def test_planner_measures_with_progress(planner: RequestProcess, qtbot: QtBot) -> None:
     progress: list[Progress] = []
     planner.progress.connect(progress.append)
     with qtbot.waitSignal(planner.done) as answer:
@@ -68,7 +68,7 @@ def test_planner_measures_with_progress(planner: OrderProcess, qtbot: QtBot) -> 
 
 
 @pytest.mark.long
-def test_planner_refuses_impossible_cut(planner: OrderProcess, qtbot: QtBot) -> None:
+def test_planner_refuses_impossible_cut(planner: RequestProcess, qtbot: QtBot) -> None:
     with qtbot.waitSignal(planner.refused) as answer:
         planner.start(JOB.with_fields(devices=("cpu",) * 40))
     problems: tuple[Problem, ...] = answer.args[0]

@@ -15,15 +15,15 @@ from PySide6.QtWidgets import QWidget
 from pytestqt.qtbot import QtBot
 
 from engine.contract.events import CheckpointSaved, RunFinished
-from engine.contract.inference.prediction import Predicted, PredictedRow, PredictOrder
+from engine.contract.inference.prediction import Predicted, PredictedRow, PredictRequest
 from engine.contract.problems import Problem
 from engine.runs.folder import RunFolder
 from gui.actions import Actions
 from gui.run.cards import worst_class
 from gui.run.header import CURVES, EVALUATE, PREDICT
 from gui.run.hero import RunHero, best_metric
-from gui.run.order_pages import InferenceChild
 from gui.run.page import RunPage
+from gui.run.request_pages import InferenceChild
 from gui.sources.background import Background
 from gui.sources.remote_runs import QueryFailed
 from gui.sources.run_data import RunData
@@ -101,11 +101,11 @@ def test_hero_of_completed_run_names_the_worst_class(show: Open) -> None:
 
 
 def test_mistakes_without_an_evaluation_start_one(show: Open, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
-    orders: list[object] = []
-    monkeypatch.setattr(InferenceChild, "start", lambda _child, order: orders.append(order))
+    requests: list[object] = []
+    monkeypatch.setattr(InferenceChild, "start", lambda _child, request: requests.append(request))
     page = show(a_run(80))
     page.next_steps.mistakes.click()
-    qtbot.waitUntil(lambda: len(orders) == 1)
+    qtbot.waitUntil(lambda: len(requests) == 1)
 
 
 def test_page_of_failed_run_contains_the_cause_once(show: Open) -> None:
@@ -142,27 +142,27 @@ def picture(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def orders(monkeypatch: pytest.MonkeyPatch) -> list[PredictOrder]:
-    """Return a list that collects orders for predictions. They aren't executed."""
-    found: list[PredictOrder] = []
+def requests(monkeypatch: pytest.MonkeyPatch) -> list[PredictRequest]:
+    """Return a list that collects requests for predictions. They aren't executed."""
+    found: list[PredictRequest] = []
 
-    def start(child: InferenceChild, order: PredictOrder) -> None:
-        child.order = order
-        found.append(order)
+    def start(child: InferenceChild, request: PredictRequest) -> None:
+        child.request = request
+        found.append(request)
 
     monkeypatch.setattr(InferenceChild, "start", start)
     return found
 
 
-def answer(child: InferenceChild, order: PredictOrder, text: str, folder: Path) -> None:
-    """Emit a prediction with the text `text` as the child's result for an order."""
+def answer(child: InferenceChild, request: PredictRequest, text: str, folder: Path) -> None:
+    """Emit a prediction with the text `text` as the child's result for a request."""
     result = Predicted(
-        run=order.run,
+        run=request.run,
         checkpoint="last.pt",
         sha256="",
         task="classification",
         classes=("a", "b"),
-        order=order,
+        request=request,
         samples=1,
         predicted=1,
         skipped_count=0,
@@ -170,7 +170,7 @@ def answer(child: InferenceChild, order: PredictOrder, text: str, folder: Path) 
         class_counts=(1, 0),
         images_per_second=None,
         seconds=1.0,
-        rows=(PredictedRow(path=order.paths[0], text=text),),
+        rows=(PredictedRow(path=request.paths[0], text=text),),
         files=(),
         finished_at=0.0,
     )
@@ -180,7 +180,7 @@ def answer(child: InferenceChild, order: PredictOrder, text: str, folder: Path) 
 
 
 def test_dropped_image_is_predicted_at_each_checkpoint(
-    page: RunPage, orders: list[PredictOrder], picture: Path, tmp_path: Path, qtbot: QtBot
+    page: RunPage, requests: list[PredictRequest], picture: Path, tmp_path: Path, qtbot: QtBot
 ) -> None:
     run = supervise_here(a_run(8, None))
     page.session.open(run)
@@ -190,14 +190,15 @@ def test_dropped_image_is_predicted_at_each_checkpoint(
     live = page.live_prediction
     assert page.header.tabs.currentIndex() == CURVES
     assert live.isVisible()
-    (order,) = orders
-    assert (order.paths, order.devices, order.at_once, order.checkpoint) == ((str(picture),), ("cpu",), True, "best")
-    answer(live.child, order, "Coat 61%", tmp_path)
+    (request,) = requests
+    assert (request.paths, request.devices) == ((str(picture),), ("cpu",))
+    assert (request.at_once, request.checkpoint) == (True, "best")
+    answer(live.child, request, "Coat 61%", tmp_path)
     qtbot.waitUntil(lambda: live.history.count() == 1)
     append(run, saved(20))
-    qtbot.waitUntil(lambda: len(orders) == 2)
-    assert orders[-1].checkpoint == "last"
-    answer(live.child, orders[-1], "Shirt 72%", tmp_path)
+    qtbot.waitUntil(lambda: len(requests) == 2)
+    assert requests[-1].checkpoint == "last"
+    answer(live.child, requests[-1], "Shirt 72%", tmp_path)
     qtbot.waitUntil(lambda: live.history.count() == 2)
     assert "Shirt 72%" in live.history.item(0).text()
     live.stop.click()
@@ -206,7 +207,7 @@ def test_dropped_image_is_predicted_at_each_checkpoint(
 
 @pytest.mark.parametrize("signal", ["refused", "failed"])
 def test_failed_prediction_continues_with_newer_checkpoint(
-    page: RunPage, orders: list[PredictOrder], picture: Path, qtbot: QtBot, signal: str
+    page: RunPage, requests: list[PredictRequest], picture: Path, qtbot: QtBot, signal: str
 ) -> None:
     run = supervise_here(a_run(8, None))
     page.session.open(run)
@@ -217,28 +218,28 @@ def test_failed_prediction_continues_with_newer_checkpoint(
         patch.setattr(type(live.child), "running", property(lambda _child: True))
         append(run, saved(20))
         qtbot.waitUntil(lambda: live._newest_checkpoint is page.session.data.checkpoints.get("last"))
-    assert len(orders) == 1
+    assert len(requests) == 1
     problem = "The live prediction ended early: exit code 1"
     getattr(live.child, signal).emit(problem if signal == "failed" else (Problem("checkpoint", problem),))
-    assert [order.checkpoint for order in orders] == ["best", "last"]
+    assert [request.checkpoint for request in requests] == ["best", "last"]
     assert not live.failure.text()
     getattr(live.child, signal).emit(problem if signal == "failed" else (Problem("checkpoint", problem),))
-    assert len(orders) == 2
+    assert len(requests) == 2
     assert problem in live.failure.text()
     live.stop.click()
 
 
 def test_prediction_for_replaced_image_is_discarded(
-    page: RunPage, orders: list[PredictOrder], picture: Path, tmp_path: Path, qtbot: QtBot
+    page: RunPage, requests: list[PredictRequest], picture: Path, tmp_path: Path, qtbot: QtBot
 ) -> None:
     run = supervise_here(a_run(8, None))
     page.session.open(run)
     qtbot.waitUntil(lambda: not page.session.loading and page.charts is not None)
     drop_files(page, picture)
     live = page.live_prediction
-    answer(live.child, orders[0], "Coat 61%", tmp_path)
+    answer(live.child, requests[0], "Coat 61%", tmp_path)
     drop_files(page, picture)
-    answer(live.child, orders[1], "Shirt 72%", tmp_path)
+    answer(live.child, requests[1], "Shirt 72%", tmp_path)
     qtbot.waitUntil(lambda: live.history.count() > 0)
     qtbot.waitUntil(lambda: not live.findChildren(Background))
     assert [live.history.item(row).text() for row in range(live.history.count())] == ["Step 8: Shirt 72%"]

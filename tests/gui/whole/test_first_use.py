@@ -16,7 +16,7 @@ from engine.runs.folder import list_runs
 from gui.main_window import MainWindow
 from gui.run.header import EVALUATE
 from gui.run.model.view import ModelView
-from gui.run.order_pages import RESULT
+from gui.run.request_pages import RESULT
 from gui.run.use.view import UseView
 from gui.widgets.labels import ProblemLabel
 from tests.engine.conftest import make_images

@@ -14,13 +14,13 @@ from PySide6.QtGui import QImage
 
 from engine.contract.catalogue import predictions_of
 from engine.contract.images import LegendEntry
-from engine.contract.inference.messages import SampleDrawing, SampleDrawings, ShowOrder, decode_drawings
+from engine.contract.inference.messages import SampleDrawing, SampleDrawings, ShowRequest, decode_drawings
 from engine.contract.problems import Problem
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.files import MAX_RESULT_BYTES, read_file
 from gui.format import localized
 from gui.run.model.widgets import format_classes
-from gui.run.order_pages import InferenceChild
+from gui.run.request_pages import InferenceChild
 from gui.sources.background import describe_error, in_background
 from gui.sources.evaluations import OpenedEvaluation
 from gui.sources.inspector import read_image
@@ -112,8 +112,8 @@ class Drawings(QObject):
 
     def _is_underway(self, row: int) -> bool:
         """Return True if the process is drawing the sample at `row`."""
-        order = self.child.order
-        return self.child.running and isinstance(order, ShowOrder) and row in order.samples
+        request = self.child.request
+        return self.child.running and isinstance(request, ShowRequest) and row in request.samples
 
     def _request_drawings(self) -> None:
         """Start the process that draws the requested samples without a drawing, in a new folder."""
@@ -123,7 +123,7 @@ class Drawings(QObject):
         self._folder = self._folder or tempfile.TemporaryDirectory(prefix="footplate-")
         self._request_count += 1
         self.child.start(
-            ShowOrder(
+            ShowRequest(
                 run=str(opened.saved.folder.parents[1].absolute()),  # the evaluations are in a folder of the run
                 checkpoint=opened.evaluation.checkpoint,
                 devices=self._devices[:1],  # one is enough for a few samples

@@ -10,13 +10,13 @@ from PySide6.QtCore import QTimer, Signal
 from PySide6.QtGui import QHideEvent, QImage, QShowEvent
 from PySide6.QtWidgets import QCheckBox, QWidget
 
-from engine.contract.inference.explanation import EXPLANATION_FILE, ExplainOrder, HeatMap, decode_explanation
+from engine.contract.inference.explanation import EXPLANATION_FILE, ExplainRequest, HeatMap, decode_explanation
 from engine.contract.problems import Problem
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.files import MAX_RESULT_BYTES, read_file
 from gui.format import localized
 from gui.run.model.samples.progress_line import ProgressLine
-from gui.run.order_pages import InferenceChild
+from gui.run.request_pages import InferenceChild
 from gui.sources.background import in_background, reraise
 from gui.sources.evaluations import OpenedEvaluation
 from gui.sources.inspector import read_image
@@ -97,7 +97,7 @@ class HeatMaps(QWidget):
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
         if not self.maps:
-            self._restart()  # hiding has cancelled the order
+            self._restart()  # hiding has cancelled the request
 
     def hideEvent(self, event: QHideEvent) -> None:
         super().hideEvent(event)
@@ -127,7 +127,7 @@ class HeatMaps(QWidget):
         self._folder = self._folder or tempfile.TemporaryDirectory(prefix="footplate-")
         self._request_count += 1
         self.child.start(
-            ExplainOrder(
+            ExplainRequest(
                 run=str(opened.saved.folder.parents[1]),  # the evaluations are in a folder of the run
                 checkpoint=opened.evaluation.checkpoint,
                 devices=self._devices[:1],  # one is enough for a sample

@@ -6,7 +6,7 @@ from PySide6.QtWidgets import QProgressBar, QWidget
 
 from engine.contract.messages import Progress
 from engine.contract.problems import Problem
-from gui.run.order_pages import InferenceChild
+from gui.run.request_pages import InferenceChild
 from gui.widgets.buttons import styled
 from gui.widgets.labels import ElidedLabel, ProblemLabel
 from gui.widgets.layouts import hbox, vbox

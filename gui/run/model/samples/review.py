@@ -14,7 +14,7 @@ import numpy.typing as npt
 from PySide6.QtCore import QSignalBlocker, Signal
 from PySide6.QtWidgets import QComboBox, QPushButton, QWidget
 
-from engine.contract.inference.review import Mark, Review, ReviewedSample, ReviewOrder, decode_review
+from engine.contract.inference.review import Mark, Review, ReviewedSample, ReviewRequest, decode_review
 from engine.runs.evaluations import SavedEvaluation
 from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
@@ -23,7 +23,7 @@ from gui.actions import Action, bind
 from gui.format import counted, localized
 from gui.run.model.samples.progress_line import ProgressLine
 from gui.run.model.widgets import format_classes
-from gui.run.order_pages import InferenceChild
+from gui.run.request_pages import InferenceChild
 from gui.sources.background import ignore_os_error, in_background
 from gui.sources.evaluations import NO_CLASS, Numbers, OpenedEvaluation, SampleTable
 from gui.translation import tr
@@ -122,7 +122,7 @@ class ReviewBar(QWidget):
         opened = self._opened
         if opened is not None:
             folder = opened.saved.folder.absolute()
-            self.child.start(ReviewOrder(run=str(folder.parents[1]), evaluations=(str(folder),), worst=0))
+            self.child.start(ReviewRequest(run=str(folder.parents[1]), evaluations=(str(folder),), worst=0))
 
     def _on_done(self, path: str) -> None:
         """Read the new review in the file `path` on a worker thread, and show it."""

@@ -28,7 +28,7 @@ from PIL import Image
 
 from engine.contract.catalogue import Measure
 from engine.contract.events import Validation
-from engine.contract.inference.conversion import CONVERTED_FILE, Converted, ConvertOrder, read_converted
+from engine.contract.inference.conversion import CONVERTED_FILE, Converted, ConvertRequest, read_converted
 from engine.contract.messages import Progress
 from engine.data.datasets.images import ImageSet
 from engine.inference.conversion.card import write_curves
@@ -45,10 +45,10 @@ Trainer = Callable[[str], Trained]
 
 
 def converted(of: Trained, out: Path, *to: str, packed: bool = False, **options: object) -> Converted:
-    order = {"run": str(of.run.path), "checkpoint": "last", "to": to, "out": str(out), "packed": packed}
+    request = {"run": str(of.run.path), "checkpoint": "last", "to": to, "out": str(out), "packed": packed}
     reported: list[Progress] = []
     result = read_converted(
-        convert(msgspec.convert({"order": "convert", **order, "onnx": options}, ConvertOrder), reported.append)
+        convert(msgspec.convert({"type": "convert", **request, "onnx": options}, ConvertRequest), reported.append)
     )
     fractions = [message.fraction for message in reported]
     assert fractions == sorted(fractions)

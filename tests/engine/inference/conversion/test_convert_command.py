@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from engine.contract.inference.conversion import ConvertOrder
+from engine.contract.inference.conversion import ConvertRequest
 from engine.contract.inference.messages import INFERENCE
 from engine.contract.messages import Progress
 from tests.engine.cli.terminal import ROOT, command, footplate
@@ -55,12 +55,12 @@ def test_full_disk_leaves_nothing(trained: Trainer, tmp_path: Path) -> None:
 @pytest.mark.long
 def test_interrupted_conversion_leaves_nothing(trained: Trainer, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    order = ConvertOrder(run=str(trained("classification").run.path), to=("onnx",), out=str(out))
+    request = ConvertRequest(run=str(trained("classification").run.path), to=("onnx",), out=str(out))
     arguments = [sys.executable, "-m", "engine.inference"]
     with subprocess.Popen(arguments, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write(msgspec.json.encode(order))
+        process.stdin.write(msgspec.json.encode(request))
         process.stdin.close()
         for line in process.stdout:
             message = INFERENCE.decode(line)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from engine.contract.inference.conversion import ConvertOrder, read_converted
+from engine.contract.inference.conversion import ConvertRequest, read_converted
 from engine.inference.conversion.convert import convert
 from tests.support.trained_runs import train
 from tests.support.worker_group import Forker
@@ -59,8 +59,8 @@ CASES: list[tuple[str, dict[str, Any]]] = [
 @pytest.mark.parametrize(("task", "fields"), CASES, ids=[fields["model"] for _, fields in CASES])
 def test_onnx_matches_the_model(task: str, fields: dict[str, Any], forker: Forker, tmp_path: Path) -> None:
     of = train(forker, tmp_path, task, **fields)
-    order = ConvertOrder(run=str(of.run.path), checkpoint="last", to=("onnx",), out=str(tmp_path / "out"))
-    result = read_converted(convert(order, lambda message: None))
+    request = ConvertRequest(run=str(of.run.path), checkpoint="last", to=("onnx",), out=str(tmp_path / "out"))
+    result = read_converted(convert(request, lambda message: None))
     (compared,) = result.compared
     differences = [each.difference / max(1.0, each.largest_output) for each in compared.differences]
     assert max(differences) <= 1e-4

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.contract.inference.evaluation import EvaluateOrder
+from engine.contract.inference.evaluation import EvaluateRequest
 from engine.contract.messages import Progress
 from engine.inference.evaluation import bootstrap
 from engine.inference.evaluation.evaluate import evaluate
@@ -28,8 +28,8 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def evaluated(run: Path, dataset: str = "", **fields: object) -> SavedEvaluation:
-    order = EvaluateOrder(run=str(run), checkpoint="last", dataset=dataset, **fields)  # type: ignore[arg-type]
-    return read_evaluation(evaluate(order, lambda progress: None).parent)
+    request = EvaluateRequest(run=str(run), checkpoint="last", dataset=dataset, **fields)  # type: ignore[arg-type]
+    return read_evaluation(evaluate(request, lambda progress: None).parent)
 
 
 def refused(run: Path, dataset: str, **fields: object) -> str:
@@ -48,7 +48,7 @@ def test_evaluation_matches_the_runs_metrics(task: str, trained: Callable[[str],
     run = shutil.copytree(of.run.path, tmp_path / "run")
     reported: list[Progress] = []
     devices = ("cpu", "cpu") if task in ("multilabel", "detection") else ("cpu",)
-    path = evaluate(EvaluateOrder(run=str(run), checkpoint="last", devices=devices), reported.append)
+    path = evaluate(EvaluateRequest(run=str(run), checkpoint="last", devices=devices), reported.append)
     (saved,) = evaluations_of(run)
     assert saved.folder == path.parent
     evaluation = saved.evaluation
@@ -150,7 +150,7 @@ def test_invalid_evaluation_leaves_nothing(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        evaluate(EvaluateOrder(run=str(run)), interrupt)
+        evaluate(EvaluateRequest(run=str(run)), interrupt)
     assert list((run / "evaluations").iterdir()) == []
     (run / "evaluations").rmdir()
     (run / "evaluations").symlink_to(masks)

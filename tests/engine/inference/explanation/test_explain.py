@@ -17,7 +17,7 @@ from PIL import Image
 from engine.cli.terminal import BAD_REQUEST
 from engine.contract.inference.explanation import (
     EXPLANATION_FILE,
-    ExplainOrder,
+    ExplainRequest,
     Explanation,
     Method,
     decode_explanation,
@@ -42,12 +42,13 @@ COLORS = {"blue": (20, 20, 255), "red": (255, 20, 20)}
 def explained(of: Trained, out: Path, *images: Path, **values: Any) -> Explanation:
     """Compute heat maps for the images with the last checkpoint of the run, and write them to `out`."""
     out.mkdir(exist_ok=True)
-    order = ExplainOrder(run=str(of.run.path), checkpoint="last", paths=tuple(map(str, images)), out=str(out), **values)
+    paths = tuple(map(str, images))
+    request = ExplainRequest(run=str(of.run.path), checkpoint="last", paths=paths, out=str(out), **values)
     worker_end, supervisor_end = socket.socketpair()
     reporter = Reporter(worker_end, 0, on_end=lambda: None)
     try:
         spec = spec_of(of.job, run_folder=str(out))
-        explain_images(order, load(of.run, "last"), Shard(spec, reporter))
+        explain_images(request, load(of.run, "last"), Shard(spec, reporter))
     finally:
         reporter.close()
         supervisor_end.close()
@@ -112,9 +113,9 @@ def test_unexplainable_request_lists_reasons(trained: Callable[[str], Trained], 
         ),
     ]
     for of, out, classes, expected in cases:
-        order = ExplainOrder(run=str(of.run.path), paths=(str(colors.job.data.dataset),), out=out, classes=classes)
+        request = ExplainRequest(run=str(of.run.path), paths=(str(colors.job.data.dataset),), out=out, classes=classes)
         with pytest.raises(CannotLoad) as refused:
-            explain(order, print)
+            explain(request, print)
         assert {problem.field for problem in refused.value.problems} == set(expected)
         for problem in refused.value.problems:
             assert expected[problem.field] in problem.message
@@ -217,8 +218,8 @@ def test_names_that_are_not_utf8_are_explained(trained: Callable[[str], Trained]
     folder.mkdir()
     for name in ("good.png", os.fsdecode(b"\xff\xfe.png")):
         shutil.copy(first_image(Path(of.job.data.dataset)), folder / name)
-    order = ExplainOrder(run=str(of.run.path), checkpoint="last", paths=(str(folder),), out=str(tmp_path / "out"))
-    found = decode_explanation(explain(order, lambda _progress: None).read_bytes())
+    request = ExplainRequest(run=str(of.run.path), checkpoint="last", paths=(str(folder),), out=str(tmp_path / "out"))
+    found = decode_explanation(explain(request, lambda _progress: None).read_bytes())
     assert [bool(image.maps) for image in found.images] == [True, True]
     refused = footplate("explain", str(of.run.path), str(folder / name), "--out", str(tmp_path / "other"))
     assert refused.code == BAD_REQUEST

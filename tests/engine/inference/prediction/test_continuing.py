@@ -18,7 +18,7 @@ import torch
 from msgspec import structs
 from PIL import Image
 
-from engine.contract.inference.prediction import PREDICTED, PredictOrder
+from engine.contract.inference.prediction import PREDICTED, PredictRequest
 from engine.inference.prediction import joining
 from engine.inference.prediction.predict import predict
 from engine.inference.trained_model import CannotLoad
@@ -105,23 +105,23 @@ def test_continuation_loses_and_repeats_no_row(trained: Callable[[str], Trained]
 def test_results_of_other_predictions_are_not_overwritten(trained: Callable[[str], Trained], tmp_path: Path) -> None:
     files, out, run = make_images(tmp_path / "images", 3), tmp_path / "out", tmp_path / "run"
     shutil.copytree(trained("classification").run.path, run)
-    order = PredictOrder(
+    request = PredictRequest(
         run=str(run), checkpoint="last", paths=(str(tmp_path / "images"),), devices=("cpu",), out=str(out)
     )
-    results = predict(order, print)
+    results = predict(request, print)
     before = results.stat()
-    assert predict(structs.replace(order, devices=("cpu", "cpu")), print) == results
+    assert predict(structs.replace(request, devices=("cpu", "cpu")), print) == results
     with pytest.raises(CannotLoad, match="other predictions: different overlays, threshold"):
-        predict(structs.replace(order, threshold=0.3, overlays=True), print)
+        predict(structs.replace(request, threshold=0.3, overlays=True), print)
     checkpoint = run / "checkpoints/last.pt"
     weights = checkpoint.read_bytes()
     torch.save(torch.load(checkpoint, weights_only=False) | {"step": 0}, checkpoint)
     with pytest.raises(CannotLoad, match="checkpoint has changed"):
-        predict(order, print)
+        predict(request, print)
     checkpoint.write_bytes(weights)
     Path(files[1]).unlink()
     with pytest.raises(CannotLoad, match="files have changed"):
-        predict(order, print)
+        predict(request, print)
     assert results.stat() == before
 
 
@@ -133,14 +133,15 @@ def test_continuation_survives_torn_line(
 
     files, out = make_images(tmp_path / "images", 5), tmp_path / "out"
     run = str(trained("classification").run.path)
-    order = PredictOrder(run=run, checkpoint="last", paths=(str(tmp_path / "images"),), devices=("cpu",), out=str(out))
+    images = (str(tmp_path / "images"),)
+    request = PredictRequest(run=run, checkpoint="last", paths=images, devices=("cpu",), out=str(out))
     with monkeypatch.context() as patch:
         patch.setattr(joining, "write_tables", fail)
         with pytest.raises(CannotLoad):
-            predict(order, print)
+            predict(request, print)
     (journal,) = out.glob(".footplate/journal-*.jsonl")
     journal.write_bytes(journal.read_bytes()[:-20])
-    predict(order, print)
+    predict(request, print)
     assert rows_of(out) == files
 
 

@@ -18,7 +18,7 @@ from PIL import Image
 from plyfile import PlyData
 from pycocotools.coco import COCO
 
-from engine.contract.inference.prediction import PREDICTED, Predicted, PredictOrder
+from engine.contract.inference.prediction import PREDICTED, Predicted, PredictRequest
 from engine.contract.messages import Progress
 from engine.data.decoding.mask_values import class_colors, read_values
 from engine.data.formats.tree import Tree
@@ -51,11 +51,11 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def ordered(trained: Trained, paths: Path, out: Path, **fields: Any) -> Predicted:
+def predicted(trained: Trained, paths: Path, out: Path, **fields: Any) -> Predicted:
     """Predict for the images in `paths` with two workers, and return the contents of predictions.json."""
     reported: list[Progress] = []
     values = {"run": str(trained.run.path), "checkpoint": "last", "devices": ("cpu", "cpu"), "batch_size": 2} | fields
-    path = predict(PredictOrder(paths=(str(paths),), out=str(out), **values), reported.append)
+    path = predict(PredictRequest(paths=(str(paths),), out=str(out), **values), reported.append)
     assert path == out / "predictions.json"
     found = PREDICTED.decode(path.read_bytes())
     assert reported[-1].fraction == 1.0
@@ -78,7 +78,7 @@ def check_summary(found: Predicted, images: Path) -> None:
 
 @pytest.mark.parametrize("task", some(["classification", "multilabel"], ["classification"]))
 def test_probabilities_are_written_as_csv(task: str, trained: Make, images: Path, tmp_path: Path) -> None:
-    found = ordered(trained(task), images, tmp_path / "out", threshold=0.4)
+    found = predicted(trained(task), images, tmp_path / "out", threshold=0.4)
     check_summary(found, images)
     with open(tmp_path / "out" / "predictions.csv", newline="", encoding="utf-8") as stream:
         rows = list(csv.DictReader(stream))
@@ -95,7 +95,7 @@ def test_probabilities_are_written_as_csv(task: str, trained: Make, images: Path
 
 def test_masks_have_the_runs_classes_and_colors(trained: Make, images: Path, tmp_path: Path) -> None:
     of = trained("segmentation")
-    found = ordered(of, images, tmp_path / "out", formats=("png", "geotiff"), overlays=True)
+    found = predicted(of, images, tmp_path / "out", formats=("png", "geotiff"), overlays=True)
     check_summary(found, images)
     assert [entry.color for entry in found.legend] == ["", "#800000", "#008000"]
     for row, result in zip(found.rows, straight(of, images, found), strict=True):
@@ -115,7 +115,7 @@ def test_masks_have_the_runs_classes_and_colors(trained: Make, images: Path, tmp
 @pytest.mark.long
 @pytest.mark.parametrize("task", ["edge_detection", "road_extraction"])
 def test_edges_are_written_as_gray_levels(task: str, trained: Make, images: Path, tmp_path: Path) -> None:
-    found = ordered(trained(task), images, tmp_path / "out", overlays=True)
+    found = predicted(trained(task), images, tmp_path / "out", overlays=True)
     check_summary(found, images)
     for row, result in zip(found.rows, straight(trained(task), images, found), strict=True):
         assert isinstance(result, Lines)
@@ -132,7 +132,7 @@ def test_objects_are_written_as_coco_and_yolo(
     task: str, trained: Make, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
-    found = ordered(trained(task), images, out, formats=("coco", "yolo"), threshold=0.0, overlays=True)
+    found = predicted(trained(task), images, out, formats=("coco", "yolo"), threshold=0.0, overlays=True)
     check_summary(found, images)
     coco = COCO(str(out / "predictions.coco.json"))
     capsys.readouterr()
@@ -191,7 +191,7 @@ def test_points_get_classes_and_keep_fields(trained: Make, tmp_path: Path) -> No
     las.x, las.y, las.z = cloud["x"] + 500000.0, cloud["y"] + 4e6, cloud["z"]
     las.gps_time = np.arange(len(cloud), dtype=float)
     las.write(str(source.with_name("survey.laz")))
-    found = ordered(trained("point_segmentation"), clouds, tmp_path / "out")
+    found = predicted(trained("point_segmentation"), clouds, tmp_path / "out")
     assert found.predicted == 2
     assert [written.count for written in found.files] == [2]
     (written,) = (tmp_path / "out" / "clouds").rglob("*.ply")
@@ -213,7 +213,7 @@ def test_points_get_classes_and_keep_fields(trained: Make, tmp_path: Path) -> No
 def test_custom_task_writes_its_outputs(trained: Make, tmp_path: Path) -> None:
     agreed(COUNTING)
     of = trained("custom")
-    found = ordered(of, Path(of.job.data.dataset), tmp_path / "out", formats=("json", "npy"), overlays=True)
+    found = predicted(of, Path(of.job.data.dataset), tmp_path / "out", formats=("json", "npy"), overlays=True)
     lines = [json.loads(line) for line in (tmp_path / "out" / "predictions.jsonl").read_text().splitlines()]
     assert found.predicted == len(lines) == 20
     model = Run(of.run.path).load("last", "cpu")
@@ -233,5 +233,5 @@ def test_names_that_are_not_utf8_are_predicted_for(trained: Make, images: Path, 
     names = ["good.png", os.fsdecode(b"\xff\xfe.png"), os.fsdecode(b"\xff" * 200 + b".png")]
     for name in names:
         shutil.copy(images / "0.png", folder / name)
-    found = ordered(trained("segmentation"), folder, tmp_path / "out")
+    found = predicted(trained("segmentation"), folder, tmp_path / "out")
     assert (found.predicted, found.skipped_count) == (3, 0)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from engine.contract.inference.prediction import PREDICTED, PredictOrder
+from engine.contract.inference.prediction import PREDICTED, PredictRequest
 from engine.inference import Run, frames
 from engine.inference.prediction.predict import predict
 from engine.inference.prediction.sources import list_sources
@@ -46,7 +46,7 @@ def refused(trained: Trained, out: Path, *paths: str, **fields: Any) -> list[tup
     """Return the problems with a prediction request as pairs (field, message)."""
     values = {"run": str(trained.run.path), "checkpoint": "last"} | fields
     with pytest.raises(CannotLoad) as found:
-        predict(PredictOrder(paths=paths, out=str(out), **values), print)
+        predict(PredictRequest(paths=paths, out=str(out), **values), print)
     assert all(problem.remedy for problem in found.value.problems)
     return [(problem.field, problem.message) for problem in found.value.problems]
 
@@ -126,7 +126,7 @@ def test_video_frames_are_predicted_and_drawn(trained: Make, tmp_path: Path) -> 
     write_video(film, 7)
     (tmp_path / "empty.mp4").write_bytes(b"")
     of = trained("segmentation")
-    order = PredictOrder(
+    request = PredictRequest(
         run=str(of.run.path),
         checkpoint="last",
         paths=(str(film), str(tmp_path / "empty.mp4")),
@@ -135,7 +135,7 @@ def test_video_frames_are_predicted_and_drawn(trained: Make, tmp_path: Path) -> 
         batch_size=3,
         max_frames=5,
     )
-    found = PREDICTED.decode(predict(order, print).read_bytes())
+    found = PREDICTED.decode(predict(request, print).read_bytes())
     assert [row.path for row in found.rows] == [f"{film}#{number}" for number in range(5)]
     assert [skipped.reason for skipped in found.skipped] == ["it is empty"]
     assert len(list((tmp_path / "out" / "masks" / "film").iterdir())) == 5

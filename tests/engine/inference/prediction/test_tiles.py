@@ -16,7 +16,7 @@ import tifffile
 import torch
 from torch import Tensor, nn
 
-from engine.contract.inference.prediction import PREDICTED, Predicted, PredictOrder
+from engine.contract.inference.prediction import PREDICTED, Predicted, PredictRequest
 from engine.data.decoding.mask_values import NO_CLASS
 from engine.data.decoding.tiff_rows import GEO_TAGS
 from engine.inference import Run
@@ -122,7 +122,7 @@ def test_map_keeps_georeference_and_no_data(trained: Make, tmp_path: Path) -> No
     source = tmp_path / "map.tif"
     pixels = write_map(source, (130, 220), tile=(48, 64))
     of = trained("segmentation")
-    order = PredictOrder(
+    request = PredictRequest(
         run=str(of.run.path),
         checkpoint="last",
         paths=(str(source),),
@@ -130,7 +130,7 @@ def test_map_keeps_georeference_and_no_data(trained: Make, tmp_path: Path) -> No
         tile="auto",
         overlays=True,
     )
-    found = PREDICTED.decode(predict(order, print).read_bytes())
+    found = PREDICTED.decode(predict(request, print).read_bytes())
     assert [(each.path, each.format) for each in found.files] == [("masks", "geotiff"), ("overlays", "overlays")]
     target = tmp_path / "out" / found.rows[0].mask
     with tifffile.TiffFile(source) as before, tifffile.TiffFile(target) as after:

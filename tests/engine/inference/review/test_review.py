@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from engine.contract.inference.evaluation import EvaluateOrder
-from engine.contract.inference.review import Review, ReviewOrder, decode_review
+from engine.contract.inference.evaluation import EvaluateRequest
+from engine.contract.inference.review import Review, ReviewRequest, decode_review
 from engine.contract.job import save_job
 from engine.inference.evaluation import bootstrap
 from engine.inference.evaluation.evaluate import evaluate
@@ -35,13 +35,13 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def evaluated(run: Path, **values: object) -> Path:
-    order = EvaluateOrder(run=str(run), checkpoint="last", **values)  # type: ignore[arg-type]
-    return evaluate(order, lambda progress: None).parent
+    request = EvaluateRequest(run=str(run), checkpoint="last", **values)  # type: ignore[arg-type]
+    return evaluate(request, lambda progress: None).parent
 
 
 def reviewed(run: Path, **values: object) -> Review:
-    order = ReviewOrder(run=str(run), **values)  # type: ignore[arg-type]
-    return decode_review(review(order, lambda progress: None).read_bytes())
+    request = ReviewRequest(run=str(run), **values)  # type: ignore[arg-type]
+    return decode_review(review(request, lambda progress: None).read_bytes())
 
 
 def test_file_of_a_sample_that_the_dataset_has_lost() -> None:

@@ -10,7 +10,7 @@ from pytestqt.qtbot import QtBot
 
 from engine.runs.folder import RunFolder
 from gui.run.model.view import ModelView
-from gui.run.order_pages import RESULT
+from gui.run.request_pages import RESULT
 from tests.gui.run.model.saved_evaluations import make_dataset, save_evaluation
 from tests.gui.sources.written_runs import a_run
 from tests.support.widgets import ShowWidget

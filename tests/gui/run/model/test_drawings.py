@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from pytestqt.qtbot import QtBot
 
-from engine.contract.inference.explanation import ExplainOrder
-from engine.contract.inference.messages import SampleDrawings, ShowOrder
+from engine.contract.inference.explanation import ExplainRequest
+from engine.contract.inference.messages import SampleDrawings, ShowRequest
 from engine.contract.messages import Progress
 from engine.runs.folder import RunFolder
 from gui.run.model.samples import drawings as drawings_module
@@ -23,24 +23,24 @@ from tests.gui.run.model.saved_evaluations import save_evaluation
 from tests.support.widgets import ShowWidget
 
 
-def test_drawings_are_ordered_in_advance_and_removed(
+def test_drawings_are_requested_in_advance_and_removed(
     run: RunFolder, dataset: Path, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = open_evaluation(save_evaluation(run, dataset, "20261125-100000-val"))
-    drawings, orders = Drawings(), []
-    monkeypatch.setattr(drawings.child, "start", orders.append)
+    drawings, requests = Drawings(), []
+    monkeypatch.setattr(drawings.child, "start", requests.append)
     drawings.show_evaluation(opened, ("cpu", "cpu"))
     assert not drawings.is_offered  # the class of an image is a text
     drawn = msgspec.structs.replace(opened.evaluation, task="segmentation")
     drawings.show_evaluation(replace(opened, saved=opened.saved._replace(evaluation=drawn)), ("cpu", "cpu"))
     assert drawings.is_offered
     drawings.request(range(3, 40))
-    qtbot.waitUntil(lambda: len(orders) == 1)
-    (order,) = orders
-    assert isinstance(order, ShowOrder)
-    assert (order.run, order.checkpoint, order.devices) == (str(run.path), "best.pt", ("cpu",))
-    assert (order.evaluation, order.samples) == (str(opened.saved.folder), tuple(range(3, 3 + BATCH)))
-    folder = Path(order.out).parent
+    qtbot.waitUntil(lambda: len(requests) == 1)
+    (request,) = requests
+    assert isinstance(request, ShowRequest)
+    assert (request.run, request.checkpoint, request.devices) == (str(run.path), "best.pt", ("cpu",))
+    assert (request.evaluation, request.samples) == (str(opened.saved.folder), tuple(range(3, 3 + BATCH)))
+    folder = Path(request.out).parent
     assert folder.is_dir()
     drawings.close_work()
     assert not folder.exists()
@@ -52,8 +52,8 @@ def test_hidden_sample_is_drawn_and_explained_once_it_is_shown_again(
     opened = open_evaluation(save_evaluation(run, dataset, "20261125-100000-val"))
     drawn = msgspec.structs.replace(opened.evaluation, task="segmentation")
     detail = show_widget(SampleDetail())
-    drawings: list[ShowOrder] = []
-    maps: list[ExplainOrder] = []
+    drawings: list[ShowRequest] = []
+    maps: list[ExplainRequest] = []
     monkeypatch.setattr(detail.drawings.child, "start", drawings.append)
     monkeypatch.setattr(detail.maps.child, "start", maps.append)
     detail.show_evaluation(replace(opened, saved=opened.saved._replace(evaluation=drawn)), ("cpu",))
@@ -85,7 +85,7 @@ def test_late_drawings_of_another_evaluation_are_ignored(
     first = open_evaluation(save_evaluation(run, dataset, "20261125-100000-val"))
     second = open_evaluation(save_evaluation(run, dataset, "20261125-110000-val"))
     drawings, failures = Drawings(), []
-    monkeypatch.setattr(drawings.child, "start", lambda _order: None)
+    monkeypatch.setattr(drawings.child, "start", lambda _request: None)
     drawings.failed.connect(failures.append)
     drawings.show_evaluation(first, ("cpu",))
     drawings.child.done.emit("result.json")

@@ -13,7 +13,7 @@ from pyqtgraph import BarGraphItem
 from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
-from engine.contract.inference.evaluation import SPLITS, ClassCurves, EvaluateOrder
+from engine.contract.inference.evaluation import SPLITS, ClassCurves, EvaluateRequest
 from engine.contract.messages import Progress
 from engine.contract.problems import Problem
 from engine.runs.evaluations import evaluations_of
@@ -22,7 +22,7 @@ from gui.run.model import curves as curves_module
 from gui.run.model.bar import AUTOMATIC, classes_csv, matrix_csv, metrics_csv, samples_csv
 from gui.run.model.result import CALIBRATION, CLASSES, COMPARE, CURVES, ERRORS, SAMPLES, SUMMARY
 from gui.run.model.view import ModelView
-from gui.run.order_pages import FAILURE, FORM, RESULT, WORKING
+from gui.run.request_pages import FAILURE, FORM, RESULT, WORKING
 from gui.sources.background import Background
 from gui.sources.evaluations import OpenedEvaluation
 from gui.sources.export import Rows
@@ -119,7 +119,7 @@ def test_matrix_cell_opens_its_samples(view: ModelView, qtbot: QtBot) -> None:
     assert view.result.samples.summary.text() == f"2 samples of {COUNT}"
 
 
-def test_evaluate_form_makes_order(empty_view: ModelView, dataset: Path, tmp_path: Path, qtbot: QtBot) -> None:
+def test_evaluate_form_builds_request(empty_view: ModelView, dataset: Path, tmp_path: Path, qtbot: QtBot) -> None:
     run = a_run(8, dataset=str(dataset), devices=("cpu", "cpu"))
     view = empty_view
     view.show_run(run)
@@ -133,7 +133,7 @@ def test_evaluate_form_makes_order(empty_view: ModelView, dataset: Path, tmp_pat
     drop_files(view.form, tmp_path)
     for value in (AUTOMATIC, *SPLITS):
         view.form.split.set_value(value)
-        assert view.form.order() == EvaluateOrder(
+        assert view.form.build_request() == EvaluateRequest(
             run=str(run.path),
             checkpoint="last.pt",
             devices=("cpu", "cpu"),
@@ -177,7 +177,7 @@ def test_model_view_cancels_and_shows_refusal(view: ModelView, qtbot: QtBot) -> 
 
 
 def test_finished_evaluation_is_announced_with_title_of_run(view: ModelView, run: RunFolder, qtbot: QtBot) -> None:
-    view.pages.child.order = view.form.order()
+    view.pages.child.request = view.form.build_request()
     view.hide()  # a visible view shows the result instead
     with qtbot.waitSignal(view.message) as signal:
         view.pages.child.done.emit(str(evaluations_of(run.path)[0].folder))

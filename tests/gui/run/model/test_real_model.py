@@ -9,12 +9,10 @@ from pathlib import Path
 import pytest
 from pytestqt.qtbot import QtBot
 
-from engine.contract.inference.explanation import ExplainOrder
-from engine.contract.inference.messages import ShowOrder
 from engine.runs.folder import RunFolder
 from gui.run.model.result import CLASSES, CURVES, SAMPLES
 from gui.run.model.view import ModelView
-from gui.run.order_pages import FORM, RESULT
+from gui.run.request_pages import FORM, RESULT
 from tests.support.trained_runs import Trained
 
 
@@ -48,10 +46,10 @@ def test_model_view_evaluates_draws_and_explains_real_run(
     qtbot.waitUntil(detail.truth.isVisible)
     assert detail.truth.pane.problem == detail.prediction.pane.problem == ""
     assert [entry.name for entry in detail.drawings.legend] == ["class 0", "class 1", "class 2"]
-    order = detail.drawings.child.order
+    request = detail.drawings.child.request
     samples.open(1)
     qtbot.waitUntil(detail.truth.isVisible)
-    assert detail.drawings.child.order is order  # one order draws several samples
+    assert detail.drawings.child.request is request  # one request draws several samples
     detail.maps.on.setChecked(True)
     detail.maps.first.set_value("2")
     qtbot.waitUntil(lambda: bool(detail.maps.maps))
@@ -59,6 +57,6 @@ def test_model_view_evaluates_draws_and_explains_real_run(
     assert "class 1" in title
     assert not isinstance(image, str)
     assert detail.heat_panes[0].isVisible()
-    orders = [detail.maps.child.order, detail.drawings.child.order]
+    requests = [detail.maps.child.request, detail.drawings.child.request]
     view.close_work()
-    assert not any(Path(order.out).exists() for order in orders if isinstance(order, ExplainOrder | ShowOrder))
+    assert not any(Path(request.out).exists() for request in requests)

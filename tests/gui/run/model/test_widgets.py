@@ -8,7 +8,7 @@ import pytest
 from PySide6.QtGui import QImage
 from pytestqt.qtbot import QtBot
 
-from engine.contract.inference.explanation import ExplainOrder
+from engine.contract.inference.explanation import ExplainRequest
 from engine.runs.folder import RunFolder
 from gui.run.model.samples.heat_maps import HeatMaps
 from gui.run.model.widgets import format_classes
@@ -43,8 +43,8 @@ def test_heat_maps_of_something_else_are_discarded(
     maps.show_sample(dataset / "a.png", "cedar")
     maps.on.setChecked(True)
     maps.maps = [("ash", QImage(2, 2, QImage.Format.Format_RGB32))]
-    orders: list[ExplainOrder] = []
-    maps.child.start = orders.append  # type: ignore[method-assign,assignment]
+    requests: list[ExplainRequest] = []
+    maps.child.start = requests.append  # type: ignore[method-assign,assignment]
     with qtbot.waitSignal(maps.changed):
         if change == "sample":
             maps.show_sample(dataset / "b.png", "birch")
@@ -56,8 +56,8 @@ def test_heat_maps_of_something_else_are_discarded(
     assert maps._delay.isActive() == (change != "evaluation")
     if change != "evaluation":
         maps._request_maps()
-        (order,) = orders
-        assert (order.run, order.devices) == (str(run.path), ("cpu",))
-        assert order.paths == (str(dataset / ("b.png" if change == "sample" else "a.png")),)
-        assert order.classes == {"first": ("ash",), "second": ("cedar", "ash"), "sample": ()}[change]
+        (request,) = requests
+        assert (request.run, request.devices) == (str(run.path), ("cpu",))
+        assert request.paths == (str(dataset / ("b.png" if change == "sample" else "a.png")),)
+        assert request.classes == {"first": ("ash",), "second": ("cedar", "ash"), "sample": ()}[change]
     maps.close_work()

@@ -14,11 +14,11 @@ from PySide6.QtGui import QImage
 from pytestqt.qtbot import QtBot
 
 from engine.contract.events import CheckpointSaved
-from engine.contract.inference.prediction import PREDICTED, Predicted, PredictedRow, PredictOrder
+from engine.contract.inference.prediction import PREDICTED, Predicted, PredictedRow, PredictRequest
 from engine.contract.problems import Problem
 from engine.inference.video import VideoWriter
 from engine.runs.folder import RunFolder
-from gui.run.order_pages import FAILURE, FORM, RESULT
+from gui.run.request_pages import FAILURE, FORM, RESULT
 from gui.run.use import live_prediction
 from gui.run.use.live_prediction import LivePrediction
 from gui.run.use.live_view import LiveView
@@ -66,16 +66,16 @@ def test_late_prediction_of_the_previous_image_is_not_shown(
 ) -> None:
     """Drop a second image while the prediction of the first one is read."""
     live, run, release = show_widget(LivePrediction(), 300, 600), RunFolder(tmp_path), threading.Event()
-    orders: list[PredictOrder] = []
-    monkeypatch.setattr(live.child, "start", orders.append)
+    requests: list[PredictRequest] = []
+    monkeypatch.setattr(live.child, "start", requests.append)
 
     def read_late(path: Path) -> Predicted:
-        order = orders[int(path.name)]
+        request = requests[int(path.name)]
         if path.name == "0":
             release.wait(20)
-        row = PredictedRow(path=order.paths[0], text=f"what {order.paths[0]} shows")
+        row = PredictedRow(path=request.paths[0], text=f"what {request.paths[0]} shows")
         return Predicted(
-            run=order.run, checkpoint=order.checkpoint, sha256="", task="classification", classes=LABELS, order=order,
+            run=request.run, checkpoint=request.checkpoint, sha256="", task="classification", classes=LABELS, request=request,
             samples=1, predicted=1, seconds=1.0, rows=(row,), finished_at=0.0,
         )  # fmt: skip
 
@@ -87,7 +87,7 @@ def test_late_prediction_of_the_previous_image_is_not_shown(
     qtbot.waitUntil(lambda: live.history.count() == 1)
     release.set()
     qtbot.waitUntil(lambda: not live.findChildren(Background))
-    assert [order.paths for order in orders] == [("first.png",), ("second.png",)]
+    assert [request.paths for request in requests] == [("first.png",), ("second.png",)]
     assert [live.history.item(row).text() for row in range(live.history.count())] == ["Step 30: what second.png shows"]
 
 

@@ -8,14 +8,14 @@ from pathlib import Path
 from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtWidgets import QLabel, QProgressBar, QStackedWidget, QVBoxLayout, QWidget
 
-from engine.contract.inference.messages import INFERENCE, Order
+from engine.contract.inference.messages import INFERENCE, InferenceRequest
 from engine.contract.messages import Progress
 from engine.contract.problems import Problem
 from engine.runs.folder import RunFolder
 from engine.system.format import duration
 from gui.format import speed
 from gui.sources.background import in_background, reraise
-from gui.sources.json_lines import OrderProcess
+from gui.sources.json_lines import RequestProcess
 from gui.titles import title_of
 from gui.translation import tr
 from gui.widgets.buttons import push_button, styled
@@ -27,8 +27,8 @@ _MAX_WARNINGS = 5
 """Maximum number of warnings that are shown during the work."""
 
 
-class OrderPages(QStackedWidget):
-    """Stack of pages for one kind of work with a run's model, which executes one request (`Order`) at a time.
+class RequestPages(QStackedWidget):
+    """Stack of pages for one kind of work with a run's model, which executes one request at a time.
 
     The work continues if another run is opened.
 
@@ -82,10 +82,10 @@ class OrderPages(QStackedWidget):
     @property
     def is_working(self) -> bool:
         """True while work on the open run is in progress."""
-        return self.child.running and self._is_for_run(self.child.order)
+        return self.child.running and self._is_for_run(self.child.request)
 
-    def start(self, order: Order) -> None:
-        """Start the work that `order` describes, unless work on another run is in progress."""
+    def start(self, request: InferenceRequest) -> None:
+        """Start the work that `request` describes, unless work on another run is in progress."""
         if self.child.running and not self.is_working:
             self.message.emit(
                 tr("{title} of another run is still running. Wait for it, or cancel it there.").format(
@@ -95,7 +95,7 @@ class OrderPages(QStackedWidget):
             )
             return
         self.warnings.show_problems(())
-        self.child.start(order)
+        self.child.start(request)
         self.setCurrentIndex(WORKING)
         self.cancel.setFocus()
 
@@ -114,9 +114,9 @@ class OrderPages(QStackedWidget):
         """Stop the work when the window closes."""
         self.child.close()
 
-    def _is_for_run(self, order: Order | None) -> bool:
-        """Return True if `order` requests work on the open run."""
-        return order is not None and self._run is not None and Path(order.run) == self._run.path.absolute()
+    def _is_for_run(self, request: InferenceRequest | None) -> bool:
+        """Return True if `request` is for work on the open run."""
+        return request is not None and self._run is not None and Path(request.run) == self._run.path.absolute()
 
     def _show_progress(self, progress: Progress) -> None:
         self.activity.setText(progress_words(progress))
@@ -127,13 +127,13 @@ class OrderPages(QStackedWidget):
 
     def _on_done(self, path: str) -> None:
         """Emit `done` for the open run. If its page is hidden, or for another run, announce the end by a message."""
-        order = self.child.order
-        assert order is not None
-        if self._is_for_run(order):
+        request = self.child.request
+        assert request is not None
+        if self._is_for_run(request):
             self.done.emit(path)
             if self.isVisible():
                 return
-        in_background(partial(title_of, RunFolder(Path(order.run))), self, self._announce_end, reraise)
+        in_background(partial(title_of, RunFolder(Path(request.run))), self, self._announce_end, reraise)
 
     def _announce_end(self, run_title: str) -> None:
         self.message.emit(tr("{title} of “{run}” finished.").format(title=self._title, run=run_title), "info")
@@ -145,13 +145,13 @@ class OrderPages(QStackedWidget):
 
     def _on_refused(self, problems: tuple[Problem, ...]) -> None:
         """Show why the work was refused: on the failure page, or in a message if it was for another run."""
-        if self._is_for_run(self.child.order):
+        if self._is_for_run(self.child.request):
             self.fail(*problems)
         else:
             self.message.emit(" ".join(map(str, problems)), "warning")
 
 
-class InferenceChild(OrderProcess):
+class InferenceChild(RequestProcess):
     """Child process (``python -m engine.inference``). Its result is the path of the file with the results."""
 
     def __init__(self, activity: str, parent: QObject | None = None) -> None:
