@@ -229,7 +229,7 @@ MAX_PREVIEW_SIDE = 384
 """Maximum side length of a preview image in pixels."""
 
 
-class PreviewOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class PreviewRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Request for previews of training images, given by their indices in the split."""
 
     job: Job

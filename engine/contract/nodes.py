@@ -157,8 +157,8 @@ class NodeFailed(Message, tag="node_failed", kw_only=True, frozen=True):
     cause: str
 
 
-class MeetOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Order to test the connections between machines. It goes to each machine, one of `ranks`.
+class MeetRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Request to test the connections between machines. It goes to each machine, one of `ranks`.
 
     The first machine (rank 0) has no `address`: it listens at `port` or the next free port above. The other machines
     connect to it at `address` and `port`.
@@ -172,7 +172,7 @@ class MeetOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 class MeetResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Result of a `MeetOrder`: the `port` that is open, or a `problem`.
+    """Result of a `MeetRequest`: the `port` that is open, or a `problem`.
 
     `has_connected` is True if another machine has connected.
     """

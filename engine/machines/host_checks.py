@@ -15,7 +15,7 @@ import msgspec
 from engine.checks.node_checks import inputs_of, machine_problems, versions
 from engine.contract.hosts import Host
 from engine.contract.job import Job
-from engine.contract.nodes import MeetOrder, MeetResult, NodeFacts
+from engine.contract.nodes import MeetRequest, MeetResult, NodeFacts
 from engine.contract.problems import Problem
 from engine.contract.protocol import ENCODE
 from engine.system import paths
@@ -114,11 +114,11 @@ class _Peer:
             env=english_environment(),
         )
 
-    def ask(self, order: MeetOrder) -> MeetResult:
+    def ask(self, request: MeetRequest) -> MeetResult:
         """Send a test to the process, and return its result (see `answer`)."""
         assert self._process.stdin is not None
         with suppress(OSError):  # `answer` reports it
-            self._process.stdin.write(ENCODE.encode(order) + b"\n")
+            self._process.stdin.write(ENCODE.encode(request) + b"\n")
             self._process.stdin.flush()
         return self.answer()
 
@@ -174,15 +174,15 @@ def _connect_all(
 ) -> list[Problem]:
     """Test if all `others` can connect to the machine `first`. Returns the problems."""
     ranks = len(others) + 1
-    opened = first.ask(MeetOrder(ranks=ranks, backend=backend, port=first.host.port))
+    opened = first.ask(MeetRequest(ranks=ranks, backend=backend, port=first.host.port))
     if opened.problem:
         return [_problem(first, opened.problem, "Set another port with `footplate hosts add --port`.")]
-    orders = [
-        MeetOrder(rank=rank, ranks=ranks, backend=backend, address=first.address, port=opened.port)
+    requests = [
+        MeetRequest(rank=rank, ranks=ranks, backend=backend, address=first.address, port=opened.port)
         for rank in range(1, ranks)
     ]
     first_result = pool.submit(first.answer)
-    results = list(pool.map(_Peer.ask, others, orders))
+    results = list(pool.map(_Peer.ask, others, requests))
     problems = [
         _meeting_problem(other, first, result, opened.port, backend)
         for other, result in zip(others, results, strict=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
-from engine.contract.nodes import MeetOrder, MeetResult
+from engine.contract.nodes import MeetRequest, MeetResult
 from engine.contract.protocol import ENCODE
 from engine.machines.addresses import bind_collectives, listen
 from engine.machines.link import write_all
@@ -51,14 +51,14 @@ def serve(address: str, *, infiniband: bool) -> NoReturn:
     answer(MeetResult())
     store: dist.Store | None = None
     for line in sys.stdin.buffer:
-        order = msgspec.json.decode(line, type=MeetOrder)
+        request = msgspec.json.decode(line, type=MeetRequest)
         try:
-            if order.address:
+            if request.address:
                 store = dist.TCPStore(
-                    order.address, order.port, is_master=False, timeout=_STORE_TIMEOUT, wait_for_workers=False
+                    request.address, request.port, is_master=False, timeout=_STORE_TIMEOUT, wait_for_workers=False
                 )
             else:
-                with listen(address, order.port) as listener:
+                with listen(address, request.port) as listener:
                     port = listener.getsockname()[1]
                     store = dist.TCPStore(
                         address, port, is_master=True, timeout=_STORE_TIMEOUT,
@@ -68,19 +68,19 @@ def serve(address: str, *, infiniband: bool) -> NoReturn:
         except (OSError, RuntimeError) as error:
             answer(MeetResult(problem=_last_line(error)))
             continue
-        answer(MeetResult(has_connected=True, problem=_test_exchange(store, order)))
+        answer(MeetResult(has_connected=True, problem=_test_exchange(store, request)))
     exit_now(0)
 
 
-def _test_exchange(store: dist.Store, order: MeetOrder) -> str:
+def _test_exchange(store: dist.Store, request: MeetRequest) -> str:
     """Exchange numbers with the other machines over gloo or NCCL. Returns the error, or "" if it succeeds."""
     try:
-        if order.backend == "nccl":
-            _all_reduce_on_gpus(store, order)
-        elif order.rank:
-            _all_reduce_in_pair(store, order.rank, 1)
+        if request.backend == "nccl":
+            _all_reduce_on_gpus(store, request)
+        elif request.rank:
+            _all_reduce_in_pair(store, request.rank, 1)
         else:
-            others = range(1, order.ranks)
+            others = range(1, request.ranks)
             pairs = [threading.Thread(target=_answer_in_pair, args=(store, other), daemon=True) for other in others]
             for pair in pairs:
                 pair.start()
@@ -108,7 +108,7 @@ def _all_reduce_in_pair(store: dist.Store, other: int, rank: int) -> None:
     group.allreduce([torch.ones(_NUMBERS)]).wait()
 
 
-def _all_reduce_on_gpus(store: dist.Store, order: MeetOrder) -> None:
+def _all_reduce_on_gpus(store: dist.Store, request: MeetRequest) -> None:
     """Compute a sum over the first GPU of each machine with NCCL. Raises RuntimeError."""
     import torch
     import torch.distributed as dist
@@ -116,8 +116,8 @@ def _all_reduce_on_gpus(store: dist.Store, order: MeetOrder) -> None:
     dist.init_process_group(
         "nccl",
         store=dist.PrefixStore("nccl", store),
-        rank=order.rank,
-        world_size=order.ranks,
+        rank=request.rank,
+        world_size=request.ranks,
         timeout=timedelta(seconds=NCCL_TIMEOUT_S),
         device_id=torch.device("cuda", 0),
     )

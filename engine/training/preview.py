@@ -15,7 +15,7 @@ from PIL import Image
 
 from engine.checks.training_checks import augmentation_problems
 from engine.contract import augmentation
-from engine.contract.dataset import MAX_PREVIEW_SIDE, PREVIEW_EPOCHS, PreviewImage, PreviewOrder
+from engine.contract.dataset import MAX_PREVIEW_SIDE, PREVIEW_EPOCHS, PreviewImage, PreviewRequest
 from engine.contract.problems import Problem, errors
 from engine.data.datasets.images import DatasetError
 from engine.data.datasets.samples import SampleSet
@@ -33,12 +33,12 @@ PREVIEW_BATCH = 8
 """Number of images in a batch, small enough that the first images appear soon."""
 
 
-def render(order: PreviewOrder, emit: Callable[[PreviewImage], None]) -> bool:
+def render(request: PreviewRequest, emit: Callable[[PreviewImage], None]) -> bool:
     """Augment the requested training images as in the first epochs, and call `emit` with each of them.
 
     Return True if the job's augmentation may mirror images. Raises TaskError and DatasetError.
     """
-    job = order.job
+    job = request.job
     task = TASKS[job.task]
     if problems := errors(augmentation_problems(job)):
         raise TaskError.of(problems[0])
@@ -46,7 +46,7 @@ def render(order: PreviewOrder, emit: Callable[[PreviewImage], None]) -> bool:
     if isinstance(splits.train, SampleSet):
         raise TaskError("task", "The samples of this task are not images.", "Their augmentation can't be previewed.")
     objective = task.objective(job, DatasetInfo(splits.classes, splits.channels))
-    sampler = _FixedSampler(order.samples, len(splits.train), RandomStreams(job.training.seed))
+    sampler = _FixedSampler(request.samples, len(splits.train), RandomStreams(job.training.seed))
     loader = image_loader(
         job.with_fields(picture_cache="off", multi_scale=0.0),
         task,
@@ -65,7 +65,7 @@ def render(order: PreviewOrder, emit: Callable[[PreviewImage], None]) -> bool:
                 for batch in loader.epoch(epoch)
                 for inputs, target in zip(batch.inputs, batch.targets, strict=True)
             )
-            for sample, (inputs, target) in zip(order.samples, rows, strict=True):
+            for sample, (inputs, target) in zip(request.samples, rows, strict=True):
                 image = to_rgb((inputs * std + mean).numpy())
                 drawn = objective.show_truth(image, target).image
                 emit(PreviewImage(sample, epoch, size=image.shape[0], png=_png(drawn)))
@@ -103,10 +103,10 @@ def _png(image: Bytes) -> bytes:
     return stream.getvalue()
 
 
-def _render(order: PreviewOrder, emit: Callable[[PreviewImage], None]) -> bool:
+def _render(request: PreviewRequest, emit: Callable[[PreviewImage], None]) -> bool:
     """Emit all images like `render`, but raise RequestError for every failure."""
     try:
-        return render(order, emit)
+        return render(request, emit)
     except TaskError as error:
         raise RequestError(error.problem) from error
     except DatasetError as error:
@@ -117,4 +117,4 @@ def _render(order: PreviewOrder, emit: Callable[[PreviewImage], None]) -> bool:
 
 
 if __name__ == "__main__":
-    serve_request("footplate-show", PreviewOrder, _render)
+    serve_request("footplate-show", PreviewRequest, _render)

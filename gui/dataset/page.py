@@ -27,7 +27,7 @@ from engine.contract.dataset import (
     DatasetReport,
     Example,
     PreviewImage,
-    PreviewOrder,
+    PreviewRequest,
 )
 from engine.contract.job import Job
 from engine.contract.problems import Problem
@@ -407,4 +407,4 @@ class Renderer(JsonLinesProcess):
 
     def start(self, job: Job, samples: Sequence[int]) -> None:
         """Render these samples of the training split."""
-        self.run(stdin=msgspec.json.encode(PreviewOrder(job, tuple(samples))))
+        self.run(stdin=msgspec.json.encode(PreviewRequest(job, tuple(samples))))

@@ -87,12 +87,8 @@ class RequestPages(QStackedWidget):
     def start(self, request: InferenceRequest) -> None:
         """Start the work that `request` describes, unless work on another run is in progress."""
         if self.child.running and not self.is_working:
-            self.message.emit(
-                tr("{title} of another run is still running. Wait for it, or cancel it there.").format(
-                    title=self._title
-                ),
-                "warning",
-            )
+            text = tr("{title} of another run is still running. Wait for it, or cancel it there.")
+            self.message.emit(text.format(title=self._title), "warning")
             return
         self.warnings.show_problems(())
         self.child.start(request)

@@ -54,21 +54,21 @@ def disk(separate_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     runs = separate_home / "runs"
     runs.mkdir(parents=True)
     monkeypatch.setenv("BAD_DISK", str(runs.resolve()))
-    monkeypatch.setenv("BAD_DISK_ORDER", str(_order_of(separate_home)))
+    monkeypatch.setenv("BAD_DISK_FAULT", str(_fault_file(separate_home)))
     return runs
 
 
-def _order_of(home: Path) -> Path:
-    return home / "order"
+def _fault_file(home: Path) -> Path:
+    return home / "fault"
 
 
-def ordered(what: str) -> Fault:
+def disk_fault(what: str) -> Fault:
     @contextmanager
     def fault(run: RealRun) -> Iterator[None]:
-        order = _order_of(run.folder.path.parents[1])
-        order.write_text(what)
+        file = _fault_file(run.folder.path.parents[1])
+        file.write_text(what)
         yield
-        order.unlink()
+        file.unlink()
 
     return fault
 
@@ -104,12 +104,12 @@ REFUSALS: dict[str, Fault] = {
     "full": full,
     "quota": quota,
     "checkpoints read-only": read_only_checkpoints,
-    "writes fail": ordered("write"),
-    "syncs fail": ordered("sync"),
-    "renames fail": ordered("rename"),
-    "writes are torn": ordered("torn"),
+    "writes fail": disk_fault("write"),
+    "syncs fail": disk_fault("sync"),
+    "renames fail": disk_fault("rename"),
+    "writes are torn": disk_fault("torn"),
 }
-PASSING = REFUSALS | {"run read-only": read_only_run, "slow": ordered("slow")}
+PASSING = REFUSALS | {"run read-only": read_only_run, "slow": disk_fault("slow")}
 ON_A_DISK_OF_ITS_OWN = ("full", "unmounted")
 
 

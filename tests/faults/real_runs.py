@@ -24,7 +24,7 @@ from engine.runs.folder import RunFolder
 from engine.runs.launch import start_supervisor
 from engine.runs.resume import job_to_resume, save_next_job
 from tests.engine.supervisor.supervised import PATIENCE_S, ROOT, wait_until
-from tests.faults.starting import Order
+from tests.faults.starting import StartRequest
 from tests.support.same_states import differences
 
 MARK = "FOOTPLATE_TEST_RUN"
@@ -61,37 +61,37 @@ def asked():
 
 def ask(moment):
     own = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
-    order = asked()
-    if order.startswith(f"{moment} {own} "):
+    request = asked()
+    if request.startswith(f"{moment} {own} "):
         HOLD.with_name("held").touch()  # from here on something else may be asked for at any time
-        DOES[order.split()[-1]](order)
+        DOES[request.split()[-1]](request)
 
 
-def wait(order):
-    while asked() == order:
+def wait(request):
+    while asked() == request:
         time.sleep(0.005)
 
 
-def ignore(order):
+def ignore(request):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    wait(order)
+    wait(request)
 
 
-def block(order):
+def block(request):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     ctypes.PyDLL(None).sleep(3600)  # native code that keeps the interpreter's lock
 
 
-def crash(order):
+def crash(request):
     ctypes.string_at(0)
 
 
-def crash_once(order):
+def crash_once(request):
     HOLD.unlink()
-    crash(order)
+    crash(request)
 
 
-def throw(order):
+def throw(request):
     HOLD.unlink()
     readers = [thread for thread in threading.enumerate() if thread.name == "batches"]  # validation may have its own by now
     for reader in readers:
@@ -188,11 +188,11 @@ class Starter:
             cwd=ROOT,
         )
 
-    def start(self, order: Order) -> int:
+    def start(self, request: StartRequest) -> int:
         """Start a supervisor and return its pid."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(msgspec.json.encode(order) + b"\n")
+        self._process.stdin.write(msgspec.json.encode(request) + b"\n")
         self._process.stdin.flush()
         return int(self._process.stdout.readline())
 
@@ -205,7 +205,7 @@ class Starter:
 class RealRun:
     """Run that can be started and resumed any number of times.
 
-    `limits`, `deadline_s` and `save_again_s` are passed to its supervisor; see `Order`.
+    `limits`, `deadline_s` and `save_again_s` are passed to its supervisor; see `StartRequest`.
     """
 
     def __init__(
@@ -237,10 +237,10 @@ class RealRun:
         """Fork a process that runs the supervisor, and return without waiting for it."""
         folder = str(self.folder.path.absolute())
         environment = os.environ | {MARK: folder}
-        order = Order(
+        request = StartRequest(
             folder, environment, limits=self.limits, deadline_s=self.deadline_s, save_again_s=self.save_again_s
         )
-        self.pid = self._starter.start(order)
+        self.pid = self._starter.start(request)
         return self
 
     def resume(self, **changes: Any) -> RealRun:

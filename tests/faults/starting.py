@@ -1,6 +1,6 @@
-"""Process that imports PyTorch once and forks a supervisor for each `Order` that it reads from standard input.
+"""Process that imports PyTorch once and forks a supervisor for each `StartRequest` that it reads from standard input.
 
-It answers each order with the supervisor's process id. The supervisors outlive this process.
+It answers each request with the supervisor's process id. The supervisors outlive this process.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from engine.system import linux, stdio
 from engine.training.checkpointing import checkpointer
 
 
-class Order(msgspec.Struct):
+class StartRequest(msgspec.Struct):
     """Request to start the supervisor of the run in `folder`, with additional `environment` variables.
 
     `limits` replaces the limits of the watchdog, `deadline_s` replaces each deadline for the shutdown of a worker, and
@@ -36,22 +36,22 @@ class Order(msgspec.Struct):
     save_again_s: float | None = None
 
 
-def _supervise(order: Order) -> int:
+def _supervise(request: StartRequest) -> int:
     os.setsid()
     os.environ.clear()
-    os.environ.update(order.environment)
-    stdio.redirect(Path(order.folder) / "supervisor.log")
+    os.environ.update(request.environment)
+    stdio.redirect(Path(request.folder) / "supervisor.log")
     linux.release_inherited_files(set())
-    if order.limits is not None:
+    if request.limits is not None:
         defaults = Supervisor.__init__.__kwdefaults__
         assert defaults is not None
-        defaults["limits"] = order.limits
-    if order.deadline_s is not None:
-        shutdown.TERM_S = group.STOP_S = group.FAILED_S = order.deadline_s
-    if order.save_again_s is not None:
-        checkpointer.RETRY_COMPLETED_S = checkpointer.RETRY_STOPPED_S = order.save_again_s
+        defaults["limits"] = request.limits
+    if request.deadline_s is not None:
+        shutdown.TERM_S = group.STOP_S = group.FAILED_S = request.deadline_s
+    if request.save_again_s is not None:
+        checkpointer.RETRY_COMPLETED_S = checkpointer.RETRY_STOPPED_S = request.save_again_s
         checkpointer.RETRY_INTERVAL_S = 0.05
-    return supervise(Path(order.folder), modules=())
+    return supervise(Path(request.folder), modules=())
 
 
 def main() -> None:
@@ -59,13 +59,13 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # intended crashes need no core dump
     imports.import_all(imports.BASIC + imports.DISTRIBUTED)
     for line in sys.stdin:
-        order = msgspec.json.decode(line, type=Order)
+        request = msgspec.json.decode(line, type=StartRequest)
         pid = os.fork()
         if pid == 0:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             code = 1
             try:
-                code = _supervise(order)
+                code = _supervise(request)
             except BaseException:
                 traceback.print_exc()
             finally:

@@ -157,10 +157,10 @@ def plant(path):
     with open(path, "x"):
         pass
 
-orders = json.loads(sys.argv[1])
+attempts = json.loads(sys.argv[1])
 acts = {"list": os.listdir, "read": lambda path: open(path).close(), "connect": connect, "plant": plant,
         "folder": os.mkdir, "link": lambda path: os.symlink("/etc", path), "delete": os.unlink}
-print(json.dumps({f"{act} {path}": tried(acts[act], path) for act, path in orders}))
+print(json.dumps({f"{act} {path}": tried(acts[act], path) for act, path in attempts}))
 """
 
 
@@ -200,7 +200,7 @@ def test_other_user_has_no_access_to_a_run(shared_place: Path, job: Make, start_
     assert {path.parent for path in to_read} >= {paths.home() / "consent", paths.home() / "logs", paths.home()}
     # The queue folder refuses anything at the path of a ticket.
     plants = [*to_list, runtime / "queue", shared_place / "home"]
-    orders = [
+    attempts = [
         *(("list", path) for path in to_list),
         *(("read", path) for path in to_read),
         ("connect", place),
@@ -210,7 +210,7 @@ def test_other_user_has_no_access_to_a_run(shared_place: Path, job: Make, start_
         *(("folder", path / "made") for path in plants),
     ]
     allowed = [("list", shared_place / "home"), ("read", shared_place / "home/open"), ("list", shared_place / "run")]
-    tried = as_nobody(TRY_ALL, json.dumps([(act, str(path)) for act, path in (*allowed, *orders)]))
+    tried = as_nobody(TRY_ALL, json.dumps([(act, str(path)) for act, path in (*allowed, *attempts)]))
     assert [tried[f"{act} {path}"] for act, path in allowed] == ["done"] * 3, "the way there is open"
     assert {what: how for what, how in list(tried.items())[3:] if how != "refused"} == {}
     run.send(Stop())

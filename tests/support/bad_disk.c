@@ -1,5 +1,5 @@
 /* A disk that fails or is slow, for the process that this library is preloaded into and all that it forks: what is done to
-   files below $BAD_DISK goes as the file $BAD_DISK_ORDER says, and as ever where that is empty or missing.
+   files below $BAD_DISK goes as the file $BAD_DISK_FAULT says, and as ever where that is empty or missing.
 
    "write", "sync", "rename": each of them fails with EIO; "torn": half of what is written fits, then the disk is full;
    "slow": each of them takes a while. */
@@ -29,24 +29,24 @@ static int is_on_it(int fd)
     return readlink(link, path, sizeof path - 1) > 0 && is_below(path);
 }
 
-static int ordered(const char *what)
+static int has_fault(const char *what)
 {
-    const char *file = getenv("BAD_DISK_ORDER");
-    char order[16] = "";
+    const char *file = getenv("BAD_DISK_FAULT");
+    char fault[16] = "";
     int fd = file ? REAL(open)(file, O_RDONLY | O_CLOEXEC) : -1;
     if (fd < 0)
         return 0;
-    ssize_t length = read(fd, order, sizeof order - 1);
+    ssize_t length = read(fd, fault, sizeof fault - 1);
     close(fd);
-    return length > 0 && !strcmp(order, what);
+    return length > 0 && !strcmp(fault, what);
 }
 
 /* Whether it fails. */
 static int goes_badly(const char *what, useconds_t slow)
 {
-    if (ordered("slow"))
+    if (has_fault("slow"))
         usleep(slow);
-    if (!ordered(what))
+    if (!has_fault(what))
         return 0;
     errno = EIO;
     return 1;
@@ -57,7 +57,7 @@ ssize_t write(int fd, const void *data, size_t size)
     if (is_on_it(fd)) {
         if (goes_badly("write", WRITE_US))
             return -1;
-        if (ordered("torn")) {
+        if (has_fault("torn")) {
             if (size < 2) {
                 errno = ENOSPC;
                 return -1;

@@ -43,7 +43,7 @@ INFERENCE = (
 """Additional modules to import for workers that load a trained model."""
 
 
-class Order(msgspec.Struct, tag=True):
+class StartRequest(msgspec.Struct, tag=True):
     """Request to start a worker.
 
     The worker sets `environment`, calls `prepare` ("module:function"), and then trains, or calls `worker` if it is
@@ -93,11 +93,11 @@ class Forker:
     def pid(self) -> int:
         return self._process.pid
 
-    def start(self, order: Order) -> tuple[socket.socket, int]:
+    def start(self, request: StartRequest) -> tuple[socket.socket, int]:
         """Start a worker. Return its channel, and a pipe (file descriptor) that delivers its exit code as a byte."""
         worker_end, forker_end = socket.socketpair()
         with forker_end:
-            return worker_end, self._start(order, forker_end)[1]
+            return worker_end, self._start(request, forker_end)[1]
 
     def spawn(self, spec: WorkerSpec, worker: str, channel: socket.socket, _log: Path) -> ForkedWorker:
         """Start a worker by having the helper process fork it.
@@ -105,8 +105,8 @@ class Forker:
         The test process has threads, so forking it would be unsafe. Replaces `worker_process._spawn`, which starts a
         new interpreter.
         """
-        environment = os.environ | worker_environment(spec)
-        return ForkedWorker(*self._start(Order(spec, False, None, dict(environment), self.prepare, worker), channel))
+        request = StartRequest(spec, False, None, os.environ | worker_environment(spec), self.prepare, worker)
+        return ForkedWorker(*self._start(request, channel))
 
     def call(self, function: Callable[..., Any], arguments: Sequence[Any], environment: Mapping[str, str]) -> Any:
         """Call a module-level function in a forked process, and return its result.
@@ -136,10 +136,10 @@ class Forker:
         self._socket.send(msgspec.json.encode(Preload(modules)))
         self._socket.recv(16)
 
-    def _start(self, order: Order | Call, channel: socket.socket) -> tuple[int, int]:
+    def _start(self, request: StartRequest | Call, channel: socket.socket) -> tuple[int, int]:
         """Start a worker or call. Return its process id, and a pipe that delivers its exit code."""
         ends, begins = os.pipe()
-        socket.send_fds(self._socket, [msgspec.json.encode(order)], [channel.fileno(), begins])
+        socket.send_fds(self._socket, [msgspec.json.encode(request)], [channel.fileno(), begins])
         os.close(begins)
         return int(self._socket.recv(16)), ends
 
@@ -211,7 +211,7 @@ class WorkerGroup:
                 skip_to=skip_to,
             )
             variables = {"FOOTPLATE_HOME": str(paths.home()), **environment}  # the home contains the user's consents
-            worker_end, end = forker.start(Order(spec, every_step, file_limit_bytes, variables, prepare))
+            worker_end, end = forker.start(StartRequest(spec, every_step, file_limit_bytes, variables, prepare))
             worker_end.setblocking(False)
             self._selector.register(worker_end, selectors.EVENT_READ, rank)
             self.sockets.append(worker_end)
@@ -308,27 +308,27 @@ class WorkerGroup:
         return "\n".join(path.read_text() for path in sorted(self.folder.glob("worker-*")))
 
 
-def _fork_on_demand(orders: socket.socket) -> None:
+def _fork_on_demand(requests: socket.socket) -> None:
     imports.import_all(imports.BASIC + imports.DISTRIBUTED + imports.OPTIONAL + INFERENCE)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children don't have to be awaited
     while True:
-        line, descriptors, _, _ = socket.recv_fds(orders, 1 << 20, 2)
+        line, descriptors, _, _ = socket.recv_fds(requests, 1 << 20, 2)
         if not line:
             return
-        order = msgspec.json.decode(line, type=Order | Call | Preload)
-        if isinstance(order, Preload):
-            imports.import_all(order.modules)
-            orders.send(b"done")
+        request = msgspec.json.decode(line, type=StartRequest | Call | Preload)
+        if isinstance(request, Preload):
+            imports.import_all(request.modules)
+            requests.send(b"done")
             continue
         pid = os.fork()
         if pid == 0:
-            orders.close()
-            os.environ.update(order.environment)
+            requests.close()
+            os.environ.update(request.environment)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            if isinstance(order, Call):
-                _answer(order, descriptors[0])
-            _work(order, *descriptors)
-        orders.send(b"%d" % pid)
+            if isinstance(request, Call):
+                _answer(request, descriptors[0])
+            _work(request, *descriptors)
+        requests.send(b"%d" % pid)
         for descriptor in descriptors:
             os.close(descriptor)
 
@@ -351,23 +351,23 @@ def _answer(call: Call, channel: int) -> None:
     os._exit(0)
 
 
-def _work(order: Order, channel: int, end: int) -> None:
+def _work(request: StartRequest, channel: int, end: int) -> None:
     from engine.training.worker import run
 
     code = 70
     try:
-        log = os.open(Path(order.spec.run_folder) / f"worker-{order.spec.rank}.log", os.O_WRONLY | os.O_CREAT)
+        log = os.open(Path(request.spec.run_folder) / f"worker-{request.spec.rank}.log", os.O_WRONLY | os.O_CREAT)
         os.dup2(log, 1)
         os.dup2(log, 2)
-        if order.file_limit_bytes is not None:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (order.file_limit_bytes, resource.RLIM_INFINITY))
-        if order.prepare:
-            _function(order.prepare)(order.spec)
-        if order.worker:
+        if request.file_limit_bytes is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (request.file_limit_bytes, resource.RLIM_INFINITY))
+        if request.prepare:
+            _function(request.prepare)(request.spec)
+        if request.worker:
             os.setpgid(0, 0)
-            code = run_worker(order.spec, order.worker, socket.socket(fileno=channel))
+            code = run_worker(request.spec, request.worker, socket.socket(fileno=channel))
         else:
-            code = run(order.spec, socket.socket(fileno=channel), every_step=order.every_step)
+            code = run(request.spec, socket.socket(fileno=channel), every_step=request.every_step)
     finally:
         sys.stdout.flush()
         sys.stderr.flush()

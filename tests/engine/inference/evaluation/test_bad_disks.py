@@ -26,11 +26,11 @@ def test_failing_disk_is_reported_without_leftovers(forker: Forker, tmp_path: Pa
     library, source = tmp_path / "bad_disk.so", ROOT / "tests/support/bad_disk.c"
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(source), "-ldl"], check=True, timeout=120)
     run = train(forker, tmp_path, "classification").run.path
-    evaluations, order = run / "evaluations", tmp_path / "order"
+    evaluations, file = run / "evaluations", tmp_path / "fault"
     evaluations.mkdir()
-    environment = {"LD_PRELOAD": str(library), "BAD_DISK": str(evaluations.resolve()), "BAD_DISK_ORDER": str(order)}
+    environment = {"LD_PRELOAD": str(library), "BAD_DISK": str(evaluations.resolve()), "BAD_DISK_FAULT": str(file)}
     for fault, keyword in (("torn", "full"), ("write", "error"), ("rename", "error"), ("sync", "error")):
-        order.write_text(fault)
+        file.write_text(fault)
         answer = footplate("evaluate", str(run), "--checkpoint", "last", **environment)
         assert answer.code in (2, 3), answer
         assert keyword in answer.err.lower() or "no space left" in answer.err.lower(), answer.err

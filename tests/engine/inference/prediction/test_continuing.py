@@ -65,8 +65,8 @@ def test_continuation_loses_and_repeats_no_row(trained: Callable[[str], Trained]
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(source), "-ldl"], check=True, timeout=120)
     files = make_images(tmp_path / "images", 600)
     Path(files[7]).write_bytes(b"broken")
-    out, disk = tmp_path / "out", tmp_path / "order"
-    environment = {"LD_PRELOAD": str(library), "BAD_DISK": str(out), "BAD_DISK_ORDER": str(disk)}
+    out, disk = tmp_path / "out", tmp_path / "fault"
+    environment = {"LD_PRELOAD": str(library), "BAD_DISK": str(out), "BAD_DISK_FAULT": str(disk)}
     arguments = ("predict", str(trained("classification").run.path), str(tmp_path / "images"), "--checkpoint", "last")
     arguments = (*arguments, "--devices", "cpu", "--batch-size", "2", "--out", str(out))
 
