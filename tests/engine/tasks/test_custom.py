@@ -60,9 +60,17 @@ def test_example_opens_its_samples_and_model(things: Path) -> None:
     assert (len(splits.train), len(splits.val), splits.channels, splits.classes) == (16, 4, 3, ())
     assert TASK.splits(job) is splits
     assert (TASK.example_shape(job, 3), TASK.image_size(job)) == ((3, 48, 48), 48)
+    assert [TASK.image_size(job.with_fields(dataset=each, image_size=32)) for each in (job.data.dataset, "")] == [
+        32,
+        32,
+    ]
+    TASK.splits(job.with_fields(seed=1))
+    assert TASK.splits(job) is not splits  # only one task stays in memory
     model = TASK.build_model(job, 0, 3)
     again = TASK.build_model(job, 0, 3)
     assert all(torch.equal(one, other) for one, other in zip(model.parameters(), again.parameters(), strict=True))
+    assert model.training
+    assert [int(norm.num_batches_tracked) for norm in model if isinstance(norm, torch.nn.BatchNorm2d)] == [0, 0]  # type: ignore[union-attr, arg-type]
     objective = TASK.objective(job, DatasetInfo((), 3))
     assert [measure.id for measure in objective.entry.metrics] == ["mean_error", "exact", "loss"]
     assert objective.blank_targets(torch.zeros(5, 3, 48, 48)).shape == (5, 1)
@@ -70,11 +78,13 @@ def test_example_opens_its_samples_and_model(things: Path) -> None:
     assert (drawing.text, drawing.image.shape) == ("2.3 counted", (48, 48, 3))
 
 
-def test_trying_out_a_model_keeps_its_state(things: Path) -> None:
-    model = TASK.build_model(custom_job(things, EXAMPLE), 0, 3)
-    norms = [module for module in model.modules() if isinstance(module, torch.nn.BatchNorm2d)]
-    assert [int(norm.num_batches_tracked) for norm in norms if norm.num_batches_tracked is not None] == [0, 0]
-    assert model.training
+def test_example_is_the_first_readable_sample(things: Path, tmp_path: Path) -> None:
+    load = "name, count = self.rows[index]\n"
+    file = changed(tmp_path, load, f"{load}        if index < 2: raise UnreadableImage('', '')\n")
+    assert TASK.example_shape(custom_job(things, file), 3) == (3, 48, 48)
+    file = changed(tmp_path, load, "raise UnreadableImage('', '')\n")
+    with pytest.raises(DatasetError):
+        TASK.example_shape(custom_job(things, file), 3)
 
 
 def test_metric_is_equal_for_merged_ranks(things: Path) -> None:
@@ -91,8 +101,8 @@ def test_metric_is_equal_for_merged_ranks(things: Path) -> None:
     assert joined.compute() == {}
     joined.update(outputs, targets)
     assert joined.compute() == full.compute()
-    assert full.compute()["mean_error"] == pytest.approx((0.2 + 2.0 + 0.1) / 3)
-    assert full.compute()["exact"] == pytest.approx(2 / 3)
+    expected = {"mean_error": (0.2 + 2.0 + 0.1) / 3, "exact": 2 / 3, "loss": (0.02 + 1.5 + 0.005) / 3}
+    assert full.compute() == pytest.approx(expected)
     assert objective.metric().compute() == {}
 
 
@@ -122,11 +132,11 @@ def test_torchmetrics_compute_declared_metrics_if_finite(things: Path, tmp_path:
     for number in range(3):
         metric.reset()
         metric.update(torch.tensor([[1.2], [3.0]]), torch.tensor([[1.0], [5.0]]))
-        metric.update(torch.tensor([[4.9 + number]]), torch.tensor([[5.0 + number]]))
+        metric.update(torch.tensor([[4.9 + number]]), torch.tensor([[5.0]]))
         values = metric.compute()
         assert list(values) == ["mean_error", "exact", "loss"]
-        assert values["mean_error"] == pytest.approx((0.2 + 2.0 + 0.1) / 3)
-        assert values["exact"] == pytest.approx(2 / 3)
+        assert values["mean_error"] == pytest.approx((0.2 + 2.0 + abs(number - 0.1)) / 3)
+        assert values["exact"] == pytest.approx((2 if number == 0 else 1) / 3)
     file = with_metrics(tmp_path, ": MeanAbsoluteError()", ": MeanAbsoluteError() / 0")
     objective = TASK.objective(custom_job(things, file), DatasetInfo((), 3))
     metric = objective.metric()
@@ -141,6 +151,11 @@ def test_torchmetrics_compute_declared_metrics_if_finite(things: Path, tmp_path:
         (": MeanAbsoluteError()", ": print", "a builtin_function_or_method for “mean_error”, not a torchmetrics"),
         ("return {", "return [1] or {", "returns a list, not a dict"),
         (": MeanAbsoluteError()", ": PearsonCorrCoef(2)", r"mine\.py, fails in the metric “mean_error”: "),
+        (
+            ": MeanAbsoluteError()",
+            ": MeanAbsoluteError(num_outputs=2)",
+            r"returns a tensor of \[2\]; expected a single",
+        ),
         (": MeanAbsoluteError()", ": MinMaxMetric(MeanAbsoluteError())", "returns a dict; expected a single number"),
     ],
 )
@@ -169,6 +184,8 @@ def test_transform_draws_depend_on_seed_rank_and_batch(things: Path, tmp_path: P
         other = TASK.batch_transform(custom_job(things, file), RandomStreams(seed), rank=rank)
         assert other is not None
         assert other(*values, 1, 0)[0][0, 0, 0, 0].item() not in drawn
+    empty = torch.zeros(0, 3, 48, 48), torch.zeros(0, 1)
+    assert finish(*empty, 1, 0)[0] is empty[0]
 
 
 @pytest.mark.parametrize(
@@ -180,6 +197,7 @@ def test_transform_draws_depend_on_seed_rank_and_batch(things: Path, tmp_path: P
         ("nn.Flatten(),", "nn.Flattern(),", r"mine\.py, line {line}, fails in build_model: AttributeError"),
         ("nn.MaxPool2d(2)", "nn.MaxPool2d(2), nn.Linear(7, 7)", r"fails on inputs of \[2, 3, 48, 48\]: RuntimeError"),
         ("marks.sum(1, keepdim=True)", "(marks,)[1]", r"mine\.py, line {line}, fails on inputs of .*: IndexError"),
+        ("marks.sum(1, keepdim=True)", "marks.sum()[None, None]", r"returns a tensor of \[1, 1\]; expected a tensor of \[2"),
         ("[:, 0]", "", r"mine\.py: loss returns a tensor of \[2, 1\]; expected one loss per sample, \[2\]"),
         (".float()], 1)", ".float()], 0)", r"mine\.py: measure returns a tensor of \[4, 1\]; expected one row per sample"),
         (", (outputs.round() == targets).float()], 1)", "], 1)", "summarize returns 1 values for 2 metrics"),
@@ -219,7 +237,9 @@ def test_job_needs_file_and_declared_best_metric(things: Path) -> None:
     )
     assert problem.field == "model"
     assert "Choose that file as the model" in problem.remedy
-    assert problems(custom_job(things, EXAMPLE, best_by="exact"), load_catalogue()) == []
+    for name in ("exact", "loss"):
+        assert problems(custom_job(things, EXAMPLE, best_by=name), load_catalogue()) == []
+        TASK.objective(custom_job(things, EXAMPLE, best_by=name), DatasetInfo((), 3))
     with pytest.raises(TaskError, match=r"“exactly” is not a metric of counting\.py\. Did you mean “exact”"):
         TASK.objective(custom_job(things, EXAMPLE, best_by="exactly"), DatasetInfo((), 3))
 
@@ -232,7 +252,7 @@ from engine.tasks.custom.interface import CustomTask
 class Brightness(CustomTask):
     annotations = ("classes",)
     image_size = 32
-    statistics = (0.5,), (0.25,)
+    statistics = (0.25, 0.75), (0.125, 0.375)
 
     def build_model(self, classes, channels):
         return nn.Sequential(nn.Conv2d(channels, 1, 1), nn.Flatten(), nn.Linear(1024, classes))
@@ -255,7 +275,12 @@ def test_folder_of_known_format_needs_no_datasets(tmp_path: Path) -> None:
     job = custom_job(tmp_path / "data", file)
     assert TASK.splits(job).classes == ("ant", "bee")
     assert (TASK.image_size(job), TASK.normalization(job, 3)) == (32, ((0.5,) * 3, (0.25,) * 3))
-    assert TASK.build_model(job, 2, 3)(torch.zeros(4, 3, 32, 32)).shape == (4, 2)
+    assert TASK.normalization(job, 2) == ((0.25, 0.75), (0.125, 0.375))
+    model = TASK.build_model(job.with_fields(freeze_epochs=1), 2, 3)
+    assert model(torch.zeros(4, 3, 32, 32)).shape == (4, 2)
+    assert [name for name, each in model.named_parameters() if each.requires_grad] == ["2.weight", "2.bias"]
+    vals = [TASK.splits(job.with_fields(seed=seed)).val for seed in (0, 1)]
+    assert vals[0].path(0) != vals[1].path(0)
     assert TASK.batch_transform(job, RandomStreams(0), rank=0) is None
     objective = TASK.objective(job, DatasetInfo(("ant", "bee"), 3))
     assert objective.entry.metrics[0].id == "loss"
@@ -279,6 +304,8 @@ def test_as_image_converts_any_input() -> None:
     assert as_image(np.zeros(7, np.float32)).shape == (64, 64, 3)
     stretched = as_image(np.linspace(-1, 1, 5 * 4 * 4, dtype=np.float32).reshape(5, 4, 4))
     assert (stretched.dtype, stretched.min(), stretched.max()) == (np.uint8, 0, 255)
+    two_channels = as_image(np.array([[[-1.0, 1.0]], [[5.0, 9.0]]]))
+    assert two_channels.tolist() == [[[0, 0, 0], [255, 255, 255]]]
 
 
 @pytest.mark.parametrize("format_", ["imagefolder", "coco", "table:color"])

@@ -41,8 +41,8 @@ def sample(images: int, maps: int, seed: int = 0) -> tuple[Tensor, Tensor]:
         image[0] = (image[1] & 1) * FULL // 2 + (image[1] >> 1) * FULL // 2
     # Pixels that only one of ten annotators has drawn are ignored.
     targets[:, 0, 11, 4:44] = FULL // 10
-    targets[:, 0, :8] = targets[:, 0, -8:] = OUTSIDE
-    targets[:, 1, :8] = targets[:, 1, -8:] = 0
+    targets[:, 0, :8] = targets[:, 0, -8:] = targets[:, 0, :20, :6] = OUTSIDE
+    targets[:, 1, :8] = targets[:, 1, -8:] = targets[:, 1, :20, :6] = 0
     outputs = torch.randn(images, maps, SIDE, SIDE, generator=generator)
     return outputs + 2 * (targets[:, :1] > 100), targets
 
@@ -101,11 +101,14 @@ def test_loss_ignores_borders_and_disagreement() -> None:
 def test_edge_metrics_are_independent_of_the_partition(ranks: int) -> None:
     objective = TASK.objective(job(), dataset_info(1))
     outputs, targets = sample(5, 2)
-    found = metric_of_ranks(objective, outputs, targets, ranks).compute()
+    metric = metric_of_ranks(objective, outputs, targets, ranks)
+    found = metric.compute()
+    assert metric.annotated_pixels == (targets[:, 1] & 1).sum() + (targets[:, 1] >> 1).sum()  # type: ignore[attr-defined]
     assert found.keys() == {measure.id for measure in TASK.entry.metrics}
+    inside = (targets[0, 0, 8:-8] != OUTSIDE).numpy()
     counts = [
         count_matches(
-            thin_maxima(torch.sigmoid(some[-1, 8:-8]).numpy()),
+            thin_maxima(torch.sigmoid(some[-1, 8:-8]).numpy()) * inside,
             [(target[1, 8:-8] & 1).bool().numpy(), (target[1, 8:-8] & 2).bool().numpy()],
         )
         for some, target in zip(outputs, targets, strict=True)
@@ -121,9 +124,12 @@ def test_annotated_edges_score_near_one() -> None:
     objective = EdgesOfImage()
     outputs, targets = sample(2, 1)
     outputs = torch.where(targets[:, 1:] > 0, 4.0, -8.0)
+    padding = torch.tensor([OUTSIDE, 0])[None, :, None, None].expand(1, 2, SIDE, SIDE)
     measures = objective.metric()
     measures.update(outputs, targets)
     found = measures.compute()
+    measures.update(outputs[:1], padding)  # an image of which nothing is visible
+    assert measures.compute() == found | {"loss": pytest.approx(found["loss"] * 2 / 3)}
     assert found["ods"] > 0.9
     assert found["loss"] < 0.02
     assert objective.loss(-outputs, targets).min() > 3
@@ -216,7 +222,7 @@ def test_edges_are_drawn_white_on_black() -> None:
     image = np.full((SIDE, SIDE, 3), 90, np.uint8)
     truth = objective.show_truth(image, targets[0]).image
     assert truth.shape == (SIDE, SIDE, 3)
-    assert not truth[:8].any()
-    np.testing.assert_array_equal(truth[8:-8, :, 0], np.rint(targets[0, 0, 8:-8].numpy() / FULL * 255))
+    agreement = targets[0, 0].where(targets[0, 0] != OUTSIDE, 0)
+    np.testing.assert_array_equal(truth[..., 0], np.rint(agreement.numpy() / FULL * 255))
     found = objective.show_prediction(image, outputs[0]).image
     np.testing.assert_array_equal(found[..., 1], np.rint(torch.sigmoid(outputs[0, 1]).numpy() * 255))
