@@ -64,6 +64,12 @@ def polygons(window: Window) -> Outlines:
     return tuple(outlines)
 
 
+def boundary_length(outline: tuple[float, ...]) -> float:
+    """Return the length in pixels of a boundary from `polygons`."""
+    corners = np.array(outline).reshape(-1, 2)
+    return float(np.abs(corners - np.roll(corners, 1, 0)).sum())
+
+
 def _trace_boundary(pixels: np.ndarray) -> np.ndarray:
     """Return the corners of a component's outer boundary, int64 [k, 2] of x and y, in clockwise order.
 

@@ -21,7 +21,7 @@ from engine.data.decoding.tiff_rows import Georeference, TiffRows, georeference,
 from engine.data.drawing import overlay_mask
 from engine.inference.placing import most_likely_classes, project_in_bands
 from engine.inference.prediction.journal import Entry, ObjectEntry
-from engine.inference.prediction.outlines import encode_runs, polygons
+from engine.inference.prediction.outlines import boundary_length, encode_runs, polygons
 from engine.inference.prediction.rasters import write_file, write_png, write_tiff
 from engine.inference.trained_model import TrainedModel
 from engine.system import paths
@@ -245,7 +245,7 @@ class Results:
                 outlines = polygons(prediction.windows[index])
                 if not outlines:
                     continue
-                longest = max(outlines, key=len)
+                longest = max(outlines, key=boundary_length)
                 values = [each / (height if number % 2 else width) for number, each in enumerate(longest)]
             print(int(prediction.numbers[index]), *(f"{value:.8f}" for value in values), file=text)
         name = f"labels/{sample.name}.txt"

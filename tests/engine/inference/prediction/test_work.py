@@ -1,0 +1,303 @@
+"""Work of a prediction worker: what it predicts of all samples, and what it writes, in the test process."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from msgspec import structs
+from PIL import Image
+from torch import Tensor, nn
+
+from engine.contract.inference.prediction import PredictRequest
+from engine.data.decoding.outlines import Window
+from engine.inference.prediction.journal import CompletedSamples, Entry, Journal
+from engine.inference.prediction.results import MAX_DRAWN_PIXELS, Results, Sample
+from engine.inference.prediction.sources import list_sources
+from engine.inference.prediction.work import Predictor, cannot_write
+from engine.inference.trained_model import TrainedModel
+from engine.inference.video import VideoWriter, frames
+from engine.tasks.predictions import Objects, Raw
+from tests.support.plain_models import plain_model, worker_shard
+
+
+class Levels(nn.Module):
+    """Network whose scores are 10 times the color channels: of each pixel, or of the image if `pooled` is True."""
+
+    def __init__(self, *, pooled: bool = False) -> None:
+        super().__init__()
+        self.pooled = pooled
+        self.batch_sizes: list[int] = []
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        self.batch_sizes.append(len(inputs))
+        return 10 * (inputs.mean((2, 3)) if self.pooled else inputs)
+
+
+def write_images(folder: Path, classes: Sequence[int | None], side: int = 16) -> list[str]:
+    """Write an image for each class, with this color channel bright, or a damaged file for None."""
+    folder.mkdir()
+    for number, channel in enumerate(classes):
+        pixels = np.zeros((side, side, 3), np.uint8)
+        pixels[..., channel or 0] = 250
+        Image.fromarray(pixels).save(folder / f"{number}.png")
+        if channel is None:
+            (folder / f"{number}.png").write_bytes(b"no image")
+    return [str(folder / f"{number}.png") for number in range(len(classes))]
+
+
+def predicted(
+    model: TrainedModel,
+    paths: Sequence[str],
+    out: Path,
+    *,
+    remaining: Sequence[int] | None = None,
+    rank: int = 0,
+    ranks: int = 1,
+    **fields: Any,
+) -> list[Entry]:
+    """Let worker `rank` predict its part of the `remaining` samples, by default all. Return its entries."""
+    sources = list_sources(paths, "images", str(out))
+    numbers = np.array(range(len(sources.files)) if remaining is None else remaining, np.int64)
+    folder = out / f"journal-{rank}"
+    folder.mkdir(parents=True)
+    request = PredictRequest(run="", paths=tuple(paths), out=str(out), **fields)
+    with worker_shard(model, rank, ranks) as shard, Journal(folder, 1, rank) as journal:
+        Predictor(request, model, shard, journal, sources=sources, remaining=numbers).predict_images()
+    return list(CompletedSamples(folder, len(sources.files)).entries())
+
+
+@pytest.mark.parametrize("tile", [None, 16])
+def test_ranks_predict_each_remaining_image_once(tmp_path: Path, tile: int | None) -> None:
+    task = "classification" if tile is None else "segmentation"
+    classes = [0, 1, 2, None, 2, 1, 0, None, 1]
+    paths = write_images(tmp_path / "images", classes)
+    model = plain_model(task, Levels(pooled=tile is None))
+    found = [
+        entry
+        for rank in range(2)
+        for entry in predicted(
+            model, paths, tmp_path / "out", remaining=range(1, 9), rank=rank, ranks=2, batch_size=3, tile=tile
+        )
+    ]
+    found.sort(key=lambda entry: entry.sample)
+    assert [entry.sample for entry in found] == list(range(1, 9))
+    assert [entry.path for entry in found] == paths[1:]
+    assert [entry.classes[:1] for entry in found] == [() if each is None else (each,) for each in classes[1:]]
+    assert [bool(entry.skipped) for entry in found] == [each is None for each in classes[1:]]
+
+
+def test_batch_size_is_the_requested_or_the_trainings(tmp_path: Path) -> None:
+    paths = write_images(tmp_path / "images", [0] * 5)
+    for batch_size, expected in ((None, [4, 1]), (2, [2, 2, 1])):
+        network = Levels(pooled=True)
+        model = plain_model("classification", network, batch_size=4)
+        predicted(model, paths, tmp_path / str(batch_size), batch_size=batch_size)
+        assert network.batch_sizes == expected
+
+
+@pytest.mark.parametrize("ending", ["png", "tif"])
+def test_images_larger_than_a_tile_are_divided(tmp_path: Path, ending: str) -> None:
+    for size, tile, overlap, tiles in (
+        ((16, 16), "auto", 0.5, 1),
+        ((16, 17), "auto", 0.5, 2),
+        ((16, 48), 16, 0.5, 5),
+        ((16, 48), 16, 0.0, 3),
+        ((48, 16), 32, 0.0, 2),
+        ((48, 16), None, 0.0, 1),
+    ):
+        network, out = Levels(), tmp_path / f"{size} {tile} {overlap}"
+        path = tmp_path / f"image.{ending}"
+        Image.fromarray(np.full((*size, 3), (0, 0, 200), np.uint8)).save(path)
+        model = plain_model("segmentation", network, val_crop=0.5)
+        (entry,) = predicted(model, [str(path)], out, tile=tile, overlap=overlap, formats=("png",))
+        assert sum(network.batch_sizes) == tiles
+        assert ((entry.height, entry.width), entry.classes) == (size, (2,))
+        with Image.open(out / entry.files["png"]) as mask:
+            np.testing.assert_array_equal(np.asarray(mask), np.full(size, 2))
+
+
+class Box(nn.Module):
+    """Detector that finds an object of class 1 with the score 0.75 and another with the score 0.25."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return torch.tensor([[[2, 4, 10, 8, 0.75, 1], [1, 1, 3, 3, 0.25, 1.0]]]).repeat(len(inputs), 1, 1)
+
+
+@pytest.mark.parametrize("tile", [None, 16])
+@pytest.mark.parametrize(("threshold", "expected"), [(0.1, [0.75, 0.25]), (0.5, [0.75]), (0.8, [])])
+def test_threshold_limits_objects(tmp_path: Path, tile: int | None, threshold: float, expected: list[float]) -> None:
+    Image.new("RGB", (16, 18)).save(tmp_path / "image.png")
+    model = plain_model("detection", Box())
+    (entry,) = predicted(
+        model, [str(tmp_path / "image.png")], tmp_path / "out", threshold=threshold, tile=tile, overlap=0.85
+    )
+    assert {each.score for each in entry.objects} == set(expected)
+    (result,) = model.predict([tmp_path / "image.png"], threshold=threshold, tile=tile, overlap=0.85)
+    assert [round(score, 6) for score in result.scores.tolist()] == [each.score for each in entry.objects]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_videos_are_predicted_frame_by_frame(tmp_path: Path, channels: int) -> None:
+    colors = [(250, 0, 0), (0, 250, 0), (0, 0, 250), (250, 250, 250), (0, 0, 0)]
+    with VideoWriter(tmp_path / "film.mp4", 10.0) as video:
+        for color in colors:
+            video.add(np.full((32, 32, 3), color, np.uint8))
+    network = Levels(pooled=True) if channels == 3 else nn.Sequential(nn.AvgPool2d(16), nn.Flatten(), nn.Linear(1, 3))
+    if channels == 1:
+        network[2].weight.data, network[2].bias.data = (
+            torch.tensor([[0.0], [20.0], [50.0]]),
+            torch.tensor([2.0, 0, -12]),
+        )
+    model = plain_model("classification", network, channels=channels)
+    paths = [str(tmp_path / "film.mp4")]
+    found = predicted(model, paths, tmp_path / "out", batch_size=2, max_frames=4)
+    assert [(entry.sample, entry.frame, entry.last) for entry in found] == [
+        (0, frame, frame == 3) for frame in range(4)
+    ]
+    assert [entry.path for entry in found] == [f"{paths[0]}#{frame}" for frame in range(4)]
+    expected = [0, 1, 2] if channels == 3 else [1, 1, 1]  # a third of the light
+    assert [entry.classes[0] for entry in found][:3] == expected
+    if channels == 1:
+        assert found[3].classes == (2,)
+    assert predicted(model, paths, tmp_path / "rest", rank=1, ranks=2) == []
+
+
+def test_overlays_of_a_video_are_a_video(tmp_path: Path) -> None:
+    with VideoWriter(tmp_path / "film.mp4", 10.0) as video:
+        for _ in range(3):
+            video.add(np.full((32, 48, 3), 100, np.uint8))
+    model = plain_model("segmentation", Levels())
+    found = predicted(model, [str(tmp_path / "film.mp4")], tmp_path / "out", batch_size=2, overlays=True)
+    assert {entry.files["overlays"] for entry in found} == {"overlays/film.mp4"}
+    assert [image.shape for image in frames(tmp_path / "out/overlays/film.mp4")] == [(32, 48, 3)] * 3
+
+
+def written(model: TrainedModel, out: Path, sample: Sample, maps: Tensor | Objects | Raw, **fields: Any) -> Entry:
+    """Write the results for `maps` in two bands, or for a complete prediction, and return the entry."""
+    results = Results(PredictRequest(run="", paths=(), out=str(out), **fields), model)
+    if isinstance(maps, Tensor):
+        return results.write_maps(sample, maps.split(maps.shape[1] // 2, 1))
+    return results.write_prediction(sample, maps)
+
+
+def sample_of(sides: tuple[int, int], **fields: Any) -> Sample:
+    values = {"number": 3, "name": "s", "path": "p", "file": "", "sides": sides, "frame": 2, "last": False} | fields
+    return Sample(image=lambda: np.zeros((*sides, 3), np.uint8), **values)
+
+
+def test_entry_describes_the_sample_and_its_files(tmp_path: Path) -> None:
+    maps = torch.zeros(3, 4, 6)
+    maps[1], maps[2, 3] = 0.5, 0.9
+    entry = written(plain_model("segmentation", Levels()), tmp_path, sample_of((4, 6)), maps, overlays=True)
+    assert entry == Entry(
+        sample=3,
+        frame=2,
+        last=False,
+        name="s",
+        path="p",
+        words="b 75%, c 25%",
+        classes=(1, 2),
+        scores=(0.75, 0.25),
+        height=4,
+        width=6,
+        files={"png": "masks/s.png", "overlays": "overlays/s.jpg"},
+    )
+
+
+@pytest.mark.parametrize("threshold", [0.3, 0.8])
+def test_lines_are_written_as_gray_levels(tmp_path: Path, threshold: float) -> None:
+    maps = torch.zeros(1, 4, 8)
+    maps[0, 1], maps[0, 2, :4] = 0.9, 0.4
+    model = plain_model("edge_detection", Levels())
+    entry = written(model, tmp_path, sample_of((4, 8)), maps, threshold=threshold, overlays=True)
+    fraction = 0.25 if threshold == 0.8 else 0.375
+    assert (entry.classes, entry.scores) == ((0,), (fraction,))
+    with Image.open(tmp_path / entry.files["png"]) as mask:
+        assert np.asarray(mask).tolist() == (maps[0] * 255).round().int().tolist()
+    drawn = cv2.imread(str(tmp_path / entry.files["overlays"])).max(2)
+    assert (drawn[2, :4].min() > 40) == (threshold == 0.3)
+    entry = written(model, tmp_path, sample_of((4, 8)), torch.zeros(1, 4, 8))
+    assert (entry.classes, entry.scores) == ((), ())
+
+
+def test_boxes_and_outlines_are_fractions_of_the_image(tmp_path: Path) -> None:
+    objects = Objects(
+        classes=("a", "b", "c"),
+        size=(50, 100),
+        boxes=np.array([[10, 5, 30, 25], [40, 10, 60, 40]], np.float32),
+        scores=np.array([0.75123449, 0.5]),
+        numbers=np.array([2, 1]),
+        windows=None,
+    )
+    model = plain_model("instance_segmentation", Levels())
+    entry = written(model, tmp_path, sample_of((50, 100)), objects, formats=("yolo",))
+    assert [structs.astuple(each) for each in entry.objects] == [
+        (2, 0.751234, (10, 5, 30, 25), 400.0, ""),
+        (1, 0.5, (40, 10, 60, 40), 600.0, ""),
+    ]
+    lines = (tmp_path / entry.files["yolo"]).read_text().splitlines()
+    assert [list(map(float, line.split())) for line in lines] == [[2, 0.2, 0.3, 0.2, 0.4], [1, 0.5, 0.5, 0.2, 0.6]]
+
+    pixels = np.zeros((20, 20), bool)
+    pixels[2, 1], pixels[8:18, 4:16] = True, True
+    masked = Objects(
+        classes=objects.classes,
+        size=objects.size,
+        boxes=objects.boxes[:1],
+        scores=objects.scores[:1],
+        numbers=objects.numbers[:1],
+        windows=(Window(5, 10, pixels),),
+    )
+    entry = written(model, tmp_path, sample_of((50, 100)), masked, formats=("yolo",))
+    assert entry.objects[0].area == 121
+    number, *outline = map(float, (tmp_path / entry.files["yolo"]).read_text().split())
+    assert number == 2
+    xs, ys = np.array(outline[::2]) * 100, np.array(outline[1::2]) * 50
+    assert (xs.min(), ys.min(), xs.max(), ys.max()) == pytest.approx((14, 13, 26, 23), abs=1e-4)
+
+
+@pytest.mark.parametrize("formats", [(), ("npy",), ("json", "npy")])
+def test_raw_outputs_are_written_in_the_requested_formats(tmp_path: Path, formats: tuple[Any, ...]) -> None:
+    model = plain_model("classification", Levels())
+    model.task = type("Custom", (), {"entry": structs.replace(model.task.entry, id="custom")})()  # type: ignore[assignment]
+    raw = Raw(classes=(), output=np.array([1.5, 2.5]), drawing=np.zeros((4, 4, 3), np.uint8), drawing_text="two")
+    entry = written(model, tmp_path, sample_of((0, 0)), raw, formats=formats, overlays=True)
+    assert entry.output == ([1.5, 2.5] if formats != ("npy",) else None)
+    assert ("npy" in entry.files) == ("npy" in formats)
+    assert "overlays" in entry.files
+
+
+def test_huge_images_are_not_drawn(tmp_path: Path) -> None:
+    objects = Objects(
+        classes=("a",),
+        size=(4, 4),
+        boxes=np.zeros((0, 4), np.float32),
+        scores=np.zeros(0),
+        numbers=np.zeros(0, np.int64),
+        windows=None,
+    )
+    model = plain_model("detection", Levels())
+    for height, expected in ((MAX_DRAWN_PIXELS, False), (4, True)):
+        sample = Sample(0, f"{height}", "p", "", (height, 2), lambda: np.zeros((4, 2, 3), np.uint8))
+        assert ("overlays" in written(model, tmp_path, sample, objects, overlays=True).files) == expected
+
+
+@pytest.mark.parametrize(
+    ("error", "field", "text"),
+    [
+        (OSError(errno.ENOSPC, "No space"), "", "is full"),
+        (OSError(errno.EDQUOT, "Quota"), "", "is full"),
+        (OSError(errno.EACCES, "Permission denied"), "out", "Permission denied"),
+        (ValueError("no such codec"), "out", "no such codec"),
+    ],
+)
+def test_unwritable_results_have_a_reason(error: Exception, field: str, text: str) -> None:
+    problem = cannot_write(Path("/results"), error)
+    assert (problem.field, text in problem.message, "/results" in problem.message) == (field, True, True)

@@ -1,0 +1,58 @@
+"""Trained models made of given networks, without a run, and workers that use them in the test process."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from engine.contract.images import Preprocessing
+from engine.contract.job import Job
+from engine.inference.trained_model import TrainedModel
+from engine.inference.worker import Shard
+from engine.runs.folder import RunFolder
+from engine.tasks.base import DatasetInfo
+from engine.tasks.registry import TASKS
+from engine.training.report import Reporter
+from tests.support.specs import spec_of
+
+
+def plain_model(task: str, module: nn.Module, *, channels: int = 3, size: int = 16, **fields: Any) -> TrainedModel:
+    """Return a model for the classes a, b and c, or the only class of a task for lines.
+
+    A pixel value v of an image becomes the input v / 255. `fields` are those of the job.
+    """
+    job = Job.from_fields(**({"task": task, "devices": ("cpu",), "loader_workers": 1} | fields))
+    classes = ("line",) if TASKS[task].entry.predicts == "lines" else ("a", "b", "c")
+    return TrainedModel(
+        run=RunFolder(Path("run")),
+        job=job,
+        task=TASKS[task],
+        module=module.eval().requires_grad_(False),
+        objective=TASKS[task].objective(job, DatasetInfo(classes, channels, lambda: [1.0] * len(classes))),
+        classes=classes,
+        channels=channels,
+        size=size,
+        preprocessing=Preprocessing(framing="letterbox", mean=(0.0,) * channels, std=(1.0,) * channels),
+        checkpoint="last.pt",
+        sha256="0",
+        device=torch.device("cpu"),
+    )
+
+
+@contextmanager
+def worker_shard(model: TrainedModel, rank: int = 0, ranks: int = 1) -> Iterator[Shard]:
+    """Yield the shard of worker `rank` out of `ranks`. Nobody reads what it reports."""
+    channel, other_end = socket.socketpair()
+    reporter = Reporter(channel, rank, on_end=lambda: None)
+    try:
+        yield Shard(spec_of(model.job, rank=rank, world_size=ranks), reporter)
+    finally:
+        reporter.close()
+        channel.close()
+        other_end.close()
