@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from engine.contract.images import Preprocessing
 from engine.contract.job import Job
@@ -20,6 +20,24 @@ from engine.tasks.base import DatasetInfo
 from engine.tasks.registry import TASKS
 from engine.training.report import Reporter
 from tests.support.specs import spec_of
+
+
+class Levels(nn.Module):
+    """Network whose scores are 10 times the channels: of each pixel, or of the image if `pooled` is True.
+
+    `inputs` are those of all calls. Memory runs out for more than `max_images` at once.
+    """
+
+    def __init__(self, *, pooled: bool = False, max_images: int = 100) -> None:
+        super().__init__()
+        self._pooled, self._max_images = pooled, max_images
+        self.inputs: list[Tensor] = []
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if len(inputs) > self._max_images:
+            raise torch.OutOfMemoryError
+        self.inputs.append(inputs)
+        return 10 * (inputs.mean((2, 3)) if self._pooled else inputs)
 
 
 def plain_model(task: str, module: nn.Module, *, channels: int = 3, size: int = 16, **fields: Any) -> TrainedModel:

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
+import tifffile
+import torch
+from torch import Tensor, nn
 
+from engine.contract.job import save_job
 from engine.inference.conversion.comparison import BATCH_SIZES, load_samples
 from engine.inference.sweep import Partition, predict_batches
-from engine.inference.trained_model import CannotLoad, checkpoint_path, load
+from engine.inference.trained_model import CannotLoad, checkpoint_path, load, read_training
+from engine.runs.folder import RunFolder
+from engine.training.checkpointing.checkpoint_files import write_checkpoint
 from tests.support.cases import some
 from tests.support.consent import agreed
+from tests.support.plain_models import Levels, plain_model
 from tests.support.trained_runs import COUNTING, COUNTS, DATASETS, Trained
 
 
@@ -37,6 +47,73 @@ def test_for_display_undoes_the_normalization(trained: Callable[[str], Trained])
     np.testing.assert_array_equal(model.to_display(model.inputs([image])[0]), image)
 
 
+def test_images_of_several_sizes_keep_their_order() -> None:
+    network = Levels()
+    model = plain_model("segmentation", network, batch_size=3)
+    sides, classes = [(16, 16), (20, 16), (16, 40), (8, 8), (16, 16)], [0, 1, 2, 1, 0]
+    images = []
+    for each, number in zip(sides, classes, strict=True):
+        images.append(np.zeros((*each, 3), np.uint8))
+        images[-1][..., number] = 250
+    for batch_size, tile, overlap, expected in (
+        (None, None, 0.2, [3, 2]),
+        (2, None, 0.2, [2, 2, 1]),
+        (2, 16, 0.0, [1, 1, 1, 1, 2, 1, 1]),  # in the first two batches, an image has several tiles
+        (5, 16, 0.9, [3, 1, 1, 1, 1, 1, 5, 5, 5, 5, 5]),
+    ):
+        network.inputs.clear()
+        found = model.predict(images, batch_size=batch_size, tile=tile, overlap=overlap)
+        assert [each.plane.shape for each in found] == sides  # type: ignore[attr-defined]
+        assert [np.unique(each.plane).tolist() for each in found] == [[number] for number in classes]  # type: ignore[attr-defined]
+        assert [len(each) for each in network.inputs] == expected
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("fp32", None), ("bf16", torch.bfloat16), ("fp16", torch.float16)])
+def test_outputs_have_the_precision_of_the_training(precision: str, dtype: torch.dtype | None) -> None:
+    class Precision(nn.Module):
+        def forward(self, inputs: Tensor) -> Tensor:
+            seen.append(torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None)
+            return inputs
+
+    seen: list[torch.dtype | None] = []
+    model = plain_model("segmentation", Precision(), precision=precision)
+    assert model.outputs(torch.zeros(1, 3, 16, 16)).dtype == torch.float32
+    assert seen == [dtype]
+
+
+def test_batches_are_split_if_memory_runs_out() -> None:
+    network = Levels(pooled=True, max_images=2)
+    inputs = torch.rand(7, 3, 16, 16)
+    outputs = plain_model("classification", network).outputs(inputs)
+    torch.testing.assert_close(outputs, 10 * inputs.mean((2, 3)))
+    assert [len(each) for each in network.inputs] == [2, 2, 2, 1]
+
+
+def test_center_of_an_image_is_cropped() -> None:
+    model = plain_model("classification", Levels(pooled=True), val_crop=0.5)
+    model.preprocessing = msgspec.structs.replace(model.preprocessing, framing="crop")
+    image = np.zeros((32, 32), np.uint8)
+    image[10:22, 10:22] = 255
+    with pytest.raises(ValueError, match="not uint8 of 32 x 32 x 1"):
+        model.inputs([image])
+    with pytest.raises(ValueError, match="not float32 of 32 x 32 x 3"):
+        model.inputs([np.zeros((32, 32, 3), np.float32)])
+    (found,) = model.inputs([image[..., None].repeat(3, 2)])
+    inside = np.zeros((16, 16), np.float32)
+    inside[2:14, 2:14] = 1
+    np.testing.assert_array_equal(found.numpy(), [inside] * 3)
+
+
+def test_bands_of_files_are_scaled_as_in_training(tmp_path: Path) -> None:
+    network = Levels(pooled=True)
+    model = plain_model("classification", network, channels=2)
+    model.preprocessing = msgspec.structs.replace(model.preprocessing, low=(0.0, 1000.0), high=(2000.0, 3000.0))
+    bands = np.full((16, 16, 2), (500, 2500), np.uint16)
+    tifffile.imwrite(tmp_path / "bands.tif", bands, photometric="minisblack", planarconfig="contig")
+    model.predict(tmp_path / "bands.tif")
+    assert network.inputs[0].mean((2, 3)).tolist()[0] == pytest.approx([0.25, 0.75], abs=0.01)
+
+
 def test_converted_model_is_compared_on_validation_images(trained: Callable[[str], Trained]) -> None:
     model = load(trained("classification").run, "last")
     samples = load_samples(model)
@@ -46,9 +123,47 @@ def test_converted_model_is_compared_on_validation_images(trained: Callable[[str
     assert samples.inputs.shape == (max(BATCH_SIZES), 3, model.size, model.size)
 
 
-def test_missing_checkpoint_lists_existing_ones(trained: Callable[[str], Trained]) -> None:
+@pytest.mark.parametrize(
+    ("checkpoint", "file"),
+    [
+        ("last", "last.pt"),
+        ("last.pt", "last.pt"),
+        ("3", "epoch-3-step-12.pt"),
+        ("epoch-3-step-12", "epoch-3-step-12.pt"),
+    ],
+)
+def test_checkpoints_are_found_by_name_and_epoch(tmp_path: Path, checkpoint: str, file: str) -> None:
+    run = RunFolder(tmp_path)
+    run.checkpoints.mkdir()
+    for name in ("last.pt", "epoch-3-step-12.pt", "epoch-4-step-16.pt"):
+        (run.checkpoints / name).touch()
+    assert checkpoint_path(run, checkpoint) == run.checkpoints / file
     with pytest.raises(CannotLoad) as refused:
-        checkpoint_path(trained("classification").run, "7")
+        checkpoint_path(run, "best")
     (problem,) = refused.value.problems
-    assert problem.field == "checkpoint"
-    assert problem.remedy == "It has: best, last."
+    assert (problem.field, problem.remedy) == ("checkpoint", "It has: last, 3, 4.")
+
+
+def test_only_run_and_checkpoint_are_needed(trained: Callable[[str], Trained], tmp_path: Path) -> None:
+    of = trained("classification")
+    run = RunFolder(Path(shutil.copytree(of.run.path, tmp_path / "run")))
+    expected = load(of.run, "last")
+    save_job(of.job.with_fields(weights_file="/gone.pth", dataset="/gone"), run.job_file)
+    found = load(run, "last")
+    assert (found.preprocessing, found.classes, found.size) == (expected.preprocessing, expected.classes, expected.size)
+    assert not found.module.training
+    inputs = torch.rand(2, 3, found.size, found.size)
+    assert torch.equal(found.outputs(inputs), expected.outputs(inputs))
+
+    write_checkpoint(expected.module.state_dict(), run.checkpoints / "plain.pt")
+    assert torch.equal(load(run, "plain").outputs(inputs), expected.outputs(inputs))
+    write_checkpoint({"model": [1, 2]}, run.checkpoints / "other.pt")
+    write_checkpoint(nn.Linear(2, 3).state_dict(), run.checkpoints / "linear.pt")
+    for name, text in (("other", "holds no model"), ("linear", "is not a checkpoint of the run's model: ")):
+        with pytest.raises(CannotLoad, match=text) as refused:
+            load(run, name)
+        assert [problem.field for problem in refused.value.problems] == ["checkpoint"]
+    assert refused.value.problems[0].message.endswith('"weight", "bias".')
+    run.events_file.unlink()
+    with pytest.raises(CannotLoad, match="has not started training"):
+        read_training(run)

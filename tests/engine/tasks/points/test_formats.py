@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import engine.tasks.points.samples
+from engine.contract.images import Preprocessing
 from engine.data.datasets.images import DatasetError, UnreadableImage
 from engine.data.datasets.open_splits import open_splits
 from engine.data.decoding.mask_values import NO_CLASS
@@ -22,7 +23,7 @@ from engine.data.splits import RecognizedDataset
 from engine.tasks.points.decoding.clouds import read_cloud, read_head
 from engine.tasks.points.drawing import BACKGROUND, draw_points, point_legend
 from engine.tasks.points.formats import PointSplit
-from engine.tasks.points.samples import MAX_BLOCK_SAMPLES, MAX_TILT_RAD, PointBlocks
+from engine.tasks.points.samples import MAX_BLOCK_SAMPLES, MAX_TILT_RAD, PointBlocks, UnlabeledClouds
 from tests.support.clouds import make_clouds, scene, write_las, write_pcd, write_ply, write_table
 
 POINTS = ("points",)
@@ -61,6 +62,8 @@ def test_point_splits_are_found_or_drawn(tmp_path: Path) -> None:
     tested = found(tmp_path / "tested")
     assert names(tested) == (["00.ply", "01.ply"], ["00.ply"])
     assert "test images serve as one" in tested.problems[0].message
+    opened = open_splits(str(tmp_path / "tested"), val_fraction=0.25, seed=0, kinds=POINTS)
+    assert opened.test is opened.val
     make_clouds(tmp_path / "loose", {"": 2, "val": 1}, 40)
     loose = found(tmp_path / "loose")
     assert (names(loose), loose.problems) == ((["00.ply", "01.ply"], ["00.ply"]), ())
@@ -158,6 +161,25 @@ def test_epochs_cover_every_point_in_a_new_order(tmp_path: Path) -> None:
         assert samples.class_counts(2) == [1000, 1000]
         again = blocks(tmp_path, 96, training=training)
         assert torch.equal(again.load(7, 1)[0], samples.load(7, 1)[0])
+    assert list(samples.identity()) != list(blocks(tmp_path, 97).identity())
+
+
+def test_validation_samples_are_points_of_the_file(tmp_path: Path) -> None:
+    make_clouds(tmp_path, {"train": 1, "val": 1}, 1000)
+    shutil.copy(tmp_path / "train/00.ply", tmp_path / "train/01.ply")
+    samples = blocks(tmp_path, 96, training=False)
+    cloud = read_cloud(samples.split.files[0], ())
+    regular: list[np.ndarray] = []
+    for index in range(len(samples)):
+        rows, is_regular = samples.points_of(index)
+        given, target = samples.load(index, 5)
+        positions = cloud.positions[rows]
+        np.testing.assert_allclose(given.T, positions - positions.mean(0), atol=1e-5)
+        assert target.tolist() == np.where(is_regular, cloud.labels[rows], NO_CLASS).tolist()
+        regular.append(rows[is_regular])
+    for half in (regular[:12], regular[12:]):
+        assert sorted(np.concatenate(half).tolist()) == list(range(1000))
+    assert regular[0].tolist() != regular[12].tolist()  # each file has other samples, whatever it contains
 
 
 def test_samples_are_local_and_small_clouds_repeat(tmp_path: Path) -> None:
@@ -200,6 +222,40 @@ def test_samples_are_scaled_uniformly(tmp_path: Path) -> None:
     assert float(given.square().mean()) == pytest.approx(1, abs=0.1)
 
 
+def test_features_are_scaled_separately(tmp_path: Path) -> None:
+    for number, split in enumerate(("train", "train", "val")):
+        places, classes = scene(number, 80)
+        light = np.arange(80, dtype=np.float32) + 100 * number
+        write_ply(
+            tmp_path / split / f"{number}.ply", places, label=classes, intensity=light, red=np.full(80, 9, np.uint8)
+        )
+    recognized = found(tmp_path)
+    assert isinstance(recognized.train, PointSplit)
+    assert recognized.code is not None
+    all_features = PointBlocks(recognized.train, recognized.code, str(tmp_path), points=80)
+    assert (all_features.features, all_features.channels) == (("red", "intensity"), 5)
+    assert all_features.with_features(("red",)).features == ("red",)
+    statistics = all_features.compute_statistics()
+    clouds = [read_cloud(file, ("intensity",)) for file in recognized.train.files]
+    spread = math.sqrt(np.mean([np.square(each.positions - each.positions.mean(0)).mean() for each in clouds]))
+    light = np.concatenate([each.features[:, 0] for each in clouds])
+    assert statistics[0] == pytest.approx((0, 0, 0, 9, light.mean()))
+    assert statistics[1] == pytest.approx((spread, spread, spread, 1, light.std()))
+    all_features.streams = RandomStreams(3)
+    plain = all_features.load(0, 0)[0]
+    all_features.training = all_features.is_rotated = True
+    evaluated = [all_features.for_evaluation(statistics).load(0, epoch)[0] for epoch in (0, 1)]
+    unlabeled = UnlabeledClouds(
+        recognized.train.files[0],
+        Preprocessing(mean=statistics[0], std=statistics[1], features=("red", "intensity")),
+        80,
+    )
+    unlabeled.streams = RandomStreams(3)
+    mean, deviation = (torch.tensor(each)[:, None] for each in statistics)
+    for given in (*evaluated, unlabeled.load(0, 0)[0]):
+        torch.testing.assert_close(given, (plain - mean) / deviation, atol=1e-4, rtol=1e-4)
+
+
 def test_damaged_cloud_is_named(tmp_path: Path) -> None:
     make_clouds(tmp_path, {"train": 3, "val": 1}, 200)
     intact = (tmp_path / "train/01.ply").read_bytes()
@@ -208,6 +264,11 @@ def test_damaged_cloud_is_named(tmp_path: Path) -> None:
     assert samples.path(2) == "train/01.ply"
     with pytest.raises(UnreadableImage, match=r"train/01\.ply: it is"):
         samples.load(2, 0)
+    assert samples.class_counts(2) == [200, 200]
+    (tmp_path / "train/01.ply").write_bytes(intact)
+    with pytest.raises(UnreadableImage, match=r"train/01\.ply: it is"):  # it is not read again
+        samples.load(2, 0)
+    (tmp_path / "train/01.ply").write_bytes(intact[: len(intact) // 2])
     report = inspect(str(tmp_path), val_fraction=0.2, seed=0, progress=lambda done, total: None, kinds=POINTS)
     assert [each.path for each in report.unreadable] == ["train/01.ply"]
     assert report.kind == "points"
@@ -225,6 +286,10 @@ def test_inspection_reports_points_without_position(tmp_path: Path) -> None:
     for split in ("train", "val"):
         write_ply(tmp_path / split / "all valid.ply", *scene(1, 300)[:1], label=classes)
     report = inspect(str(tmp_path), val_fraction=0.2, seed=0, progress=lambda done, total: None, kinds=POINTS)
+    places[2:] = np.nan
+    write_ply(tmp_path / "train/a.ply", places, label=classes)
+    with pytest.raises(UnreadableImage, match="nearly all of its points lack valid coordinates"):
+        blocks(tmp_path, 8).load(0, 0)
     messages = [problem.message for problem in report.problems]
     assert "2 points have no valid coordinates and are left out (a.ply, b.pcd)." in messages
     assert "1 point has no valid coordinates and is left out (c.xyz)." in messages
@@ -238,6 +303,16 @@ def test_clouds_are_cached_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyP
     read_again = blocks(tmp_path / "data", 100)
     loaded = [[samples.load(index, 0)[0] for index in (0, 1, 0)] for samples in (cached, read_again)]
     assert all(torch.equal(one, other) for one, other in zip(*loaded, strict=True))
+    make_clouds(tmp_path / "three", {"train": 3, "val": 1}, 100)
+    monkeypatch.setattr(engine.tasks.points.samples, "CACHE_BYTES", 5000)  # two clouds
+    cached_two = blocks(tmp_path / "three", 100)
+    for index in (0, 1, 0, 2):
+        cached_two.load(index, 0)
+    for file in cached_two.split.files:
+        Path(file).unlink()
+    assert [len(cached_two.load(index, 0)) for index in (0, 2)] == [2, 2]
+    with pytest.raises(UnreadableImage):  # it was not used for longest
+        cached_two.load(1, 0)
     (tmp_path / "data/train/01.ply").unlink()
     assert torch.equal(cached.load(1, 0)[0], loaded[0][1])
     with pytest.raises(UnreadableImage, match="it does not exist"):

@@ -49,6 +49,9 @@ def test_neighbors_are_dilated_and_repeated() -> None:
         for place in range(5):
             order = (points[number] - points[number, place]).norm(dim=1).argsort()
             assert found[number, place].tolist() == order[:8:2].tolist()
+    for dilation in (2, 8):  # of ten points, each second one at most
+        near = neighbors_of(points[:, :5], points[:, :10], 4, dilation)
+        assert torch.equal(near, neighbors_of(points[:, :5], points[:, :10], 10, 1)[..., :8:2])
     few = neighbors_of(points[:, :5], points[:, :3], 8, 4)
     assert few.shape == (2, 5, 8)
     assert torch.equal(few[..., :3], few[..., 3:6])
@@ -113,6 +116,26 @@ def test_outputs_follow_the_point_order(channels: int, points: int) -> None:
     )  # the first begins the others
     with torch.no_grad():
         torch.testing.assert_close(model(inputs)[:, :, order], model(inputs[:, :, order]), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("channels", [3, 4])
+def test_gradients_are_the_slopes_of_the_loss(channels: int) -> None:
+    torch.manual_seed(0)
+    model = PointCNN(channels, CLASSES, width=1).double().eval()
+    inputs = cloud(1, 40, channels).double()
+    weights = torch.randn(1, CLASSES, 40, dtype=torch.float64)
+    parameters = list(model.parameters())
+    grads = torch.autograd.grad((model(inputs) * weights).sum(), parameters)
+    for parameter, grad in zip(parameters, grads, strict=True):
+        direction, losses = torch.randn_like(parameter), []
+        with torch.no_grad():
+            for step in (1e-6, -2e-6):
+                parameter.add_(step * direction)
+                losses.append((model(inputs) * weights).sum().item())
+            parameter.add_(1e-6 * direction)
+        slope = (losses[0] - losses[1]) / 2e-6
+        assert slope == pytest.approx((grad * direction).sum().item(), rel=1e-3, abs=1e-4)
+    assert PointCNN(channels, CLASSES, width=1).eval()(cloud(1, 1, channels)).shape == (1, CLASSES, 1)
 
 
 def test_weights_load_into_the_plain_network() -> None:
