@@ -62,7 +62,16 @@ def test_resolve_devices_groups_machines_and_finds_uuids() -> None:
     assert needs_gpus(values)
     assert resolve_devices(values, here, remote.__getitem__) == []
     assert values["devices"] == ["node1:GPU-node1", "node1:GPU-x", "GPU-h", "node2:GPU-node2"]
-    assert not needs_gpus({"devices": ["node1:cpu", "cpu"]})
+    assert not needs_gpus({"devices": ["node1:cpu", "cpu", "node1:GPU-x"]})
+
+    def unreachable(name: str) -> Snapshot:
+        if name == "node1":
+            raise OSError("node1 has not answered.")
+        return remote[name]
+
+    values = {"devices": ["node1:0", "node2:0", "cpu"]}
+    assert [problem.message for problem in resolve_devices(values, here, unreachable)] == ["node1 has not answered."]
+    assert values["devices"] == ["node2:GPU-node2", "cpu"]
     [problem] = resolve_devices({"devices": ["node2:3"]}, here, remote.__getitem__)
     assert problem.message == "CUDA finds no GPU 3 on node2."
 

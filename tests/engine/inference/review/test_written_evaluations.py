@@ -1,0 +1,167 @@
+"""Reviews of evaluations whose results are written by hand."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from PIL import Image
+
+from engine.contract.inference.evaluation import (
+    EVALUATION_FILE,
+    PROBABILITIES_FILE,
+    SAMPLES_FILE,
+    Evaluation,
+    Samples,
+)
+from engine.contract.inference.review import Review, ReviewRequest, decode_review
+from engine.contract.job import Job, save_job
+from engine.contract.messages import Progress
+from engine.inference.review.review import review
+from engine.runs.evaluations import FOLDER
+from engine.runs.folder import RunFolder
+from tests.support.trained_runs import Trained
+
+
+def write_evaluation(
+    run: Path,
+    splits: Sequence[str],
+    *,
+    task: str = "classification",
+    classes: Sequence[str] = "abc",
+    probabilities: Any = None,
+    **columns: Any,
+) -> str:
+    """Write an evaluation of samples 0.png, 1.png, ... on the dataset of the run. Return its folder."""
+    job = RunFolder(run).job()
+    if job is None:
+        job = Job.from_fields(task=task, dataset=str(run / "data"), devices=("cpu",))
+        run.mkdir(exist_ok=True)
+        save_job(job, RunFolder(run).job_file)
+    folder = run / FOLDER / "20260101-000000-all"
+    folder.mkdir(parents=True)
+    evaluation = Evaluation(
+        id=folder.name,
+        date="2026-01-01T00:00:00Z",
+        run=run.name,
+        task=task,
+        checkpoint="last.pt",
+        sha256="0",
+        dataset=job.data.dataset,
+        split="all",
+        classes=tuple(classes),
+        samples=len(splits),
+    )
+    samples = Samples(
+        paths=tuple(f"{number}.png" for number in range(len(splits))),
+        splits=tuple(splits),  # type: ignore[arg-type]
+        indices=tuple(range(len(splits))),
+        **columns,
+    )
+    (folder / EVALUATION_FILE).write_bytes(msgspec.json.encode(evaluation))
+    (folder / SAMPLES_FILE).write_bytes(msgspec.msgpack.encode(samples))
+    if probabilities is not None:
+        np.save(folder / PROBABILITIES_FILE, np.array(probabilities, np.float32))
+    return str(folder)
+
+
+def reviewed(run: Path, **fields: Any) -> Review:
+    request = ReviewRequest(run=str(run), **({"labels": False, "duplicates": False} | fields))
+    reported: list[Progress] = []
+    found = decode_review(review(request, reported.append).read_bytes())
+    assert all(0 <= message.fraction <= 1 for message in reported)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        ({"losses": (0.5, float("nan"), 2.0, 0.1)}, ["1.png", "2.png", "0.png"]),
+        ({"correct": (0.2, 0.9, 0.0, 1.0)}, ["2.png", "0.png", "1.png"]),
+        ({}, ["0.png", "1.png", "2.png"]),
+    ],
+)
+def test_worst_samples_come_first(tmp_path: Path, columns: dict[str, Any], expected: list[str]) -> None:
+    write_evaluation(tmp_path, ["val"] * 4, **columns)
+    assert [sample.path for sample in reviewed(tmp_path, worst=3).worst] == expected
+
+
+def test_worst_samples_are_filtered_by_both_classes(tmp_path: Path) -> None:
+    write_evaluation(tmp_path, ["val"] * 4, true=((0,), (1,), (0,), (0, 1)), predicted=((1,), (0,), (0,), (1, 2)))
+    for fields, expected in (
+        ({"true": "a"}, [0, 2, 3]),
+        ({"predicted": "b"}, [0, 3]),
+        ({"true": "b", "predicted": "c"}, [3]),
+    ):
+        assert [sample.path for sample in reviewed(tmp_path, **fields).worst] == [f"{each}.png" for each in expected]
+
+
+def test_origin_counts_runs_and_training_samples(tmp_path: Path) -> None:
+    first = write_evaluation(tmp_path / "run-1", ["train", "val", "val"])
+    second = write_evaluation(tmp_path / "run-2", ["val"])
+    found = reviewed(tmp_path / "run-1")
+    assert (found.held_out, found.samples, found.checked_samples) == (False, 3, 2)
+    assert found.origin == "Predictions of run-1 for 3 samples (train, val), 1 of which were in its training."
+    shutil.copytree(tmp_path / "run-1" / FOLDER, tmp_path / "run-1" / "other")
+    for evaluations, runs in (((second, first), 2), ((first, str(tmp_path / "run-1/other" / Path(first).name)), 1)):
+        origin = reviewed(tmp_path / "run-1", evaluations=evaluations).origin
+        assert origin.startswith(f"Predictions of {runs} run{'s' if runs > 1 else ''} for ")
+
+
+def test_wrong_labels_are_those_of_held_out_samples(tmp_path: Path) -> None:
+    sure = np.eye(3)[[0, 1, 2] * 4] * 0.9 + 0.1 / 3
+    sure[:3] = sure[2::-1]  # training samples with wrong labels
+    true = [(each,) for each in [0, 1, 2] * 4]
+    sure[4], sure[8] = (0.95, 0.03, 0.02), (0.01, 0.98, 0.01)  # sample 8 is further from its label
+    write_evaluation(tmp_path, ["train"] * 3 + ["val"] * 9, probabilities=sure, true=tuple(true))
+    found = reviewed(tmp_path, labels=True)
+    issues = [(each.sample.path, each.given, each.suggested) for each in found.label_issues]
+    assert issues == [("8.png", "c", "b"), ("4.png", "b", "a")]
+    assert [each.probability for each in found.label_issues] == pytest.approx([0.01, 0.03])
+    assert [each.suggested_probability for each in found.label_issues] == pytest.approx([0.98, 0.95])
+    assert found.expected_errors == 2
+
+
+def test_wrong_labels_of_several_are_found_separately(tmp_path: Path) -> None:
+    true = [(0,), (1,), (0, 1), ()] * 3
+    probabilities = np.full((12, 3), 0.05)
+    for row, numbers in enumerate(true):
+        probabilities[row, list(numbers)] = 0.95
+    true[2], true[7] = (1,), (1,)  # a is missing, b is superfluous
+    write_evaluation(tmp_path, ["val"] * 12, task="multilabel", probabilities=probabilities, true=tuple(true))
+    found = reviewed(tmp_path, labels=True)
+    issues = {(each.sample.path, each.given, each.suggested) for each in found.label_issues}
+    assert issues == {("2.png", "", "a"), ("7.png", "b", "")}
+    assert {round(each.suggested_probability, 4) for each in found.label_issues} == {0.95}
+    assert found.expected_errors == 2
+
+
+def test_duplicates_are_sorted_by_split_and_label(trained: Callable[[str], Trained], tmp_path: Path) -> None:
+    of = trained("classification")
+    run, data = tmp_path / "run", Path(shutil.copytree(of.job.data.dataset, tmp_path / "data"))
+    shutil.copytree(of.run.path, run)
+    save_job(of.job.with_fields(dataset=str(data)), RunFolder(run).job_file)
+    copies = {
+        "val/red/copy.png": "train/blue/0.png",
+        "val/red/same.png": "train/red/1.png",
+        "train/red/copy.png": "train/green/2.png",
+        "train/green/same.png": "train/green/3.png",
+    }
+    for copy, original in copies.items():
+        shutil.copy(data / original, data / copy)
+    with Image.open(data / "train/green/3.png") as image:
+        image.putpixel((0, 0), (0, 0, 0))
+        image.save(data / "train/green/same.png")
+    (data / "val/red/broken.png").write_bytes(b"no image")
+    write_evaluation(run, ["val"], classes=("blue", "green", "red"))
+    found = reviewed(run, duplicates=True)
+    pairs = [({each.first.path, each.second.path}, each.exact, each.labels_differ) for each in found.duplicates]
+    expected = [(True, True), (True, False), (True, True), (False, False)]
+    assert pairs == [({*pair}, *facts) for pair, facts in zip(copies.items(), expected, strict=True)]
+    assert {each.first.true for each in found.duplicates} == {("blue",), ("red",), ("green",)}
+    assert any(each.startswith("1 image can't be read") for each in found.missing)
