@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from engine.cli import main, search_views
-from engine.contract.search import SearchState, TrialRow
+from engine.cli.main import parser
+from engine.cli.search import build_search
+from engine.contract.job import save_job
+from engine.contract.problems import Problem, errors
+from engine.contract.search import Choices, Range, Search, SearchState, TrialRow
 from engine.runs.folder import create_run, list_runs
-from engine.runs.searches import SearchFolder, create_search, list_searches
+from engine.runs.searches import SearchFolder, create_search, list_searches, searches_folder
 from tests.engine.cli.terminal import Answer, footplate
 from tests.support.searches import small_job, small_search
 
@@ -94,14 +97,15 @@ def test_search_runs_continues_and_trains_the_best(space: Path, capsys: pytest.C
 
 def test_search_lists_and_shows_searches(capsys: pytest.CaptureFixture[str]) -> None:
     assert "There are no searches." in run_command(capsys, "search", "--list").out
-    make_search()
+    stopped = make_search().state()
+    SearchFolder(searches_folder() / "small").save_state(msgspec.structs.replace(stopped, ended="stopped"))
     make_search("other")
     head, first, second = run_command(capsys, "search", "--list").out.splitlines()
     assert head.split() == ["SEARCH", "STATE", "TRIALS", "PRUNED", "FAILED", "BEST", "TIME", "LEFT"]
     assert first.split() == ["other", "completed", "3/3", "1", "1", "75.0%", "0", "s", "–"]
-    assert second.split()[0] == "small"
+    assert second.split()[:2] == ["small", "stopped"]
     printed = run_command(capsys, "search", "small").out
-    assert "small: completed, 3/3 trials, 1 pruned, 1 failed" in printed
+    assert "small: stopped, 3/3 trials, 1 pruned, 1 failed" in printed
     assert "1 ★" in printed
     assert "Best: trial 1, 75.0%\nIts settings: learning_rate=0.01235, optimizer=adamw, milestones=[1]\n" in printed
     assert "CONFIRMED" not in printed
@@ -109,7 +113,7 @@ def test_search_lists_and_shows_searches(capsys: pytest.CaptureFixture[str]) -> 
     listed = [json.loads(line) for line in run_command(capsys, "search", "--list", "--json").out.splitlines()]
     assert [(one["name"], one["status"], one["state"]["best"]) for one in listed] == [
         ("other", "completed", 1),
-        ("small", "completed", 1),
+        ("small", "stopped", 1),
     ]
 
 
@@ -190,6 +194,57 @@ def test_search_refuses_bad_requests(space: Path, capsys: pytest.CaptureFixture[
     assert list_runs() == []
 
 
+def built(*words: str) -> tuple[Search | None, list[Problem]]:
+    options, options.unknown = parser().parse_known_args(["search", *words])
+    return build_search(options)
+
+
+def test_flags_override_the_space_file(space: Path, tmp_path: Path) -> None:
+    save_job(small_job(batch_size=8, devices=("cpu",) * 6), tmp_path / "job.toml")
+    save_job(small_job(batch_size=4, devices=("cpu",) * 4), tmp_path / "other.toml")
+    space.write_text('job = "job.toml"\ntrials = 3\nconfirm = 0\nspace.epochs = [1, 2]\n')
+    dimensions = {
+        "learning-rate=1e-4..1,log": ("learning_rate", Range(low=1e-4, high=1, log=True)),
+        "batch_size=8..64,step=8": ("batch_size", Range(low=8, high=64, step=8)),
+        "clip_norm=none,0.5": ("clip_norm", Choices(values=(None, 0.5))),
+        "nesterov=true,False": ("nesterov", Choices(values=(True, False))),
+        "optimizer=sgd, adamw": ("optimizer", Choices(values=("sgd", "adamw"))),
+    }
+    vary = [f"--vary={each}" for each in dimensions]
+    search, problems = built(str(space), *vary, "--search-seed", "7", "--keep-all", "--devices-per-trial", "2")
+    assert not errors(problems)
+    assert search is not None
+    assert (search.name, search.seed, search.keep_checkpoints, search.budget.trials) == ("flowers", 7, True, 3)
+    assert search.space == {"epochs": Choices(values=(1, 2)), **dict(dimensions.values())}
+    assert (search.devices, search.job.parallel.devices, search.job.training.batch_size) == (
+        ("cpu",) * 6,
+        ("cpu",) * 2,
+        8,
+    )
+    for words, expected in (
+        (("--job", str(tmp_path / "other.toml"), "--trials", "5", "--name", "mine"), ("mine", 5, 4, 4)),
+        (("--devices", "cpu", "--batch-size", "2"), ("flowers", 3, 1, 2)),
+    ):
+        search, problems = built(str(space), *words)
+        assert search is not None, problems
+        found = (search.name, search.budget.trials, len(search.devices), search.job.training.batch_size)
+        assert found == expected
+    space.write_text('devices = ["cpu", "cpu"]\n' + space.read_text())
+    search, _ = built(str(space))
+    assert search is not None
+    assert len(search.devices) == 2
+    problems = built(str(space), "--devices-per-trial", "0", "--lr-typo", "1", "--hours=-1")[1]
+    assert [problem.field for problem in errors(problems)] == ["--lr-typo", "devices_per_trial", "hours"]
+
+
+def test_search_continues_only_with_room(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    make_search()
+    monkeypatch.setattr("shutil.disk_usage", lambda _folder: type("Usage", (), {"free": 1 << 20}))
+    answer = run_command(capsys, "search", "small", "--continue")
+    assert (answer.code, "footplate: disk: The trials need about" in answer.err) == (2, True)
+    assert SearchFolder(searches_folder() / "small").driver() is None
+
+
 def test_search_refuses_to_start_on_a_full_disk(
     space: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,5 +253,4 @@ def test_search_refuses_to_start_on_a_full_disk(
     answer = run_command(capsys, "search", str(space))
     assert answer.code == 2
     assert "footplate: disk: The trials need about" in answer.err
-    assert not os.path.exists(SearchFolder("flowers").path)
     assert list_searches() == []

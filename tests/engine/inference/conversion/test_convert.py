@@ -14,7 +14,6 @@ import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -26,12 +25,9 @@ import torch
 from huggingface_hub import ModelCard
 from PIL import Image
 
-from engine.contract.catalogue import Measure
-from engine.contract.events import Validation
 from engine.contract.inference.conversion import CONVERTED_FILE, Converted, ConvertRequest, read_converted
 from engine.contract.messages import Progress
 from engine.data.datasets.images import ImageSet
-from engine.inference.conversion.card import write_curves
 from engine.inference.conversion.comparison import Samples
 from engine.inference.conversion.convert import convert
 from engine.inference.conversion.script import write_example
@@ -70,21 +66,6 @@ def predicted(folder: Path, sample: str) -> str:
     assert not done.stderr
     assert done.returncode == 0
     return done.stdout
-
-
-@pytest.mark.parametrize(("ids", "has_loss"), [(("top1", "top5", "loss"), True), (("map", "ap50", "ap75"), False)])
-def test_curves_show_the_first_metric_and_the_loss(ids: tuple[str, ...], has_loss: bool, tmp_path: Path) -> None:
-    values = [dict.fromkeys(ids, 0.1 * epoch) for epoch in range(1, 9)]
-    events = [
-        Validation(epoch=number, step=number, measures=each, images=1, seconds=1.0)
-        for number, each in enumerate(values, 1)
-    ]
-    entry = SimpleNamespace(metrics=tuple(Measure(name, name, higher_is_better=True) for name in ids))
-    run, objective = SimpleNamespace(events=lambda: events), SimpleNamespace(entry=entry)
-    assert write_curves(tmp_path / "curves.png", SimpleNamespace(run=run, objective=objective))  # type: ignore[arg-type]
-    with Image.open(tmp_path / "curves.png") as image:
-        colors = {color for _, color in image.getcolors(1 << 20) or ()}
-    assert ((31, 119, 180) in colors, (214, 39, 40) in colors) == (True, has_loss)
 
 
 def loaded_by_card(folder: Path) -> Any:

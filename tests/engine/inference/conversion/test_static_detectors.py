@@ -54,11 +54,21 @@ def test_rounding_may_change_a_few_detections() -> None:
     assert not is_equivalent((replace(within, unmatched=3),), limit)
 
 
+def test_mask_of_selected_boxes_leaves_out_rejected_ones() -> None:
+    from engine.inference.conversion.static_detectors import nms_mask
+
+    boxes = torch.tensor([[0.0, 0, 10, 10], [20, 20, 30, 30], [1, 1, 10, 10], [40, 40, 50, 50]]).repeat(2, 1, 1)
+    scores = torch.tensor([[0.9, -1, 0.8, 0.1], [0.7, 0.2, 0.8, -1]])
+    expected = [[True, False, False, True], [False, True, True, False]]
+    assert nms_mask(boxes, scores, 0.5).tolist() == expected
+
+
 @torch.no_grad()
-def test_static_mask_rcnn_matches_the_model() -> None:
+@pytest.mark.parametrize("name", ["maskrcnn", "retinanet", "fcos"])
+def test_static_detector_matches_the_model(name: str) -> None:
     from engine.inference.conversion.static_detectors import static_detector
 
-    model, images = detector("instance_segmentation", "maskrcnn", 64)
+    model, images = detector("instance_segmentation" if name == "maskrcnn" else "detection", name, 64)
     static = static_detector(model, 3, 64)
     assert static is not None
     expected = model(images[:1])

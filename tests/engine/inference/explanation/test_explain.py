@@ -12,6 +12,8 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
+import torch
+from msgspec.structs import replace
 from PIL import Image
 
 from engine.cli.terminal import BAD_REQUEST
@@ -22,7 +24,17 @@ from engine.contract.inference.explanation import (
     Method,
     decode_explanation,
 )
-from engine.inference.explanation.explain import explain, explain_images
+from engine.contract.messages import Progress
+from engine.data.decoding.view import View
+from engine.inference.explanation.explain import (
+    MAX_DRAWN_SIDE,
+    explain,
+    explain_images,
+    overlay,
+    project,
+    to_rgb,
+    visible_box,
+)
 from engine.inference.explanation.explainer import Explainer
 from engine.inference.trained_model import CannotLoad, load
 from engine.inference.worker import Shard
@@ -108,7 +120,7 @@ def test_unexplainable_request_lists_reasons(trained: Callable[[str], Trained], 
         (
             colors,
             str(tmp_path / "taken"),
-            ("reed",),
+            ("red", "reed"),
             {"classes": "The model has no class “reed”.", "out": "already exists"},
         ),
     ]
@@ -124,14 +136,19 @@ def test_unexplainable_request_lists_reasons(trained: Callable[[str], Trained], 
 
 def test_unreadable_image_is_skipped(trained: Callable[[str], Trained], tmp_path: Path) -> None:
     of = trained("classification")
-    broken = tmp_path / "broken.png"
-    broken.write_bytes(b"nothing")
-    found = explained(of, tmp_path / "out", broken, first_image(Path(of.job.data.dataset)))
+    broken = [tmp_path / name for name in ("broken.png", "empty.png")]
+    broken[0].write_bytes(b"nothing")
+    broken[1].touch()
+    image = first_image(Path(of.job.data.dataset))
+    found = explained(of, tmp_path / "out", broken[0], image, classes=("red",))
     assert "can't be read" in found.images[0].reason
     assert not found.images[0].maps
-    assert found.images[1].maps
+    assert [each.class_name for each in found.images[1].maps] == ["red"]
+    assert (found.images[1].side_by_side, found.images[1].reason) == ("", "")
+    (prediction,) = load(of.run, "last").predict([image])
+    assert found.images[1].predicted == prediction.text
     with pytest.raises(CannotLoad, match="None of the images can be read"):
-        explained(of, tmp_path / "out", broken)
+        explained(of, tmp_path / "out", *broken)
 
 
 def test_images_without_detections_are_explained(
@@ -196,6 +213,32 @@ def test_map_covers_the_deciding_region(forker: Forker, tmp_path: Path) -> None:
         assert together.size == (3 * 44 + 2 * 2, 32)
 
 
+def test_images_to_draw_on_are_small_and_rgb() -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (6, 4, 4), dtype=np.uint8)
+    np.testing.assert_array_equal(to_rgb(pixels), pixels[..., :3])
+    np.testing.assert_array_equal(to_rgb(pixels[..., 1:3]), pixels[..., 1:2].repeat(3, 2))
+    assert to_rgb(np.zeros((3 * MAX_DRAWN_SIDE, MAX_DRAWN_SIDE, 1), np.uint8)).shape == (
+        MAX_DRAWN_SIDE,
+        round(MAX_DRAWN_SIDE / 3),
+        3,
+    )
+
+
+def test_heat_is_projected_to_the_pixels_of_the_image() -> None:
+    heat = torch.rand(8, 8)
+    same, is_visible = project(heat, View(1.0, 1.0, 0.0, 0.0), (8, 8), (8, 8))
+    np.testing.assert_allclose(same, heat, atol=1e-6)
+    assert is_visible.all()
+    moved, is_visible = project(heat, View(1.0, 1.0, 2.0, -3.0), (10, 10), (10, 10))
+    np.testing.assert_allclose(moved[:6, 3:], heat[2:, :7], atol=1e-6)
+    assert is_visible.tolist() == np.outer(np.arange(10) < 6, np.arange(10) >= 3).tolist()
+    assert visible_box(View(1.0, 1.0, 2.0, -3.0), (10, 10), 8) == (3, 0, 10, 6)
+    image = np.full((10, 10, 3), 200, np.uint8)
+    drawn = overlay(image, np.zeros((10, 10), np.float32), is_visible)
+    assert drawn[~is_visible].tolist() == [[70] * 3] * int((~is_visible).sum())
+    assert (drawn[is_visible] == 200).all()
+
+
 @pytest.mark.long
 def test_explain_command_writes_maps(trained: Callable[[str], Trained], tmp_path: Path) -> None:
     of = trained("classification")
@@ -219,8 +262,11 @@ def test_names_that_are_not_utf8_are_explained(trained: Callable[[str], Trained]
     for name in ("good.png", os.fsdecode(b"\xff\xfe.png")):
         shutil.copy(first_image(Path(of.job.data.dataset)), folder / name)
     request = ExplainRequest(run=str(of.run.path), checkpoint="last", paths=(str(folder),), out=str(tmp_path / "out"))
-    found = decode_explanation(explain(request, lambda _progress: None).read_bytes())
-    assert [bool(image.maps) for image in found.images] == [True, True]
+    for devices in (("cpu",), ("cpu", "cpu")):  # the same folder is used again, and one device
+        progress: list[Progress] = []
+        found = decode_explanation(explain(replace(request, devices=devices), progress.append).read_bytes())
+        assert [bool(image.maps) for image in found.images] == [True, True]
+        assert progress[-1].fraction == 1.0
     refused = footplate("explain", str(of.run.path), str(folder / name), "--out", str(tmp_path / "other"))
     assert refused.code == BAD_REQUEST
     assert "UTF-8" in refused.err

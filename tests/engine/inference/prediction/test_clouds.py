@@ -5,15 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 import laspy
+import msgspec
 import numpy as np
 import pytest
+import torch
 from plyfile import PlyData
+from torch import Tensor, nn
 
 from engine.data.decoding.mask_values import NO_CLASS
 from engine.inference.prediction.sources import list_sources
+from engine.inference.prediction.work import predict_cloud
 from engine.tasks.points.files import CloudFiles
 from engine.tasks.predictions import PointClasses
 from tests.support.clouds import scene, write_las, write_pcd, write_ply, write_scan, write_table
+from tests.support.plain_models import plain_model
 
 
 @pytest.mark.parametrize("ending", ["pcd", "xyz", "csv", "bin"])
@@ -37,6 +42,24 @@ def test_cloud_of_other_type_is_written_as_ply(tmp_path: Path, ending: str) -> N
     assert written.dtype.names == ("x", "y", "z", "intensity", "label")
     np.testing.assert_allclose(np.stack([written[axis] for axis in "xyz"], 1), places, rtol=1e-5, atol=1e-8)
     assert written["label"].tolist() == [-1 if row == 7 else (4, 9)[each] for row, each in enumerate(classes)]
+
+
+def test_every_valid_point_of_a_cloud_is_predicted(tmp_path: Path) -> None:
+    class Intensity(nn.Module):
+        def forward(self, inputs: Tensor) -> Tensor:
+            return 10 * (inputs[:, 3:4] == torch.arange(3)[:, None])
+
+    places, _ = scene(0, 300)
+    places[7] = np.nan
+    numbers = np.arange(300) % 3
+    write_ply(tmp_path / "cloud.ply", places, intensity=numbers.astype(np.float32))
+    model = plain_model("point_segmentation", Intensity(), channels=4, model="pointcnn_x1", points=32)
+    model.preprocessing = msgspec.structs.replace(model.preprocessing, framing="", features=("intensity",))
+    found = predict_cloud(model, str(tmp_path / "cloud.ply"), 2)
+    numbers[7] = NO_CLASS
+    assert found.numbers.tolist() == numbers.tolist()
+    assert found.probability[7] == 0
+    assert np.delete(found.probability, 7).min() > 0.99
 
 
 @pytest.mark.parametrize("values", [(4, 300), (4, 70_000)])

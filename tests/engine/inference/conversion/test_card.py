@@ -1,0 +1,175 @@
+"""Model card of a converted model, compared with a golden file.
+
+`FOOTPLATE_WRITE_TEXTS=1 pytest -n 0 tests/engine/inference/conversion/test_card.py` writes the file again. Review its
+diff.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+from engine.contract.events import Event, Planned, Validation
+from engine.contract.inference.conversion import ComparedFile, Difference, NextCommand, OnnxOptions, WrittenFile
+from engine.contract.inference.evaluation import EVALUATION_FILE, Evaluation, Interval
+from engine.contract.protocol import ENCODE
+from engine.inference.conversion.card import model_card_text, onnx_commands, write_curves
+from engine.inference.conversion.exportable import Exportable, prepare_for_export
+from engine.inference.conversion.weights_file import Library
+from engine.inference.trained_model import TrainedModel
+from engine.runs.evaluations import FOLDER
+from engine.runs.folder import RunFolder
+from engine.system.plugins import footplate_version
+from tests.support.plain_models import plain_model
+
+GOLDEN = Path(__file__).with_name("golden_card.md")
+
+
+def validation(epoch: int, **measures: float) -> Validation:
+    return Validation(epoch=epoch, step=epoch, measures=measures, images=1, seconds=1.0)
+
+
+def model_of_run(folder: Path, task: str, *events: Event, **fields: object) -> TrainedModel:
+    """Return a model whose run in `folder` has these events."""
+    model = plain_model(task, nn.Linear(3, 2), **fields)
+    model.run = RunFolder(folder)
+    model.run.events_file.write_bytes(b"".join(ENCODE.encode(event) + b"\n" for event in events))
+    return model
+
+
+def write_evaluation(model: TrainedModel, name: str, dataset: str, top1: float, sha256: str = "0") -> None:
+    folder = model.run.path / FOLDER / name
+    folder.mkdir(parents=True)
+    evaluation = Evaluation(
+        id=name,
+        date=f"2026-01-01T00:00:{len(list(folder.parent.iterdir())):02}Z",
+        run=model.run.run_id,
+        task=model.job.task,
+        checkpoint="last.pt",
+        sha256=sha256,
+        dataset=dataset,
+        split="test",
+        classes=model.classes,
+        samples=70,
+        measures={"top1": Interval(value=top1, low=None, high=None)},
+    )
+    (folder / EVALUATION_FILE).write_bytes(msgspec.json.encode(evaluation))
+
+
+def file(name: str, size_bytes: int) -> WrittenFile:
+    return WrittenFile(name=name, what=f"what {name} is", size_bytes=size_bytes, sha256="")
+
+
+def full_card(folder: Path) -> str:
+    """Return the card of a classifier with all files, comparisons, evaluations and commands."""
+    planned = Planned(
+        epochs=9,
+        steps_per_epoch=3,
+        train_images=12_000,
+        val_images=340,
+        classes=("a", "b", "c"),
+        image_size=16,
+        parameters=8,
+        trainable_parameters=8,
+    )
+    model = model_of_run(
+        folder,
+        "classification",
+        planned,
+        validation(1, top1=0.0, top5=0.5, loss=2.0),
+        validation(2, top1=0.6, top5=0.0, loss=1.5),
+        model="resnet18",
+        dataset="/home/somebody/flowers",
+        pretrained=True,
+        learning_rate=0.037,
+        milestones=(3, 5),
+    )
+    for name, dataset, top1, sha256 in (
+        ("20260101-000000-test", "/a/tulips", 0.11, "0"),
+        ("20260102-000000-test", "/a/tulips", 0.22, "0"),
+        ("20260103-000000-test", "/a/tulips", 0.33, "1"),
+        ("20260104-000000-test", "/a/roses", 0.44, "0"),
+    ):
+        write_evaluation(model, name, dataset, top1, sha256)
+    compared = [
+        ComparedFile(
+            name=name,
+            runtime=f"onnxruntime 1.{number}",
+            compared_on="random" if number else "validation",
+            differences=tuple(
+                Difference(batch_size=size, difference=difference, largest_output=1.0)
+                for size, difference in ((1, 1e-7), (3, 2e-6 * (1 + number)))
+            ),
+            samples=50 + number,
+            measures={} if number == 2 else {"top1": 0.7 + 0.1 * number, "top5": 0.0},
+            torch_measures={} if number == 2 else {"top1": 0.75, "top5": 0.9},
+            milliseconds=1.5 + number,
+            torch_milliseconds=4.5,
+        )
+        for number, name in enumerate(("model.onnx", "model-int8.onnx", "model.safetensors"))
+    ]
+    files = [file("model.onnx", 5_000_000), file("curves.png", 20_000), file("predict.py", 900), file("example.png", 7)]
+    library = Library("segmentation_models_pytorch", "load()", lambda folder: nn.Identity())
+    export = prepare_for_export(model, OnnxOptions())
+    commands = onnx_commands(model, export, ["model.onnx", "model-int8.onnx"])
+    return model_card_text(model, files, compared, library, commands)
+
+
+def short_card(folder: Path) -> str:
+    """Return the card of a model of point clouds that no library can load, without anything to compare."""
+    model = model_of_run(folder, "point_segmentation", model="pointcnn_x1", pretrained=False)
+    model.preprocessing = msgspec.structs.replace(model.preprocessing, framing="")
+    return model_card_text(model, [file("model.safetensors", 3)], [], None, [NextCommand(purpose="Say", command="hi")])
+
+
+def test_cards_match_the_golden_file(tmp_path: Path) -> None:
+    cards = []
+    for make in (full_card, short_card):
+        (tmp_path / make.__name__).mkdir()
+        cards.append(make(tmp_path / make.__name__).replace(footplate_version(), "VERSION"))
+    text = "\n=====\n\n".join(cards)
+    if os.environ.get("FOOTPLATE_WRITE_TEXTS"):
+        GOLDEN.write_text(text)
+    assert text == GOLDEN.read_text()
+
+
+@pytest.mark.parametrize(
+    ("task", "name", "shapes"),
+    [
+        ("classification", "images", "images:1x16x16x3"),
+        ("point_segmentation", "points", "points:1x512x3"),
+        ("classification", "inputs", "inputs:1x3x16x16"),
+    ],
+)
+def test_commands_state_the_shape_of_the_input(tmp_path: Path, task: str, name: str, shapes: str) -> None:
+    fields = {"points": 512, "model": "pointcnn_x1"} if task == "point_segmentation" else {"image_size": 16}
+    model = model_of_run(tmp_path, task, **fields)
+    export = Exportable(model.module, name, "outputs", {}, torch.clone)
+    assert f"--minShapes={shapes} " in onnx_commands(model, export, ["model.onnx"])[0].command
+
+
+@pytest.mark.parametrize(("task", "ids"), [("classification", ("top1", "loss")), ("detection", ("map",))])
+def test_curves_show_the_first_metric_and_the_loss(tmp_path: Path, task: str, ids: tuple[str, ...]) -> None:
+    events = [validation(epoch, **dict.fromkeys((*ids, "top5", "ap50"), 0.1 * epoch)) for epoch in (5, 6, 8)]
+    model = model_of_run(tmp_path, task, *events[:2])
+    assert not write_curves(tmp_path / "curves.png", model)
+    model = model_of_run(tmp_path, task, *events)
+    assert write_curves(tmp_path / "curves.png", model)
+    with Image.open(tmp_path / "curves.png") as image:
+        pixels = np.asarray(image)[40:276]  # without the titles
+    for number, color in enumerate(((31, 119, 180), (214, 39, 40))):
+        rows, columns = np.nonzero((pixels == color).all(2))
+        if number >= len(ids):
+            assert not len(rows)
+        elif number == len(ids) - 1:  # the last curve hides the others, since all values are equal
+            assert (columns.min(), columns.max()) == pytest.approx((48, 592), abs=2)
+            lowest, middle = rows[columns <= 50].max(), rows[np.abs(columns - (48 + 544 / 3)) <= 1].mean()
+            assert (lowest, rows[columns >= 590].min()) == pytest.approx((232, 8), abs=2)
+            assert middle == pytest.approx(232 - 224 / 3, abs=3)
