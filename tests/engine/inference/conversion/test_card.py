@@ -123,10 +123,11 @@ def full_card(folder: Path) -> str:
 
 
 def short_card(folder: Path) -> str:
-    """Return the card of a model of point clouds that no library can load, without anything to compare."""
-    model = model_of_run(folder, "point_segmentation", model="pointcnn_x1", pretrained=False)
+    """Return the card of a model without images and library, whose weights were random, and nothing to compare."""
+    model = model_of_run(folder, "classification", model="vit_b_16", pretrained=False)
     model.preprocessing = msgspec.structs.replace(model.preprocessing, framing="")
-    return model_card_text(model, [file("model.safetensors", 3)], [], None, [NextCommand(purpose="Say", command="hi")])
+    files = [file("model.safetensors", 3), file("model.onnx", 4)]
+    return model_card_text(model, files, [], None, [NextCommand(purpose="Say", command="hi")])
 
 
 def test_cards_match_the_golden_file(tmp_path: Path) -> None:

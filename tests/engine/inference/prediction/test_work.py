@@ -180,19 +180,19 @@ def sample_of(sides: tuple[int, int], **fields: Any) -> Sample:
 
 
 def test_entry_describes_the_sample_and_its_files(tmp_path: Path) -> None:
-    maps = torch.zeros(3, 4, 6)
-    maps[1], maps[2, 3] = 0.5, 0.9
-    entry = written(plain_model("segmentation", Levels()), tmp_path, sample_of((4, 6)), maps, overlays=True)
+    maps = torch.zeros(3, 3, 6)
+    maps[1], maps[2, 2] = 0.5, 0.9
+    entry = written(plain_model("segmentation", Levels()), tmp_path, sample_of((3, 6)), maps, overlays=True)
     assert entry == Entry(
         sample=3,
         frame=2,
         last=False,
         name="s",
         path="p",
-        words="b 75%, c 25%",
+        words="b 67%, c 33%",
         classes=(1, 2),
-        scores=(0.75, 0.25),
-        height=4,
+        scores=(0.666667, 0.333333),
+        height=3,
         width=6,
         files={"png": "masks/s.png", "overlays": "overlays/s.jpg"},
     )
