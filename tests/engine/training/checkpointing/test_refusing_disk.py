@@ -1,0 +1,228 @@
+"""Checkpointer of a single worker in this process, on a disk that may refuse its files."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from engine.contract.events import Event, Warned
+from engine.contract.job import Job, save_job
+from engine.contract.worker import WorkerDone
+from engine.optim.optimizer_step import OptimizerStep
+from engine.strategies import STRATEGIES
+from engine.strategies.base import ResolvedJob
+from engine.training.checkpointing import checkpointer as module
+from engine.training.checkpointing.checkpoint_files import verify_checkpoint
+from engine.training.checkpointing.checkpoint_writer import TrainProgress
+from engine.training.checkpointing.checkpointer import Checkpointer
+from engine.training.report import Reporter
+from tests.support.clock import Clock
+from tests.support.dataset_infos import class_of_image
+from tests.support.specs import spec_of
+
+STEPS = 6
+"""Number of steps per epoch."""
+
+
+class Recording(Reporter):
+    """Reporter that keeps what it sends in `sent`."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self.sent: list[Event | WorkerDone] = []
+        super().__init__(channel, 0, lambda: None)
+
+    def send(self, message: Event | WorkerDone) -> None:
+        self.sent.append(message)
+        super().send(message)
+
+
+class Worker:
+    """Worker without a training, which saves checkpoints of a small model in `folder`."""
+
+    def __init__(self, folder: Path, reporter: Recording, **fields: Any) -> None:
+        self.folder, self.reporter = folder, reporter
+        job = Job.from_fields(**{"devices": ("cpu",), "batch_size": 8, "strategy": "single"} | fields)
+        folder.mkdir()
+        save_job(job, folder / "job.toml")
+        self.strategy = STRATEGIES["single"](spec_of(job, run_folder=str(folder)))
+        self.strategy.setup()
+        resolved = job.with_fields(precision="fp32", memory_format="contiguous")
+        self.strategy.wrap(
+            nn.Sequential(nn.Flatten(), nn.Linear(12, 2)), class_of_image(), (3, 2, 2), ResolvedJob(resolved)
+        )
+        optimizer_step = OptimizerStep(self.strategy.parameters(), resolved, STEPS, self.strategy.device)
+        self.checkpointer = Checkpointer(self.strategy.spec, self.strategy, optimizer_step, reporter, ("a", "b"))
+
+    def save(self, epoch: int, **measures: float) -> None:
+        """Save a checkpoint at the end of an epoch with the metrics of its validation, and wait for the disk."""
+        progress = TrainProgress(epoch, STEPS, STEPS, epoch * STEPS, validated=True)
+        self.checkpointer.save(progress, measures)
+        self.checkpointer.wait()
+
+    def last(self) -> dict[str, Any]:
+        content: dict[str, Any] = torch.load(self.folder / "checkpoints/last.pt", weights_only=True)
+        return content
+
+    def refuse(self) -> None:
+        """Make all further checkpoints fail, by a file in place of their folder."""
+        if (self.folder / "checkpoints").exists():
+            (self.folder / "checkpoints").rename(self.folder / f"before-{len(list(self.folder.iterdir()))}")
+        (self.folder / "checkpoints").touch()
+
+    def accept(self) -> None:
+        (self.folder / "checkpoints").unlink()
+
+    def final_save(self, is_cancelled: Callable[[], bool], *, stopped: bool = False) -> str:
+        return self.checkpointer.retry_final_save(stopped=stopped, is_cancelled=is_cancelled)
+
+
+@pytest.fixture
+def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Worker]]:
+    """Return a function that creates workers with fields of their job. Retries follow each other at once."""
+    monkeypatch.setattr(module, "RETRY_INTERVAL_S", 0.0)
+    local, remote = socket.socketpair()
+    reporter = Recording(remote)
+    made: list[Worker] = []
+
+    def create(**fields: Any) -> Worker:
+        made.append(Worker(tmp_path / f"run-{len(made)}", reporter, **fields))
+        return made[-1]
+
+    yield create
+    for worker in made:
+        with worker.checkpointer:
+            pass
+    reporter.close()
+    local.close()
+
+
+@pytest.mark.parametrize(
+    ("best_by", "values"), [("", (0.5, 0.5, 0.4, 0.7, 0.6)), ("top1", (0.0, 0.0, -1, 0.2, 0.1)), ("loss", (3, 3, 4, 1, 2))]
+)  # fmt: skip
+def test_best_is_the_first_of_equal_metrics(make: Callable[..., Worker], best_by: str, values: list[float]) -> None:
+    worker, name, better = make(best_by=best_by), best_by or "top1", []
+    for epoch, value in enumerate(values, 1):
+        measures = {"top1": 0.5, "loss": 0.5} | {name: value}
+        better.append(worker.checkpointer.is_better(measures))
+        worker.save(epoch, **measures)
+    assert better == [True, False, False, True, False]
+    assert not worker.checkpointer.is_better({})
+    best = {"top1": 0.5, "loss": 0.5} | {name: values[3]}
+    assert (worker.checkpointer.best, worker.checkpointer.best_epoch) == (best, 4)
+    content = worker.last()
+    assert (content["best"], content["best_epoch"], content["epoch"], content["step"]) == (best, 4, 5, 5 * STEPS)
+    assert content["best_sha256"] == verify_checkpoint(worker.folder / "checkpoints/best.pt")
+
+
+def test_refused_best_is_saved_with_the_next_checkpoint(make: Callable[..., Worker]) -> None:
+    worker = make()
+    worker.save(1, top1=0.3)
+    worker.refuse()
+    worker.save(2, top1=0.9)
+    assert worker.checkpointer.best_epoch == 1
+    assert [worker.checkpointer.is_better({"top1": value}) for value in (0.8, 0.95)] == [False, True]
+    worker.accept()
+    worker.save(3, top1=0.8)
+    assert (worker.checkpointer.best, worker.checkpointer.best_epoch) == ({"top1": 0.9}, 2)
+    assert (worker.last()["best_epoch"], worker.last()["epoch"]) == (2, 3)
+    worker.refuse()
+    worker.save(4, top1=0.99)
+    worker.accept()
+    with worker.checkpointer:
+        pass
+    assert not (worker.folder / "checkpoints").exists(), "the disk has refused it before"
+
+
+def test_checkpoint_is_due_after_minutes(make: Callable[..., Worker], monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(1000.0)
+    monkeypatch.setattr(module, "time", clock)
+    worker, never = make(checkpoint_minutes=5), make(checkpoint_minutes=0)
+
+    def due(*times: float) -> list[bool]:
+        found = []
+        for clock.now in times:
+            assert not never.checkpointer.is_overdue()
+            found.append(worker.checkpointer.is_overdue())
+        return found
+
+    assert due(1000.0, 1299.0, 1300.0) == [False, False, True]
+    worker.save(1, top1=0.5)
+    assert due(1300.0, 1599.0, 1601.0) == [False, False, True]
+
+
+def test_checkpoint_has_the_parts_of_a_batch(make: Callable[..., Worker]) -> None:
+    worker = make(accumulation=2, compile="auto")
+    worker.strategy.accumulation, worker.strategy.evaluation_parts = 4, 8  # after memory ran out
+    worker.save(1, top1=0.5)
+    content = worker.last()
+    assert content["parts"] == {"asked": 2, "evaluation": 8}
+    assert (content["job"]["accumulation"], content["job"]["compile"], content["classes"]) == (4, "auto", ("a", "b"))
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_final_save_ends_after_its_time(
+    make: Callable[..., Worker], monkeypatch: pytest.MonkeyPatch, stopped: bool
+) -> None:
+    monkeypatch.setattr(module, "RETRY_STOPPED_S" if stopped else "RETRY_COMPLETED_S", 0.0)
+    worker, asked = make(), []
+    worker.save(1, top1=0.5)
+    worker.refuse()
+    worker.save(2, top1=0.9)
+    assert worker.final_save(lambda: bool(asked.append(1)) or len(asked) > 2, stopped=stopped)
+    assert asked == [], "the other limit does not count"
+    assert [message.code for message in worker.reporter.sent if isinstance(message, Warned)] == [
+        "checkpoint_failed", "checkpoint_failed", "unsaved",
+    ]  # fmt: skip
+
+
+def test_cancelled_final_save_names_the_step_on_the_disk(make: Callable[..., Worker]) -> None:
+    worker, asked = make(), []
+    worker.save(1, top1=0.5)
+    worker.refuse()
+    worker.save(2, top1=0.4)
+    unsaved = worker.final_save(lambda: bool(asked.append(1)) or len(asked) > 2)
+    assert len(asked) == 3
+    assert re.findall(r"step (\d+)", unsaved) == ["12", "6"]
+
+
+def test_final_save_continues_until_the_disk_accepts(make: Callable[..., Worker]) -> None:
+    worker, asked = make(), []
+    worker.refuse()
+    worker.save(1, top1=0.5)
+
+    def is_cancelled() -> bool:
+        asked.append(1)
+        if len(asked) == 3:
+            worker.accept()
+        return False
+
+    assert worker.final_save(is_cancelled) == ""
+    assert len(asked) == 3
+    assert (worker.last()["step"], worker.last()["best_epoch"], worker.checkpointer.best_epoch) == (6, 1, 1)
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_final_save_uses_the_first_folder_that_accepts(
+    make: Callable[..., Worker], tmp_path: Path, stopped: bool
+) -> None:
+    worker, other = make(), tmp_path / "other"
+    other.mkdir()
+    worker.refuse()
+    worker.save(2, top1=0.5)
+    worker.reporter.folders_requested.extend([str(tmp_path / "missing"), str(other), str(tmp_path)])
+    unsaved = worker.final_save(lambda: False, stopped=stopped)
+    copy = other / worker.folder.name
+    assert str(copy) in unsaved
+    assert ("--resume-from" in unsaved) == stopped
+    assert list(worker.reporter.folders_requested) == [str(tmp_path)]
+    content = torch.load(copy / "checkpoints/last.pt", weights_only=True)
+    assert (content["step"], content["best"], content["best_epoch"]) == (12, {"top1": 0.5}, 2)
+    assert content["best_sha256"] == verify_checkpoint(copy / "checkpoints/best.pt")
+    assert worker.checkpointer.best_epoch == 2
