@@ -188,11 +188,18 @@ def test_autotune_restores_compile_when_resuming(choice: str) -> None:
     assert decided.choices["compile"] == (choice, "the resumed run used this setting")
 
 
-def test_autotune_ignores_choices_for_other_batches() -> None:
-    before = msgspec.to_builtins(
-        Job.from_fields(batch_size=8, devices=("cpu",), memory_format="channels_last", precision="fp32").values()
-    )
+@pytest.mark.parametrize("changed", [{"batch_size": 8}, {"devices": ("GPU-1",)}])
+def test_autotune_ignores_choices_for_other_batches_and_devices(changed: dict[str, Any]) -> None:
+    fields = {"batch_size": 4, "devices": ("cpu",), "memory_format": "channels_last", "precision": "fp32"} | changed
+    before = msgspec.to_builtins(Job.from_fields(**fields).values())
     assert Decided(SlowWhen(_lies_channels_last), before=before).job.precision.memory_format == "contiguous"
+
+
+@pytest.mark.parametrize(("own", "expected"), [((), ("a",)), (("b",), ("b",))])
+def test_autotune_restores_cuts_unless_the_job_has_its_own(own: tuple[str, ...], expected: tuple[str, ...]) -> None:
+    fields = {"strategy": "pipeline", "devices": ("cpu", "cpu"), "batch_size": 4}
+    before = msgspec.to_builtins(Decided(nn.Linear(1, 1), **fields).job.with_fields(cuts=("a",)).values())
+    assert Decided(nn.Linear(1, 1), before=before, cuts=own, **fields).job.parallel.cuts == expected
 
 
 @pytest.mark.parametrize(
@@ -208,33 +215,66 @@ def test_precision_is_bf16_if_all_gpus_support_it(
     assert resolve_precision(Job.from_fields(devices=("cpu",))) == "fp32"
 
 
-def test_autotune_compiles_on_cpu_only_if_requested() -> None:
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({}, "on the CPU"),
+        ({"freeze_epochs": 1}, "it would have to be recompiled when the backbone is unfrozen"),
+        ({"multi_scale": 0.5}, "it would have to be recompiled for every image size"),
+    ],
+)
+def test_autotune_compiles_on_cpu_only_if_requested(fields: dict[str, Any], why: str) -> None:
     model = SlowWhen(lambda _: False)
-    decided = Decided(model, memory_format="contiguous")
+    decided = Decided(model, memory_format="contiguous", **fields)
     decided.strategy.wrap(model, class_of_image(), SHAPE, ResolvedJob(decided.job))
     decided.trials.compile()
-    assert decided.job.precision.compile == "off"
-    assert decided.choices["compile"][1].startswith("on the CPU")
+    assert decided.job.precision.compile == decided.strategy.job.precision.compile == "off"
+    assert decided.choices["compile"][1].startswith(why)
 
 
-def test_autotune_skips_compile_before_unfreezing() -> None:
-    model = SlowWhen(lambda _: False)
-    decided = Decided(model, memory_format="contiguous", freeze_epochs=1)
-    decided.strategy.wrap(model, class_of_image(), SHAPE, ResolvedJob(decided.job))
-    decided.trials.compile()
-    assert decided.choices["compile"] == ("off", "it would have to be recompiled when the backbone is unfrozen")
+BOTH = ("default", "reduce-overhead")
 
 
-def test_autotune_skips_compile_of_short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Simulate a GPU that takes a millisecond for a pass."""
+@pytest.mark.parametrize(
+    ("fields", "seconds", "modes", "reason"),
+    [
+        ({}, (0.01,), (), "too short to repay"),
+        ({"accumulation": 4}, (0.05, 0.02), ("default",), "took 50.0 ms with off and 20.0 ms with on"),
+        ({}, (2.0, 1.5, 0.5), BOTH, "took 2.0 s with off and 500.0 ms with on (with CUDA graphs)"),
+        ({}, (300.0, 200.0, 250.0), (*BOTH, "default"), "took 5 min with off and 3 min with on"),
+        ({}, (2.0, 1.98, 1.99), BOTH, "too small a difference"),
+        ({}, (2.0, 2.2, 2.1), BOTH, "took 2.0 s with off and 2.1 s with on"),
+        ({}, (2.0, 1.0, None), (*BOTH, "default"), "took 2.0 s with off and 1.0 s with on"),
+        ({}, (2.0, None, None), BOTH, "failed"),
+        ({}, (None,), (), "failed"),
+    ],
+)
+def test_autotune_compiles_if_the_best_mode_pays_off(
+    monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any], seconds: tuple[float, ...], modes: object, reason: str
+) -> None:
+    """Simulate a GPU on which a pass takes `seconds`: first without compiling, then in each of the modes."""
+    compiled: list[str] = []
+
+    def compile_model(model: nn.Module, mode: str) -> None:
+        compiled.append(mode)
+        _compile(model, mode)
+
+    timed = iter([*seconds, 0.0])
     monkeypatch.setattr(Autotuner, "_reason_against_compiling", lambda _: "")
-    monkeypatch.setattr(Autotuner, "_compare", lambda *_, **__: [0.001])
+    monkeypatch.setattr(Autotuner, "_compare", lambda *_, **__: [each] if (each := next(timed)) is not None else [])
+    monkeypatch.setattr(nn.Module, "compile", compile_model)
     model = SlowWhen(lambda _: False)
-    decided = Decided(model, memory_format="contiguous")
+    decided = Decided(model, memory_format="contiguous", **fields)
     decided.strategy.wrap(model, class_of_image(), SHAPE, ResolvedJob(decided.job))
-    decided.trials.compile()
-    assert decided.job.precision.compile == "off"
-    assert "too short to repay" in decided.choices["compile"][1]
+    try:
+        decided.trials.compile()
+    finally:
+        torch.compiler.set_stance("default")
+    choice, why = decided.choices["compile"]
+    assert choice == decided.job.precision.compile == ("on" if is_compiled(model) else "off")
+    assert tuple(compiled) == modes
+    assert reason in why
+    assert why.endswith(reason) or not reason.startswith("took")
 
 
 SLOW_ON_RANK_1 = """

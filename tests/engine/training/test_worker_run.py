@@ -121,8 +121,11 @@ def test_run_reports_events_in_order(job: Make, start: Start) -> None:
     kinds = [type(message) for message in messages]
     assert kinds.index(Planned) < kinds.index(StepMetrics)
     (planned,) = group.of(Planned)
-    assert (planned.steps_per_epoch, planned.train_images, planned.val_images) == (6, 72, 21)
-    assert planned.classes == ("blue", "green", "red")
+    assert (planned.epochs, planned.from_step, planned.steps_per_epoch) == (2, 0, 6)
+    assert (planned.train_images, planned.val_images, planned.classes) == (72, 21, ("blue", "green", "red"))
+    weights = sum(tensor.numel() for tensor in group.checkpoint("best.pt").values())
+    assert (planned.image_size, planned.channels, planned.parameters) == (16, 3, weights)
+    assert planned.trainable_parameters == weights
     assert [message.epoch for message in group.of(EpochStarted)] == [1, 2]
     phases = [message.phase for message in group.of(PhaseChanged)]
     assert phases == ["preparing", *["training", "validating", "saving"] * 2]
@@ -202,7 +205,8 @@ def test_stop_ends_all_ranks_at_the_same_step(
     # The command may be read just after the step that waits for it.
     assert 1 < group.checkpoint()["step"] <= 5
     assert group.of(StepMetrics)[-1].step == group.checkpoint()["step"]
-    assert group.of(PhaseChanged)[-1].phase == phase
+    ended = group.of(PhaseChanged)[-1]
+    assert (ended.phase, ended.detail.split()[-1]) == (phase, str(group.checkpoint()["step"]))
 
 
 def test_stop_interrupts_validation(job: Make, start: Start, model_file: Write, tmp_path: Path) -> None:
@@ -214,7 +218,7 @@ def test_stop_interrupts_validation(job: Make, start: Start, model_file: Write, 
     assert group.finish() == [0, 0]
     assert [done.stopped for done in group.of(WorkerDone)] == [True, True]
     assert not group.of(Validation)
-    assert group.checkpoint()["step"] == 24
+    assert (group.checkpoint()["step"], group.checkpoint()["validated"]) == (24, False)
     assert not (group.folder / "checkpoints/best.pt").exists()
 
 
