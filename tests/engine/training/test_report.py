@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 import time
@@ -11,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from engine.contract.events import EventsLost, LogLine, StepMetrics
-from engine.contract.protocol import Adjust, CheckpointNow, Frames, Stop
+from engine.contract.events import EventsLost, LogLine, Phase, PhaseChanged, StepMetrics
+from engine.contract.protocol import Adjust, CheckpointNow, Frames, Pause, SaveElsewhere, Stop
 from engine.contract.worker import FROM_WORKER, Heartbeat
 from engine.training import report
 from engine.training.report import QUEUE_LIMIT, Reporter
@@ -67,6 +68,35 @@ def test_reporter_drops_only_metrics_without_blocking(ends: Ends) -> None:
     assert lost > 0
     assert len(metrics) + lost == count
     assert [m.text for m in received if isinstance(m, LogLine)] == [f"line {number}" for number in range(50)]
+
+
+@pytest.mark.parametrize(
+    ("phase", "step", "numbers"),
+    [
+        ("preparing", 7, []),
+        ("training", 8, ["8"]),
+        ("validating", 7, ["7"]),
+        ("saving", 7, ["7"]),
+        ("pausing", 7, ["7"]),
+        ("stopping", 7, ["7"]),
+    ],
+)
+def test_phase_determines_step_and_whereabouts(ends: Ends, phase: Phase, step: int, numbers: list[str]) -> None:
+    assert ends.reporter.current_step is None
+    ends.reporter.set_step(7)
+    ends.reporter.set_phase(phase, "a detail")
+    assert (ends.reporter.current_step, re.findall(r"\d+", ends.reporter.whereabouts)) == (step, numbers)
+    ends.reporter.close()
+    received = [message for message in ends.rest() if not isinstance(message, Heartbeat)]
+    assert received == [PhaseChanged(phase=phase, detail="a detail")]
+
+
+def test_only_rank_0_reports_phases(ends: Ends) -> None:
+    ends.reporter.rank = 1
+    ends.reporter.set_phase("training")
+    ends.reporter.send(LogLine(text="a line"))
+    ends.reporter.close()
+    assert [message for message in ends.rest() if not isinstance(message, Heartbeat)] == [LogLine(text="a line")]
 
 
 def test_reporter_closes_although_nobody_reads(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,10 +204,17 @@ def test_reporter_commands_set_flags(ends: Ends) -> None:
     reporter = Watched(theirs, 0, ends.ended.set)
     with local_end:
         local_end.sendall(
-            b"".join(ENCODE.encode(each) + b"\n" for each in (Stop(), CheckpointNow(), Adjust(loader_workers=5)))
-        )
+            b"".join(
+                ENCODE.encode(each) + b"\n"
+                for each in (
+                    Stop(), Pause(), SaveElsewhere(folder="/a"), SaveElsewhere(folder="/b"), CheckpointNow(),
+                    Adjust(loader_workers=5),
+                )
+            )
+        )  # fmt: skip
         assert event_received.wait(120)
-        assert reporter.stop_requested
+        assert (reporter.stop_requested, reporter.ending) == (True, "pausing")
+        assert list(reporter.folders_requested) == ["/a", "/b"]
         assert reporter.checkpoint_requested
         assert reporter.loader_workers_requested == 5
         reporter.close()
