@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 from torch import nn
@@ -9,6 +11,7 @@ from torch import nn
 from engine.contract.events import Event, Warned
 from engine.contract.job import Job
 from engine.data.loading.base_loader import Batch
+from engine.models.model_surgery import freeze_norms
 from engine.optim.optimizer_step import OptimizerStep
 from engine.strategies.base import ResolvedJob
 from engine.strategies.single import SingleDevice
@@ -31,8 +34,8 @@ def make_stepper(job: Job, *layers: nn.Module) -> tuple[ResilientStep, list[Even
     return ResilientStep(strategy, optimizer_step, events.append, lambda: False), events
 
 
-def batch_of(value: float) -> Batch:
-    return Batch(torch.full((4, 3, 2, 2), value), torch.zeros(4, dtype=torch.int64), 4, 0.0)
+def batch_of(value: float, images: int = 4) -> Batch:
+    return Batch(torch.full((images, 3, 2, 2), value), torch.zeros(images, dtype=torch.int64), images, 0.0)
 
 
 def test_step_raises_after_too_many_skips_in_a_row() -> None:
@@ -56,8 +59,38 @@ def test_step_repeats_its_random_numbers_in_smaller_parts() -> None:
                 raise torch.OutOfMemoryError("full")
             return images
 
-    stepper, events = make_stepper(Job.from_fields(batch_size=4), OutOfMemoryOnce())
-    assert stepper.step(batch_of(1.0), 1) is not None
+    stepper, events = make_stepper(Job.from_fields(batch_size=5), OutOfMemoryOnce())
+    assert stepper.step(batch_of(1.0, images=5), 1234) is not None
     assert len(drawn) == 3
     assert drawn[0] == drawn[1] != drawn[2]
-    assert [event.code for event in events if isinstance(event, Warned)] == ["out_of_memory"]
+    (warning,) = (event for event in events if isinstance(event, Warned))
+    assert warning.code == "out_of_memory"
+    assert re.findall(r"[\d,]+", warning.message)[:4] == ["1,234", "2", "3", ","], "step, parts and images"
+
+
+@pytest.mark.parametrize("is_frozen", [False, True])
+def test_step_that_ran_out_of_memory_equals_one_in_smaller_parts(is_frozen: bool) -> None:
+    class OutOfMemory(nn.Module):
+        left = 0
+
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            self.left -= 1
+            if self.left == 0:
+                raise torch.OutOfMemoryError("full")
+            return images
+
+    states, messages = [], []
+    for accumulation, fails_at in ((4, 0), (2, 2)):
+        torch.manual_seed(0)
+        job = Job.from_fields(batch_size=8, accumulation=accumulation)
+        norms, layer = nn.Sequential(nn.BatchNorm2d(3)), OutOfMemory()
+        if is_frozen:
+            freeze_norms(norms)
+        stepper, events = make_stepper(job, norms, layer)
+        layer.left = fails_at
+        stepper.step(batch_of(1.0, images=8), 1)
+        stepper.step(batch_of(2.0, images=8), 2)
+        states.append(norms.state_dict())
+        messages += [event.message for event in events if isinstance(event, Warned)]
+    assert all(torch.equal(tensor, states[1][name]) for name, tensor in states[0].items())
+    assert ["BatchNorm" in message for message in messages] == [not is_frozen]

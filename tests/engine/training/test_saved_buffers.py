@@ -88,7 +88,7 @@ def test_saved_streams_restore_generators(untrusted_model: bool) -> None:
         ({"a": torch.full((4,), 6e4, dtype=torch.float16)}, ""),
         ({"a": torch.tensor([1.0, INF], dtype=torch.bfloat16)}, "a"),
         ({"a": torch.ones(2, dtype=torch.bfloat16)}, ""),
-        ({"mask": torch.tensor([INF])}, ""),
+        ({"mask": torch.tensor([INF]), "inner": {"mask": torch.tensor([INF]), "b": torch.tensor([INF])}}, "inner.b"),
     ],
 )
 def test_first_nonfinite_finds_any_position(state: dict[str, Any], name: str) -> None:
@@ -97,5 +97,6 @@ def test_first_nonfinite_finds_any_position(state: dict[str, Any], name: str) ->
 
 def test_nonfinite_buffers_returns_names() -> None:
     model = nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 2))
+    model[1].weight.data.fill_(INF)
     model[1].register_buffer("mask", torch.tensor([0.0, -INF]))
     assert nonfinite_buffers(model) == ["1.mask"]
