@@ -74,11 +74,12 @@ class Decided:
         steps: int = LONG,
         before: dict[str, Any] | None = None,
         is_stopped: Callable[[], bool] = lambda: False,
+        rank: int = 0,
         **job: Any,
     ) -> None:
         self.choices: dict[str, tuple[str, str]] = {}
         fields: dict[str, Any] = {"batch_size": 4, "devices": ("cpu",)} | job
-        spec = spec_of(Job.from_fields(**fields), world_size=1, devices=("cpu",))
+        spec = spec_of(Job.from_fields(**fields), rank=rank, world_size=1, devices=("cpu",) * (rank + 1))
         self.strategy: Strategy = STRATEGIES[spec.job.resolved_strategy](spec)
         self.trials = Autotuner(
             self.strategy, class_of_image(), SHAPE, steps=steps, emit=self._emit, is_stopped=is_stopped
@@ -145,6 +146,8 @@ def test_autotune_skips_trials_of_short_runs() -> None:
         "precision": "fp32", "memory_format": "contiguous"
     }  # fmt: skip
     assert "a run of 100 steps is too short" in decided.choices["memory_format"][1]
+    other = Decided(model, memory_format="contiguous", rank=1)
+    assert (other.job, other.choices) == (decided.job, {}), "only rank 0 reports"
 
 
 def test_autotune_keeps_explicit_settings() -> None:
