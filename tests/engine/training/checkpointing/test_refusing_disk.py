@@ -83,6 +83,16 @@ class Worker:
         return self.checkpointer.retry_final_save(stopped=stopped, is_cancelled=is_cancelled)
 
 
+class CancelledAtThird:
+    """Function that returns True from its third call on, and counts its `calls`."""
+
+    calls = 0
+
+    def __call__(self) -> bool:
+        self.calls += 1
+        return self.calls > 2
+
+
 @pytest.fixture
 def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Worker]]:
     """Return a function that creates workers with fields of their job. Retries follow each other at once."""
@@ -171,24 +181,24 @@ def test_final_save_ends_after_its_time(
     make: Callable[..., Worker], monkeypatch: pytest.MonkeyPatch, stopped: bool
 ) -> None:
     monkeypatch.setattr(module, "RETRY_STOPPED_S" if stopped else "RETRY_COMPLETED_S", 0.0)
-    worker, asked = make(), []
+    worker, is_cancelled = make(), CancelledAtThird()
     worker.save(1, top1=0.5)
     worker.refuse()
     worker.save(2, top1=0.9)
-    assert worker.final_save(lambda: bool(asked.append(1)) or len(asked) > 2, stopped=stopped)
-    assert asked == [], "the other limit does not count"
+    assert worker.final_save(is_cancelled, stopped=stopped)
+    assert is_cancelled.calls == 0, "the other limit does not count"
     assert [message.code for message in worker.reporter.sent if isinstance(message, Warned)] == [
         "checkpoint_failed", "checkpoint_failed", "unsaved",
     ]  # fmt: skip
 
 
 def test_cancelled_final_save_names_the_step_on_the_disk(make: Callable[..., Worker]) -> None:
-    worker, asked = make(), []
+    worker, is_cancelled = make(), CancelledAtThird()
     worker.save(1, top1=0.5)
     worker.refuse()
     worker.save(2, top1=0.4)
-    unsaved = worker.final_save(lambda: bool(asked.append(1)) or len(asked) > 2)
-    assert len(asked) == 3
+    unsaved = worker.final_save(is_cancelled)
+    assert is_cancelled.calls == 3
     assert re.findall(r"step (\d+)", unsaved) == ["12", "6"]
 
 
