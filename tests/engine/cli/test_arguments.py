@@ -71,6 +71,16 @@ def test_flags_override_the_job_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
     ]
 
 
+def test_help_groups_flags_by_their_strategies(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parser().parse_args(["train", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    strategies = load_catalogue().strategies
+    for name in dict.fromkeys(name for strategy in strategies for name in strategy.fields):
+        ids = [strategy.id for strategy in strategies if name in strategy.fields]
+        assert f"options of {', '.join(ids)}: --" in text
+
+
 def test_model_file_needs_trust(tmp_path: Path) -> None:
     file = tmp_path / "net.py"
     file.write_text("one = 1\n")

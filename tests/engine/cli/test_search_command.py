@@ -191,6 +191,10 @@ def test_search_refuses_bad_requests(space: Path, capsys: pytest.CaptureFixture[
     assert "with another job" in run_command(capsys, "search", str(space)).err
     assert "is not running" in run_command(capsys, "search", "flowers", "--stop").out
     assert "no single best trial" in run_command(capsys, "search", "flowers", "--train-best", "9").err
+    assert "flowers can't be read" in run_command(capsys, "search", "flowers", "--vary", "epochs=1,2").err
+    for number in ("--train-best", "--train-best=0"):
+        answer = run_command(capsys, "search", str(space), "--name", "other", number, "--detach")
+        assert (answer.code, "footplate: --train-best: A detached" in answer.err) == (2, True)
     assert list_runs() == []
 
 

@@ -305,8 +305,8 @@ def test_as_image_converts_any_input() -> None:
     assert as_image(np.zeros(7, np.float32)).shape == (64, 64, 3)
     stretched = as_image(np.linspace(-1, 1, 5 * 4 * 4, dtype=np.float32).reshape(5, 4, 4))
     assert (stretched.dtype, stretched.min(), stretched.max()) == (np.uint8, 0, 255)
-    two_channels = as_image(np.array([[[-1.0, 1.0]], [[5.0, 9.0]]]))
-    assert two_channels.tolist() == [[[0, 0, 0], [255, 255, 255]]]
+    two_channels = as_image(np.array([[[-1.0, -0.6, 1.0]], [[5.0, 9.0, 8.0]]]))
+    assert two_channels.tolist() == [[[0] * 3, [51] * 3, [255] * 3]]
 
 
 @pytest.mark.parametrize("format_", ["imagefolder", "coco", "table:color"])

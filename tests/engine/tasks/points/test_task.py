@@ -55,6 +55,7 @@ def test_neighbors_are_dilated_and_repeated() -> None:
     few = neighbors_of(points[:, :5], points[:, :3], 8, 4)
     assert few.shape == (2, 5, 8)
     assert torch.equal(few[..., :3], few[..., 3:6])
+    assert torch.equal(few[..., :3].sort().values, torch.arange(3).expand(2, 5, 3))
 
 
 @pytest.mark.parametrize("fan_in", [4, 16])
@@ -126,6 +127,8 @@ def test_gradients_are_the_slopes_of_the_loss(channels: int) -> None:
     weights = torch.randn(1, CLASSES, 40, dtype=torch.float64)
     parameters = list(model.parameters())
     grads = torch.autograd.grad((model(inputs) * weights).sum(), parameters)
+    if channels > 3:
+        assert not torch.allclose(model(inputs), model(inputs * torch.tensor([[1.0], [1], [1], [2]])))
     for parameter, grad in zip(parameters, grads, strict=True):
         direction, losses = torch.randn_like(parameter), []
         with torch.no_grad():
