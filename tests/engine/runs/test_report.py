@@ -100,7 +100,8 @@ def test_report_to_missing_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_redactor_keeps_parts_of_words(user: None) -> None:
-    redactor = Redactor([("cat", "<class>"), ("cat-2", "<other>")])
+    redactor = Redactor([("cat", "<class>"), ("cat-2", "<other>"), ("night shift", "<tag>")])
+    assert redactor.redact("night shift and night%20shift") == "<tag> and <tag>"
     assert redactor.redact('cat-2, cat-3, "/a, b (c)/d"') == '<other>, <class>-3, "<path>"'
     assert redactor.redact("concatenate bananas of cat_2 and a cat") == "concatenate bananas of <class>_2 and a <class>"
     assert (

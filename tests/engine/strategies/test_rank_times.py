@@ -137,6 +137,19 @@ def test_communication_is_the_last_ranks_blocked_time() -> None:
     )
 
 
+@pytest.mark.parametrize(("seconds", "straggler"), [(4.0, 0), (40.0, None)])
+def test_ranks_with_different_collectives_are_compared_by_sums(seconds: float, straggler: int | None) -> None:
+    event = combine_step_times(7, [StepTime(3.0, (0.25, 0.25)), StepTime(seconds, (1.5,))])
+    assert event == RanksTimed(
+        step=7,
+        ranks=(
+            RankTimes(compute_s=2.5, communication_s=0.5, waiting_s=0.0),
+            RankTimes(compute_s=seconds - 1.5, communication_s=0.5, waiting_s=1.0),
+        ),
+        straggler=straggler,
+    )
+
+
 def test_straggler_is_the_rank_that_all_others_wait_for() -> None:
     def waiting(*seconds: float) -> list[RankTimes]:
         return [RankTimes(compute_s=1.0, communication_s=0.1, waiting_s=each) for each in seconds]

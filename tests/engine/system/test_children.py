@@ -7,11 +7,13 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
+from pathlib import Path
 
 import pytest
 
 from engine.system import children
-from engine.system.children import OutputTooLong, run_child
+from engine.system.children import OutputTooLong, limit_written_files, run_child
 from engine.system.ssh import ssh_command
 
 pytestmark = pytest.mark.timeout(60)
@@ -24,6 +26,19 @@ def python(code: str) -> list[str]:
 def test_run_child_returns_output_and_exit_code() -> None:
     done = run_child(python("print(sys.stdin.read() == ''); print('no', file=sys.stderr); sys.exit(3)"), timeout_s=30)
     assert (done.returncode, done.stdout, done.stderr) == (3, b"True\n", b"no\n")
+
+
+def test_run_child_uses_folder_and_environment(tmp_path: Path) -> None:
+    code = "import os; print(os.getcwd(), os.environ.get('NAME'), os.environ.get('HOME'))"
+    done = run_child(python(code), timeout_s=30, env={"NAME": "value"}, cwd=str(tmp_path))
+    assert done.stdout.decode().split() == [str(tmp_path), "value", "None"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such limits")
+def test_limit_on_written_files_is_an_error_not_a_signal(tmp_path: Path) -> None:
+    command = ["dd", "if=/dev/zero", f"of={tmp_path / 'file'}", "bs=1000", "count=1"]
+    done = subprocess.run(command, preexec_fn=partial(limit_written_files, 100), capture_output=True, check=False)
+    assert (done.returncode, (tmp_path / "file").stat().st_size) == (1, 100)
 
 
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])

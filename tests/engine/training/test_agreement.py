@@ -59,6 +59,11 @@ def test_last_step_waits_for_requests() -> None:
     assert collectives.log[-1] == "read 2"
 
 
+def test_stop_includes_the_requests_of_its_step() -> None:
+    agreement = Agreement(_OtherRank(STOP, REPORT), 2)
+    assert [agreement.exchange(NONE) for _ in range(3)] == [NONE, Requests(stop=True, report=True), NONE]
+
+
 def test_dropped_request_is_sent_again() -> None:
     collectives = _OtherRank()
     agreement = Agreement(collectives, 2)
