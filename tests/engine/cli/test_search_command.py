@@ -239,6 +239,10 @@ def test_flags_override_the_space_file(space: Path, tmp_path: Path) -> None:
     assert len(search.devices) == 2
     problems = built(str(space), "--devices-per-trial", "0", "--lr-typo", "1", "--hours=-1")[1]
     assert [problem.field for problem in errors(problems)] == ["--lr-typo", "devices_per_trial", "hours"]
+    problems = built(str(space), "--epochs", "many", "--hours=-1", "--goal", "top1", "--vary", "options.my-width=1,2")[
+        1
+    ]
+    assert [problem.field for problem in errors(problems)] == ["epochs", "space.options.my-width", "hours"]
 
 
 def test_search_continues_only_with_room(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
