@@ -15,6 +15,7 @@ from engine.contract.catalogue import load_catalogue
 from engine.contract.dataset import DatasetReport, MaskValue, Sample
 from engine.contract.job import Job
 from engine.contract.problems import errors
+from engine.system.format import counted
 
 SAMPLES = 3
 VALUES_LISTED = 24
@@ -100,7 +101,7 @@ def _lines(report: DatasetReport, task: str) -> Iterator[str]:
             class_counts = split.objects or split.counts
             counts = ", ".join(f"{name} {count:,}" for name, count in class_counts.items())
             held_out = ", held out from train" if split.is_drawn else ""
-            yield f"{split.name}: {split.images:,} images{held_out}" + (f" ({counts})" if counts else "")
+            yield f"{split.name}: {counted(split.images, 'image')}{held_out}" + (f" ({counts})" if counts else "")
         if report.mask_values:
             values, others = report.mask_values[:VALUES_LISTED], len(report.mask_values) - VALUES_LISTED
             more = f" and {others} more" if others > 0 else ""

@@ -160,9 +160,9 @@ class Progress:
         if is_restart:
             return f"Training resumes after step {event.from_step:,}."
         image_size = f", {event.image_size} px" if event.image_size else ""
-        classes = f", {len(event.classes)} classes" if event.classes else ""
+        classes = f", {counted(len(event.classes), 'class')}" if event.classes else ""
         return (
-            f"{event.train_images} images to train on, {event.val_images} to validate on"
+            f"{counted(event.train_images, 'image')} to train on, {event.val_images} to validate on"
             f"{classes}{image_size}; {event.parameters:,} parameters"
         )
 

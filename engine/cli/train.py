@@ -24,6 +24,7 @@ from engine.contract.problems import Problem, errors
 from engine.contract.recipes import Recipe, collect_facts, initial_recipe, load_recipes
 from engine.runs.folder import create_run
 from engine.runs.launch import start_supervisor
+from engine.system.format import counted
 
 
 def train(options: argparse.Namespace) -> int:
@@ -210,7 +211,7 @@ def dataset_lines(report: DatasetReport) -> list[str]:
     entry = load_catalogue().annotation_kinds.get(report.kind)
     is_image = entry is None or entry.sample == "image"
     kind = f", {describe_channels(report.channels)}" if is_image else ""
-    classes = "" if report.kind == "files" else f", {len(report.classes)} classes"
+    classes = "" if report.kind == "files" else f", {counted(len(report.classes), 'class')}"
     lines = [f"{report.folder}: {report.title}{classes}{kind}; {splits}"]
     if not report.certain:
         lines.append(f"Recognized by: {'; '.join(report.evidence)}. Check that these labels are right:")

@@ -21,7 +21,7 @@ from engine.contract.protocol import ENCODE
 from engine.system import paths
 from engine.system.children import kill_after, run_child
 from engine.system.decode_errors import NOT_DECODED
-from engine.system.format import size
+from engine.system.format import counted, size
 from engine.system.ssh import english_environment, ssh_command, ssh_exit_reason
 
 MAX_CLOCK_OFFSET_S = 2.0
@@ -92,7 +92,7 @@ def _check_host(host: Host, dataset: str) -> CheckedHost:
         message = f"{host.title} has {size(facts.free_bytes)} left on its disk."
         warnings.append((message, "Make room for checkpoints."))
     if host.gpus is not None and len(facts.gpus) != host.gpus:
-        message = f"{host.title} had {host.gpus} GPUs, and has {len(facts.gpus)} now."
+        message = f"{host.title} had {counted(host.gpus, 'GPU')}, and has {len(facts.gpus)} now."
         remedy = f"Run `footplate doctor` there, or `footplate hosts add {host.name}` again."
         warnings.append((message, remedy))
     return CheckedHost(host, facts, offset_s, [Problem("hosts", *warning, "warning") for warning in warnings])

@@ -37,6 +37,7 @@ from engine.supervisor.execution import supervise
 from engine.supervisor.restart_policy import RestartPolicy, world_size
 from engine.system import linux, paths, stdio
 from engine.system.files import MAX_RESULT_BYTES, read_file
+from engine.system.format import counted
 from engine.system.plain_text import escaped
 
 _POLL_S = 0.05
@@ -127,7 +128,7 @@ def _mismatches(job: Job, process: TorchrunProcess) -> list[Problem]:
     """Return the problems that occur if a job does not match the processes that torchrun has started."""
     found = []
     if world_size(job) != process.world_size:
-        message = f"The job has {world_size(job)} workers, and torchrun started {process.world_size}."
+        message = f"The job has {counted(world_size(job), 'worker')}, and torchrun started {process.world_size}."
         found.append(Problem("devices", message, "Start as many processes as the job has devices."))
     elif len({host_of(job.parallel.devices[rank]) for rank in process.local_ranks}) > 1:
         message = "torchrun's processes on this machine belong to devices of several machines."

@@ -45,8 +45,9 @@ def speed(images_per_second: float) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """Format a count with its noun: "1 run", "3,000 runs"."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+    """Format a count with its noun: "1 run", "3,000 runs", "2 classes"."""
+    ending = "" if count == 1 else "es" if noun.endswith("s") else "s"
+    return f"{count:,} {noun}{ending}"
 
 
 def with_unit(number: str, unit: str) -> str:

@@ -9,7 +9,7 @@ import msgspec
 from engine.contract.catalogue import AnnotationKind, load_catalogue
 from engine.contract.dataset import DatasetReport, ImageSizes, Reading, SplitReport, describe_channels
 from engine.contract.problems import Choice, Problem
-from gui.format import localized
+from gui.format import counted, localized
 from gui.translation import tr
 
 NAMED_UNREADABLE = 200
@@ -19,8 +19,7 @@ MAX_VALUES = 24
 
 def samples(report: DatasetReport, count: int) -> str:
     """Format a number of samples, as in "1,204 images" or "1 cloud"."""
-    noun = _kind(report).sample
-    return f"{localized(count)} {noun if count == 1 else f'{noun}s'}"
+    return counted(count, _kind(report).sample)
 
 
 def _kind(report: DatasetReport) -> AnnotationKind:
@@ -35,11 +34,8 @@ def element(report: DatasetReport) -> str:
 
 def summary(report: DatasetReport) -> str:
     """Describe the size of a dataset, as in "5 classes, 3,670 images", or "3,670 images" without classes."""
-    counted = samples(report, sum(split.images for split in report.splits))
-    if not report.classes:
-        return counted[:1].upper() + counted[1:]
-    classes = "1 class" if len(report.classes) == 1 else f"{localized(len(report.classes))} classes"
-    return f"{classes}, {counted}"
+    size = samples(report, sum(split.images for split in report.splits))
+    return f"{counted(len(report.classes), 'class')}, {size}" if report.classes else size
 
 
 def title(report: DatasetReport) -> str:
@@ -169,7 +165,7 @@ def mask_values(report: DatasetReport) -> str:
     frequent = sorted(values, key=lambda each: -each.share)[:MAX_VALUES]
     lines = [
         f"{each.value}: {each.class_name or 'no class'}, {localized(100 * each.share, 1)}%, "
-        f"{localized(each.masks)} {'mask' if each.masks == 1 else 'masks'}"
+        f"{counted(each.masks, 'mask')}"
         for each in values
         if each in frequent
     ]

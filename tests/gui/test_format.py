@@ -44,6 +44,7 @@ def test_numbers_and_dates_follow_the_region(german: None) -> None:
     assert window_format.moment(NOON) == time.strftime("%d.%m.%y %H:%M", time.localtime(NOON))
     # The formats for files and terminals don't change.
     assert plain.counted(3000, "run") == "3,000 runs"
+    assert [plain.counted(count, "class") for count in (0, 1, 2)] == ["0 classes", "1 class", "2 classes"]
     assert plain.size(44 << 30) == "44.0 GiB"
 
 

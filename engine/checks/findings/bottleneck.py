@@ -157,7 +157,7 @@ def _check_decoding(profile: RunProfile, readers: int, waits: str) -> Advice:
     needed = max(readers + 1, math.ceil(HEADROOM * profile.decoding_s / computing_s))
     more = min(needed, profile.spare_cores) - readers
     if more > 0:
-        workers = f"{more}{' more' if readers else ''} loader worker{'' if more == 1 else 's'}"
+        workers = counted(more, f"{'more ' if readers else ''}loader worker")
         effect = f"would feed {profile.pronoun}" if readers + more == needed else "would help"
         sentence = f"{waits}: {workers} {effect}."
         return Advice(sentence=sentence, field="loader_workers", value=readers + more, live=readers > 0)

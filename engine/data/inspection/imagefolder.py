@@ -54,6 +54,7 @@ from engine.data.splits import (
     dataset_warning,
     printable,
 )
+from engine.system.format import counted
 
 SAMPLE = 512
 """Maximum number of evenly spaced images that are decoded even though their first and last bytes are intact."""
@@ -191,7 +192,7 @@ def _count(name: str, classes: tuple[str, ...], split: FileSplit, readable: list
     for class_name, total, count in zip(classes, totals, counts, strict=True):
         if count or not total:
             continue
-        message = f"None of the {total:,} {title_of(name)} images of class {class_name} can be read."
+        message = f"No {title_of(name)} image of class {class_name} can be read ({counted(total, 'image')})."
         if name == "train":
             result.problems.append(dataset_error(message, "Replace them, or remove the class."))
         else:
@@ -280,5 +281,5 @@ def _example_png(path: str) -> bytes:
 
 
 def _no_readable_image(name: str, count: int) -> Problem:
-    message = f"None of the {count:,} {title_of(name)} images can be read."
+    message = f"No {title_of(name)} image can be read ({counted(count, 'image')})."
     return dataset_error(message, "Choose a folder with readable images.")

@@ -16,6 +16,7 @@ from engine.data.formats.maskfolder import used_splits
 from engine.data.formats.shared.paired_folders import Candidate, Roles, find_candidates
 from engine.data.formats.tree import Tree
 from engine.data.splits import printable, spread_evenly
+from engine.system.format import counted
 from engine.tasks.edges.decoding import EDGE_AGREEMENT, AnnotatedEdges, read_edges
 
 CLASSES = ("edge",)
@@ -81,7 +82,7 @@ def _assess_candidate(candidate: Candidate, variant: str) -> Detection:
     elif not is_matlab and 2 * sum(map(_is_thin, lines)) <= len(lines):
         objections.append("areas rather than thin lines in the files of edges")
     if 2 * len(pairs.matched) < pairs.file_count:
-        objections.append(f"{len(pairs.unmatched_files):,} files of edges without an image")
+        objections.append(f"{counted(len(pairs.unmatched_files), 'file')} of edges without an image")
     evidence = (f"{len(pairs.matched):,} images with edges in {printable(candidate.variant)}",)
     confidence = Confidence.WEAK if objections else Confidence.CERTAIN if is_matlab else Confidence.LIKELY
     return Detection(("edges",), confidence, evidence, tuple(objections), variant, source=candidate)

@@ -13,7 +13,7 @@ from engine.data.decoding.image_files import EXTENSIONS as IMAGE_ENDINGS
 from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.tree import Tree, split_named, suffix
 from engine.data.splits import dataset_error, dataset_warning, first_names, printable, spread_evenly
-from engine.system.format import listed
+from engine.system.format import counted, listed
 from engine.tasks.points.classes import learn_classes
 from engine.tasks.points.decoding import rooms
 from engine.tasks.points.decoding.clouds import (
@@ -79,7 +79,7 @@ def detect(tree: Tree) -> list[Detection]:
     if accepted_extensions:
         names += [name for folder in folders for name in _ambiguous_files(tree, folder, accepted_extensions)]
     types = sorted({suffix(name)[1:].upper() for name in names})
-    evidence = [f"{len(names):,} {'file' if len(names) == 1 else 'files'} of points ({', '.join(types)})"]
+    evidence = [f"{counted(len(names), 'file')} of points ({', '.join(types)})"]
     objections = []
     confidence = Confidence.LIKELY
     if labeled or ambiguous_labeled:

@@ -6,7 +6,7 @@ from typing import Any
 
 from engine.contract.catalogue import Measure
 from engine.metrics.base import Metric
-from engine.system.format import metric_value
+from engine.system.format import counted, metric_value
 from engine.training.callbacks.callback import Callback
 
 
@@ -34,9 +34,8 @@ class EarlyStopping(Callback):
         """Message for the log that explains why the run ends."""
         assert self._best is not None
         best = metric_value(self._best, percent=self._criterion.percent)
-        epochs = "1 epoch" if self.waited == 1 else f"{self.waited} epochs"
         return (
-            f"Early stopping: {self._criterion.title} has not improved for {epochs}. The best was {best} after "
+            f"Early stopping: {self._criterion.title} has not improved for {counted(self.waited, 'epoch')}. The best was {best} after "
             f"epoch {self._best_epoch}"
         )
 

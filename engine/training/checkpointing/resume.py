@@ -20,6 +20,7 @@ from engine.optim.optimizer_step import OptimizerStep
 from engine.runs.folder import older_checkpoints
 from engine.strategies.base import Strategy, resolve_precision
 from engine.strategies.collectives import Collectives
+from engine.system.format import counted
 from engine.training.autotune import computes_alike
 from engine.training.checkpointing.checkpoint_files import (
     DamagedCheckpoint,
@@ -105,7 +106,7 @@ class Checkpoint:
             remarks.append(Warned(code="checkpoint_damaged", message=message))
         if progress.epoch > self._job.training.epochs:
             message = (
-                f"{self.path} has been trained for {progress.epoch - 1} epochs, and the job asks for "
+                f"{self.path} has been trained for {counted(progress.epoch - 1, 'epoch')}, and the job asks for "
                 f"{self._job.training.epochs}: there is nothing left to train. Set more epochs to continue."
             )
             remarks.append(Warned(code="nothing_left", message=message))
@@ -273,4 +274,4 @@ def _read_content(path: Path) -> tuple[dict[str, Any], str]:
 def _describe_classes(classes: Sequence[str]) -> str:
     """Return the number of classes and the names of the first ones, as in "9 classes (a, b, c, …)"."""
     named = ", ".join(classes[:3]) + (", …" if len(classes) > 3 else "")
-    return f"{len(classes)} classes ({named})"
+    return f"{counted(len(classes), 'class')} ({named})"

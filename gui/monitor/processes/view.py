@@ -24,7 +24,7 @@ from PySide6.QtWidgets import (
 from engine.contract.devices import Snapshot, device_key, gpu_title
 from engine.system.plain_text import CsvWriter, encodable
 from gui.actions import WITHIN, Action, bind
-from gui.format import localized
+from gui.format import counted, localized
 from gui.monitor.processes.model import (
     COLUMNS,
     COMMAND,
@@ -256,7 +256,7 @@ class ProcessesView(QWidget):
         total = sum(not line.group for line in lines)
         visible_lines = [self.rows.line(index) for index in _all_rows(self.rows, QModelIndex())]
         visible = sum(line is not None and not line.group for line in visible_lines)
-        count_text = "1 process" if total == 1 else f"{localized(total)} processes"
+        count_text = counted(total, "process")
         self._count.setText(count_text if visible == total else f"{localized(visible)} of {count_text}")
         self._count.setVisible(total > 0)
         empty = self._empty_text(total, visible)

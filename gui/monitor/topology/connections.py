@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 
 from engine.contract.devices import Gpu, GpuPair, PciPath, Topology, gpu_title
 from engine.system.format import listed
+from gui.format import counted
 from gui.titles import gpu_names, recommended_strategy_title
 from gui.translation import tr
 
@@ -79,12 +80,8 @@ def code(pair: GpuPair | None) -> str:
 def short(pair: GpuPair | None) -> str:
     """Describe a connection in two words, as in "18 NVLinks" or "one switch". A connection of None is "unknown"."""
     if pair is not None and pair.nvlinks:
-        return count_nvlinks(pair.nvlinks)
+        return counted(pair.nvlinks, "NVLink")
     return SHORT[pair.path] if pair is not None and pair.path is not None else "unknown"
-
-
-def count_nvlinks(count: int) -> str:
-    return "1 NVLink" if count == 1 else f"{count} NVLinks"
 
 
 def describe(pair: GpuPair | None, one: str, other: str) -> str:
@@ -94,7 +91,7 @@ def describe(pair: GpuPair | None, one: str, other: str) -> str:
     elif pair.nvlinks:
         sentences = [
             tr("{one} and {other} are connected over {nvlinks}.").format(
-                one=one, other=other, nvlinks=count_nvlinks(pair.nvlinks)
+                one=one, other=other, nvlinks=counted(pair.nvlinks, "NVLink")
             )
         ]
     else:
@@ -138,7 +135,9 @@ def _nvlink_advice(connected: ConnectedGpus) -> str:
             "best with directly connected neighbors."
         ).format(everyone=everyone)
     how_many = (
-        count_nvlinks(counts[0]) if min(counts) == max(counts) else f"{min(counts)} to {count_nvlinks(max(counts))}"
+        counted(counts[0], "NVLink")
+        if min(counts) == max(counts)
+        else f"{min(counts)} to {counted(max(counts), 'NVLink')}"
     )
     if len(counts) == 1:
         connection = tr("{everyone} are connected by {how_many}.").format(everyone=everyone, how_many=how_many)

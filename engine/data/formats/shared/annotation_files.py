@@ -14,6 +14,7 @@ from engine.data.formats.shared.image_lookup import ImageLookup
 from engine.data.formats.shared.json_files import decode_file
 from engine.data.formats.tree import Tree, split_of_file
 from engine.data.splits import count_sentence, dataset_error, dataset_warning, first_names, warn_about
+from engine.system.format import counted
 
 _ORDER = ("train", "val", "test", "")
 
@@ -113,7 +114,7 @@ class AnnotationReader(Generic[ImageT]):
         unannotated = [split for split in self._images if self._annotated and split not in self._annotated]
         for split in unannotated:
             images = self._images.pop(split)
-            message = f"No image of the {split} split has annotations ({len(images):,} images)."
+            message = f"No image of the {split} split has annotations ({counted(len(images), 'image')})."
             self.problems.append(dataset_warning(message, "The split is not used; annotate its images to use it."))
         return self._images
 

@@ -34,6 +34,7 @@ from engine.data.formats.shared.tables import (
 )
 from engine.data.formats.tree import Tree, split_in, split_named, split_of_table
 from engine.data.splits import printable
+from engine.system.format import counted
 from engine.system.regular_files import UnusableFile
 
 LABELED = "label"
@@ -312,7 +313,7 @@ def _evidence(tree: Tree, group: Group, labeling: Labeling) -> str:
     if labeling.listed is None:
         return f"{tables} with images and {len(labeling.flags)} labels"
     count = len(group.profiles[labeling.listed].cells)
-    what = "labels" if labeling.mark else "1 class" if count == 1 else f"{count:,} classes"
+    what = "labels" if labeling.mark else counted(count, "class")
     return f"{tables} with images and {what} in the column {printable(head[labeling.listed])}"
 
 

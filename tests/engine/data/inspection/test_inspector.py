@@ -186,8 +186,8 @@ def test_split_without_readable_image_is_an_error(tree: Tree) -> None:
     for path in root.glob("*/*/*.png"):
         path.write_bytes(b"no")
     report = inspect_folder(root)
-    assert "None of the 4 training images can be read" in texts(report, "error")
-    assert "None of the 4 validation images can be read" in texts(report, "error")
+    assert "No training image can be read (4 images)" in texts(report, "error")
+    assert "No validation image can be read (4 images)" in texts(report, "error")
     assert report.unreadable_count == 8
 
 
@@ -196,8 +196,8 @@ def test_class_without_readable_image_is_named(tree: Tree) -> None:
     for path in [*root.glob("train/a/*"), *root.glob("val/b/*")]:
         path.write_bytes(b"no")
     report = inspect_folder(root)
-    assert "training images of class a" in texts(report, "error")
-    assert "validation images of class b" in texts(report, "warning")
+    assert "training image of class a" in texts(report, "error")
+    assert "validation image of class b" in texts(report, "warning")
 
 
 def test_channels_match_training(tree: Tree) -> None:
