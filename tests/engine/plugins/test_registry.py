@@ -68,7 +68,7 @@ def test_plugins_are_imported_on_demand(site: Path) -> None:
 def test_broken_plugin_is_skipped_by_name(site: Path, capfd: pytest.CaptureFixture[str]) -> None:
     points = {"ash": "trees_ash:TEXT", "elm": "trees_elm:TEXT", "fir": "trees_ash:FIR", "yew": "trees_yew:TEXT"}
     install(site, "trees", {GROUP: points}, trees_ash="TEXT = 'Ash'", trees_elm="import no_such_module",
-            trees_yew="raise SystemExit('no yews here')")  # fmt: skip
+            trees_yew="raise SystemExit('no yews here\\nand more')")  # fmt: skip
     registry = texts()
     assert dict(registry) == {"own": "Footplate's", "ash": "Ash"}
     reasons = {each.name: each.reason for each in registry.left_out}

@@ -18,6 +18,7 @@ from engine.runs.folder import older_checkpoints
 from engine.training.checkpointing.checkpoint_files import (
     CheckpointError,
     DamagedCheckpoint,
+    copy_checkpoint,
     drop_older,
     older_name,
     read_checkpoint,
@@ -137,19 +138,51 @@ def test_write_checkpoint_syncs_file_then_folder(tmp_path: Path, monkeypatch: py
     assert names == [(str(tmp_path / ".last.pt.part"), []), (str(tmp_path), ["last.pt"])]
 
 
+@pytest.mark.parametrize("name", [".last.pt.part", "last.pt"])
+def test_write_checkpoint_does_not_follow_links(tmp_path: Path, name: str) -> None:
+    (tmp_path / "outside").write_bytes(b"mine")
+    (tmp_path / name).symlink_to(tmp_path / "outside")
+    write_checkpoint(_content(2), tmp_path / "last.pt")
+    assert (_epoch(tmp_path / "last.pt"), (tmp_path / "outside").read_bytes()) == (2, b"mine")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["last.pt", "outside"]
+
+
+def test_write_checkpoint_sets_a_folder_of_its_name_aside(tmp_path: Path) -> None:
+    (tmp_path / "last.pt").mkdir()
+    (tmp_path / "last.pt/mine").touch()
+    write_checkpoint(_content(2), tmp_path / "last.pt")
+    assert _epoch(tmp_path / "last.pt") == 2
+    assert [path.name for path in tmp_path.glob("last.pt.*.folder/*")] == ["mine"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="files are named by /proc")
+def test_copy_checkpoint_replaces_its_target_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, target = tmp_path / "last.pt", tmp_path / "a/b/last.pt"
+    write_checkpoint(_content(1), source)
+    for _ in range(2):
+        with synced(monkeypatch) as names:
+            copy_checkpoint(source, target)
+        assert names[-1] == (str(target.parent), ["last.pt"])
+    assert (_epoch(target), target.read_bytes()) == (1, source.read_bytes())
+
+
 class _MetsAFullDisk:
-    """Object that can't be pickled because the disk is full. Only the `__context__` of the error shows this."""
+    """Object that can't be pickled because of a system error. Only the `__context__` of the error shows this."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
 
     def __reduce__(self) -> Any:
         try:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            raise OSError(self.number, os.strerror(self.number))
         except OSError:
             raise RuntimeError("unexpected position") from None
 
 
-def test_write_checkpoint_reports_a_hidden_full_disk(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_write_checkpoint_reports_a_hidden_full_disk(tmp_path: Path, number: int) -> None:
     with pytest.raises(CheckpointError, match=r"the disk \(or the quota\) of .* is full"):
-        write_checkpoint({"weights": _MetsAFullDisk()}, tmp_path / "last.pt")
+        write_checkpoint({"weights": _MetsAFullDisk(number)}, tmp_path / "last.pt")
     assert list(tmp_path.iterdir()) == []
 
 
