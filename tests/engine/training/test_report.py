@@ -161,7 +161,9 @@ def test_heartbeat_times_single_steps_from_the_second_epoch(ends: Ends) -> None:
         continue
 
 
-def test_reporter_sends_the_end_of_preparation_at_once(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("rank", [0, 1])
+def test_reporter_sends_the_end_of_preparation_at_once(ends: Ends, monkeypatch: pytest.MonkeyPatch, rank: int) -> None:
+    ends.reporter.rank = rank
     while not isinstance(ends.receive(), Heartbeat):
         continue
     monkeypatch.setattr(report, "HEARTBEAT_S", 3600.0)

@@ -162,7 +162,7 @@ def test_copy_checkpoint_replaces_its_target_at_once(tmp_path: Path, monkeypatch
     for _ in range(2):
         with synced(monkeypatch) as names:
             copy_checkpoint(source, target)
-        assert names[-1] == (str(target.parent), ["last.pt"])
+        assert (names[-1], [*target.parent.iterdir()]) == ((str(target.parent), ["last.pt"]), [target])
     assert (_epoch(target), target.read_bytes()) == (1, source.read_bytes())
 
 
