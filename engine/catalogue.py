@@ -41,11 +41,11 @@ from engine.models.meta_device import build_on_meta, largest_single_value_size
 from engine.models.model_surgery import heads_of
 from engine.models.registry import MODELS
 from engine.models.tensor_detector import LoadableDetector
-from engine.parallel.cut import CannotCut
+from engine.parallel.split_points import CannotSplit
 from engine.strategies import STRATEGIES
 from engine.strategies.fsdp import tied_views
 from engine.strategies.layer_split import layer_pairs
-from engine.strategies.pipelining.model_split import split_points
+from engine.strategies.pipelining.model_split import find_split_points
 from engine.system import paths
 from engine.system.plugins import Registry
 from engine.system.stdio import exit_now
@@ -180,7 +180,7 @@ def _entry(
 
     `model` is the built model, on any device. `dropout_fields` lists the fields in `DROPOUT_FIELDS` that it supports.
     """
-    points, uncuttable = _find_split_points(model)
+    points, unsplittable_reason = _find_split_points(model)
     smallest = model_info.min_image_size
     step = encoders.STRIDE if model_info.encoder else model_info.image_size_step
     if isinstance(model, LoadableDetector):
@@ -195,8 +195,8 @@ def _entry(
         image_size=model_info.image_size,
         min_image_size=smallest,
         image_size_step=step,
-        split_points=points,
-        uncuttable=uncuttable,
+        possible_split_points=points,
+        unsplittable_reason=unsplittable_reason,
         blocks=len(blocks(model)),
         tied=tied_views(model),
         tensor_parallel=bool(layer_pairs(model)),
@@ -228,8 +228,8 @@ def _accepts_field(task: Task, job: Job, model_info: ModelInfo, field: str) -> b
 def _find_split_points(model: nn.Module) -> tuple[tuple[str, ...], str]:
     """Return the names of a model's split points, and the reason if it can't be split, otherwise ""."""
     try:
-        return tuple(point.node for point in split_points(model)), ""
-    except CannotCut as reason:
+        return tuple(point.node for point in find_split_points(model)), ""
+    except CannotSplit as reason:
         return (), str(reason)
 
 

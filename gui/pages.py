@@ -165,8 +165,8 @@ def _follow_search(page: Any, job: JobInForm) -> None:
 
 PAGES = (
     PageEntry(
-        "cut",
-        "gui.cut.page:CutPage",
+        "split_points",
+        "gui.split_points.page:SplitPointsPage",
         TRAIN,
         lambda page, job, _argument: page.show_job(job.job, job.problems, job.device_names),
         _set_job,

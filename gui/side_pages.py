@@ -33,7 +33,7 @@ class SidePages(QObject):
         self._opened_from: tuple[int, QWidget | None] = (0, None)
         runs = workspace.runs
         workspace.page_created.connect(self._add_page)
-        panel.cut_requested.connect(partial(self.show, "cut"))
+        panel.split_points_requested.connect(partial(self.show, "split_points"))
         panel.finder_requested.connect(self.show)
         panel.gallery_requested.connect(partial(self.show, "dataset"))
         panel.labels_requested.connect(partial(self.show, "dataset"))

@@ -261,7 +261,8 @@ def gpu_names(titles: Sequence[str]) -> str:
 def value_words(name: str, value: object) -> str:
     """Format the value of a job's field or option as the form shows it."""
     if value in (None, "", ()):
-        return EMPTY.get(name, "automatic" if name == "cuts" or (name in FIELDS and FIELDS[name].optional) else "none")
+        is_automatic = name == "split_points" or (name in FIELDS and FIELDS[name].optional)
+        return EMPTY.get(name, "automatic" if is_automatic else "none")
     if isinstance(value, bool | int | float):
         return _number_words(value)
     if isinstance(value, tuple | list):

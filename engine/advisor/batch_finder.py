@@ -126,7 +126,7 @@ def _size_unit(job: Job) -> int:
     if strategy is None:
         return 1
     arrangement = layout(job, strategy)
-    parts = arrangement.replicas if strategy.cuts_model or strategy.splits_layers else len(job.parallel.devices)
+    parts = arrangement.replicas if strategy.splits_model or strategy.splits_layers else len(job.parallel.devices)
     return parts * job.training.accumulation * (arrangement.microbatches or 1)
 
 

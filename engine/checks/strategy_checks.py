@@ -18,10 +18,10 @@ def strategy_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | Non
     found = _device_count_problems(job, strategy)
     found += _replica_problems(job, strategy)
     found += _batch_size_problems(job, strategy)
-    if strategy.cuts_model and job.parallel.devices:
+    if strategy.splits_model and job.parallel.devices:
         arrangement = layout(job, strategy)
         found += _stage_problems(job, strategy, model, arrangement)
-        found += _cut_problems(job, model, arrangement)
+        found += _split_point_problems(job, model, arrangement)
     found += _setting_problems(job, strategy, model)
     if not any(problem.field in ("batch_size", "accumulation", "microbatches") for problem in found):
         found += _batch_norm_problems(job, strategy, model)
@@ -65,7 +65,7 @@ def _replica_problems(job: Job, strategy: StrategyEntry) -> list[Problem]:
 def _batch_size_problems(job: Job, strategy: StrategyEntry) -> list[Problem]:
     """Return the problems with dividing a batch among devices, for gradient accumulation, and into microbatches."""
     batch, accumulation = job.training.batch_size, job.training.accumulation
-    if strategy.cuts_model:
+    if strategy.splits_model:
         return _stage_batch_problems(job, strategy) if job.parallel.devices else []
     count, groups = len(job.parallel.devices), "devices"
     if strategy.splits_layers and strategy.replicates:
@@ -112,7 +112,7 @@ def _setting_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | Non
 
 def _model_problems(job: Job, strategy: StrategyEntry, model: ModelEntry) -> Iterator[Problem]:
     """Yield the problems with a model that the strategy can't divide, or that a setting of the strategy doesn't suit."""
-    if job.parallel.activation_checkpointing and not strategy.cuts_model and not model.blocks:
+    if job.parallel.activation_checkpointing and not strategy.splits_model and not model.blocks:
         message = f"{model.title} has no repeated blocks whose activations could be recomputed."
         remedy = "Turn it off, or choose another model or a pipeline."
         yield Problem("activation_checkpointing", message, remedy)
@@ -169,7 +169,7 @@ def _count_separate_parts(job: Job, strategy: StrategyEntry) -> int:
     They do so one after another, or on different devices.
     """
     arrangement = layout(job, strategy)
-    if strategy.cuts_model:
+    if strategy.splits_model:
         slices = arrangement.replicas * (arrangement.microbatches or 1)
     elif strategy.splits_layers:
         slices = arrangement.replicas
@@ -249,19 +249,20 @@ def _microbatch_problems(job: Job, arrangement: Layout) -> list[Problem]:
 
 
 def _stage_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | None, arrangement: Layout) -> list[Problem]:
-    """Return the problems with cutting the model into stages.
+    """Return the problems with splitting the model into stages.
 
     The split points of a model file are unknown here, so `model` is None and nothing is reported.
     """
     if model is None:
         return []
-    if model.uncuttable:
-        message = f"{model.title} can't be cut into stages: {model.uncuttable}."
+    if model.unsplittable_reason:
+        message = f"{model.title} can't be split into stages: {model.unsplittable_reason}."
         return [Problem("strategy", message, "Choose another model or strategy.")]
-    max_stages = len(model.split_points) + 1
+    count = len(model.possible_split_points)
+    max_stages = count + 1
     if arrangement.stages <= max_stages:
         return []
-    points = f"{model.title} can be cut at {len(model.split_points)} points, into at most {max_stages} stages"
+    points = f"{model.title} can be split at {count} points, into at most {max_stages} stages"
     chosen = f"{arrangement.group} devices are chosen"
     if strategy.replicates:
         chosen = f"each replica has {arrangement.group} devices"
@@ -276,25 +277,26 @@ def _stage_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | None,
     return [Problem(field, f"{points}; {chosen}, and {stages}.", f"{remedy}, use fewer devices, or a larger model.")]
 
 
-def _cut_problems(job: Job, model: ModelEntry | None, arrangement: Layout) -> Iterator[Problem]:
+def _split_point_problems(job: Job, model: ModelEntry | None, arrangement: Layout) -> Iterator[Problem]:
     """Yield the problems with the job's points at which a pipeline splits the model."""
-    cuts = job.parallel.cuts
-    if not cuts or (model is not None and model.uncuttable):
+    points, needed = job.parallel.split_points, arrangement.stages - 1
+    if not points or (model is not None and model.unsplittable_reason):
         return
-    if len(cuts) != arrangement.stages - 1:
-        message = f"{counted(len(cuts), 'cut')} would make {len(cuts) + 1} stages; {arrangement.stages} are needed."
-        yield Problem("cuts", message, f"List {arrangement.stages - 1} cut points, or leave it empty.")
-    twice = sorted({point for point in cuts if cuts.count(point) > 1})
+    if len(points) != needed:
+        message = f"{counted(len(points), 'split point')} would make {len(points) + 1} stages; {needed + 1} are needed."
+        yield Problem("split_points", message, f"List {needed} split points, or leave it empty.")
+    twice = sorted({point for point in points if points.count(point) > 1})
     if twice:
-        yield Problem("cuts", f"{', '.join(twice)} is listed more than once.", "List each cut point once.")
+        yield Problem("split_points", f"{', '.join(twice)} is listed more than once.", "List each split point once.")
     if model is None:
         return
-    order = {point: number for number, point in enumerate(model.split_points)}
-    for point in dict.fromkeys(cuts):
+    order = {point: number for number, point in enumerate(model.possible_split_points)}
+    for point in dict.fromkeys(points):
         if point not in order:
-            remedy = did_you_mean(point, list(model.split_points))
-            yield Problem("cuts", f"{model.title} can't be cut at “{point}”.", remedy)
-    known = [point for point in dict.fromkeys(cuts) if point in order]
+            remedy = did_you_mean(point, list(model.possible_split_points))
+            yield Problem("split_points", f"{model.title} can't be split at “{point}”.", remedy)
+    known = [point for point in dict.fromkeys(points) if point in order]
     ordered = sorted(known, key=order.__getitem__)
     if known != ordered:
-        yield Problem("cuts", "The cuts are not in the model's order.", f"List them as {', '.join(ordered)}.")
+        message = "The split points are not in the model's order."
+        yield Problem("split_points", message, f"List them as {', '.join(ordered)}.")

@@ -16,13 +16,13 @@ import msgspec
 from engine.cli.terminal import BAD_REQUEST, FAILED, CommandError, report, show_progress
 from engine.contract.advice import ADVISING, FINDING, AdviceRequest, FinderRequest
 from engine.contract.catalogue import load_catalogue
-from engine.contract.cut import PLANNING
 from engine.contract.dataset import INSPECTION, DatasetReport, InspectionProgress, inspector_options
 from engine.contract.devices import Snapshot, SnapshotRequest
 from engine.contract.hosts import host
 from engine.contract.inference.messages import INFERENCE, InferenceRequest
 from engine.contract.job import Job
 from engine.contract.messages import Done, Refused
+from engine.contract.model_split import PLANNING
 from engine.contract.problems import Problem
 from engine.system import paths
 from engine.system.children import run_child

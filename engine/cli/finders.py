@@ -1,4 +1,4 @@
-"""``footplate find-lr``, ``find-batch`` and ``cut``: suggest settings for a job based on measurements."""
+"""``footplate find-lr``, ``find-batch`` and ``find-split-points``: suggest settings for a job based on measurements."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from engine.cli import arguments, children, train
 from engine.cli.terminal import BAD_REQUEST, COMPLETED, FAILED, print_lines, require_valid, table
 from engine.contract.advice import BatchFound, BatchTrial, FinderRequest, RateFound, RatePoint
 from engine.contract.catalogue import load_catalogue
-from engine.contract.cut import Cut
 from engine.contract.job import Job
-from engine.parallel.cut import Stage, compute_stages
+from engine.contract.model_split import ModelSplit
+from engine.parallel.split_points import Stage, compute_stages
 from engine.system.format import size
 
 _WIDTH, _HEIGHT = 64, 12
-_CUT_HEAD = ("stage", "device", "from", "to", "layers", "parameters", "time", "memory", "sent per microbatch")
+_STAGE_HEAD = ("stage", "device", "from", "to", "layers", "parameters", "time", "memory", "sent per microbatch")
 
 
 def add_finders(commands: Any) -> None:
     for name, function, text, json_text in (
-        ("cut", cut, "show where a model would be cut into stages", "the cut and its stages"),
+        ("find-split-points", find_split_points, "show where a model would be split into stages", "the split and its stages"),
         ("find-lr", find_rate, "suggest a learning rate by training a few steps at a rising one", "the curve and the suggestion"),
         ("find-batch", find_batch, "find the largest batch size that fits, and the speed of each size", "all sizes tried, and the results,"),
     ):  # fmt: skip
@@ -48,7 +48,7 @@ def find_batch(options: argparse.Namespace) -> int:
     return COMPLETED if found.largest is not None else FAILED
 
 
-def cut(options: argparse.Namespace) -> int:
+def find_split_points(options: argparse.Namespace) -> int:
     """Print how a strategy divides the job's model into stages.
 
     The strategy is the recommended pipeline unless another one is requested. Without a dataset, 1,000 classes are
@@ -56,9 +56,10 @@ def cut(options: argparse.Namespace) -> int:
     """
     if options.strategy is None and options.job is None:
         options.strategy = load_catalogue().recommended_strategy("pipeline").id
-    cut: Cut = children.carry_out(_valid_job(options, needs_dataset=False), is_quiet=options.json, refused=BAD_REQUEST)
-    result = {"cut": cut, "stages": compute_stages(cut)}
-    print_lines(*([msgspec.json.encode(result).decode()] if options.json else _cut_lines(cut)))
+    job = _valid_job(options, needs_dataset=False)
+    split: ModelSplit = children.carry_out(job, is_quiet=options.json, refused=BAD_REQUEST)
+    result = {"model_split": split, "stages": compute_stages(split)}
+    print_lines(*([msgspec.json.encode(result).decode()] if options.json else _split_lines(split)))
     return COMPLETED
 
 
@@ -138,13 +139,13 @@ def _rate_text(rate: float | None) -> str:
     return "–" if rate is None else f"{rate:.2g}"
 
 
-def _cut_lines(cut: Cut) -> list[str]:
+def _split_lines(split: ModelSplit) -> list[str]:
     """Format the pipeline stages of a model as a table, with the flag that makes a run use the same stages."""
-    rows = [_stage_row(number, stage) for number, stage in enumerate(compute_stages(cut))]
-    names = ",".join(cut.cuts)
-    origin = "Cut by measurement" if cut.chosen else "Cut as given"
-    batch = f"{cut.microbatches} microbatches of {cut.microbatch_size}"
-    return [*table(_CUT_HEAD, rows), f"{origin}, for {batch}. To keep it: --cuts {names}"]
+    rows = [_stage_row(number, stage) for number, stage in enumerate(compute_stages(split))]
+    names = ",".join(split.split_points)
+    origin = "Split by measurement" if split.chosen else "Split as given"
+    batch = f"{split.microbatches} microbatches of {split.microbatch_size}"
+    return [*table(_STAGE_HEAD, rows), f"{origin}, for {batch}. To keep it: --split-points {names}"]
 
 
 def _stage_row(number: int, stage: Stage) -> tuple[str, ...]:

@@ -71,11 +71,11 @@ def catalogue(options: argparse.Namespace) -> int:
             f"{m.image_size} px" if m.image_size else "–",
             "yes" if m.weights else "–",
             m.published or "–",
-            missing_extra(m.extra) or (str(len(m.split_points)) if m.split_points else m.uncuttable),
+            missing_extra(m.extra) or str(len(m.possible_split_points) or m.unsplittable_reason),
         )
         for m in entries.models
     ]
-    print_lines(*table(("MODEL", "FAMILY", "PARAMETERS", "IMAGES", "PRETRAINED", "ACCURACY", "CUT POINTS"), models))
+    print_lines(*table(("MODEL", "FAMILY", "PARAMETERS", "IMAGES", "PRETRAINED", "ACCURACY", "SPLIT POINTS"), models))
     return COMPLETED
 
 

@@ -46,8 +46,8 @@ compiled code.
 Without a command, `footplate` opens the window, and `footplate PATH` opens it with a dataset
 folder or a job file."""
 _REPORTS_UNKNOWN = (
-    train.train, resume.resume, finders.cut, finders.find_rate, finders.find_batch, search.search, advise.advise,
-    submit.torchrun, submit.submit,
+    train.train, resume.resume, finders.find_split_points, finders.find_rate, finders.find_batch, search.search,
+    advise.advise, submit.torchrun, submit.submit,
 )  # fmt: skip
 """Commands that report unknown flags together with all other problems with the job."""
 

@@ -143,8 +143,8 @@ class ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
         image_size: Default side length of square images in pixels.
         min_image_size: Minimum side length in pixels.
         image_size_step: Number that the side length in pixels must be a multiple of.
-        split_points: Points at which a pipeline may split the model, in order.
-        uncuttable: Reason why the model has no split points.
+        possible_split_points: Points at which a pipeline may split the model, in order.
+        unsplittable_reason: Reason why the model has no split points.
         blocks: Number of repeated blocks, the units of activation checkpointing and sharding, or 0 for none.
         tied: Parameters that share memory with others.
         tensor_parallel: True if tensor parallelism can split some layers.
@@ -169,8 +169,8 @@ class ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     image_size: int
     min_image_size: int
     image_size_step: int = 1
-    split_points: tuple[str, ...] = ()
-    uncuttable: str = ""
+    possible_split_points: tuple[str, ...] = ()
+    unsplittable_reason: str = ""
     blocks: int = 0
     tied: tuple[str, ...] = ()
     tensor_parallel: bool = False
@@ -245,7 +245,7 @@ class StrategyEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         return "shard" in self.mesh
 
     @property
-    def cuts_model(self) -> bool:
+    def splits_model(self) -> bool:
         """True if each device holds some layers, so that the model needs split points."""
         return "pipeline" in self.mesh
 

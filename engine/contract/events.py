@@ -13,10 +13,10 @@ from typing import Literal
 import msgspec
 
 from engine.contract.catalogue import Measure
-from engine.contract.cut import Cut
 from engine.contract.devices import DeviceSample
 from engine.contract.images import LegendEntry, Preprocessing
 from engine.contract.job import FIELDS, Job
+from engine.contract.model_split import ModelSplit
 
 Phase = Literal["starting", "fetching", "preparing", "training", "validating", "saving", "pausing", "stopping"]
 Outcome = Literal["completed", "paused", "stopped", "failed", "unsaved"]
@@ -112,7 +112,7 @@ class Planned(Event, tag="planned", kw_only=True):
     """1 for gray images, 3 for color images, otherwise the number of bands."""
     parameters: int
     trainable_parameters: int
-    cut: Cut | None = None
+    model_split: ModelSplit | None = None
     """Pipeline stages and their measured costs, if the strategy splits the model."""
     shares: tuple[float, ...] = ()
     """Fraction of every batch per rank. The fractions sum to 1. Empty if all are equal."""

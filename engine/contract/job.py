@@ -149,7 +149,7 @@ class ParallelSection(Section, frozen=True):
     pipeline_schedule: Literal["gpipe", "1f1b", "interleaved_1f1b", "zb1p", "zbv"] = "gpipe"
     microbatches: Annotated[int, Meta(ge=1, le=4096)] | None = None
     stages_per_device: Annotated[int, Meta(ge=2, le=64)] | None = None
-    cuts: tuple[str, ...] = ()
+    split_points: tuple[str, ...] = ()
     balance: Literal["equal", "speed"] = "equal"
     bucket_mib: Annotated[float, Meta(gt=0, le=4096)] = 25.0
     gradient_compression: Literal["none", "fp16", "bf16"] = "none"

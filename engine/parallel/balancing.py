@@ -70,9 +70,9 @@ def divide(costs: SegmentCosts) -> Division:
 
     There must be at least as many segments as stages. With one stage per rank and no phases, dynamic programming over
     the stages finds the optimum. Otherwise, all divisions are tried if there are at most `MAX_EXHAUSTIVE`. If there are
-    more, the result is a local optimum, which no move of a cut or of a stage improves. The local search starts from the
-    best few divisions on a coarse grid, from the division that minimizes the time of the slowest stage, and from the
-    one that minimizes the memory of the largest stage.
+    more, the result is a local optimum, which no move of a split point or of a stage improves. The local search starts
+    from the best few divisions on a coarse grid, from the division that minimizes the time of the slowest stage, and
+    from the one that minimizes the memory of the largest stage.
     """
     stages = len(costs.stage_ranks)
     if len(set(costs.stage_ranks)) == stages and not costs.phases:
@@ -208,7 +208,7 @@ def _minimize_worst_within(bound: float, segments: int, stages: int, cost: Cost,
 
 
 def _improve_locally(costs: SegmentCosts, division: Division) -> Division:
-    """Improve `division` repeatedly by the best move of a cut or of a stage, until no move improves it."""
+    """Improve `division` repeatedly by the best move of a split point or of a stage, until no move improves it."""
     while True:
         best = min((_compute_division(costs, ends) for ends in _moves(division.ends, costs.segments)), default=division)
         if best[:-1] >= division[:-1]:
@@ -219,10 +219,10 @@ def _improve_locally(costs: SegmentCosts, division: Division) -> Division:
 def _moves(ends: Sequence[int], segments: int) -> Iterator[Ends]:
     """Yield all divisions that result from a single move.
 
-    A move shifts one cut between its neighbors, or two neighboring cuts by the same distance, which moves a stage.
+    A move shifts one split point between its neighbors, or two neighbors by the same distance, which moves a stage.
     """
     boundaries = (0, *ends, segments)
-    for count in (1, 2):  # number of cuts that move together
+    for count in (1, 2):  # number of split points that move together
         for first in range(len(ends) + 1 - count):
             moved = ends[first : first + count]
             first_shift, end_shift = boundaries[first] + 1 - moved[0], boundaries[first + count + 1] - moved[-1]

@@ -46,7 +46,7 @@ def layout(job: Job, strategy: StrategyEntry) -> Layout:
     """Return the layout of `job` on its devices. The job must be valid."""
     replicas = job.parallel.replicas if strategy.replicates else 1
     group = max(1, len(job.parallel.devices) // replicas)
-    if not strategy.cuts_model:
+    if not strategy.splits_model:
         return Layout(replicas, group, stage_ranks=(), microbatches=None)
     if not strategy.schedules:
         return Layout(replicas, group, stage_ranks=tuple(range(group)), microbatches=1)

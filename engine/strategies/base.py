@@ -18,10 +18,10 @@ import torch
 from torch import Tensor, nn
 
 from engine.contract.catalogue import StrategyEntry
-from engine.contract.cut import Cut
 from engine.contract.devices import CPU, has_remote_devices, is_gpu
 from engine.contract.events import LogLine, Warned
 from engine.contract.job import Job
+from engine.contract.model_split import ModelSplit
 from engine.contract.worker import WorkerSpec
 from engine.models.tensor_detector import TensorDetector
 from engine.optim.host_copies import copy_to_host
@@ -56,15 +56,15 @@ class ResolvedJob:
         job: Job with the final values.
         shares: Fraction of each batch for each data-parallel rank. It is taken from the resumed run if that used the
             same devices and strategy, and is None otherwise.
-        cut: Split of the model into pipeline stages. It is taken from the resumed run if this run splits the model in
-            the same way, and is None otherwise.
+        model_split: Split of the model into pipeline stages. It is taken from the resumed run if this run splits the
+            model in the same way, and is None otherwise.
         evaluation_parts: Number of parts into which a single worker divides each evaluation batch at first. It grows if
             memory runs out.
     """
 
     job: Job
     shares: tuple[float, ...] | None = None
-    cut: Cut | None = None
+    model_split: ModelSplit | None = None
     evaluation_parts: int = 1
 
 
@@ -102,7 +102,7 @@ class Strategy(ABC):
     """Modules on this rank, with the parameter names of the plain model: the full model, or this rank's stages."""
     objective: Objective
     resolved: ResolvedJob
-    cut: Cut | None = None
+    model_split: ModelSplit | None = None
     """Split of the model into pipeline stages, with the measurements behind it. Set on every rank by `wrap`."""
     shares: tuple[float, ...] = ()
     """Fraction of every batch for each data-parallel rank, set by `wrap`. It is empty if all fractions are equal."""

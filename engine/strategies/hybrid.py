@@ -17,5 +17,5 @@ class PipelineReplicas(Pipeline):
         summary="Several parallel pipelines, each with its share of every batch; gradients are averaged at every step.",
         mesh=("replicate", "pipeline"),
         is_recommended=True,
-        fields=("replicas", "pipeline_schedule", "microbatches", "stages_per_device", "cuts"),
+        fields=("replicas", "pipeline_schedule", "microbatches", "stages_per_device", "split_points"),
     )

@@ -20,5 +20,5 @@ class ModelParallel(Pipeline):
         title="Model parallel",
         summary="The model is split into parts, one per device, and each batch passes through them as a whole.",
         mesh=("pipeline",),
-        fields=("cuts",),
+        fields=("split_points",),
     )

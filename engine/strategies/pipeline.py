@@ -12,18 +12,18 @@ from torch import Tensor, fx, nn
 from torch.utils import swap_tensors
 
 from engine.contract.catalogue import StrategyEntry
-from engine.contract.cut import Cut
 from engine.contract.devices import CPU
+from engine.contract.model_split import ModelSplit
 from engine.models.registry import is_foreign
 from engine.optim.host_copies import copy_to_host
-from engine.parallel.cut import CannotCut
 from engine.parallel.layout import ZERO_BUBBLE, supports_microbatches
+from engine.parallel.split_points import CannotSplit
 from engine.strategies.base import ResolvedJob, StepResult, StrategyError, clock, synchronize
 from engine.strategies.collectives import sync_metrics
 from engine.strategies.distributed import Distributed, receive_weights, tensors_of
 from engine.strategies.gradients import match_strides, sum_gradients
 from engine.strategies.pipelining.microbatch_feeder import PADDING, MicrobatchFeeder, RankInput
-from engine.strategies.pipelining.model_split import Traces, preserve_modes, split, trace
+from engine.strategies.pipelining.model_split import Traces, preserve_modes, split_graph, trace
 from engine.strategies.pipelining.relay import Relay
 from engine.strategies.pipelining.stage_costs import (
     RankCosts,
@@ -68,7 +68,7 @@ class Pipeline(Distributed):
         summary="The model is split into stages, one per device, and each batch flows through them in microbatches.",
         mesh=("pipeline",),
         is_recommended=True,
-        fields=("pipeline_schedule", "microbatches", "stages_per_device", "cuts"),
+        fields=("pipeline_schedule", "microbatches", "stages_per_device", "split_points"),
     )
 
     profiler_class = ScheduleProfiler
@@ -124,12 +124,12 @@ class Pipeline(Distributed):
         model.train()
         try:
             traces = trace(model)
-            self.cut = resolved.cut or self._find_cut(model, traces)
-        except CannotCut as error:
+            self.model_split = resolved.model_split or self._find_split(model, traces)
+        except CannotSplit as error:
             raise StrategyError(f"The model can't be split into stages: {error}. {error.remedy}") from error
-        points = split_points_of(traces, self.cut)
-        train_graphs = split(model, traces.train, points)
-        eval_graphs = split(model, traces.eval, points)
+        points = split_points_of(traces, self.model_split)
+        train_graphs = split_graph(model, traces.train, points)
+        eval_graphs = split_graph(model, traces.eval, points)
         self._state = PlainState(model, train_graphs)
         local_stages = self.layout.stages_at(self.coordinate.pipeline)
         if self.receives_weights:  # other ranks may have built the model without weights
@@ -162,13 +162,13 @@ class Pipeline(Distributed):
                 is_parameter = isinstance(tensor, nn.Parameter)
                 swap_tensors(tensor, nn.Parameter(received, tensor.requires_grad) if is_parameter else received)
 
-    def _find_cut(self, model: nn.Module, traces: Traces) -> Cut:
-        """Measure the segments of the model on the ranks of the first replica, and return the best cut for them.
+    def _find_split(self, model: nn.Module, traces: Traces) -> ModelSplit:
+        """Measure the segments of the model on the ranks of the first replica, and return the best split for them.
 
-        Rank 0 computes the cut from the measurements of all ranks and sends it to them. All ranks call this together,
-        and all raise CannotCut if a measurement or the choice of the cut fails on any of them.
+        Rank 0 computes the split from the measurements of all ranks and sends it to them. All ranks call this together,
+        and all raise CannotSplit if a measurement or the choice of the split points fails on any of them.
         """
-        costs: RankCosts | CannotCut | None = None
+        costs: RankCosts | CannotSplit | None = None
         link_seconds_per_byte = 0.0
         if self.coordinate.replicate == 0:
             try:
@@ -182,14 +182,14 @@ class Pipeline(Distributed):
                     clock=partial(clock, self.device),
                     autocast=self.autocast,
                 )
-            except CannotCut as error:
+            except CannotSplit as error:
                 costs = error
             link_seconds_per_byte = seconds_per_byte(self.group, self.device)
         gathered = self.collectives.gather_objects(costs)
-        found: Cut | CannotCut | None = None
+        found: ModelSplit | CannotSplit | None = None
         if gathered is not None:
             gathered = gathered[: self.dims.pipeline]  # the other replicas measured nothing
-            found = next((costs for costs in gathered if isinstance(costs, CannotCut)), None)
+            found = next((costs for costs in gathered if isinstance(costs, CannotSplit)), None)
             try:
                 found = found or assemble(
                     model,
@@ -199,12 +199,12 @@ class Pipeline(Distributed):
                     gathered=gathered,
                     link_seconds_per_byte=link_seconds_per_byte,
                 )
-            except CannotCut as error:
+            except CannotSplit as error:
                 found = error
-        cut: Cut | CannotCut = self.collectives.broadcast_object(found)
-        if isinstance(cut, CannotCut):
-            raise cut
-        return cut
+        split: ModelSplit | CannotSplit = self.collectives.broadcast_object(found)
+        if isinstance(split, CannotSplit):
+            raise split
+        return split
 
     def _stage_boundaries(self, modules: Mapping[int, nn.Module]) -> list[Tensor]:
         """Return meta tensors with the shapes of the tensors between stages, for one microbatch.

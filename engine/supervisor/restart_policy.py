@@ -260,6 +260,6 @@ def _fit_job(job: Job, devices: tuple[str, ...]) -> Job | str:
 
 def _batch_shards(job: Job, strategy: StrategyEntry) -> int:
     """Return the number of parts that the strategy divides each batch into."""
-    if strategy.replicates and (strategy.cuts_model or strategy.splits_layers):
+    if strategy.replicates and (strategy.splits_model or strategy.splits_layers):
         return job.parallel.replicas
     return len(job.parallel.devices) if strategy.splits_batch else 1

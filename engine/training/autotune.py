@@ -117,8 +117,10 @@ class Autotuner:
             self._choose("memory_format", "contiguous", why)
         can_reuse = computes_alike(before, self.job)
         if not strategy.entry.keeps_full_model:
-            cuts = tuple(before["cuts"]) if can_reuse and not self.job.parallel.cuts else self.job.parallel.cuts
-            self.job = self.job.with_fields(memory_format="contiguous", compile="off", cuts=cuts)
+            split_points = self.job.parallel.split_points
+            if can_reuse and not split_points:
+                split_points = tuple(before["split_points"])
+            self.job = self.job.with_fields(memory_format="contiguous", compile="off", split_points=split_points)
             return self.job
         if can_reuse:
             self._restore_choices(before)

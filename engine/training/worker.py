@@ -267,7 +267,7 @@ def _wrap(
     else:
         job, evaluation_parts = checkpoint.restore_accumulation(is_alone=strategy.spec.world_size == 1)
         job = autotuner.decide(job, model, checkpoint.job)
-        resolved = ResolvedJob(job, checkpoint.shares, checkpoint.cut(job), evaluation_parts)
+        resolved = ResolvedJob(job, checkpoint.shares, checkpoint.model_split(job), evaluation_parts)
     strategy.wrap(model, objective, example_shape, resolved)
     return autotuner
 
@@ -328,7 +328,7 @@ def _report_plan(
             channels=splits.channels,
             parameters=parameters,
             trainable_parameters=trainable,
-            cut=strategy.cut,
+            model_split=strategy.model_split,
             shares=strategy.shares,
             preprocessing=preprocessing(job, context.task, splits),
             metrics=strategy.objective.entry.metrics,

@@ -163,8 +163,8 @@ def strategy_limits(catalogue: Catalogue, devices: Sequence[str], model: str) ->
     for strategy in catalogue.strategies:
         if strategy.max_devices is not None and len(devices) > strategy.max_devices:
             limits[strategy.id] = "one device only"
-        elif strategy.cuts_model and entry is not None and entry.uncuttable:
-            limits[strategy.id] = f"{entry.title} can't be cut"
+        elif strategy.splits_model and entry is not None and entry.unsplittable_reason:
+            limits[strategy.id] = f"{entry.title} can't be split into stages"
         elif strategy.splits_layers and entry is not None and not entry.tensor_parallel:
             limits[strategy.id] = f"{entry.title} can't be split across devices"
         elif not strategy.process_per_device and len(set(map(host_of, devices))) > 1:

@@ -27,7 +27,7 @@ AUTOMATIC = "automatic"
 _COMPLETIONS_WIDTH = 480
 
 
-class CutsEditor(Editor):
+class SplitPointsEditor(Editor):
     """Summary of the model's split into pipeline stages, with a button that opens the page for changing it.
 
     Signals:
@@ -42,9 +42,9 @@ class CutsEditor(Editor):
         self.line.setMinimumWidth(56)
         self.line.setAcceptDrops(False)  # a dropped folder belongs to the window
         super().__init__(self.line)
-        self._cuts: tuple[str, ...] = ()
-        self.show_button = QPushButton(tr("Show partition…"))
-        self.show_button.setToolTip(tr("Measure the model and show its cuts, which you can move"))
+        self._split_points: tuple[str, ...] = ()
+        self.show_button = QPushButton(tr("Show split points…"))
+        self.show_button.setToolTip(tr("Measure the model and show its split points, which you can move"))
         self.show_button.clicked.connect(self.requested)
         layout = self.layout()
         assert isinstance(layout, QBoxLayout)
@@ -53,21 +53,21 @@ class CutsEditor(Editor):
         self.set_value(())
 
     def value(self) -> tuple[str, ...]:
-        return self._cuts
+        return self._split_points
 
     def set_value(self, value: Any) -> None:
         """Set the modules at which pipeline stages are split, or () for automatic ones, and describe them."""
-        self._cuts = tuple(value)
-        self.line.setText(cuts_text(self._cuts))
-        self.line.setToolTip(", ".join(self._cuts))
+        self._split_points = tuple(value)
+        self.line.setText(split_points_text(self._split_points))
+        self.line.setToolTip(", ".join(self._split_points))
         self.edited.emit()
 
 
-def cuts_text(cuts: tuple[str, ...]) -> str:
-    """Describe where pipeline stages are split, as in "automatic" or "moved by hand (2 cuts)"."""
-    if not cuts:
+def split_points_text(split_points: tuple[str, ...]) -> str:
+    """Describe where pipeline stages are split, as in "automatic" or "moved by hand (2 split points)"."""
+    if not split_points:
         return AUTOMATIC
-    return f"moved by hand ({counted(len(cuts), 'cut')})"
+    return f"moved by hand ({counted(len(split_points), 'split point')})"
 
 
 class ModelPicker(Editor):

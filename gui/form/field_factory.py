@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QToolButton, QWidget
 from engine.contract.catalogue import Catalogue, Measure, TaskEntry
 from engine.contract.job import AUTO_STRATEGY, Field
 from engine.contract.problems import Problem
-from gui.form.editors import CutsEditor, ModelPicker
+from gui.form.editors import ModelPicker, SplitPointsEditor
 from gui.form.field_row import FieldRow
 from gui.form.followers import RECOGNIZE
 from gui.form.recipes import RecipeEditor
@@ -74,7 +74,7 @@ def _make_editor(field: Field, catalogue: Catalogue) -> Editor:
         "weights_file": lambda: PathEditor("a weights file", placeholder="none"),
         "resume_from": lambda: PathEditor("a checkpoint to continue from", placeholder="the beginning"),
         "format": lambda: ChoiceEditor([RECOGNIZE]),
-        "cuts": CutsEditor,
+        "split_points": SplitPointsEditor,
         "encoder": lambda: TextEditor("resnet34", catalogue.encoders),
     }
     by_kind: dict[str, Callable[[], Editor]] = {

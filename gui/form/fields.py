@@ -12,7 +12,7 @@ from engine.contract.job import FIELDS, Job
 from engine.contract.job_fields import Group
 from engine.contract.problems import Problem
 from gui.actions import with_key
-from gui.form.editors import CutsEditor, ModelPicker
+from gui.form.editors import ModelPicker, SplitPointsEditor
 from gui.form.field_factory import FINDER_TIPS, PREFIX, FindButton, OptionRows, make_row
 from gui.form.field_row import FieldRow
 from gui.sources.resume_fork import Prefill
@@ -78,7 +78,7 @@ class JobFields(QObject):
     def values(self) -> dict[str, Any]:
         """Return the values of fields and options in the form of a `job.toml`."""
         values = {name: row.value() for name, row in self.rows.items()}
-        values["cuts"] = list(values["cuts"])
+        values["split_points"] = list(values["split_points"])
         values["options"] = self.options.values()
         return values
 
@@ -140,5 +140,5 @@ class JobFields(QObject):
         return cast("ModelPicker", self.rows["model"].editor)
 
     @property
-    def cuts(self) -> CutsEditor:
-        return cast("CutsEditor", self.rows["cuts"].editor)
+    def split_points(self) -> SplitPointsEditor:
+        return cast("SplitPointsEditor", self.rows["split_points"].editor)

@@ -20,7 +20,7 @@ from gui.form.cached_disk import CachedDisk
 from gui.form.choices import FieldChoices
 from gui.form.consent import ConsentBar
 from gui.form.dataset_card import DatasetCard
-from gui.form.editors import CutsEditor
+from gui.form.editors import SplitPointsEditor
 from gui.form.environment import JobEnvironment, QueuedRuns, devices_text
 from gui.form.fields import METHOD, SECTIONS, JobFields, section_of
 from gui.form.followers import FormatChoice, ModelFollower, TaskDetection
@@ -138,8 +138,8 @@ class JobForm(JobSignals):
         self.fields.dataset.open_browser().fileSelected.connect(self.submit_bar.focus_train)
 
     @property
-    def cuts(self) -> CutsEditor:
-        return self.fields.cuts
+    def split_points(self) -> SplitPointsEditor:
+        return self.fields.split_points
 
     def values(self) -> dict[str, Any]:
         """Return the values of the job in the form of a `job.toml`."""
@@ -272,7 +272,7 @@ class JobForm(JobSignals):
             source.chosen.connect(self.choice_made)
         self.options.edited.connect(self._on_edited)
         self.fields.model.facts_requested.connect(self._list_models)
-        self.cuts.requested.connect(self._request_cut)
+        self.split_points.requested.connect(self._request_split_points)
         for name, button in self.find_buttons.items():
             button.clicked.connect(partial(self._request_finder, name))
         self.scaled_rate.undone.connect(partial(self.set_field, "learning_rate"))
@@ -291,10 +291,10 @@ class JobForm(JobSignals):
             if any(row.field.name in prefill.preset for row in section.rows):
                 section.set_open(True)
 
-    def _request_cut(self) -> None:
+    def _request_split_points(self) -> None:
         """Validate the latest edits, and request the page that splits the model into pipeline stages."""
         self.validate()
-        self.cut_requested.emit()
+        self.split_points_requested.emit()
 
     def _request_finder(self, field: str, _checked: bool = False) -> None:
         """Validate the latest edits, and request the page that finds a value for `field`."""

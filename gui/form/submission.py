@@ -28,7 +28,7 @@ class JobSignals(QWidget):
         folder_chosen(Job | None): the dataset folder of this job should be inspected, or no folder if it
             is None.
         user_edited(): the user is editing the job, and may start a run soon.
-        cut_requested(): the user wants to see the page that splits the model into pipeline stages.
+        split_points_requested(): the user wants to see the page that splits the model into pipeline stages.
         finder_requested(str): the user wants to find a value for this field with trials.
     """
 
@@ -38,7 +38,7 @@ class JobSignals(QWidget):
     labels_requested = Signal()
     folder_chosen = Signal(object)
     user_edited = Signal()
-    cut_requested = Signal()
+    split_points_requested = Signal()
     finder_requested = Signal(str)
 
     def relay(self, form: JobSignals) -> None:

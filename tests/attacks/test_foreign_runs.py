@@ -15,10 +15,10 @@ import pytest
 from engine.checks.disk import model_file_sha256
 from engine.cli.terminal import BAD_REQUEST
 from engine.contract.advice import FINDING, FinderRequest
-from engine.contract.cut import PLANNING
 from engine.contract.events import Failed
 from engine.contract.job import Job
 from engine.contract.messages import Refused
+from engine.contract.model_split import PLANNING
 from engine.runs import consent
 from engine.runs.folder import create_run
 from engine.system import paths

@@ -54,12 +54,12 @@ from gui.widgets.labels import RichLabel
 from tests.attacks.hostile_names import NAMES, trap
 from tests.gui.conftest import OFFSCREEN_NOISE
 from tests.gui.conftest import styled as styled  # noqa: PLC0414  (a fixture)
-from tests.gui.cut.example import a_cut
 from tests.gui.monitor.machines import see
 from tests.gui.monitor.watching import full_gpu
 from tests.gui.run.evaluated_run import CLASSES, draw, events
 from tests.gui.sources.devices.snapshots import snapshot
 from tests.gui.sources.written_runs import job, write
+from tests.gui.split_points.example import a_split
 from tests.support.cases import some
 
 pytestmark = [
@@ -159,7 +159,7 @@ class Tour:
 
     def job(self) -> None:
         self._dataset()
-        self._cut()
+        self._split_points()
         self._form()
 
     def _dataset(self) -> None:
@@ -174,15 +174,15 @@ class Tour:
                 self.workspace.page("dataset").choose(place)
         self._tips()
 
-    def _cut(self) -> None:
-        cut, names = a_cut(), cycle(self.names)
+    def _split_points(self) -> None:
+        split, names = a_split(), cycle(self.names)
         segments = tuple(
             structs.replace(each, module=name, first_module=name)
-            for each, name in zip(cut.segments, names, strict=False)
+            for each, name in zip(split.segments, names, strict=False)
         )
-        with self.stop("cut"):
-            self.workspace.page("cut")._show_cut(structs.replace(cut, segments=segments))
-            self.window.pages.setCurrentWidget(self.workspace.page("cut"))
+        with self.stop("split_points"):
+            self.workspace.page("split_points")._show_split(structs.replace(split, segments=segments))
+            self.window.pages.setCurrentWidget(self.workspace.page("split_points"))
         self._tips()
 
     def _form(self) -> None:

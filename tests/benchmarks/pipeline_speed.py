@@ -1,10 +1,10 @@
-"""Gain of a pipeline over the same cut without one: `python tests/benchmarks/pipeline_speed.py`.
+"""Gain of a pipeline over the same stages without one: `python tests/benchmarks/pipeline_speed.py`.
 
 Two single-threaded CPU workers are used. In every round, these variants take turns, timed from the third step of the
 first epoch: a single-device run; two such runs at once, which shows the gain from the second core; a pipeline with each
-schedule and Footplate's cut; and model parallel training with the same cut (ZBV has four stages, so it is compared with
-the cut of 1F1B). All use the same 8 microbatches, because layers take longer for eight small batches than for a large
-one.
+schedule and Footplate's split points; and model parallel training with the same stages (ZBV has four stages, so it is
+compared with the stages of 1F1B). All use the same 8 microbatches, because layers take longer for eight small batches
+than for a large one.
 
 The output shows medians over the rounds. For each schedule, these are its speed relative to model parallel training,
 the limit of that speed, the ratio of both, and the measured and the theoretical bubble. The limit is the schedule's
@@ -26,10 +26,10 @@ from tests.benchmarks.frame import empty_home, options_of, print_rates, where
 from tests.support.timed_runs import TimedRun, make_images, side_by_side
 from tests.support.worker_group import Forker
 
-CUT_OF = {"gpipe": "gpipe", "1f1b": "1f1b", "zb1p": "1f1b", "zbv": "zbv"}
-"""Schedule whose cut each schedule uses. A schedule that maps to itself uses its automatic cut."""
+SPLIT_OF = {"gpipe": "gpipe", "1f1b": "1f1b", "zb1p": "1f1b", "zbv": "zbv"}
+"""Schedule whose split points each schedule uses. A schedule that maps to itself uses its automatic ones."""
 ALIKE = {"gpipe": "gpipe", "1f1b": "1f1b", "zb1p": "1f1b", "zbv": "1f1b"}
-"""Schedule whose cut model parallel training uses when it is compared with each schedule."""
+"""Schedule whose split points model parallel training uses when it is compared with each schedule."""
 MICROBATCHES, WARM = 8, 2
 AIM, BUBBLE_AIM = 0.9, 0.05
 
@@ -41,11 +41,11 @@ def main() -> int:
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--steps", type=int, default=5)
-    parser.add_argument("--schedules", nargs="*", default=list(CUT_OF), choices=list(CUT_OF))
+    parser.add_argument("--schedules", nargs="*", default=list(SPLIT_OF), choices=list(SPLIT_OF))
     chosen = parser.parse_args()
     rates: dict[str, list[float]] = {}
     traced: dict[str, list[ScheduleTraced]] = {name: [] for name in chosen.schedules}
-    cuts: dict[str, tuple[str, ...]] = {}
+    points: dict[str, tuple[str, ...]] = {}
     with empty_home() as folder, contextlib.closing(Forker()) as first, contextlib.closing(Forker()) as second:
         count = (WARM + chosen.steps + 1) * chosen.batch_size + 8
         fields: dict[str, Any] = {
@@ -74,22 +74,22 @@ def main() -> int:
                 run = timed(
                     Job.from_fields(
                         **pair, strategy="pipeline", pipeline_schedule=schedule, microbatches=MICROBATCHES,
-                        cuts=cuts.get(CUT_OF[schedule], ()),
+                        split_points=points.get(SPLIT_OF[schedule], ()),
                     ),
                     schedule,
                 )  # fmt: skip
-                (plan,) = [plan.cut for plan in run.group.of(Planned) if plan.cut]
-                cuts.setdefault(CUT_OF[schedule], plan.cuts)
+                (plan,) = [plan.model_split for plan in run.group.of(Planned) if plan.model_split]
+                points.setdefault(SPLIT_OF[schedule], plan.split_points)
                 traced[schedule] += [event for event in run.group.of(ScheduleTraced) if event.step > WARM]
             for kind in sorted({ALIKE[schedule] for schedule in chosen.schedules}):
                 job = Job.from_fields(
-                    **pair, strategy="model_parallel", accumulation=MICROBATCHES, cuts=cuts.get(kind, ())
+                    **pair, strategy="model_parallel", accumulation=MICROBATCHES, split_points=points.get(kind, ())
                 )
-                timed(job, f"model parallel, cut of {kind}")
+                timed(job, f"model parallel, split of {kind}")
     print(where())
     print(
         f"{chosen.model}, {chosen.image_size} px, batch {chosen.batch_size}, {MICROBATCHES} microbatches, two workers "
-        f"of one thread, {chosen.rounds} rounds of {chosen.steps} steps; cuts: {cuts}"
+        f"of one thread, {chosen.rounds} rounds of {chosen.steps} steps; split points: {points}"
     )
     medians = print_rates(rates)
     second_core = medians["side by side"] / medians["alone"]
@@ -99,7 +99,7 @@ def main() -> int:
     for schedule, events in traced.items():
         theory = events[0].theory
         bubbles[schedule] = statistics.median(event.bubble for event in events)
-        gained = medians[schedule] / medians[f"model parallel, cut of {ALIKE[schedule]}"]
+        gained = medians[schedule] / medians[f"model parallel, split of {ALIKE[schedule]}"]
         allowed = (1 - theory) * second_core
         print(
             f"{schedule}: {gained:.3f} of model parallel, allowed {allowed:.3f}, ratio {gained / allowed:.3f} (aim {AIM}); "

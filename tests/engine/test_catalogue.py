@@ -64,7 +64,8 @@ def test_model_facts_match_torchvision() -> None:
     assert entry.weights.title == "resnet50-11ad3fa6.pth from download.pytorch.org"
     assert entry.weights.bytes == pytest.approx(102.5e6, rel=0.01)
     assert entry.batch_norm
-    assert (len(entry.split_points), entry.split_points[0], entry.split_points[-1]) == (20, "conv1", "avgpool")
+    points = entry.possible_split_points
+    assert (len(points), points[0], points[-1]) == (20, "conv1", "avgpool")
     assert (entry.blocks, entry.tied) == (16, ())
 
 

@@ -421,9 +421,9 @@ def assert_same_end(result: End, expected: End) -> None:
 
 def _content(checkpoint: Path) -> dict[str, Any]:
     content: dict[str, Any] = torch.load(checkpoint, weights_only=True)
-    content.pop("cut", None)  # contains measured times
+    content.pop("model_split", None)  # contains measured times
     if "job" in content:
-        for field in ("resume_from", "restarts", "cuts"):
+        for field in ("resume_from", "restarts", "split_points"):
             content["job"].pop(field)
     return content
 

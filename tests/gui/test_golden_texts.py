@@ -18,7 +18,6 @@ from PySide6.QtWidgets import QAbstractButton, QComboBox, QLabel, QLineEdit, QWi
 from gui.advice.page import AdvicePage
 from gui.alerts.view import AlertsView
 from gui.compare.page import ComparePage
-from gui.cut.page import CutPage
 from gui.dataset.page import DatasetPage
 from gui.finders.batch_size import BatchPage
 from gui.finders.learning_rate import RatePage
@@ -31,6 +30,7 @@ from gui.run.predictions.view import PredictionsView
 from gui.run.use.view import UseView
 from gui.runs.page import RunsPage
 from gui.sources.settings import Settings
+from gui.split_points.page import SplitPointsPage
 from tests.gui.alerts.conftest import Watched
 from tests.support.widgets import ShowWidget
 
@@ -61,7 +61,7 @@ PAGES: dict[str, Callable[[], QWidget]] = {
     "advice": AdvicePage,
     "batch size": BatchPage,
     "learning rate": RatePage,
-    "cut": CutPage,
+    "split_points": SplitPointsPage,
     "dataset": DatasetPage,
     "runs": RunsPage,
     "comparison": ComparePage,

@@ -10,10 +10,10 @@ from pathlib import Path
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QAbstractButton, QDialog, QWidget
 
-from engine.contract.cut import Cut
 from engine.contract.dataset import DatasetReport
 from engine.contract.devices import CPU
 from engine.contract.job import Job
+from engine.contract.model_split import ModelSplit
 from engine.contract.problems import Problem
 from engine.runs.folder import RunFolder
 from engine.system import paths
@@ -29,11 +29,11 @@ from gui.run.header import VIEWS as RUN_VIEWS
 from gui.run.model.result import SummaryPage
 from tests.gui.advice.test_advice_page import an_answer
 from tests.gui.compare.runs import run_of, validating
-from tests.gui.cut.example import a_cut
 from tests.gui.finders.test_batch_size import FOUND as SIZES_FOUND
 from tests.gui.finders.test_learning_rate import a_curve
 from tests.gui.run.evaluated_run import a_predicted_run
 from tests.gui.run.model.saved_evaluations import make_dataset, save_evaluation
+from tests.gui.split_points.example import a_split
 from tests.support.made_searches import make_search
 from tests.support.unclear_dataset import UNCERTAIN, UNCLEAR
 
@@ -96,8 +96,8 @@ class Stage:
             "advice": self.show_advice,
             "learning-rate": partial(self.show_found, "learning_rate", a_curve()),
             "batch-size": partial(self.show_found, "batch_size", SIZES_FOUND),
-            "cut": self.show_cut,
-            "cut-refused": self.show_refused_cut,
+            "split-points": self.show_split,
+            "split-points-refused": self.show_refused_split,
             "dataset-unclear": partial(self.show_dataset, UNCLEAR),
             "dataset-notice": partial(self.show_dataset, UNCERTAIN, "Check that the labels are right."),
             "dataset": lambda: self.show_dataset(self.window.form.inspection.report),
@@ -204,14 +204,14 @@ class Stage:
         page.child.done.emit(found)
         return self.show_page(page)
 
-    def show_cut(self) -> QWidget:
-        return self._show_cut(a_cut())
+    def show_split(self) -> QWidget:
+        return self._show_split(a_split())
 
-    def show_refused_cut(self) -> QWidget:
-        return self._show_cut(TOO_LARGE)
+    def show_refused_split(self) -> QWidget:
+        return self._show_split(TOO_LARGE)
 
-    def _show_cut(self, answer: Cut | Problem) -> QWidget:
-        page = self.workspace.page("cut")
+    def _show_split(self, answer: ModelSplit | Problem) -> QWidget:
+        page = self.workspace.page("split_points")
         page.show_job(PIPELINE, [], {})
         page.child.cancel()
         if isinstance(answer, Problem):

@@ -59,7 +59,7 @@ def estimate_bytes(job: Job, strategy: StrategyEntry, footprint: Footprint, cali
     # Momentum is one more tensor for each trained parameter.
     state_bytes = footprint.trained_bytes * (OPTIMIZER_STATES[job.optimizer.name] + has_momentum)
     saved = calibration.scale * _activation_bytes(job, strategy, footprint, activations, arrangement)
-    slices = count if strategy.splits_batch and not strategy.cuts_model else arrangement.replicas
+    slices = count if strategy.splits_batch and not strategy.splits_model else arrangement.replicas
     samples = job.training.batch_size / slices
     # Prefetched batches of both splits wait as bytes; three more are prepared, used and released as 4-byte floats.
     batches = footprint.image_bytes * samples * (2 * (footprint.prefetched_batches + 1) / 4 + 3)
@@ -81,7 +81,7 @@ def _model_bytes(job: Job, strategy: StrategyEntry, footprint: Footprint, state_
     weights, gradients, count = footprint.parameter_bytes, footprint.trained_bytes, len(job.parallel.devices)
     state = state_bytes + (weights if job.training.ema_decay is not None else 0)
     total = float(weights + gradients + state)
-    if strategy.cuts_model:
+    if strategy.splits_model:
         total *= STAGE_IMBALANCE / group
     elif strategy.splits_layers:
         total = total / group + 3 * footprint.block_bytes
@@ -98,7 +98,7 @@ def _activation_bytes(
 ) -> float:
     """Estimate the memory of the activations that one device stores for the backward pass, in bytes."""
     images, fraction = job.training.batch_size / job.training.accumulation, 1.0
-    if strategy.cuts_model:
+    if strategy.splits_model:
         images, fraction = images / arrangement.replicas, STAGE_IMBALANCE / arrangement.group
     elif strategy.splits_layers:
         images /= arrangement.replicas if strategy.replicates else 1
@@ -154,10 +154,10 @@ def min_step_s(job: Job, strategy: StrategyEntry, costs: Costs) -> float:
     It is the longer of computation and communication, assuming that they overlap completely.
     """
     count, arrangement = len(job.parallel.devices), layout(job, strategy)
-    if strategy.cuts_model and not strategy.schedules:
+    if strategy.splits_model and not strategy.schedules:
         return costs.min_s  # devices compute one after another
     compute = costs.min_s / count * (1 + bubble(job, strategy))
-    if count == 1 or costs.link is None or strategy.cuts_model or strategy.splits_layers:
+    if count == 1 or costs.link is None or strategy.splits_model or strategy.splits_layers:
         return compute
     ring = (count - 1) / count
     sent = 2 * costs.trained_bytes

@@ -91,9 +91,9 @@ def _with_strategy(requested: Job, strategy: StrategyEntry, devices: tuple[str, 
     """Return a copy of the job with another strategy. Fields that the new strategy doesn't use get their defaults."""
     unused = {name for name, about in FIELDS.items() if about.group == "parallel" and name not in strategy.fields}
     unused.discard("activation_checkpointing")  # all strategies have it, so they do not list it
-    # The requested cuts suit only the requested stages.
+    # The requested split points suit only the requested stages.
     if devices != requested.parallel.devices or strategy.id != requested.resolved_strategy:
-        unused.add("cuts")
+        unused.add("split_points")
     defaults = {name: FIELDS[name].default for name in unused}
     return requested.with_fields(strategy=strategy.id, devices=devices, **defaults)
 

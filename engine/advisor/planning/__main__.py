@@ -9,16 +9,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from engine.contract.cut import Cut
 from engine.contract.devices import is_gpu
 from engine.contract.job import Job
 from engine.contract.messages import Progress
+from engine.contract.model_split import ModelSplit
 from engine.processes.requests import serve_request
 from engine.supervisor.environment import usable_cores
 from engine.system import compile_cache
 
 
-def _plan(job: Job, send: Callable[[Progress], object]) -> Cut:
+def _plan(job: Job, send: Callable[[Progress], object]) -> ModelSplit:
     """Set up this process like a worker of `job`, and divide its model into pipeline stages. Raises RequestError."""
     threads = max(1, usable_cores() // len(job.parallel.devices))
     # As in a worker, before torch is imported.

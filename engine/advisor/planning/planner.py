@@ -16,16 +16,16 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from engine.contract.cut import Cut
 from engine.contract.devices import is_gpu
 from engine.contract.job import Job
+from engine.contract.model_split import ModelSplit
 from engine.contract.problems import Problem, errors
 from engine.data.datasets.images import DatasetError
 from engine.models.base import TaskError
 from engine.models.classification_models import MNIST_CNN
 from engine.models.registry import is_foreign
-from engine.parallel.cut import CannotCut
 from engine.parallel.layout import layout
+from engine.parallel.split_points import CannotSplit
 from engine.processes.requests import RequestError
 from engine.strategies import STRATEGIES
 from engine.strategies.base import autocast, clock, resolve_precision, use_fast_kernels
@@ -55,14 +55,14 @@ BUILT = 0.2
 OnProgress = Callable[[float, str], object]
 
 
-def plan(job: Job, threads: int, progress: OnProgress) -> Cut:
+def plan(job: Job, threads: int, progress: OnProgress) -> ModelSplit:
     """Find the best split of the job's model into pipeline stages for the devices of its first replica.
 
     A worker on the CPU uses `threads` threads. Weights are initialized instead of loaded, since their values don't
     affect the costs. Raises RequestError.
     """
     entry = STRATEGIES[job.resolved_strategy].entry
-    if not entry.cuts_model:
+    if not entry.splits_model:
         raise RequestError(
             Problem("strategy", f"{entry.title} does not split the model into stages.", "Choose a strategy that does.")
         )
@@ -87,7 +87,7 @@ def plan(job: Job, threads: int, progress: OnProgress) -> Cut:
         return assemble(
             model, traces, job=job, layout=arrangement, gathered=gathered, link_seconds_per_byte=link_seconds_per_byte
         )
-    except CannotCut as reason:
+    except CannotSplit as reason:
         message = f"The model can't be split into stages: {reason}."
         raise RequestError(Problem(reason.field, message, reason.remedy)) from reason
 
@@ -135,7 +135,7 @@ def _rank_costs(
                 autocast=partial(autocast, device, job.precision.name),
                 progress=on_progress,
             )
-        except CannotCut:
+        except CannotSplit:
             raise
         except Exception as error:
             # User-defined computations may fail in any way, and BatchNorm can't train on a single value.

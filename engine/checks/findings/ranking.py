@@ -119,7 +119,7 @@ def _compare(job: Job, catalogue: Catalogue, best: Candidate, other: Candidate) 
     fact = f"{other.name} is as fast" if ratio > 1 - TIE else f"{other.name} reaches {percent(ratio)} of that"
     if idle := bubble(apply_candidate(job, other), strategy):
         return f"{fact}; its bubble takes {percent(idle / (1 + idle))} of its devices' time."
-    if strategy.cuts_model and not strategy.schedules:
+    if strategy.splits_model and not strategy.schedules:
         return f"{fact}, since its devices compute one after another."
     if best.memory_bytes is not None and other.memory_bytes is not None and other.memory_bytes < best.memory_bytes:
         saved = size(best.memory_bytes - other.memory_bytes)

@@ -1,13 +1,13 @@
 """Tracing of a model, detection of its split points, and division into pipeline stages.
 
 A model is traced with torch.fx, once in training and once in evaluation mode, because functional calls fix
-`training=self.training` in the graph. A split point is a node after which the graph may be cut. These conditions must
+`training=self.training` in the graph. A split point is a node after which the graph may be split. These conditions must
 hold, or stages would fail or compute wrong results:
 
-- A single tensor crosses the cut, so that only activations travel between stages.
+- A single tensor crosses the split point, so that only activations travel between stages.
 
-- That tensor is not a view, and nothing after the cut modifies it in place. It arrives as a leaf that requires a
-  gradient.
+- That tensor is not a view, and nothing after the split point modifies it in place. It arrives as a leaf that
+  requires a gradient.
 
 - No parameter or buffer is used on both sides, where it would be updated twice.
 
@@ -26,11 +26,11 @@ from typing import Any
 
 from torch import fx, nn
 
-from engine.parallel.cut import CannotCut
+from engine.parallel.split_points import CannotSplit
 
 
 @dataclass(frozen=True, slots=True)
-class CutPoint:
+class SplitPoint:
     """Split point after the graph node `node`, which belongs to the submodule `module` (dotted path)."""
 
     node: str
@@ -46,7 +46,7 @@ class Traces:
 
     train: fx.Graph
     eval: fx.Graph
-    points: tuple[CutPoint, ...]
+    points: tuple[SplitPoint, ...]
 
 
 VIEWS = frozenset(
@@ -69,26 +69,26 @@ _MAY_RETURN_INPUT_MODULES = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d
 _TUPLE_MODULES = (nn.MultiheadAttention, nn.RNNBase)
 
 
-def split_points(model: nn.Module) -> list[CutPoint]:
+def find_split_points(model: nn.Module) -> list[SplitPoint]:
     """Return all split points of `model`, in the order of computation.
 
-    Nothing is computed, so the model may be on the meta device. Its modules keep their modes. Raises CannotCut if there
-    is no split point or if the model can't be traced.
+    Nothing is computed, so the model may be on the meta device. Its modules keep their modes. Raises CannotSplit if
+    there is no split point or if the model can't be traced.
     """
     return list(trace(model).points)
 
 
 def trace(model: nn.Module) -> Traces:
-    """Trace `model` in training and in evaluation mode. Raises CannotCut for the same reasons as `split_points`."""
+    """Trace `model` in training and in evaluation mode. Raises CannotSplit like `find_split_points`."""
     with preserve_modes(model):
         in_training = _trace_graph(model.train())
         in_evaluation = _trace_graph(model.eval())
     modules = dict(model.named_modules())
     points = _common_split_points(
-        _find_split_points(model, in_training, modules), _find_split_points(model, in_evaluation, modules)
+        _find_in_graph(model, in_training, modules), _find_in_graph(model, in_evaluation, modules)
     )
     if not points:
-        raise CannotCut("there is no position at which a single tensor passes from one part of it to the next")
+        raise CannotSplit("there is no position at which a single tensor passes from one part of it to the next")
     return Traces(in_training, in_evaluation, points)
 
 
@@ -104,19 +104,19 @@ def preserve_modes(model: nn.Module) -> Iterator[None]:
 
 
 def _trace_graph(model: nn.Module) -> fx.Graph:
-    """Trace `model` in its current mode. Raises CannotCut if that fails, or unless it has one input and one output."""
+    """Trace `model` in its current mode. Raises CannotSplit if that fails, or without exactly one input and output."""
     try:
         graph = fx.Tracer().trace(model)
     except Exception as error:
         # Tracing runs the model's own Python, which may fail in any way.
-        raise CannotCut(f"it can't be traced, since its computation depends on its input ({error})") from error
+        raise CannotSplit(f"it can't be traced, since its computation depends on its input ({error})") from error
     result = next(node for node in graph.nodes if node.op == "output").args[0]
     if not isinstance(result, fx.Node):
-        raise CannotCut("it returns more than one output")
+        raise CannotSplit("it returns more than one output")
     if sum(node.op == "placeholder" and bool(node.users) for node in graph.nodes) != 1:
-        raise CannotCut("it takes more than one input")
-    # Move constants next to their first use, so that they do not cross a cut before it. The order of all other nodes
-    # remains the same, and no constant uses another one.
+        raise CannotSplit("it takes more than one input")
+    # Move constants next to their first use, so that they do not cross a split point before it. The order of all other
+    # nodes remains the same, and no constant uses another one.
     order = {node: index for index, node in enumerate(graph.nodes)}
     for node in [node for node in order if node.op == "get_attr" and node.users]:
         min(node.users, key=order.__getitem__).prepend(node)
@@ -127,13 +127,13 @@ def _trace_graph(model: nn.Module) -> fx.Graph:
 class _GraphSplitPoints:
     """Split points found in one graph, and the first use of each of its parameters and buffers."""
 
-    points: dict[CutPoint, tuple[int, int]]
+    points: dict[SplitPoint, tuple[int, int]]
     """Position of each split point's node in the graph, and the number of parameters and buffers used up to there."""
     first_used: dict[int, int]
     """Position of the first node that uses each parameter or buffer, in graph order. Keys are the tensors' ids."""
 
 
-def _common_split_points(train: _GraphSplitPoints, evaluation: _GraphSplitPoints) -> tuple[CutPoint, ...]:
+def _common_split_points(train: _GraphSplitPoints, evaluation: _GraphSplitPoints) -> tuple[SplitPoint, ...]:
     """Return the split points that both graphs have, with the same parameters and buffers before them.
 
     These sets of tensors are equal if they have equal sizes, and the evaluation graph uses every tensor of the training
@@ -154,8 +154,8 @@ def _common_split_points(train: _GraphSplitPoints, evaluation: _GraphSplitPoints
     return tuple(common)
 
 
-def _find_split_points(model: nn.Module, graph: fx.Graph, modules: dict[str, nn.Module]) -> _GraphSplitPoints:
-    """Find the split points of a traced model: the nodes of `graph` that a cut can follow.
+def _find_in_graph(model: nn.Module, graph: fx.Graph, modules: dict[str, nn.Module]) -> _GraphSplitPoints:
+    """Find the split points of a traced model: the nodes of `graph` that a stage can end with.
 
     After such a node, its output is the only intermediate tensor that later nodes use, no parameter or buffer is used
     on both sides, and no later operation modifies the output in place.
@@ -167,7 +167,7 @@ def _find_split_points(model: nn.Module, graph: fx.Graph, modules: dict[str, nn.
     used_tensors = [_used_tensors(model, node, modules) for node in nodes]
     last_tensor_use = {tensor: number for number, tensors in enumerate(used_tensors) for tensor in tensors}
     last_call = max((number for number, node in enumerate(nodes) if node.op.startswith("call_")), default=-1)
-    points: dict[CutPoint, tuple[int, int]] = {}
+    points: dict[SplitPoint, tuple[int, int]] = {}
     first_used: dict[int, int] = {}
     alive = 0  # number of outputs until now that later nodes use
     needed_until = -1  # position of the last use of a parameter or buffer used until now
@@ -180,7 +180,7 @@ def _find_split_points(model: nn.Module, graph: fx.Graph, modules: dict[str, nn.
         if alive != 1 or not is_used_later or needed_until > number or number == last_call:
             continue
         if _is_fresh_tensor(node, modules) and not _changed_in_place(node, modules):
-            points[CutPoint(node.name, module_of(node))] = (number, len(first_used))
+            points[SplitPoint(node.name, module_of(node))] = (number, len(first_used))
     return _GraphSplitPoints(points, first_used)
 
 
@@ -263,13 +263,13 @@ def module_of(node: fx.Node) -> str:
     return str(next(reversed(stack))) if stack else node.name
 
 
-def split(model: nn.Module, graph: fx.Graph, cuts: Sequence[CutPoint]) -> list[fx.GraphModule]:
-    """Divide `graph` into modules by cutting it after each split point in `cuts`.
+def split_graph(model: nn.Module, graph: fx.Graph, points: Sequence[SplitPoint]) -> list[fx.GraphModule]:
+    """Divide `graph` into modules, the stages, which end at the split points `points`.
 
     The modules share the parameters of `model` and have the same parameter names. Each makes its output contiguous,
     because NCCL has sent wrong values between tensors with different strides (pytorch#62283).
     """
-    ends = {cut.node for cut in cuts}
+    ends = {point.node for point in points}
     stages: list[fx.GraphModule] = []
     stage = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}

@@ -1,8 +1,8 @@
 """Measurement of the time and memory that each segment of a model needs on the devices that train it.
 
 A pipeline calls `measure_rank` and `seconds_per_byte` on the ranks of its first replica, and `assemble` on rank 0,
-which computes the cut from the measurements. Other replicas only receive the cut. Finally, `split` divides the model at
-`split_points_of(traces, cut)`.
+which computes the split from the measurements. Other replicas only receive it. Finally, `split_graph` divides the model
+at `split_points_of(traces, split)`.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ import torch.distributed as dist
 from torch import Tensor, fx, nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from engine.contract.cut import Cut, Segment
 from engine.contract.job import Job
+from engine.contract.model_split import ModelSplit, Segment
 from engine.optim.optimizer_step import OptimizerStep
-from engine.parallel.cut import CannotCut, choose_cuts, compute_stages
 from engine.parallel.layout import Layout
 from engine.parallel.peak_microbatches import peak_in_flight
+from engine.parallel.split_points import CannotSplit, choose_points, compute_stages
 from engine.strategies.distributed import tensors_of
-from engine.strategies.pipelining.model_split import CutPoint, Traces, module_of, split
+from engine.strategies.pipelining.model_split import SplitPoint, Traces, module_of, split_graph
 
 ROUNDS = 2
 """Number of measurements of all segments of the model.
@@ -96,8 +96,8 @@ def measure(
     """Measure the forward and backward pass of each segment between split points, on the device of `example`.
 
     Each segment is copied to the device and dropped afterwards. Weights, buffers, gradients, modes and random states
-    therefore stay the same, and the model may be larger than the device's memory. Raises CannotCut if a single segment
-    does not fit.
+    therefore stay the same, and the model may be larger than the device's memory. Raises CannotSplit if a single
+    segment does not fit.
 
     Args:
         model: Plain model, on any device. On the meta device, its segments are measured with arbitrary weights.
@@ -107,7 +107,7 @@ def measure(
         autocast: Returns the context for a forward pass.
         progress: Called with the completed fraction.
     """
-    segments = split(model, traces.train, traces.points)
+    segments = split_graph(model, traces.train, traces.points)
     cuda = [example.device] if example.device.type == "cuda" else []
     started = clock()
     best: list[Measured] = []
@@ -133,7 +133,7 @@ def _measure_segments(
 ) -> Iterator[Measured]:
     """Measure the segments in order, each with the output of the previous one as its input.
 
-    `segment_input` is the input of the first segment. Raises CannotCut if a segment does not fit into memory.
+    `segment_input` is the input of the first segment. Raises CannotSplit if a segment does not fit into memory.
     """
     images = len(segment_input)
     budget_s = TIME_BUDGET_S / len(segments) / ROUNDS
@@ -142,7 +142,7 @@ def _measure_segments(
             run = _Run(segment, segment_input, clock, autocast)
             run.repeat(budget_s)
         except torch.OutOfMemoryError as error:
-            raise CannotCut(
+            raise CannotSplit(
                 f"its part up to {_end_of_segment(traces, number)} alone does not fit into a device's memory with {images} images",
                 field="devices",
                 remedy="Use more microbatches, a smaller batch size or smaller images.",
@@ -352,23 +352,23 @@ def assemble(
     layout: Layout,
     gathered: Sequence[RankCosts],
     link_seconds_per_byte: float,
-) -> Cut:
-    """Return a model's cut with the measurements behind it.
+) -> ModelSplit:
+    """Return a model's split with the measurements behind it.
 
     `gathered` contains the measurements of the ranks in one replica, in order of ranks. If the job names no split
-    points for its cuts, they are chosen so that the measured costs are balanced. Raises CannotCut if the job's cuts or
+    points, they are chosen so that the measured costs are balanced. Raises CannotSplit if the job's split points or
     batch size are impossible.
     """
     if layout.microbatches is None:
-        raise CannotCut(
+        raise CannotSplit(
             f"a batch of {job.training.batch_size} can't be divided into microbatches for {job.parallel.pipeline_schedule}",
             field="batch_size",
             remedy="Set another batch size.",
         )
     images = job.training.batch_size // (layout.replicas * job.training.accumulation * layout.microbatches)
-    cut = Cut(
+    split = ModelSplit(
         segments=_segments(model, traces, gathered, layout.microbatches * job.training.accumulation),
-        cuts=job.parallel.cuts,
+        split_points=job.parallel.split_points,
         stage_ranks=layout.stage_ranks,
         devices=tuple(rank.device for rank in gathered),
         microbatch_size=max(1, images),
@@ -381,13 +381,14 @@ def assemble(
         phased=layout.microbatches > 1 and job.parallel.pipeline_schedule == "gpipe",
         chosen=False,
     )
-    if not job.parallel.cuts:
-        return choose_cuts(cut)
+    if not job.parallel.split_points:
+        return choose_points(split)
     try:
-        compute_stages(cut)
+        compute_stages(split)
     except ValueError as error:
-        raise CannotCut(str(error), field="cuts", remedy="Choose other positions, or leave the cuts empty.") from error
-    return cut
+        remedy = "Choose other positions, or leave the split points empty."
+        raise CannotSplit(str(error), field="split_points", remedy=remedy) from error
+    return split
 
 
 def _segments(
@@ -398,15 +399,15 @@ def _segments(
     The optimizer's time per step is divided among the `microbatches` of a step and added to their backward passes.
     """
     segments = []
-    for number, segment in enumerate(split(model, traces.train, traces.points)):
+    for number, segment in enumerate(split_graph(model, traces.train, traces.points)):
         costs = [rank.segments[number] for rank in gathered]
         calls = [node for node in segment.graph.nodes if node.op.startswith("call_")]
         trained_count = sum(parameter.numel() for parameter in segment.parameters() if parameter.requires_grad)
-        cut = traces.points[number] if number < len(traces.points) else None
+        point = traces.points[number] if number < len(traces.points) else None
         segments.append(
             Segment(
-                split_point=cut.node if cut else "",
-                module=cut.module if cut else module_of(calls[-1]),
+                split_point=point.node if point else "",
+                module=point.module if point else module_of(calls[-1]),
                 # Number of modules that hold parameters themselves, not only in submodules.
                 layers=sum(any(True for _ in module.parameters(recurse=False)) for module in segment.modules()),
                 parameters=sum(parameter.numel() for parameter in segment.parameters()),
@@ -423,7 +424,7 @@ def _segments(
     return tuple(segments)
 
 
-def split_points_of(traces: Traces, cut: Cut) -> tuple[CutPoint, ...]:
-    """Return the split points of `cut` as found in `traces`, for use in `split`."""
+def split_points_of(traces: Traces, split: ModelSplit) -> tuple[SplitPoint, ...]:
+    """Return the split points of `split` as found in `traces`, for use in `split_graph`."""
     by_name = {point.node: point for point in traces.points}
-    return tuple(by_name[name] for name in cut.cuts)
+    return tuple(by_name[name] for name in split.split_points)

@@ -220,7 +220,7 @@ class Checkpointer:
             "classes": self._classes,
             "job": msgspec.to_builtins(_resolved_job(strategy).values()),
             "parts": {"asked": strategy.spec.job.training.accumulation, "evaluation": strategy.evaluation_parts},
-            "cut": msgspec.to_builtins(strategy.cut),
+            "model_split": msgspec.to_builtins(strategy.model_split),
         }
 
     def wait(self) -> None:
@@ -302,7 +302,7 @@ def _resolved_job(strategy: Strategy) -> Job:
     return strategy.job.with_fields(
         accumulation=strategy.accumulation,
         compile="on" if is_compiled(strategy.model) else undecided,
-        cuts=strategy.cut.cuts if strategy.cut is not None else strategy.job.parallel.cuts,
+        split_points=(strategy.model_split or strategy.job.parallel).split_points,
     )
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 from torch import Tensor
 
-from engine.contract.cut import Cut
 from engine.contract.events import Warned
 from engine.contract.job import FIELDS, Job, fields_with
+from engine.contract.model_split import ModelSplit
 from engine.models.base import TaskError
 from engine.optim.optimizer_step import OptimizerStep
 from engine.runs.folder import older_checkpoints
@@ -35,7 +35,7 @@ from engine.training.randomness import set_random_state
 _FIELD = "resume_from"
 _KEYS = {
     "model", "optimizer", "random", "epoch", "done", "steps", "step", "validated", "shares", "classes", "best",
-    "best_epoch", "best_sha256", "job", "parts", "cut", "stopping",
+    "best_epoch", "best_sha256", "job", "parts", "model_split", "stopping",
 }  # fmt: skip
 
 
@@ -148,16 +148,16 @@ class Checkpoint:
         is_by_speed = before["balance"] == job.parallel.balance == "speed"
         return tuple(shares) if is_alike and is_by_speed and shares is not None else None
 
-    def cut(self, job: Job) -> Cut | None:
+    def model_split(self, job: Job) -> ModelSplit | None:
         """Return the resumed run's split into pipeline stages, or None if it can't be reused.
 
-        It can be reused if `job`, after automatic choices, has the same devices, settings and cuts.
+        It can be reused if `job`, after automatic choices, has the same devices, settings and split points.
         """
-        if self._content["cut"] is None or not computes_alike(self.job, job):
+        if self._content["model_split"] is None or not computes_alike(self.job, job):
             return None
-        cut = msgspec.convert(self._content["cut"], Cut)
-        is_equal = cut.cuts == job.parallel.cuts and cut.recomputed == job.parallel.activation_checkpointing
-        return cut if is_equal else None
+        split = msgspec.convert(self._content["model_split"], ModelSplit)
+        before, now = (split.split_points, split.recomputed), job.parallel
+        return split if before == (now.split_points, now.activation_checkpointing) else None
 
     def restore(
         self, strategy: Strategy, optimizer_step: OptimizerStep, checkpointer: Checkpointer, progress: TrainProgress

@@ -1,8 +1,8 @@
 """Descriptions of the connections between the GPUs of a host, with advice for training on several of them.
 
 Communication of the strategies for P parameters on N devices (Rajbhandari et al., "ZeRO", 2020, section 7): about
-2 P numbers per step and device for DDP, 3 P for FSDP, and only the activations at the cuts for a pipeline. Codes of
-connections are those of `nvidia-smi topo -m`.
+2 P numbers per step and device for DDP, 3 P for FSDP, and only the activations at the split points for a pipeline.
+Codes of connections are those of `nvidia-smi topo -m`.
 """
 
 from __future__ import annotations

@@ -9,13 +9,13 @@ from PySide6.QtGui import QBrush, QColor, QFont, QFontMetrics, QPainter, QPaintE
 from PySide6.QtWidgets import QFrame, QSizePolicy, QWidget
 
 from engine.contract.events import Planned, RanksTimed, RankTimes
-from engine.parallel.cut import compute_stages
-from gui.cut import cut_format
-from gui.cut.diagram import CutDiagram
+from engine.parallel.split_points import compute_stages
 from gui.format import localized
 from gui.run.strategy import schedule
 from gui.run.strategy.schedule import ScheduleDiagram, rank_color, rank_title
 from gui.sources.run_data import RunData
+from gui.split_points import stage_format
+from gui.split_points.diagram import StageDiagram
 from gui.style import fills, theme
 from gui.titles import rank_titles
 from gui.translation import tr
@@ -29,12 +29,12 @@ class StrategyView(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.cut = CutDiagram(read_only=True)
+        self.stages = StageDiagram(read_only=True)
         self.schedule = ScheduleDiagram()
         self.ranks = RankBars()
-        self._displayed_cut: tuple[Planned, tuple[str, ...]] | None = None  # with the titles of its ranks
+        self._displayed_split: tuple[Planned, tuple[str, ...]] | None = None  # with the titles of its ranks
         self._diagrams = {
-            "cut": _TitledDiagram(self.cut),
+            "stages": _TitledDiagram(self.stages),
             "schedule": _TitledDiagram(self.schedule),
             "ranks": _TitledDiagram(self.ranks),
         }
@@ -43,41 +43,42 @@ class StrategyView(QWidget):
 
     def restart(self) -> None:
         """Hide all diagrams, before another run or execution is shown."""
-        self._displayed_cut = None
+        self._displayed_split = None
         for diagram in self._diagrams.values():
             diagram.set_headline("")
         self.hide()
 
     def headline(self, name: str) -> str:
-        """Return the headline of a diagram: "cut", "schedule" or "ranks"."""
+        """Return the headline of a diagram: "stages", "schedule" or "ranks"."""
         return self._diagrams[name].headline.text()
 
     def show_data(self, data: RunData, names: Mapping[str, str]) -> None:
         """Show the latest stages, schedule and times per rank. `names` contains the titles of devices by id."""
-        self._show_cut(data, names)
+        self._show_split(data, names)
         self._show_schedule(data, names)
         self._show_ranks(data, names)
         self.setVisible(any(not diagram.isHidden() for diagram in self._diagrams.values()))
         # Leave the remaining height to the curves and the log.
         self.setMaximumHeight(max(1, self.sizeHint().height()))
 
-    def _show_cut(self, data: RunData, names: Mapping[str, str]) -> None:
+    def _show_split(self, data: RunData, names: Mapping[str, str]) -> None:
         """Show how the model is split into pipeline stages, unless that is already visible."""
         plan = data.plan
-        if plan is None or plan.cut is None:
+        if plan is None or plan.model_split is None:
             return
-        titles = rank_titles(plan.cut.devices, names)
-        if self._displayed_cut is not None and self._displayed_cut[0] is plan and self._displayed_cut[1] == titles:
+        titles = rank_titles(plan.model_split.devices, names)
+        shown = self._displayed_split
+        if shown is not None and shown[0] is plan and shown[1] == titles:
             return
-        self._displayed_cut = plan, titles
+        self._displayed_split = plan, titles
         try:
-            self.cut.show_cut(plan.cut, titles)
+            self.stages.show_split(plan.model_split, titles)
         except ValueError:
-            return  # a log of another version may have other cuts
-        count = len(plan.cut.stage_ranks)
-        balance = cut_format.describe_balance(plan.cut, compute_stages(plan.cut))
-        self._diagrams["cut"].set_headline(
-            tr("Cut into {count} stages. {balance}").format(count=count, balance=balance)
+            return  # a log of another version may have other split points
+        count = len(plan.model_split.stage_ranks)
+        balance = stage_format.describe_balance(plan.model_split, compute_stages(plan.model_split))
+        self._diagrams["stages"].set_headline(
+            tr("Split into {count} stages. {balance}").format(count=count, balance=balance)
         )
 
     def _show_schedule(self, data: RunData, names: Mapping[str, str]) -> None:

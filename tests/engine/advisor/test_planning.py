@@ -16,11 +16,11 @@ import pytest
 import torch
 
 from engine.advisor.planning.planner import plan
-from engine.contract.cut import PLANNING, Cut
 from engine.contract.job import Job
 from engine.contract.messages import Done, Progress, Refused
+from engine.contract.model_split import PLANNING, ModelSplit
 from engine.contract.problems import Problem
-from engine.parallel.cut import compute_stages
+from engine.parallel.split_points import compute_stages
 from engine.processes.requests import RequestError
 from tests.support.consent import agreed
 from tests.support.images import image
@@ -29,14 +29,14 @@ ROOT = Path(__file__).parents[3]
 COMMAND = [sys.executable, "-m", "engine.advisor.planning"]
 
 
-def answers(request: bytes) -> list[Progress | Refused | Done[Cut]]:
+def answers(request: bytes) -> list[Progress | Refused | Done[ModelSplit]]:
     """Run the planner process with a request, and return its messages."""
     result = subprocess.run(COMMAND, input=request, capture_output=True, cwd=ROOT, timeout=170, check=False)
     assert result.returncode == 0, result.stderr.decode()
     return [PLANNING.decode(line) for line in result.stdout.splitlines()]
 
 
-def planned(**fields: object) -> Cut:
+def planned(**fields: object) -> ModelSplit:
     return plan(small(**fields), 1, lambda _fraction, _what: None)
 
 
@@ -89,47 +89,49 @@ def written(path: Path, body: str) -> dict[str, object]:
     return {"model": str(path), "model_file_sha256": agreed(path), "image_size": 16}
 
 
-def test_planner_reports_progress_then_cut() -> None:
+def test_planner_reports_progress_then_split() -> None:
     *progress, last = answers(msgspec.json.encode(small()))
     assert all(isinstance(message, Progress) for message in progress)
     fractions = [message.fraction for message in progress if isinstance(message, Progress)]
     assert fractions == sorted(fractions)
     assert (fractions[0], fractions[-1]) == (0.0, 1.0)
     assert isinstance(last, Done)
-    cut = last.answer
-    assert cut.chosen
-    assert (cut.devices, cut.stage_ranks, cut.microbatches, cut.microbatch_size) == (("cpu", "cpu"), (0, 1), 8, 2)
-    assert sum(stage.parameters for stage in compute_stages(cut)) == 1_199_882
-    assert all(stage.seconds > 0 and not stage.over_memory for stage in compute_stages(cut))
-    assert cut.seconds_per_byte > 0
+    split = last.answer
+    assert split.chosen
+    assert (split.devices, split.stage_ranks) == (("cpu", "cpu"), (0, 1))
+    assert (split.microbatches, split.microbatch_size) == (8, 2)
+    assert sum(stage.parameters for stage in compute_stages(split)) == 1_199_882
+    assert all(stage.seconds > 0 and not stage.over_memory for stage in compute_stages(split))
+    assert split.seconds_per_byte > 0
 
 
 def test_planner_uses_classes_of_dataset(tmp_path: Path) -> None:
     for split in ("train", "val"):
         for name in ("one", "two", "three"):
             image(tmp_path / split / name / "a.png")
-    cut = planned(dataset=str(tmp_path), model="squeezenet1_1", image_size=32)
-    assert sum(stage.parameters for stage in compute_stages(cut)) == 722_496 + 513 * 3
+    split = planned(dataset=str(tmp_path), model="squeezenet1_1", image_size=32)
+    assert sum(stage.parameters for stage in compute_stages(split)) == 722_496 + 513 * 3
 
 
-def test_planner_measures_custom_cuts() -> None:
-    cut = planned(cuts=("relu",))
-    assert (cut.cuts, cut.chosen) == (("relu",), False)
+def test_planner_measures_custom_split_points() -> None:
+    split = planned(split_points=("relu",))
+    assert (split.split_points, split.chosen) == (("relu",), False)
 
 
 def test_planner_measures_first_replica() -> None:
     alone = planned(pipeline_schedule="zbv")
-    cut = planned(strategy="ddp_pipeline", devices=("cpu",) * 4, pipeline_schedule="zbv", batch_size=64, accumulation=2)
-    assert (cut.devices, cut.stage_ranks) == (("cpu", "cpu"), (0, 1, 1, 0))
-    assert len(cut.cuts) == 3
-    assert cut.microbatch_size == alone.microbatch_size
+    fields = {"devices": ("cpu",) * 4, "pipeline_schedule": "zbv", "batch_size": 64, "accumulation": 2}
+    split = planned(strategy="ddp_pipeline", **fields)
+    assert (split.devices, split.stage_ranks) == (("cpu", "cpu"), (0, 1, 1, 0))
+    assert len(split.split_points) == 3
+    assert split.microbatch_size == alone.microbatch_size
     measured, expected = (
-        [(each.activation_bytes, each.output_bytes) for each in found.segments] for found in (cut, alone)
+        [(each.activation_bytes, each.output_bytes) for each in found.segments] for found in (split, alone)
     )
     assert measured == expected
 
 
-def test_planner_reports_uncuttable_model_at_field(model_file: Path) -> None:
+def test_planner_reports_unsplittable_model_at_field(model_file: Path) -> None:
     branching = written(model_file, "return self.last(self.first(x if x.sum() > 0 else -x).mean((2, 3)))")
     problem = refused(**branching)
     assert problem.field == "strategy"
@@ -138,8 +140,8 @@ def test_planner_reports_uncuttable_model_at_field(model_file: Path) -> None:
     problem = refused(devices=("cpu",) * 9, batch_size=64)
     assert problem.field == "devices"
     assert "9 stages need 8" in problem.message
-    problem = refused(cuts=("nowhere",))
-    assert (problem.field, "nowhere" in problem.message) == ("cuts", True)
+    problem = refused(split_points=("nowhere",))
+    assert (problem.field, "nowhere" in problem.message) == ("split_points", True)
     assert refused(strategy="ddp").field == "strategy"
 
 
@@ -169,7 +171,7 @@ def test_planner_ignores_output_of_model_file(model_file: Path) -> None:
     fields = written(model_file, "return self.last(self.first(x).mean((2, 3)))")
     last = answers(msgspec.json.encode(small(**fields)))[-1]
     assert isinstance(last, Done)
-    assert last.answer.cuts in (("first",), ("mean",))
+    assert last.answer.split_points in (("first",), ("mean",))
 
 
 def test_planner_reports_missing_dataset(tmp_path: Path) -> None:

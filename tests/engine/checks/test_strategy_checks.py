@@ -18,7 +18,7 @@ from engine.contract.problems import Problem, errors
 
 A, B, C, D = "GPU-a", "GPU-b", "GPU-c", "GPU-d"
 CATALOGUE = load_catalogue()
-CUTS = CATALOGUE.model("resnet18").split_points  # type: ignore[union-attr]
+SPLIT_POINTS = CATALOGUE.model("resnet18").possible_split_points  # type: ignore[union-attr]
 
 
 def tied_and_without_blocks() -> ModelEntry:
@@ -31,7 +31,7 @@ def tied_and_without_blocks() -> ModelEntry:
         parameters=1,
         image_size=32,
         min_image_size=8,
-        uncuttable="it is one piece",
+        unsplittable_reason="it is one piece",
         tied=("head.weight", "stem.weight"),
     )
 
@@ -66,11 +66,11 @@ def cpus(count: int) -> tuple[str, ...]:
         {"strategy": "dp", "devices": (A, B), "accumulation": 2, "precision": "fp16"},
         {"strategy": "ddp", "devices": cpus(3), "balance": "speed", "bucket_mib": 1.0, "gradient_compression": "bf16"},
         {"strategy": "ddp", "devices": (A, B), "sync_batchnorm": True, "static_graph": True},
-        {"strategy": "model_parallel", "devices": cpus(2), "cuts": (CUTS[4],)},
+        {"strategy": "model_parallel", "devices": cpus(2), "split_points": (SPLIT_POINTS[4],)},
         {"strategy": "pipeline", "devices": (A, B), "precision": "fp16"},
         {"strategy": "pipeline", "devices": cpus(2), "pipeline_schedule": "interleaved_1f1b", "stages_per_device": 3},
         {"strategy": "pipeline", "devices": cpus(2), "pipeline_schedule": "zb1p", "microbatches": 4},
-        {"strategy": "pipeline", "devices": cpus(2), "pipeline_schedule": "zbv", "cuts": CUTS[2:5]},
+        {"strategy": "pipeline", "devices": cpus(2), "pipeline_schedule": "zbv", "split_points": SPLIT_POINTS[2:5]},
         {"strategy": "fsdp", "devices": (A, B), "cpu_offload": True, "shard_precision": "bf16"},
         {"strategy": "ddp_pipeline", "devices": cpus(4), "accumulation": 2},
         {"strategy": "hsdp", "devices": cpus(6), "replicas": 3},
@@ -112,7 +112,7 @@ def test_strategies_accept_valid_jobs(tmp_path: Path, fields: dict[str, Any]) ->
         (
             {"strategy": "pipeline", "devices": cpus(2), "batch_size": 20, "microbatches": 5,
              "pipeline_schedule": "zb1p"}, "microbatches"),
-        # The cuts
+        # The split points
         ({"strategy": "pipeline", "devices": cpus(2), "model": "odd"}, "strategy"),
         ({"strategy": "model_parallel", "devices": cpus(99), "batch_size": 99}, "devices"),
         (
@@ -122,11 +122,11 @@ def test_strategies_accept_valid_jobs(tmp_path: Path, fields: dict[str, Any]) ->
              "stages_per_device": 4}, "stages_per_device"),
         (
             {"strategy": "pipeline", "devices": cpus(7), "pipeline_schedule": "zbv"}, "pipeline_schedule"),
-        ({"strategy": "pipeline", "devices": cpus(2), "cuts": CUTS[:3]}, "cuts"),
-        ({"strategy": "pipeline", "devices": cpus(2), "cuts": ("maxpol",)}, "cuts"),
-        ({"strategy": "pipeline", "devices": cpus(3), "cuts": (CUTS[1],) * 2}, "cuts"),
+        ({"strategy": "pipeline", "devices": cpus(2), "split_points": SPLIT_POINTS[:3]}, "split_points"),
+        ({"strategy": "pipeline", "devices": cpus(2), "split_points": ("maxpol",)}, "split_points"),
+        ({"strategy": "pipeline", "devices": cpus(3), "split_points": (SPLIT_POINTS[1],) * 2}, "split_points"),
         (
-            {"strategy": "pipeline", "devices": cpus(3), "cuts": (CUTS[2], CUTS[1])}, "cuts"),
+            {"strategy": "pipeline", "devices": cpus(3), "split_points": (SPLIT_POINTS[2], SPLIT_POINTS[1])}, "split_points"),
         # The options
         ({"model": "odd", "activation_checkpointing": True}, "activation_checkpointing"),
         (
@@ -185,10 +185,10 @@ def test_static_graph_of_a_model_file_is_a_warning(tmp_path: Path) -> None:
 def test_model_file_is_not_checked_for_split_points(tmp_path: Path) -> None:
     file = tmp_path / "net.py"
     file.write_text("")
-    fields = {"model": str(file), "devices": cpus(3), "activation_checkpointing": True, "cuts": ("one", "two")}
+    fields = {"model": str(file), "devices": cpus(3), "activation_checkpointing": True, "split_points": ("one", "two")}
     assert {problem.field for problem in found(tmp_path, strategy="pipeline", **fields)} == {"model"}
-    fields["cuts"] = ("one", "one")
-    assert {problem.field for problem in found(tmp_path, strategy="pipeline", **fields)} == {"model", "cuts"}
+    fields["split_points"] = ("one", "one")
+    assert {problem.field for problem in found(tmp_path, strategy="pipeline", **fields)} == {"model", "split_points"}
 
 
 def test_strategy_problems_are_reported_together(tmp_path: Path) -> None:
@@ -198,12 +198,13 @@ def test_strategy_problems_are_reported_together(tmp_path: Path) -> None:
         devices=cpus(3),
         batch_size=32,
         microbatches=5,
-        cuts=("nowhere",),
+        split_points=("nowhere",),
         precision="fp16",
         resume_from="/nowhere.pt",
         balance="speed",
     )
-    assert {problem.field for problem in reported} == {"microbatches", "cuts", "precision", "resume_from", "balance"}
+    fields = ["balance", "microbatches", "precision", "resume_from", "split_points"]
+    assert sorted({problem.field for problem in reported}) == fields
 
 
 STRATEGY_FIELDS = [field.name for field in FIELDS.values() if field.group == "parallel"]
@@ -215,7 +216,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "pipeline_schedule": st.sampled_from(FIELDS["pipeline_schedule"].choices),
     "microbatches": st.none() | st.integers(1, 20),
     "stages_per_device": st.none() | st.integers(2, 8),
-    "cuts": st.lists(st.sampled_from([*CUTS[:4], "nowhere"]), max_size=4).map(tuple),
+    "split_points": st.lists(st.sampled_from([*SPLIT_POINTS[:4], "nowhere"]), max_size=4).map(tuple),
     "model": st.sampled_from(["resnet18", "odd", "mnist_cnn"]),
     "precision": st.sampled_from(FIELDS["precision"].choices),
     "strategy": st.sampled_from([strategy.id for strategy in CATALOGUE.strategies]),

@@ -71,12 +71,12 @@ def test_train_reports_only_an_unknown_model(refused: Refused, tmp_path: Path) -
 def test_train_reports_all_strategy_problems(refused: Refused, images: Path) -> None:
     stderr = refused(
         *(str(images), "--model", "resnet18", "--strategy", "ddp_pipeline", "--devices", ",".join(["cpu"] * 6)),
-        *("--replicas", "4", "--accumulation", "5", "--cuts", "maxpol,relu", "--pipeline-schedule", "zbv"),
+        *("--replicas", "4", "--accumulation", "5", "--split-points", "maxpol,relu", "--pipeline-schedule", "zbv"),
         *("--activation-checkpointing", "--resume-from", "/nowhere/last.pt", "--precision", "fp16"),
     )
     assert "--replicas: 6 devices can't be divided among 4 equal replicas.\n  Set 2 or 3 replicas" in stderr
     assert "into equal parts, which 4 replicas with 5 parts each do not allow" in stderr
-    assert "--cuts: ResNet-18 can't be cut at “maxpol”.\n  Did you mean “maxpool”?" in stderr
+    assert "--split-points: ResNet-18 can't be split at “maxpol”.\n  Did you mean “maxpool”?" in stderr
     assert "--activation-checkpointing: A zero-bubble schedule" in stderr
     assert "--resume-from: There is no file /nowhere/last.pt" in stderr
     assert "--precision: fp16 needs a GPU" in stderr

@@ -148,7 +148,10 @@ OFFLINE = ("--model", "resnet18", "--epochs", "1")
 
 @pytest.mark.parametrize(
     "command",
-    [("train",), ("advise",), ("find-lr",), ("find-batch",), ("cut",), ("torchrun",), ("submit", "--print")],
+    [
+        *((name,) for name in ("train", "advise", "find-lr", "find-batch", "find-split-points", "torchrun")),
+        ("submit", "--print"),
+    ],
     ids=lambda command: command[0],
 )
 def test_commands_refuse_unavailable_explicit_weights(

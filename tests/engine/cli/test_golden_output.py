@@ -59,15 +59,15 @@ from engine.contract.inference.prediction import Predicted, PredictedRow, Predic
 from engine.contract.inference.review import DuplicatePair, LabelIssue, Review, ReviewedSample
 from engine.contract.job import Job
 from engine.contract.problems import Problem
-from engine.parallel.cut import compute_stages
+from engine.parallel.split_points import compute_stages
 from engine.runs.folder import RunFolder
 from engine.runs.notes import change_notes
 from engine.system import paths
 from tests.engine.cli.machines import NOON
 from tests.engine.cli.prepared_commands import COMMANDS
-from tests.gui.cut.example import a_cut
 from tests.gui.run.model.saved_evaluations import save_evaluation
 from tests.gui.sources.written_runs import a_plan, a_run
+from tests.gui.split_points.example import a_split
 from tests.support.made_searches import make_search
 
 GOLDEN = Path(__file__).with_name("golden_output.txt")
@@ -193,7 +193,7 @@ ANSWERS: dict[str, tuple[tuple[str, ...], Any]] = {
     "advise": (("advise", "DATA"), ADVICE),
     "find-lr": (("find-lr", "DATA"), RATE),
     "find-batch": (("find-batch", "DATA"), BATCH),
-    "cut": (("cut", "DATA"), a_cut(memory_bytes=(500_000, None))),
+    "find-split-points": (("find-split-points", "DATA"), a_split(memory_bytes=(500_000, None))),
     "explain": (("explain", "RUN", "one.png", "two.png"), EXPLANATION),
     "predict": (("predict", "RUN", "one.png"), PREDICTED),
     "convert": (("convert", "RUN", "--out", "/nowhere/new"), CONVERTED),
@@ -302,7 +302,7 @@ def test_answer_is_printed_in_full(
     assert main(given) == 0
     check(name, capsys.readouterr().out, tmp_path)
     assert main([*given, "--json"]) == 0
-    content = {"cut": answer, "stages": compute_stages(answer)} if name == "cut" else answer
+    content = {"model_split": answer, "stages": compute_stages(answer)} if name == "find-split-points" else answer
     assert json.loads(capsys.readouterr().out) == json.loads(msgspec.json.encode(content))
 
 

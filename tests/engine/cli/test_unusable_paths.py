@@ -30,7 +30,7 @@ FOLDERS = {
     "train PATH": "DATASET",
     "inspect PATH": "",
     "advise PATH": "DATASET",
-    "cut PATH": "DATASET",
+    "find-split-points PATH": "DATASET",
     "find-lr PATH": "DATASET",
     "find-batch PATH": "DATASET",
     "search --vary learning_rate=0.1,0.2 --dataset PATH": "DATASET",

@@ -68,14 +68,15 @@ def test_command_line_makes_the_same_job(job: Job, devices: tuple[str, ...]) -> 
     assert job_of(command_line(complete)) == complete
 
 
-def test_cuts_flag_is_a_comma_list() -> None:
-    assert "--cuts relu,layer2_0_relu" in command_line(Job.from_fields(dataset="/data", cuts=("relu", "layer2_0_relu")))
-    job = job_of("footplate train /data --cuts ''")
+def test_split_points_flag_is_a_comma_list() -> None:
+    job = Job.from_fields(dataset="/data", split_points=("relu", "layer2_0_relu"))
+    assert "--split-points relu,layer2_0_relu" in command_line(job)
+    job = job_of("footplate train /data --split-points ''")
     assert job is not None
-    assert job.parallel.cuts == ()
-    spaced = job_of("footplate train /data --cuts 'relu, layer2_0_relu'")
+    assert job.parallel.split_points == ()
+    spaced = job_of("footplate train /data --split-points 'relu, layer2_0_relu'")
     assert spaced is not None
-    assert spaced.parallel.cuts == ("relu", "layer2_0_relu")
+    assert spaced.parallel.split_points == ("relu", "layer2_0_relu")
 
 
 def test_optional_number_flag_may_be_empty() -> None:

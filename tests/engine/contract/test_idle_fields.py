@@ -55,8 +55,8 @@ def test_needs_name_possible_values_of_earlier_fields() -> None:
         ({"devices": ("a:cpu", "a:cpu")}, {"on_lost_device"}, set()),
         ({"devices": ("cpu", "a:cpu")}, set(), {"on_lost_device"}),
         ({"devices": ("cpu", "a:cpu"), "restarts": 0}, {"on_lost_device"}, set()),
-        ({"strategy": "pipeline"}, {"compile", "memory_format", "bucket_mib", "stages_per_device"}, {"cuts"}),
-        ({"task": "unknown", "model": "unknown", "strategy": "unknown"}, set(), {"mixup", "encoder", "cuts"}),
+        ({"strategy": "pipeline"}, {"compile", "memory_format", "bucket_mib", "stages_per_device"}, {"split_points"}),
+        ({"task": "unknown", "model": "unknown", "strategy": "unknown"}, set(), {"mixup", "encoder", "split_points"}),
     ],
 )
 def test_idle_fields_depend_on_other_fields(values: dict[str, Any], idle: set[str], used: set[str]) -> None:

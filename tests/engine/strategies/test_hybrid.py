@@ -46,7 +46,7 @@ def test_hybrid_trains_equally(
     assert set(group.checkpoint()["optimizer"]["state"]) == set(group.checkpoint()["model"])
     (planned,) = group.of(Planned)
     event, *_ = group.of(ScheduleTraced, 0)
-    assert len(event.ranks) == len(planned.cut.devices) == 2
+    assert len(event.ranks) == len(planned.model_split.devices) == 2
 
 
 @pytest.mark.parametrize("schedule", some(("1f1b", "zbv"), everyday=("1f1b",)))

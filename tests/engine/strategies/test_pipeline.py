@@ -99,7 +99,7 @@ def test_pipeline_accumulates_in_rounds(job: Make, start: Start, model_file: Mod
 
 @pytest.mark.parametrize("schedule", some(("1f1b", "zb1p"), everyday=("zb1p",)))
 def test_pipeline_dropout_follows_microbatches(job: Make, start: Start, model_file: ModelFile, schedule: str) -> None:
-    fields = {**model_file(DROPS), "cpus": 2, "strategy": "pipeline", "microbatches": 4, "cuts": ("_2",)}
+    fields = {**model_file(DROPS), "cpus": 2, "strategy": "pipeline", "microbatches": 4, "split_points": ("_2",)}
     group = start(job(pipeline_schedule=schedule, **fields), every_step=True)
     assert_same_training(group.completed(), start(job(**fields), every_step=True).completed())
 
@@ -149,7 +149,7 @@ def test_pipeline_traces_every_action(job: Make, start: Start, model_file: Model
     ).completed()
     event, *_ = group.of(ScheduleTraced, 0)
     (planned,) = group.of(Planned)
-    places = planned.cut.stage_ranks
+    places = planned.model_split.stage_ranks
     assert event.schedule == schedule
     assert 0 < event.theory < event.bubble < 1
     spans: dict[tuple[str, int, int], tuple[float, float]] = {}
@@ -168,16 +168,16 @@ def test_pipeline_traces_every_action(job: Make, start: Start, model_file: Model
     assert max(end for _, end in spans.values()) == pytest.approx(event.span_s)
 
 
-def test_pipeline_refuses_unknown_cut(job: Make, start: Start, model_file: ModelFile) -> None:
-    group = start(job(cpus=2, strategy="pipeline", cuts=("nowhere",), **model_file(NORMS)))
+def test_pipeline_refuses_unknown_split_point(job: Make, start: Start, model_file: ModelFile) -> None:
+    group = start(job(cpus=2, strategy="pipeline", split_points=("nowhere",), **model_file(NORMS)))
     assert group.finish() == [1, 1]
     causes = {failed.cause for failed in group.of(Failed)}
     assert len(causes) == 1
     assert "nowhere" in causes.pop()
 
 
-def test_pipeline_uses_given_cuts(job: Make, start: Start, model_file: ModelFile) -> None:
-    group = start(job(cpus=2, strategy="pipeline", cuts=("_1_2",), **model_file(NORMS))).completed()
+def test_pipeline_uses_given_split_points(job: Make, start: Start, model_file: ModelFile) -> None:
+    group = start(job(cpus=2, strategy="pipeline", split_points=("_1_2",), **model_file(NORMS))).completed()
     (planned,) = group.of(Planned)
-    assert planned.cut.cuts == ("_1_2",)
-    assert not planned.cut.chosen
+    assert planned.model_split.split_points == ("_1_2",)
+    assert not planned.model_split.chosen

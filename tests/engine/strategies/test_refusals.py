@@ -80,4 +80,4 @@ def test_pipeline_refuses_too_many_stages(
     assert group.finish() == [1, 1, 1]
     causes = {failed.cause for failed in group.of(Failed)}
     assert len(causes) == 1
-    assert "it can be cut at 1 position, and 3 stages need 2" in causes.pop()
+    assert "it can be split at 1 position, and 3 stages need 2" in causes.pop()

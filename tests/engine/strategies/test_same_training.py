@@ -17,7 +17,7 @@ import torch
 
 from engine.contract.events import Planned, Validation
 from engine.contract.job import Job
-from engine.strategies.pipelining.model_split import CutPoint, split, trace
+from engine.strategies.pipelining.model_split import SplitPoint, split_graph, trace
 from tests.support.plain_training import Fed, Plain, train_plainly
 
 BATCH, EPOCHS, STEPS = 16, 8, 32
@@ -178,7 +178,7 @@ def _reference(job: Job, chunks: tuple[int, ...], statistics_of: tuple[int, ...]
         places = tuple(streams.split()[1:])
 
         def parts(model: torch.nn.Module) -> list[Any]:
-            return list(split(model, trace(model).train, [CutPoint(place, place) for place in places]))
+            return list(split_graph(model, trace(model).train, [SplitPoint(place, place) for place in places]))
 
         fed = replace(fed, parts=parts, stream=lambda _chunk, stage: stage)
     return train_plainly(job, fed)
@@ -198,7 +198,7 @@ def test_training_matches_plain_torch(
     streams = setting.streams if model == "dropout" else "one"
     if streams == "stage":
         (planned,) = group.of(Planned)
-        streams = " ".join(("stage", *planned.cut.cuts))
+        streams = " ".join(("stage", *planned.model_split.split_points))
     statistics_of = setting.statistics_of if model == "batchnorm" else None
     plain = _reference(job(**fields), setting.chunks, statistics_of, streams)
 

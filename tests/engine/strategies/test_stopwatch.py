@@ -10,7 +10,7 @@ import torch
 from engine.contract.events import RanksTimed, RankTimes
 from engine.strategies import stopwatch as module
 from engine.strategies.stopwatch import DeviceStopwatch, Stopwatch, stopwatch
-from tests.gui.cut.example import trace
+from tests.gui.split_points.example import trace
 from tests.support.clock import Clock
 
 

@@ -66,7 +66,7 @@ def test_pipeline_with_frozen_backbone_trains_head(job: Make, start: Start) -> N
     group = start(job(cpus=2, strategy="pipeline", **fields)).completed()
     (planned,) = group.of(Planned)
     assert planned.trainable_parameters == 512 * 3 + 3
-    assert len(planned.cut.cuts) == 1
+    assert len(planned.model_split.split_points) == 1
     state = group.checkpoint()
     assert set(state["optimizer"]["state"]) == {"fc.weight", "fc.bias"}
     assert int(state["model"]["bn1.num_batches_tracked"]) == 0

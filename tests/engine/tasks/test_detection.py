@@ -19,8 +19,8 @@ from engine.models.base import TaskError
 from engine.models.detection_models import to_current_names
 from engine.models.meta_device import build_on_meta
 from engine.models.torchvision_detectors import box_targets, instance_targets, instances, use_tensors
-from engine.parallel.cut import CannotCut
-from engine.strategies.pipelining.model_split import split_points
+from engine.parallel.split_points import CannotSplit
+from engine.strategies.pipelining.model_split import find_split_points
 from engine.tasks.base import DatasetInfo
 from engine.tasks.registry import TASKS
 from tests.support.consent import agreed
@@ -158,8 +158,8 @@ def test_small_images_use_fewer_proposals(size: int, proposals: int) -> None:
 
 def test_detectors_cannot_be_split() -> None:
     model = BOXES.build_model(job(model="ssdlite320_mobilenet_v3_large"), 3, 3)
-    with pytest.raises(CannotCut, match="the boxes that it processes depend on the image"):
-        split_points(model)
+    with pytest.raises(CannotSplit, match="the boxes that it processes depend on the image"):
+        find_split_points(model)
 
 
 def test_pretrained_weights_load_without_the_head(tmp_path: Path) -> None:

@@ -199,10 +199,12 @@ def test_autotune_ignores_choices_for_other_batches_and_devices(changed: dict[st
 
 
 @pytest.mark.parametrize(("own", "expected"), [((), ("a",)), (("b",), ("b",))])
-def test_autotune_restores_cuts_unless_the_job_has_its_own(own: tuple[str, ...], expected: tuple[str, ...]) -> None:
+def test_autotune_restores_split_points_unless_the_job_has_its_own(
+    own: tuple[str, ...], expected: tuple[str, ...]
+) -> None:
     fields = {"strategy": "pipeline", "devices": ("cpu", "cpu"), "batch_size": 4}
-    before = msgspec.to_builtins(Decided(nn.Linear(1, 1), **fields).job.with_fields(cuts=("a",)).values())
-    assert Decided(nn.Linear(1, 1), before=before, cuts=own, **fields).job.parallel.cuts == expected
+    before = msgspec.to_builtins(Decided(nn.Linear(1, 1), **fields).job.with_fields(split_points=("a",)).values())
+    assert Decided(nn.Linear(1, 1), before=before, split_points=own, **fields).job.parallel.split_points == expected
 
 
 @pytest.mark.parametrize(

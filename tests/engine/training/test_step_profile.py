@@ -17,7 +17,7 @@ from engine.training.callbacks import step_profile
 from engine.training.callbacks.callback import StepEnd
 from engine.training.callbacks.step_profile import StepProfile
 from engine.training.split_loader import SplitLoader
-from tests.gui.cut.example import timed
+from tests.gui.split_points.example import timed
 from tests.support.gates import ONCE_ASKED
 from tests.support.specs import spec_of
 

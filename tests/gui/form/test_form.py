@@ -257,7 +257,7 @@ JOBS = {
     "pipeline": {
         "strategy": "pipeline", "devices": CPUS, "accumulation": 2, "clip_norm": 1.5, "ema_decay": 0.9999,
         "resume_from": "/runs/a/last.pt", "activation_checkpointing": True, "pipeline_schedule": "interleaved_1f1b",
-        "stages_per_device": 3, "microbatches": 4, "cuts": ("layer1", "layer2", "layer3", "layer4", "avgpool"),
+        "stages_per_device": 3, "microbatches": 4, "split_points": ("layer1", "layer2", "layer3", "layer4", "avgpool"),
     },
     "ddp": {
         "strategy": "ddp", "devices": CPUS, "balance": "speed", "bucket_mib": 12.5, "gradient_compression": "bf16",

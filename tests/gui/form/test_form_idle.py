@@ -30,7 +30,7 @@ EFFECTS: list[tuple[dict[str, object], set[str], set[str]]] = [
     ({"schedule": "linear", "warmup_epochs": 1.0}, {"milestones"}, {"final_rate", "warmup_start"}),
     ({"ema_decay": 0.99, "weight_decay": 0.0}, {"decay_norms"}, {"ema_ramp"}),
     ({"task": "segmentation", "loss": "dice"}, {"class_weights"}, {"loss"}),
-    ({"strategy": "pipeline"}, {"compile", "memory_format", "stages_per_device"}, {"cuts"}),
+    ({"strategy": "pipeline"}, {"compile", "memory_format", "stages_per_device"}, {"split_points"}),
     ({"strategy": "pipeline", "pipeline_schedule": "interleaved_1f1b"}, set(), {"stages_per_device"}),
     ({"strategy": "pipeline", "pipeline_schedule": "zbv"}, {"stages_per_device"}, set()),
     ({"epochs": 3, "freeze_epochs": 3}, {"layer_decay"}, {"head_rate"}),

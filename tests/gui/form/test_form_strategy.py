@@ -39,22 +39,22 @@ def test_form_has_every_strategy_field(form: JobForm) -> None:
     assert set().union(*SECTIONS.values()) <= set(form.rows)
 
 
-def test_cuts_have_a_summary_and_reset_to_automatic(form: JobForm, qtbot: QtBot) -> None:
+def test_split_points_have_a_summary_and_reset_to_automatic(form: JobForm, qtbot: QtBot) -> None:
     form.set_field("strategy", "pipeline")
-    row = form.rows["cuts"]
-    assert form.cuts.line.text() == "automatic"
+    row = form.rows["split_points"]
+    assert form.split_points.line.text() == "automatic"
     assert row.reset.isHidden()
-    form.cuts.set_value(("layer1", "layer3"))
-    assert form.cuts.line.text() == "moved by hand (2 cuts)"
+    form.split_points.set_value(("layer1", "layer3"))
+    assert form.split_points.line.text() == "moved by hand (2 split points)"
     assert not row.reset.isHidden()
     qtbot.mouseClick(row.reset, Qt.MouseButton.LeftButton)
-    assert form.cuts.line.text() == "automatic"
+    assert form.split_points.line.text() == "automatic"
     assert row.value() == ()
 
 
-def test_partition_button_requests_the_page(form: JobForm, qtbot: QtBot) -> None:
-    with qtbot.waitSignal(form.cut_requested):
-        form.cuts.show_button.click()
+def test_split_points_button_requests_the_page(form: JobForm, qtbot: QtBot) -> None:
+    with qtbot.waitSignal(form.split_points_requested):
+        form.split_points.show_button.click()
 
 
 def test_clip_norm_may_be_empty(form: JobForm) -> None:
@@ -65,16 +65,15 @@ def test_clip_norm_may_be_empty(form: JobForm) -> None:
 
 def test_indivisible_model_is_a_strategy_problem(form: JobForm, qtbot: QtBot) -> None:
     models = form.catalogue.models
-    uncut = msgspec.structs.replace(
-        models[0], uncuttable="more than one value crosses everywhere", split_points=(), tensor_parallel=False
-    )
-    form.environment.catalogue = msgspec.structs.replace(form.catalogue, models=(uncut, *models[1:]))
+    facts = {"unsplittable_reason": "more than one value crosses everywhere", "possible_split_points": ()}
+    unsplittable = msgspec.structs.replace(models[0], **facts, tensor_parallel=False)
+    form.environment.catalogue = msgspec.structs.replace(form.catalogue, models=(unsplittable, *models[1:]))
     form.set_devices(("cpu", "cpu"))
-    form.set_field("model", uncut.id)
+    form.set_field("model", unsplittable.id)
     box = form.rows["strategy"].editor.control
-    marked = f"Pipeline – {uncut.title} can't be cut"
+    marked = f"Pipeline – {unsplittable.title} can't be split into stages"
     qtbot.waitUntil(lambda: box.itemText(box.findData("pipeline")) == marked)
-    assert box.itemText(box.findData("tp")) == f"Tensor parallel – {uncut.title} can't be split across devices"
+    assert box.itemText(box.findData("tp")) == f"Tensor parallel – {unsplittable.title} can't be split across devices"
     form.set_field("strategy", "pipeline")
-    reason = models[0].uncuttable or "more than one value crosses everywhere"
+    reason = models[0].unsplittable_reason or "more than one value crosses everywhere"
     qtbot.waitUntil(lambda: reason in form.rows["strategy"].problem_label.text())

@@ -25,10 +25,10 @@ from engine.contract.events import (
     Waiting,
 )
 from gui.sources.run_data import RunData
-from tests.gui.cut.example import timed, trace
 from tests.gui.run.evaluated_run import CLASSES, CONFUSION, events, iou
 from tests.gui.sources.executions import BEGUN, KILLED, NIGHT_S, STEPS, first, restarted, second, steps
 from tests.gui.sources.written_runs import EPOCHS, STEP_S, a_plan, a_run, job
+from tests.gui.split_points.example import timed, trace
 from tests.support.run_data import data_from
 
 

@@ -28,11 +28,11 @@ def train(window: MainWindow, job: Job, qtbot: QtBot) -> StrategyView:
 
 
 @pytest.mark.parametrize("schedule", ["1f1b", "zb1p"])
-def test_pipeline_cut_and_schedule_are_visible(open_window: OpenWindow, qtbot: QtBot, schedule: str) -> None:
-    cut = {"strategy": "pipeline", "pipeline_schedule": schedule, "microbatches": 4}
-    job = sample_job().with_fields(model="mnist_cnn", epochs=1, devices=("cpu", "cpu"), **cut)
+def test_pipeline_stages_and_schedule_are_visible(open_window: OpenWindow, qtbot: QtBot, schedule: str) -> None:
+    fields = {"strategy": "pipeline", "pipeline_schedule": schedule, "microbatches": 4}
+    job = sample_job().with_fields(model="mnist_cnn", epochs=1, devices=("cpu", "cpu"), **fields)
     view = train(open_window(), job, qtbot)
-    assert view.headline("cut").startswith("Cut into 2 stages.")
+    assert view.headline("stages").startswith("Split into 2 stages.")
     assert view.headline("schedule").startswith("Bubble ")
     assert "4 microbatches)" in view.headline("schedule")
     assert "Rank 1 · CPU worker 1" in view.schedule.accessibleDescription()
@@ -45,6 +45,6 @@ def test_rank_waits_are_visible_for_ddp(open_window: OpenWindow, qtbot: QtBot) -
     view = train(window, job, qtbot)
     assert view.headline("ranks")
     assert "Rank 1 · CPU worker 1: compute" in view.ranks.accessibleDescription()
-    assert not view.cut.isVisibleTo(view)
+    assert not view.stages.isVisibleTo(view)
     shares = [line.text for line in window.workspace.session.data.lines if line.text.startswith("Shares of each batch")]
     assert len(shares) <= 1  # none if both ranks are equally fast

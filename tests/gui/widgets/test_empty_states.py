@@ -11,13 +11,13 @@ from PySide6.QtWidgets import QLabel, QWidget
 from engine.contract.job import Job
 from engine.contract.problems import Problem
 from gui.compare.page import ComparePage
-from gui.cut.page import CutPage
 from gui.dataset.page import DatasetPage
 from gui.finders.batch_size import BatchPage
 from gui.finders.learning_rate import RatePage
 from gui.run.classes.view import ClassesView
 from gui.run.predictions.view import PredictionsView
 from gui.runs.page import RunsPage
+from gui.split_points.page import SplitPointsPage
 from tests.support.widgets import ShowWidget
 
 JOB = Job.from_fields(dataset="/data", model="resnet18", strategy="pipeline", devices=("cpu", "cpu"))
@@ -30,8 +30,8 @@ TOO_LARGE = Problem(
 )
 
 
-def wrong_cut() -> QWidget:
-    page = CutPage()
+def other_split_points() -> QWidget:
+    page = SplitPointsPage()
     page.show_job(JOB, [TOO_LARGE, TOO_LARGE], {})
     return page
 
@@ -43,8 +43,8 @@ def wrong_finder() -> QWidget:
 
 
 MAKERS: list[Callable[[], QWidget]] = [
-    CutPage,
-    wrong_cut,
+    SplitPointsPage,
+    other_split_points,
     RatePage,
     wrong_finder,
     DatasetPage,

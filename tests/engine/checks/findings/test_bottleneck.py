@@ -9,8 +9,8 @@ import pytest
 from engine.checks.findings.bottleneck import RunProfile, find_bottleneck
 from engine.contract.events import RanksTimed, RankTimes
 from engine.contract.job import job_from_values
-from tests.gui.cut.example import trace
 from tests.gui.sources.written_runs import job
+from tests.gui.split_points.example import trace
 
 GPUS = ("GPU-0", "GPU-1")
 BUSY = {"forward": 0.03, "backward": 0.06, "optimizer": 0.007}

@@ -13,14 +13,14 @@ from torch import Tensor, fx, nn
 from torch.nn import functional
 from torchvision import models
 
-from engine.parallel.cut import CannotCut
-from engine.strategies.pipelining.model_split import _is_in_place, split, split_points, trace
+from engine.parallel.split_points import CannotSplit
+from engine.strategies.pipelining.model_split import _is_in_place, find_split_points, split_graph, trace
 
 
 def test_split_points_of_meta_model() -> None:
     with torch.device("meta"):
         model = models.resnet18()
-    places = split_points(model)
+    places = find_split_points(model)
     assert [place.module for place in places][-2:] == ["layer4.1.relu", "avgpool"]
     assert len(places) == 12
     assert model.training
@@ -46,7 +46,7 @@ class _Net(nn.Module):
 
 
 def test_split_points_name_the_innermost_module_or_function() -> None:
-    modules = [point.module for point in split_points(_Net())]
+    modules = [point.module for point in find_split_points(_Net())]
     assert modules == ["blocks.0.linear", "blocks.0", "blocks.1.linear", "blocks.1", "tanh"]
 
 
@@ -60,7 +60,7 @@ def test_split_stages_equal_the_model(name: str, size: int) -> None:
     inputs = torch.randn(2, 3, size, size)
     for graph, training in ((traces.train, True), (traces.eval, False)):
         model.train(training)
-        parts = split(model, graph, traces.points)
+        parts = split_graph(model, graph, traces.points)
         assert len(parts) == len(traces.points) + 1
         stage_keys = list(itertools.chain.from_iterable(stage.state_dict() for stage in parts))
         assert sorted(stage_keys) == sorted(model.state_dict())
@@ -84,7 +84,7 @@ def test_split_stages_have_the_gradients() -> None:
     model.zero_grad()
     ends: list[tuple[Tensor, Tensor]] = []
     crossing = inputs
-    for stage in split(model, traces.train, traces.points):
+    for stage in split_graph(model, traces.train, traces.points):
         start = crossing.detach().requires_grad_()
         crossing = stage(start)
         ends.append((start, crossing))
@@ -144,16 +144,16 @@ class _Branching(nn.Module):
 
 
 def test_split_divides_parameters() -> None:
-    with pytest.raises(CannotCut, match="no position"):
-        split_points(_Shared())
+    with pytest.raises(CannotSplit, match="no position"):
+        find_split_points(_Shared())
 
 
 def test_split_point_passes_single_tensor() -> None:
-    assert [place.node for place in split_points(_Residual())] == ["add"]
+    assert [place.node for place in find_split_points(_Residual())] == ["add"]
 
 
 def test_split_point_avoids_views_and_in_place_changes() -> None:
-    assert [place.node for place in split_points(_InPlace())] == ["relu_"]
+    assert [place.node for place in find_split_points(_InPlace())] == ["relu_"]
 
 
 @pytest.mark.parametrize(
@@ -182,8 +182,8 @@ def test_in_place_operations_are_known(kind: str, target: Any, options: dict[str
 
 
 def test_trace_refuses_dynamic_model() -> None:
-    with pytest.raises(CannotCut, match="depends on its input"):
-        split_points(_Branching())
+    with pytest.raises(CannotSplit, match="depends on its input"):
+        find_split_points(_Branching())
 
 
 class _OtherInTraining(nn.Module):
@@ -203,7 +203,7 @@ class _OtherInTraining(nn.Module):
 
 
 def test_split_points_agree_in_both_modes() -> None:
-    assert [place.node for place in split_points(_OtherInTraining())] == ["first"]
+    assert [place.node for place in find_split_points(_OtherInTraining())] == ["first"]
 
 
 def test_split_points_take_linear_time() -> None:
@@ -212,7 +212,7 @@ def test_split_points_take_linear_time() -> None:
     def calls(layers: int) -> int:
         model = nn.Sequential(*(nn.Linear(2, 2) for _ in range(layers)))
         profile = cProfile.Profile()
-        profile.runcall(split_points, model)
+        profile.runcall(find_split_points, model)
         return sum(entry.callcount for entry in profile.getstats())
 
     assert calls(400) < 1.2 * 4 * calls(100)

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, fx, nn
 from torchvision import models
 
-from engine.contract.cut import Cut
 from engine.contract.job import Job
-from engine.parallel.cut import CannotCut, compute_stages
+from engine.contract.model_split import ModelSplit
 from engine.parallel.layout import Layout
+from engine.parallel.split_points import CannotSplit, compute_stages
 from engine.strategies.base import autocast
 from engine.strategies.pipelining.model_split import trace
 from engine.strategies.pipelining.stage_costs import (
@@ -198,7 +198,7 @@ def test_free_bytes_are_shared_by_workers() -> None:
     assert 0 < shared < alone / 2
 
 
-def _cut(model: nn.Module, job: Job, layout: Layout, slower: float = 1.0) -> Cut:
+def _split(model: nn.Module, job: Job, layout: Layout, slower: float = 1.0) -> ModelSplit:
     traces = trace(model)
     costs = measure_rank(
         model,
@@ -225,32 +225,32 @@ def test_assemble_merges_measurements() -> None:
         strategy="pipeline", devices=("cpu", "cpu"), batch_size=32, ema_decay=0.9, pipeline_schedule="1f1b"
     )
     model = _row()
-    cut = _cut(model, job, Layout(1, 2, (0, 1), 8), slower=2.0)
-    assert cut.chosen
-    assert cut.cuts == ("_3",)  # the slower device gets two of six layers
-    assert (cut.microbatch_size, cut.microbatches, cut.in_flight, cut.state_bytes) == (4, 8, (2, 1), 16)
-    assert [stage.parameters for stage in compute_stages(cut)] == [80, 40]
-    assert [stage.layers for stage in compute_stages(cut)] == [4, 2]
-    assert [(stage.first_module, stage.last_module) for stage in compute_stages(cut)] == [("0", "3"), ("4", "5")]
-    assert [place.module for place in split_points_of(trace(model), cut)] == ["3"]
+    split = _split(model, job, Layout(1, 2, (0, 1), 8), slower=2.0)
+    assert split.chosen
+    assert split.split_points == ("_3",)  # the slower device gets two of six layers
+    assert (split.microbatch_size, split.microbatches, split.in_flight, split.state_bytes) == (4, 8, (2, 1), 16)
+    assert [stage.parameters for stage in compute_stages(split)] == [80, 40]
+    assert [stage.layers for stage in compute_stages(split)] == [4, 2]
+    assert [(stage.first_module, stage.last_module) for stage in compute_stages(split)] == [("0", "3"), ("4", "5")]
+    assert [place.module for place in split_points_of(trace(model), split)] == ["3"]
 
 
-def test_assemble_validates_given_cuts() -> None:
-    job = Job.from_fields(strategy="pipeline", devices=("cpu", "cpu"), batch_size=32, cuts=("_0",))
-    cut = _cut(_row(), job, Layout(1, 2, (0, 1), 8))
-    assert (cut.cuts, cut.chosen) == (("_0",), False)
-    for cuts in (("_9",), ("_0", "_1")):
-        wrong = Job.from_fields(strategy="pipeline", devices=("cpu", "cpu"), batch_size=32, cuts=cuts)
-        with pytest.raises(CannotCut) as refused:
-            _cut(_row(), wrong, Layout(1, 2, (0, 1), 8))
-        assert refused.value.field == "cuts"
+def test_assemble_validates_given_split_points() -> None:
+    job = Job.from_fields(strategy="pipeline", devices=("cpu", "cpu"), batch_size=32, split_points=("_0",))
+    split = _split(_row(), job, Layout(1, 2, (0, 1), 8))
+    assert (split.split_points, split.chosen) == (("_0",), False)
+    for split_points in (("_9",), ("_0", "_1")):
+        wrong = Job.from_fields(strategy="pipeline", devices=("cpu", "cpu"), batch_size=32, split_points=split_points)
+        with pytest.raises(CannotSplit) as refused:
+            _split(_row(), wrong, Layout(1, 2, (0, 1), 8))
+        assert refused.value.field == "split_points"
         assert refused.value.remedy
 
 
 def test_assemble_refuses_indivisible_batch() -> None:
     job = Job.from_fields(strategy="pipeline", devices=("cpu", "cpu"), batch_size=31)
-    with pytest.raises(CannotCut, match="can't be divided") as refused:
-        _cut(_row(), job, Layout(1, 2, (0, 1), None))
+    with pytest.raises(CannotSplit, match="can't be divided") as refused:
+        _split(_row(), job, Layout(1, 2, (0, 1), None))
     assert refused.value.field == "batch_size"
 
 

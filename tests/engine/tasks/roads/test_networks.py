@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional
 
 from engine.models.meta_device import build_on_meta
-from engine.strategies.pipelining.model_split import split_points
+from engine.strategies.pipelining.model_split import find_split_points
 from engine.tasks.roads.networks import LinkNetMTL, StackHourglassNetMTL, unpack
 
 
@@ -71,7 +71,7 @@ def test_branches_train_themselves_and_the_trunk() -> None:
 
 def test_networks_split_before_their_branches() -> None:
     for build in (lambda: LinkNetMTL("resnet18", 2, 37, 3), hourglass):
-        assert len(split_points(build_on_meta(build))) > 2
+        assert len(find_split_points(build_on_meta(build))) > 2
 
 
 def test_fresh_networks_are_uncertain() -> None:

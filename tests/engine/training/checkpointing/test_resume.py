@@ -240,22 +240,22 @@ def test_resume_refuses_unsuitable_files(job: Make, start: Start, tmp_path: Path
         assert message in failed.cause
 
 
-def test_resume_keeps_pipeline_cuts(job: Make, start: Start) -> None:
+def test_resume_keeps_split_points(job: Make, start: Start) -> None:
     fields: dict[str, Any] = {"cpus": 2, "strategy": "pipeline", "microbatches": 2}
     first = start(job(**fields)).completed()
     (planned,) = first.of(Planned)
-    assert first.checkpoint()["job"]["cuts"] == planned.cut.cuts
+    assert first.checkpoint()["job"]["split_points"] == planned.model_split.split_points
     others = [
         segment.split_point
-        for segment in planned.cut.segments
-        if segment.split_point and segment.split_point not in planned.cut.cuts
+        for segment in planned.model_split.segments
+        if segment.split_point and segment.split_point not in planned.model_split.split_points
     ]
     moved = first.checkpoint()
-    moved["job"]["cuts"] = tuple(others[:1])
+    moved["job"]["split_points"] = tuple(others[:1])
     write_checkpoint(moved, Path(_path(first)))
     rest = start(job(**fields, epochs=2, resume_from=_path(first))).completed()
-    assert rest.of(Planned)[0].cut.cuts == tuple(others[:1])
-    assert rest.of(Planned)[0].cut.segments != planned.cut.segments
+    assert rest.of(Planned)[0].model_split.split_points == tuple(others[:1])
+    assert rest.of(Planned)[0].model_split.segments != planned.model_split.segments
 
 
 @pytest.mark.long
@@ -264,7 +264,7 @@ def test_resume_skips_pipeline_measurement(job: Make, start: Start) -> None:
     first = start(job(**fields)).completed()
     (planned,) = first.of(Planned)
     rest = start(job(**fields, epochs=2, resume_from=_path(first))).completed()
-    assert rest.of(Planned)[0].cut == planned.cut
+    assert rest.of(Planned)[0].model_split == planned.model_split
 
 
 @pytest.mark.parametrize("strategy", some(["ddp", "fsdp"], everyday=["fsdp"]))

@@ -1,4 +1,4 @@
-"""View of a strategy's measurements: cut, pipeline schedule and time per rank."""
+"""View of a strategy's measurements: stages, pipeline schedule and time per rank."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from gui.run.strategy.schedule import ScheduleDiagram
 from gui.run.strategy.view import RankBars, StrategyView, ranks_headline
 from gui.sources.run_data import RunData
 from gui.style import theme
-from tests.gui.cut.example import SPLIT_POINTS, a_cut, timed, trace
 from tests.gui.sources.devices.snapshots import UUIDS, gpu, snapshot
 from tests.gui.sources.written_runs import a_plan, job, story, write
+from tests.gui.split_points.example import SPLIT_POINTS, a_split, timed, trace
 from tests.support.run_data import data_from
 from tests.support.widgets import ShowWidget
 
@@ -71,21 +71,20 @@ def test_strategy_view_is_hidden_without_data(view: StrategyView) -> None:
 
 
 def test_strategy_view_shows_available_parts(view: StrategyView) -> None:
-    view.show_data(data(a_plan(cut=a_cut(devices=DEVICES))), NAMES)
-    assert view.headline("cut") == "Cut into 2 stages. All devices take the same time (50% each)."
-    assert [view.cut.isVisibleTo(view), view.schedule.isVisibleTo(view), view.ranks.isVisibleTo(view)] == [
+    view.show_data(data(a_plan(model_split=a_split(devices=DEVICES))), NAMES)
+    assert view.headline("stages") == "Split into 2 stages. All devices take the same time (50% each)."
+    assert [view.stages.isVisibleTo(view), view.schedule.isVisibleTo(view), view.ranks.isVisibleTo(view)] == [
         True, False, False,
     ]  # fmt: skip
-    measured = data(
-        a_plan(cut=a_cut(SPLIT_POINTS[:3], DEVICES, stage_ranks=(0, 1, 0, 1), in_flight=(4, 3, 2, 1))), trace(), timed()
-    )
+    split = a_split(SPLIT_POINTS[:3], DEVICES, stage_ranks=(0, 1, 0, 1), in_flight=(4, 3, 2, 1))
+    measured = data(a_plan(model_split=split), trace(), timed())
     view.show_data(measured, NAMES)
-    assert view.headline("cut").startswith("Cut into 4 stages. ")
+    assert view.headline("stages").startswith("Split into 4 stages. ")
     view.show_data(measured, {DEVICES[0]: "GPU 7"})
-    assert "GPU 7" in view.cut.accessibleDescription()
+    assert "GPU 7" in view.stages.accessibleDescription()
     view.restart()
     view.show_data(measured, NAMES)
-    assert view.headline("cut").startswith("Cut into 4 stages. ")
+    assert view.headline("stages").startswith("Split into 4 stages. ")
     assert view.headline("schedule") == "Bubble 33% measured, 11% in theory (1F1B, 2 microbatches), step 40"
     assert view.headline("ranks") == ("Rank 1 (GPU 2) is the slowest: the other waits 23% of each step for it, step 40")
     view.restart()
@@ -239,7 +238,7 @@ def run_with(extra: AnyEvent, **plan: object) -> RunFolder:
 
 def test_page_shows_strategy_between_curves_and_log(page: RunPage, show: Callable[[RunFolder], RunPage]) -> None:
     page.set_machine(snapshot(gpu(0), gpu(1)))
-    show(run_with(trace(), cut=a_cut(devices=UUIDS[:2])))
+    show(run_with(trace(), model_split=a_split(devices=UUIDS[:2])))
     assert page.strategy.isVisible()
     assert page.charts is not None
     heights = [widget.mapTo(page, widget.rect().topLeft()).y() for widget in (page.charts, page.strategy, page.log)]
@@ -248,7 +247,7 @@ def test_page_shows_strategy_between_curves_and_log(page: RunPage, show: Callabl
 
 
 def test_page_hides_strategy_of_other_run(page: RunPage, show: Callable[[RunFolder], RunPage]) -> None:
-    show(run_with(trace(), cut=a_cut(devices=UUIDS[:2])))
+    show(run_with(trace(), model_split=a_split(devices=UUIDS[:2])))
     chosen = job()
     plain = create_run(chosen)
     write(plain.events_file, story(chosen, 40, "completed"))

@@ -1,4 +1,4 @@
-"""Pipeline cuts: stages, moved cuts, and automatic cuts, which are compared with all possible cuts."""
+"""Pipeline stages, moved split points, and automatic ones, which are compared with all possible ones."""
 
 from __future__ import annotations
 
@@ -12,9 +12,16 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from engine.contract.cut import Cut, Segment
+from engine.contract.model_split import ModelSplit, Segment
 from engine.parallel.balancing import SegmentCosts, divide
-from engine.parallel.cut import CannotCut, best_cuts, choose_cuts, compute_stages, move_cut, reachable_points
+from engine.parallel.split_points import (
+    CannotSplit,
+    best_points,
+    choose_points,
+    compute_stages,
+    move_point,
+    reachable_points,
+)  # fmt: skip
 
 GIB = 2**30
 
@@ -26,15 +33,15 @@ def segment(number: int, forward_s: Sequence[float], **others: int) -> Segment:
                    values["activation_bytes"], values["output_bytes"], f"b{number}")  # fmt: skip
 
 
-def cut_of(costs: Sequence[float], stage_ranks: tuple[int, ...] = (0, 1), **others: object) -> Cut:
-    """Return the cut of a model whose segments take `costs` seconds for a forward pass on each device.
+def split_of(costs: Sequence[float], stage_ranks: tuple[int, ...] = (0, 1), **others: object) -> ModelSplit:
+    """Return the split of a model whose segments take `costs` seconds for a forward pass on each device.
 
-    `stage_ranks` is the device of each stage. `others` override fields of the cut.
+    `stage_ranks` is the device of each stage. `others` override fields of the split.
     """
     places = max(stage_ranks) + 1
-    complete = Cut(
+    complete = ModelSplit(
         segments=tuple(segment(number, [cost] * places) for number, cost in enumerate(costs)),
-        cuts=(),
+        split_points=(),
         stage_ranks=stage_ranks,
         devices=("cpu",) * places,
         microbatch_size=4,
@@ -46,24 +53,27 @@ def cut_of(costs: Sequence[float], stage_ranks: tuple[int, ...] = (0, 1), **othe
     return msgspec.structs.replace(complete, **others)
 
 
-def every_cut(cut: Cut) -> list[Cut]:
-    names = [each.split_point for each in cut.segments[:-1]]
-    return [msgspec.structs.replace(cut, cuts=cuts) for cuts in itertools.combinations(names, len(cut.stage_ranks) - 1)]
+def every_split(split: ModelSplit) -> list[ModelSplit]:
+    points = itertools.combinations([each.split_point for each in split.segments[:-1]], len(split.stage_ranks) - 1)
+    return [msgspec.structs.replace(split, split_points=chosen) for chosen in points]
 
 
-def slowest(cut: Cut) -> float:
+def slowest(split: ModelSplit) -> float:
     """Return the time of the slowest device in seconds, or infinity if a stage doesn't fit into the memory."""
-    cut_stages = compute_stages(cut)
-    if any(stage.over_memory for stage in cut_stages):
+    stages = compute_stages(split)
+    if any(stage.over_memory for stage in stages):
         return math.inf
     return max(
-        sum(stage.seconds for stage in cut_stages if stage.group_rank == place) for place in range(len(cut.devices))
+        sum(stage.seconds for stage in stages if stage.group_rank == place) for place in range(len(split.devices))
     )
 
 
 def test_stages_have_contents_and_costs() -> None:
-    cut = cut_of([1, 2, 3, 4], cuts=("p2",), in_flight=(2, 1), memory_bytes=(20_000, 5_000), seconds_per_byte=0.1)
-    first, last = compute_stages(cut)
+    memory_bytes = (20_000, 5_000)
+    split = split_of(
+        [1, 2, 3, 4], split_points=("p2",), in_flight=(2, 1), memory_bytes=memory_bytes, seconds_per_byte=0.1
+    )
+    first, last = compute_stages(split)
     assert (first.group_rank, first.device, first.first_module, first.last_module) == (0, "cpu", "b0", "m2")
     assert (first.layers, first.parameters, first.sent_bytes) == (3, 300, 10)
     assert first.seconds == pytest.approx(3 * (1 + 2 + 3) + 1.0)  # includes the wait for a gradient of 10 bytes
@@ -77,12 +87,12 @@ def test_stages_have_contents_and_costs() -> None:
 
 
 def test_stages_of_full_device_do_not_fit() -> None:
-    cut = cut_of([1] * 4, (0, 1, 1, 0), cuts=("p0", "p1", "p2"), memory_bytes=(10_000, 40_000))
-    assert [stage.over_memory for stage in compute_stages(cut)] == [True, False, False, True]
+    split = split_of([1] * 4, (0, 1, 1, 0), split_points=("p0", "p1", "p2"), memory_bytes=(10_000, 40_000))
+    assert [stage.over_memory for stage in compute_stages(split)] == [True, False, False, True]
 
 
 def test_recomputed_stage_retains_only_inputs() -> None:
-    retaining = cut_of([1, 1], cuts=("p0",))
+    retaining = split_of([1, 1], split_points=("p0",))
     recomputed = msgspec.structs.replace(retaining, recomputed=True)
     assert compute_stages(retaining)[1].memory_bytes == 100 * 12 + 8 * (1000 + 10)
     assert compute_stages(recomputed)[1].memory_bytes == 100 * 12 + 8 * 10 + 1000
@@ -91,73 +101,73 @@ def test_recomputed_stage_retains_only_inputs() -> None:
 
 
 def test_stages_of_one_device_transfer_nothing() -> None:
-    cut = cut_of([1, 1, 1, 1], (0, 1, 1, 0), cuts=("p0", "p1", "p2"), seconds_per_byte=0.1)
-    assert [stage.seconds for stage in compute_stages(cut)] == pytest.approx([4, 4, 4, 4])
+    split = split_of([1, 1, 1, 1], (0, 1, 1, 0), split_points=("p0", "p1", "p2"), seconds_per_byte=0.1)
+    assert [stage.seconds for stage in compute_stages(split)] == pytest.approx([4, 4, 4, 4])
 
 
-@pytest.mark.parametrize("cuts", [(), ("p0", "p1"), ("p9",), ("p3",)])
-def test_stages_refuse_invalid_cuts(cuts: tuple[str, ...]) -> None:
-    with pytest.raises(ValueError, match="cut"):
-        compute_stages(cut_of([1, 1, 1, 1], cuts=cuts))
+@pytest.mark.parametrize("split_points", [(), ("p0", "p1"), ("p9",), ("p3",)])
+def test_stages_refuse_invalid_split_points(split_points: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match="split"):
+        compute_stages(split_of([1, 1, 1, 1], split_points=split_points))
     with pytest.raises(ValueError, match="order"):
-        compute_stages(cut_of([1, 1, 1, 1], (0, 1, 2), cuts=("p1", "p0")))
+        compute_stages(split_of([1, 1, 1, 1], (0, 1, 2), split_points=("p1", "p0")))
 
 
-def test_moved_cut_stays_between_neighbors() -> None:
-    cut = cut_of([1] * 6, (0, 1, 2), cuts=("p1", "p3"))
-    assert reachable_points(cut, 0) == ("p0", "p1", "p2")
-    assert reachable_points(cut, 1) == ("p2", "p3", "p4")
-    other = move_cut(cut, 0, "p2")
-    assert (other.cuts, other.chosen) == (("p2", "p3"), False)
+def test_moved_split_point_stays_between_neighbors() -> None:
+    split = split_of([1] * 6, (0, 1, 2), split_points=("p1", "p3"))
+    assert reachable_points(split, 0) == ("p0", "p1", "p2")
+    assert reachable_points(split, 1) == ("p2", "p3", "p4")
+    other = move_point(split, 0, "p2")
+    assert (other.split_points, other.chosen) == (("p2", "p3"), False)
     with pytest.raises(ValueError, match="can't be at"):
-        move_cut(cut, 0, "p3")
+        move_point(split, 0, "p3")
     with pytest.raises(ValueError, match="can't be at"):
-        move_cut(cut, 1, "p5")
+        move_point(split, 1, "p5")
 
 
-def test_automatic_marks_cut_as_chosen() -> None:
-    given_by_hand = cut_of([1, 1, 1, 3], cuts=("p0",), chosen=False)
-    assert (choose_cuts(given_by_hand).cuts, choose_cuts(given_by_hand).chosen) == (("p2",), True)
+def test_automatic_marks_split_as_chosen() -> None:
+    chosen = choose_points(split_of([1, 1, 1, 3], split_points=("p0",), chosen=False))
+    assert (chosen.split_points, chosen.chosen) == (("p2",), True)
 
 
 def test_automatic_gives_slow_device_less() -> None:
     segments = tuple(segment(number, (1.0, 3.0)) for number in range(8))
-    cut = choose_cuts(cut_of([1] * 8, segments=segments))
-    assert [stage.layers for stage in compute_stages(cut)] == [6, 2]
+    split = choose_points(split_of([1] * 8, segments=segments))
+    assert [stage.layers for stage in compute_stages(split)] == [6, 2]
 
 
 def test_automatic_avoids_slow_transfers() -> None:
     segments = tuple(segment(number, (1.0, 1.0), output_bytes=1 if number == 1 else 1000) for number in range(6))
-    assert best_cuts(cut_of([1] * 6, segments=segments)) == ("p2",)
-    assert best_cuts(cut_of([1] * 6, segments=segments, seconds_per_byte=0.01)) == ("p1",)
+    assert best_points(split_of([1] * 6, segments=segments)) == ("p2",)
+    assert best_points(split_of([1] * 6, segments=segments, seconds_per_byte=0.01)) == ("p1",)
 
 
 @settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(1, 50), st.integers(1, 50)), min_size=3, max_size=7), st.integers(2, 3))
 def test_automatic_balances_phases_separately(passes: list[tuple[int, int]], places: int) -> None:
-    cut = cut_of([float(forward) for forward, _ in passes], tuple(range(places)), phased=True)
+    split = split_of([float(forward) for forward, _ in passes], tuple(range(places)), phased=True)
     segments = [
         msgspec.structs.replace(each, backward_s=(float(backward),) * places)
-        for each, (_, backward) in zip(cut.segments, passes, strict=True)
+        for each, (_, backward) in zip(split.segments, passes, strict=True)
     ]
-    cut = msgspec.structs.replace(cut, segments=tuple(segments))
+    split = msgspec.structs.replace(split, segments=tuple(segments))
 
     def step(ends: Sequence[int]) -> int:
         spans = list(itertools.pairwise((0, *ends, len(passes))))
         return sum(max(sum(each[kind] for each in passes[start:end]) for start, end in spans) for kind in (0, 1))
 
-    chosen = [int(place.removeprefix("p")) + 1 for place in best_cuts(cut)]
+    chosen = [int(place.removeprefix("p")) + 1 for place in best_points(split)]
     assert step(chosen) == min(map(step, itertools.combinations(range(1, len(passes)), places - 1)))
 
 
 def test_automatic_prefers_fitting_memory() -> None:
-    cut = cut_of([1] * 6, memory_bytes=(20_000, None))
-    assert [stage.layers for stage in compute_stages(choose_cuts(cut))] == [2, 4]
+    split = split_of([1] * 6, memory_bytes=(20_000, None))
+    assert [stage.layers for stage in compute_stages(choose_points(split))] == [2, 4]
 
 
 def test_automatic_refuses_too_few_split_points() -> None:
-    with pytest.raises(CannotCut, match="can be cut at 1 position, and 3 stages need 2") as refused:
-        best_cuts(cut_of([1, 1], (0, 1, 2)))
+    with pytest.raises(CannotSplit, match="can be split at 1 position, and 3 stages need 2") as refused:
+        best_points(split_of([1, 1], (0, 1, 2)))
     assert refused.value.field == "devices"
     assert refused.value.remedy
 
@@ -165,20 +175,20 @@ def test_automatic_refuses_too_few_split_points() -> None:
 @pytest.mark.parametrize("stage_ranks", [(0, 1), (0, 1, 0, 1), (0, 1, 1, 0)])
 def test_automatic_refuses_too_large_model(stage_ranks: tuple[int, ...]) -> None:
     segments = tuple(segment(number, (1.0, 1.0), parameters=10**9) for number in range(8))
-    cut = cut_of([1] * 8, stage_ranks, segments=segments, memory_bytes=(40 * GIB, 30 * GIB))
-    with pytest.raises(CannotCut, match=r"at least [\d.]+ GiB and has (40|30).00 GiB free") as refused:
-        best_cuts(cut)
+    split = split_of([1] * 8, stage_ranks, segments=segments, memory_bytes=(40 * GIB, 30 * GIB))
+    with pytest.raises(CannotSplit, match=r"at least [\d.]+ GiB and has (40|30).00 GiB free") as refused:
+        best_points(split)
     assert "activation checkpointing" in refused.value.remedy
 
 
-def test_cannot_cut_survives_pickling() -> None:
-    refusal = pickle.loads(pickle.dumps(CannotCut("it is too small", field="cuts", remedy="Take another.")))
-    assert (str(refusal), refusal.field, refusal.remedy) == ("it is too small", "cuts", "Take another.")
+def test_cannot_split_survives_pickling() -> None:
+    refusal = pickle.loads(pickle.dumps(CannotSplit("it is too small", field="split_points", remedy="Take another.")))
+    assert (str(refusal), refusal.field, refusal.remedy) == ("it is too small", "split_points", "Take another.")
 
 
-def test_cut_survives_json() -> None:
-    cut = choose_cuts(cut_of([1, 2, 3, 4], memory_bytes=(None, GIB)))
-    assert msgspec.json.decode(msgspec.json.encode(cut), type=Cut) == cut
+def test_model_split_survives_json() -> None:
+    split = choose_points(split_of([1, 2, 3, 4], memory_bytes=(None, GIB)))
+    assert msgspec.json.decode(msgspec.json.encode(split), type=ModelSplit) == split
 
 
 _SECONDS = st.floats(0.001, 10.0)
@@ -186,7 +196,7 @@ _BYTES = st.integers(0, 2000)
 
 
 @st.composite
-def _cuts(draw: st.DrawFn, places: tuple[tuple[int, ...], ...], max_segments: int) -> Cut:
+def _splits(draw: st.DrawFn, places: tuple[tuple[int, ...], ...], max_segments: int) -> ModelSplit:
     stage_ranks = draw(st.sampled_from(places))
     devices = max(stage_ranks) + 1
     count = draw(st.integers(len(stage_ranks), max(max_segments, len(stage_ranks))))
@@ -203,7 +213,7 @@ def _cuts(draw: st.DrawFn, places: tuple[tuple[int, ...], ...], max_segments: in
         )
         for number in range(count)
     )
-    return cut_of(
+    return split_of(
         [],
         stage_ranks,
         segments=segments,
@@ -215,37 +225,37 @@ def _cuts(draw: st.DrawFn, places: tuple[tuple[int, ...], ...], max_segments: in
 
 
 @settings(max_examples=150)
-@given(_cuts(((0,), (0, 1), (0, 1, 2), (0, 1, 2, 3)), 8))
-def test_automatic_is_optimal_with_one_stage_per_device(cut: Cut) -> None:
-    best = min(map(slowest, every_cut(cut)))
+@given(_splits(((0,), (0, 1), (0, 1, 2), (0, 1, 2, 3)), 8))
+def test_automatic_is_optimal_with_one_stage_per_device(split: ModelSplit) -> None:
+    best = min(map(slowest, every_split(split)))
     if math.isinf(best):
-        with pytest.raises(CannotCut, match="do not fit"):
-            best_cuts(cut)
+        with pytest.raises(CannotSplit, match="do not fit"):
+            best_points(split)
     else:
-        assert slowest(choose_cuts(cut)) == pytest.approx(best)
+        assert slowest(choose_points(split)) == pytest.approx(best)
 
 
 @settings(max_examples=60)
-@given(_cuts(((0, 1, 0, 1), (0, 1, 1, 0), (0, 1, 2, 0, 1, 2)), 9))
-def test_automatic_is_optimal_for_small_models(cut: Cut) -> None:
-    best = min(map(slowest, every_cut(cut)))
+@given(_splits(((0, 1, 0, 1), (0, 1, 1, 0), (0, 1, 2, 0, 1, 2)), 9))
+def test_automatic_is_optimal_for_small_models(split: ModelSplit) -> None:
+    best = min(map(slowest, every_split(split)))
     assume(not math.isinf(best))
-    assert slowest(choose_cuts(cut)) == pytest.approx(best)
+    assert slowest(choose_points(split)) == pytest.approx(best)
 
 
 @settings(max_examples=40)  # use fixed examples, because the error has no upper bound
-@given(_cuts(((0, 1, 0, 1), (0, 1, 1, 0)), 12))
-def test_automatic_is_near_optimal(cut: Cut) -> None:
-    cut = msgspec.structs.replace(cut, memory_bytes=(None, None))
-    best = min(map(slowest, every_cut(cut)))
+@given(_splits(((0, 1, 0, 1), (0, 1, 1, 0)), 12))
+def test_automatic_is_near_optimal(split: ModelSplit) -> None:
+    split = msgspec.structs.replace(split, memory_bytes=(None, None))
+    best = min(map(slowest, every_split(split)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("engine.parallel.balancing.MAX_EXHAUSTIVE", 60)
-        assert slowest(choose_cuts(cut)) <= 1.3 * best
+        assert slowest(choose_points(split)) <= 1.3 * best
 
 
 def test_automatic_is_fast_for_deep_models() -> None:
-    cut = cut_of([1.0 + number % 7 for number in range(1000)], tuple(range(8)), memory_bytes=(GIB,) * 8)
-    shares = [stage.share for stage in compute_stages(choose_cuts(cut))]
+    split = split_of([1.0 + number % 7 for number in range(1000)], tuple(range(8)), memory_bytes=(GIB,) * 8)
+    shares = [stage.share for stage in compute_stages(choose_points(split))]
     assert max(shares) < 1.02 / 8
 
 
@@ -260,4 +270,4 @@ def test_automatic_takes_better_of_two_starts() -> None:
         return sum(sizes[start:end])
 
     found = divide(SegmentCosts(len(costs), (0, 1, 2, 2, 1, 0), seconds, seconds, memory, (42.4,) * 3))
-    assert found.excess < 0.07  # it is 0.085 for the cut that minimizes the slowest stage
+    assert found.excess < 0.07  # it is 0.085 for the split that minimizes the slowest stage

@@ -1,4 +1,4 @@
-"""Page for pipeline cuts: measuring, moving and applying a cut, and problems."""
+"""Page for split points: measuring, moving and applying them, and problems."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from PySide6.QtGui import QAccessible
 from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
-from engine.contract.cut import Cut
 from engine.contract.job import Job
 from engine.contract.messages import Progress
+from engine.contract.model_split import ModelSplit
 from engine.contract.problems import Problem
 from engine.system import paths
-from gui.cut.page import CutPage
-from gui.cut.page import planner as create_planner
 from gui.main_window import MainWindow
 from gui.sources.json_lines import RequestProcess
-from tests.gui.cut.example import a_cut
+from gui.split_points.page import SplitPointsPage
+from gui.split_points.page import planner as create_planner
+from tests.gui.split_points.example import a_split
 from tests.support.widgets import OpenWindow, ShowWidget
 
 JOB = Job.from_fields(
@@ -39,16 +39,16 @@ def planner(qapp: QApplication) -> Iterator[RequestProcess]:
 
 
 @pytest.fixture
-def page(show_widget: ShowWidget) -> CutPage:
+def page(show_widget: ShowWidget) -> SplitPointsPage:
     """Return a page without a planner process. Tests emit the results of the process instead."""
-    return show_widget(CutPage(), 760, 640, close=lambda widget: widget.child.close())
+    return show_widget(SplitPointsPage(), 760, 640, close=lambda widget: widget.child.close())
 
 
 @pytest.fixture
-def measured(page: CutPage) -> CutPage:
+def measured(page: SplitPointsPage) -> SplitPointsPage:
     page.show_job(JOB, [], {})
     page.child.cancel()
-    page.child.done.emit(a_cut())
+    page.child.done.emit(a_split())
     return page
 
 
@@ -58,17 +58,17 @@ def test_planner_measures_with_progress(planner: RequestProcess, qtbot: QtBot) -
     planner.progress.connect(progress.append)
     with qtbot.waitSignal(planner.done) as answer:
         planner.start(JOB)
-    cut: Cut = answer.args[0]
-    assert cut.chosen
-    assert len(cut.cuts) == 1
-    assert cut.devices == ("cpu", "cpu")
+    split: ModelSplit = answer.args[0]
+    assert split.chosen
+    assert len(split.split_points) == 1
+    assert split.devices == ("cpu", "cpu")
     assert progress[0].fraction == 0.0
     assert progress[-1].fraction > 0.5
     assert not planner.running
 
 
 @pytest.mark.long
-def test_planner_refuses_impossible_cut(planner: RequestProcess, qtbot: QtBot) -> None:
+def test_planner_refuses_impossible_split(planner: RequestProcess, qtbot: QtBot) -> None:
     with qtbot.waitSignal(planner.refused) as answer:
         planner.start(JOB.with_fields(devices=("cpu",) * 40))
     problems: tuple[Problem, ...] = answer.args[0]
@@ -77,7 +77,7 @@ def test_planner_refuses_impossible_cut(planner: RequestProcess, qtbot: QtBot) -
     assert problem.remedy
 
 
-def test_page_shows_progress(page: CutPage) -> None:
+def test_page_shows_progress(page: SplitPointsPage) -> None:
     page.show_job(JOB, [], {})
     page.child.progress.emit(Progress(0.4, "Measuring on the CPU"))
     assert page.progress.value() == 40
@@ -85,21 +85,21 @@ def test_page_shows_progress(page: CutPage) -> None:
     assert page.cancel.isVisible()
 
 
-def test_page_shows_problems_instead_of_measuring(page: CutPage) -> None:
-    page.show_job(JOB, [Problem("strategy", "VGG can't be cut.", "Choose another model.")], {})
-    assert page.failure.text() == "VGG can't be cut. Choose another model."
+def test_page_shows_problems_instead_of_measuring(page: SplitPointsPage) -> None:
+    page.show_job(JOB, [Problem("strategy", "VGG can't be split.", "Choose another model.")], {})
+    assert page.failure.text() == "VGG can't be split. Choose another model."
     assert page.failure.isVisible()
     assert not page.child.running
 
 
-def test_page_ignores_unrelated_problems(measured: CutPage) -> None:
-    problems = [Problem("resume_from", "There is no such file."), Problem("cuts", "Unknown split points.")]
+def test_page_ignores_unrelated_problems(measured: SplitPointsPage) -> None:
+    problems = [Problem("resume_from", "There is no such file."), Problem("split_points", "Unknown split points.")]
     measured.show_job(JOB, problems, {})
     assert measured.view.isVisible()
     assert not measured.failure.isVisible()
 
 
-def test_page_shows_refusal_and_failure_with_retry(page: CutPage) -> None:
+def test_page_shows_refusal_and_failure_with_retry(page: SplitPointsPage) -> None:
     page.show_job(JOB, [], {})
     page.child.refused.emit((Problem("devices", "Too many stages.", "Use fewer devices."),))
     assert page.failure.text() == "Too many stages. Use fewer devices."
@@ -111,42 +111,42 @@ def test_page_shows_refusal_and_failure_with_retry(page: CutPage) -> None:
     assert page.child.running
 
 
-def test_page_uses_moved_or_automatic_cut(measured: CutPage, qtbot: QtBot) -> None:
+def test_page_uses_moved_or_automatic_split_points(measured: SplitPointsPage, qtbot: QtBot) -> None:
     with qtbot.waitSignals([measured.used, measured.closed]):
         measured.view.use.click()
     measured.view.diagram.step(0, 1)
     with qtbot.waitSignal(measured.used) as used:
         measured.view.use.click()
-    assert used.args == [{"cuts": ("block3",)}]
+    assert used.args == [{"split_points": ("block3",)}]
 
 
-def test_automatic_button_resets_moved_cut(measured: CutPage, qtbot: QtBot) -> None:
+def test_automatic_button_resets_moved_split_point(measured: SplitPointsPage, qtbot: QtBot) -> None:
     measured.view.diagram.step(0, 2)
-    assert measured.found.cuts == ("block4",)
+    assert measured.found.split_points == ("block4",)
     measured.view.automatic.click()
-    assert measured.found.cuts == ("block2",)
+    assert measured.found.split_points == ("block2",)
     assert measured.found.chosen
     measured.view.diagram.step(0, -1)
     qtbot.keyClick(measured.view.diagram.handles[0], Qt.Key.Key_Home)
-    assert measured.found.cuts == ("block2",)
+    assert measured.found.split_points == ("block2",)
 
 
-def test_page_reuses_measurement_with_cuts_of_job(measured: CutPage) -> None:
-    measured.show_job(JOB.with_fields(cuts=("block1",), epochs=9), [], {})
+def test_page_reuses_measurement_with_split_points_of_job(measured: SplitPointsPage) -> None:
+    measured.show_job(JOB.with_fields(split_points=("block1",), epochs=9), [], {})
     assert not measured.child.running
-    assert measured.found.cuts == ("block1",)
+    assert measured.found.split_points == ("block1",)
     assert not measured.found.chosen
     measured.show_job(JOB, [], {})
-    assert measured.found.cuts == ("block2",)
+    assert measured.found.split_points == ("block2",)
 
 
-def test_page_rejects_cuts_of_another_model(measured: CutPage) -> None:
-    measured.show_job(JOB.with_fields(cuts=("nowhere",)), [], {})
-    assert measured.found.cuts == ("block2",)
+def test_page_rejects_split_points_of_another_model(measured: SplitPointsPage) -> None:
+    measured.show_job(JOB.with_fields(split_points=("nowhere",)), [], {})
+    assert measured.found.split_points == ("block2",)
     assert measured.notice.isVisible()
 
 
-def test_changed_job_makes_cut_stale(measured: CutPage) -> None:
+def test_changed_job_makes_split_points_stale(measured: SplitPointsPage) -> None:
     assert measured.view.use.isEnabled()
     measured.set_job(JOB.with_fields(batch_size=64))
     assert measured.notice.isVisible()
@@ -156,7 +156,7 @@ def test_changed_job_makes_cut_stale(measured: CutPage) -> None:
     assert measured.view.use.isEnabled()
 
 
-def test_escape_leaves_page_and_cancels(page: CutPage, qtbot: QtBot) -> None:
+def test_escape_leaves_page_and_cancels(page: SplitPointsPage, qtbot: QtBot) -> None:
     page.show_job(JOB, [], {})
     qtbot.waitActive(page)
     with qtbot.waitSignal(page.closed):
@@ -165,29 +165,30 @@ def test_escape_leaves_page_and_cancels(page: CutPage, qtbot: QtBot) -> None:
 
 
 @pytest.mark.long
-def test_form_opens_cut_page_and_takes_cut(open_window: OpenWindow, qtbot: QtBot) -> None:
+def test_form_opens_page_and_takes_split_points(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = open_window()
     window.form.set_job(JOB)
     window.workspace.devices.set_selection(JOB.parallel.devices)
     qtbot.waitUntil(window.form.train.isEnabled)
-    window.form.cuts.show_button.click()
-    page = window.workspace.page("cut")
+    window.form.split_points.show_button.click()
+    page = window.workspace.page("split_points")
     assert window.pages.currentWidget() is page
     qtbot.waitUntil(lambda: page.found is not None)
     handle = page.view.diagram.handles[0]
     qtbot.keyClick(handle, Qt.Key.Key_Left)
     qtbot.keyClick(handle, Qt.Key.Key_Left)
-    moved_cuts = page.found.cuts
+    moved_points = page.found.split_points
     assert tab_stops(window, page.back, 6, qtbot) == [
-        "Back from the cut", "Cut 1 of 1", "Automatic cut", "Measure the cut again", "Use this cut", "Stages of the cut",
+        "Back from the split points", "Split point 1 of 1", "Automatic split points", "Measure the model again",
+        "Use these split points", "Table of stages",
     ]  # fmt: skip
     page.view.use.click()
     assert window.pages.currentWidget() is window.train
-    assert window.form.cuts.line.text() == "moved by hand (1 cut)"
-    qtbot.waitUntil(lambda: window.form.job is not None and window.form.job.parallel.cuts == moved_cuts)
-    window.form.rows["cuts"].reset.click()
-    assert window.form.cuts.line.text() == "automatic"
-    window.form.cuts.show_button.click()
+    assert window.form.split_points.line.text() == "moved by hand (1 split point)"
+    qtbot.waitUntil(lambda: window.form.job is not None and window.form.job.parallel.split_points == moved_points)
+    window.form.rows["split_points"].reset.click()
+    assert window.form.split_points.line.text() == "automatic"
+    window.form.split_points.show_button.click()
     assert page.found.chosen
     assert not page.child.running
     page.view.measure_again.click()

@@ -19,11 +19,11 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
-from engine.contract.cut import Cut, Segment
-from engine.parallel.cut import Stage, compute_stages, move_cut, reachable_points
-from gui.cut import cut_format
+from engine.contract.model_split import ModelSplit, Segment
+from engine.parallel.split_points import Stage, compute_stages, move_point, reachable_points
 from gui.format import milliseconds, significant, size
 from gui.plots.axes import round_ticks
+from gui.split_points import stage_format
 from gui.style import fills, theme
 from gui.translation import tr
 
@@ -32,41 +32,41 @@ STRIP = 10
 TICK, LINE_PAD, MARGIN = 7, 5, 10
 
 
-class CutDiagram(QWidget):
+class StageDiagram(QWidget):
     """Diagram with the stages, ticks at possible split points, and a handle between each two stages.
 
     Signals:
-        cut_moved(object): the new Cut after the user has moved a handle.
+        split_point_moved(object): the new ModelSplit after the user has moved a handle.
         automatic_requested(): the user has pressed Home.
 
     Attributes:
-        cut: Displayed Cut, or None if there is none.
+        split: Displayed split, or None if there is none.
         handles: Handles from left to right, or an empty list if `read_only`.
     """
 
-    cut_moved = Signal(object)
+    split_point_moved = Signal(object)
     automatic_requested = Signal()
 
     def __init__(self, read_only: bool = False, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.cut: Cut | None = None
+        self.split: ModelSplit | None = None
         self.handles: list[Handle] = []
         self._read_only = read_only
         self._titles: tuple[str, ...] = ()
         self._bar = Bar((), (0.0, 1.0), (), 0.0)
-        self.setAccessibleName(tr("Cut of the model"))
+        self.setAccessibleName(tr("Stages of the model"))
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
 
-    def show_cut(self, cut: Cut, titles: tuple[str, ...]) -> None:
-        """Show `cut`. `titles` are the names of its ranks' devices. Raises ValueError for impossible cuts."""
-        self._bar = lay_out(cut)
-        self.cut, self._titles = cut, titles
-        if not self._read_only and len(self.handles) != len(cut.cuts):
-            self._make_handles(len(cut.cuts))
+    def show_split(self, split: ModelSplit, titles: tuple[str, ...]) -> None:
+        """Show `split`. `titles` are the names of its ranks' devices. Raises ValueError for impossible split points."""
+        self._bar = lay_out(split)
+        self.split, self._titles = split, titles
+        if not self._read_only and len(self.handles) != len(split.split_points):
+            self._make_handles(len(split.split_points))
         for handle in self.handles:
-            handle.setAccessibleDescription(self._describe_handle(cut, handle.number))
-            handle.setToolTip(self._describe_handle(cut, handle.number))
-        self.setAccessibleDescription(cut_format.describe_cut(cut, self._bar.stages, titles))
+            handle.setAccessibleDescription(self._describe_handle(split, handle.number))
+            handle.setToolTip(self._describe_handle(split, handle.number))
+        self.setAccessibleDescription(stage_format.describe_split(split, self._bar.stages, titles))
         self.setFixedHeight(self.sizeHint().height())
         self._place_handles()
         self.update()
@@ -78,19 +78,19 @@ class CutDiagram(QWidget):
         return QSize(280, self.sizeHint().height())
 
     def step(self, number: int, by: int) -> None:
-        """Move cut `number` by up to `by` split points, but not beyond its neighbors."""
-        if self.cut is None:
+        """Move split point `number` by up to `by` positions, but not beyond its neighbors."""
+        if self.split is None:
             return
-        split_points = reachable_points(self.cut, number)
-        index = min(max(split_points.index(self.cut.cuts[number]) + by, 0), len(split_points) - 1)
-        self._move(number, split_points[index])
+        reachable = reachable_points(self.split, number)
+        index = min(max(reachable.index(self.split.split_points[number]) + by, 0), len(reachable) - 1)
+        self._move(number, reachable[index])
 
     def drag(self, number: int, x: float) -> None:
-        """Move cut `number` to the split point nearest to `x` pixels from the left."""
-        if self.cut is None:
+        """Move split point `number` to the position nearest to `x` pixels from the left."""
+        if self.split is None:
             return
-        split_points = set(reachable_points(self.cut, number))
-        spots = [spot for spot in self._bar.spots if spot.split_point in split_points]
+        reachable = set(reachable_points(self.split, number))
+        spots = [spot for spot in self._bar.spots if spot.split_point in reachable]
         self._move(number, min(spots, key=lambda spot: abs(self._x(spot.position) - x)).split_point)
 
     def stage_rect(self, number: int) -> QRectF:
@@ -103,29 +103,30 @@ class CutDiagram(QWidget):
 
     def event(self, event: QEvent) -> bool:
         """Describe the stage under the pointer in a tool tip."""
-        if isinstance(event, QHelpEvent) and self.cut is not None:
+        if isinstance(event, QHelpEvent) and self.split is not None:
             point = QPointF(event.pos())
             for number, stage in enumerate(self._bar.stages):
                 if self.stage_rect(number).contains(point):
-                    text = cut_format.describe_stage(number, self._bar.stages, self.cut, self._titles[stage.group_rank])
+                    title = self._titles[stage.group_rank]
+                    text = stage_format.describe_stage(number, self._bar.stages, self.split, title)
                     QToolTip.showText(event.globalPos(), text, self)
                     return True
         return super().event(event)
 
     def paintEvent(self, event: QPaintEvent) -> None:
         """Draw stages and transfers and, in an editable diagram, ticks and a time axis."""
-        if self.cut is None:
+        if self.split is None:
             return
         painter = QPainter(self)
         painter.setFont(theme.tabular(self.font()))
         for number, stage in enumerate(self._bar.stages):
-            self._draw_stage(painter, self.cut, number, stage)
+            self._draw_stage(painter, self.split, number, stage)
         if self._read_only:
             painter.setPen(QPen(QColor(theme.colors().text), 2))
             for edge in self._bar.edges[1:-1]:
                 painter.drawLine(QPointF(self._x(edge), self._top()), QPointF(self._x(edge), self._transfers_top()))
         else:
-            self._draw_ticks(painter, self.cut)
+            self._draw_ticks(painter, self.split)
             self._draw_axis(painter)
         self._draw_transfers(painter)
 
@@ -159,7 +160,7 @@ class CutDiagram(QWidget):
         self.handles = []
         for number in range(count):
             handle = Handle(number, self)
-            handle.setAccessibleName(tr("Cut {number} of {count}").format(number=number + 1, count=count))
+            handle.setAccessibleName(tr("Split point {number} of {count}").format(number=number + 1, count=count))
             handle.stepped.connect(lambda by, number=number: self.step(number, by))
             handle.dragged.connect(lambda x, number=number: self.drag(number, x))
             handle.automatic_requested.connect(self.automatic_requested)
@@ -176,12 +177,12 @@ class CutDiagram(QWidget):
             handle.move(round(self._x(self._bar.edges[handle.number + 1]) - WIDTH / 2), 0)
 
     def _move(self, number: int, split_point: str) -> None:
-        """Move cut `number` to a split point and emit `cut_moved`, unless it is already there."""
-        if self.cut is not None and split_point != self.cut.cuts[number]:
-            self.show_cut(move_cut(self.cut, number, split_point), self._titles)
-            self.cut_moved.emit(self.cut)
+        """Move split point `number` to `split_point` and emit `split_point_moved`, unless it is already there."""
+        if self.split is not None and split_point != self.split.split_points[number]:
+            self.show_split(move_point(self.split, number, split_point), self._titles)
+            self.split_point_moved.emit(self.split)
 
-    def _draw_stage(self, painter: QPainter, cut: Cut, number: int, stage: Stage) -> None:
+    def _draw_stage(self, painter: QPainter, split: ModelSplit, number: int, stage: Stage) -> None:
         """Draw the box of a stage in its device's color, with the longest texts that fit."""
         scheme = theme.colors()
         rect = self.stage_rect(number)
@@ -195,7 +196,7 @@ class CutDiagram(QWidget):
         painter.drawRect(rect.adjusted(1, 1, -1, -1) if stage.over_memory else rect)
         inside = rect.adjusted(LINE_PAD, STRIP + LINE_PAD, -LINE_PAD, 0)
         painter.setPen(QColor(scheme.text))
-        for line, (texts, bold) in enumerate(self._stage_lines(cut, number, stage)):
+        for line, (texts, bold) in enumerate(self._stage_lines(split, number, stage)):
             font = painter.font()
             font.setBold(bold)
             painter.setFont(font)
@@ -206,35 +207,35 @@ class CutDiagram(QWidget):
             font.setBold(False)
             painter.setFont(font)
 
-    def _stage_lines(self, cut: Cut, number: int, stage: Stage) -> list[tuple[tuple[str, ...], bool]]:
+    def _stage_lines(self, split: ModelSplit, number: int, stage: Stage) -> list[tuple[tuple[str, ...], bool]]:
         """Return the lines of a stage, each with alternative texts from long to short, and True if it is bold.
 
         The first text that fits is drawn. Tool tip and table contain the full texts.
         """
-        fraction, needed = cut_format.format_fraction(stage), size(stage.memory_bytes)
-        count = cut_format.format_count(stage.parameters)
+        fraction, needed = stage_format.format_fraction(stage), size(stage.memory_bytes)
+        count = stage_format.format_count(stage.parameters)
         title = ((f"{number} · {self._titles[stage.group_rank]}", str(number)), True)
         time = ((f"{fraction} · {milliseconds(stage.seconds)}", fraction), False)
         over = "⚠ " if stage.over_memory else ""
-        memory = ((over + cut_format.format_memory(stage, cut), over + needed, over), stage.over_memory)
+        memory = ((over + stage_format.format_memory(stage, split), over + needed, over), stage.over_memory)
         if self._read_only:
             return [title, memory if stage.over_memory else time]
         return [title, time, ((f"{count} parameters", count), False), memory]
 
-    def _draw_ticks(self, painter: QPainter, cut: Cut) -> None:
-        """Draw a tick at each split point. Points that the active handle can reach are emphasized."""
+    def _draw_ticks(self, painter: QPainter, split: ModelSplit) -> None:
+        """Draw a tick at each possible split point. Points that the active handle can reach are emphasized."""
         scheme = theme.colors()
         active = next((handle.number for handle in self.handles if handle.is_active), None)
-        split_points = set(reachable_points(cut, active)) if active is not None else set()
+        reachable = set(reachable_points(split, active)) if active is not None else set()
         top = self._top() + self._bar_height() + 1
         for spot in self._bar.spots:
-            is_reachable = spot.split_point in split_points
+            is_reachable = spot.split_point in reachable
             painter.setPen(QPen(QColor(scheme.accent if is_reachable else scheme.muted), 2 if is_reachable else 1))
             x = self._x(spot.position)
             painter.drawLine(QPointF(x, top), QPointF(x, top + (TICK if is_reachable else TICK - 3)))
 
     def _draw_transfers(self, painter: QPainter) -> None:
-        """Write the amount of data that is transferred at each cut below the bar, in one or two rows.
+        """Write the amount of data that is transferred at each split point below the bar, in one or two rows.
 
         Texts that don't fit are left out.
         """
@@ -243,8 +244,8 @@ class CutDiagram(QWidget):
         painter.setPen(QColor(scheme.text))
         free_from = [0.0] * (1 if self._read_only else 2)  # x position after the last text of each row
         for number in range(len(self._bar.stages) - 1):
-            sent = cut_format.format_transfer(self._bar.stages, number)
-            text = f"{sent} →" if cut_format.sent_bytes(self._bar.stages, number) else sent
+            sent = stage_format.format_transfer(self._bar.stages, number)
+            text = f"{sent} →" if stage_format.sent_bytes(self._bar.stages, number) else sent
             width = metrics.horizontalAdvance(text)
             left = min(max(self._x(self._bar.edges[number + 1]) - width / 2, 0.0), self.width() - width - 1.0)
             line = next((line for line, free in enumerate(free_from) if left >= free), None)
@@ -269,19 +270,19 @@ class CutDiagram(QWidget):
             width = metrics.horizontalAdvance(text)
             painter.drawText(QPointF(min(x - width / 2, self.width() - width - 1.0), top + metrics.ascent()), text)
 
-    def _describe_handle(self, cut: Cut, number: int) -> str:
-        """Describe a cut for its tool tip: neighboring modules, the transfer between their devices, and the keys."""
+    def _describe_handle(self, split: ModelSplit, number: int) -> str:
+        """Describe a split point for its tool tip: modules next to it, transfer between their devices, and keys."""
         left_stage, right_stage = self._bar.stages[number], self._bar.stages[number + 1]
         sender, receiver = self._titles[left_stage.group_rank], self._titles[right_stage.group_rank]
-        sent = size(cut_format.sent_bytes(self._bar.stages, number))
+        sent = size(stage_format.sent_bytes(self._bar.stages, number))
         transfer = tr(
             "Each microbatch sends {sent} from {sender} to {receiver}, and gradients of the same size come back."
         ).format(sent=sent, sender=sender, receiver=receiver)
         if left_stage.group_rank == right_stage.group_rank:
             transfer = tr("Nothing is sent, since both stages are on {sender}.").format(sender=sender)
         return tr(
-            "After {last_module}, before {first_module}. {transfer} Left and Right move the cut by one "
-            "position; Home resets it to the automatic cut."
+            "After {last_module}, before {first_module}. {transfer} Left and Right move the split point by "
+            "one position; Home resets to the automatic split points."
         ).format(last_module=left_stage.last_module, first_module=right_stage.first_module, transfer=transfer)
 
 
@@ -298,7 +299,7 @@ class Bar(NamedTuple):
     Attributes:
         stages: Stages from left to right.
         edges: Positions of the edges between the stages, including both ends, from 0 (left) to 1 (right).
-        spots: Possible positions of cuts.
+        spots: Possible split points.
         seconds: Total time of all stages for a microbatch.
     """
 
@@ -308,35 +309,35 @@ class Bar(NamedTuple):
     seconds: float
 
 
-def lay_out(cut: Cut) -> Bar:
-    """Compute the layout of the bar for `cut`. Raises ValueError for impossible cuts.
+def lay_out(split: ModelSplit) -> Bar:
+    """Compute the layout of the bar for `split`. Raises ValueError for impossible split points.
 
     The width of a stage is proportional to its time, and the width of a segment to its compute time.
     """
-    cut_stages = compute_stages(cut)
-    total_s = sum(stage.seconds for stage in cut_stages)
-    fractions = [stage.seconds / total_s if total_s else 1 / len(cut_stages) for stage in cut_stages]
+    stages = compute_stages(split)
+    total_s = sum(stage.seconds for stage in stages)
+    fractions = [stage.seconds / total_s if total_s else 1 / len(stages) for stage in stages]
     edges = (0.0, *itertools.accumulate(fractions[:-1]), 1.0)
-    segment_numbers = {segment.split_point: number for number, segment in enumerate(cut.segments[:-1])}
+    segment_numbers = {segment.split_point: number for number, segment in enumerate(split.segments[:-1])}
     # Index of the last segment before the first stage (-1), and of the last one in each stage.
-    last_segments = [-1, *(segment_numbers[split_point] for split_point in cut.cuts), len(cut.segments) - 1]
-    spots = []  # ends of the segments, where cuts can be
-    for number, stage in enumerate(cut_stages):
-        segments = cut.segments[last_segments[number] + 1 : last_segments[number + 1] + 1]
-        seconds = [_compute_seconds(cut, segment, stage.group_rank) for segment in segments]
+    last_segments = [-1, *(segment_numbers[split_point] for split_point in split.split_points), len(split.segments) - 1]
+    spots = []  # possible split points, at the ends of the segments
+    for number, stage in enumerate(stages):
+        segments = split.segments[last_segments[number] + 1 : last_segments[number + 1] + 1]
+        seconds = [_compute_seconds(split, segment, stage.group_rank) for segment in segments]
         stage_s = sum(seconds)
         fraction = 0.0  # of the stage, up to the end of the segment
         for segment, segment_s in zip(segments, seconds, strict=True):
             fraction += segment_s / stage_s if stage_s else 1 / len(segments)
             position = edges[number] + (edges[number + 1] - edges[number]) * min(1.0, fraction)
-            if segment is not cut.segments[-1]:
+            if segment is not split.segments[-1]:
                 spots.append(Spot(segment.split_point, position))
-    return Bar(cut_stages, edges, tuple(spots), total_s)
+    return Bar(stages, edges, tuple(spots), total_s)
 
 
-def _compute_seconds(cut: Cut, segment: Segment, group_rank: int) -> float:
+def _compute_seconds(split: ModelSplit, segment: Segment, group_rank: int) -> float:
     """Return the seconds of a segment on a rank: forward, twice if activations are recomputed, and backward."""
-    return (2 if cut.recomputed else 1) * segment.forward_s[group_rank] + segment.backward_s[group_rank]
+    return (2 if split.recomputed else 1) * segment.forward_s[group_rank] + segment.backward_s[group_rank]
 
 
 WIDTH, GRIP_HEIGHT = 18, 22
@@ -346,9 +347,9 @@ class Handle(QWidget):
     """Handle on the bar that moves the boundary between two stages.
 
     Signals:
-        stepped(int): the user wants to move the cut to the next split point, to the right (1) or left (-1).
+        stepped(int): the user wants to move the split point by one position, to the right (1) or left (-1).
         dragged(float): x position of the mouse in the parent, in pixels.
-        automatic_requested(): the user wants to return to the automatic cut.
+        automatic_requested(): the user wants to return to the automatic split points.
         active_changed(): focus or mouse grab has changed.
     """
 
@@ -371,7 +372,7 @@ class Handle(QWidget):
         return self.is_grabbed or self.hasFocus()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        """Move the cut with Left and Right, or request the automatic one with Home."""
+        """Move the split point with Left and Right, or request the automatic ones with Home."""
         match event.key():
             case Qt.Key.Key_Left:
                 self.stepped.emit(-1)

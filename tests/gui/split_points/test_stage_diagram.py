@@ -1,4 +1,4 @@
-"""Diagram of a cut: keyboard, mouse and accessible descriptions."""
+"""Diagram of the stages: keyboard, mouse and accessible descriptions."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.modeltest import ModelTester
 from pytestqt.qtbot import QtBot
 
-from engine.contract.cut import Cut
-from engine.parallel.cut import choose_cuts, reachable_points
-from gui.cut.diagram import CutDiagram, lay_out
-from gui.cut.view import COLUMNS, CutView, StageTable
-from tests.gui.cut.example import a_cut
+from engine.contract.model_split import ModelSplit
+from engine.parallel.split_points import choose_points, reachable_points
+from gui.split_points.diagram import StageDiagram, lay_out
+from gui.split_points.view import COLUMNS, SplitPointsView, StageTable
+from tests.gui.split_points.example import a_split
 from tests.support.widgets import ShowWidget
 
 THREE = ("cpu", "cpu", "cpu")
@@ -20,112 +20,112 @@ TITLES = ("CPU worker 0", "CPU worker 1", "CPU worker 2")
 
 
 @pytest.fixture
-def view(show_widget: ShowWidget) -> CutView:
-    view = show_widget(CutView(), 760, 640)
-    view.diagram.cut_moved.connect(lambda cut: view.show_cut(cut, TITLES))
-    view.show_cut(a_cut(("block1", "block3"), THREE), TITLES)
+def view(show_widget: ShowWidget) -> SplitPointsView:
+    view = show_widget(SplitPointsView(), 760, 640)
+    view.diagram.split_point_moved.connect(lambda split: view.show_split(split, TITLES))
+    view.show_split(a_split(("block1", "block3"), THREE), TITLES)
     return view
 
 
-def current_cut(view: CutView) -> Cut:
-    assert view.diagram.cut is not None
-    return view.diagram.cut
+def current_split(view: SplitPointsView) -> ModelSplit:
+    assert view.diagram.split is not None
+    return view.diagram.split
 
 
-def column(view: CutView, title: str) -> list[str]:
+def column(view: SplitPointsView, title: str) -> list[str]:
     index = [each.title for each in COLUMNS].index(title)
     return [view.model.index(row, index).data() for row in range(view.model.rowCount())]
 
 
-def test_arrow_keys_move_cut_and_table_follows(view: CutView, qtbot: QtBot) -> None:
+def test_arrow_keys_move_split_point_and_table_follows(view: SplitPointsView, qtbot: QtBot) -> None:
     assert column(view, "Time") == ["3.0 ms", "6.0 ms", "3.0 ms"]
     handle = view.diagram.handles[0]
     handle.setFocus()
     qtbot.keyClick(handle, Qt.Key.Key_Right)
-    assert current_cut(view).cuts == ("block2", "block3")
-    assert not current_cut(view).chosen
+    assert current_split(view).split_points == ("block2", "block3")
+    assert not current_split(view).chosen
     assert column(view, "Time") == ["6.0 ms", "3.0 ms", "3.0 ms"]
     assert column(view, "Share") == ["50%", "25%", "25%"]
     assert column(view, "Modules") == ["stem to block2", "block3", "block4 to head"]
     assert column(view, "Sent") == ["3.0 KiB", "4.0 KiB", "–"]
     qtbot.keyClick(handle, Qt.Key.Key_Left)
-    assert current_cut(view).cuts == ("block1", "block3")
+    assert current_split(view).split_points == ("block1", "block3")
 
 
-def test_cut_stops_at_neighbor_and_end(view: CutView, qtbot: QtBot) -> None:
+def test_split_point_stops_at_neighbor_and_end(view: SplitPointsView, qtbot: QtBot) -> None:
     first, second = view.diagram.handles
     for _ in range(4):
         qtbot.keyClick(first, Qt.Key.Key_Right)
         qtbot.keyClick(second, Qt.Key.Key_Right)
-    assert current_cut(view).cuts == ("block3", "block4")
+    assert current_split(view).split_points == ("block3", "block4")
     for _ in range(6):
         qtbot.keyClick(second, Qt.Key.Key_Left)
-    assert current_cut(view).cuts == ("block3", "block4")
+    assert current_split(view).split_points == ("block3", "block4")
 
 
-def test_home_requests_automatic_cut(view: CutView, qtbot: QtBot) -> None:
+def test_home_requests_automatic_split_points(view: SplitPointsView, qtbot: QtBot) -> None:
     with qtbot.waitSignal(view.diagram.automatic_requested):
         qtbot.keyClick(view.diagram.handles[1], Qt.Key.Key_Home)
 
 
-def test_handle_snaps_to_split_point_at_mouse(view: CutView, qtbot: QtBot) -> None:
+def test_handle_snaps_to_split_point_at_mouse(view: SplitPointsView, qtbot: QtBot) -> None:
     diagram, handle = view.diagram, view.diagram.handles[0]
-    spot = next(spot for spot in lay_out(current_cut(view)).spots if spot.split_point == "stem")
+    spot = next(spot for spot in lay_out(current_split(view)).spots if spot.split_point == "stem")
     target = QPoint(round(diagram.stage_rect(0).left() + spot.position * (diagram.width() - 20)) + 3, 8)
     qtbot.mousePress(handle, Qt.MouseButton.LeftButton, pos=QPoint(handle.width() // 2, 8))
     qtbot.mouseMove(handle, handle.mapFrom(diagram, target))
-    assert current_cut(view).cuts == ("stem", "block3")
+    assert current_split(view).split_points == ("stem", "block3")
     qtbot.mouseRelease(handle, Qt.MouseButton.LeftButton, pos=handle.mapFrom(diagram, target))
     assert column(view, "Layers") == ["1", "3", "2"]
     assert handle.x() + handle.width() / 2 == pytest.approx(diagram.stage_rect(0).right(), abs=1)
     qtbot.mouseMove(handle, QPoint(200, 8))
-    assert current_cut(view).cuts == ("stem", "block3")
+    assert current_split(view).split_points == ("stem", "block3")
 
 
-def test_drag_stops_at_last_reachable_split_point(view: CutView, qtbot: QtBot) -> None:
+def test_drag_stops_at_last_reachable_split_point(view: SplitPointsView, qtbot: QtBot) -> None:
     view.diagram.drag(0, 5000.0)
-    assert current_cut(view).cuts == ("block2", "block3")
+    assert current_split(view).split_points == ("block2", "block3")
     view.diagram.drag(0, -5000.0)
-    assert current_cut(view).cuts == ("stem", "block3")
+    assert current_split(view).split_points == ("stem", "block3")
 
 
-def test_handle_describes_position_and_transfer(view: CutView) -> None:
+def test_handle_describes_position_and_transfer(view: SplitPointsView) -> None:
     description = view.diagram.handles[1].accessibleDescription()
     assert description.startswith("After block3, before block4. Each microbatch sends 4.0 KiB from CPU worker 1")
     assert "Left and Right" in description
 
 
-def test_diagram_describes_stages(view: CutView) -> None:
+def test_diagram_describes_stages(view: SplitPointsView) -> None:
     description = view.diagram.accessibleDescription()
     assert "Stage 1 on CPU worker 1: block2 to block3, 2 layers, 7.0 k parameters, 6.0 ms (50%)" in description
     assert description.startswith("The slowest device takes 50% of the time; 33% would be even.")
 
 
-def test_cut_view_marks_stage_over_memory(view: CutView) -> None:
-    view.show_cut(a_cut(("block1", "block3"), THREE, memory_bytes=(None, 1000, None)), TITLES)
+def test_view_marks_stage_over_memory(view: SplitPointsView) -> None:
+    view.show_split(a_split(("block1", "block3"), THREE, memory_bytes=(None, 1000, None)), TITLES)
     assert "CPU worker 1" in view.origin.text()
     assert column(view, "Memory")[1].startswith("⚠ ")
     assert not column(view, "Memory")[0].startswith("⚠ ")
 
 
-def test_automatic_button_is_disabled_for_automatic_cut(view: CutView) -> None:
-    view.show_cut(choose_cuts(current_cut(view)), TITLES)
+def test_automatic_button_is_disabled_for_automatic_split(view: SplitPointsView) -> None:
+    view.show_split(choose_points(current_split(view)), TITLES)
     assert not view.automatic.isEnabled()
     view.diagram.step(0, -1)
     assert view.automatic.isEnabled()
     assert view.origin.text() == "Moved by hand"
 
 
-def test_diagram_removes_handles_of_fewer_stages(view: CutView) -> None:
-    view.show_cut(a_cut(), TITLES[:2])
+def test_diagram_removes_handles_of_fewer_stages(view: SplitPointsView) -> None:
+    view.show_split(a_split(), TITLES[:2])
     assert len(view.diagram.handles) == 1
     assert view.model.rowCount() == 2
 
 
 def test_read_only_diagram_has_no_handles(styled: QApplication, qtbot: QtBot) -> None:
-    diagram = CutDiagram(read_only=True)
+    diagram = StageDiagram(read_only=True)
     qtbot.addWidget(diagram)
-    diagram.show_cut(a_cut(), TITLES)
+    diagram.show_split(a_split(), TITLES)
     assert diagram.handles == []
     assert diagram.sizeHint().height() < 110
 
@@ -133,19 +133,19 @@ def test_read_only_diagram_has_no_handles(styled: QApplication, qtbot: QtBot) ->
 def test_stage_table_is_consistent(styled: QApplication, qtmodeltester: ModelTester) -> None:
     model = StageTable()
     qtmodeltester.check(model)
-    model.show_cut(a_cut(("block1", "block3"), THREE), TITLES)
+    model.show_split(a_split(("block1", "block3"), THREE), TITLES)
     qtmodeltester.check(model)
     assert [model.headerData(n, Qt.Orientation.Horizontal) for n in range(model.columnCount())] == [
         "Stage", "Device", "Modules", "Layers", "Parameters", "Time", "Share", "Memory", "Sent",
     ]  # fmt: skip
 
 
-def test_keys_reach_every_split_point(view: CutView, qtbot: QtBot) -> None:
-    split_points = reachable_points(current_cut(view), 0)
-    for _ in split_points:
+def test_keys_reach_every_split_point(view: SplitPointsView, qtbot: QtBot) -> None:
+    reachable = reachable_points(current_split(view), 0)
+    for _ in reachable:
         qtbot.keyClick(view.diagram.handles[0], Qt.Key.Key_Left)
-    visited = [current_cut(view).cuts[0]]
-    for _ in split_points[1:]:
+    visited = [current_split(view).split_points[0]]
+    for _ in reachable[1:]:
         qtbot.keyClick(view.diagram.handles[0], Qt.Key.Key_Right)
-        visited.append(current_cut(view).cuts[0])
-    assert tuple(visited) == split_points
+        visited.append(current_split(view).split_points[0])
+    assert tuple(visited) == reachable

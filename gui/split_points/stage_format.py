@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.contract.cut import Cut
-from engine.parallel.cut import Stage
+from engine.contract.model_split import ModelSplit
+from engine.parallel.split_points import Stage
 from engine.system.format import NOT_KNOWN
 from gui.format import localized, milliseconds, size
 from gui.translation import tr
@@ -18,9 +18,9 @@ def format_count(count: int) -> str:
     return f"{localized(count / 1e3, 1)} k" if count >= 1000 else str(count)
 
 
-def format_memory(stage: Stage, cut: Cut) -> str:
+def format_memory(stage: Stage, split: ModelSplit) -> str:
     """Format the memory need of a stage and, if known, the memory of its device, as in "1.2 GiB of 8.0 GiB"."""
-    limit = cut.memory_bytes[stage.group_rank]
+    limit = split.memory_bytes[stage.group_rank]
     needed = size(stage.memory_bytes)
     if limit is None:
         return needed
@@ -55,7 +55,7 @@ def format_modules(stage: Stage) -> str:
     return f"{stage.first_module or 'the input'} to {stage.last_module or 'the output'}"
 
 
-def describe_stage(number: int, stages: Sequence[Stage], cut: Cut, title: str) -> str:
+def describe_stage(number: int, stages: Sequence[Stage], split: ModelSplit, title: str) -> str:
     """Describe a stage for tool tips and screen readers."""
     stage = stages[number]
     sent = sent_bytes(stages, number)
@@ -64,22 +64,22 @@ def describe_stage(number: int, stages: Sequence[Stage], cut: Cut, title: str) -
     return (
         f"Stage {number} on {title}: {format_modules(stage)}, {stage.layers} layers, "
         f"{format_count(stage.parameters)} parameters, {milliseconds(stage.seconds)} ({format_fraction(stage)}), "
-        f"memory {format_memory(stage, cut)}{transfer}.{over}"
+        f"memory {format_memory(stage, split)}{transfer}.{over}"
     )
 
 
-def describe_cut(cut: Cut, stages: Sequence[Stage], titles: Sequence[str]) -> str:
-    """Describe all pipeline stages of `cut` for screen readers."""
-    sentences = [describe_stage(number, stages, cut, titles[stage.group_rank]) for number, stage in enumerate(stages)]
-    return " ".join([describe_balance(cut, stages), *sentences])
+def describe_split(split: ModelSplit, stages: Sequence[Stage], titles: Sequence[str]) -> str:
+    """Describe all pipeline stages of `split` for screen readers."""
+    sentences = [describe_stage(number, stages, split, titles[stage.group_rank]) for number, stage in enumerate(stages)]
+    return " ".join([describe_balance(split, stages), *sentences])
 
 
-def describe_balance(cut: Cut, stages: Sequence[Stage]) -> str:
+def describe_balance(split: ModelSplit, stages: Sequence[Stage]) -> str:
     """Describe the slowest rank's fraction of the time, compared with an even division.
 
     The time of a rank is the sum over its stages. The slowest rank determines the time per microbatch.
     """
-    seconds = [0.0] * len(cut.devices)
+    seconds = [0.0] * len(split.devices)
     for stage in stages:
         seconds[stage.group_rank] += stage.seconds
     slowest, mean = max(seconds), sum(seconds) / len(seconds)
@@ -92,6 +92,6 @@ def describe_balance(cut: Cut, stages: Sequence[Stage]) -> str:
     )
 
 
-def describe_origin(cut: Cut) -> str:
+def describe_origin(split: ModelSplit) -> str:
     """Describe whether the user or Footplate has set the stages."""
-    return tr("Automatic, from measurements") if cut.chosen else tr("Moved by hand")
+    return tr("Automatic, from measurements") if split.chosen else tr("Moved by hand")

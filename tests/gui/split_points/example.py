@@ -1,20 +1,22 @@
-"""Example of a pipeline cut and of a traced step, small enough to be verified by hand.
+"""Example of a model's split and of a traced step, small enough to be verified by hand.
 
-The cut has six segments that take 1, 2, 3, 3, 2 and 1 ms.
+The split has six segments that take 1, 2, 3, 3, 2 and 1 ms.
 """
 
 from __future__ import annotations
 
-from engine.contract.cut import Cut, Segment
 from engine.contract.devices import CPU
 from engine.contract.events import Action, RanksTimed, RankTimes, ScheduleTraced
+from engine.contract.model_split import ModelSplit, Segment
 
 MILLISECONDS = (1, 2, 3, 3, 2, 1)
 SPLIT_POINTS = ("stem", "block1", "block2", "block3", "block4", "")
 
 
-def a_cut(cuts: tuple[str, ...] = ("block2",), devices: tuple[str, ...] = (CPU, CPU), **changes: object) -> Cut:
-    """Return the example cut between `cuts` on `devices`. `changes` override its fields.
+def a_split(
+    points: tuple[str, ...] = ("block2",), devices: tuple[str, ...] = (CPU, CPU), **changes: object
+) -> ModelSplit:
+    """Return the example split at `points` on `devices`. `changes` override its fields.
 
     The forward pass takes a third of each segment's time. Segment n has n thousand parameters and sends n KiB.
     """
@@ -34,7 +36,7 @@ def a_cut(cuts: tuple[str, ...] = ("block2",), devices: tuple[str, ...] = (CPU, 
     )
     values: dict[str, object] = {
         "segments": segments,
-        "cuts": cuts,
+        "split_points": points,
         "stage_ranks": tuple(range(len(devices))),
         "devices": devices,
         "microbatch_size": 4,
@@ -43,7 +45,7 @@ def a_cut(cuts: tuple[str, ...] = ("block2",), devices: tuple[str, ...] = (CPU, 
         "state_bytes": 12,
         "memory_bytes": tuple(None for _ in devices),
     }
-    return Cut(**(values | changes))  # type: ignore[arg-type]
+    return ModelSplit(**(values | changes))  # type: ignore[arg-type]
 
 
 def trace(**changes: object) -> ScheduleTraced:

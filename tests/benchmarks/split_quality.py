@@ -1,9 +1,9 @@
-"""Comparison of the automatic pipeline cut with the best one: `python tests/benchmarks/cut_quality.py [MODEL …]`.
+"""Comparison of automatic split points with the best ones: `python tests/benchmarks/split_quality.py [MODEL …]`.
 
 Two single-threaded CPU workers train a pipeline of two stages on random images, with 8 microbatches. For each model,
-the automatic cut is determined as in a run. Then every split point is tried in the same two processes. The fastest few
-split points and the automatic one are measured again in turns, and their medians are compared. The output has a line
-per model and the lowest ratio. The exit code is 1 if a ratio is too low.
+the automatic split point is determined as in a run. Then every possible one is tried in the same two processes. The
+fastest few and the automatic one are measured again in turns, and their medians are compared. The output has a line per
+model and the lowest ratio. The exit code is 1 if a ratio is too low.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ import msgspec
 import torch
 from torch import nn
 
-from engine.contract.cut import Cut
 from engine.contract.job import Job
+from engine.contract.model_split import ModelSplit
 from engine.data.loading.base_loader import Batch
 from engine.optim.optimizer_step import OptimizerStep
 from engine.strategies.base import ResolvedJob
@@ -39,7 +39,7 @@ MICROBATCHES = 8
 CLASSES, CHANNELS = 10, 3
 FINALISTS = 3
 ROUNDS = 4
-"""Number of times that the fastest cuts are measured again."""
+"""Number of times that the fastest split points are measured again."""
 
 
 class Setting(NamedTuple):
@@ -60,7 +60,7 @@ SETTINGS = (
 
 
 class Found(NamedTuple):
-    """Number of split points, the automatic and the best cut of a model, and their speeds in images per second."""
+    """Number of a model's split points, the automatic and the best one, and their speeds in images per second."""
 
     places: int
     automatic: str
@@ -71,13 +71,13 @@ class Found(NamedTuple):
     seconds: float
 
 
-class GivenCut(Pipeline):
-    """Pipeline that uses the cut `given`, or the automatic cut if it is None."""
+class GivenSplit(Pipeline):
+    """Pipeline that uses the split `given`, or the automatic one if it is None."""
 
-    given: Cut | None = None
+    given: ModelSplit | None = None
 
-    def _find_cut(self, model: nn.Module, traces: Traces) -> Cut:
-        return self.given or super()._find_cut(model, traces)
+    def _find_split(self, model: nn.Module, traces: Traces) -> ModelSplit:
+        return self.given or super()._find_split(model, traces)
 
 
 class Trial:
@@ -97,28 +97,28 @@ class Trial:
         self.shape = (CHANNELS, setting.image_size, setting.image_size)
         self.task = TASKS[self.job.task]
         self.plain = self.task.build_model(self.job, CLASSES, CHANNELS)
-        self.strategy = GivenCut(
+        self.strategy = GivenSplit(
             spec_of(self.job, rank=rank, rendezvous=rendezvous)
         )  # fmt: skip
         self.strategy.setup()
 
-    def automatic(self) -> Cut:
+    def automatic(self) -> ModelSplit:
         self.strategy.wrap(
             copy.deepcopy(self.plain),
             self.task.objective(self.job, dataset_info(CLASSES)),
             self.shape,
             ResolvedJob(self.job),
         )
-        assert self.strategy.cut is not None
-        return self.strategy.cut
+        assert self.strategy.model_split is not None
+        return self.strategy.model_split
 
-    def rate(self, cut: Cut, place: str) -> float:
+    def rate(self, split: ModelSplit, place: str) -> float:
         """Return the images per second of the fastest of several steps with the split point `place`.
 
         The first step isn't counted.
         """
         strategy = self.strategy
-        strategy.given = msgspec.structs.replace(cut, cuts=(place,))
+        strategy.given = msgspec.structs.replace(split, split_points=(place,))
         strategy.wrap(
             copy.deepcopy(self.plain),
             self.task.objective(self.job, dataset_info(CLASSES)),
@@ -145,14 +145,14 @@ class Trial:
 
     def run(self) -> Found:
         start = time.perf_counter()
-        cut = self.automatic()
-        (chosen,) = cut.cuts
-        rates = {segment.split_point: self.rate(cut, segment.split_point) for segment in cut.segments[:-1]}
+        split = self.automatic()
+        (chosen,) = split.split_points
+        rates = {segment.split_point: self.rate(split, segment.split_point) for segment in split.segments[:-1]}
         finalists = [place for place in self._agreed(rates) if place != chosen][:FINALISTS]
         timed: dict[str, list[float]] = {place: [] for place in (chosen, *finalists)}
         for _ in range(ROUNDS):
             for place, found in timed.items():
-                found.append(self.rate(cut, place))
+                found.append(self.rate(split, place))
         medians = {place: statistics.median(found) for place, found in timed.items()}
         best = max(medians, key=medians.__getitem__)
         self.strategy.teardown()

@@ -1,6 +1,6 @@
-"""Partition of a model into pipeline stages.
+"""Split of a model into pipeline stages.
 
-``python -m engine.advisor.planning`` finds such a partition for a job that it receives as its request.
+``python -m engine.advisor.planning`` finds such a split for a job that it receives as its request.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from engine.contract.messages import Done, Progress, Refused
 
 
 class Segment(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Part of a model between two neighboring split points, or before the first or after the last one.
+    """Part of a model between two neighboring possible split points, or before the first or after the last one.
 
     Times and bytes are per microbatch. `forward_s` and `backward_s` have one value for each rank in the group (the
     devices of one replica), measured on its device. The backward time includes a fraction of the optimizer's step.
     """
 
     split_point: str
-    """Split point after this segment (a name in `ModelEntry.split_points`), or "" for the last segment."""
+    """Possible split point after this segment, as in `ModelEntry.possible_split_points`, or "" for the last segment."""
     module: str
     """Dotted path of the last submodule."""
     layers: int
@@ -34,8 +34,8 @@ class Segment(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
     """Dotted path of the first submodule."""
 
 
-class Cut(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Segments of a model, and the split points where it is cut.
+class ModelSplit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Segments of a model, and the split points between its stages.
 
     Attributes:
         stage_ranks: Rank in the group that holds each stage.
@@ -47,11 +47,11 @@ class Cut(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         recomputed: True if stages save only their inputs and recompute activations in the backward pass.
         phased: True if all forward passes of a step precede all backward passes, as in GPipe. The slowest stage of each
             phase then determines the time.
-        chosen: True if Footplate chose the cuts by measuring, False if the job specifies them.
+        chosen: True if Footplate chose the split points by measuring, False if the job specifies them.
     """
 
     segments: tuple[Segment, ...]
-    cuts: tuple[str, ...]
+    split_points: tuple[str, ...]
     stage_ranks: tuple[int, ...]
     devices: tuple[str, ...]
     microbatch_size: int
@@ -65,4 +65,4 @@ class Cut(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     chosen: bool = True
 
 
-PLANNING = msgspec.json.Decoder(Progress | Refused | Done[Cut])
+PLANNING = msgspec.json.Decoder(Progress | Refused | Done[ModelSplit])

@@ -1,4 +1,4 @@
-"""`footplate cut`, run in a process."""
+"""`footplate find-split-points`, run in a process."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tests.engine.cli.terminal import footplate, footplate_here
 
 
 @pytest.mark.long
-def test_cut_prints_the_stages() -> None:
-    answer = footplate("cut", "--model", "mnist_cnn", "--devices", "cpu,cpu", "--batch-size", "16")
+def test_command_prints_the_stages() -> None:
+    answer = footplate("find-split-points", "--model", "mnist_cnn", "--devices", "cpu,cpu", "--batch-size", "16")
     assert answer.code == 0, answer
     head, first, last, arguments = answer.out.splitlines()
     assert head.split()[:2] == ["stage", "device"]
@@ -23,46 +23,46 @@ def test_cut_prints_the_stages() -> None:
     assert last.split()[0] == "1"
     assert "%" in first
     assert "iB" in first
-    assert arguments.startswith("Cut by measurement, for 8 microbatches of 2. To keep it: --cuts ")
+    assert arguments.startswith("Split by measurement, for 8 microbatches of 2. To keep it: --split-points ")
     assert list_runs() == []
 
 
 @pytest.mark.long
-def test_cut_prints_given_cuts_as_json() -> None:
+def test_command_prints_given_split_points_as_json() -> None:
     arguments = (
-        "cut",
+        "find-split-points",
         "--model",
         "mnist_cnn",
         "--devices",
         "cpu,cpu,cpu",
         "--batch-size",
         "24",
-        "--cuts",
+        "--split-points",
         "conv1,conv2",
     )
     answer = footplate(*arguments, "--json")
     assert answer.code == 0, answer
     content = json.loads(answer.out)
-    assert content["cut"]["cuts"] == ["conv1", "conv2"]
-    assert content["cut"]["chosen"] is False
+    assert content["model_split"]["split_points"] == ["conv1", "conv2"]
+    assert content["model_split"]["chosen"] is False
     assert [stage["last_module"] for stage in content["stages"]] == ["conv1", "conv2", "fc2"]
     assert sum(stage["share"] for stage in content["stages"]) > 0.999
 
 
 @pytest.mark.long
-def test_cut_refuses_uncuttable_jobs() -> None:
-    answer = footplate("cut", "--model", "mnist_cnn", "--devices", "cpu,cpu", "--cuts", "nowhere")
+def test_command_refuses_unsplittable_jobs() -> None:
+    answer = footplate("find-split-points", "--model", "mnist_cnn", "--devices", "cpu,cpu", "--split-points", "nowhere")
     assert answer.code == 2
-    assert "--cuts" in answer.err
+    assert "--split-points" in answer.err
     assert "nowhere" in answer.err
-    answer = footplate("cut", "--devices", "cpu,cpu", "--strategy", "ddp")
+    answer = footplate("find-split-points", "--devices", "cpu,cpu", "--strategy", "ddp")
     assert answer.code == 2
     assert "--strategy: " in answer.err
     assert "does not split the model into stages" in answer.err
 
 
-def test_cut_refuses_bad_requests() -> None:
-    answer = footplate_here("cut", "nowhere", "--modle", "resnet18", "--batch-size", "0")
+def test_command_refuses_bad_requests() -> None:
+    answer = footplate_here("find-split-points", "nowhere", "--modle", "resnet18", "--batch-size", "0")
     assert answer.code == 2
     assert "There is no flag --modle. Did you mean --model?" not in answer.out
     assert "Did you mean --model?" in answer.err
@@ -70,8 +70,8 @@ def test_cut_refuses_bad_requests() -> None:
     assert "DATASET: There is no folder" in answer.err
 
 
-def test_cut_uses_the_jobs_strategy_or_a_pipeline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_uses_the_jobs_strategy_or_a_pipeline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "job.toml").write_text('[parallel]\nstrategy = "fsdp"\ndevices = ["cpu"]\n')
     for arguments, strategy in ((("--job", str(tmp_path / "job.toml")), "Fully sharded (FSDP)"), ((), "Pipeline")):
-        assert main(["cut", "--devices", "cpu", *arguments]) == 2
+        assert main(["find-split-points", "--devices", "cpu", *arguments]) == 2
         assert f"{strategy} needs at least 2 devices" in capsys.readouterr().err

@@ -8,21 +8,21 @@ import msgspec
 from PySide6.QtWidgets import QWidget
 
 from engine.contract.catalogue import load_catalogue
-from engine.contract.cut import PLANNING, Cut
 from engine.contract.job import Job
+from engine.contract.model_split import PLANNING, ModelSplit
 from engine.contract.problems import Problem
-from engine.parallel.cut import CannotCut, choose_cuts, compute_stages
-from gui.cut.view import CutView
+from engine.parallel.split_points import CannotSplit, choose_points, compute_stages
 from gui.sources.json_lines import RequestProcess
+from gui.split_points.view import SplitPointsView
 from gui.titles import SCHEDULES, model_title, rank_titles, strategy_title
 from gui.translation import tr
 from gui.widgets.layouts import scroll_panel, working_page
 from gui.widgets.trial_page import TrialPage
 
 EMPTY = tr(
-    "No cut to show yet.\n\n"
-    "Choose a model, devices and a strategy that cuts the model (such as a pipeline),\n"
-    "then press Show partition… under Strategy options."
+    "No split points to show yet.\n\n"
+    "Choose a model, devices and a strategy that splits the model (such as a pipeline),\n"
+    "then press Show split points… under Strategy options."
 )
 MEASURED_BY = (
     "dataset", "task", "model", "model_file_sha256", "strategy", "devices", "batch_size", "optimizer", "accumulation",
@@ -30,35 +30,40 @@ MEASURED_BY = (
     "pipeline_schedule", "microbatches", "stages_per_device",
 )  # fmt: skip
 """Job fields that affect the measured times and sizes of a model's segments."""
-OTHER_CUTS = Problem(
-    "cuts",
-    tr("The job's cuts don't fit this model and its stages. The automatic cut is shown instead."),
-    tr("Use this cut, or reset Cuts in the form."),
+OTHER_SPLIT_POINTS = Problem(
+    "split_points",
+    tr("The job's split points don't fit this model and its stages. The automatic ones are shown instead."),
+    tr("Use these split points, or reset Split points in the form."),
     "warning",
 )
-_TITLE = tr("The cut of the model")
+_TITLE = tr("Split points of the model")
 _MEASURING = tr("Measuring the model")
 _LINE_LIMIT_BYTES = 16 << 20
 
 
-class CutPage(TrialPage):
+class SplitPointsPage(TrialPage):
     """Page that shows the pipeline stages of the job's model. It measures the model on request.
 
-    The values of `used` are the cuts, or () for automatic ones. `found` is the visible Cut.
+    The values of `used` are the split points, or () for automatic ones. `found` is the visible split.
     """
 
     stale = Problem(
-        "cuts",
-        tr("The job has changed since it was measured; these figures and cuts may be out of date."),
+        "split_points",
+        tr("The job has changed since it was measured; these figures and split points may be out of date."),
         tr("Press Measure again."),
         "warning",
     )
-    remedy = tr("Measure again, or let the run choose the cut.")
+    remedy = tr("Measure again, or let the run choose the split points.")
 
     def __init__(self) -> None:
         self._names: Mapping[str, str] = {}  # titles of devices by id
         super().__init__(
-            planner(), _TITLE, EMPTY, leave="leave_cut", back=tr("Back from the cut"), retry=tr("Measure again")
+            planner(),
+            _TITLE,
+            EMPTY,
+            leave="leave_split_points",
+            back=tr("Back from the split points"),
+            retry=tr("Measure again"),
         )
 
     def show_job(self, job: Job | None, problems: Sequence[Problem], names: Mapping[str, str] | None = None) -> None:
@@ -72,8 +77,8 @@ class CutPage(TrialPage):
         self.view.use.setEnabled(self.found is None or not self._is_stale)
 
     def build_request(self, job: Job) -> Job:
-        # The job's cuts are applied afterwards, so that a cut can be shown even if they are impossible.
-        return job.with_fields(cuts=())
+        # The job's split points are applied afterwards, so that stages can be shown even if they are impossible.
+        return job.with_fields(split_points=())
 
     def depends_on(self, field: str) -> bool:
         return field in MEASURED_BY
@@ -86,21 +91,21 @@ class CutPage(TrialPage):
         return working_page(self.activity, self.progress, self.cancel, _MEASURING)
 
     def result_page(self) -> QWidget:
-        self.view = CutView()
+        self.view = SplitPointsView()
         self.view.measure_again.clicked.connect(self._request_job)
         self.view.automatic.clicked.connect(self._use_automatic)
         self.view.diagram.automatic_requested.connect(self._use_automatic)
-        self.view.diagram.cut_moved.connect(self._show_cut)
+        self.view.diagram.split_point_moved.connect(self._show_split)
         self.view.use.clicked.connect(self._use)
         return scroll_panel(self.view)
 
     def show_result(self) -> None:
-        """Show the model that was just measured, divided at the cuts of the job if it has any."""
-        self._show_cut(self.found if self._tried_job is None else self._with_job_cuts(self.found, self._tried_job))
+        """Show the model that was just measured, divided at the split points of the job if it has any."""
+        self._show_split(self.found if self._tried_job is None else self._apply_job(self.found, self._tried_job))
 
     def show_again(self, job: Job) -> None:
-        """Show the measured model again, divided into stages at the cuts of `job`."""
-        self._show_cut(self._with_job_cuts(self.found, job))
+        """Show the measured model again, divided into stages at the split points of `job`."""
+        self._show_split(self._apply_job(self.found, job))
         super().show_again(job)
 
     def focus_result(self) -> None:
@@ -108,17 +113,17 @@ class CutPage(TrialPage):
         if self.view.diagram.handles:
             self.view.diagram.handles[0].setFocus()
 
-    def _show_cut(self, cut: Cut) -> None:
-        """Show the stages of `cut`, and update the tab order if their number has changed."""
-        self.found = cut
-        titles = rank_titles(cut.devices, self._names)
+    def _show_split(self, split: ModelSplit) -> None:
+        """Show the stages of `split`, and update the tab order if their number has changed."""
+        self.found = split
+        titles = rank_titles(split.devices, self._names)
         previous_count = len(self.view.diagram.handles)
-        self.view.show_cut(cut, titles)
+        self.view.show_split(split, titles)
         if len(self.view.diagram.handles) != previous_count:
             self.view.order_tabs(after=self.back)
-        self._show_titles(self._tried_job, cut)
+        self._show_titles(self._tried_job, split)
 
-    def _show_titles(self, job: Job | None, cut: Cut) -> None:
+    def _show_titles(self, job: Job | None, split: ModelSplit) -> None:
         """Show in the page's heading the model, strategy, devices, schedule and microbatches of `job`."""
         if job is None:
             return
@@ -126,13 +131,13 @@ class CutPage(TrialPage):
         schedule = (
             f"{SCHEDULES[job.parallel.pipeline_schedule]}, " if strategy is not None and strategy.schedules else ""
         )
-        batches = f"{cut.microbatches} microbatches of {cut.microbatch_size} images"
-        if cut.microbatches == 1:
-            batches = f"whole batches of {cut.microbatch_size} images"
-        self.title.setText(tr("The cut of {name}").format(name=model_title(job.model.name)))
+        batches = f"{split.microbatches} microbatches of {split.microbatch_size} images"
+        if split.microbatches == 1:
+            batches = f"whole batches of {split.microbatch_size} images"
+        self.title.setText(tr("Split points of {name}").format(name=model_title(job.model.name)))
         self.subtitle.setText(
-            f"{strategy_title(job.resolved_strategy)}, {len(cut.stage_ranks)} stages on {len(cut.devices)} devices · "
-            f"{schedule}{batches}"
+            f"{strategy_title(job.resolved_strategy)}, {len(split.stage_ranks)} stages on {len(split.devices)} devices "
+            f"· {schedule}{batches}"
         )
 
     def _show_failure(self, problems: Sequence[Problem]) -> None:
@@ -142,35 +147,34 @@ class CutPage(TrialPage):
         super()._show_failure(problems)
 
     def _use_automatic(self) -> None:
-        """Show the automatic cut, or why there is none."""
+        """Show the automatic split points, or why there are none."""
         if self.found is None:
             return
         try:
-            self._show_cut(choose_cuts(self.found))
-        except CannotCut as reason:
-            self.notice.show_problems(
-                (Problem("cuts", tr("There is no automatic cut: {reason}.").format(reason=reason), reason.remedy),)
-            )
+            self._show_split(choose_points(self.found))
+        except CannotSplit as reason:
+            message = tr("There are no automatic split points: {reason}.").format(reason=reason)
+            self.notice.show_problems((Problem("split_points", message, reason.remedy),))
 
     def _use(self) -> None:
-        """Request to put the visible cuts into the form, and leave the page."""
+        """Request to put the visible split points into the form, and leave the page."""
         if self.found is not None:
-            self.used.emit({"cuts": () if self.found.chosen else self.found.cuts})
+            self.used.emit({"split_points": () if self.found.chosen else self.found.split_points})
             self.closed.emit()
 
-    def _with_job_cuts(self, cut: Cut, job: Job) -> Cut:
-        """Return the measured model `cut`, divided at the cuts of `job` or, if these don't fit, automatically."""
-        if job.parallel.cuts:
-            with_cuts = msgspec.structs.replace(cut, cuts=job.parallel.cuts, chosen=False)
+    def _apply_job(self, split: ModelSplit, job: Job) -> ModelSplit:
+        """Return the measured `split` with the split points of `job` or, if these don't fit, with automatic ones."""
+        if job.parallel.split_points:
+            requested = msgspec.structs.replace(split, split_points=job.parallel.split_points, chosen=False)
             try:
-                compute_stages(with_cuts)
+                compute_stages(requested)
             except ValueError:
-                self.notice.show_problems((OTHER_CUTS,))
+                self.notice.show_problems((OTHER_SPLIT_POINTS,))
             else:
-                return with_cuts
-        return cut if cut.chosen else choose_cuts(cut)
+                return requested
+        return split if split.chosen else choose_points(split)
 
 
 def planner() -> RequestProcess:
-    """Create a child process that measures the models of jobs, and returns a `Cut` for each."""
+    """Create a child process that measures the models of jobs, and returns a `ModelSplit` for each."""
     return RequestProcess("engine.advisor.planning", _MEASURING, PLANNING.decode, line_limit_bytes=_LINE_LIMIT_BYTES)

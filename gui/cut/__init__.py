@@ -1,1 +1,0 @@
-"""Page for dividing a model into pipeline stages."""

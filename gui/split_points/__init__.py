@@ -1,0 +1,1 @@
+"""Page for the split points between a model's pipeline stages."""
