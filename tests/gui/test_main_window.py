@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 from PySide6.QtCore import QEvent, QObject, Qt
 from PySide6.QtGui import QDragLeaveEvent
-from PySide6.QtWidgets import QApplication, QWidget
+from PySide6.QtWidgets import QApplication, QDialog, QWidget
 from pytestqt.qtbot import QtBot
 
+from engine.contract.devices import CPU
+from gui.form.followers import sample_job
 from gui.main_window import MainWindow
 from gui.pages import MONITOR, RUNS, SEARCHES, TRAIN
 from gui.style import theme
@@ -158,3 +160,42 @@ def test_f6_returns_to_the_last_widget_of_a_pane(open_window: OpenWindow, qtbot:
     assert window.job_panel.submit_bar.isAncestorOf(window.focusWidget())
     qtbot.keyClick(window, Qt.Key.Key_F6, Qt.KeyboardModifier.ShiftModifier)
     assert window.focusWidget() is epochs
+
+
+def test_window_restores_its_state(open_window: OpenWindow, qtbot: QtBot) -> None:
+    window = open_window()
+    window.resize(1280, 800)
+    window.acts.devices_panel.setChecked(True)
+    job = sample_job().with_fields(strategy="ddp", devices=(CPU, CPU))
+    window.train.settings_requested.emit(job)
+    assert window.workspace.devices.selection() == (CPU, CPU)
+    qtbot.waitUntil(lambda: window.form.job is not None and window.form.job.parallel.devices == (CPU, CPU))
+    for action in (window.acts.preferences, window.acts.shortcuts, window.acts.about):
+        action.trigger()
+    window.close()
+    assert not any(dialog.isVisible() for dialog in window.findChildren(QDialog))
+    for text in ("first", "second"):
+        window.show_message(text)
+    restored = open_window()
+    assert restored.workspace.devices.selection() == (CPU, CPU)
+    assert restored.message.text() == "first second"
+    restored.close()
+    assert open_window().message.text() == ""
+
+
+def test_window_comes_to_the_front_and_shows_help(open_window: OpenWindow) -> None:
+    window = open_window()
+    window.showMinimized()
+    window.bring_to_front()
+    assert not window.isMinimized()
+    window.show_help()
+    first = window.help.browser.source()
+    window.show_help("changes.md")
+    assert window.help.browser.source() != first
+
+
+def test_failed_inspection_removes_the_report(open_window: OpenWindow, qtbot: QtBot) -> None:
+    window = open_window()
+    qtbot.waitUntil(lambda: window.form.report is not None)
+    window.inspector.failed.emit("The folder is gone.")
+    assert window.form.report is None

@@ -16,13 +16,18 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QAbstractButton, QApplication, QFileDialog
 from pytestqt.qtbot import QtBot
 
+from engine.contract.devices import gpu_title
 from engine.contract.events import AnyEvent, LogLine, Outcome, RunFinished, StepMetrics, TimeSpent, Verdict
 from engine.runs.folder import RunFolder, create_run
 from gui.plots.plot import LinePlot
+from gui.run.header import CURVES, PREDICT, PREDICTIONS
 from gui.run.log_view import LogView
 from gui.run.page import RunPage
+from gui.run.use.view import CONVERT, UseView
+from gui.run.use.view import PREDICT as PREDICT_USE
 from gui.sources.run_data import Line
 from gui.style import theme
+from tests.gui.sources.devices.snapshots import gpu, snapshot
 from tests.gui.sources.written_runs import a_run, append, job, story, supervise_here, write
 from tests.support.widgets import ShowWidget, button, visible_text
 
@@ -202,6 +207,45 @@ def test_page_continues_curves_of_resumed_run(show: Open, qtbot: QtBot) -> None:
     assert "⚠ 3 images could not be read and are left out (2 times)" in text
     loss = page.charts.loss
     qtbot.waitUntil(lambda: _training_loss(loss) > 50)  # smoothing has restarted
+
+
+def test_views_of_the_model_follow_run_and_devices(show: Open, qtbot: QtBot, tmp_path: Path) -> None:
+    run, other = a_run(8), a_run(8)
+    page = show(run)
+    page.set_machine(snapshot(gpu(0)))
+    page.show_use(CONVERT)
+    use = page.findChild(UseView)
+    assert use.tabs.currentIndex() == CONVERT
+    titles = [[box.text() for box in use.predict_form.devices.boxes.values()]]
+    page.set_machine(snapshot(gpu(0), gpu(1)))
+    titles.append([box.text() for box in use.predict_form.devices.boxes.values()])
+    one, two = gpu_title(gpu(0)), gpu_title(gpu(1))
+    assert titles == [[one, "CPU"], [one, two, "CPU"]]
+    qtbot.waitUntil(lambda: use.predict_form.submit_action.disabled_reason != "")
+    page.try_images(["a.PNG", "b.txt", "c.png"])
+    assert use.tabs.currentIndex() == PREDICT_USE
+    assert use.predict_form.paths() == ["a.PNG", "c.png"]
+    page.header.remote.fetched.emit()
+    qtbot.waitUntil(lambda: use.predict_form.paths() == [])
+    for opened in (other, run):
+        show(opened)
+        qtbot.waitUntil(lambda opened=opened: use.predict_form.out.line.placeholderText().count(opened.run_id) == 1)
+
+
+def test_page_keys_wrap_around_the_views(page: RunPage, qtbot: QtBot) -> None:
+    keys = ((Qt.Key.Key_PageUp, PREDICT), (Qt.Key.Key_PageDown, CURVES))
+    for key, view in keys:
+        qtbot.keyClick(page, key, Qt.KeyboardModifier.ControlModifier)
+        assert page.header.tabs.currentIndex() == view
+
+
+def test_page_says_that_an_active_run_has_no_predictions_yet(show: Open) -> None:
+    texts = []
+    for run in (a_run(8), supervise_here(a_run(8, None))):
+        page = show(run)
+        page.show_view(PREDICTIONS)
+        texts.append(visible_text(page.predictions))
+    assert texts[0] != texts[1]
 
 
 @pytest.mark.parametrize("outcome", ["completed", "failed"])

@@ -147,6 +147,7 @@ def test_plot_rows_are_chosen_ordered_and_enlarged(open_window: OpenWindow, qtbo
 
     charts.speed.setFocus()
     qtbot.keyClick(charts.speed, Qt.Key.Key_Return)
+    rows.enlarge_requested.emit("loss")  # only one at a time
     qtbot.waitUntil(lambda: charts.speed.height() > 0.6 * window.height() and not loss.isVisible())
     qtbot.keyClick(window, Qt.Key.Key_Escape)
     qtbot.waitUntil(lambda: loss.isVisible() and charts.speed.height() < 0.4 * window.height())

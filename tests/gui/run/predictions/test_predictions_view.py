@@ -7,10 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QPointF, QRectF, Qt
+from msgspec import structs
+from PySide6.QtCore import QPoint, QPointF, QRectF, QSize, Qt
 from PySide6.QtGui import QColor, QImage
 from pytestqt.qtbot import QtBot
 
+from engine.contract.events import AnyEvent
 from engine.runs.folder import RunFolder
 from gui.run.header import CLASSES, CURVES, PREDICTIONS
 from gui.run.page import RunPage
@@ -18,7 +20,9 @@ from gui.run.predictions.image_pane import ImagePane, Zoom, read_image
 from gui.run.predictions.view import PredictionsView
 from gui.sources.run_data import RunData
 from tests.gui.run.evaluated_run import a_predicted_run, draw
+from tests.gui.sources.executions import first
 from tests.gui.sources.written_runs import a_run
+from tests.support.run_data import data_from
 from tests.support.widgets import ShowWidget, visible_text
 
 
@@ -56,12 +60,50 @@ def test_predictions_view_keys_step_validations_and_samples(view: PredictionsVie
     assert view.validation_slider.label.text() == "Epoch 2 of 4 · step 20"
     assert view.prediction_words.text() == "birch 2%"
     assert middle(view.prediction) == QColor("#0000ff")
-    qtbot.keyClick(view.truth, Qt.Key.Key_Home)
-    assert view.validation_slider.position == 0
-    qtbot.keyClick(view.truth, Qt.Key.Key_B)
-    assert view.validation_slider.position == 3
+    assert view.strip.item(2).toolTip().endswith("birch 2%")
+    for key, position in ((Qt.Key.Key_Home, 0), (Qt.Key.Key_B, 3), (Qt.Key.Key_Home, 0), (Qt.Key.Key_End, 3)):
+        qtbot.keyClick(view.truth, key)
+        assert view.validation_slider.position == position
     assert view.sample() is not None
     assert view.strip.currentRow() == 2
+
+
+def test_strip_shows_truth_above_prediction(view: PredictionsView, folder: Path, qtbot: QtBot) -> None:
+    names = [str(file.relative_to(folder)) for file in sorted((folder / "predictions").glob("*/*.png"))]
+    assert len(names) > 8  # several batches
+    qtbot.waitUntil(lambda: None not in [view.strip.thumbnail(name) for name in names])
+    assert view.strip.thumbnail(names[0]).deviceIndependentSize().toSize() == QSize(62, 46)
+    view.strip.setCurrentRow(2)
+    drawn, rect = view.strip.viewport().grab().toImage(), view.strip.visualItemRect(view.strip.item(1))
+    quarters = [QPoint(rect.center().x(), rect.top() + rect.height() * part // 4) for part in (1, 3)]
+    assert [drawn.pixelColor(point).name() for point in quarters] == ["#00ff00", "#ff0000"]
+
+
+def test_predictions_view_forgets_images_of_other_runs_and_steps(
+    view: PredictionsView, folder: Path, qtbot: QtBot
+) -> None:
+    def show(run: Path, color: str, data: RunData) -> None:
+        draw(run / "predictions/000040/000.png", color)
+        view.show_run(run, data, is_active=False)
+        qtbot.waitUntil(lambda: thumbnail_color() == color)
+
+    def thumbnail_color() -> str:
+        thumbnail = view.strip.thumbnail("predictions/000040/000.png")
+        return thumbnail.toImage().pixelColor(20, 20).name() if thumbnail is not None else ""
+
+    qtbot.waitUntil(lambda: thumbnail_color() == "#ff0000")
+    view.strip.setCurrentRow(2)
+    other = a_predicted_run()
+    data = data_from(other.events())
+    view.restart()
+    predicted = data.validation_details.predicted
+    one_text = structs.replace(predicted[-1].samples[0], truth_words="")
+    predicted[-1] = structs.replace(predicted[-1], samples=(one_text,))
+    show(other.path, "#0000ff", data)
+    assert (view.strip.count(), view.strip.currentRow()) == (1, 0)
+    assert (view.truth_words.text(), view.truth_words.isVisible()) == ("", True)
+    data.rollbacks += 1
+    show(other.path, "#123456", data)
 
 
 def test_predictions_view_describes_legend(view: PredictionsView, folder: Path) -> None:
@@ -168,13 +210,20 @@ def test_zoom_keeps_point_and_stops_at_edges() -> None:
     assert (zoom.factor, zoom.center) == (1.0, QPointF(0.5, 0.5))
 
 
-def test_predictions_view_explains_missing_predictions(view: PredictionsView) -> None:
-    for changes, text in (({"predictions": 0}, "Set Predictions kept"), ({}, "saved no predictions")):
-        run = a_run(40, **changes)  # type: ignore[arg-type]
-        data = RunData()
-        data.apply_all(list(run.events()))
-        view.show_run(run.path, data, is_active=False)
-        assert text in visible_text(view)
+@pytest.mark.parametrize(
+    ("logged", "is_active", "text"),
+    [
+        (first(predictions=0), False, "Set Predictions kept"),
+        (first(), False, "saved no predictions"),
+        (first(5), False, "before its first validation"),
+        (first(5), True, "after the first validation"),
+    ],
+)
+def test_predictions_view_explains_missing_predictions(
+    view: PredictionsView, logged: list[AnyEvent], is_active: bool, text: str
+) -> None:
+    view.show_run(Path(), data_from(logged), is_active=is_active)
+    assert text in visible_text(view)
 
 
 def test_page_keys_switch_view_which_stays(page: RunPage, show: Callable[[RunFolder], RunPage], qtbot: QtBot) -> None:

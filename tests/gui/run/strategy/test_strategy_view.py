@@ -20,7 +20,7 @@ from gui.run.strategy.view import RankBars, StrategyView, ranks_headline
 from gui.sources.run_data import RunData
 from gui.style import theme
 from tests.gui.sources.devices.snapshots import UUIDS, gpu, snapshot
-from tests.gui.sources.written_runs import a_plan, job, story, write
+from tests.gui.sources.written_runs import a_plan, a_run, append, job, story, supervise_here, write
 from tests.gui.split_points.example import SPLIT_POINTS, a_split, timed, trace
 from tests.support.run_data import data_from
 from tests.support.widgets import ShowWidget
@@ -238,6 +238,7 @@ def run_with(extra: AnyEvent, **plan: object) -> RunFolder:
 
 def test_page_shows_strategy_between_curves_and_log(page: RunPage, show: Callable[[RunFolder], RunPage]) -> None:
     page.set_machine(snapshot(gpu(0), gpu(1)))
+    page.name_devices(dict.fromkeys(UUIDS, "elsewhere"))
     show(run_with(trace(), model_split=a_split(devices=UUIDS[:2])))
     assert page.strategy.isVisible()
     assert page.charts is not None
@@ -246,10 +247,15 @@ def test_page_shows_strategy_between_curves_and_log(page: RunPage, show: Callabl
     assert "Rank 1 · GPU 0" in page.strategy.schedule.accessibleDescription()
 
 
-def test_page_hides_strategy_of_other_run(page: RunPage, show: Callable[[RunFolder], RunPage]) -> None:
-    show(run_with(trace(), model_split=a_split(devices=UUIDS[:2])))
-    chosen = job()
-    plain = create_run(chosen)
-    write(plain.events_file, story(chosen, 40, "completed"))
-    show(plain)
-    assert not page.strategy.isVisible()
+@pytest.mark.parametrize("is_other", [False, True], ids=["another execution", "another run"])
+def test_page_hides_strategy_of_other_workers(
+    page: RunPage, show: Callable[[RunFolder], RunPage], qtbot: QtBot, is_other: bool
+) -> None:
+    run = run_with(trace(), model_split=a_split(devices=UUIDS[:2]))
+    show(run)
+    assert page.strategy.isVisible()
+    if is_other:
+        show(a_run(40))
+    else:
+        append(supervise_here(run, execution=2), *story(job(), 40, None, execution=2))
+    qtbot.waitUntil(lambda: not page.strategy.isVisible())

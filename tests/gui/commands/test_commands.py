@@ -1,0 +1,91 @@
+"""Commands of the window, and its menus."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from PySide6.QtWidgets import QMenu
+from pytestqt.qtbot import QtBot
+
+from gui.commands.commands import Recent, fill_recent_menu
+from gui.main_window import MainWindow
+from gui.run.header import EVALUATE, PREDICT
+from gui.run.use.view import CONVERT, UseView
+from tests.gui.sources.written_runs import a_run
+from tests.support.widgets import OpenWindow
+
+
+@pytest.mark.usefixtures("normal_text")
+def test_text_size_changes_in_steps(window: MainWindow) -> None:
+    acts, sizes = window.acts, []
+    for action in (acts.larger_text, acts.larger_text, acts.smaller_text, acts.usual_text, acts.smaller_text):
+        action.trigger()
+        sizes.append(window.commands.preferences.number("text_percent"))
+    acts.usual_text.trigger()
+    assert sizes == [110, 120, 110, 100, 90]
+
+
+def test_find_commands_click_the_button_of_their_field(open_window: OpenWindow) -> None:
+    window = open_window()
+    acts, clicked = window.acts, []
+    for name, button in window.form.find_buttons.items():
+        button.clicked.disconnect()
+        button.clicked.connect(lambda _on=False, name=name: clicked.append(name))
+    for action in (acts.advise, acts.find_rate, acts.find_batch):
+        action.trigger()
+    assert clicked == ["strategy", "learning_rate", "batch_size"]
+
+
+def test_menus_separate_groups_and_place_submenus(window: MainWindow) -> None:
+    bar = [menu for menu in window.menuBar().findChildren(QMenu) if menu.parent() is window.menuBar()]
+    for menu in bar:
+        separators = [action.isSeparator() for action in menu.actions()]
+        assert not separators[0]
+        assert not separators[-1]
+        assert (True, True) not in list(pairwise(separators))
+        assert any(separators), menu.title()
+    menus, file = window.commands.menus, bar[0].actions()
+    for submenu, action in ((menus.datasets, window.acts.open_job), (menus.runs, window.acts.quit)):
+        at = file.index(submenu.menuAction())
+        assert file[at + 1].isSeparator()
+        assert file[at + 2] is action
+    assert menus.selected.isEnabled()
+
+
+def test_recent_menu_chooses_its_entries(window: MainWindow) -> None:
+    chosen: list[str] = []
+    menu = window.commands.menus.datasets
+    fill_recent_menu(menu, [Recent(name, name, lambda name=name: chosen.append(name)) for name in ("a & b", "c")], "-")
+    assert [action.text() for action in menu.actions()] == ["a && b", "c"]
+    for action in menu.actions():
+        action.trigger()
+    assert chosen == ["a & b", "c"]
+    fill_recent_menu(menu, [], "empty", chosen.clear)
+    assert [(action.text(), action.isEnabled()) for action in menu.actions()] == [("empty", False)]
+
+
+def test_commands_of_the_open_run_follow_it(open_window: OpenWindow, qtbot: QtBot) -> None:
+    runs = {name: a_run(8, name=name) for name in ("first", "second")}
+    window = open_window()
+    acts, page = window.acts, window.workspace.run
+    run_actions = (acts.fork, acts.try_image, acts.evaluate_run, acts.predict_with_run, acts.convert_run)
+    qtbot.waitUntil(lambda: window.workspace.session.run is not None or len(recent_titles(window)) == 2)
+    window.workspace.session.close()
+    assert [action.ready for action in run_actions] == [False] * 5
+    for name, run in runs.items():
+        position = next(number for number, title in enumerate(recent_titles(window)) if title.startswith(name))
+        window.commands.menus.runs.actions()[position].trigger()
+        assert window.workspace.session.run.path == run.path
+        assert [action.ready for action in run_actions] == [True] * 5
+    views = []
+    for action in (acts.evaluate_run, acts.predict_with_run, acts.convert_run):
+        action.trigger()
+        views.append(page.header.tabs.currentIndex())
+    assert views == [EVALUATE, PREDICT, PREDICT]
+    assert page.findChild(UseView).tabs.currentIndex() == CONVERT
+
+
+def recent_titles(window: MainWindow) -> list[str]:
+    window.commands.menus.runs.aboutToShow.emit()
+    return [action.text() for action in window.commands.menus.runs.actions()]

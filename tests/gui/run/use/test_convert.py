@@ -1,0 +1,155 @@
+"""Form for a conversion, and its result, without a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+from PySide6.QtCore import QObject, QUrl, Slot
+from PySide6.QtGui import QDesktopServices, QGuiApplication
+from PySide6.QtWidgets import QAbstractButton
+from pytestqt.qtbot import QtBot
+
+from engine.contract.inference.conversion import (
+    ComparedFile,
+    Converted,
+    ConvertRequest,
+    Difference,
+    NextCommand,
+    OnnxOptions,
+    WrittenFile,
+)
+from gui.run.use.convert import ConvertForm, ConvertResult
+from tests.gui.sources.written_runs import a_run, job
+from tests.support.widgets import ShowWidget, button, visible_text
+
+SEGMENTATION = {"task": "segmentation", "model": "fcn_resnet50"}
+
+
+def test_convert_form_requests_the_chosen_settings(show_widget: ShowWidget, tmp_path: Path, qtbot: QtBot) -> None:
+    form, run = show_widget(ConvertForm(), 700, 700), a_run(8)
+    (run.checkpoints / "best.pt").write_bytes(b"weights")
+    form.show_run(run, job(**SEGMENTATION))
+    assert form.dynamic_size.isEnabled()
+    form.dynamic_size.set_value(True)
+    form.targets["safetensors"].setChecked(True)
+    request = form.build_request()
+    assert request == ConvertRequest(
+        run=str(run.path), checkpoint="best", to=("onnx", "safetensors"), out=request.out,
+        onnx=OnnxOptions(dynamic_size=True),
+    )  # fmt: skip
+    assert (Path(request.out).parent, Path(request.out).suffix) == (run.path / "exports", "")
+    form.preprocessing.set_value(False)
+    form.int8.set_value(True)
+    form.packed.set_value(True)
+    form.out.set_value(str(tmp_path))
+    form.show_run(run, job())  # whose model takes images of one size
+    assert form.out.value() == ""
+    assert not form.dynamic_size.isEnabled()
+    form.out.set_value(str(tmp_path))
+    request = form.build_request()
+    assert (Path(request.out).parent, Path(request.out).suffix) == (tmp_path, ".zip")
+    assert (request.packed, request.onnx) == (True, OnnxOptions(preprocessing=False, int8=True))
+    for is_on in (False, True):
+        form.targets["onnx"].setChecked(is_on)
+        assert (form.preprocessing.isEnabled(), form.int8.isEnabled()) == (is_on, is_on)
+
+
+def test_convert_form_shows_problems_of_all_formats(show_widget: ShowWidget, tmp_path: Path, qtbot: QtBot) -> None:
+    form, run = show_widget(ConvertForm(), 700, 700), a_run(8)
+    (run.checkpoints / "best.pt").write_bytes(b"weights")
+    form.show_run(run, job(model="my_model.py"))
+    qtbot.waitUntil(lambda: form.submit_action.disabled_reason == "")
+    texts = []
+    for formats in (("onnx",), ("safetensors",), ("onnx", "safetensors")):
+        for target, box in form.targets.items():
+            box.setChecked(target in formats)
+        texts.append(set(form.problems.text().splitlines()))
+    assert texts[0]
+    assert texts[1]
+    assert texts[2] == texts[0] | texts[1]
+    form.show_run(run, job())
+    (tmp_path / "file").touch()
+    form.out.set_value(str(tmp_path / "file"))
+    with qtbot.assertNotEmitted(form.submitted):
+        form.submit_action.trigger()
+        qtbot.waitUntil(lambda: str(tmp_path / "file") in form.problems.text())
+
+
+class OpenedUrls(QObject):
+    """Handler that collects the URLs which the program opens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.paths: list[str] = []
+
+    @Slot(QUrl)
+    def take(self, url: QUrl) -> None:
+        self.paths.append(url.toLocalFile())
+
+
+def test_convert_result_shows_files_comparison_and_commands(
+    show_widget: ShowWidget, tmp_path: Path, qtbot: QtBot
+) -> None:
+    result, file = show_widget(ConvertResult(), 900, 700), tmp_path / "conversion.json"
+    compared = ComparedFile(
+        name="model.onnx", runtime="ONNX Runtime", compared_on="validation", samples=20, milliseconds=1.5,
+        torch_milliseconds=2.5, measures={"top1": 0.8125}, torch_measures={"top1": 0.8375},
+        differences=tuple(Difference(batch_size=n, difference=d, largest_output=1.0) for n, d in ((1, 1e-4), (2, 3e-4), (4, 2e-4))),
+    )  # fmt: skip
+    converted = Converted(
+        run_id="a-run", task="classification", model="resnet18", checkpoint="best.pt", checkpoint_sha256="", classes=("a", "b"),
+        out=str(tmp_path / "model.zip"), created_at=0.0, seconds=3.0,
+        files=(WrittenFile(name="model.onnx", what="The model", size_bytes=3 << 20, sha256=""),), compared=(compared,),
+        next_commands=tuple(NextCommand(purpose=f"purpose {n}", command=f"command {n}") for n in (1, 2)),
+    )  # fmt: skip
+    shown: list[list[str]] = []
+    for version in (
+        converted,
+        msgspec.structs.replace(converted, out=str(tmp_path), next_commands=converted.next_commands[1:]),
+    ):
+        file.write_bytes(msgspec.json.encode(version))
+        result.show_file(str(file))
+        qtbot.waitUntil(lambda version=version: version.out in result.heading.text().split())
+        qtbot.waitUntil(lambda version=version: len(copy_buttons(result)) == len(version.next_commands))
+        shown.append(copy_buttons(result))
+    assert [[name.partition(": ")[2] for name in names] for names in shown] == [
+        ["purpose 1", "purpose 2"],
+        ["purpose 2"],
+    ]
+    button(result, shown[1][0]).click()
+    assert QGuiApplication.clipboard().text() == "command 2"
+    assert result.files.texts() == [["model.onnx: The model", "3.0 MiB"]]
+    assert result.compared.texts() == [["model.onnx", "0.0003", "1.5 ms", "2.5 ms"]]
+    for value in ("20", "81.2%", "83.8%"):
+        assert value in result.metrics.text()
+
+
+def copy_buttons(result: ConvertResult) -> list[str]:
+    return [each.accessibleName() for each in result.findChildren(QAbstractButton) if ": " in each.accessibleName()]
+
+
+def test_convert_result_opens_its_folder_and_explains_damage(
+    show_widget: ShowWidget, tmp_path: Path, qtbot: QtBot
+) -> None:
+    result, file, handler = show_widget(ConvertResult(), 900, 700), tmp_path / "conversion.json", OpenedUrls()
+    QDesktopServices.setUrlHandler("file", handler, "take")
+    try:
+        for out in (str(tmp_path / "model.zip"), str(tmp_path / "folder")):
+            file.write_bytes(
+                msgspec.json.encode(
+                    Converted(
+                        run_id="", task="classification", model="resnet18", checkpoint="best.pt", checkpoint_sha256="", classes=(),
+                        out=out, created_at=0.0, seconds=3.0, files=(),
+                    )
+                )
+            )  # fmt: skip
+            result.show_file(str(file))
+            qtbot.waitUntil(lambda out=out: out in result.heading.text())
+            result.open.trigger()
+    finally:
+        QDesktopServices.unsetUrlHandler("file")
+    assert handler.paths == [str(tmp_path), str(tmp_path / "folder")]
+    file.write_text("{")
+    result.show_file(str(file))
+    qtbot.waitUntil(lambda: "conversion.json" in visible_text(result))

@@ -1,0 +1,143 @@
+"""Form for predictions, and their result, without a model."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import msgspec
+import pytest
+from PySide6.QtGui import QColor
+from pytestqt.qtbot import QtBot
+
+from engine.contract.inference.prediction import Predicted, PredictedRow, PredictRequest, Skipped
+from gui.run.predictions.image_pane import ImagePane
+from gui.run.use import predict
+from gui.run.use.predict import PredictForm, PredictResult
+from gui.sources.background import Background
+from gui.sources.inspector import read_image
+from tests.gui.run.evaluated_run import draw
+from tests.gui.sources.written_runs import a_run, job
+from tests.support.widgets import ShowWidget
+
+
+def test_predict_form_requests_the_chosen_settings(show_widget: ShowWidget, qtbot: QtBot) -> None:
+    form, run = show_widget(PredictForm(), 700, 700), a_run(8)
+    (run.checkpoints / "best.pt").write_bytes(b"weights")
+    form.show_run(run, job())
+    form.add(["a.png", "b.png", "a.png", ""])
+    form.add(["b.png", "c.png", "d.png"])
+    assert form.paths() == ["a.png", "b.png", "c.png", "d.png"]
+    for row in (0, 2):
+        form.files.item(row).setSelected(True)
+    form.remove.trigger()
+    form.tile.set_value("auto")  # hidden, because whole images are classified
+    form.threshold.set_value(0.0)
+    form.overlays.set_value(False)
+    form.format.set_value("json")
+    form.out.set_value("~/results")
+    expected = PredictRequest(
+        run=str(run.path), checkpoint="best", devices=("cpu",), paths=("b.png", "d.png"),
+        out=str(Path.home() / "results"), formats=("json",), threshold=0.0,
+    )  # fmt: skip
+    assert form.build_request() == expected
+    form.overlays.set_value(True)
+    assert form.build_request() == msgspec.structs.replace(expected, overlays=True)
+    qtbot.waitUntil(lambda: form.submit_action.disabled_reason == "")
+    form.threshold.set_value(1.01)
+    assert form.submit_action.disabled_reason
+    form.show_run(run, job())
+    assert (form.paths(), form.out.value(), form.format.value()) == ([], "", "default")
+
+
+@pytest.mark.parametrize(
+    ("task", "has_tiles", "has_threshold"),
+    [("classification", False, False), ("multilabel", False, True), ("segmentation", True, False), ("detection", True, True)],
+)  # fmt: skip
+def test_predict_form_shows_the_settings_of_the_task(
+    show_widget: ShowWidget, task: str, has_tiles: bool, has_threshold: bool
+) -> None:
+    form = show_widget(PredictForm(), 700, 700)
+    form.show_run(a_run(8), job(task=task))
+    form.add(["a.png"])
+    assert [form.tile.isVisible(), form.threshold.isVisible()] == [has_tiles, has_threshold]
+    form.tile.set_value("auto")
+    assert form.build_request().tile == ("auto" if has_tiles else None)
+
+
+@pytest.fixture
+def result(show_widget: ShowWidget) -> PredictResult:
+    return show_widget(PredictResult(), 800, 600)
+
+
+@pytest.fixture
+def predicted(tmp_path: Path) -> Predicted:
+    """Write the images of three results: one with an overlay and a mask, one with a mask, and one with neither."""
+    for name, color in (("out/over.png", "#ff0000"), ("out/mask.png", "#00ff00"), ("source.png", "#0000ff")):
+        draw(tmp_path / name, color)
+    source = str(tmp_path / "source.png")
+    drawings = ({"overlay": "over.png", "mask": "mask.png"}, {"mask": "mask.png"}, {})
+    rows = [PredictedRow(path=f"{source[:-4]}.png", text=f"text {n}", **files) for n, files in enumerate(drawings)]
+    rows[1] = msgspec.structs.replace(rows[1], path="/elsewhere/b.png")
+    request = PredictRequest(run="", checkpoint="best", devices=("cpu",), paths=(source,), out=str(tmp_path / "out"))
+    return Predicted(
+        run="", checkpoint="best.pt", sha256="", task="classification", classes=("a", "b"), request=request, samples=4,
+        predicted=3, skipped_count=1, skipped=(Skipped("c.png", "It is damaged."),), seconds=1.0, rows=tuple(rows),
+        finished_at=0.0,
+    )  # fmt: skip
+
+
+def write(folder: Path, predicted: Predicted) -> str:
+    (folder / "predictions.json").write_bytes(msgspec.json.encode(predicted))
+    return str(folder / "predictions.json")
+
+
+def middle(pane: ImagePane) -> str:
+    return QColor(pane.grab().toImage().pixelColor(pane.rect().center())).name()
+
+
+def test_predict_result_shows_the_drawing_of_each_row(
+    result: PredictResult, predicted: Predicted, tmp_path: Path, qtbot: QtBot
+) -> None:
+    result.show_file(write(tmp_path, predicted))
+    qtbot.waitUntil(lambda: result.list.count() == 3)
+    assert [result.list.item(row).text() for row in range(3)] == [
+        "source.png: text 0",
+        "b.png: text 1",
+        "source.png: text 2",
+    ]
+    assert [result.list.item(row).toolTip() for row in range(3)] == [row.path for row in predicted.rows]
+    assert result.list.currentRow() == 0
+    for row, color in enumerate(("#ff0000", "#00ff00", "#0000ff")):
+        result.list.setCurrentRow(row)
+        assert result.caption.text() == f"text {row}"
+        qtbot.waitUntil(lambda color=color: middle(result.image) == color)
+    assert "c.png" in result.skipped.text()
+    result.show_file(
+        write(tmp_path, msgspec.structs.replace(predicted, skipped_count=0, skipped=(), rows=predicted.rows[:1]))
+    )
+    qtbot.waitUntil(lambda: result.list.count() == 1)
+    assert result.skipped.text() == ""
+    (tmp_path / "predictions.json").write_text("{")
+    result.show_file(str(tmp_path / "predictions.json"))
+    qtbot.waitUntil(lambda: "predictions.json" in result.skipped.text())
+
+
+def test_predict_result_ignores_the_image_of_the_previous_row(
+    result: PredictResult, predicted: Predicted, tmp_path: Path, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release = threading.Event()
+
+    def read_late(path: Path, max_side: int) -> object:
+        if path.name == "over.png":
+            release.wait(20)
+        return read_image(path, max_side)
+
+    monkeypatch.setattr(predict, "read_image", read_late)
+    result.show_file(write(tmp_path, predicted))
+    qtbot.waitUntil(lambda: result.list.currentRow() == 0)
+    result.list.setCurrentRow(1)
+    qtbot.waitUntil(lambda: middle(result.image) == "#00ff00")
+    release.set()
+    qtbot.waitUntil(lambda: not result.findChildren(Background))
+    assert middle(result.image) == "#00ff00"
