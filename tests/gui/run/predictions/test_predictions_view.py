@@ -96,6 +96,7 @@ def test_predictions_view_forgets_images_of_other_runs_and_steps(
     other = a_predicted_run()
     data = data_from(other.events())
     view.restart()
+    assert view.strip.currentRow() == 0
     predicted = data.validation_details.predicted
     one_text = structs.replace(predicted[-1].samples[0], truth_words="")
     predicted[-1] = structs.replace(predicted[-1], samples=(one_text,))
