@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.cuda import scenarios
+from tests.engine.supervisor.supervised import wait_until
 from tests.support.cuda_state import MIB
 
 from .conftest import Call, Machine
@@ -23,7 +24,7 @@ def test_machine_has_ordered_gpus_with_limited_memory(machine: Machine, call: Ca
         "free_then": 860 * MIB,
     }
     assert [note.gpu for note in host.notes("context")] == [0]
-    assert not any(map(host.state.held, range(3)))  # the process has ended
+    wait_until(lambda: not any(map(host.state.held, range(3))), "the process gives the memory back")
 
 
 @pytest.mark.long
