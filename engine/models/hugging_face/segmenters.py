@@ -187,14 +187,16 @@ class PixelSegmenter(HubSegmenter):
         return _has_class(targets).sum(1)
 
     def predictions(self, inputs: Tensor) -> Tensor:
-        """Return the logarithm of the score of each class at each pixel, [n, classes, h, w].
+        """Return the logarithm of the score of each class at each pixel, [n, classes, h, w], in fp32.
 
         The scores are those that the post-processing of transformers computes.
         """
         outputs = self.call_library(inputs)
         classes = outputs.class_queries_logits.float().softmax(-1)[..., :-1]
         masks = _mask_probabilities(outputs.masks_queries_logits.float(), inputs)
-        return torch.einsum("bqc,bqhw->bchw", classes, masks).clamp(min=MIN_SCORE).log()
+        with torch.autocast(inputs.device.type, enabled=False):
+            scores = torch.einsum("bqc,bqhw->bchw", classes, masks)
+        return scores.clamp(min=MIN_SCORE).log()
 
 
 def _has_class(planes: Tensor) -> Tensor:
