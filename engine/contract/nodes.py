@@ -1,7 +1,7 @@
 """Messages between a run's supervisor and `footplate node`, which ssh starts on each machine ("node").
 
 Both directions use frames of `protocol` over the node's standard input and output. A side that has nothing else to send
-sends a `KeepAlive`. The supervisor begins with a `NodeOrder`, and the node answers with `NodeFacts`. If other runs use
+sends a `KeepAlive`. The supervisor begins with a `NodeRequest`, and the node answers with `NodeFacts`. If other runs use
 its devices, the node first sends `Waiting`. If the facts are valid, the supervisor copies missing files to the node and
 sends `Rendezvous`. The first node answers with `Listening`, whose port the others need. Then the node forwards the
 messages and exits of its workers. Files have a separate connection (`engine.machines.transfer`).
@@ -44,7 +44,7 @@ class DatasetDigest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     names: str = ""
 
 
-class NodeOrder(Message, tag="order", kw_only=True, frozen=True):
+class NodeRequest(Message, tag="train", kw_only=True, frozen=True):
     """Request to a node to take part in one start of a run's workers.
 
     Before it answers, the node inspects the dataset and other inputs of the job.
@@ -107,7 +107,7 @@ class NodeFacts(Message, tag="facts", kw_only=True, frozen=True):
         inputs: Digests of the job's dataset and other inputs, by field.
         address: Address that ssh connected to.
         client_address: Address that ssh connected from.
-        lost_gpus: GPUs in the order that the machine doesn't have, by their local names.
+        lost_gpus: GPUs in the request that the machine doesn't have, by their local names.
     """
 
     versions: dict[str, str]
@@ -256,7 +256,7 @@ class FollowResult(Message, tag="follow_result", kw_only=True, frozen=True):
     problem: str = ""
 
 
-ToNode = NodeOrder | Rendezvous | WorkerCommand | KillWorker | LogRequest | RunCommand | KeepAlive
+ToNode = NodeRequest | Rendezvous | WorkerCommand | KillWorker | LogRequest | RunCommand | KeepAlive
 FromNode = (
     NodeFacts | Listening | FromWorker | WorkerEnded | Sampled | NodeFailed | RunFound | LogChunk | RunLiveness
     | KeepAlive | ShellStarted | Waiting

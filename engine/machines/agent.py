@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from engine.contract.nodes import NodeOrder, Rendezvous
+from engine.contract.nodes import NodeRequest, Rendezvous
 from engine.machines.addresses import bind_collectives
 from engine.system import linux
 from engine.system.format import exit_words
@@ -49,16 +49,18 @@ def preload() -> None:
 class Agent:
     """Process with torch's elastic agent, which runs the workers of this machine. Any thread may call `kill`."""
 
-    def __init__(self, order: NodeOrder, meet: Rendezvous, listener: socket.socket | None, node_socket: Path) -> None:
+    def __init__(
+        self, request: NodeRequest, meet: Rendezvous, listener: socket.socket | None, node_socket: Path
+    ) -> None:
         """Start the agent process.
 
         On the first node, the agent process takes over `listener`, which listens at the address of the rendezvous. The
         node receives messages from its workers on the socket `node_socket`.
         """
-        self._ranks = [spec.rank for spec in order.specs]
+        self._ranks = [spec.rank for spec in request.specs]
         self._connection, child_end = _CONTEXT.Pipe(duplex=False)
         self._is_killed = False
-        self._process = _CONTEXT.Process(target=_serve, args=(order, meet, listener, str(node_socket), child_end))
+        self._process = _CONTEXT.Process(target=_serve, args=(request, meet, listener, str(node_socket), child_end))
         self._process.start()
         child_end.close()
         if listener is not None:
@@ -91,14 +93,14 @@ class Agent:
 
 
 def _serve(
-    order: NodeOrder, meet: Rendezvous, listener: socket.socket | None, node_socket: str, connection: Connection
+    request: NodeRequest, meet: Rendezvous, listener: socket.socket | None, node_socket: str, connection: Connection
 ) -> None:
     """Run the agent in this process, and send its result over `connection`. The process exits with its parent."""
     linux.die_with_parent(os.getppid())
     linux.name_process("footplate-agent")
     try:
         bind_collectives(meet.local_address, infiniband=meet.infiniband)
-        result = _Result(codes=launch_workers(order, meet, listener, node_socket))
+        result = _Result(codes=launch_workers(request, meet, listener, node_socket))
     except Exception as error:
         traceback.print_exc()
         result = _Result(error=f"{type(error).__name__}: {error}")
@@ -106,7 +108,7 @@ def _serve(
 
 
 def launch_workers(
-    order: NodeOrder, meet: Rendezvous, listener: socket.socket | None, node_socket: str
+    request: NodeRequest, meet: Rendezvous, listener: socket.socket | None, node_socket: str
 ) -> dict[int, int | None]:
     """Run the workers until all have ended. Return their exit codes by rank, or None for those that torch has ended."""
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
@@ -120,22 +122,22 @@ def launch_workers(
         return rendezvous.OneAddressRendezvous(
             meet.address,
             meet.port,
-            rank=order.node,
-            nodes=order.nodes,
+            rank=request.node,
+            nodes=request.nodes,
             run_id=parameters.run_id,
             timeout_s=RENDEZVOUS_TIMEOUT_S,
             listener=listener,
         )
 
     rendezvous_handler_registry.register(rendezvous.NAME, handler)
-    ranks = [spec.rank for spec in order.specs]
+    ranks = [spec.rank for spec in request.specs]
     logs = tempfile.mkdtemp(dir=Path(node_socket).parent)  # stays empty, because workers write their own logs
     config = LaunchConfig(
-        min_nodes=order.nodes,
-        max_nodes=order.nodes,
+        min_nodes=request.nodes,
+        max_nodes=request.nodes,
         nproc_per_node=len(ranks),
         logs_specs=DefaultLogsSpecs(log_dir=logs, redirects=Std.NONE),
-        run_id=f"{order.run_id}-{order.attempt}",
+        run_id=f"{request.run_id}-{request.attempt}",
         rdzv_backend=rendezvous.NAME,
         rdzv_endpoint=f"{meet.address}:{meet.port}",
         max_restarts=0,

@@ -12,7 +12,7 @@ from contextlib import suppress
 import msgspec
 
 from engine.contract.devices import Snapshot, device_key, host_of, is_gpu
-from engine.contract.nodes import NodeOrder, Sampled
+from engine.contract.nodes import NodeRequest, Sampled
 from engine.supervisor.sampling import INTERVAL_S, samples_of
 from engine.supervisor.start_gate import CPU_SAMPLER_DELAY_S
 from engine.system import paths
@@ -34,12 +34,12 @@ def snapshot() -> Snapshot:
         raise subprocess.SubprocessError(f"the sampler has printed no valid state: {error}") from error
 
 
-def start_sampling(order: NodeOrder, send: Callable[[Sampled], None]) -> None:
+def start_sampling(request: NodeRequest, send: Callable[[Sampled], None]) -> None:
     """Start a thread that samples this machine's devices in a run regularly, and passes the samples to `send`.
 
-    In the samples, the devices have the names that the run uses for them. `order` is the supervisor's order to train.
+    In the samples, the devices have the names that the run uses for them. `request` is the supervisor's request to train.
     """
-    spec = order.specs[0]
+    spec = request.specs[0]
     host = host_of(spec.devices[spec.rank])
 
     def sample() -> None:

@@ -22,7 +22,7 @@ import psutil
 
 from engine.contract.events import CheckpointSaved
 from engine.contract.job import Job
-from engine.contract.nodes import NodeOrder, RunFile
+from engine.contract.nodes import NodeRequest, RunFile
 from engine.machines.transfer import ConnectionLost, FileConnection, is_inside, remove_partial, serve
 from engine.runs.folder import RunFolder, older_checkpoints
 from engine.system import file_locks, linux, paths
@@ -248,13 +248,13 @@ class NodeFiles:
     """Run folder on one of the machines of a run, for the process (node) that runs the workers there.
 
     The folder belongs to this process. If a node process from an earlier start of the run still uses it, that process
-    is killed. If `order.run_folder` is set, it is the original folder on a shared file system, and nothing is
+    is killed. If `request.run_folder` is set, it is the original folder on a shared file system, and nothing is
     transferred.
     """
 
-    def __init__(self, order: NodeOrder) -> None:
-        self._is_copy = not order.run_folder
-        self.folder = node_folder(order.run_id) if self._is_copy else Path(order.run_folder)
+    def __init__(self, request: NodeRequest) -> None:
+        self._is_copy = not request.run_folder
+        self.folder = node_folder(request.run_id) if self._is_copy else Path(request.run_folder)
         self._lock: int | None = None
         self._opening = threading.Lock()
         """Held while the folder is created, and from `close` on."""

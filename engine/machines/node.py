@@ -34,7 +34,7 @@ from engine.contract.nodes import (
     Listening,
     NodeFacts,
     NodeFailed,
-    NodeOrder,
+    NodeRequest,
     Rendezvous,
     WorkerCommand,
     WorkerEnded,
@@ -98,7 +98,7 @@ class _Node:
 
     def __init__(self, link: SupervisorLink, scratch: Path) -> None:
         self._link, self._scratch = link, scratch
-        self._orders: queue.SimpleQueue[NodeOrder] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[NodeRequest] = queue.SimpleQueue()
         self._rendezvous: queue.SimpleQueue[Rendezvous] = queue.SimpleQueue()
         self._workers: WorkerServer | None = None
         self._files: NodeFiles | None = None
@@ -107,22 +107,22 @@ class _Node:
         """True after the supervisor has cancelled workers that had not started."""
 
     def run(self) -> int:
-        """Train with the first order of the supervisor, and then wait until a thread ends the process with `end`."""
+        """Train with the first request of the supervisor, and then wait until a thread ends the process with `end`."""
         threading.Thread(target=self._receive, name="frames", daemon=True).start()
-        order = self._orders.get()
+        request = self._requests.get()
         try:
-            self._train(order)
+            self._train(request)
         except agent.AgentFailed as error:
-            self._link.send(NodeFailed(cause=f"{order.title}: {error}"))
+            self._link.send(NodeFailed(cause=f"{request.title}: {error}"))
         except Exception as error:
-            self._report_exception(order, error)
+            self._report_exception(request, error)
         threading.Event().wait()  # until `end` exits the process
         return 0
 
-    def _report_exception(self, order: NodeOrder, error: Exception) -> None:
+    def _report_exception(self, request: NodeRequest, error: Exception) -> None:
         """Print the traceback of an error, and report to the supervisor that this machine has failed."""
         traceback.print_exc()
-        self._link.send(NodeFailed(cause=f"{order.title}: {type(error).__name__}: {error}"))
+        self._link.send(NodeFailed(cause=f"{request.title}: {type(error).__name__}: {error}"))
 
     def end(self) -> None:
         """Kill all processes that this node has started, remove its files, and exit."""
@@ -138,30 +138,30 @@ class _Node:
 
     # In the main thread
 
-    def _train(self, order: NodeOrder) -> None:
+    def _train(self, request: NodeRequest) -> None:
         """Prepare the run folder, report the facts of this machine, and run its workers in one attempt.
 
         Returns once the exit codes of all workers have been sent to the supervisor. Raises AgentFailed, OSError,
         TimeoutError.
         """
-        job = order.specs[0].job
+        job = request.specs[0].job
         if job.model.model_file_sha256:  # the user has agreed to this content where the run was started
             agree(job.model.name, job.model.model_file_sha256)
         assert self._files is not None
         self._files.open()
-        specs = tuple(self._local_spec(order, spec) for spec in order.specs)
+        specs = tuple(self._local_spec(request, spec) for spec in request.specs)
         self._workers = WorkerServer(specs, self._link.send, self._scratch)
-        threading.Thread(target=self._send_facts, args=(order,), name="facts", daemon=True).start()
+        threading.Thread(target=self._send_facts, args=(request,), name="facts", daemon=True).start()
         rendezvous = self._rendezvous.get()
         listener = None
-        if order.node == 0:
-            listener = addresses.listen(rendezvous.local_address, order.port, order.attempt)
+        if request.node == 0:
+            listener = addresses.listen(rendezvous.local_address, request.port, request.attempt)
             port = listener.getsockname()[1]
             rendezvous = msgspec.structs.replace(rendezvous, address=rendezvous.local_address, port=port)
             self._link.send(Listening(address=rendezvous.address, port=port))
-        if host_of(order.specs[0].devices[order.specs[0].rank]):
-            start_sampling(order, self._link.send)
-        self._agent = agent.Agent(order, rendezvous, listener, self._workers.socket_path)
+        if host_of(request.specs[0].devices[request.specs[0].rank]):
+            start_sampling(request, self._link.send)
+        self._agent = agent.Agent(request, rendezvous, listener, self._workers.socket_path)
         if self._is_cancelled:
             self._agent.kill()
         codes = self._agent.exit_codes()
@@ -171,7 +171,7 @@ class _Node:
         for rank, code in codes.items():
             self._link.send(WorkerEnded(rank=rank, code=code, files=self._files.worker_files(rank, _LOG_BYTES)))
 
-    def _local_spec(self, order: NodeOrder, spec: WorkerSpec) -> WorkerSpec:
+    def _local_spec(self, request: NodeRequest, spec: WorkerSpec) -> WorkerSpec:
         """Return the spec of a worker, adapted to the paths and the number of cores of this machine."""
         assert self._files is not None
         resume_from = spec.job.checkpoints.resume_from and str(
@@ -182,30 +182,30 @@ class _Node:
             run_folder=str(self._files.folder),
             job=spec.job.with_fields(resume_from=resume_from),
             rendezvous=BY_ENVIRONMENT,
-            threads=max(1, usable_cores() // len(order.specs)),
+            threads=max(1, usable_cores() // len(request.specs)),
         )
 
     # In threads
 
-    def _send_facts(self, order: NodeOrder) -> None:
+    def _send_facts(self, request: NodeRequest) -> None:
         """Send the facts about this machine once its weights and devices are ready, or the error that prevents it."""
         try:
-            self._link.send(self._collect_facts(order))
+            self._link.send(self._collect_facts(request))
         except Exception as error:
-            self._report_exception(order, error)
+            self._report_exception(request, error)
 
-    def _collect_facts(self, order: NodeOrder) -> NodeFacts:
+    def _collect_facts(self, request: NodeRequest) -> NodeFacts:
         """Return the facts about this machine that the supervisor compares, once weights and devices are ready."""
         assert self._files is not None
-        job = order.specs[0].job
+        job = request.specs[0].job
         ssh_address, remote_address = addresses.connection_addresses()
-        address, problem = order.address or ssh_address, ""
+        address, problem = request.address or ssh_address, ""
         try:
             if address:
                 addresses.interface_of(address)
         except ValueError as error:
             problem = f"{error}. Set it with `footplate hosts add --address`."
-        lost, missing = _missing_gpus(order)
+        lost, missing = _missing_gpus(request)
         return NodeFacts(
             versions=versions(),
             inputs=inputs_of(job),
@@ -215,21 +215,21 @@ class _Node:
             time=time.time(),
             free_bytes=shutil.disk_usage(self._files.folder).free,
             lost_gpus=lost,
-            problem=problem or missing or fetch_weights(job) or self._reserve_devices(order),
+            problem=problem or missing or fetch_weights(job) or self._reserve_devices(request),
         )
 
-    def _reserve_devices(self, order: NodeOrder) -> str:
+    def _reserve_devices(self, request: NodeRequest) -> str:
         """Wait in this machine's queue for the devices. Returns a reason if the run can't have them, otherwise "".
 
         If the machine is the supervisor's, or a SLURM node with access to the original run folder, the devices are
         already reserved. The waiting time is limited, since two runs may wait for each other's devices.
         """
         assert self._files is not None
-        if order.run_folder:
+        if request.run_folder:
             return ""
-        spec = order.specs[0]
+        spec = request.specs[0]
         job = spec.job.with_fields(devices=spec.local_devices, wait_for_others=False)
-        slot = QueueSlot(RunFolder(str(self._files.folder)), job, order.run_id)
+        slot = QueueSlot(RunFolder(str(self._files.folder)), job, request.run_id)
         deadline = time.monotonic() + QUEUE_TIMEOUT_S
         behind: tuple[str, ...] = ()
         try:
@@ -258,11 +258,11 @@ class _Node:
         self.end()
 
     def _on_message(self, message: object) -> None:
-        """Handle a message of the supervisor. The order to train is queued for the main thread."""
+        """Handle a message of the supervisor. The request to train is queued for the main thread."""
         match message:
-            case NodeOrder():
+            case NodeRequest():
                 self._files = NodeFiles(message)  # before `end` may be called, which removes them
-                self._orders.put(message)
+                self._requests.put(message)
             case Rendezvous():
                 self._rendezvous.put(message)
             case WorkerCommand() if self._workers is not None:
@@ -292,12 +292,12 @@ def _hold_devices(slot: QueueSlot) -> NoReturn:
         time.sleep(QUEUE_POLL_S)
 
 
-def _missing_gpus(order: NodeOrder) -> tuple[tuple[str, ...], str]:
+def _missing_gpus(request: NodeRequest) -> tuple[tuple[str, ...], str]:
     """Return the requested GPUs that NVML has lost, and a sentence about requested GPUs that are lost or don't exist.
 
     The sentence is "" if all GPUs are available.
     """
-    required = {device for device in order.specs[0].local_devices if is_gpu(device)}
+    required = {device for device in request.specs[0].local_devices if is_gpu(device)}
     if not required:
         return (), ""
     state = snapshot()

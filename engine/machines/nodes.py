@@ -32,7 +32,7 @@ from engine.contract.nodes import (
     Listening,
     NodeFacts,
     NodeFailed,
-    NodeOrder,
+    NodeRequest,
     Rendezvous,
     Sampled,
     WorkerEnded,
@@ -213,7 +213,7 @@ class Nodes:
     # From the connection to the rendezvous
 
     def _connect(self, node: Node) -> None:
-        """Start the connection to a machine, and send the machine its order."""
+        """Start the connection to a machine, and send the machine its request."""
         number = self.nodes.index(node)
         command = node.command()
         try:
@@ -228,7 +228,7 @@ class Nodes:
             self._fail(Failed(cause=f"{command[0]} can't be started: {error}"))
             return
         node.link.send(
-            NodeOrder(
+            NodeRequest(
                 run_id=self._run.run_id,
                 attempt=self._attempt,
                 title=node.title,

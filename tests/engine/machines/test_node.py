@@ -16,7 +16,7 @@ from msgspec import structs
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
 from engine.contract.job import Job
-from engine.contract.nodes import FROM_NODE, KillWorker, NodeFailed, NodeOrder, Rendezvous, ToNode, WorkerEnded
+from engine.contract.nodes import FROM_NODE, KillWorker, NodeFailed, NodeRequest, Rendezvous, ToNode, WorkerEnded
 from engine.contract.protocol import ENCODE
 from engine.contract.worker import WorkerSpec
 from engine.machines import agent, files
@@ -43,7 +43,7 @@ node.serve()
 """
 
 
-def make_order(folder: Path) -> NodeOrder:
+def make_request(folder: Path) -> NodeRequest:
     spec = WorkerSpec(
         run_folder="",
         job=Job.from_fields(dataset=str(folder), devices=("cpu", "node1:cpu")),
@@ -53,12 +53,12 @@ def make_order(folder: Path) -> NodeOrder:
         rendezvous="",
         threads=1,
     )
-    return NodeOrder(run_id="run", attempt=0, title="node1", node=1, nodes=2, specs=(spec,), port=29400)
+    return NodeRequest(run_id="run", attempt=0, title="node1", node=1, nodes=2, specs=(spec,), port=29400)
 
 
 def test_killed_worker_ends_while_its_agent_is_starting(tmp_path: Path) -> None:
     messages: tuple[ToNode, ...] = (
-        make_order(tmp_path),
+        make_request(tmp_path),
         MEET,
         KillWorker(rank=1, hard=False),
     )
@@ -82,7 +82,7 @@ def test_node_without_facts_reports_its_failure(tmp_path: Path) -> None:
     ) as node:
         assert node.stdin is not None
         assert node.stdout is not None
-        node.stdin.write(ENCODE.encode(make_order(tmp_path)) + b"\n")
+        node.stdin.write(ENCODE.encode(make_request(tmp_path)) + b"\n")
         node.stdin.flush()
         messages = itertools.islice(map(FROM_NODE.decode, node.stdout), 20)  # the others are heartbeats
         failure = next((message for message in messages if isinstance(message, NodeFailed)), None)
@@ -99,7 +99,7 @@ def test_folder_is_recreated_after_earlier_node_has_removed_it(monkeypatch: pyte
         os.close(descriptor)
 
     monkeypatch.setattr(files.time, "sleep", end_earlier_node)
-    NodeFiles(make_order(folder)).open()
+    NodeFiles(make_request(folder)).open()
     assert (folder / "node.lock").read_text() == str(os.getpid())
     assert (folder / "checkpoints").is_dir()
 
@@ -111,7 +111,7 @@ def test_close_before_open_removes_only_an_abandoned_folder(is_used: bool) -> No
     assert descriptor is not None
     if not is_used:
         os.close(descriptor)
-    NodeFiles(make_order(folder)).close()
+    NodeFiles(make_request(folder)).close()
     assert folder.exists() == is_used
     if is_used:
         os.close(descriptor)
@@ -127,9 +127,9 @@ def test_workers_that_torch_ends_after_a_failure_have_no_exit_code(
         return fail
 
     monkeypatch.setattr("torch.distributed.launcher.api.elastic_launch", launch)
-    order = make_order(tmp_path)
-    order = structs.replace(order, specs=(*order.specs, structs.replace(order.specs[0], rank=2)))
-    assert agent.launch_workers(order, MEET, None, str(tmp_path / "socket")) == {1: 7, 2: None}
+    request = make_request(tmp_path)
+    request = structs.replace(request, specs=(*request.specs, structs.replace(request.specs[0], rank=2)))
+    assert agent.launch_workers(request, MEET, None, str(tmp_path / "socket")) == {1: 7, 2: None}
 
 
 def test_kill_node_ends_another_node_with_its_descendants(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from engine.contract.nodes import (
     Listening,
     NodeFacts,
     NodeFailed,
-    NodeOrder,
+    NodeRequest,
     Rendezvous,
     Sampled,
     WorkerEnded,
@@ -140,14 +140,14 @@ def start(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> Iterator[Start]:
 
 def test_machines_are_ordered_met_and_adopted(start: Start) -> None:
     run = start(2)
-    orders = [link.sent[0] for link in run.links()]
-    assert all(isinstance(order, NodeOrder) for order in orders)
-    assert [(o.title, o.node, o.nodes, o.attempt, [s.rank for s in o.specs], o.address, o.port) for o in orders] == [
+    requests = [link.sent[0] for link in run.links()]
+    assert all(isinstance(request, NodeRequest) for request in requests)
+    assert [(o.title, o.node, o.nodes, o.attempt, [s.rank for s in o.specs], o.address, o.port) for o in requests] == [
         ("this machine", 0, 3, 2, [0], "", 29400),
         ("node1", 1, 3, 2, [1, 2], "10.0.0.1", 2001),
         ("node2", 2, 3, 2, [3], "", 29400),
     ]
-    assert [bool(order.run_folder) for order in orders] == [True, False, False]
+    assert [bool(request.run_folder) for request in requests] == [True, False, False]
     assert [link.log.name for link in run.links()] == ["node-0.log", "node-1.log", "node-2.log"]
     assert [link.command[0] for link in run.links()][1:] == ["ssh", "ssh"]
     run.report_facts({"infiniband": True}, {}, {"infiniband": True})
