@@ -28,7 +28,10 @@ FILTERS = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
 
 
 class CudaOrder:
-    """CUDA indices of the GPUs. A child process asks CUDA once for each set of GPUs, and no call waits for it."""
+    """CUDA indices of the GPUs. A child process asks CUDA for them, and no call waits for it.
+
+    Until the child process has answered, the indices are None.
+    """
 
     def __init__(self, changed: threading.Event, deadline_s: float = DEADLINE_S) -> None:
         self._changed = changed

@@ -206,7 +206,7 @@ class FileTransfers:
         target = self._run.path / transfer.path
         is_known = offer.sha256 == self._fetched.get(transfer.path) and target.exists()
         if is_known:
-            connection.write(offer)
+            connection.write(offer)  # all of its bytes are here
         else:
             partial = connection.receive(offer, target)
             if partial is None:

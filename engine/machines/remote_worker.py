@@ -68,6 +68,7 @@ class RemoteWorker:
     def kill(self, *, hard: bool) -> None:
         """Send the worker SIGKILL (if `hard`) or SIGTERM. If it has exited, stop waiting for its files instead."""
         if self.has_ended:
+            # With an exit code, the worker counts as finished.
             self.set_exit_code(self.exit_code or 0)
         elif self.exit_code is None:
             self._link.send(KillWorker(rank=self.rank, hard=hard))

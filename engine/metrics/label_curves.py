@@ -18,9 +18,10 @@ MAX_POINTS = 200
 
 
 class Counts(NamedTuple):
-    """Weights of the samples of a class that are predicted at each of the descending `thresholds` [t].
+    """Correct and wrong predictions of a class at each of the descending `thresholds` [t].
 
-    `true_positives` [t] is the total weight of samples that have the class, `false_positives` [t] that of the others.
+    `true_positives` [t] is the total weight of the predicted samples with the class, `false_positives` [t] that of the
+    predicted samples without it.
     """
 
     thresholds: Floats

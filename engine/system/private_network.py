@@ -58,7 +58,7 @@ class PrivateNetwork:
             _drop_capabilities()
 
     def close(self) -> None:
-        """Release the namespaces in the process that created them."""
+        """Close the namespaces, and reap the process that created them, which has exited."""
         for descriptor in self.descriptors:
             os.close(descriptor)
         self.descriptors = []

@@ -85,8 +85,9 @@ def kind_of(mode: int) -> str:
 def open_descriptor(path: str | os.PathLike[str], flags: int = _READ, *, may_grow: bool = False) -> int:
     """Open a regular file or a folder, and return its file descriptor. Raises UnusableFile and OSError.
 
-    Unless `may_grow` is True, a file that reports size 0 is read as an empty file, since files in /proc and /sys may be
-    endless or block (proc(5): kmsg, pagemap). If it is True, the caller must limit how much it reads.
+    For a file with a reported size of 0, /dev/null is opened instead, since files in /proc and /sys may be endless or
+    block (proc(5): kmsg, pagemap). If `may_grow` is True, it is opened nevertheless, and the caller must limit how much
+    it reads.
     """
     LAST_OPENED.record(path)
     try:

@@ -109,7 +109,7 @@ class JobForm(JobSignals):
     # Fields
 
     def show_new(self, job: Job) -> None:
-        """Show a new job, whose fields follow the default model and the matching recipe."""
+        """Show a new job. If the dataset or model changes, defaults and a matching recipe fill its other fields again."""
         self.set_job(job)
         self.models.is_active = True
         self.recipes.reset()

@@ -193,7 +193,10 @@ class JobPanel(JobSignals):
         return form
 
     def _switch(self, form: JobForm) -> None:
-        """Show another form, which adopts the inspection. A form of another run is deleted when it is left."""
+        """Show `form` instead of the current form, and pass the report on the dataset to it.
+
+        The previous form is deleted, except for the form of the new job.
+        """
         previous, self.form = self.form, form
         previous.set_current(False)
         self.folder_chosen.emit(None)  # cancels an inspection for the previous form

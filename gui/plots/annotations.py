@@ -181,7 +181,7 @@ class Annotations(QGraphicsItem):
         return drawn
 
     def _label_rects(self, mark: Mark, x: float, rect: QRectF) -> list[QRectF]:
-        """Return the possible rectangles of a mark's label within `rect`: on the side of its flag, and on the other."""
+        """Return the rectangles within `rect` where the label of a mark at `x` pixels fits, preferred side first."""
         right, left = self._label_size(mark.label), self._label_size(mark.label)
         right.moveTopLeft(QPointF(x + _FLAG + 1, rect.top()))
         left.moveTopRight(QPointF(x - _FLAG - 1, rect.top()))

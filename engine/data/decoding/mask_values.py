@@ -161,7 +161,10 @@ def _of_levels(levels: npt.NDArray[Any], no_data: float | None = None, *, lossy:
 
 
 def _to_integers(levels: npt.NDArray[np.floating[Any]]) -> Values:
-    """Convert floating-point levels to integers, and NaN to `NOT_A_NUMBER`. Raises Unfit for fractional numbers."""
+    """Convert floating-point levels to integers. Raises Unfit for fractional numbers.
+
+    NaN and numbers beyond the range of int32 become `NOT_A_NUMBER`, the lowest int32.
+    """
     is_missing = ~(np.abs(levels) < -NOT_A_NUMBER)
     levels_without_missing = np.where(is_missing, 0, levels)
     is_fraction = levels_without_missing != np.rint(levels_without_missing)

@@ -272,7 +272,10 @@ def _name(value: Any, names: Sequence[str]) -> str:
 
 
 def _numbers(tree: Tree, splits: Mapping[str, Sequence[ShapedImage]]) -> list[str] | None:
-    """Return the names of all classes, sorted by value, if all of them are numbers, otherwise None."""
+    """Return the names of all classes, sorted by value, if all of them are numbers, otherwise None.
+
+    A table of class names in the folder may give the numbers names.
+    """
     images = [image for split in splits.values() for image in split]
     names = {name for image in images for name in (*image.tags, *(shape.name for shape in image.shapes))}
     titles = name_numbers(tree, (), names)
@@ -283,7 +286,7 @@ def _numbers(tree: Tree, splits: Mapping[str, Sequence[ShapedImage]]) -> list[st
 
 
 def _boxes_of_metadata(tree: Tree, metadata: Sequence[tuple[str, str]]) -> Iterator[Detection]:
-    """Detect metadata files with a column of objects that have boxes."""
+    """Detect metadata files, given as pairs (folder, name), that list boxes in one of their columns."""
     files = [(folder, name) for folder, name in metadata if not name.endswith(".csv")]
     rows = [row for folder, name in files for row in _first_rows(_records(tree.path(folder, name)))]
     column = next((key for row in rows for key in _OBJECTS if _pairs(row.get(key)) is not None), None)

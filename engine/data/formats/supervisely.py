@@ -185,7 +185,8 @@ def _polygon(label: str, entry: dict[str, Any], size: Any) -> Shape:
     return shape
 
 
-def _rectangle(label: str, entry: dict[str, Any], size: Any) -> Shape:
+def _rectangle(label: str, entry: dict[str, Any], _size: Any) -> Shape:
+    """Return the smallest box around the outer ring of an annotation."""
     corners = next(_rings(entry))
     if len(corners) < 2:
         raise Unfit(f"it has {len(corners)} points")

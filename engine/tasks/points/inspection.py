@@ -83,7 +83,7 @@ def list_points(dataset: RecognizedDataset, split: PointSplit, index: int) -> di
 
 
 class _CheckedCloud(NamedTuple):
-    """Numbers of points in a cloud that was checked."""
+    """Counts of the points in a checked cloud."""
 
     by_class: Labels | None = None
     """Number of points by class, or None if only the header was read."""

@@ -34,8 +34,8 @@ class RoadMetric(Metric):
 
     Args:
         losses: Function that returns the loss of each image, [n], for outputs and targets.
-        scores: Function that returns the full-size scores of the classes, [n, 2, h, w], and of the directions, [n, 37,
-            h, w], for outputs and targets.
+        scores: Function that returns full-size scores for outputs and targets: of the classes, [n, 2, h, w], and of the
+            directions, [n, 37, h, w], which are 36 angles and "no direction".
     """
 
     def __init__(

@@ -65,7 +65,7 @@ def older_name(epoch: int, step: int) -> str:
 
 
 def write_checkpoint(content: Any, path: Path, *, previous_name: str = "") -> Written:
-    """Write `content` to `path` with torch.save and a checksum.
+    """Write `content` to `path` with torch.save and a checksum. Return the file's size, the duration and the checksum.
 
     Even after a power failure, the file at `path` is either the previous one or complete. If `previous_name` is given, the
     previous file is kept under this name. Raises CheckpointError.

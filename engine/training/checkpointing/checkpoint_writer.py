@@ -88,7 +88,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """Result of a snapshot for best.pt: saved, refused by the disk, or neither if the snapshot had no best state."""
+    """Result of writing a snapshot to best.pt: it succeeded, it failed, or neither if best.pt wasn't due."""
 
     best_saved: bool = False
     best_refused: bool = False

@@ -184,7 +184,7 @@ def format_with_interval(interval: Interval | None) -> str:
 
 
 def list_metrics(evaluation: Evaluation) -> list[tuple[Measure, Interval]]:
-    """Return the metrics of the evaluation in order. Metrics without a description are last."""
+    """Return the metrics of the evaluation in the order of their descriptions, then those without a description."""
     described = {entry.id: entry for entry in evaluation.entries}
     others = (Measure(name, name, True) for name in evaluation.measures if name not in described)
     return [

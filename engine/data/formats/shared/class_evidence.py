@@ -279,8 +279,8 @@ def _same_stems(tree: Tree, roots: Sequence[str], stems: Mapping[str, set[str]])
 def _reason_to_pair(tree: Tree, roots: Sequence[str], one: str, other: str, *, compare_pixels: bool) -> str | None:
     """Return more evidence that two folders with the same file names belong together, or None if there is none.
 
-    It is "" if the names of the folders suffice. If `compare_pixels` is True, the folders may also show the same
-    things.
+    It is "" if the names of the folders suffice. If `compare_pixels` is True, it is also evidence if their images show
+    the same.
     """
     are_masks = [are_label_images(_sample_files(tree, roots, name)) for name in (one, other)]
     if None not in are_masks and are_masks[0] != are_masks[1]:
