@@ -46,7 +46,8 @@ class Ends:
 
 
 @pytest.fixture
-def ends() -> Iterator[Ends]:
+def ends(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ends]:
+    monkeypatch.setattr(report, "HEARTBEAT_S", 0.1)
     ends = Ends()
     yield ends
     ends.supervisor.close()

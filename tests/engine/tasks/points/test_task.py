@@ -119,7 +119,7 @@ def test_outputs_follow_the_point_order(channels: int, points: int) -> None:
         torch.testing.assert_close(model(inputs)[:, :, order], model(inputs[:, :, order]), rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("channels", [3, 4])
+@pytest.mark.parametrize("channels", [pytest.param(3, marks=pytest.mark.long), 4])
 def test_gradients_are_the_slopes_of_the_loss(channels: int) -> None:
     torch.manual_seed(0)
     model = PointCNN(channels, CLASSES, width=1).double().eval()
