@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -196,7 +197,9 @@ def model_title(model: str) -> str:
 
 def run_title(run: RunSummary) -> str:
     """Return the name of a run, or the dataset's name with the end of the run's id."""
-    return run.name or f"{shortened(Path(run.dataset).name)} · {run.run_id[-4:]}"
+    # Faster than Path, for lists with thousands of runs.
+    dataset = os.path.basename(run.dataset.rstrip(os.sep))
+    return run.name or f"{shortened(dataset)} · {run.run_id[-4:]}"
 
 
 def title_of(run: RunFolder) -> str:
