@@ -77,7 +77,7 @@ def instrumented(spec: WorkerSpec, channel: socket.socket) -> int:
         timed(callback, "on_step_end", "telling")
     for name in ("add", "take"):
         timed(metric_buffer.MetricBuffer, name, "telling")
-    for name in ("save", "finish"):
+    for name in ("save", "wait"):
         timed(checkpointer.Checkpointer, name, "checkpoints")
     ends_with(report.Reporter, "close", lambda: add_threads(spent, "channel", ("report", "commands")))
     ends_with(checkpointer.Checkpointer, "__exit__", lambda: add_threads(spent, "checkpoints", ("checkpoint_0",)))
@@ -112,6 +112,7 @@ def ends_with(owner: type, name: str, first: Callable[[], None]) -> None:
 
 def replace(owner: type, **methods: Callable[..., Any]) -> None:
     for name, method in methods.items():
+        getattr(owner, name)  # fails if the method has been renamed
         setattr(owner, name, method)
 
 
