@@ -65,7 +65,7 @@ def plain_model(task: str, module: nn.Module, *, channels: int = 3, size: int = 
 
 @contextmanager
 def worker_shard(model: TrainedModel, rank: int = 0, ranks: int = 1) -> Iterator[Shard]:
-    """Yield the shard of worker `rank` out of `ranks`. Nobody reads what it reports."""
+    """Yield the shard of worker `rank` out of `ranks`. Its reports are discarded."""
     channel, other_end = socket.socketpair()
     reporter = Reporter(channel, rank, on_end=lambda: None)
     try:

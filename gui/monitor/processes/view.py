@@ -223,7 +223,7 @@ class ProcessesView(QWidget):
             self._apply_filter()
 
     def _refit_columns(self) -> None:
-        """Fit the columns anew at the next refresh, since the text size may have changed."""
+        """Fit the columns again at the next refresh, since the text size may have changed."""
         self._is_fitted = False
         self._refresh_if_visible()
 

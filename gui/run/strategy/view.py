@@ -67,8 +67,8 @@ class StrategyView(QWidget):
         if plan is None or plan.model_split is None:
             return
         titles = rank_titles(plan.model_split.devices, names)
-        shown = self._displayed_split
-        if shown is not None and shown[0] is plan and shown[1] == titles:
+        displayed = self._displayed_split
+        if displayed is not None and displayed[0] is plan and displayed[1] == titles:
             return
         self._displayed_split = plan, titles
         try:

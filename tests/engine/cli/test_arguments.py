@@ -44,9 +44,9 @@ def test_empty_text_unsets_optional_numbers(kind: Any) -> None:
     assert (parse_value(field, ""), parse_value(field, "0")) == (None, 0)
 
 
-def gathered(*words: str) -> tuple[dict[str, Any], list[Problem]]:
+def gather_from(*arguments: str) -> tuple[dict[str, Any], list[Problem]]:
     """Parse a command ``footplate train``, and return the values of its job and the problems."""
-    options, options.unknown = parser().parse_known_args(["train", *words])
+    options, options.unknown = parser().parse_known_args(["train", *arguments])
     return gather(options)
 
 
@@ -56,7 +56,7 @@ def test_flags_override_the_job_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
     file = tmp_path / "job.toml"
     saved = {"dataset": "/data", "epochs": 7, "batch_size": 9, "model": "resnet18", "model_file_sha256": "0" * 64}
     save_job(Job.from_fields(**saved), file)
-    values, problems = gathered(
+    values, problems = gather_from(
         "--job", str(file), "--epochs", "3", "--resume-from", "~/last.pt", "--weights-file", "w"
     )
     expected = {"dataset": "/data", "epochs": 3, "batch_size": 9, "model": "resnet18"}
@@ -64,7 +64,7 @@ def test_flags_override_the_job_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert (expected.items() <= values.items(), problems) == (True, [])
     assert "model_file_sha256" not in values
     file.write_text("epochs = [")
-    assert [problem.field for problem in gathered("--job", str(file), "data", "--bad=1", "stray")[1]] == [
+    assert [problem.field for problem in gather_from("--job", str(file), "data", "--bad=1", "stray")[1]] == [
         "--bad",
         "stray",
         "--job",
@@ -85,11 +85,11 @@ def test_model_file_needs_trust(tmp_path: Path) -> None:
     file = tmp_path / "net.py"
     file.write_text("one = 1\n")
     trusted = {"model": str(file), "model_file_sha256": model_file_sha256(str(file))}
-    assert gathered("--model", str(file))[0] == {"model": str(file)}
+    assert gather_from("--model", str(file))[0] == {"model": str(file)}
     for flags in (("--trust-model-file",), ()):  # it stays trusted
-        assert gathered("--model", str(file), *flags) == (trusted, [])
+        assert gather_from("--model", str(file), *flags) == (trusted, [])
     file.write_text("two = 2\n")
-    assert gathered("--model", str(file))[0] == {"model": str(file)}
+    assert gather_from("--model", str(file))[0] == {"model": str(file)}
 
 
 def test_option_flags_override_those_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +99,7 @@ def test_option_flags_override_those_of_the_file(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(arguments, "load_catalogue", lambda: msgspec.structs.replace(catalogue, models=(resnet,)))
     save_job(Job.from_fields(options={"int": 1, "text": "a"}), tmp_path / "job.toml")
     flags = [f"--option={each}" for each in ("bool=TRUE", "int=5", "other=2", "alone")]
-    values, (problem,) = gathered("--job", str(tmp_path / "job.toml"), *flags)
+    values, (problem,) = gather_from("--job", str(tmp_path / "job.toml"), *flags)
     assert values["options"] == {"bool": True, "int": 5, "text": "a", "other": "2"}
     assert problem.field == "--option"
 

@@ -198,8 +198,8 @@ def test_search_refuses_bad_requests(space: Path, capsys: pytest.CaptureFixture[
     assert list_runs() == []
 
 
-def built(*words: str) -> tuple[Search | None, list[Problem]]:
-    options, options.unknown = parser().parse_known_args(["search", *words])
+def build_from(*arguments: str) -> tuple[Search | None, list[Problem]]:
+    options, options.unknown = parser().parse_known_args(["search", *arguments])
     return build_search(options)
 
 
@@ -215,7 +215,7 @@ def test_flags_override_the_space_file(space: Path, tmp_path: Path) -> None:
         "optimizer=sgd, adamw": ("optimizer", Choices(values=("sgd", "adamw"))),
     }
     vary = [f"--vary={each}" for each in dimensions]
-    search, problems = built(str(space), *vary, "--search-seed", "7", "--keep-all", "--devices-per-trial", "2")
+    search, problems = build_from(str(space), *vary, "--search-seed", "7", "--keep-all", "--devices-per-trial", "2")
     assert not errors(problems)
     assert search is not None
     assert (search.name, search.seed, search.keep_checkpoints, search.budget.trials) == ("flowers", 7, True, 3)
@@ -225,23 +225,23 @@ def test_flags_override_the_space_file(space: Path, tmp_path: Path) -> None:
         ("cpu",) * 2,
         8,
     )
-    for words, expected in (
+    for arguments, expected in (
         (("--job", str(tmp_path / "other.toml"), "--trials", "5", "--name", "mine"), ("mine", 5, 4, 4)),
         (("--devices", "cpu", "--batch-size", "2"), ("flowers", 3, 1, 2)),
     ):
-        search, problems = built(str(space), *words)
+        search, problems = build_from(str(space), *arguments)
         assert search is not None, problems
         found = (search.name, search.budget.trials, len(search.devices), search.job.training.batch_size)
         assert found == expected
     space.write_text('devices = ["cpu", "cpu"]\n' + space.read_text())
-    search, _ = built(str(space))
+    search, _ = build_from(str(space))
     assert search is not None
     assert len(search.devices) == 2
-    problems = built(str(space), "--devices-per-trial", "0", "--lr-typo", "1", "--hours=-1")[1]
+    problems = build_from(str(space), "--devices-per-trial", "0", "--lr-typo", "1", "--hours=-1")[1]
     assert [problem.field for problem in errors(problems)] == ["--lr-typo", "devices_per_trial", "hours"]
-    problems = built(str(space), "--epochs", "many", "--hours=-1", "--goal", "top1", "--vary", "options.my-width=1,2")[
-        1
-    ]
+    problems = build_from(
+        str(space), "--epochs", "many", "--hours=-1", "--goal", "top1", "--vary", "options.my-width=1,2"
+    )[1]
     assert [problem.field for problem in errors(problems)] == ["epochs", "space.options.my-width", "hours"]
 
 

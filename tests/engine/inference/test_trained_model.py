@@ -72,13 +72,13 @@ def test_images_of_several_sizes_keep_their_order() -> None:
 def test_outputs_have_the_precision_of_the_training(precision: str, dtype: torch.dtype | None) -> None:
     class Precision(nn.Module):
         def forward(self, inputs: Tensor) -> Tensor:
-            seen.append(torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None)
+            dtypes.append(torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None)
             return inputs
 
-    seen: list[torch.dtype | None] = []
+    dtypes: list[torch.dtype | None] = []
     model = plain_model("segmentation", Precision(), precision=precision)
     assert model.outputs(torch.zeros(1, 3, 16, 16)).dtype == torch.float32
-    assert seen == [dtype]
+    assert dtypes == [dtype]
 
 
 def test_batches_are_split_if_memory_runs_out() -> None:

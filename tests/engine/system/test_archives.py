@@ -16,7 +16,7 @@ from engine.system.archives import PackedArchiveError, refuse_packed
 
 
 def deflated(content: bytes) -> bytes:
-    """Return an archive in which one of two members is compressed."""
+    """Return an archive with a stored and a compressed member."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
         archive.writestr("archive/version", b"3")

@@ -69,9 +69,9 @@ def test_listed(names: str, text: str) -> None:
 
 @pytest.mark.parametrize(("code", "start"), [(0, "exited with code 0"), (3, "exited with code 3"), (-15, "was killed by SIGTERM (signal 15)"), (-9, "was killed by SIGKILL (signal 9); "), (-99, "was killed by signal 99 (signal 99)")])  # fmt: skip
 def test_exit_words(code: int, start: str) -> None:
-    words = exit_words(code)
-    assert words.startswith(start)
-    assert (words == start) == (code != -9)
+    text = exit_words(code)
+    assert text.startswith(start)
+    assert (text == start) == (code != -9)
 
 
 @pytest.mark.parametrize(

@@ -95,8 +95,8 @@ def test_folders_become_private_with_any_umask(separate_home: Path, monkeypatch:
         assert paths.runtime_folder() == separate_home / "footplate"
     finally:
         os.umask(before)
-    made = [separate_home, *(path for path in separate_home.rglob("*") if path.is_dir())]
-    assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in made} == dict.fromkeys(
+    folders = [separate_home, *(path for path in separate_home.rglob("*") if path.is_dir())]
+    assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in folders} == dict.fromkeys(
         ("home", "a", "b", "c", "footplate"), 0o700
     )
     for mode in (0o775, 0o751):

@@ -232,14 +232,14 @@ def test_views_of_the_model_follow_run_and_devices(show: Open, qtbot: QtBot, tmp
         qtbot.waitUntil(lambda opened=opened: use.predict_form.out.line.placeholderText().count(opened.run_id) == 1)
 
 
-def test_page_keys_wrap_around_the_views(page: RunPage, qtbot: QtBot) -> None:
+def test_page_keys_continue_at_the_other_end(page: RunPage, qtbot: QtBot) -> None:
     keys = ((Qt.Key.Key_PageUp, PREDICT), (Qt.Key.Key_PageDown, CURVES))
     for key, view in keys:
         qtbot.keyClick(page, key, Qt.KeyboardModifier.ControlModifier)
         assert page.header.tabs.currentIndex() == view
 
 
-def test_page_says_that_an_active_run_has_no_predictions_yet(show: Open) -> None:
+def test_active_run_without_predictions_is_explained(show: Open) -> None:
     texts = []
     for run in (a_run(8), supervise_here(a_run(8, None))):
         page = show(run)

@@ -1,4 +1,4 @@
-"""Work of a prediction worker: what it predicts of all samples, and what it writes, in the test process."""
+"""Predictions and files of a prediction worker, which runs in the test process."""
 
 from __future__ import annotations
 

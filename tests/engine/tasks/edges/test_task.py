@@ -128,7 +128,7 @@ def test_annotated_edges_score_near_one() -> None:
     measures = objective.metric()
     measures.update(outputs, targets)
     found = measures.compute()
-    measures.update(outputs[:1], padding)  # an image of which nothing is visible
+    measures.update(outputs[:1], padding)  # an image without visible pixels
     assert measures.compute() == found | {"loss": pytest.approx(found["loss"] * 2 / 3)}
     assert found["ods"] > 0.9
     assert found["loss"] < 0.02

@@ -147,7 +147,7 @@ def test_write_checkpoint_does_not_follow_links(tmp_path: Path, name: str) -> No
     assert sorted(path.name for path in tmp_path.iterdir()) == ["last.pt", "outside"]
 
 
-def test_write_checkpoint_sets_a_folder_of_its_name_aside(tmp_path: Path) -> None:
+def test_write_checkpoint_renames_a_folder_at_its_path(tmp_path: Path) -> None:
     (tmp_path / "last.pt").mkdir()
     (tmp_path / "last.pt/mine").touch()
     write_checkpoint(_content(2), tmp_path / "last.pt")

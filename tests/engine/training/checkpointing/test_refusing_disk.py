@@ -32,7 +32,7 @@ STEPS = 6
 
 
 class Recording(Reporter):
-    """Reporter that keeps what it sends in `sent`."""
+    """Reporter that collects its messages in `sent`."""
 
     def __init__(self, channel: socket.socket) -> None:
         self.sent: list[Event | WorkerDone] = []
@@ -99,14 +99,14 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
     monkeypatch.setattr(module, "RETRY_INTERVAL_S", 0.0)
     local, remote = socket.socketpair()
     reporter = Recording(remote)
-    made: list[Worker] = []
+    workers: list[Worker] = []
 
     def create(**fields: Any) -> Worker:
-        made.append(Worker(tmp_path / f"run-{len(made)}", reporter, **fields))
-        return made[-1]
+        workers.append(Worker(tmp_path / f"run-{len(workers)}", reporter, **fields))
+        return workers[-1]
 
     yield create
-    for worker in made:
+    for worker in workers:
         with worker.checkpointer:
             pass
     reporter.close()

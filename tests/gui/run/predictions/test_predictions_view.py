@@ -75,7 +75,7 @@ def test_strip_shows_truth_above_prediction(view: PredictionsView, folder: Path,
     assert view.strip.thumbnail(names[0]).deviceIndependentSize().toSize() == QSize(62, 46)
     view.strip.setCurrentRow(2)
     drawn, rect = view.strip.viewport().grab().toImage(), view.strip.visualItemRect(view.strip.item(1))
-    quarters = [QPoint(rect.center().x(), rect.top() + rect.height() * part // 4) for part in (1, 3)]
+    quarters = [QPoint(rect.center().x(), rect.top() + rect.height() * quarter // 4) for quarter in (1, 3)]
     assert [drawn.pixelColor(point).name() for point in quarters] == ["#00ff00", "#ff0000"]
 
 

@@ -136,22 +136,22 @@ def test_schedule_has_a_lane_per_stage(diagram: ScheduleDiagram) -> None:
 @pytest.mark.usefixtures("normal_text")
 def test_schedule_is_drawn_again_after_changes(show_widget: ShowWidget) -> None:
     traced, reordered = trace(), trace(ranks=trace().ranks[::-1])
-    shown = show_widget(ScheduleDiagram(), 900, 200)
-    shown.show_trace(traced, DEVICES, TITLES)
-    legend_area = QRect(0, shown.height() - schedule.LEGEND_HEIGHT, shown.width(), schedule.LEGEND_HEIGHT)
-    legend = shown.grab(legend_area).toImage()
-    shown.show_trace(reordered, DEVICES, TITLES)
-    assert shown.grab(legend_area).toImage() == legend
+    diagram = show_widget(ScheduleDiagram(), 900, 200)
+    diagram.show_trace(traced, DEVICES, TITLES)
+    legend_area = QRect(0, diagram.height() - schedule.LEGEND_HEIGHT, diagram.width(), schedule.LEGEND_HEIGHT)
+    legend = diagram.grab(legend_area).toImage()
+    diagram.show_trace(reordered, DEVICES, TITLES)
+    assert diagram.grab(legend_area).toImage() == legend
     for change, titles in (
         (lambda diagram: diagram.resize(500, diagram.height()), TITLES),
         (lambda _diagram: theme.choose("dark", 100), TITLES),
         (lambda diagram: diagram.show_trace(reordered, DEVICES, TITLES[::-1]), TITLES[::-1]),
     ):
-        shown.grab()
-        change(shown)
-        fresh = show_widget(ScheduleDiagram(), shown.width(), shown.height())
+        diagram.grab()
+        change(diagram)
+        fresh = show_widget(ScheduleDiagram(), diagram.width(), diagram.height())
         fresh.show_trace(reordered, DEVICES, titles)
-        assert shown.grab().toImage() == fresh.grab().toImage()
+        assert diagram.grab().toImage() == fresh.grab().toImage()
 
 
 def test_schedule_describes_each_rank(diagram: ScheduleDiagram) -> None:

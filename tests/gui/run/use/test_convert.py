@@ -103,7 +103,7 @@ def test_convert_result_shows_files_comparison_and_commands(
         files=(WrittenFile(name="model.onnx", what="The model", size_bytes=3 << 20, sha256=""),), compared=(compared,),
         next_commands=tuple(NextCommand(purpose=f"purpose {n}", command=f"command {n}") for n in (1, 2)),
     )  # fmt: skip
-    shown: list[list[str]] = []
+    displayed: list[list[str]] = []
     for version in (
         converted,
         msgspec.structs.replace(converted, out=str(tmp_path), next_commands=converted.next_commands[1:]),
@@ -112,12 +112,12 @@ def test_convert_result_shows_files_comparison_and_commands(
         result.show_file(str(file))
         qtbot.waitUntil(lambda version=version: version.out in result.heading.text().split())
         qtbot.waitUntil(lambda version=version: len(copy_buttons(result)) == len(version.next_commands))
-        shown.append(copy_buttons(result))
-    assert [[name.partition(": ")[2] for name in names] for names in shown] == [
+        displayed.append(copy_buttons(result))
+    assert [[name.partition(": ")[2] for name in names] for names in displayed] == [
         ["purpose 1", "purpose 2"],
         ["purpose 2"],
     ]
-    button(result, shown[1][0]).click()
+    button(result, displayed[1][0]).click()
     assert QGuiApplication.clipboard().text() == "command 2"
     assert result.files.texts() == [["model.onnx: The model", "3.0 MiB"]]
     assert result.compared.texts() == [["model.onnx", "0.0003", "1.5 ms", "2.5 ms"]]
