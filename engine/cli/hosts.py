@@ -207,8 +207,10 @@ def add_node(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--look", action="store_true", help="print this machine's facts")
     parser.add_argument("--dataset", default="", help="with --look: a dataset to compare")
     parser.add_argument("--address", default="", help="the address that other machines reach this one by")
-    parser.add_argument("--meet", action="store_true", help="open process groups with other machines on trial")
-    parser.add_argument("--no-infiniband", action="store_true", help="with --meet: keep NCCL from using InfiniBand")
+    parser.add_argument("--test-connections", action="store_true", help="test connections to other machines")
+    parser.add_argument(
+        "--no-infiniband", action="store_true", help="with --test-connections: keep NCCL from using InfiniBand"
+    )
     parser.add_argument("--slurm", metavar="FOLDER", help="supervise a run in the batch step of its SLURM job")
     parser.add_argument("--relay", metavar="RUN", help="send the events of a run to another machine")
     parser.add_argument("--files", metavar="RUN", help="list the files of a run that can be fetched")
@@ -224,13 +226,16 @@ def node(options: argparse.Namespace) -> int:
 
     Without such a flag, run this machine's workers of a run, controlled over standard input and output.
     """
-    from engine.machines import fetch, files, meeting, probe, relay, slurm
+    from engine.machines import connection_test, fetch, files, probe, relay, slurm
     from engine.machines.node import serve
 
     actions: list[tuple[object, Callable[[], int]]] = [
         (options.slurm, lambda: slurm.supervise_slurm(Path(options.slurm))),
         (options.look, lambda: probe.print_facts(options.dataset, options.address)),
-        (options.meet, lambda: meeting.serve(options.address, infiniband=not options.no_infiniband)),
+        (
+            options.test_connections,
+            lambda: connection_test.serve(options.address, infiniband=not options.no_infiniband),
+        ),
         (options.relay, lambda: relay.relay(options.relay)),
         (options.files, lambda: fetch.list_files(options.files)),
         (options.send, lambda: fetch.send_files(options.send)),

@@ -157,7 +157,7 @@ class NodeFailed(Message, tag="node_failed", kw_only=True, frozen=True):
     cause: str
 
 
-class MeetRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class ConnectionTest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Request to test the connections between machines. It goes to each machine, one of `ranks`.
 
     The first machine (rank 0) has no `address`: it listens at `port` or the next free port above. The other machines
@@ -171,8 +171,8 @@ class MeetRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     port: int
 
 
-class MeetResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Result of a `MeetRequest`: the `port` that is open, or a `problem`.
+class ConnectionTestResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Result of a `ConnectionTest`: the `port` that is open, or a `problem`.
 
     `has_connected` is True if another machine has connected.
     """

@@ -50,7 +50,7 @@ class Agent:
     """Process with torch's elastic agent, which runs the workers of this machine. Any thread may call `kill`."""
 
     def __init__(
-        self, request: NodeRequest, meet: Rendezvous, listener: socket.socket | None, node_socket: Path
+        self, request: NodeRequest, rendezvous: Rendezvous, listener: socket.socket | None, node_socket: Path
     ) -> None:
         """Start the agent process.
 
@@ -60,7 +60,9 @@ class Agent:
         self._ranks = [spec.rank for spec in request.specs]
         self._connection, child_end = _CONTEXT.Pipe(duplex=False)
         self._is_killed = False
-        self._process = _CONTEXT.Process(target=_serve, args=(request, meet, listener, str(node_socket), child_end))
+        self._process = _CONTEXT.Process(
+            target=_serve, args=(request, rendezvous, listener, str(node_socket), child_end)
+        )
         self._process.start()
         child_end.close()
         if listener is not None:
@@ -93,14 +95,18 @@ class Agent:
 
 
 def _serve(
-    request: NodeRequest, meet: Rendezvous, listener: socket.socket | None, node_socket: str, connection: Connection
+    request: NodeRequest,
+    rendezvous: Rendezvous,
+    listener: socket.socket | None,
+    node_socket: str,
+    connection: Connection,
 ) -> None:
     """Run the agent in this process, and send its result over `connection`. The process exits with its parent."""
     linux.die_with_parent(os.getppid())
     linux.name_process("footplate-agent")
     try:
-        bind_collectives(meet.local_address, infiniband=meet.infiniband)
-        result = _Result(codes=launch_workers(request, meet, listener, node_socket))
+        bind_collectives(rendezvous.local_address, infiniband=rendezvous.infiniband)
+        result = _Result(codes=launch_workers(request, rendezvous, listener, node_socket))
     except Exception as error:
         traceback.print_exc()
         result = _Result(error=f"{type(error).__name__}: {error}")
@@ -108,7 +114,7 @@ def _serve(
 
 
 def launch_workers(
-    request: NodeRequest, meet: Rendezvous, listener: socket.socket | None, node_socket: str
+    request: NodeRequest, rendezvous: Rendezvous, listener: socket.socket | None, node_socket: str
 ) -> dict[int, int | None]:
     """Run the workers until all have ended. Return their exit codes by rank, or None for those that torch has ended."""
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
@@ -116,12 +122,13 @@ def launch_workers(
     from torch.distributed.elastic.rendezvous import RendezvousParameters, rendezvous_handler_registry
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    from engine.machines import rendezvous, worker
+    from engine.machines import worker
+    from engine.machines.rendezvous import NAME, OneAddressRendezvous
 
-    def handler(parameters: RendezvousParameters) -> rendezvous.OneAddressRendezvous:
-        return rendezvous.OneAddressRendezvous(
-            meet.address,
-            meet.port,
+    def handler(parameters: RendezvousParameters) -> OneAddressRendezvous:
+        return OneAddressRendezvous(
+            rendezvous.address,
+            rendezvous.port,
             rank=request.node,
             nodes=request.nodes,
             run_id=parameters.run_id,
@@ -129,7 +136,7 @@ def launch_workers(
             listener=listener,
         )
 
-    rendezvous_handler_registry.register(rendezvous.NAME, handler)
+    rendezvous_handler_registry.register(NAME, handler)
     ranks = [spec.rank for spec in request.specs]
     logs = tempfile.mkdtemp(dir=Path(node_socket).parent)  # stays empty, because workers write their own logs
     config = LaunchConfig(
@@ -138,11 +145,11 @@ def launch_workers(
         nproc_per_node=len(ranks),
         logs_specs=DefaultLogsSpecs(log_dir=logs, redirects=Std.NONE),
         run_id=f"{request.run_id}-{request.attempt}",
-        rdzv_backend=rendezvous.NAME,
-        rdzv_endpoint=f"{meet.address}:{meet.port}",
+        rdzv_backend=NAME,
+        rdzv_endpoint=f"{rendezvous.address}:{rendezvous.port}",
         max_restarts=0,
         start_method="fork",
-        local_addr=meet.local_address,
+        local_addr=rendezvous.local_address,
         shutdown_timeout=SHUTDOWN_S,
     )
     try:

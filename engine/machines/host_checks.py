@@ -15,7 +15,7 @@ import msgspec
 from engine.checks.node_checks import inputs_of, machine_problems, versions
 from engine.contract.hosts import Host
 from engine.contract.job import Job
-from engine.contract.nodes import MeetRequest, MeetResult, NodeFacts
+from engine.contract.nodes import ConnectionTest, ConnectionTestResult, NodeFacts
 from engine.contract.problems import Problem
 from engine.contract.protocol import ENCODE
 from engine.system import paths
@@ -31,7 +31,7 @@ _TIMEOUT_S = 120.0
 _EXIT_TIMEOUT_S = 10.0
 _MAX_ANSWER_BYTES = 1 << 16
 # Created before threads use them: msgspec crashes if two threads prepare the same type at once.
-_FACTS_DECODER, _RESULT_DECODER = msgspec.json.Decoder(NodeFacts), msgspec.json.Decoder(MeetResult)
+_FACTS_DECODER, _RESULT_DECODER = msgspec.json.Decoder(NodeFacts), msgspec.json.Decoder(ConnectionTestResult)
 
 
 class CheckedHost(NamedTuple):
@@ -99,12 +99,18 @@ def _check_host(host: Host, dataset: str) -> CheckedHost:
 
 
 class _Peer:
-    """Process on another machine that tests connections to further machines (see `meeting`)."""
+    """Process on another machine that tests connections to further machines (see `connection_test`)."""
 
     def __init__(self, checked: CheckedHost, *, infiniband: bool) -> None:
         assert checked.facts is not None
         self.host, self.address = checked.host, checked.facts.address
-        arguments = ["node", "--meet", "--address", self.address, *([] if infiniband else ["--no-infiniband"])]
+        arguments = [
+            "node",
+            "--test-connections",
+            "--address",
+            self.address,
+            *([] if infiniband else ["--no-infiniband"]),
+        ]
         self._process = subprocess.Popen(
             command_on(self.host, *arguments),
             stdin=subprocess.PIPE,
@@ -114,7 +120,7 @@ class _Peer:
             env=english_environment(),
         )
 
-    def ask(self, request: MeetRequest) -> MeetResult:
+    def ask(self, request: ConnectionTest) -> ConnectionTestResult:
         """Send a test to the process, and return its result (see `answer`)."""
         assert self._process.stdin is not None
         with suppress(OSError):  # `answer` reports it
@@ -122,7 +128,7 @@ class _Peer:
             self._process.stdin.flush()
         return self.answer()
 
-    def answer(self) -> MeetResult:
+    def answer(self) -> ConnectionTestResult:
         """Return the next result of the process. If the machine does not answer in time, the result is a failure."""
         assert self._process.stdout is not None
         with kill_after(self._process, _TIMEOUT_S):
@@ -131,7 +137,7 @@ class _Peer:
             return _RESULT_DECODER.decode(line)
         except NOT_DECODED:
             problem = f"it has ended, or has not answered within {_TIMEOUT_S:.0f} s"
-            return MeetResult(has_connected=True, problem=problem)
+            return ConnectionTestResult(has_connected=True, problem=problem)
 
     def close(self) -> None:
         """Stop the process on the machine by closing its input."""
@@ -174,26 +180,26 @@ def _connect_all(
 ) -> list[Problem]:
     """Test if all `others` can connect to the machine `first`. Returns the problems."""
     ranks = len(others) + 1
-    opened = first.ask(MeetRequest(ranks=ranks, backend=backend, port=first.host.port))
+    opened = first.ask(ConnectionTest(ranks=ranks, backend=backend, port=first.host.port))
     if opened.problem:
         return [_problem(first, opened.problem, "Set another port with `footplate hosts add --port`.")]
     requests = [
-        MeetRequest(rank=rank, ranks=ranks, backend=backend, address=first.address, port=opened.port)
+        ConnectionTest(rank=rank, ranks=ranks, backend=backend, address=first.address, port=opened.port)
         for rank in range(1, ranks)
     ]
     first_result = pool.submit(first.answer)
     results = list(pool.map(_Peer.ask, others, requests))
     problems = [
-        _meeting_problem(other, first, result, opened.port, backend)
+        _connection_problem(other, first, result, opened.port, backend)
         for other, result in zip(others, results, strict=True)
         if result.problem
     ]
     if first_result.result().problem and not problems:
-        problems.append(_meeting_problem(first, others[0], first_result.result(), opened.port, backend))
+        problems.append(_connection_problem(first, others[0], first_result.result(), opened.port, backend))
     return problems
 
 
-def _meeting_problem(peer: _Peer, target: _Peer, result: MeetResult, port: int, backend: str) -> Problem:
+def _connection_problem(peer: _Peer, target: _Peer, result: ConnectionTestResult, port: int, backend: str) -> Problem:
     """Return the problem that `peer` can't connect to `target`, or can't exchange data with it, with a remedy."""
     title, other = peer.host.title, target.host.title
     if not result.has_connected:

@@ -68,7 +68,7 @@ class _Stage(Enum):
     """The machines are connected, and their facts are compared."""
     COPYING = auto()
     """Files are sent to the machines."""
-    MEETING = auto()
+    RENDEZVOUS = auto()
     """The rendezvous is opened on the first machine."""
     TRAINING = auto()
 
@@ -323,7 +323,7 @@ class Nodes:
             self._start_rendezvous()
 
     def _start_rendezvous(self) -> None:
-        self._stage = _Stage.MEETING
+        self._stage = _Stage.RENDEZVOUS
         self._send_rendezvous(self.nodes[0], "", 0)
 
     def _send_rendezvous(self, node: Node, address: str, port: int) -> None:

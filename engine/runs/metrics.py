@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 from engine.contract.catalogue import Measure, load_catalogue
 from engine.runs.folder import RunSummary
@@ -15,8 +16,8 @@ def find_measure(task: str, name: str, described: Sequence[Measure] = ()) -> Mea
     The metrics that the run has `described` take precedence over those of `task` in the catalogue, or of all tasks if
     it is "".
     """
-    metrics = (*described, *(m for entry in load_catalogue().tasks if task in ("", entry.id) for m in entry.metrics))
-    return next((measure for measure in metrics if measure.id == name), None)
+    catalogue = (entry.metrics for entry in load_catalogue().tasks if task in ("", entry.id))
+    return next((measure for measure in chain(described, *catalogue) if measure.id == name), None)
 
 
 def measure_words(

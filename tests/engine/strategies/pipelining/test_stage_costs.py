@@ -261,7 +261,7 @@ from engine.strategies.distributed import LOOPBACK
 from engine.strategies.pipelining.stage_costs import seconds_per_byte
 os.environ["GLOO_SOCKET_IFNAME"] = LOOPBACK
 rank, folder, world = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-dist.init_process_group("gloo", store=dist.FileStore(folder + "/meeting", world), rank=rank, world_size=world)
+dist.init_process_group("gloo", store=dist.FileStore(folder + "/store", world), rank=rank, world_size=world)
 print(seconds_per_byte(None, torch.device("cpu")))
 dist.destroy_process_group()
 """

@@ -1,7 +1,7 @@
-"""``footplate node --meet``: test connections between machines with process groups that are opened as in a run.
+"""``footplate node --test-connections``: test connections between machines with process groups, opened as in a run.
 
-Each line of standard input is a test as JSON, and each is answered with a `MeetResult`. The machine to which the others
-connect answers twice, first with its port.
+Each line of standard input is a test as JSON, and each is answered with a `ConnectionTestResult`. The machine to which
+the others connect answers twice, first with its port.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
-from engine.contract.nodes import MeetRequest, MeetResult
+from engine.contract.nodes import ConnectionTest, ConnectionTestResult
 from engine.contract.protocol import ENCODE
 from engine.machines.addresses import bind_collectives, listen
 from engine.machines.link import write_all
@@ -38,20 +38,20 @@ def serve(address: str, *, infiniband: bool) -> NoReturn:
     output = os.dup(1)
     os.dup2(2, 1)  # prints of libraries must not mix with the answers
 
-    def answer(result: MeetResult) -> None:
+    def answer(result: ConnectionTestResult) -> None:
         write_all(output, ENCODE.encode(result) + b"\n")
 
     try:
         bind_collectives(address, infiniband=infiniband)
     except ValueError as error:
-        answer(MeetResult(problem=str(error)))
+        answer(ConnectionTestResult(problem=str(error)))
         exit_now(1)
     import torch.distributed as dist
 
-    answer(MeetResult())
+    answer(ConnectionTestResult())
     store: dist.Store | None = None
     for line in sys.stdin.buffer:
-        request = msgspec.json.decode(line, type=MeetRequest)
+        request = msgspec.json.decode(line, type=ConnectionTest)
         try:
             if request.address:
                 store = dist.TCPStore(
@@ -64,15 +64,15 @@ def serve(address: str, *, infiniband: bool) -> NoReturn:
                         address, port, is_master=True, timeout=_STORE_TIMEOUT,
                         wait_for_workers=False, master_listen_fd=listener.detach(),
                     )  # fmt: skip
-                answer(MeetResult(port=port))
+                answer(ConnectionTestResult(port=port))
         except (OSError, RuntimeError) as error:
-            answer(MeetResult(problem=_last_line(error)))
+            answer(ConnectionTestResult(problem=_last_line(error)))
             continue
-        answer(MeetResult(has_connected=True, problem=_test_exchange(store, request)))
+        answer(ConnectionTestResult(has_connected=True, problem=_test_exchange(store, request)))
     exit_now(0)
 
 
-def _test_exchange(store: dist.Store, request: MeetRequest) -> str:
+def _test_exchange(store: dist.Store, request: ConnectionTest) -> str:
     """Exchange numbers with the other machines over gloo or NCCL. Returns the error, or "" if it succeeds."""
     try:
         if request.backend == "nccl":
@@ -108,7 +108,7 @@ def _all_reduce_in_pair(store: dist.Store, other: int, rank: int) -> None:
     group.allreduce([torch.ones(_NUMBERS)]).wait()
 
 
-def _all_reduce_on_gpus(store: dist.Store, request: MeetRequest) -> None:
+def _all_reduce_on_gpus(store: dist.Store, request: ConnectionTest) -> None:
     """Compute a sum over the first GPU of each machine with NCCL. Raises RuntimeError."""
     import torch
     import torch.distributed as dist
