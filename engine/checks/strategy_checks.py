@@ -284,7 +284,7 @@ def _split_point_problems(job: Job, model: ModelEntry | None, arrangement: Layou
         return
     if len(points) != needed:
         message = f"{counted(len(points), 'split point')} would make {len(points) + 1} stages; {needed + 1} are needed."
-        yield Problem("split_points", message, f"List {needed} split points, or leave it empty.")
+        yield Problem("split_points", message, f"List {counted(needed, 'split point')}, or leave it empty.")
     twice = sorted({point for point in points if points.count(point) > 1})
     if twice:
         yield Problem("split_points", f"{', '.join(twice)} is listed more than once.", "List each split point once.")

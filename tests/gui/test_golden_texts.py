@@ -32,6 +32,7 @@ from gui.runs.page import RunsPage
 from gui.sources.settings import Settings
 from gui.split_points.page import SplitPointsPage
 from tests.gui.alerts.conftest import Watched
+from tests.support.golden import check_section
 from tests.support.widgets import ShowWidget
 
 GOLDEN = Path(__file__).with_name("golden_texts.txt")
@@ -84,18 +85,7 @@ def texts(page: QWidget) -> Iterator[str]:
         yield from (widget.toolTip(), widget.accessibleName(), widget.accessibleDescription())
 
 
-def section(name: str, page: QWidget) -> str:
-    found = {" ".join(VARIES.sub("#", text).split()) for text in texts(page)}
-    return "\n".join([f"[{name}]", *sorted(found - {"", "#"})]) + "\n\n"
-
-
 @pytest.mark.parametrize("name", PAGES)
 def test_texts_equal_the_golden_file(show_widget: ShowWidget, name: str) -> None:
-    current = section(name, show_widget(PAGES[name]()))
-    golden = GOLDEN.read_text(encoding="utf-8") if GOLDEN.exists() else ""
-    if "FOOTPLATE_WRITE_TEXTS" in os.environ:
-        others = re.sub(rf"\[{name}\]\n.*?\n\n", "", golden, flags=re.S)
-        GOLDEN.write_text(others + current, encoding="utf-8")
-    else:
-        (expected,) = re.findall(rf"\[{name}\]\n.*?\n\n", golden, flags=re.S)
-        assert current.splitlines() == expected.splitlines()
+    found = {" ".join(VARIES.sub("#", text).split()) for text in texts(show_widget(PAGES[name]()))}
+    check_section(GOLDEN, name, "\n".join(sorted(found - {"", "#"})))

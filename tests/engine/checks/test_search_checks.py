@@ -2,36 +2,46 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from engine.checks.search_checks import name_problems, room_problems, validate_search
+from engine.checks.search_checks import USUAL_TRIALS, name_problems, room_problems, validate_search
 from engine.contract.catalogue import load_catalogue
+from engine.contract.devices import Snapshot
 from engine.contract.job import Job
-from engine.contract.search import Budget, Choices, Range
+from engine.contract.problems import Problem
+from engine.contract.search import MAX_REPEATS, Budget, Choices, Range
 from engine.runs.searches import create_search
-from engine.system import paths
+from tests.engine.checks.machines import gpu, machine
+from tests.support.golden import check_problems
 from tests.support.searches import SPACE, small_job, small_search
 
+GOLDEN = Path(__file__).with_name("golden_problems.txt")
 
-def search_problems(job: Job | None = None, **values: Any) -> dict[str, str]:
-    """Return the problems with a search, by field."""
+
+def refused(job: Job | None = None, snapshot: Snapshot | None = None, **values: Any) -> list[Problem]:
+    """Return the problems with a search."""
     given = {"name": "a", "space": SPACE} | values
-    search, problems = validate_search(given, job or small_job(), load_catalogue())
+    search, problems = validate_search(given, job or small_job(), load_catalogue(), machine=snapshot)
     assert (search is None) == bool(problems)
-    return {problem.field: str(problem) for problem in problems}
+    return problems
 
 
 def test_space_values_have_the_fields_types() -> None:
     search = small_search(space={"batch_size": {"low": 8, "high": 64, "log": True}, "clip_norm": ["none", 1]})
     assert search.space["batch_size"] == Range(low=8, high=64, log=True)
     assert search.space["clip_norm"] == Choices(values=(None, 1.0))
-    assert search.goals[0].measure == "top1"
-    assert search.job.checkpoints.best_by == "top1"
     assert (search.pruner, search.sampler, search.budget) == ("hyperband", "tpe", Budget(trials=4))
     several = small_search(goals=["top1", "seconds", "parameters"])
     assert (several.sampler, several.pruner) == ("nsgaii", "none")
+    assert small_search(goals=["seconds"]).pruner == "none"
+    assert small_search(trials=None).budget == Budget(trials=USUAL_TRIALS)
+    assert small_search(trials=None, hours=2).budget == Budget(hours=2)
+    of_two = small_search(devices=["cpu"] * 4, devices_per_trial=2, confirm=MAX_REPEATS)
+    assert (of_two.devices, of_two.job.parallel.devices, of_two.confirm) == (("cpu",) * 4, ("cpu",) * 2, MAX_REPEATS)
     grid = small_search(
         space={"momentum": {"low": 0.5, "high": 0.9, "step": 0.2}, "nesterov": [False, True]},
         sampler="grid",
@@ -40,61 +50,92 @@ def test_space_values_have_the_fields_types() -> None:
     assert grid.budget == Budget(trials=6)
 
 
-def test_validate_search_reports_field_and_remedy() -> None:
-    wrong = search_problems(
-        name="../a",
-        space={
-            "learning_rate": {"low": 0.1, "high": 1e-4, "log": True},
-            "weight_decay": {"low": 0, "high": 1, "log": True},
-            "momentum": {"low": 0.5, "high": 2},
-            "optimizer": {"low": 1, "high": 2},
-            "batch_size": [8, "x"],
-            "mixup": [0.1],
-            "final_rate": {"low": 0.1, "hihg": 0.2},
-            "epochs": 3,
-            "dataset": ["a", "b"],
-            "learing_rate": [1, 2],
-            "options.width": [1, 2],
-        },
-        goals=["top1", "mious"],
-        trials=0,
-        hours="long",
-        pruner="hyperbnad",
-        devices=["GPU-1", "GPU-1", "GPU-2"],
-        devices_per_trial=2,
-        confirm=11,
-        seed=-1,
-        hurs=1,
-    )
-    assert wrong.keys() == {
-        "name", "space.learning_rate", "space.weight_decay", "space.momentum", "space.optimizer", "space.batch_size",
-        "space.mixup", "space.final_rate", "space.epochs", "space.dataset", "space.learing_rate", "space.options.width",
-        "goals", "trials", "hours", "pruner", "devices", "devices_per_trial", "confirm", "seed", "hurs",
-    }  # fmt: skip
-    for field, name in (("space.learing_rate", "learning_rate"), ("pruner", "hyperband"), ("hurs", "hours")):
-        assert f"Did you mean “{name}”" in wrong[field]
-
-
 @pytest.mark.parametrize(
-    ("values", "field"),
+    ("best_by", "values", "goal", "checkpoint_by"),
     [
-        ({"goals": ["top1", "seconds"], "pruner": "halving"}, "pruner"),
-        ({"goals": ["seconds"], "pruner": "halving"}, "pruner"),
-        ({"goals": ["top1", "seconds"], "confirm": 1}, "confirm"),
-        ({"goals": ["parameters"], "confirm": 1}, "confirm"),
-        ({"space": {"seed": [0, 1]}, "confirm": 2}, "confirm"),
-        ({"confirm": True}, "confirm"),
-        ({"sampler": "grid"}, "space.learning_rate"),
-        ({"devices": []}, "devices"),
-        ({"best_epochs": 0}, "best_epochs"),
-        ({"space": {}}, "space"),
-        ({"space": {"model": ["mnist_cnn", "resnet81"]}}, "space.model"),
-        ({"space": {"loss": ["cross_entropy", "dice"]}}, "space.loss"),
-        ({"space": {"precision": ["fp32", "fp16"]}}, "space.precision"),
+        ("", {}, "top1", "top1"),
+        ("loss", {}, "loss", "loss"),
+        ("loss", {"goals": "top5"}, "top5", "loss"),
+        ("", {"goals": ["seconds"]}, "seconds", ""),
+        ("", {"goals": ["loss", "top1"]}, "loss", "loss"),
     ],
 )
-def test_validate_search_checks_each_value_of_the_space(values: Any, field: str) -> None:
-    assert list(search_problems(**values)) == [field]
+def test_goal_selects_the_best_checkpoint(best_by: str, values: Any, goal: str, checkpoint_by: str) -> None:
+    search = small_search(small_job(best_by=best_by), **values)
+    assert (search.goals[0].measure, search.job.checkpoints.best_by) == (goal, checkpoint_by)
+
+
+EVERYTHING_WRONG: dict[str, Any] = {
+    "name": "../a",
+    "space": {
+        "learning_rate": {"low": 0.1, "high": 1e-4, "log": True},
+        "weight_decay": {"low": 0, "high": 1, "log": True},
+        "momentum": {"low": 0.5, "high": 2},
+        "optimizer": {"low": 1, "high": 2},
+        "batch_size": [8, "x"],
+        "mixup": [0.1],
+        "final_rate": {"low": 0.1, "hihg": 0.2},
+        "epochs": 3,
+        "dataset": ["a", "b"],
+        "learing_rate": [1, 2],
+        "options.width": [1, 2],
+    },
+    "goals": ["top1", "mious"],
+    "trials": 0,
+    "hours": "long",
+    "pruner": "hyperbnad",
+    "devices": ["GPU-1", "GPU-1", "GPU-2"],
+    "devices_per_trial": 2,
+    "confirm": 11,
+    "seed": -1,
+    "hurs": 1,
+}
+REFUSED: list[dict[str, Any]] = [
+    EVERYTHING_WRONG,
+    {"goals": ["top1", "seconds"], "pruner": "halving"},
+    {"goals": ["seconds"], "pruner": "halving"},
+    {"goals": ["top1", "seconds"], "confirm": 1},
+    {"goals": ["parameters"], "confirm": 1},
+    {"space": {"seed": [0, 1]}, "confirm": 2},
+    {"confirm": True},
+    {"sampler": "grid"},
+    {"devices": []},
+    {"best_epochs": 0},
+    {"space": {}},
+    {"space": {"model": ["mnist_cnn", "resnet81"]}},
+    {"space": {"loss": ["cross_entropy", "dice"]}},
+    {"space": {"precision": ["fp32", "fp16"]}},
+    {"space": {"accumulation": {"low": 2, "high": 64}}},
+    {"name": ""},
+    {"goals": 3},
+    {"goals": ["top1", "top1"]},
+    {"devices": "cpu"},
+    {"devices": ["cpu"] * 3, "devices_per_trial": 2},
+    {"devices_per_trial": 0},
+    {"keep_checkpoints": 1},
+]
+
+
+def test_texts_of_search_problems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = {str(values): refused(**values) for values in REFUSED}
+    gpus = [gpu(0), gpu(1, lost=True), gpu(2)]
+    names = [each.uuid for each in gpus]
+    cases["lost and unknown GPUs"] = refused(snapshot=machine(*gpus), devices=[*names, "GPU-9"])
+    cases["problem of the job"] = refused(small_job(Path("/nowhere")))
+    create_search(small_search(confirm=1))
+    changed = {"confirm": 3, "trials": 9, "devices": ["cpu"] * 3, "pruner": "none", "best_epochs": 5}
+    cases["search of the same name"] = name_problems(small_search(**changed))
+    cases["other search of the same name"] = name_problems(small_search(sampler="random", seed=9))
+    monkeypatch.setattr("shutil.disk_usage", lambda _folder: SimpleNamespace(free=1 << 20))
+    for values in (
+        {}, {"confirm": 2}, {"confirm": 2, "trials": 2}, {"keep_checkpoints": True}, {"trials": None, "hours": 1},
+        {"space": {"model": ["resnet18", "resnet50"]}},
+    ):  # fmt: skip
+        search = small_search(small_job(model="resnet18", image_size=32), **values)
+        cases[f"full disk, {values}"] = room_problems(search, load_catalogue(), tmp_path / "new")
+    monkeypatch.setattr("engine.checks.search_checks.find_spec", lambda _name: None)
+    cases["without Optuna"] = refused()
+    check_problems(GOLDEN, "search checks", cases, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -107,21 +148,5 @@ def test_confirm_defaults_to_one_if_possible(values: Any, confirm: int) -> None:
     assert search.confirm == confirm
 
 
-def test_name_problems_allows_changing_confirm() -> None:
-    create_search(small_search(confirm=1))
-    assert name_problems(small_search(confirm=3, trials=9)) == []
-    assert name_problems(small_search(confirm=3, seed=9)) != []
-
-
-def test_room_problems_of_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    search = small_search()
-    assert room_problems(search, load_catalogue(), paths.home()) == []
-    usage = type("Usage", (), {"free": 1 << 20})
-    monkeypatch.setattr("shutil.disk_usage", lambda _folder: usage)
-    (problem,) = room_problems(search, load_catalogue(), paths.home())
-    assert problem.field == "disk"
-
-
-def test_validate_search_without_optuna(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.checks.search_checks.find_spec", lambda _name: None)
-    assert 'pip install "footplate[search]"' in search_problems()["search"]
+def test_room_problems_of_a_disk_with_space(tmp_path: Path) -> None:
+    assert room_problems(small_search(), load_catalogue(), tmp_path) == []

@@ -15,8 +15,10 @@ from engine.checks.job_checks import problems
 from engine.contract.catalogue import ModelEntry, load_catalogue
 from engine.contract.job import FIELDS, Job
 from engine.contract.problems import Problem, errors
+from tests.support.golden import check_problems
 
 A, B, C, D = "GPU-a", "GPU-b", "GPU-c", "GPU-d"
+GOLDEN = Path(__file__).with_name("golden_problems.txt")
 CATALOGUE = load_catalogue()
 SPLIT_POINTS = CATALOGUE.model("resnet18").possible_split_points  # type: ignore[union-attr]
 
@@ -83,69 +85,73 @@ def test_strategies_accept_valid_jobs(tmp_path: Path, fields: dict[str, Any]) ->
     assert found(tmp_path, **fields) == []
 
 
-@pytest.mark.parametrize(
-    ("fields", "field"),
-    [
-        # Devices and replicas
-        ({"strategy": "hsdp", "devices": cpus(3)}, "strategy"),
-        ({"strategy": "hsdp", "devices": cpus(5)}, "replicas"),
-        ({"strategy": "ddp_pipeline", "devices": cpus(6), "replicas": 4}, "replicas"),
-        ({"strategy": "ddp_pipeline", "devices": cpus(4), "replicas": 4}, "replicas"),
-        ({"strategy": "ddp", "devices": (A, A)}, "devices"),
-        # The batch
-        ({"strategy": "single", "batch_size": 4, "accumulation": 8}, "accumulation"),
-        (
-            {"strategy": "ddp", "devices": cpus(3), "batch_size": 10, "accumulation": 4}, "accumulation"),
-        ({"strategy": "fsdp", "devices": cpus(4), "batch_size": 3}, "batch_size"),
-        (
-            {"strategy": "ddp_pipeline", "devices": cpus(4), "batch_size": 30, "accumulation": 4}, "batch_size"),
-        (
-            {"strategy": "model_parallel", "devices": cpus(2), "batch_size": 3, "accumulation": 5}, "batch_size"),
-        (
-            {"strategy": "ddp_pipeline", "devices": cpus(8), "batch_size": 12, "accumulation": 2,
-             "pipeline_schedule": "1f1b"}, "batch_size"),
-        (
-            {"strategy": "ddp_pipeline", "devices": cpus(4), "batch_size": 24, "microbatches": 5}, "microbatches"),
-        (
-            {"strategy": "pipeline", "devices": cpus(4), "batch_size": 12, "microbatches": 3,
-             "pipeline_schedule": "1f1b"}, "microbatches"),
-        (
-            {"strategy": "pipeline", "devices": cpus(2), "batch_size": 20, "microbatches": 5,
-             "pipeline_schedule": "zb1p"}, "microbatches"),
-        # The split points
-        ({"strategy": "pipeline", "devices": cpus(2), "model": "odd"}, "strategy"),
-        ({"strategy": "model_parallel", "devices": cpus(99), "batch_size": 99}, "devices"),
-        (
-            {"strategy": "ddp_pipeline", "devices": cpus(40), "batch_size": 400}, "devices"),
-        (
-            {"strategy": "pipeline", "devices": cpus(5), "pipeline_schedule": "interleaved_1f1b",
-             "stages_per_device": 4}, "stages_per_device"),
-        (
-            {"strategy": "pipeline", "devices": cpus(7), "pipeline_schedule": "zbv"}, "pipeline_schedule"),
-        ({"strategy": "pipeline", "devices": cpus(2), "split_points": SPLIT_POINTS[:3]}, "split_points"),
-        ({"strategy": "pipeline", "devices": cpus(2), "split_points": ("maxpol",)}, "split_points"),
-        ({"strategy": "pipeline", "devices": cpus(3), "split_points": (SPLIT_POINTS[1],) * 2}, "split_points"),
-        (
-            {"strategy": "pipeline", "devices": cpus(3), "split_points": (SPLIT_POINTS[2], SPLIT_POINTS[1])}, "split_points"),
-        # The options
-        ({"model": "odd", "activation_checkpointing": True}, "activation_checkpointing"),
-        (
-            {"strategy": "pipeline", "devices": cpus(2), "pipeline_schedule": "zbv", "activation_checkpointing": True}, "activation_checkpointing"),
-        ({"strategy": "fsdp", "devices": cpus(2), "model": "odd"}, "strategy"),
-        ({"strategy": "hsdp", "devices": cpus(4), "model": "odd"}, "strategy"),
-        ({"strategy": "tp", "devices": cpus(2)}, "strategy"),
-        (
-            {"strategy": "ddp_tp", "devices": cpus(4), "model": "vit_b_16", "batch_size": 1}, "batch_size"),
-        (
-            {"strategy": "tp", "devices": cpus(2), "model": "vit_b_16", "optimizer": "lamb"}, "optimizer"),
-        ({"strategy": "ddp", "devices": cpus(2), "sync_batchnorm": True}, "sync_batchnorm"),
-        ({"strategy": "fsdp", "devices": cpus(2), "cpu_offload": True}, "cpu_offload"),
-        (
-            {"strategy": "fsdp", "devices": (A, B), "shard_precision": "bf16", "precision": "fp16"}, "shard_precision"),
-        ({"precision": "fp16"}, "precision"),
-        ({"resume_from": "/nowhere/last.pt"}, "resume_from"),
-    ],
-)  # fmt: skip
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    # Devices and replicas
+    ({"strategy": "hsdp", "devices": cpus(3)}, "strategy"),
+    ({"strategy": "ddp", "devices": cpus(1)}, "strategy"),
+    ({"strategy": "ddp", "devices": (A,)}, "strategy"),
+    ({"strategy": "single", "devices": cpus(2)}, "strategy"),
+    ({"strategy": "hsdp", "devices": cpus(12), "replicas": 5}, "replicas"),
+    ({"strategy": "hsdp", "devices": cpus(5)}, "replicas"),
+    ({"strategy": "ddp_pipeline", "devices": cpus(6), "replicas": 4}, "replicas"),
+    ({"strategy": "ddp_pipeline", "devices": cpus(4), "replicas": 4}, "replicas"),
+    ({"strategy": "ddp", "devices": (A, A)}, "devices"),
+    # The batch
+    ({"strategy": "single", "batch_size": 4, "accumulation": 8}, "accumulation"),
+    (
+        {"strategy": "ddp", "devices": cpus(3), "batch_size": 10, "accumulation": 4}, "accumulation"),
+    ({"strategy": "fsdp", "devices": cpus(4), "batch_size": 3}, "batch_size"),
+    (
+        {"strategy": "ddp_pipeline", "devices": cpus(4), "batch_size": 30, "accumulation": 4}, "batch_size"),
+    (
+        {"strategy": "model_parallel", "devices": cpus(2), "batch_size": 3, "accumulation": 5}, "batch_size"),
+    (
+        {"strategy": "ddp_pipeline", "devices": cpus(8), "batch_size": 12, "accumulation": 2,
+         "pipeline_schedule": "1f1b"}, "batch_size"),
+    (
+        {"strategy": "ddp_pipeline", "devices": cpus(4), "batch_size": 24, "microbatches": 5}, "microbatches"),
+    (
+        {"strategy": "pipeline", "devices": cpus(4), "batch_size": 12, "microbatches": 3,
+         "pipeline_schedule": "1f1b"}, "microbatches"),
+    (
+        {"strategy": "pipeline", "devices": cpus(2), "batch_size": 20, "microbatches": 5,
+         "pipeline_schedule": "zb1p"}, "microbatches"),
+    # The split points
+    ({"strategy": "pipeline", "devices": cpus(2), "model": "odd"}, "strategy"),
+    ({"strategy": "model_parallel", "devices": cpus(99), "batch_size": 99}, "devices"),
+    (
+        {"strategy": "ddp_pipeline", "devices": cpus(40), "batch_size": 400}, "devices"),
+    (
+        {"strategy": "pipeline", "devices": cpus(5), "pipeline_schedule": "interleaved_1f1b",
+         "stages_per_device": 4}, "stages_per_device"),
+    (
+        {"strategy": "pipeline", "devices": cpus(7), "pipeline_schedule": "zbv"}, "pipeline_schedule"),
+    ({"strategy": "pipeline", "devices": cpus(2), "split_points": SPLIT_POINTS[:3]}, "split_points"),
+    ({"strategy": "pipeline", "devices": cpus(2), "split_points": ("maxpol",)}, "split_points"),
+    ({"strategy": "pipeline", "devices": cpus(3), "split_points": (SPLIT_POINTS[1],) * 2}, "split_points"),
+    (
+        {"strategy": "pipeline", "devices": cpus(3), "split_points": (SPLIT_POINTS[2], SPLIT_POINTS[1])}, "split_points"),
+    # The options
+    ({"model": "odd", "activation_checkpointing": True}, "activation_checkpointing"),
+    (
+        {"strategy": "pipeline", "devices": cpus(2), "pipeline_schedule": "zbv", "activation_checkpointing": True}, "activation_checkpointing"),
+    ({"strategy": "fsdp", "devices": cpus(2), "model": "odd"}, "strategy"),
+    ({"strategy": "hsdp", "devices": cpus(4), "model": "odd"}, "strategy"),
+    ({"strategy": "tp", "devices": cpus(2)}, "strategy"),
+    (
+        {"strategy": "ddp_tp", "devices": cpus(4), "model": "vit_b_16", "batch_size": 1}, "batch_size"),
+    (
+        {"strategy": "tp", "devices": cpus(2), "model": "vit_b_16", "optimizer": "lamb"}, "optimizer"),
+    ({"strategy": "ddp", "devices": cpus(2), "sync_batchnorm": True}, "sync_batchnorm"),
+    ({"strategy": "fsdp", "devices": cpus(2), "cpu_offload": True}, "cpu_offload"),
+    (
+        {"strategy": "fsdp", "devices": (A, B), "shard_precision": "bf16", "precision": "fp16"}, "shard_precision"),
+    ({"precision": "fp16"}, "precision"),
+    ({"resume_from": "/nowhere/last.pt"}, "resume_from"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("fields", "field"), REFUSED)
 def test_strategy_problems_name_field_and_remedy(tmp_path: Path, fields: dict[str, Any], field: str) -> None:
     (wrong,) = errors(found(tmp_path, **fields))
     assert (wrong.field, bool(wrong.remedy)) == (field, True)
@@ -155,21 +161,21 @@ def test_strategy_problems_name_field_and_remedy(tmp_path: Path, fields: dict[st
         assert field not in {problem.field for problem in left}
 
 
-@pytest.mark.parametrize(
-    ("fields", "field"),
-    [
-        ({"strategy": "ddp", "devices": cpus(2), "microbatches": 4}, "microbatches"),
-        ({"sync_batchnorm": True}, "sync_batchnorm"),
-        ({"bucket_mib": 4.0}, "bucket_mib"),
-        ({"balance": "speed"}, "balance"),
-        ({"replicas": 3}, "replicas"),
-        ({"strategy": "pipeline", "devices": cpus(2), "stages_per_device": 2}, "stages_per_device"),
-        (
-            {"strategy": "ddp", "devices": (A, B), "sync_batchnorm": True, "model": "vgg11", "image_size": 64},
-            "sync_batchnorm",
-        ),
-    ],
-)
+IDLE: list[tuple[dict[str, Any], str]] = [
+    ({"strategy": "ddp", "devices": cpus(2), "microbatches": 4}, "microbatches"),
+    ({"sync_batchnorm": True}, "sync_batchnorm"),
+    ({"bucket_mib": 4.0}, "bucket_mib"),
+    ({"balance": "speed"}, "balance"),
+    ({"replicas": 3}, "replicas"),
+    ({"strategy": "pipeline", "devices": cpus(2), "stages_per_device": 2}, "stages_per_device"),
+    (
+        {"strategy": "ddp", "devices": (A, B), "sync_batchnorm": True, "model": "vgg11", "image_size": 64},
+        "sync_batchnorm",
+    ),
+]
+
+
+@pytest.mark.parametrize(("fields", "field"), IDLE)
 def test_option_without_effect_is_a_warning(tmp_path: Path, fields: dict[str, Any], field: str) -> None:
     (problem,) = found(tmp_path, **fields)
     assert (problem.field, problem.severity) == (field, "warning")
@@ -205,6 +211,11 @@ def test_strategy_problems_are_reported_together(tmp_path: Path) -> None:
     )
     fields = ["balance", "microbatches", "precision", "resume_from", "split_points"]
     assert sorted({problem.field for problem in reported}) == fields
+
+
+def test_texts_of_strategy_problems(tmp_path: Path) -> None:
+    cases = {str(fields).replace("'cpu', " * 30, "…"): found(tmp_path, **fields) for fields, _ in (*REFUSED, *IDLE)}
+    check_problems(GOLDEN, "strategy checks", cases, tmp_path)
 
 
 STRATEGY_FIELDS = [field.name for field in FIELDS.values() if field.group == "parallel"]

@@ -68,6 +68,7 @@ from tests.engine.cli.prepared_commands import COMMANDS
 from tests.gui.run.model.saved_evaluations import save_evaluation
 from tests.gui.sources.written_runs import a_plan, a_run
 from tests.gui.split_points.example import a_split
+from tests.support.golden import check_section
 from tests.support.made_searches import make_search
 
 GOLDEN = Path(__file__).with_name("golden_output.txt")
@@ -274,14 +275,7 @@ def check(name: str, out: str, home: Path) -> None:
     out = out.replace(os.environ["XDG_RUNTIME_DIR"], "RUNTIME")
     for number, run_id in enumerate(dict.fromkeys(re.findall(r"\d{8}-\d{6}-[\w-]+?-[0-9a-f]{4}\b", out)), 1):
         out = out.replace(run_id, f"RUN-{number}")
-    current = f"[{name}]\n{out.rstrip()}\n\n"
-    golden = GOLDEN.read_text(encoding="utf-8") if GOLDEN.exists() else ""
-    section = re.compile(rf"\[{name}\]\n.*?\n\n(?=\[|\Z)", re.S)
-    if "FOOTPLATE_WRITE_TEXTS" in os.environ:
-        GOLDEN.write_text(section.sub("", golden) + current, encoding="utf-8")
-    else:
-        (expected,) = section.findall(golden)
-        assert current.splitlines() == expected.splitlines()
+    check_section(GOLDEN, name, out)
 
 
 @pytest.fixture(autouse=True)

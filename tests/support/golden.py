@@ -1,0 +1,44 @@
+"""Golden files, which contain the expected texts of several tests in sections."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from engine.contract.problems import Problem
+
+
+def check_section(golden: Path, name: str, text: str) -> None:
+    """Compare a text with the section `name` of a golden file.
+
+    With FOOTPLATE_WRITE_TEXTS in the environment, the section is written instead. Review the diff of the file.
+    """
+    current = f"[{name}]\n{text.rstrip()}\n\n"
+    content = golden.read_text(encoding="utf-8") if golden.exists() else ""
+    section = re.compile(rf"^\[{re.escape(name)}\]\n.*?\n\n(?=\[|\Z)", re.MULTILINE | re.DOTALL)
+    if "FOOTPLATE_WRITE_TEXTS" in os.environ:
+        golden.write_text(section.sub("", content) + current, encoding="utf-8")
+    else:
+        (expected,) = section.findall(content)
+        assert current.splitlines() == expected.splitlines()
+
+
+def check_problems(golden: Path, name: str, cases: Mapping[str, Iterable[Problem]], folder: Path) -> None:
+    """Compare the problems of several cases, by their descriptions, with the section `name` of a golden file.
+
+    The paths of `folder`, of the source tree and of Python, which differ between machines, are replaced.
+    """
+    lines: list[str] = []
+    for case, problems in cases.items():
+        lines.append(f"{case}:")
+        for each in problems:
+            choices = [f"“{choice.title}” sets {dict(choice.values)}" for choice in each.choices]
+            lines.append("; ".join([f"  {each.severity} of {each.field}: {each}", *choices]))
+    text = "\n".join(lines)
+    paths = {str(folder): "FOLDER", sys.executable: "PYTHON", str(Path(__file__).parents[2]): "ROOT"}
+    for path, replacement in paths.items():
+        text = text.replace(path, replacement)
+    check_section(golden, name, text)
