@@ -204,9 +204,9 @@ def _remove(name: str) -> int:
 
 
 def add_node(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--look", action="store_true", help="print this machine's facts")
-    parser.add_argument("--dataset", default="", help="with --look: a dataset to compare")
-    parser.add_argument("--address", default="", help="the address that other machines reach this one by")
+    parser.add_argument("--facts", action="store_true", help="print this machine's facts")
+    parser.add_argument("--dataset", default="", help="with --facts: a dataset to compare")
+    parser.add_argument("--address", default="", help="address at which other machines reach this one")
     parser.add_argument("--test-connections", action="store_true", help="test connections to other machines")
     parser.add_argument(
         "--no-infiniband", action="store_true", help="with --test-connections: keep NCCL from using InfiniBand"
@@ -231,7 +231,7 @@ def node(options: argparse.Namespace) -> int:
 
     actions: list[tuple[object, Callable[[], int]]] = [
         (options.slurm, lambda: slurm.supervise_slurm(Path(options.slurm))),
-        (options.look, lambda: probe.print_facts(options.dataset, options.address)),
+        (options.facts, lambda: probe.print_facts(options.dataset, options.address)),
         (
             options.test_connections,
             lambda: connection_test.serve(options.address, infiniband=not options.no_infiniband),

@@ -72,7 +72,7 @@ def check_hosts(hosts: Sequence[Host], dataset: str = "") -> list[CheckedHost]:
 
 def _check_host(host: Host, dataset: str) -> CheckedHost:
     """Collect the facts about `host` through ssh, and check its clock, free disk space and number of GPUs."""
-    arguments = ["node", "--look"]
+    arguments = ["node", "--facts"]
     arguments += ["--dataset", dataset] if dataset else []
     arguments += ["--address", host.address] if host.address else []
     try:
