@@ -134,7 +134,7 @@ class RealDisk:
         return _probe(host).wait()
 
 
-class ImpatientDisk(RealDisk):
+class BackgroundDisk(RealDisk):
     """Source of facts that contacts servers in the background. Until a server answers, facts about it are unknown."""
 
     def reaches(self, host: str) -> bool | None:

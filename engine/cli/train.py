@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Any
 
-from engine.checks.disk import Disk, ImpatientDisk
+from engine.checks.disk import BackgroundDisk, Disk
 from engine.checks.gpu_checks import gpu_problems
 from engine.checks.job_checks import REAL_DISK, dataset_problems, problems
 from engine.checks.machine_findings import cpu_warnings
@@ -120,9 +120,9 @@ def _contact_weight_servers(values: dict[str, Any]) -> None:
 
     The check runs while the dataset is inspected.
     """
-    draft = dict(values)  # only the requests matter here, which ImpatientDisk makes in threads
-    _choose_model(draft, ImpatientDisk())
-    collect_facts(draft, load_catalogue(), report=None, chosen=draft, disk=ImpatientDisk())
+    draft = dict(values)  # only the requests matter here, which BackgroundDisk makes in threads
+    _choose_model(draft, BackgroundDisk())
+    collect_facts(draft, load_catalogue(), report=None, chosen=draft, disk=BackgroundDisk())
 
 
 def _choose_model(values: dict[str, Any], disk: Disk) -> str:

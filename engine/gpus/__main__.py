@@ -22,7 +22,7 @@ from engine.contract.devices import Snapshot, SnapshotRequest
 from engine.gpus.cpu import CpuReader
 from engine.gpus.cuda_order import CudaOrder
 from engine.gpus.host import foreign_pids
-from engine.gpus.lifeline import Parent, read_lines
+from engine.gpus.parent_process import Parent, read_lines
 from engine.gpus.quantities import read_values
 from engine.gpus.watch import NvmlWatch, Timeouts
 

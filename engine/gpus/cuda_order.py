@@ -114,7 +114,7 @@ def _parse_order(line: bytes) -> list[str]:
 
 def main() -> int:
     """Print CUDA's order as one line of JSON."""
-    from engine.gpus.lifeline import end_with_parent
+    from engine.gpus.parent_process import end_with_parent
 
     end_with_parent()
     for name in FILTERS:

@@ -19,9 +19,9 @@ import msgspec
 
 from engine.contract.devices import Nvml, Reading, SnapshotRequest
 from engine.gpus import sentences
-from engine.gpus.lifeline import end_with_parent
 from engine.gpus.nvml.driver_files import denied_files
 from engine.gpus.nvml.nvml_reader import NvmlReader, NvmlUnavailable
+from engine.gpus.parent_process import end_with_parent
 
 SECOND_READING_S = 0.25
 """Seconds between the first and the second reading. This is less than the interval, since rates need two readings."""

@@ -20,7 +20,7 @@ from engine.system import linux, stdio
 
 def main() -> int:
     """Read a `SpawnRequest` from standard input, and run the worker. The worker exits when its parent exits."""
-    stdio.make_forgiving()
+    stdio.ignore_output_errors()
     request = msgspec.json.decode(sys.stdin.buffer.readline(), type=SpawnRequest)
     linux.die_with_parent(request.parent)
     if sys.platform != "linux":

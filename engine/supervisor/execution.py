@@ -31,7 +31,7 @@ def supervise(
 
     If another process is running it, report this and return an error code. See `Supervisor` for the other arguments.
     """
-    stdio.make_forgiving()
+    stdio.ignore_output_errors()
     faulthandler.enable(all_threads=False)
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # closing the terminal doesn't end the run

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer as Buffer
 
 
-class _ForgivingFile(io.FileIO):
+class _ErrorIgnoringFile(io.FileIO):
     """File that discards output that it can't write, because printing must never stop a training run."""
 
     def write(self, data: Buffer) -> int:
@@ -24,18 +24,18 @@ class _ForgivingFile(io.FileIO):
             return memoryview(data).nbytes
 
 
-def _open_forgiving(fd: int) -> TextIO:
+def _open_ignoring_errors(fd: int) -> TextIO:
     """Return a text stream for the file descriptor `fd`.
 
     It ignores errors in writing, and is flushed after each line.
     """
-    file = io.BufferedWriter(_ForgivingFile(fd, "w", closefd=False))
+    file = io.BufferedWriter(_ErrorIgnoringFile(fd, "w", closefd=False))
     return io.TextIOWrapper(file, encoding="utf-8", errors="backslashreplace", line_buffering=True)
 
 
-def make_forgiving() -> None:
+def ignore_output_errors() -> None:
     """Make this process's output streams ignore errors in writing."""
-    sys.stdout, sys.stderr = _open_forgiving(1), _open_forgiving(2)
+    sys.stdout, sys.stderr = _open_ignoring_errors(1), _open_ignoring_errors(2)
 
 
 def redirect(log: Path) -> None:
@@ -49,7 +49,7 @@ def redirect(log: Path) -> None:
         os.dup2(fd, target)
     os.close(null)
     os.close(output)
-    make_forgiving()
+    ignore_output_errors()
 
 
 def exit_now(code: int) -> NoReturn:

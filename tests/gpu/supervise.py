@@ -10,7 +10,7 @@ from engine.supervisor.supervisor import Supervisor
 from engine.system import stdio
 
 if __name__ == "__main__":
-    stdio.make_forgiving()
+    stdio.ignore_output_errors()
     run = RunFolder(Path(sys.argv[1]))
     job = run.job()
     assert job is not None

@@ -25,7 +25,7 @@ _REFUSED = 2
 
 def main() -> int:
     """Drive the search in the folder that the first argument names, unless another process drives it already."""
-    stdio.make_forgiving()
+    stdio.ignore_output_errors()
     faulthandler.enable(all_threads=False)
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the search continues after its terminal is closed

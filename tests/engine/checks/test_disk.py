@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from engine.checks import disk
-from engine.checks.disk import ANSWER_S, ImpatientDisk, RealDisk
+from engine.checks.disk import ANSWER_S, BackgroundDisk, RealDisk
 from tests.engine.supervisor.supervised import wait_until
 from tests.support.weights_server import WeightsServer
 
@@ -69,13 +69,13 @@ def test_reaches_retries_after_a_while(server: WeightsServer, monkeypatch: pytes
 
 
 def test_impatient_disk_asks_in_the_background(stalled: threading.Event, server: WeightsServer) -> None:
-    assert ImpatientDisk().reaches("http://unknown.example") is None
+    assert BackgroundDisk().reaches("http://unknown.example") is None
     stalled.set()
-    wait_until(lambda: ImpatientDisk().reaches("http://unknown.example") is False, "the answer")
+    wait_until(lambda: BackgroundDisk().reaches("http://unknown.example") is False, "the answer")
 
 
 def test_impatient_disk_knows_what_has_been_answered(server: WeightsServer) -> None:
-    ImpatientDisk().reaches(server.address)
-    wait_until(lambda: ImpatientDisk().reaches(server.address) is True, "the answer")
+    BackgroundDisk().reaches(server.address)
+    wait_until(lambda: BackgroundDisk().reaches(server.address) is True, "the answer")
     assert RealDisk().reaches(server.address) is True
     assert len(server.asked) == 1

@@ -14,7 +14,7 @@ from engine.system import stdio
 QUICK = Limits(silent=1.5, silent_preparing=1.5, silent_warning=0.5, stuck=1.0, stuck_steps=2.0, first_step=1.5)
 
 if __name__ == "__main__":
-    stdio.make_forgiving()
+    stdio.ignore_output_errors()
     run = RunFolder(Path(sys.argv[1]))
     job = run.job()
     assert job is not None

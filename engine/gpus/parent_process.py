@@ -48,7 +48,7 @@ def end_with_parent(on_line: Callable[[bytes], None] | None = None) -> None:
     """
     if sys.platform == "linux":  # SIGKILL exists on POSIX only
         linux.signal_at_parents_death(signal.SIGKILL)
-    threading.Thread(target=_exit_at_end_of_input, args=(on_line,), name="lifeline", daemon=True).start()
+    threading.Thread(target=_exit_at_end_of_input, args=(on_line,), name="parent", daemon=True).start()
 
 
 def read_lines(on_line: Callable[[bytes], None]) -> None:
