@@ -218,9 +218,12 @@ def _group_advice(connected: ConnectedGpus, groups: Sequence[Sequence[Gpu]], one
     else:
         sentences.append(
             tr(
-                "Prefer to train on {together} alone, or across the groups with "
+                "Prefer to train on {largest} alone, or across the groups with "
                 "{recommended_strategy_title}, which communicates least."
-            ).format(together=together[0], recommended_strategy_title=recommended_strategy_title("pipeline"))
+            ).format(
+                largest=_join_names(max(groups, key=len)),
+                recommended_strategy_title=recommended_strategy_title("pipeline"),
+            )
         )
     return " ".join(sentences)
 

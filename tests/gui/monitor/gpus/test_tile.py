@@ -10,9 +10,9 @@ from PySide6.QtGui import QContextMenuEvent
 from PySide6.QtWidgets import QAbstractButton, QApplication, QMenu
 from pytestqt.qtbot import QtBot
 
-from engine.contract.devices import Gpu
+from engine.contract.devices import Gpu, Pcie
 from gui.format import clock, energy
-from gui.monitor.gpus.gpu_fields import graph_quantities, line_scale
+from gui.monitor.gpus.gpu_fields import graph_quantities, line_scale, now, tile_figures
 from gui.monitor.gpus.tiles import Tile
 from gui.monitor.gpus.watched_gpu import EnergyCounters, WatchedGpu, watched_gpus
 from gui.plots.group import PlotGroup
@@ -59,6 +59,23 @@ def test_tile_values_have_units_and_limits(show_tile: ShowTile) -> None:
     }  # fmt: skip
     assert expected.items() <= figures(tile).items()
     assert "Power 512 of 700 W" in tile.accessibleDescription()
+    (temperature,) = (figure for figure in tile.figures.figures if figure.id == "temperature_c")
+    assert all(f"{limit} °C" in temperature.meaning for limit in (87, 92))
+
+
+@pytest.mark.parametrize(
+    ("pcie", "figure"),
+    [
+        (Pcie(), {}),
+        (Pcie(width=16), {"PCIe": "×16"}),
+        (Pcie(generation=4, width=16), {"PCIe": "4 ×16"}),
+        (Pcie(generation=4, received_bytes_per_s=0.0), {"PCIe 4": "↓ 0.00 GB/s"}),
+        (Pcie(width=8, sent_bytes_per_s=4e8), {"PCIe ×8": "↑ 0.40 GB/s"}),
+    ],
+)
+def test_tile_shows_reported_values_of_pcie(pcie: Pcie, figure: dict[str, str]) -> None:
+    gpu = Gpu(uuid="GPU-a", name="A GPU", nvml_index=0, pcie=pcie)
+    assert {each.label: each.text for each in tile_figures(watched(gpu), now(gpu), None)} == figure
 
 
 def test_tile_leaves_out_unreported_values(show_tile: ShowTile, qtbot: QtBot) -> None:

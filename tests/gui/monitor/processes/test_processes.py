@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -87,33 +88,41 @@ def test_process_on_several_gpus_is_one_row(hosts: Hosts, view: ProcessesView) -
 
 
 def test_tree_groups_by_run_parent_and_ancestor() -> None:
-    ranks = (process(701, ancestors=(700, 9, 1)), process(702, ancestors=(700, 9, 1)))
+    ranks = (
+        process(701, ancestors=(700, 9, 1), started=NOW - 7200),
+        process(702, ancestors=(700, 9, 1)),
+        process(703, ancestors=(702, 700, 9, 1)),
+    )
     launched = (process(811, ancestors=(810, 1)), process(812, ancestors=(810, 1)))
-    parent, child = process(900, ancestors=(1,)), process(901, ancestors=(900, 1))
+    parent, child = process(900, ancestors=(1,), name="launcher"), process(901, ancestors=(900, 1))
+    grandchild = process(902, ancestors=(901, 900, 1))
     alone = process(950, ancestors=(940, 1))
-    sample = snapshot(gpu(0, processes=(*ranks, *launched, parent, child, alone)))
+    sample = snapshot(gpu(0, processes=(*ranks, *launched, parent, child, grandchild, alone)))
     lines = process_rows("", sample, [RUN], {810: "torchrun"}.get)
     titles = {line.key: line.title for line in lines}
     assert {line.pid: titles.get(line.parent or ()) for line in lines if not line.group} == {
-        701: "Run flowers (2)",
-        702: "Run flowers (2)",
+        701: "Run flowers (3)",
+        702: "Run flowers (3)",
+        703: "python3",
         811: "torchrun (2)",
         812: "torchrun (2)",
         900: None,
-        901: "python3",
+        901: "launcher",
+        902: "python3",
         950: None,
     }
     (run,) = [line for line in lines if line.group and line.run is not None]
-    assert (run.pid, run.memory_used_bytes, run.sm_percent, run.cpu_percent) == (700, 2 * GIB, 80.0, 200.0)
+    assert (run.pid, run.memory_used_bytes, run.sm_percent, run.cpu_percent) == (700, 3 * GIB, 120.0, 300.0)
+    assert (run.user, run.mine, run.running_s) == (current_user(), True, 7200)
 
 
 def test_run_sm_percent_is_mean_over_gpus() -> None:
     users = (current_user(), "anna")
     ranks = [process(701 + n, ancestors=(700,), sm_percent=30.0 + 20.0 * n, user=users[n]) for n in range(2)]
-    sample = snapshot(*(numbered(n, processes=(ranks[n],)) for n in range(2)))
+    sample = snapshot(numbered(0, processes=ranks), numbered(1, processes=ranks[1:]))
     (group,) = [line for line in process_rows("", sample, [RUN], lambda pid: None) if line.group]
     assert group.gpus == ("GPU 0", "GPU 1")
-    assert group.sm_percent == 40.0
+    assert group.sm_percent == 65.0  # 30% on the first GPU, and 50% by the other rank on each
     assert (group.user, group.mine) == (None, False)
 
 
@@ -121,8 +130,13 @@ def test_remote_and_container_pids_match_no_run() -> None:
     sample = one_gpu(process(701, ancestors=(700, 1)))
     assert all(line.run is None for line in process_rows("ws2", sample, [RUN], lambda pid: None))
     inside = msgspec.structs.replace(sample, foreign_pids=True)
-    assert all(line.run is None for line in process_rows("", inside, [RUN], lambda pid: None))
+    ended = replace(RUN, state="completed", end=NOW)
+    for each, runs in ((inside, [RUN]), (sample, [ended])):
+        assert all(line.run is None for line in process_rows("", each, runs, lambda pid: None))
     assert all(line.run is RUN for line in process_rows("", sample, [RUN], lambda pid: None))
+    siblings = one_gpu(process(811, ancestors=(810, 1)), process(812, ancestors=(810, 1)))
+    groups = [process_rows(host, siblings, [], {810: "torchrun"}.get)[0].title for host in ("", "ws2")]
+    assert groups == ["torchrun (2)", "Same parent (2)"]
 
 
 def test_processes_with_cyclic_ancestors_are_listed(hosts: Hosts, view: ProcessesView) -> None:
@@ -145,11 +159,13 @@ def test_process_names_mig_instance(hosts: Hosts, view: ProcessesView) -> None:
 
 
 def test_view_reports_other_user_on_run_gpu(hosts: Hosts, view: ProcessesView, marks: RunIntervals) -> None:
-    marks.intervals = (RUN,)
     mine = process(701, ancestors=(700, 1), memory_used_bytes=3 * GIB)
     other = process(44, user="alice", name="jupyter", memory_used_bytes=2 * GIB)
     desktop = process(45, user="root", name="Xorg", kind="graphics")
-    see(hosts, one_gpu(mine, other, desktop))
+    elsewhere = process(44, user="alice", name="jupyter", memory_used_bytes=0)
+    shared = (gpu(0, cuda_index=0, processes=(mine, other, desktop)), gpu(3, cuda_index=3, processes=(elsewhere,)))
+    see(hosts, snapshot(*shared))
+    marks.show((RUN,), {})
     assert "GPU 0, held by run flowers, is also used by alice." in visible_text(view)
     assert rows(view) == [
         (0, "Run flowers (1) · also used by alice"),
@@ -169,6 +185,7 @@ def test_sharing_names_each_user_once() -> None:
     )
     sentence = sharing(process_rows("", sample, [RUN], lambda pid: None), [RUN])
     assert sentence == "GPU 0, 1, held by run flowers, are also used by alice, bob and carol."
+    assert sharing(process_rows("", sample, [], lambda pid: None), [replace(RUN, end=NOW)]) == ""
 
 
 # Sorting, filtering, staying
@@ -187,12 +204,14 @@ def test_filter_matches_row_and_parents(hosts: Hosts, view: ProcessesView, marks
     desktop = process(88, user="Alice", kind="graphics", command="serve llama")
     see(hosts, one_gpu(process(701, ancestors=(700, 1)), desktop, process(99)))
     every = rows(view)
+    assert "3 processes" in visible_text(view)
     for text, pids in (
         ("alice", ["88"]), ("LLAMA serve", ["88"]), ("99", ["99"]), ("flowers", ["701"]), ("nothing of it", [])
     ):  # fmt: skip
         view.filter.setText(text)
         found = [view.rows.line(index) for index in every_index(view)]
         assert [str(line.pid) for line in found if line is not None and not line.group] == pids
+        assert f"{len(pids)} of 3 processes" in visible_text(view)
     assert "No matching processes" in visible_text(view)
     view.filter.clear()
     assert sorted(rows(view)) == sorted(every)
@@ -239,11 +258,11 @@ def test_selection_and_scroll_survive_refresh(hosts: Hosts, view: ProcessesView)
 
 
 def test_selection_survives_regrouping(hosts: Hosts, view: ProcessesView) -> None:
-    first = process(811, ancestors=(2, 1))
-    see(hosts, one_gpu(first))
-    choose(view, 0)
-    see(hosts, one_gpu(first, process(812, ancestors=(2, 1))))
-    assert [depth for depth, _ in rows(view)] == [0, 1, 1]
+    first, other = process(811, ancestors=(2, 1)), process(5, memory_used_bytes=9 * GIB)
+    see(hosts, one_gpu(other, first))
+    choose(view, 1)
+    see(hosts, one_gpu(other, first, process(812, ancestors=(2, 1))))
+    assert [depth for depth, _ in rows(view)] == [0, 0, 1, 1]
     chosen = view.selected()
     assert chosen.pid == 811
     assert all(view.tree.isExpanded(index) for index in every_index(view) if view.rows.hasChildren(index))
@@ -328,18 +347,25 @@ def test_host_column_with_several_hosts(hosts: Hosts, view: ProcessesView) -> No
         (snapshot(gpu(0), status="not_answering", message="NVML is silent."), "held a GPU when NVML last responded"),
         (snapshot(gpu(0, processes=None)), "Listing GPU processes"),
         (snapshot(gpu(0, processes=None, asleep=True)), "asleep; it is not woken"),
+        (snapshot(gpu(0, processes=None, asleep=True), gpu(1, processes=None)), "Listing GPU processes"),
+        (snapshot(gpu(0, processes=None), gpu(1)), "No process holds a GPU"),
+        (snapshot(gpu(0, lost=True)), "has no NVIDIA GPU"),
     ],
 )
 def test_empty_view_explains(hosts: Hosts, view: ProcessesView, sample: Snapshot, expected_text: str) -> None:
     assert "Looking for devices" in visible_text(view)
     see(hosts, sample)
     assert expected_text in visible_text(view)
+    assert view.end.accessibleDescription() not in visible_text(view)
 
 
 def test_unlisted_processes_are_awaited(hosts: Hosts, view: ProcessesView) -> None:
     for second, expected_text in ((0.0, "Listing"), (ASKING_S - 1, "Listing"), (ASKING_S, "driver does not report")):
         see(hosts, snapshot(gpu(0, processes=None), time=NOW + second))
         assert expected_text in visible_text(view)
+    view.hide()
+    view.show()
+    assert "Listing" in visible_text(view)
 
 
 def test_hidden_view_is_not_refreshed(hosts: Hosts, view: ProcessesView) -> None:
@@ -357,6 +383,8 @@ def test_copy_selected_rows(hosts: Hosts, view: ProcessesView, qtbot: QtBot) -> 
     view.tree.selectionModel().select(
         view.rows.index(0, 0), QItemSelectionModel.SelectionFlag.Select | QItemSelectionModel.SelectionFlag.Rows
     )
+    assert view.selected() is None
+    assert not view.end.isEnabled()
     qtbot.keyClick(view.tree, Qt.Key.Key_C, Qt.KeyboardModifier.ControlModifier)
     lines = [line.split("\t") for line in QGuiApplication.clipboard().text().splitlines()]
     assert [line[:3] for line in lines] == [
