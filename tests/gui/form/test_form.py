@@ -17,6 +17,7 @@ from engine.contract.catalogue import timm_weights
 from engine.contract.dataset import DatasetReport, SplitReport, Unreadable
 from engine.contract.devices import gpu_title
 from engine.contract.job import FIELDS, Job
+from engine.contract.problems import Problem
 from engine.contract.weights import cached_path
 from engine.runs.consent import is_agreed
 from gui.form.fields import STACKED_FIELDS
@@ -99,6 +100,14 @@ def test_warning_does_not_disable_train(filled: JobForm, qtbot: QtBot) -> None:
     filled.set_field("freeze_epochs", 2)
     qtbot.waitUntil(lambda: ("freeze_epochs", "warning") in [(each.field, each.severity) for each in filled.problems])
     assert filled.train.isEnabled()
+    filled.set_warnings([Problem("run", "The last run was slow.")])
+    assert {(each.field, each.severity) for each in filled.problems} >= {
+        ("freeze_epochs", "warning"),
+        ("run", "warning"),
+    }
+    assert filled.train.isEnabled()
+    filled.set_field("epochs", 4)
+    qtbot.waitUntil(lambda: "run" not in [each.field for each in filled.problems])
 
 
 def test_train_pressed_during_inspection_starts_later(filled: JobForm, images: Path, qtbot: QtBot) -> None:
@@ -108,6 +117,13 @@ def test_train_pressed_during_inspection_starts_later(filled: JobForm, images: P
         filled.start()
     with qtbot.waitSignal(filled.train_requested):
         filled.set_report(REPORT)
+    with qtbot.waitSignal(filled.folder_chosen), qtbot.assertNotEmitted(filled.train_requested):
+        filled.set_field("dataset", str(images))
+        filled.start()
+        filled.set_field("epochs", 7)  # takes the request back
+    with qtbot.assertNotEmitted(filled.train_requested):
+        filled.set_report(REPORT)
+    assert filled.train.isEnabled()
 
 
 def test_learning_rate_accepts_common_notations(filled: JobForm, german: None, qtbot: QtBot) -> None:
@@ -192,6 +208,7 @@ def test_changed_model_file_needs_new_consent(filled: JobForm, program: Path, qt
 def test_loaded_job_brings_no_consent(form: JobForm, images: Path, program: Path, qtbot: QtBot) -> None:
     sha256 = model_file_sha256(str(program)) or ""
     form.set_job(Job.from_fields(dataset=str(images), model=str(program), model_file_sha256=sha256))
+    assert form.values()["model_file_sha256"] == sha256
     fill(form, images, qtbot)
     form.set_field("model", str(program))
     qtbot.waitUntil(lambda: form.consent.isVisibleTo(form))

@@ -54,6 +54,15 @@ def test_plugins_appear_when_read(form: JobForm, catalogue: Catalogue, images: P
     assert form.options.isHidden()
     form.set_field("strategy", "slow")
     assert list(form.options.rows) == ["width"]
+    strategies = [
+        msgspec.structs.replace(entry, options=FIELDS[1:3]) if entry.id == "ddp" else entry
+        for entry in catalogue.strategies
+    ]
+    form.set_catalogue(msgspec.structs.replace(catalogue, strategies=tuple(strategies)))
+    form.set_field("strategy", "auto")
+    for devices, names in ((("cpu",), []), (("cpu", "cpu"), ["slope", "pooling"])):
+        form.set_devices(devices)
+        assert list(form.options.rows) == names
 
 
 def test_plugin_options_reach_job_and_problems(form: JobForm, catalogue: Catalogue, qtbot: QtBot) -> None:

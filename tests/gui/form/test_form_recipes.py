@@ -166,6 +166,9 @@ def test_job_without_recipe_is_unchanged(form: JobForm, images: Path, qtbot: QtB
 def test_loaded_job_keeps_overrides_after_inspection(
     inspected: JobForm, form: JobForm, images: Path, qtbot: QtBot
 ) -> None:
+    choose(inspected, "torchvision-classification")
+    change(inspected, mixup=0.4)
+    choose(inspected, "fine-tune")
     change(inspected, mixup=0.2)
     job = inspected.job
     assert job is not None
@@ -184,6 +187,8 @@ def test_loaded_job_keeps_overrides_after_inspection(
     assert mark(form, "Optimizer") == ""
     form.set_report(report(20_000))
     assert values(form, "epochs", "mixup") == (10, 0.2)
+    choose(form, "torchvision-classification")
+    assert values(form, "mixup") == (0.0,)  # changes from before the job was loaded are forgotten
 
 
 def test_form_is_validated_after_an_error_while_a_job_is_loaded(

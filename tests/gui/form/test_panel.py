@@ -153,10 +153,13 @@ def test_reset_returns_to_the_runs_value(panel: JobPanel, run: RunFolder) -> Non
 
 def test_resume_problems_are_at_their_fields(panel: JobPanel, images: Path, qtbot: QtBot) -> None:
     completed = a_run(8, dataset=str(images), model="mnist_cnn", image_size=28)
-    panel.begin_prefill(resuming(completed, action="Train further", preset={"epochs": 9}, focus="epochs"))
+    panel.begin_prefill(
+        resuming(completed, action="Train further", preset={"epochs": 9, "weight_decay": 0.25}, focus="epochs")
+    )
     form, train = panel.form, panel.submit_bar.train
     qtbot.waitUntil(train.isEnabled)
     assert panel.window().focusWidget() is form.rows["epochs"].editor.control
+    assert next(section for section in form.sections if section.title == "Optimizer").is_open
     form.set_field("epochs", 4)
     qtbot.waitUntil(lambda: any(problem.field == "epochs" and problem.severity == "error" for problem in form.problems))
     assert not train.isEnabled()
@@ -214,6 +217,18 @@ def test_setting_a_locked_field_returns_to_the_form_of_the_new_job(
     assert panel.form is panel.job_form
     assert panel.form.field_value("dataset") == str(tmp_path)
     assert panel.form.field_value("epochs") == 3
+
+
+def test_inspection_of_hidden_form_is_repeated_when_it_returns(
+    job_panel: JobPanel, images: Path, run: RunFolder, qtbot: QtBot
+) -> None:
+    with qtbot.waitSignal(job_panel.folder_chosen):
+        job_panel.set_job(Job.from_fields(dataset=str(images)))
+    job_panel.begin_prefill(resuming(run))
+    with qtbot.assertNotEmitted(job_panel.folder_chosen):
+        job_panel.job_form.inspection.requested.emit(Job.from_fields(dataset=str(images)))
+    with qtbot.waitSignal(job_panel.folder_chosen, check_params_cb=lambda job: job is not None):
+        job_panel.end_prefill()
 
 
 def test_banner_is_reached_by_tab_and_cancels_by_space(panel: JobPanel, run: RunFolder, qtbot: QtBot) -> None:

@@ -28,13 +28,13 @@ FULL = Path("/dev/full")
 def history() -> DeviceHistory:
     """Return ten seconds of readings of a local and a remote GPU.
 
-    The local GPU reports its power only every other second.
+    The local GPU reports its power only every other second, the other one never.
     """
     created = DeviceHistory()
     for second in range(10):
         power = 300.25 + second if second % 2 else None
         created.add(snapshot(gpu(0, power_w=power), time=START + second))
-        created.add(snapshot(gpu(1), time=START + second + 0.5), host="ws2")
+        created.add(snapshot(gpu(1, power_w=None), time=START + second + 0.5), host="ws2")
     return created
 
 
@@ -51,6 +51,7 @@ def test_export_csv_writes_full_rate(history: DeviceHistory, tmp_path: Path) -> 
     assert [float(row["time_s"]) for row in folder] == [START + n + 0.5 for n in (2, 3, 4)]
     assert datetime.fromisoformat(here[0]["time"]) == datetime.fromtimestamp(START + 2, UTC)
     assert [row["power_w"] for row in here] == ["", "303.25", "", "305.25"]
+    assert {row["power_w"] for row in folder} == {""}
     assert {(row["device"], row["name"], row["utilization_percent"]) for row in here} == {(UUIDS[0], "GPU 1", "87")}
     assert {(row["device"], row["name"]) for row in folder} == {(UUIDS[1], "ws2 GPU 0")}
     assert {row["memory_used_bytes"] for row in rows} == {str(41 << 30)}
