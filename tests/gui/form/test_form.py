@@ -17,7 +17,7 @@ from engine.contract.catalogue import timm_weights
 from engine.contract.dataset import DatasetReport, SplitReport, Unreadable
 from engine.contract.devices import gpu_title
 from engine.contract.job import FIELDS, Job
-from engine.contract.problems import Problem
+from engine.contract.problems import Choice, Problem
 from engine.contract.weights import cached_path
 from engine.runs.consent import is_agreed
 from gui.form.fields import STACKED_FIELDS
@@ -77,6 +77,9 @@ def test_problems_are_marked_at_their_fields(form: JobForm, qtbot: QtBot) -> Non
         problems = problem_at(form, name).splitlines()
         assert problems
         assert all(problem in control.accessibleDescription() for problem in problems)
+        assert not any(problem in form.reason.text() for problem in problems)
+    form.set_start_problems([Problem("run", "a", "", "error"), *[Problem("model", text, "", "error") for text in "bc"]])
+    assert form.train.toolTip().count(FIELDS["model"].label) == 1
 
 
 def test_form_names_gpus_as_their_cards_do(form: JobForm, qtbot: QtBot) -> None:
@@ -371,6 +374,26 @@ def test_impossible_number_is_replaced_with_a_note(form: JobForm, typed: str, va
     assert typed in row.note.text()
     row.set_value(32)
     assert row.note.isHidden()
+
+
+def test_choice_focuses_its_first_field_with_an_effect(filled: JobForm) -> None:
+    filled.apply(Choice("Use these", {"beta2": 0.9, "momentum": 0.5}))
+    assert (filled.field_value("momentum"), filled.rows["beta2"].has_effect) == (0.5, False)
+    assert filled.window().focusWidget() is filled.rows["momentum"].editor.control
+
+
+def test_estimate_is_for_the_jobs_images_size_and_devices(filled: JobForm, qtbot: QtBot) -> None:
+    filled.set_machine(snapshot())
+    filled.set_field("image_size", 32)
+    filled.set_devices(("cpu", "cpu"))
+    qtbot.waitUntil(lambda: filled.estimator.request is not None)
+    request = filled.estimator.request
+    assert (request.image_size, request.device_kinds, request.images) == (32, ("AMD EPYC", "AMD EPYC"), (26, 7))
+    text = filled.submit_bar.estimate.text()
+    assert text in filled.submit_bar.estimate.toolTip().splitlines()
+    filled.set_field("learning_rate", "fast")
+    qtbot.waitUntil(lambda: filled.submit_bar.estimate.text() != text)
+    assert filled.submit_bar.estimate.isHidden()
 
 
 def test_note_does_not_move_adjacent_editors(filled: JobForm, qtbot: QtBot) -> None:

@@ -48,6 +48,7 @@ def test_method_section_names_its_values_while_folded(form: JobForm, qtbot: QtBo
     qtbot.waitUntil(lambda: summary.isVisible() and "Image classification" in summary.text())
     form.set_field("learning_rate", 0.02)
     qtbot.waitUntil(lambda: "learning rate 0.02" in summary.text())
+    assert summary.text().endswith("Single device")
     form.focus_field("learning_rate")
     assert not summary.isVisible()
 

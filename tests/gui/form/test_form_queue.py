@@ -38,6 +38,12 @@ def test_form_names_queued_runs(devices: tuple[str, ...], queued: QueuedRuns, me
     assert queue_message(queued, devices, NAMES, False) == message
 
 
+def test_shared_devices_are_named() -> None:
+    message = queue_message({"GPU-b": (A,), "cpu": (A, B)}, ("GPU-a", "GPU-b", "cpu", "cpu"), NAMES, True)
+    assert [name in message for name in ("GPU 0", "GPU 1", "CPU")] == [False, True, True]
+    assert [message.count(f"“{run}”") for run in "ab"] == [1, 1]
+
+
 def test_run_can_start_despite_queued_runs(filled: JobForm, qtbot: QtBot) -> None:
     form = filled
     assert not form.submit_bar.queue.isVisible()
@@ -66,6 +72,18 @@ def test_focus_returns_to_train_after_immediate_start(filled: JobForm) -> None:
     assert form.window().focusWidget() not in (form.train, form.submit_bar.at_once)
     form.set_starting(False)
     assert form.window().focusWidget() is form.train
+
+
+def test_focus_goes_to_train_unless_the_user_goes_elsewhere(filled: JobForm) -> None:
+    window, epochs = filled.window(), filled.rows["epochs"].editor.control
+    for elsewhere, focused in ((None, filled.train), (epochs, epochs)):
+        filled.set_starting(True)
+        filled.submit_bar.focus_train()
+        assert window.focusWidget() is filled.copy
+        if elsewhere is not None:
+            elsewhere.setFocus()
+        filled.set_starting(False)
+        assert window.focusWidget() is focused
 
 
 def test_wait_for_others_is_visible_when_it_applies(form: JobForm) -> None:

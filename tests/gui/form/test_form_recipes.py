@@ -137,6 +137,9 @@ def test_switching_recipes_restores_overrides(inspected: JobForm) -> None:
 
 
 def test_recipe_of_another_task_is_replaced(inspected: JobForm) -> None:
+    inspected.environment.default_recipe = "timm-a1"
+    inspected.validate()
+    assert values(inspected, "recipe") == ("timm-a1",)
     choose(inspected, "timm-a1")
     assert values(inspected, "loss", "optimizer") == ("bce", "lamb")
     change(inspected, task="detection")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import msgspec
@@ -40,6 +41,8 @@ def test_list_begins_with_recommended_models(panel: ModelPanel) -> None:
     assert column(panel, NAME)[:3] == ["EfficientNet-Lite0", "ResNet-50", "AlexNet"]
     assert len(column(panel, NAME)) == len(MODELS)
     assert panel.table.rowHeight(0) >= 28
+    fonts = [[panel.model.index(row, column).data(Qt.ItemDataRole.FontRole) for column in (0, 1)] for row in (0, 2)]
+    assert [[font is not None and font.bold() for font in row] for row in fonts] == [[True, False], [False, False]]
     panel.table.sortByColumn(PARAMETERS, Qt.SortOrder.DescendingOrder)
     assert {row.entry.id for row in panel.model.rows[:2]} == {"resnet50", "timm:tf_efficientnet_lite0"}
     sizes = [row.entry.parameters for row in panel.model.rows[2:]]
@@ -74,9 +77,10 @@ def test_search_and_family_filter_the_list(panel: ModelPanel, qtbot: QtBot) -> N
     panel.search.clear()
     panel.family.setCurrentIndex(panel.family.findData("VGG"))
     assert set(column(panel, FAMILY)) == {"VGG"}
+    about_vgg = panel.about.text()
     qtbot.keyClicks(panel.search, "zebra")
     assert column(panel, NAME) == []
-    assert panel.about.text()
+    assert panel.about.text() not in ("", about_vgg)
 
 
 def test_list_is_used_by_keyboard(form: JobForm, panel: ModelPanel, qtbot: QtBot) -> None:
@@ -91,7 +95,11 @@ def test_list_is_used_by_keyboard(form: JobForm, panel: ModelPanel, qtbot: QtBot
     assert form.fields.model.line.text() == TITLES[second]
     qtbot.keyClick(form.fields.model.line, Qt.Key.Key_Down, Qt.KeyboardModifier.AltModifier)
     assert panel.isVisible()
-    assert current(panel) == second
+    assert (current(panel), panel.search.text(), panel.model.rowCount()) == (second, "", len(MODELS))
+    qtbot.keyClick(panel.search, Qt.Key.Key_PageDown)
+    below = panel.table.currentIndex().row()
+    qtbot.keyClick(panel.search, Qt.Key.Key_PageUp)
+    assert panel.table.currentIndex().row() < below - 1
     qtbot.keyClick(panel.search, Qt.Key.Key_Escape)
     assert not panel.isVisible()
 
@@ -111,8 +119,34 @@ def test_facts_about_other_models_do_not_hide_known_ones(panel: ModelPanel, qtbo
     row = panel.model.position("timm:tf_efficientnet_lite0")
     assert row is not None
     qtbot.waitUntil(lambda: column(panel, WEIGHTS)[row] == "included")
+    qtbot.keyClick(panel.search, Qt.Key.Key_Down)
+    chosen = current(panel)
+    panel.set_facts({}, {MODELS[0].id: Estimate(seconds=720.0)})
+    facts = sorted(column(panel, ESTIMATE))
     panel.set_facts({"maskrcnn": WeightsState("none", 0.0)}, {})  # of a task that was selected before
     assert column(panel, WEIGHTS)[row] == "included"
+    assert sorted(column(panel, ESTIMATE)) == facts == [*[""] * (len(MODELS) - 1), "12 min"]
+    assert current(panel) == chosen
+
+
+def test_estimates_are_requested_for_each_models_image_size(panel: ModelPanel) -> None:
+    requests: list[object] = []
+
+    def estimate(image_sizes: Mapping[str, int]) -> Callable[[], Mapping[str, Estimate]]:
+        requests.append(image_sizes)
+        return dict
+
+    panel.show_models(MODELS, load_catalogue(), "", estimate)
+    assert requests == [{entry.id: entry.image_size for entry in MODELS}]
+    assert len(set(requests[0].values())) > 1  # type: ignore[attr-defined]
+
+
+def test_list_opens_on_the_screen(form: JobForm) -> None:
+    screen = form.screen().availableGeometry()
+    form.window().move(screen.right() - 40, screen.bottom() - 40)
+    form.fields.model.open_panel()
+    panel = form.fields.model.panel
+    assert screen.adjusted(0, 0, 4, 4).contains(panel.geometry())  # the platform adds a frame
 
 
 def test_weights_are_included_downloaded_or_none() -> None:
@@ -121,6 +155,16 @@ def test_weights_are_included_downloaded_or_none() -> None:
     states = weights_states([entry for entry in entries if entry is not None], catalogue, "")
     assert [state.text for state in states.values()][:2] == ["none", "included"]
     assert states["mnist_cnn"].missing_bytes > states["timm:tf_efficientnet_lite0"].missing_bytes == 0
+    included = OfferedModel(entries[1], weights=states["timm:tf_efficientnet_lite0"])  # type: ignore[arg-type]
+    assert states["timm:tf_efficientnet_lite0"].license in about_model(included).split(": ")[-1].split(" · ")
+
+
+def test_accuracy_needs_no_percent_sign(show_widget: ShowWidget) -> None:
+    panel = show_widget(ModelPanel(None))  # type: ignore[arg-type]
+    accuracies = ("COCO AP 46.2", "COCO AP 46.9", "COCO AP 7.1", "")
+    panel.offer([msgspec.structs.replace(MODELS[0], id=text, published=text) for text in accuracies], [], "")
+    panel.order.setCurrentIndex(panel.order.findData(ACCURACY))
+    assert column(panel, ACCURACY) == ["COCO AP 46.9", "COCO AP 46.2", "COCO AP 7.1", ""]
 
 
 def test_model_without_its_extra_cannot_be_chosen(show_widget: ShowWidget, qtbot: QtBot) -> None:

@@ -16,6 +16,7 @@ from engine.contract.problems import Problem
 from engine.runs.folder import RunFolder
 from engine.runs.resume import CHANGEABLE
 from gui.form.panel import JobPanel
+from gui.sources.active_runs import QueuedRun
 from gui.sources.resume_fork import Prefill
 from tests.gui.form.test_form import REPORT, problem_at
 from tests.gui.sources.written_runs import a_run
@@ -79,6 +80,9 @@ def test_resume_locks_fields_that_cannot_change(panel: JobPanel, run: RunFolder)
             assert row.locked in row.editor.control.accessibleDescription()
     assert len({panel.form.rows[name].locked for name in ("seed", "resume_from", "name")}) == 3
     assert panel.form.devices == ("cpu", "cpu")
+    panel.form.set_queued_runs({"cpu": (QueuedRun("night shift"),)})
+    assert panel.submit_bar.queue.isVisible()
+    assert panel.submit_bar.train.text() == "Resume"
 
 
 def test_resume_requests_only_changes(panel: JobPanel, run: RunFolder, qtbot: QtBot) -> None:

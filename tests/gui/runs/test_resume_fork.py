@@ -18,7 +18,7 @@ from engine.runs.queue import QueueSlot
 from gui.runs.page import RunsPage
 from gui.sources.active_runs import QueuedRun, device_queues
 from gui.sources.checkpoints import checkpoints_of
-from gui.sources.resume_fork import CannotPrefill, Prefill, prefill_to_fork, prefill_to_resume
+from gui.sources.resume_fork import CannotPrefill, Prefill, prefill_to_fork, prefill_to_resume, prefill_with_changes
 from gui.sources.run_queue import queue_positions
 from tests.gui.runs.conftest import Refresh, column, select
 from tests.gui.sources.written_runs import a_run, append, job, supervise_here
@@ -133,7 +133,8 @@ def test_to_resume_continues_from_last_checkpoint() -> None:
 def test_to_resume_completed_run_adds_epochs() -> None:
     prefill = prefill_to_resume(with_checkpoints(a_run(8)).summary())
     assert (prefill.action, prefill.preset, prefill.focus) == ("Train further", {"epochs": 9}, "epochs")
-    assert "schedule now spans all epochs" in prefill.text
+    assert "schedule" in prefill.text
+    assert "schedule" not in prefill_to_resume(with_checkpoints(a_run(8, schedule="none")).summary()).text
 
 
 def test_to_resume_without_checkpoint_is_new_run() -> None:
@@ -152,13 +153,29 @@ def test_to_resume_without_checkpoint_is_new_run() -> None:
     ],
 )
 def test_to_fork_uses_checkpoint(name: str | None, fields: dict[str, str], text: str) -> None:
-    run = with_checkpoints(a_run(8, "paused", name="night shift", seed=3))
+    run = with_checkpoints(a_run(8, "paused", name="night shift", seed=3, resume_from="/runs/earlier/last.pt"))
     prefill = prefill_to_fork(run.summary(), run.checkpoints / name if name else None)
-    paths = {field: str(run.checkpoints / file) for field, file in fields.items()}
+    paths = {"resume_from": ""} | {field: str(run.checkpoints / file) for field, file in fields.items()}
     assert prefill.job == job(name="night shift fork", seed=3, **paths)
     assert prefill.run is None
-    assert prefill.action == "Train"
+    assert (prefill.action, prefill.preset) == ("Train", {})
     assert text in prefill.text
+
+
+def test_to_fork_shortens_a_long_name() -> None:
+    run = with_checkpoints(a_run(8, "paused", name="n" * 118))
+    assert prefill_to_fork(run.summary()).job.name == "n" * 115 + " fork"
+
+
+@pytest.mark.parametrize(("recipe", "changed"), [("fine-tune", {"recipe": "from-scratch"}), ("timm-a1", {})])
+def test_changes_of_a_new_run_change_the_default_recipe(recipe: str, changed: dict[str, str]) -> None:
+    run = a_run(8, model="resnet18", pretrained=True, recipe=recipe)
+    prefill = prefill_with_changes(run.summary(), {"pretrained": False}, continues_run=False)
+    assert (prefill.run, prefill.preset, prefill.focus) == (None, changed | {"pretrained": False}, "pretrained")
+    assert prefill.job == run.job()
+    resumed = prefill_with_changes(with_checkpoints(run).summary(), {"epochs": 12}, continues_run=True)
+    assert resumed.run is not None
+    assert (resumed.run.path, resumed.preset, resumed.focus) == (run.path, {"epochs": 12}, "epochs")
 
 
 def test_to_fork_completed_run_adds_epochs() -> None:

@@ -61,7 +61,9 @@ def test_estimate_is_a_sentence(estimate: Estimate, devices: tuple[str, ...], te
 
 
 def test_estimate_names_its_origin() -> None:
-    assert "run a" in estimate_tip(Estimate(seconds=1.0, run_id="a"))
+    tips = [estimate_tip(Estimate(seconds=1.0, run_id="a", is_computed=computed)) for computed in (False, True)]
+    assert all("run a" in tip for tip in tips)
+    assert tips[0] != tips[1].splitlines()[0]
     computed = estimate_tip(Estimate(seconds=None, memory_bytes=1, is_computed=True))
     assert computed
     assert "run" not in computed

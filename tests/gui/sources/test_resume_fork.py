@@ -33,7 +33,8 @@ def test_read_paths_takes_the_first_folder_or_job(
 
 
 def test_read_paths_reads_a_job(tmp_path: Path) -> None:
-    save_job(Job.from_fields(dataset="/data/flowers", epochs=7), tmp_path / "job.toml")
-    prefill = read_paths([str(tmp_path / "job.toml")]).prefill
+    job = Job.from_fields(dataset="/data/flowers", epochs=7, model="net.py", model_file_sha256="0" * 64)
+    save_job(job, tmp_path / "job.toml")
+    prefill = read_paths([str(tmp_path / "a.txt"), str(tmp_path / "job.toml")]).prefill
     assert prefill is not None
-    assert (prefill.job.data.dataset, prefill.job.training.epochs) == ("/data/flowers", 7)
+    assert prefill.job == job.with_fields(model_file_sha256="")  # only the user allows code to run

@@ -53,6 +53,8 @@ def test_interval_of_ended_run(intervals: RunIntervals, qtbot: QtBot) -> None:
     assert interval.start == summary.started
     assert interval.end == pytest.approx(summary.started + summary.seconds)
     assert not interval.is_active
+    with qtbot.assertNotEmitted(intervals.changed):
+        intervals.show(intervals.intervals, intervals.unread)
     assert intervals.run_names_by_gpu() == {}
 
 
@@ -113,13 +115,14 @@ def test_interval_uses_given_name(intervals: RunIntervals, qtbot: QtBot) -> None
 def test_intervals_of_every_execution(intervals: RunIntervals, qtbot: QtBot) -> None:
     now = time.time()
     run = create_run(job(name="flowers"))
-    first = list(story(job(devices=(UUIDS[0],)), 40, "paused", begun=now - 9000))
+    first = list(story(job(devices=(UUIDS[0],)), 40, "paused", begun=now - 90_000))
+    first[-1].time = now - 80_000  # less than a day ago
     second = list(story(job(devices=("cpu",)), 40, None, begun=now - 6000, from_step=20, execution=2))
     third = list(story(job(devices=(UUIDS[1],)), 40, "stopped", begun=now - 3000, from_step=40, execution=3))
     write(run.events_file, [*first, *second, *third])
     read(intervals, qtbot)
     assert [(interval.devices, interval.state, interval.start) for interval in intervals.intervals] == [
-        ((UUIDS[0],), "paused", now - 9000),
+        ((UUIDS[0],), "paused", now - 90_000),
         (("cpu",), "interrupted", now - 6000),
         ((UUIDS[1],), "stopped", now - 3000),
     ]

@@ -117,6 +117,7 @@ def test_status_without_events() -> None:
     status = status_of(data_from(), "starting")
     assert (status.label, status.step, status.fraction, status.seconds_left) == ("Starting", None, None, None)
     assert RunStatus().label == "Idle"
+    assert not RunStatus(label="Checking").active
     started, *rest = first(10)
     queued = [started, Waiting(time=BEGUN, position=1)]
     assert status_of(data_from(queued), "waiting").label == "Waiting"

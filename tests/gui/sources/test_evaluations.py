@@ -1,0 +1,104 @@
+"""Saved evaluations: their samples, comparable ones, and counts at a threshold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from PySide6.QtWidgets import QApplication
+
+from engine.contract.inference.evaluation import SAMPLES_FILE, ClassCurves, Interval
+from engine.runs.evaluations import DamagedEvaluation, SavedEvaluation
+from gui.sources.evaluations import (
+    Counts,
+    CurvePoints,
+    Outcomes,
+    SampleTable,
+    comparable_evaluations,
+    confusion_at,
+    open_evaluation,
+    outcomes,
+    read_samples,
+)
+from tests.gui.run.model.saved_evaluations import COUNT, make_dataset, probabilities, save_evaluation
+from tests.gui.sources.written_runs import a_run
+
+
+@pytest.fixture
+def saved(styled: QApplication, tmp_path: Path) -> SavedEvaluation:
+    return save_evaluation(a_run(8, name="ours"), make_dataset(tmp_path / "trees"))
+
+
+def rewrite(saved: SavedEvaluation, **changes: object) -> None:
+    """Replace columns of the samples."""
+    file = saved.folder / SAMPLES_FILE
+    file.write_bytes(msgspec.msgpack.encode(msgspec.msgpack.decode(file.read_bytes()) | changes))
+
+
+def test_samples_have_class_indices_only_with_single_classes(saved: SavedEvaluation) -> None:
+    table = read_samples(saved)
+    assert table.true_class is not None
+    assert table.true_class.tolist() == [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2]
+    rewrite(saved, true=[[], *([0],) * (COUNT - 1)], losses=[None, *(1.0,) * (COUNT - 1)])
+    table = read_samples(saved)
+    assert (table.true_class[0], np.isnan(table.losses[:2]).tolist()) == (-1, [True, False])
+    rewrite(saved, true=[[0, 1], *([0],) * (COUNT - 1)])
+    table = read_samples(saved)
+    assert (table.true_class, table.predicted_class) == (None, None)
+    rewrite(saved, confidence=[0.5])
+    with pytest.raises(DamagedEvaluation, match="columns differ"):
+        read_samples(saved)
+
+
+def test_comparable_evaluations_have_the_same_samples(saved: SavedEvaluation) -> None:
+    dataset, run, other = Path(saved.evaluation.dataset), a_run(8, name="other"), a_run(8, name="elsewhere")
+    save_evaluation(run, dataset, "a", date="2026-11-25T10:00:00Z")
+    save_evaluation(run, dataset, "b", split="test")
+    save_evaluation(other, dataset.parent, "c")
+    again = save_evaluation(run, dataset, "d", date="2026-11-26T10:00:00Z")
+    found = comparable_evaluations(again.evaluation)
+    assert [(each.title, each.saved.evaluation.id) for each in found] == [("other", "a"), ("ours", saved.evaluation.id)]
+
+
+def test_outcomes_include_samples_at_the_threshold(saved: SavedEvaluation) -> None:
+    has_class = np.array([False, True, False, True, True])
+    counted = Outcomes(np.array([0.2, 0.5, 0.5, 0.9, 0.1], np.float32), has_class)
+    counts = counted.at(0.5)
+    assert counts == Counts(true_positives=2, false_positives=1, false_negatives=1, true_negatives=1)
+    rates = (counts.precision, counts.recall, counts.false_positive_rate, counts.f1)
+    assert rates == pytest.approx((2 / 3, 2 / 3, 1 / 2, 2 / 3))
+    assert counted.at(0.95) == Counts(0, 0, 3, 2)
+    table = probabilities(())
+    table[[0, 5], 0] = np.nan
+    np.save(saved.probabilities_file, table)
+    opened = open_evaluation(saved)
+    assert outcomes(opened, opened.curves.classes[0]).at(0.0) == Counts(3, 7, 0, 0)  # without unknown probabilities
+
+
+@pytest.mark.parametrize(
+    ("threshold", "counts"),
+    [
+        (0.2, Counts(3, None, 1, None)),
+        (0.6, Counts(2, 1, 2, None)),
+        (0.7, Counts(1, 0, 3, None)),
+        (0.95, Counts(0, 0, 4, None)),
+    ],
+)
+def test_counts_follow_the_curve_without_probabilities(threshold: float, counts: Counts) -> None:
+    curve = ClassCurves(
+        class_index=0, positives=4, recall=(0.25, 0.5, 0.75), precision=(1.0, 2 / 3, 0.0), thresholds=(0.9, 0.6, 0.3),
+        average_precision=Interval(0.5),
+    )  # fmt: skip
+    assert CurvePoints(curve).at(threshold) == counts
+
+
+def test_confusion_counts_uncertain_samples_as_no_class() -> None:
+    samples = SampleTable(
+        true_class=np.array([0, 0, 1, 1, -1]),
+        predicted_class=np.array([0, 1, 1, -1, 0]),
+        confidence=np.array([0.9, 0.5, 0.4, 0.9, 0.9]),
+    )
+    assert confusion_at(samples, 2, 0.5).tolist() == [[1, 1, 0], [0, 0, 2], [0, 0, 0]]
+    assert confusion_at(SampleTable(), 2, 0.5) is None
