@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QComboBox, QSpinBox, QStyleOptionComboBox
+from PySide6.QtWidgets import QApplication, QComboBox, QSpinBox, QStyleOptionComboBox
 from pytestqt.qtbot import QtBot
 
 from engine.checks.disk import model_file_sha256
@@ -22,6 +22,7 @@ from engine.contract.weights import cached_path
 from engine.runs.consent import is_agreed
 from gui.form.fields import STACKED_FIELDS
 from gui.form.form import JobForm
+from gui.form.submit_bar import StepList
 from tests.gui.sources.devices.snapshots import gpu, snapshot
 
 REPORT = DatasetReport(
@@ -351,6 +352,26 @@ def test_steps_show_data_recipe_and_devices(form: JobForm, images: Path, qtbot: 
     qtbot.waitUntil(lambda: form.steps.states["Recipe"] == "attention")
     form.steps.lines["Recipe"].click()
     assert form.window().focusWidget() is form.rows["learning_rate"].editor.control
+
+
+def test_step_shows_its_worst_problem_unless_it_has_not_begun(styled: QApplication, qtbot: QtBot) -> None:
+    steps, done = StepList(), dict.fromkeys(("Data", "Recipe", "Devices"), "fine")
+    qtbot.addWidget(steps)
+    problems = [
+        Problem(field, message, "", severity)
+        for field, message, severity in (
+            ("epochs", "a", "warning"), ("model", "b", "error"), ("strategy", "c", "error"), ("dataset", "d", "error"),
+        )
+    ]  # fmt: skip
+    for working, to_do, state in (
+        ({}, {}, "attention"),
+        ({"Data": "x"}, {}, "working"),
+        ({"Data": "x"}, {"Data": "y"}, "to do"),
+    ):
+        steps.show_steps(problems, done, working, to_do)
+        assert steps.states == {"Data": state, "Recipe": "attention", "Devices": "attention"}
+    assert [steps.lines[step].text() for step in done] == ["Data: y", "Recipe: b", "Devices: c"]
+    assert [steps.lines[step].toolTip().split("\n") for step in ("Recipe", "Devices")] == [["b", "a"], ["c"]]
 
 
 def test_focused_field_is_visible_in_a_folded_section(filled: JobForm, qtbot: QtBot) -> None:

@@ -161,10 +161,10 @@ def test_weights_are_included_downloaded_or_none() -> None:
 
 def test_accuracy_needs_no_percent_sign(show_widget: ShowWidget) -> None:
     panel = show_widget(ModelPanel(None))  # type: ignore[arg-type]
-    accuracies = ("COCO AP 46.2", "COCO AP 46.9", "COCO AP 7.1", "")
+    accuracies = ("COCO AP 46.2", "COCO AP 46.9", "COCO AP 46.4", "COCO AP 7.1", "")
     panel.offer([msgspec.structs.replace(MODELS[0], id=text, published=text) for text in accuracies], [], "")
     panel.order.setCurrentIndex(panel.order.findData(ACCURACY))
-    assert column(panel, ACCURACY) == ["COCO AP 46.9", "COCO AP 46.2", "COCO AP 7.1", ""]
+    assert column(panel, ACCURACY) == [f"COCO AP {number}" for number in (46.9, 46.4, 46.2, 7.1)] + [""]
 
 
 def test_model_without_its_extra_cannot_be_chosen(show_widget: ShowWidget, qtbot: QtBot) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,13 +15,15 @@ from PySide6.QtGui import QColor, QImage
 from PySide6.QtWidgets import QWidget
 from pytestqt.qtbot import QtBot
 
-from engine.contract.events import CheckpointSaved, RunFinished
+from engine.contract.events import CheckpointSaved, Failed, RunFinished, Validation, Warned
 from engine.contract.inference.prediction import Predicted, PredictedRow, PredictRequest
+from engine.contract.nodes import FetchProgress
 from engine.contract.problems import Problem
 from engine.runs.folder import RunFolder
 from gui.actions import Actions
-from gui.run.cards import worst_class
-from gui.run.header import CURVES, EVALUATE, PREDICT
+from gui.run.cards import AdviceView, NextSteps, result_facts, worst_class
+from gui.run.curves.charts import RunCharts
+from gui.run.header import CURVES, EVALUATE, PREDICT, RunHeader
 from gui.run.hero import RunHero, best_metric
 from gui.run.page import RunPage
 from gui.run.request_pages import InferenceChild
@@ -29,10 +32,13 @@ from gui.sources.remote_runs import QueryFailed
 from gui.sources.run_data import RunData
 from gui.sources.run_series import ClassFigures
 from gui.sources.run_status import RunStatus, StatusLabel
+from tests.gui.run.curves.test_time_spent import data as data_of_times
+from tests.gui.run.curves.test_time_spent import spent
 from tests.gui.run.evaluated_run import a_predicted_run
-from tests.gui.sources.written_runs import a_plan, a_run, append, job, supervise_here
+from tests.gui.sources.written_runs import a_plan, a_run, append, job, story, supervise_here
 from tests.support.drops import drop_files
-from tests.support.widgets import ShowWidget
+from tests.support.run_data import data_from
+from tests.support.widgets import ShowWidget, visible_text
 
 Open = Callable[[RunFolder], RunPage]
 
@@ -75,12 +81,83 @@ def test_hero_shows_best_metric_state_and_time_left(show: Open, qtbot: QtBot) ->
     assert hero.progress.isVisible()
 
 
-def test_best_metric_follows_its_direction() -> None:
-    data = RunData()
-    data.apply_all(list(a_run(8).events()))
-    top1 = best_metric(data)
-    assert (top1.value, top1.title) == ("80.0%", "top-1")
+@pytest.mark.parametrize(
+    ("status", "progress", "time_texts"),
+    [
+        (RunStatus("Starting", "Starting"), (True, 0), ("", "")),
+        (RunStatus("Running", "Running", fraction=0.5, seconds_left=90.0, images_per_second=800.0), (True, 1000), ("1:30 min left", "50% · 800 images/s")),
+        (RunStatus("Waiting", "Waiting", seconds_left=90.0), (False, 1000), ("", "")),
+        (RunStatus("Paused", "Paused", fraction=0.5), (False, 1000), ("9 s", "training time")),
+    ],
+)  # fmt: skip
+def test_hero_shows_progress_and_time(
+    show_widget: ShowWidget, status: RunStatus, progress: tuple[bool, int], time_texts: tuple[str, str]
+) -> None:
+    hero = show_widget(RunHero(Actions(show_widget(QWidget(), 900, 200))), 900, 60)
+    run = a_run(80, "paused", strategy="auto")
+    events = [event for event in run.events() if not (status.active and isinstance(event, RunFinished))]
+    hero.show_run(run, job(name="ants"), data_from(events), status)
+    assert (hero.progress.isVisible(), hero.progress.maximum()) == progress
+    assert (hero.time.text(), hero.time_note.text()) == time_texts
+    assert hero.facts.isVisible() is hero.next_steps.isVisible() is (status.label == "Paused")
+    assert hero.title.text() == "ants · ResNet-18 · flowers · Single device on CPU"
+    assert hero.state.text().endswith(status.text)
+    hero.show_run(run, None, RunData(), status, is_loading=True)
+    assert (hero.title.text(), hero.facts.isVisible()) == (run.run_id, False)
+    assert status.text not in hero.state.text()  # the log is being read
+
+
+@pytest.mark.parametrize(
+    ("best_by", "finished", "metric"),
+    [
+        ("", None, ("60.0%", "top-1", 2)),
+        ("loss", None, ("0.3000", "validation loss", 3)),
+        ("loss", RunFinished(outcome="completed", best={"top1": 0.5}, best_epoch=1), ("0.3000", "validation loss", 3)),
+        ("", RunFinished(outcome="completed", best={"top1": 0.5}, best_epoch=1), ("50.0%", "top-1", 1)),
+    ],
+)
+def test_best_metric_follows_direction_job_and_end(
+    best_by: str, finished: RunFinished | None, metric: tuple[str, str, int]
+) -> None:
+    started = next(story(job(best_by=best_by), 8, None))
+    measures = [{"mean": math.nan, "loss": loss, "top1": top1} for loss, top1 in ((0.9, 0.5), (0.4, 0.6), (0.3, 0.2))]
+    validations = [
+        Validation(epoch=epoch, step=epoch, measures=values, images=20, seconds=1)
+        for epoch, values in enumerate(measures, 1)
+    ]
+    found = best_metric(data_from([started, *validations, *([finished] if finished else [])]))
+    assert (found.value, found.title.lower(), found.epoch) == metric
     assert best_metric(RunData()).epoch is None
+
+
+def test_next_steps_of_ended_run_need_a_checkpoint(show_widget: ShowWidget) -> None:
+    run, steps = a_run(8, "failed"), show_widget(NextSteps(), 400, 80)
+    for kinds, code in (((), ""), (("last",), ".load('last')"), (("last", "best"), ".load('best')")):
+        data = RunData()
+        data.checkpoints |= {kind: saved(8, kind) for kind in kinds}
+        data.failure = Failed(cause="a fault", traceback_file="fault.txt")
+        steps.show_run(run, data)
+        buttons = (steps.trial, steps.mistakes, steps.conversion, steps.copy)
+        assert [each.isVisible() for each in buttons] == [bool(kinds)] * 4
+        assert code in steps.code
+        facts = result_facts(run, data)
+        assert [f"{kind}.pt (1 B)" in facts for kind in ("last", "best")] == [
+            kind in kinds for kind in ("last", "best")
+        ]
+        assert facts.count(str(run.path)) == 1 + bool(kinds)  # the traceback, and the checkpoints
+
+
+def test_advice_folds_step_times_below_a_finding(show_widget: ShowWidget) -> None:
+    view, data = show_widget(AdviceView(), 600, 300), data_of_times(spent())
+    failed = RunStatus("Failed", "Failed: a fault")
+    for status, is_folded in ((RunStatus("Completed", "Completed"), False), (failed, True)):
+        view.show_data(data, status)
+        assert (view.time.isVisible(), view.more.isVisible()) == (not is_folded, is_folded)
+    view.more.click()
+    assert view.time.isVisible()
+    view.restart()
+    view.show_data(data, failed)
+    assert not view.time.isVisible()
 
 
 def test_hero_of_completed_run_names_the_worst_class(show: Open) -> None:
@@ -97,6 +174,9 @@ def test_hero_of_completed_run_names_the_worst_class(show: Open) -> None:
         data.finished.best_epoch = number
         assert worst_class(data) == words
     data.finished = None
+    assert worst_class(data) == expected[3]
+    data.validation_details.classes[-1].measures["Recall"] = np.array([0.9, 0.1])
+    data.validation_details.classes[-1].measures["F1"] = data.validation_details.classes[-1].measures.pop("F1")
     assert worst_class(data) == expected[3]
 
 
@@ -251,6 +331,33 @@ def test_image_dropped_on_ended_run_is_listed(show: Open, picture: Path) -> None
     drop_files(page, picture)
     assert page.header.tabs.currentIndex() == PREDICT
     assert page.views.currentWidget().predict_form.paths() == [str(picture)]
+
+
+def test_header_shows_notes_and_buttons_that_apply(show_widget: ShowWidget) -> None:
+    window = show_widget(QWidget(), 900, 300)
+    header, charts, run = (
+        show_widget(RunHeader(Actions(window)), 900, 200),
+        show_widget(RunCharts(), 400, 300),
+        a_run(8),
+    )
+    header.connect_charts(charts)
+    for label, unsaved, is_offered in (("Running", True, True), ("Running", False, False), ("Unsaved", True, False)):
+        header.show_run(run, None, RunData(unsaved=unsaved), RunStatus(label, label), is_loading=False)
+        assert header.save_elsewhere.isVisible() is is_offered
+    assert not header.remote.isVisible()
+    for is_following in (False, True):
+        charts.group.following_changed.emit(is_following)
+        assert header.newest.isVisible() is not is_following
+    warnings = [Warned(code=code, message=code) for code in ("a", "b", "c", "d", "step_skipped", "e")]
+    for events, lines in (
+        (warnings, ["⚠ step_skipped", "⚠ e", "⚠ d"]),
+        (warnings[:1], ["⚠ a"]),
+        ([], []),
+    ):
+        header.notes.show_data(data_from(events))
+        assert visible_text(header.notes).splitlines() == lines
+    header.remote.file_fetch.progress.emit(FetchProgress(done_bytes=1 << 30, total_bytes=4 << 30))
+    assert "1.0 of 4.0 GiB" in header.remote.label.text()
 
 
 def test_remote_bar_ignores_the_error_of_a_run_shown_before(page: RunPage) -> None:

@@ -155,5 +155,8 @@ def test_verdict_card_offers_new_run_without_checkpoint(card: VerdictCard, qtbot
 
 
 def test_verdict_card_ignores_failures_for_other_reasons(card: VerdictCard) -> None:
-    card.show_data(data_from([Failed(cause="The disk is full."), RunFinished(outcome="failed")]))
-    assert card.isHidden()
+    started = next(story(job(pretrained=True), 4, None))
+    lost = Failed(cause="GPU 1 is lost.", kind="lost_gpu", changes={"devices": ("cpu",)})
+    for events in ([started, Failed(cause="The disk is full."), RunFinished(outcome="failed")], [started, lost]):
+        card.show_data(data_from(events))
+        assert card.isHidden()

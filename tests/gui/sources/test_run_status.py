@@ -191,6 +191,7 @@ def test_notes_show_step_and_cause_of_restart() -> None:
     once = restarted(20, NOW)
     started = without_warnings(first(25))
     assert note_texts(started, once) == ["Restarted once at step 25: Rank 1 was killed by signal 9 (SIGKILL)"]
+    assert "since then" in note_texts(started, restarted(20, NOW, devices=("cpu",)))[0]
     smaller = restarted(
         20, BEGUN + 5, kind="out_of_memory", cause="Out of memory on GPU 1.", step=23, changes={"accumulation": 2}
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from gui.run.classes.view import ClassesView
 from gui.sources.run_data import RunData
 from gui.sources.run_series import ClassFigures
 from gui.style import fills, theme
+from gui.widgets.column_model import BAR
 from tests.gui.run.evaluated_run import CLASSES, CONFUSION, events
 from tests.gui.sources.written_runs import a_plan, job
 from tests.support.run_data import data_from
@@ -62,6 +64,17 @@ def test_class_table_sorts_unknown_last(view: ClassesView) -> None:
     ):
         view.content.table.sortByColumn(1, order)
         assert [row[0] for row in table_texts(view.content.table)] == names
+    table = view.content.table
+    assert table_texts(table)[:2] == [["birch", "80.0%", "80.0%", "10"], ["ash", "40.0%", "40.0%", "8"]]
+    assert [table.rows.index(0, column).data(BAR) for column in range(4)] == [None, 0.8, 0.8, None]
+    assert [bool(table.rows.index(row, 1).data(Qt.ItemDataRole.ToolTipRole)) for row in range(3)] == [
+        False,
+        False,
+        True,
+    ]
+    assert view.content.headline.text().endswith(": ash 40.0%, birch 80.0%")
+    table.choose(0)
+    assert (table.chosen(), table.currentIndex().row()) == (0, 1)
 
 
 def test_class_model_is_consistent(view: ClassesView, qtbot: QtBot) -> None:
@@ -81,9 +94,22 @@ def test_slider_stays_at_chosen_validation(view: ClassesView) -> None:
     assert table_texts(view.content.table)[0][1] == "20.0%"
     view.show_data(complete, is_active=True)
     assert table_texts(view.content.table)[0][1] == "20.0%"
-    assert view.validation_slider.label.text() == "Epoch 2 of 4 · step 20"
-    view.validation_slider.best.click()
+    slider = view.validation_slider
+    assert slider.label.text() == "Epoch 2 of 4 · step 20"
+    assert [each.isEnabled() for each in (slider.previous, slider.next, slider.best)] == [True] * 3
+    slider.best.click()
     assert table_texts(view.content.table)[0][1] == "40.0%"
+    assert [each.isEnabled() for each in (slider.previous, slider.next, slider.best)] == [True, False, False]
+    slider.step(-3)
+    assert not slider.previous.isEnabled()
+    view.restart()
+    view.show_data(complete, is_active=True)
+    assert slider.position == 3
+    slider.step(-1)
+    complete.rollbacks += 1
+    complete.validation_details.classes[2] = replace(complete.validation_details.classes[2], step=31)
+    view.show_data(complete, is_active=True)
+    assert slider.label.text() == "Epoch 3 of 4 · step 31"
 
 
 def test_slider_follows_the_newest_validation(view: ClassesView) -> None:
@@ -233,10 +259,18 @@ def test_class_table_filters_many_classes(view: ClassesView) -> None:
     view.show_data(data, is_active=True)
     assert view.content.filter.isVisible()
     assert not view.content.matrix.isVisible()
+    assert [action.isEnabled() for action in view.content.save.menu().actions()] == [True, False]
     view.content.filter.setText("kind 3")
     assert len(table_texts(view.content.table)) == 11
     view.content.table.choose(39)
     assert view.content.table.chosen() == 39
+    view.restart()
+    assert view.content.filter.text() == ""
+    for count in (12, 11):
+        data.validation_details.classes[:] = [ClassFigures(1, 1, {"AP": np.linspace(0, 1, count)}, None)]
+        view.restart()
+        view.show_data(data, is_active=True)
+        assert view.content.filter.isVisible() is (count == 12)
 
 
 def test_class_names_fill_missing_names() -> None:

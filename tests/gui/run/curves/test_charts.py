@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from msgspec import structs
 from PySide6.QtCore import QPoint, Qt
+from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from engine.contract.events import Validation
-from gui.run.curves.charts import RunCharts
+from engine.contract.devices import DeviceSample
+from engine.contract.events import DevicesSampled, RunDevice, Validation
+from gui.run.curves.charts import RunCharts, device_titles
 from gui.run.curves.plot_rows import PlotList, PlotRows
 from gui.sources.run_data import RunData
+from gui.sources.settings import Settings
 from gui.style import theme
 from tests.gui.run.evaluated_run import events
 from tests.gui.sources.written_runs import a_run, job
@@ -69,9 +74,32 @@ def test_charts_smooth_a_later_accuracy(charts: RunCharts) -> None:
     data = data_of("classification")
     charts.set_smoothing(0.9)
     charts.show_data(data)
+    assert charts.times.describe() == "Latest: data wait 2.0 ms, compute 40.0 ms"
     smoothed = charts.accuracy.describe()
     charts.set_smoothing(0.0)
     assert charts.accuracy.describe() != smoothed
+
+
+def test_charts_show_power_that_one_of_the_devices_reports(charts: RunCharts) -> None:
+    samples = (DeviceSample(device="cpu"), DeviceSample(device="GPU-a", power_w=300.0, temperature_c=60.0))
+    started, *rest = events(job(devices=("GPU-a", "cpu")))
+    late = (structs.replace(event, time=event.time + 50) if isinstance(event, Validation) else event for event in rest)
+    charts.show_data(data_from([started], late, [DevicesSampled(time=started.time + 9, samples=samples)]))
+    assert not charts.devices["power_w"].isHidden()
+    assert charts.loss.horizontal_range[1] > 50
+    charts.group.show_range(1.0, 2.0)
+    assert not charts.group.following
+    charts.restart()
+    assert charts.group.following
+    assert charts.devices["power_w"].isHidden()
+
+
+def test_devices_of_the_same_name_are_numbered() -> None:
+    names = {"GPU-a": "NVIDIA H200", "GPU-b": "NVIDIA L4", "GPU-c": "NVIDIA H200", "cpu": "AMD EPYC"}
+    devices = tuple(RunDevice(id=device, name=name, ranks=(0,)) for device, name in names.items())
+    started = next(events(job(devices=tuple(names))))
+    titles = device_titles(data_from([structs.replace(started, devices=devices)]))
+    assert titles == {"GPU-a": "device 0", "GPU-b": "L4", "GPU-c": "device 2", "cpu": "CPU"}
 
 
 def test_charts_of_ended_run_promise_no_data(charts: RunCharts) -> None:
@@ -152,3 +180,21 @@ def test_plot_rows_are_chosen_ordered_and_enlarged(open_window: OpenWindow, qtbo
     qtbot.keyClick(window, Qt.Key.Key_Escape)
     qtbot.waitUntil(lambda: loss.isVisible() and charts.speed.height() < 0.4 * window.height())
     assert "speed" in in_order(rows)
+    qtbot.waitUntil(charts.speed.hasFocus)
+
+
+def test_plot_rows_have_three_plots_on_wide_screens_and_new_plots_last(show_widget: ShowWidget, tmp_path: Path) -> None:
+    settings = Settings(tmp_path)
+    settings.set("run_plots", "speed -loss gone")
+    charts = show_widget(RunCharts(settings), 1600, 900)
+    rows = charts.rows
+    assert rows.order == ["speed", "loss", *(name for name in rows.plots if name not in ("speed", "loss"))]
+    assert rows.chosen == rows.plots.keys() - {"loss"}
+    assert in_order(rows)[:1] == ["speed"]
+    heights = [rows.plots[name].mapTo(rows, QPoint()).y() for name in in_order(rows)]
+    assert [heights.count(height) for height in sorted(set(heights))] == [1, 3, 1]
+    chooser = PlotList(rows)
+    for row, key in ((0, Qt.Key.Key_Up), (chooser.count() - 1, Qt.Key.Key_Down)):
+        chooser.setCurrentRow(row)
+        QTest.keyClick(chooser, key, Qt.KeyboardModifier.AltModifier)
+        assert [chooser.item(each).data(Qt.ItemDataRole.UserRole) for each in range(chooser.count())] == rows.order

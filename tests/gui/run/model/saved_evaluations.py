@@ -119,13 +119,19 @@ def save_evaluation(
         confidence=tuple(table.max(1).tolist()),
     )
     draws = np.random.default_rng(0).normal(0, 0.01, 40)
+    no_gain = np.maximum(draws, 0) * len(wrong)  # the difference of two evaluations' losses has a bound of 0
     curves = Curves(classes=tuple(curve_of(table, true == c, c) for c in range(3)))
     folder = run.path / FOLDER / name
     folder.mkdir(parents=True)
     for file, content in (
         (SAMPLES_FILE, samples),
         (CURVES_FILE, curves),
-        (RESAMPLES_FILE, Resamples(measures={"top1": tuple((top1 + draws * (1 + len(wrong))).tolist())})),
+        (
+            RESAMPLES_FILE,
+            Resamples(
+                measures={"top1": tuple((top1 + draws * (1 + len(wrong))).tolist()), "loss": tuple(no_gain.tolist())}
+            ),
+        ),
     ):
         (folder / file).write_bytes(msgspec.msgpack.encode(content))
     np.save(folder / PROBABILITIES_FILE, table)

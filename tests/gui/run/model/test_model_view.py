@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -13,24 +14,34 @@ from pyqtgraph import BarGraphItem
 from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
-from engine.contract.inference.evaluation import SPLITS, ClassCurves, EvaluateRequest
+from engine.contract.inference.evaluation import (
+    SPLITS,
+    BoxErrors,
+    Calibration,
+    ClassCurves,
+    EvaluateRequest,
+    Interval,
+    SizePrecision,
+)
 from engine.contract.messages import Progress
 from engine.contract.problems import Problem
-from engine.runs.evaluations import evaluations_of
+from engine.runs.evaluations import SavedEvaluation, evaluations_of
 from engine.runs.folder import RunFolder
 from gui.run.model import curves as curves_module
 from gui.run.model.bar import AUTOMATIC, classes_csv, matrix_csv, metrics_csv, samples_csv
+from gui.run.model.classes import BoxErrorsPage, describe_errors, describe_temperature
 from gui.run.model.result import CALIBRATION, CLASSES, COMPARE, CURVES, ERRORS, SAMPLES, SUMMARY
 from gui.run.model.view import ModelView
 from gui.run.request_pages import FAILURE, FORM, RESULT, WORKING
 from gui.sources.background import Background
-from gui.sources.evaluations import OpenedEvaluation
+from gui.sources.evaluations import OpenedEvaluation, SampleTable
 from gui.sources.export import Rows
 from gui.titles import run_title
 from gui.widgets.labels import IconLabel
 from tests.gui.run.model.saved_evaluations import COUNT, save_evaluation
 from tests.gui.sources.written_runs import a_run
 from tests.support.drops import drop_files
+from tests.support.widgets import visible_text
 
 
 def rows(path: Path) -> list[list[str]]:
@@ -51,6 +62,7 @@ def test_model_view_shows_newest_evaluation(view: ModelView) -> None:
     view.result.tabs.setCurrentIndex(CALIBRATION)
     bars = [each.opts["height"] for each in view.result.calibration.plot.items() if isinstance(each, BarGraphItem)]
     assert bars
+    assert view.result.calibration.plot.accessibleDescription().count("correct") == 1  # without the empty bin
     assert "1.40 lowers the error from 6.0 to 2.0%" in view.result.calibration.temperature.text()
 
 
@@ -69,6 +81,36 @@ def test_classes_page_applies_minimum_confidence(view: ModelView) -> None:
     classes.threshold.slider.setValue(780)
     assert classes.figures.matrix.describe_cell(0, 3) == "Of 4 ash, 4 (100.0%) were predicted as none of them."
     assert classes.figures.matrix.describe_cell(2, 2).startswith("Of 4 cedar, 4")
+    opened = view.result.opened
+    assert opened is not None
+    for samples, has_confidence in ((opened.samples, True), (SampleTable(), False)):
+        classes.show_evaluation(replace(opened, samples=samples))
+        assert classes.threshold.isHidden() is not has_confidence
+        assert classes.figures.matrix.describe_cell(0, 1) == "Of 4 ash, 1 (25.0%) were predicted as birch."
+
+
+def test_box_errors_page_lists_the_costliest_kind_first(view: ModelView) -> None:
+    page, opened = BoxErrorsPage(), view.result.opened
+    assert opened is not None
+    evaluation = msgspec.structs.replace(
+        opened.evaluation,
+        box_errors=tuple(BoxErrors(kind, count, loss) for kind, count, loss in (("missed", 9, 0.01), ("duplicate", 2, 0.3))),
+        sizes=(SizePrecision("small", 4, Interval(0.25), Interval(0.5)), SizePrecision("large", 0)),
+    )  # fmt: skip
+    page.show_evaluation(replace(opened, saved=SavedEvaluation(opened.saved.folder, evaluation)))
+    assert page.plot.accessibleDescription().split("; ") == [
+        describe_errors(errors) for errors in reversed(evaluation.box_errors)
+    ]
+    assert [row[1:] for row in page.sizes.texts()] == [["4", "25.0%", "50.0%"], ["0", "–", "–"]]
+
+
+@pytest.mark.parametrize(
+    ("temperature", "after", "verdict"), [(1.4, 0.02, "overconfident"), (0.7, 0.02, "underconfident"), (1.4, 0.06, "")]
+)
+def test_temperature_explains_calibration(temperature: float, after: float, verdict: str) -> None:
+    calibration = Calibration(Interval(0.06), (), temperature=temperature, ece_before=0.06, ece_after=after)
+    text = describe_temperature(calibration)
+    assert [word for word in ("overconfident", "underconfident") if word in text] == ([verdict] if verdict else [])
 
 
 def test_curves_page_counts_at_threshold(view: ModelView, qtbot: QtBot) -> None:
@@ -140,6 +182,15 @@ def test_evaluate_form_builds_request(empty_view: ModelView, dataset: Path, tmp_
             dataset=str(tmp_path),
             split=next((split for split in SPLITS if split == value), None),
         )
+    view.form.folder.set_value("~/trees")
+    request = view.form.build_request()
+    assert request is not None
+    assert request.dataset == str(Path.home() / "trees")
+    view.form.devices.boxes["cpu"].click()
+    assert (view.form.start.isEnabled(), view.form.build_request()) == (False, None)
+    view.show_run(a_run(8, dataset=str(dataset)))
+    qtbot.waitUntil(lambda: view.form.folder.value() == "")
+    assert (view.form.split.value(), view.form.devices.value()) == (AUTOMATIC, ("cpu",))
 
 
 def test_devices_editor_excludes_cpu_from_gpus(view: ModelView) -> None:
@@ -163,10 +214,13 @@ def test_model_view_cancels_and_shows_refusal(view: ModelView, qtbot: QtBot) -> 
     )
     assert view.pages.activity.text() == "Evaluating 12 samples, 1,840 images/s, 3:12 min left"
     assert view.pages.progress.value() == 50
+    view.pages.child.progress.emit(Progress(fraction=0.6, what="Evaluating", warnings=tuple("abcdefg")))
+    assert visible_text(view.pages.warnings).split() == list("cdefg")
     qtbot.keyClick(view.pages.cancel, Qt.Key.Key_Space)
     assert not view.pages.child.running
     assert view.pages.currentIndex() == FORM
     view.form.start.click()
+    assert view.pages.warnings.text() == ""
     view.pages.child.cancel()
     view.pages.child.refused.emit((Problem("split", "There is no test split.", "It has: val, all."),))
     assert view.pages.currentIndex() == FAILURE
@@ -174,6 +228,25 @@ def test_model_view_cancels_and_shows_refusal(view: ModelView, qtbot: QtBot) -> 
     view.pages.retry.click()
     view.form.cancel.click()
     qtbot.waitUntil(lambda: view.pages.currentIndex() == RESULT)
+
+
+def test_work_for_another_run_is_not_shown_or_replaced(view: ModelView, run: RunFolder, qtbot: QtBot) -> None:
+    view.bar.new.trigger()
+    qtbot.waitUntil(view.form.start.isEnabled)
+    view.form.start.click()
+    received: list[str] = []
+    view.message.connect(lambda text, _kind: received.append(text))
+    view.show_run(a_run(8, dataset=view.result.opened.evaluation.dataset))  # type: ignore[union-attr]
+    qtbot.waitUntil(lambda: view.pages.currentIndex() == FORM)
+    first, other = view.pages.child.request, view.form.build_request()
+    assert other is not None
+    view.pages.start(other)
+    assert (view.pages.child.request, len(received)) == (first, 1)
+    view.pages.child.refused.emit((Problem("split", "There is no test split."),))
+    assert (view.pages.currentIndex(), len(received)) == (FORM, 2)
+    view.show_run(run)
+    qtbot.waitUntil(lambda: view.pages.currentIndex() == WORKING)
+    view.pages.cancel.click()
 
 
 def test_finished_evaluation_is_announced_with_title_of_run(view: ModelView, run: RunFolder, qtbot: QtBot) -> None:
@@ -205,6 +278,13 @@ def test_evaluation_bar_saves_csv_and_json(view: ModelView, tmp_path: Path, qtbo
     assert metrics[1] == ["Top-1 accuracy", "0.75", "0.55", "0.85"]
     assert classes[1] == ["ash", "0.75", "0", "0.8"]
     assert matrix[1] == ["ash", "3", "1", "0"]
+    menu, opened = view.bar.save.menu(), view.result.opened
+    assert menu is not None
+    assert opened is not None
+    without_classes = msgspec.structs.replace(opened.evaluation, per_class={}, confusion=())
+    for evaluation, is_enabled in ((without_classes, False), (opened.evaluation, True)):
+        view.bar.show_opened(replace(opened, saved=SavedEvaluation(opened.saved.folder, evaluation)))
+        assert [each.isEnabled() for each in menu.actions()] == [True, is_enabled, is_enabled, True, True]
     assert samples[2][:4] == ["val/ash/1.png", "val", "ash", "birch"]
     with qtbot.waitSignal(view.message) as signal:
         view.bar.save_json(tmp_path / "evaluation.json")
@@ -234,9 +314,12 @@ def test_comparison_page_compares_and_opens_samples(view: ModelView, dataset: Pa
     assert page.other_choice.box.currentText().startswith("rival · ")
     (top1, loss) = page.differences.texts()
     assert top1[:4] == ["Top-1 accuracy", "75.0%", "58.3%", "+16.7"]
-    assert loss[4] == ""
-    assert "better in top-1" in page.verdict.text()
-    assert "0.688" in page.significance.text()
+    assert loss[4].endswith(" to +0.000")  # the bound is 0
+    assert "better in top-1:" in page.verdict.text()
+    assert page.significance.text().startswith("4 samples")
+    assert all(number in page.significance.text() for number in (" 2 only", "0.688"))
+    assert [number in page.show_only_this.text() for number in "42"] == [True, False]
+    assert [number in page.show_only_other.text() for number in "42"] == [False, True]
     page.show_evaluation(view.result.opened)
     assert (page.differences.texts(), page.verdict.text()) == ([], "")  # until the next comparison is there
     qtbot.waitUntil(lambda: page.comparison is not None)
@@ -244,3 +327,8 @@ def test_comparison_page_compares_and_opens_samples(view: ModelView, dataset: Pa
     assert view.result.tabs.currentIndex() == SAMPLES
     assert sorted(view.result.samples.wall.samples.rows) == [8, 9, 10, 11]
     assert view.result.samples.summary.text() == "4 samples that only this evaluation got right"
+    newer = save_evaluation(other, dataset, "20261125-120000-val", wrong=(2,), date="2026-11-25T12:00:00Z")
+    chosen = page.other_choice.value()
+    page.refresh()
+    qtbot.waitUntil(lambda: page.other_choice.box.count() == 2)
+    assert page.other_choice.value() == chosen != str(newer.folder)
