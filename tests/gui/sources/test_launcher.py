@@ -61,6 +61,9 @@ def test_resumed_run_is_offered_after_interruption() -> None:
     assert read_notes(run.path).set_aside is False
     assert read_notes(run.path).tags == ("paper",)
     assert run.job() == job(epochs=9)
+    relative = a_run(8, "paused", dataset="flowers")
+    _save_job(relative, {"epochs": 9})
+    assert relative.job() == job(epochs=9, dataset=str(Path("flowers").absolute()))
 
 
 def test_launcher_is_free_after_it_started_a_run(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,6 +171,8 @@ def test_killed_preloaders_pending_run_is_started(monkeypatch: pytest.MonkeyPatc
     launcher = Launcher()
     launcher.preload()
     (child,) = (each for each in psutil.Process().children() if "--preload" in each.cmdline())
+    launcher.preload()
+    assert [each for each in psutil.Process().children() if "--preload" in each.cmdline()] == [child]
     child.suspend()
     assert launcher._preloader is not None
     launcher._preloader.ready = True

@@ -88,7 +88,7 @@ def test_restart_by_a_receiver_ignores_the_rest_of_the_old_output(
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
-        ("raise SystemExit('no memory')", "ended early: no memory"),
+        ("import sys\nprint('a warning', file=sys.stderr)\nraise SystemExit('no memory')", "ended early: no memory"),
         ("raise SystemExit(7)", "ended early: exit code 7"),
         ("print('[1]')", "invalid output"),
         ("print('x' * (2 << 20))", "invalid output"),
@@ -102,6 +102,34 @@ def test_process_without_answer_fails(
         process.run()
     assert failed.args[0].startswith("Counting ")
     assert expected in failed.args[0]
+
+
+def test_process_without_answer_fails_after_one_with_an_answer(
+    child: Callable[[str], JsonLinesProcess], qtbot: QtBot
+) -> None:
+    process = child("import sys\nprint(sys.argv[1]) if sys.argv[1:] else None")
+    with qtbot.waitSignal(process.done):
+        process.run(['{"result": 1}'])
+    with qtbot.waitSignal(process.failed), qtbot.assertNotEmitted(process.done):
+        process.run()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM")
+@pytest.mark.parametrize("cleans_up", [True, False])
+def test_cancelled_process_cleans_up_if_it_can(
+    child: Callable[[str], JsonLinesProcess], tmp_path: Path, qtbot: QtBot, cleans_up: bool
+) -> None:
+    child(
+        "import pathlib, signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(pathlib.Path('cleaned').touch()))\n"
+        "print('{}', flush=True)\ntime.sleep(600)"
+    )
+    decode = msgspec.json.Decoder(dict[str, object]).decode
+    process = JsonLinesProcess("odd", "Counting", decode, answer_of=answer_in, cleans_up=cleans_up)
+    with qtbot.waitSignal(process.progress):
+        process.run()
+    process.close()
+    assert (tmp_path / "cleaned").exists() is cleans_up
 
 
 def test_missing_python_fails(

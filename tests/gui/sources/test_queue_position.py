@@ -28,7 +28,7 @@ def test_queue_message_has_ordinal(position: int, ordinal: str) -> None:
     ("devices", "text"),
     [
         ((UUIDS[0],), "GPU 0"),
-        ((UUIDS[0], UUIDS[1]), "GPU 0, 1"),
+        ((UUIDS[0], UUIDS[0], UUIDS[1]), "GPU 0, 1"),
         (("cpu", "cpu"), "the CPU"),
         (("GPU-unknown",), "its GPU"),
         ((UUIDS[0], "GPU-unknown"), "its 2 GPUs"),
