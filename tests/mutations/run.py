@@ -11,12 +11,14 @@ changed lines. The extra "mutations" installs what records the file, with the so
 
     pytest --cov=engine --cov=gui --cov-context=test --cov-report=
 
-The exit code is 1 if no test fails with a fault, or if a patch can't be applied.
+The tests run in a fork of this process, which has imported the large libraries. The exit code is 1 if no test fails
+with a fault, or if a patch can't be applied.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import re
 import shutil
@@ -27,11 +29,15 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 FAULTS = Path(__file__).parent / "faults"
 SOURCES = ("engine", "gui", "resources", "tests", "footplate.py", "pyproject.toml")
 FAILED = 1
 """Exit code of pytest if a test has failed."""
+LIBRARIES = ("numpy", "scipy.optimize", "PIL.Image", "torchvision", "msgspec", "psutil", "pyqtgraph", "PySide6.QtTest")
+"""Libraries that most tests need. Their import takes seconds."""
 MOST_MENTIONS = 8
 """Maximum number of test files that may mention a module for these files to be run."""
 MOST_TESTS = 300
@@ -52,9 +58,10 @@ def main() -> int:
     faults = list(find_patches(options.patches or [FAULTS]))
     with tempfile.TemporaryDirectory(prefix="footplate-mutation-") as folder:
         tree = copy_tree(Path(folder))
+        preload()
         declared = sorted({test for fault in faults for test in declared_tests(fault)})
-        if declared and (result := run_tests(tree, declared, "-m", "")).returncode:
-            print(f"The tests fail without any fault:\n{result.stdout[-5000:]}")
+        if declared and (result := run_tests(tree, ["-m", "", *declared]))[0]:
+            print(f"The tests fail without any fault:\n{result[1][-5000:]}")
             return 1
         noticed = 0
         for fault in faults:
@@ -146,11 +153,11 @@ def try_fault(tree: Path, fault: Path, executed: ExecutedLines | None, *, comple
                 groups = [*groups[:1], tests[:MOST_TESTS]]
             groups += [["-n", "3"]] if complete else []
         for group in groups:
-            result = run_tests(tree, group, "-x")
-            if result.returncode == FAILED:
-                return f"noticed by {first_failure(result.stdout)}"
-            if result.returncode:
-                return f"pytest exited with {result.returncode}: {result.stdout[-500:]}"
+            exit_code, output = run_tests(tree, ["-x", *group])
+            if exit_code == FAILED:
+                return f"noticed by {first_failure(output)}"
+            if exit_code:
+                return f"pytest exited with {exit_code}: {output[-500:]}"
         return "NOT NOTICED"
     finally:
         subprocess.run(["git", "apply", "-R", str(fault.resolve())], cwd=tree, check=True)
@@ -190,10 +197,34 @@ def copy_tree(folder: Path) -> Path:
     return folder
 
 
-def run_tests(tree: Path, tests: Iterable[str], *options: str) -> subprocess.CompletedProcess[str]:
-    arguments = [sys.executable, "-m", "pytest", "-n", "0", "-q", *options, *tests]
-    environment = os.environ | {"PYTHONPATH": str(tree)}
-    return subprocess.run(arguments, cwd=tree, env=environment, capture_output=True, text=True, check=False)
+def preload() -> None:
+    """Import large libraries, with the settings of `tests/conftest.py` that must be made before."""
+    os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    for name in LIBRARIES:
+        importlib.import_module(name)
+
+
+def run_tests(tree: Path, arguments: Iterable[str]) -> tuple[int, str]:
+    """Run pytest for the source tree in a forked process, and return its exit code and output."""
+    with tempfile.TemporaryFile() as output:
+        pid = os.fork()
+        if pid == 0:
+            exit_code = int(pytest.ExitCode.INTERNAL_ERROR)
+            try:
+                os.dup2(output.fileno(), 1)
+                os.dup2(output.fileno(), 2)
+                os.chdir(tree)
+                os.environ["PYTHONPATH"] = str(tree)
+                sys.path.insert(0, str(tree))
+                exit_code = int(pytest.main(["-n", "0", "-q", "-p", "no:cacheprovider", *arguments]))
+            finally:
+                sys.stdout.flush()
+                os._exit(exit_code)
+        _, status = os.waitpid(pid, 0)
+        output.seek(0)
+        return os.waitstatus_to_exitcode(status), output.read().decode(errors="replace")
 
 
 def first_failure(output: str) -> str:
