@@ -6,12 +6,15 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.engine.supervisor.supervised import ROOT
+from engine.inference.prediction.sources import CannotLoad, find_files
+from engine.runs.folder import run_at
 
+ROOT = Path(__file__).parents[2]
 NOBODY = 65534
 
 
@@ -28,3 +31,19 @@ def as_nobody(code: str, *arguments: str, uid: int = NOBODY, before: str = "") -
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
+
+
+def find_files_as_nobody(folder: str) -> tuple[list[tuple[str, str]], bool]:
+    """Act as another user from now on, and look for images and for a run in `folder`.
+
+    Returns fields and messages of the problems, and True if there is no run.
+    """
+    os.setgroups([])
+    os.setgid(NOBODY)
+    os.setuid(NOBODY)
+    problems: list[tuple[str, str]] = []
+    try:
+        find_files([folder], lambda _name: True, "image", "out")
+    except CannotLoad as error:
+        problems = [(each.field, each.message) for each in error.problems]
+    return problems, run_at(folder) is None

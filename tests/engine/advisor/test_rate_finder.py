@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from collections.abc import Callable
@@ -21,9 +22,10 @@ from engine.contract.advice import FINDING, BatchFound, FinderRequest, RateFound
 from engine.contract.events import StepMetrics
 from engine.contract.job import FIELDS, Job
 from engine.contract.messages import Done, Progress, Refused
-from engine.processes.requests import RequestError
+from engine.processes import worker_process
 from engine.system import paths
 from tests.support.consent import agreed
+from tests.support.worker_group import Forker
 
 ROOT = Path(__file__).parents[3]
 COMMAND = [sys.executable, "-m", "engine.advisor"]
@@ -96,16 +98,17 @@ def left_no_files(tmp_path: Path) -> bool:
     return not list((tmp_path / "tmp").iterdir()) and not paths.runs_folder().exists()
 
 
-def test_finder_reports_progress_and_leaves_no_files(start: Start, tmp_path: Path) -> None:
-    *progress, last = messages_of(start(small()))
-    reports = [message for message in progress if isinstance(message, Progress)]
-    assert reports == progress
+def test_finder_reports_progress_and_leaves_no_files(
+    forker: Forker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    monkeypatch.setattr(worker_process, "_spawn", forker.spawn)
+    reports: list[Progress] = []
+    found = find_rate(small(), reports.append)
     fractions = [message.fraction for message in reports]
     assert fractions == sorted(fractions)
     assert reports[-1].seconds_left is not None
-    assert isinstance(last, Done)
-    found = last.answer
-    assert isinstance(found, RateFound)
     assert found.suggestion is not None
     assert 1e-4 < found.suggestion < 1
     assert found.points[0].rate == pytest.approx(1e-7)
@@ -165,14 +168,12 @@ def test_finder_reports_nan_and_failing_model(start: Start, tmp_path: Path) -> N
     assert left_no_files(tmp_path)
 
 
-def test_finder_refuses_resumed_job() -> None:
-    reports: list[Progress] = []
-    with pytest.raises(RequestError) as refusal:
-        find_rate(small(resume_from="/somewhere/last.pt"), reports.append)
-    (problem,) = refusal.value.problems
+def test_finder_refuses_resumed_job(start: Start) -> None:
+    (refused,) = messages_of(start(small(resume_from="/somewhere/last.pt")))
+    assert isinstance(refused, Refused)
+    (problem,) = refused.problems
     assert problem.field == "resume_from"
     assert problem.remedy
-    assert not reports
 
 
 @pytest.mark.long

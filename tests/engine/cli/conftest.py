@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from engine.cli import children
 from engine.contract.catalogue import load_catalogue
 from engine.contract.dataset import DatasetReport, InspectionProgress, inspector_options
+from engine.contract.inference.messages import InferenceRequest
 from engine.contract.job import Job
+from engine.contract.messages import Done, Progress, Refused
+from engine.inference.__main__ import _FUNCTIONS
+from engine.processes import worker_process
+from engine.processes.requests import RequestError
 from tests.support.nvml_stub import NvmlStub
+from tests.support.worker_group import Forker
 
 
 @pytest.fixture
@@ -37,3 +45,25 @@ def cached_children() -> Iterator[None]:
         patch.setattr(children, "snapshot", functools.cache(children.snapshot))
         patch.setattr(children, "inspect", inspected)
         yield
+
+
+@pytest.fixture
+def inference_in_this_process(forker: Forker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Carry out requests for trained models in this process, with forked workers, which saves two imports of PyTorch."""
+    run_child = children._messages
+
+    def messages(module: str, *arguments: Any, request: Any = None, **options: Any) -> Iterator[Any]:
+        if not isinstance(request, InferenceRequest):
+            yield from run_child(module, *arguments, request=request, **options)
+            return
+        module, _, name = _FUNCTIONS[type(request)].partition(":")
+        reported: list[Progress] = []
+        try:
+            result = Done(str(getattr(importlib.import_module(module), name)(request, reported.append)))
+        except RequestError as error:
+            yield Refused(error.problems)
+        else:
+            yield from (*reported, result)
+
+    monkeypatch.setattr(worker_process, "_spawn", forker.spawn)
+    monkeypatch.setattr(children, "_messages", messages)

@@ -15,18 +15,18 @@ from engine.cli import evaluate
 from engine.contract.inference.evaluation import Comparison
 from engine.runs.evaluations import compare, evaluations_of, mcnemar_test
 from engine.runs.folder import RunFolder
-from tests.engine.cli.terminal import footplate
+from tests.engine.cli.terminal import footplate_here
 from tests.support.trained_runs import Trained, make_colors
 
 
+@pytest.mark.usefixtures("inference_in_this_process")
 def test_evaluate_prints_and_saves_the_result(trained: Callable[[str], Trained], tmp_path: Path) -> None:
     run = RunFolder(shutil.copytree(trained("classification").run.path, tmp_path / "run"))
     folder = make_colors(tmp_path / "other", {"test": 3})
     broken = folder / "test" / "red" / "=broken.png"
     broken.write_bytes(b"not an image")
     table = tmp_path / "measures.csv"
-    arguments = ("evaluate", str(run.path), str(folder), "--checkpoint", "last", "--csv", str(table))
-    answer = footplate(*arguments)
+    answer = footplate_here("evaluate", str(run.path), str(folder), "--checkpoint", "last", "--csv", str(table))
     assert answer.code == 0, answer.err
     (saved,) = evaluations_of(run.path)
     evaluation = saved.evaluation

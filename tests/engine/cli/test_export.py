@@ -198,7 +198,7 @@ def test_export_reports_a_missing_tensorboard(run: RunFolder, tmp_path: Path) ->
 def test_export_writes_tensorboard_scalars(run: RunFolder, tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    answer = footplate("export", run.run_id, "--tensorboard", str(tmp_path / "board"))
+    answer = footplate_here("export", run.run_id, "--tensorboard", str(tmp_path / "board"))
     assert answer.code == 0, answer.err
     read = EventAccumulator(str(tmp_path / "board" / run.run_id))
     read.Reload()

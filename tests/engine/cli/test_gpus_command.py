@@ -63,9 +63,17 @@ def test_gpus_prints_a_table_without_unicode(nvml_stub: NvmlStub) -> None:
     assert "H200" in answer.out
 
 
-def test_gpus_json_is_the_snapshot(nvml_stub: NvmlStub) -> None:
-    nvml_stub.write([gpu_profile(0), gpu_profile(1)])
-    answer = footplate("gpus", "--json", **nvml_stub.environment)
+@pytest.fixture
+def stub_here(nvml_stub: NvmlStub, monkeypatch: pytest.MonkeyPatch) -> NvmlStub:
+    """Return the stub, for commands that are executed in this process."""
+    for name, value in nvml_stub.environment.items():
+        monkeypatch.setenv(name, value)
+    return nvml_stub
+
+
+def test_gpus_json_is_the_snapshot(stub_here: NvmlStub) -> None:
+    stub_here.write([gpu_profile(0), gpu_profile(1)])
+    answer = footplate_here("gpus", "--json")
     (line,) = answer.out.splitlines()
     snapshot = msgspec.json.decode(line, type=Snapshot)
     assert [gpu.uuid for gpu in snapshot.gpus] == [uuid_of(0), uuid_of(1)]
@@ -108,27 +116,23 @@ def test_gpus_csv_has_a_header_and_a_line_per_gpu(nvml_stub: NvmlStub, start: St
 
 
 @pytest.mark.parametrize("lost", some([0, 1, 2], everyday=[1]))
-def test_gpus_shows_a_lost_gpu(nvml_stub: NvmlStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: int) -> None:
+def test_gpus_shows_a_lost_gpu(stub_here: NvmlStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: int) -> None:
     trigger = tmp_path / "lost"
     trigger.touch()
-    nvml_stub.write(gpu_profile(index, **({"lost_file": trigger} if index == lost else {})) for index in range(3))
-    table, as_json, as_csv = (
-        footplate("gpus", *arguments, **nvml_stub.environment).out for arguments in ((), ("--json",), ("--csv",))
-    )
+    stub_here.write(gpu_profile(index, **({"lost_file": trigger} if index == lost else {})) for index in range(3))
+    table, as_json, as_csv = (footplate_here("gpus", *flags).out for flags in ((), ("--json",), ("--csv",)))
     assert f"GPU {lost} is lost" in table
     gpus = msgspec.json.decode(as_json.splitlines()[0], type=Snapshot).gpus
     assert [(gpu.nvml_index, gpu.lost) for gpu in gpus] == [(index, index == lost) for index in range(3)]
     states = [row["state"] for row in csv.DictReader(as_csv.splitlines())]
     assert states == ["lost" if index == lost else "ok" for index in range(3)]
-    for name, value in nvml_stub.environment.items():
-        monkeypatch.setenv(name, value)
     monkeypatch.setattr(doctor, "_probe", lambda: {"error": "PyTorch is not probed."})
     assert f"GPU {lost} is lost" in footplate_here("doctor").out
 
 
-def test_gpus_csv_without_gpus_reports_the_reason(nvml_stub: NvmlStub) -> None:
-    nvml_stub.write([gpu_profile(0)], init=DRIVER_NOT_LOADED)
-    answer = footplate("gpus", "--csv", **nvml_stub.environment)
+def test_gpus_csv_without_gpus_reports_the_reason(stub_here: NvmlStub) -> None:
+    stub_here.write([gpu_profile(0)], init=DRIVER_NOT_LOADED)
+    answer = footplate_here("gpus", "--csv")
     assert answer.code == 0
     assert len(answer.out.splitlines()) == 1
     assert "restart the computer" in answer.err

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from engine.cli import children
 from engine.contract.hosts import Host, put_host
-from engine.contract.inference.messages import InferenceRequest
-from engine.contract.messages import Done, Refused
-from engine.inference.__main__ import _FUNCTIONS
-from engine.processes import worker_process
-from engine.processes.requests import RequestError
 from tests.engine.cli.terminal import footplate_here
-from tests.support.nobody import as_nobody
+from tests.support.nobody import find_files_as_nobody
 from tests.support.trained_runs import Trained
 from tests.support.worker_group import Forker
 
-pytestmark = pytest.mark.usefixtures("cached_children", "_requests_in_this_process")
+pytestmark = pytest.mark.usefixtures("cached_children", "inference_in_this_process")
 
 FOLDERS = {
     "train PATH": "DATASET",
@@ -65,25 +57,6 @@ OUTPUTS = {
     "review RUN --csv PATH/samples.csv": "--csv",
 }
 """Command lines that write a file or folder in a folder, and the names that messages have for it."""
-
-
-@pytest.fixture
-def _requests_in_this_process(forker: Forker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Carry out requests for trained models in this process, with forked workers."""
-    run_child = children._messages
-
-    def messages(module: str, *arguments: Any, request: Any = None, **options: Any) -> Iterator[Any]:
-        if not isinstance(request, InferenceRequest):
-            yield from run_child(module, *arguments, request=request, **options)
-            return
-        module, _, name = _FUNCTIONS[type(request)].partition(":")
-        try:
-            yield Done(str(getattr(importlib.import_module(module), name)(request, lambda _progress: None)))
-        except RequestError as error:
-            yield Refused(error.problems)
-
-    monkeypatch.setattr(worker_process, "_spawn", forker.spawn)
-    monkeypatch.setattr(children, "_messages", messages)
 
 
 def reported(line: str, path: Path, trained: Callable[[str], Trained], tmp_path: Path, name: str) -> str:
@@ -138,18 +111,9 @@ def test_output_inside_a_file_is_refused(line: str, trained: Callable[[str], Tra
     assert "permission" not in reported(line, tmp_path / "file", trained, tmp_path, OUTPUTS[line])
 
 
-def test_folder_without_permission_is_named() -> None:
-    before = """
-from engine.inference.prediction.sources import CannotLoad, find_files
-from engine.runs.folder import run_at
-"""
-    code = """
-try:
-    find_files([sys.argv[1]], lambda name: True, "image", "out")
-except CannotLoad as error:
-    problems = [(each.field, each.message) for each in error.problems]
-print(json.dumps([problems, run_at(sys.argv[1]) is None]))
-"""
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can act as another user")
+def test_folder_without_permission_is_named(forker: Forker) -> None:
     with tempfile.TemporaryDirectory() as locked:  # other users may enter its parent folder, unlike that of `tmp_path`
-        found = as_nobody(code, locked, before=before)
-    assert found == [[["paths", f"{locked} can't be read: Permission denied."]], True]
+        problems, is_no_run = forker.call(find_files_as_nobody, [locked], {})
+    assert problems == [["paths", f"{locked} can't be read: Permission denied."]]
+    assert is_no_run
