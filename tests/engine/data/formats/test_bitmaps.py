@@ -95,7 +95,8 @@ def test_png_masks_of_all_kinds_are_decoded(content: bytes, pack: Callable[[byte
         (encoded(b"\x89PNG, not really"), "can't be decoded"),
         (encoded(zlib.compress(b"\0" * (65 << 20), 1)), "too large"),
         (encoded(zlib.compress(b"no image")), "can't be decoded"),
-        (encoded(png("L", np.zeros((10, 10), np.uint8))), "10 x 10 pixels, the image 9 x 9"),
+        (encoded(png("L", np.zeros((10, 9), np.uint8))), "9 x 10 pixels, the image 9 x 9"),
+        (encoded(png("L", np.zeros((9, 10), np.uint8))), "10 x 9 pixels, the image 9 x 9"),
         (encoded(with_size(png("1", np.zeros((1, 1), np.uint8)), 20_000)), "too large"),
     ],
 )
@@ -112,6 +113,12 @@ def test_runs_go_along_rows() -> None:
 def test_runs_that_do_not_fill_the_mask_are_refused(counts: list[int]) -> None:
     with pytest.raises(Unfit, match="do not fill"):
         from_runs(counts, 2, 3)
+
+
+def test_brushes_may_hold_numbers_of_any_width() -> None:
+    header = f"{4:032b}" + "00000" + 4 * "0011"  # four values of one bit, and lengths of four bits
+    bits = header + "1000011" + "1"  # a run of four ones
+    assert from_brush(list(int(bits.ljust(64, "0"), 2).to_bytes(8, "big")), 1, 1).tolist() == [[True]]
 
 
 @pytest.mark.parametrize("size", [(3, 5), (300, 700), (1, 1)])

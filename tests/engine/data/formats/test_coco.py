@@ -95,6 +95,16 @@ def test_names_of_categories_may_be_numbers(tmp_path: Path, name: float | str, e
     assert content.problems == []
 
 
+def test_categories_without_a_name_are_told_from_repeated_ones(tmp_path: Path) -> None:
+    def edit(content: dict[str, Any]) -> None:
+        content["categories"] = [{"id": id, "name": name} for id, name in ((0, ""), (1, "dog"), (2, "dog"))]
+
+    content = read(FORMAT, edited(tmp_path, edit), "boxes")
+    assert content.classes == ("class 0", "dog")
+    named = [problem.message for problem in content.problems if "categories" in problem.message.split(":")[-1]]
+    assert [f"categories[{place}]" in text for place, text in zip((0, 2), named, strict=True)] == [True, True]
+
+
 def test_categories_of_one_name_are_one_class_with_a_warning(tmp_path: Path) -> None:
     content = read(
         FORMAT, edited(tmp_path, lambda json_content: json_content["categories"][1].update(name="cat")), "boxes"

@@ -12,7 +12,10 @@ from PIL import Image, ImageOps
 from engine.data.datasets.open_splits import open_splits
 from engine.data.decoding.orientation import upright, upright_edges
 from engine.data.formats.registry import recognize
-from engine.data.formats.shared.boxes import BoxSplit
+from engine.data.formats.shared.boxes import Box, BoxedImage, BoxSplit
+from engine.data.formats.shared.exif_rotation import Drawn as Verdict
+from engine.data.formats.shared.exif_rotation import RotatedSource, RotationReport, rotate_boxes, rotate_instances
+from engine.data.formats.shared.instances import InstanceSplit, Polygons
 from engine.data.inspection.inspector import inspect
 from engine.data.splits import RecognizedDataset
 from tests.support.boxed import COLORS, Drawn, Rectangle, draw, text, voc_xml
@@ -183,3 +186,58 @@ def test_masks_of_the_unturned_size_are_turned(tmp_path: Path, orientation: int)
     report = inspect(str(tmp_path), val_fraction=0.25, seed=0, progress=lambda a, b: None, kinds=("masks",))
     assert report.unreadable_count == 0
     assert "EXIF" in " ".join(map(str, report.problems))
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "turned", "raw", "unknown"),
+    [
+        (["raw", "unknown", "other"], {0, 1}, "ab", ""),
+        (["upright", "unknown", "other"], set(), "", ""),
+        (["raw", "unknown", "upright"], {0}, "a", "b"),
+        (["unknown", "unknown", "other"], set(), "", "ab"),
+    ],
+)
+def test_verdicts_that_agree_decide_the_unknown_ones(
+    verdicts: list[Verdict], turned: set[int], raw: str, unknown: str
+) -> None:
+    report = RotationReport()
+    assert report.select(dict(enumerate(verdicts)), "abc") == turned
+    assert ("".join(report.raw), "".join(report.unknown)) == (raw, unknown)
+    noted = RotationReport()
+    noted.note(dict(enumerate(verdicts)), "abc")
+    assert "".join(noted.raw) == "".join("abc"[place] for place, verdict in enumerate(verdicts) if verdict == "raw")
+    expected = [] if "upright" in verdicts else ["abc"[place] for place in range(3) if verdicts[place] == "unknown"]
+    assert noted.unknown == expected
+
+
+@pytest.mark.parametrize(
+    ("boxes", "size", "expected"),
+    [
+        ([], None, (80, 60)),
+        ([], (60, 80), (80, 60)),
+        ([], (80, 60), (80, 60)),
+        ([], (5, 6), (5, 6)),
+        ([Box(1, 2, 70, 50, 0)], None, (80, 60)),
+        ([Box(1, 2, 50, 70, 0)], None, (80, 60)),
+        ([Box(1, 2, 70, 50, 0)], (5, 6), (5, 6)),
+    ],
+)
+def test_sizes_of_boxed_images_are_those_of_upright_images(
+    tmp_path: Path, boxes: list[Box], size: tuple[int, int] | None, expected: tuple[int, int]
+) -> None:
+    path = str(turned_image(tmp_path / "a.jpg", 6))
+    (found,) = rotate_boxes([BoxedImage(path, boxes, size)], RotationReport())
+    assert found.size == expected
+
+
+def test_only_instances_drawn_on_the_unturned_image_are_turned(tmp_path: Path) -> None:
+    class Sized(Polygons):
+        def sizes(self) -> list[tuple[int, int]]:
+            return [(80, 60)]
+
+    files = [str(turned_image(tmp_path / f"{name}.jpg", 6)) for name in "ab"]
+    upright_source = Sized([])
+    raw_source = Polygons([])
+    raw_source.sizes = lambda: [(60, 80)]  # type: ignore[method-assign]
+    split = rotate_instances(InstanceSplit(files, [raw_source, upright_source]), RotationReport())
+    assert [isinstance(each, RotatedSource) for each in split.sources] == [True, False]

@@ -12,6 +12,7 @@ from engine.data.datasets.open_splits import open_splits
 from engine.data.formats.huggingface import FORMAT, _shapes
 from engine.data.formats.registry import recognize
 from engine.data.formats.shared.boxes import BoxSplit
+from engine.data.formats.shared.parquet import features, open_parquet
 from engine.data.formats.shared.parquet import rows as rows_in
 from engine.data.formats.tree import Tree
 from engine.data.splits import FileSplit
@@ -201,3 +202,19 @@ def test_huggingface_boxes_need_four_numbers_and_a_class() -> None:
     shapes = _shapes(objects, ("ant", "bee"), "xyxy", "a.png", faults)
     assert [(shape.name, shape.box) for shape in shapes] == [("cat", (1, 2, 30, 40)), ("bee", (9, 9, 20, 20))]
     assert faults == ["a.png", "a.png"]
+
+
+@needs_pyarrow
+def test_parquet_gives_cells_and_features_by_column(tmp_path: Path) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    described = {"b": {"_type": "ClassLabel", "names": ["x"]}}
+    table = pyarrow.table({"a": [1, 2], "b": ["x", None]})
+    table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": described}})})
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
+    path = str(tmp_path / "a.parquet")
+    assert list(rows_in(path, ["b", "a"])) == [{"a": 1, "b": "x"}, {"a": 2, "b": None}]
+    assert features(path) == ({"a": "int64", "b": "string"}, described)
+    with open_parquet(path), pytest.raises(UnusableFile, match="is odd"), open_parquet(path):
+        raise UnusableFile(path, "is odd")

@@ -27,6 +27,7 @@ def lookup(folder: Path, *files: str) -> ImageLookup:
         ("other-v1.0/images/a.jpg", "images/a.jpg"),
         (r"C:\Users\me\images\a.jpg", "images/a.jpg"),
         ("https://host/images/a.jpg?size=1", "images/a.jpg"),
+        ("https://host/images/d%20e.jpg", "images/d e.jpg"),
         ("A.JPG", "images/a.jpg"),
         ("c.jpg", "deep/er/c.jpg"),
         ("b.jpg", None),
@@ -34,16 +35,23 @@ def lookup(folder: Path, *files: str) -> ImageLookup:
     ],
 )
 def test_lookup_finds_an_image_by_its_path(tmp_path: Path, name: str, found: str | None) -> None:
-    images = lookup(tmp_path, "images/a.jpg", "deep/er/c.jpg")
+    images = lookup(tmp_path, "images/a.jpg", "images/d e.jpg", "deep/er/c.jpg")
     expected = None if found is None else str(tmp_path / found)
     assert images.find(name) == expected
 
 
 @pytest.mark.parametrize("train", ["train", "images/train2017", "train_images", "x_training/images"])
 def test_lookup_prefers_the_images_of_a_split(tmp_path: Path, train: str) -> None:
-    images = lookup(tmp_path, f"{train}/a.jpg", "test/a.jpg", "test/b.jpg")
+    images = lookup(
+        tmp_path,
+        *(f"{train}/a.jpg", "test/a.jpg", "test/b.jpg", f"{train}/c.jpg", f"x/{train}/e.jpg", "x/test/e.jpg"),
+    )
     assert images.find("a", split="train", ending=False) == str(tmp_path / train / "a.jpg")
+    assert images.find("a.jpg", split="test") == str(tmp_path / "test/a.jpg")
     assert images.find("b.jpg", split="train") is None
+    assert images.find("test/c.jpg", train) is None
+    assert images.find("e.jpg", split="train") == str(tmp_path / f"x/{train}/e.jpg")
+    assert images.ambiguous == []
 
 
 @pytest.mark.parametrize("name", ["a.jpg", "c/a.jpg", "/data/a.jpg"])

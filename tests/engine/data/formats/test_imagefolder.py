@@ -13,7 +13,7 @@ from engine.contract.problems import errors
 from engine.data.formats import imagefolder
 from engine.data.formats.format import Confidence, Detection
 from engine.data.formats.registry import recognize
-from engine.data.formats.shared.class_evidence import _describe_parts
+from engine.data.formats.shared.class_evidence import evidence_against
 from engine.data.formats.tree import Tree
 from tests.support.images import noise
 
@@ -442,6 +442,10 @@ def test_imagefolder_reports_classes_of_the_test_split_alone(tmp_path: Path, spl
     assert recognize(str(tmp_path), val_fraction=0.0, seed=0).classes == ("cat", "dog", "mouse")
 
 
+def evidence(folder: Path, *names: str) -> list[str]:
+    return list(evidence_against(Tree(str(folder)), ("",), names))
+
+
 @pytest.mark.parametrize(
     ("names", "is_evidence"),
     [
@@ -453,7 +457,59 @@ def test_imagefolder_reports_classes_of_the_test_split_alone(tmp_path: Path, spl
         (("CAM_FRONT", "CAM_BACK"), True),
         (("CAM_FRONT", "front"), False),
         (("1", "2"), False),
+        (("val", "cat"), True),
+        (("val", "cat", "dog"), False),
+        (("val_a", "b"), True),
+        (("val_a", "b", "c"), False),
+        (("train_test_a", "test_a", "b"), False),
     ],
 )
-def test_names_of_parts_are_evidence_if_all_are_alike(names: tuple[str, ...], is_evidence: bool) -> None:
-    assert bool(list(_describe_parts(names))) == is_evidence
+def test_names_are_evidence_if_enough_are_alike(tmp_path: Path, names: tuple[str, ...], is_evidence: bool) -> None:
+    assert bool(evidence(tmp_path, *names)) == is_evidence
+
+
+@pytest.mark.parametrize(
+    ("inner", "is_evidence"),
+    [
+        (("xy", "xy", "", "", ""), False),
+        (("xy", "xy", "z", "", "", ""), True),
+        (("xy", "x", "", ""), False),
+    ],
+)
+def test_subfolders_are_evidence_if_many_classes_share_them(
+    tmp_path: Path, inner: tuple[str, ...], is_evidence: bool
+) -> None:
+    names = [f"cat{chr(97 + number)}" for number in range(len(inner))]
+    for name, each in zip(names, inner, strict=True):
+        for child in each or ".":
+            (tmp_path / name / child).mkdir(parents=True)
+    assert bool(evidence(tmp_path, *names)) == is_evidence
+
+
+@pytest.mark.parametrize(("plain", "count"), [(8, 0), (4, 1)])
+def test_few_images_with_an_ending_are_no_evidence(tmp_path: Path, plain: int, count: int) -> None:
+    for name in "abcdefgh"[:plain]:
+        (tmp_path / "cat").mkdir(exist_ok=True)
+        for ending in ("", "_mask") if name in "ab" else ("",):
+            (tmp_path / f"cat/{name}{ending}.png").touch()
+    assert len(evidence(tmp_path, "cat")) == count
+
+
+@pytest.mark.parametrize(("large", "count"), [(0, 1), (5, 0)])
+def test_folders_of_one_image_are_evidence_if_most_are(tmp_path: Path, large: int, count: int) -> None:
+    names = "abcdefgh"
+    for number, name in enumerate(names):
+        (tmp_path / name).mkdir()
+        for place in range(3 if number < large else 1):
+            (tmp_path / name / f"{name}{place}.png").touch()
+    assert len(evidence(tmp_path, *names)) == count
+
+
+def test_scenes_that_are_all_alike_are_no_evidence(tmp_path: Path) -> None:
+    base = np.random.default_rng(9).integers(0, 200, (16, 16))
+    for folder in ("B02x", "B03y"):
+        (tmp_path / folder).mkdir()
+        for seed in range(5):
+            values = base + np.random.default_rng(seed).integers(0, 40, (16, 16)) + (folder == "B03y")
+            Image.fromarray(values.astype(np.uint8)).convert("RGB").save(tmp_path / folder / f"{seed}.png")
+    assert evidence(tmp_path, "B02x", "B03y") == []

@@ -551,3 +551,82 @@ def test_table_of_numbers_is_named_by_a_list(tmp_path: Path, name: str, table: s
     found = content_of(FORMAT, tmp_path, "classes")
     assert found.classes == ("cat", "dog", "fox")
     assert merged_names(found) == {image: ("cat", "dog", "fox")[number % 3] for number, image in enumerate(NAMES)}
+
+
+def tables(folder: Path, **by_name: str) -> Path:
+    """Write images and tables, each with the images named by the letters in its value. Classes alternate."""
+    images(folder / "images")
+    for name, value in by_name.items():
+        head, _, letters = value.rpartition(":")
+        rows = "".join(f"{letter}.png,{'xy'[NAMES.index(letter) % 2]}\n" for letter in letters)
+        (folder / f"{name}.csv").write_text(f"file,{head or 'label'}\n{rows}")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("by_name", "splits", "unused"),
+    [
+        ({"one": "abc", "two": "def"}, {"": 6}, []),
+        ({"train": "abc", "val": "def", "all": "abcdef"}, {"train": 3, "val": 3}, ["all.csv"]),
+        ({"train": "abc", "more": "def"}, {"train": 3}, ["more.csv"]),
+        ({"train_labels": "abc", "val_labels": "de", "val_more": "tags:def"}, {"train": 3, "val": 2}, ["val_more.csv"]),
+        ({"train": "abc", "val": "de", "test": "tags:f"}, {"train": 3, "val": 2, "test": 1}, []),
+        ({"train": "abc", "val": "de", "test": "site:f"}, {"train": 3, "val": 2}, ["test.csv"]),
+    ],
+)
+def test_tables_of_different_splits_are_joined(
+    tmp_path: Path, by_name: dict[str, str], splits: dict[str, int], unused: list[str]
+) -> None:
+    found = content_of(FORMAT, tables(tmp_path, **by_name), "classes")
+    assert {name: len(split.files) for name, split in found.splits.items()} == splits
+    assert [name for name in unused if name in messages(found)] == unused
+    assert [name for name in by_name if name in messages(found).split(" not used: ")[-1] and not unused] == []
+
+
+def test_table_that_is_broken_leaves_the_others(tmp_path: Path) -> None:
+    folder = tables(tmp_path, train="abc", val="def")
+    with (folder / "val.csv").open("a") as stream:
+        stream.write('f.png,"' + "x" * 200_000 + '"\n')
+    found = recognize(str(folder), val_fraction=0.2, seed=0, kinds=("classes",))
+    assert any("val.csv" in problem.message for problem in found.problems)
+    (detection,) = detections(folder)
+    assert ["train.csv" in each for each in detection.evidence] == [True]
+
+
+@pytest.mark.parametrize(
+    ("head", "cells", "kinds", "confidence"),
+    [
+        ("label", "xyxyxy", ("classes", "labels"), Confidence.CERTAIN),
+        ("color", "xyxyxy", ("classes", "labels"), Confidence.LIKELY),
+        ("p,q", ("1,0", "0,1", "1,0", "0,1", "1,0", "0,1"), ("classes", "labels"), Confidence.CERTAIN),
+        ("p,q", ("1,0", "0,1", "1,0", "0,1", "1,0", "0,0"), ("labels", "classes"), Confidence.CERTAIN),
+        ("p,q", ("1,0", "0,1", "1,0", "0,1", "1,0", "1,1"), ("labels",), Confidence.CERTAIN),
+        ("tags", ("x;y", "x", "y", "x", "y", "z"), ("labels",), Confidence.CERTAIN),
+    ],
+)
+def test_table_tells_classes_from_labels(
+    tmp_path: Path, head: str, cells: Sequence[str], kinds: tuple[str, ...], confidence: Confidence
+) -> None:
+    rows = "".join(f"{name}.png,{cell}\n" for name, cell in zip(NAMES, cells, strict=True))
+    (found,) = detections(write(tmp_path, "list.csv", f"file,{head}\n{rows}"))
+    assert (found.kinds, found.confidence) == (kinds, confidence)
+    assert any(each.isdigit() for each in found.evidence[0]) == (head != "tags")
+
+
+def test_table_of_training_images_need_not_name_test_images(tmp_path: Path) -> None:
+    images(tmp_path / "train_images", "abc")
+    images(tmp_path / "test_images", [f"t{number}" for number in range(12)])
+    (tmp_path / "train.csv").write_text("file,label\na.png,x\nb.png,y\nc.png,x\n")
+    assert detections(tmp_path)[0].against == ()
+
+
+def test_table_of_measures_of_other_images_is_passed_over(tmp_path: Path) -> None:
+    assert detections(write(tmp_path, "scores.csv", "file,score\nx.png,0.37\ny.png,0.74\n")) == []
+
+
+def test_table_column_of_splits_outranks_the_folder(tmp_path: Path) -> None:
+    images(tmp_path / "train")
+    rows = "".join(f"{name}.png,{'val' if name in 'ab' else 'train'},{'xy'[name in 'bcd']}\n" for name in NAMES)
+    (tmp_path / "labels.csv").write_text("file,split,label\n" + rows)
+    found = content_of(FORMAT, tmp_path, "classes")
+    assert names_of(found) == {"train": {"c": "y", "d": "y", "e": "x", "f": "x"}, "val": {"a": "x", "b": "y"}}

@@ -1,0 +1,69 @@
+"""Annotation files of several splits, and the images that they name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine.data.formats.shared.annotation_files import AnnotationReader
+from engine.data.formats.shared.shapes import ShapedImage
+from engine.data.formats.tree import Tree
+from tests.support.images import image
+
+
+def reader(folder: Path, names: list[str], *images: str, preferred: str = "") -> AnnotationReader[ShapedImage]:
+    for name in images:
+        image(folder / name)
+    return AnnotationReader(Tree(str(folder)), names, preferred)
+
+
+@pytest.mark.parametrize(
+    ("names", "preferred", "used", "unused"),
+    [
+        (["all.json", "train.json"], "", [("train", "train.json")], ["all.json"]),
+        (["all.json", "val.json"], "", [("val", "val.json"), ("", "all.json")], []),
+        (
+            ["train_boxes.json", "train_instances.json", "test_boxes.json"],
+            "instances",
+            [("train", "train_instances.json"), ("test", "test_boxes.json")],
+            ["train_boxes.json"],
+        ),
+    ],
+)
+def test_reader_chooses_files_by_split_and_word(
+    tmp_path: Path, names: list[str], preferred: str, used: list[tuple[str, str]], unused: list[str]
+) -> None:
+    found = reader(tmp_path, names, preferred=preferred)
+    assert list(found.files()) == used
+    assert [name for name in names if any(f"{name}." in each.message for each in found.problems)] == unused
+
+
+def test_reader_tells_missing_from_ambiguous_images(tmp_path: Path) -> None:
+    found = reader(tmp_path, ["a.json"], "x/a.png", "y/a.png", "x/c.png")
+    looked_up = [found.find(*names) for names in (("a.png", "a.json", ""), ("b.png", "a.json", ""))]
+    assert [*looked_up, found.find("b.png", "a.json", "", "c.png")] == [None, None, str(tmp_path / "x/c.png")]
+    found.finish()
+    missing, ambiguous = found.problems
+    assert ("b.png" in missing.message, "a.png" in missing.message) == (True, False)
+    assert ("a.png" in ambiguous.message, missing.severity, ambiguous.severity) == (True, "warning", "warning")
+
+
+def test_reader_adds_an_image_once(tmp_path: Path) -> None:
+    found = reader(tmp_path, ["train.json", "val.json"])
+    first, second = ShapedImage("a.png"), ShapedImage("b.png")
+    assert found.add("train", [first])
+    assert found.add("val", [first, second])
+    assert not found.add("", [first])
+    assert not found.add("train", [first], is_annotated=False)
+    assert found.finish() == {"train": [first], "val": [first, second], "": []}
+    assert len(found.problems) == 1
+
+
+@pytest.mark.parametrize(("annotated", "left"), [((), ["train", "val"]), (("val",), ["val"])])
+def test_reader_drops_splits_without_annotations(tmp_path: Path, annotated: tuple[str, ...], left: list[str]) -> None:
+    found = reader(tmp_path, ["train.json", "val.json"])
+    for split in ("train", "val"):
+        found.add(split, [ShapedImage(f"{split}.png")], is_annotated=split in annotated)
+    assert list(found.finish()) == left
+    assert len(found.problems) == 2 - len(left)

@@ -1,0 +1,106 @@
+"""Datasets assembled from what a format has read: unusable classes, and classes without samples in a split."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine.contract.problems import errors
+from engine.data.files import Files, files_of
+from engine.data.formats.format import Content, Format
+from engine.data.formats.shared.assembly import MAX_LETTERS, assemble
+from engine.data.formats.shared.instances import InstanceSplit
+from engine.data.splits import FileSplit, LabelSplit, RecognizedDataset, dataset_warning
+
+FORM = Format("form", "Form", (), "", lambda tree: ())
+
+
+def assembled(
+    kind: str, splits: dict[str, Any], classes: tuple[str, ...], val_fraction: float = 0.2
+) -> RecognizedDataset:
+    content = Content(classes, splits, [dataset_warning("Odd.")])
+    return assemble(content, kind, "/data", FORM, val_fraction=val_fraction, seed=0)
+
+
+def classed(*labels: int) -> FileSplit:
+    return FileSplit(files_of(f"/data/{n}.png" for n in range(len(labels))), np.array(labels, np.int64), Files.of())
+
+
+def labeled(*rows: tuple[bool, ...]) -> LabelSplit:
+    return LabelSplit([f"/data/{n}.png" for n in range(len(rows))], np.array(rows, bool).reshape(len(rows), -1))
+
+
+@pytest.mark.parametrize(
+    ("classes", "usable"),
+    [
+        (("a" * MAX_LETTERS, "b"), True),
+        (("a" * (MAX_LETTERS + 1), "b"), False),
+        (("a", *map(str, range(10**5))), False),
+    ],
+)
+def test_assemble_limits_class_names(classes: tuple[str, ...], usable: bool) -> None:
+    found = assembled("classes", {"train": classed(0, 1), "val": classed(0, 1)}, classes)
+    assert (bool(errors(found.problems)), found.train is not None) == (not usable, usable)
+    assert found.problems[0].message == "Odd."
+
+
+@pytest.mark.parametrize(
+    ("train", "val", "test", "severities"),
+    [
+        ((0, 1), (0, 1), (), []),
+        ((0, 1), (0,), (), ["warning"]),
+        ((0, 1), (0, 1, 3), (), ["error"]),
+        ((0, 1), (0, 1), (3,), ["warning"]),
+        ((0, 0), (0,), (), ["error"]),
+        ((0, 1, 0, 1), (2,), (), ["warning", "warning", "error", "error"]),
+        ((0, 1), (), (1, 2), ["warning", "warning", "warning"]),
+    ],
+)
+def test_assemble_compares_classes_of_splits(
+    train: tuple[int, ...], val: tuple[int, ...], test: tuple[int, ...], severities: list[str]
+) -> None:
+    splits = {name: classed(*labels) for name, labels in (("train", train), ("val", val), ("test", test))}
+    found = assembled("classes", splits, ("a", "b", "c", "d"))
+    assert [problem.severity for problem in found.problems[1:]] == severities
+
+
+def test_assemble_renumbers_trained_classes() -> None:
+    found = assembled("classes", {"train": classed(3, 1, 3), "test": classed(0, 3, 1)}, ("a", "b", "c", "d"))
+    train: Any = found.train
+    test: Any = found.test
+    assert (found.classes, found.val) == (("b", "d"), found.test)
+    assert (train.labels.tolist(), test.labels.tolist()) == ([1, 0, 1], [1, 0])
+    assert list(test.files) == ["/data/1.png", "/data/2.png"]
+    untrained = assembled("classes", {"train": classed(3, 1), "test": classed(0)}, ("a", "b", "c", "d"), 0)
+    assert untrained.classes == ("a", "b", "c", "d")
+
+
+def test_assemble_reports_missing_labels() -> None:
+    split = labeled((True, False, False), (True, True, False), (True, False, False))
+    found = assembled("labels", {"train": split, "val": labeled((False, True, True))}, ("x", "y", "z"))
+    named = [{name for name in "xyz" if f"label {name}," in each.message} for each in found.problems[1:]]
+    assert named == [{"z"}, {"x"}]
+    assert len(assembled("labels", {"train": split}, ("x", "y", "z"), 0).problems) == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "classes", "failures"), [("labels", 0, 1), ("instances", 254, 0), ("instances", 255, 1)]
+)
+def test_assemble_limits_number_of_classes(kind: str, classes: int, failures: int) -> None:
+    names = tuple(map(str, range(classes)))
+    split = InstanceSplit([], []) if kind == "instances" else labeled((), ())
+    splits = {"train": split, "val": split} if kind == "labels" else {}
+    found = assembled(kind, splits, names)
+    assert len(errors(found.problems)) == failures + (kind == "instances")
+
+
+def test_assemble_limits_labels_of_the_largest_split() -> None:
+    many = LabelSplit(range(1 << 13), np.zeros((1 << 13, 0), bool))  # type: ignore[arg-type]
+    names = tuple(map(str, range(10**5)))
+    few = LabelSplit(["a.png"], np.ones((1, len(names)), bool))
+    found = assembled("labels", {"train": few, "test": few}, names)
+    assert not errors(found.problems)
+    with_many = Content(names, {"train": few, "val": few, "test": many})
+    assert errors(assemble(with_many, "labels", "", FORM, val_fraction=0.2, seed=0).problems)

@@ -1,0 +1,127 @@
+"""Pairs of images and annotation files: by the names of their folders, and by the names of the files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine.data.formats.maskfolder import ROLES
+from engine.data.formats.shared.name_pairs import Pairs, match_names, pair_folders, pair_in_one_folder
+from engine.data.formats.shared.paired_folders import find_candidates
+from engine.data.formats.tree import Tree
+
+ENDINGS = (".png", ".bmp")
+
+
+def tree(folder: Path, files: str) -> Tree:
+    """Create empty files, given by their paths without the extension ".png"."""
+    for name in files.split():
+        path = folder / (name if "." in name else f"{name}.png")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    return Tree(str(folder))
+
+
+def shown(pairs: Pairs) -> dict[str, str]:
+    """Return the names, without extensions, in the lists of `pairs` that are not empty."""
+    found = {
+        "matched": [f"{Path(image).stem}:{Path(file).stem}" for image, file in pairs.matched],
+        "images": [Path(path).stem for path in pairs.unmatched_images],
+        "files": [Path(path).stem for path in pairs.unmatched_files],
+        "several": [Path(path).stem for path in pairs.several],
+        "same": [Path(path).stem for path in pairs.same_name],
+    }
+    return {name: " ".join(names) for name, names in found.items() if names}
+
+
+@pytest.mark.parametrize(
+    ("files", "candidates"),
+    [
+        ("train/images/a train/masks/a val/images/b val/masks/b", ["masks: train a, val b"]),
+        (
+            "train_images/a train_masks/a val_images/b val_masks/b test_images/c",
+            ["masks: train a, val b, without test_images"],
+        ),
+        ("x_Training_Input/a x_Training_GroundTruth/a", ["groundtruth: train a"]),
+        ("images/a images/b PedMasks/a CarMasks/b CarMasks/z", ["CarMasks:  b (z)", "PedMasks:  a"]),
+        ("train/a train_masks/a val/b", ["masks: train a"]),
+        ("train/cats/a masks/train/a", []),
+        ("left/a right/a masks/a", ["masks of left:  a", "masks of right:  a"]),
+        ("images/a images/a_mask train/b train/b_mask", ["_mask:  a, train b"]),
+        ("images/train/a images/val/b masks/a masks/b masks/c", ["masks: train a (c), val b"]),
+        ("data/a data_train/b masks_train/b", ["masks: train b"]),
+        ("images/a images/b roads/a roads/b gt/a", ["gt:  a", "roads?  a b"]),
+        (
+            "images/a train/images/b train/roads/b images/train/c test/roads/b",
+            ["roads? train b, without images images/train"],
+        ),
+        ("mask_train/a image_train/a", ["mask: train a"]),
+        ("images/x/a masks/b images/b", ["masks:  b, without images/x"]),
+    ],
+)
+def test_find_candidates_joins_folders_of_one_key(tmp_path: Path, files: str, candidates: list[str]) -> None:
+    found = []
+    for each in find_candidates(tree(tmp_path, files), ROLES):
+        splits = []
+        for split, pairs in each.splits.items():
+            unmatched = "".join(f" ({Path(path).stem})" for path in pairs.unmatched_files)
+            splits.append(f"{split} {' '.join(Path(path).stem for path in pairs.images)}{unmatched}")
+        without = [f"without {' '.join(each.without)}"] if each.without else []
+        found.append(f"{each.variant}{':' if each.is_named else '?'} {', '.join([*splits, *without])}")
+    assert found == candidates
+
+
+@pytest.mark.parametrize(
+    ("files", "images", "expected"),
+    [
+        ("y/a x/b masks/a masks/b", ["y", "x"], {"matched": "b:b a:a"}),
+        ("x/a y/a masks/a", ["x", "y"], {"same": "a a"}),
+        ("x/a x/b masks/a_mask masks/a_mask_1 masks/b_mask masks/c", ["x"],
+         {"matched": "b:b_mask", "several": "a", "files": "c"}),
+        ("x/a x/a_1 masks/a masks/a_1", ["x"], {"matched": "a:a a_1:a_1"}),
+        ("x/A x/a x/B masks/A masks/a masks/b", ["x"], {"matched": "A:A a:a", "images": "B", "files": "b"}),
+        ("x/A x/B masks/a masks/b", ["x"], {"matched": "A:a B:b"}),
+    ],
+)  # fmt: skip
+def test_pair_folders_matches_names(tmp_path: Path, files: str, images: list[str], expected: dict[str, str]) -> None:
+    assert shown(pair_folders(tree(tmp_path, files), images, "masks", ENDINGS, ("", "_mask"))) == expected
+
+
+def test_pair_folders_prefers_the_first_extension(tmp_path: Path) -> None:
+    pairs = pair_folders(tree(tmp_path, "x/a masks/a.bmp masks/a.png"), ["x"], "masks", ENDINGS, ("",))
+    assert [Path(path).name for path in pairs.files] == ["a.png"]
+    assert pairs.file_count == 1
+
+
+def test_pair_in_one_folder_separates_images_from_annotations(tmp_path: Path) -> None:
+    files = tree(tmp_path, "a a_mask a_mask_1 b b_MASK c d_gt")
+    pairs = pair_in_one_folder(files, "", ENDINGS, "_mask", ("_mask", "_gt"))
+    assert shown(pairs) == {"matched": "b:b_MASK", "images": "c", "several": "a"}
+
+
+def test_pairs_of_folders_leave_out_the_others() -> None:
+    lists = [[("x/a", "m"), ("y/b", "n")], ["x/c", "y/d"], [], ["y/e", "x/f"], ["x/g", "y/h"]]
+    chosen = Pairs(*lists, ["gone", "lost"]).of({"x"})  # type: ignore[arg-type]
+    assert shown(chosen) == {"matched": "a:m", "images": "c", "several": "f", "same": "g"}
+    messages = [each.message for each in Pairs(*lists, ["gone", "lost"]).problems("a mask", "masks")]  # type: ignore[arg-type]
+    named = [text.rpartition(": ")[2].rstrip(".") for text in messages]
+    assert named == ["gone, lost", "c, d", "e, f", "g, h"]
+
+
+@pytest.mark.parametrize(
+    ("images", "files", "matches"),
+    [
+        ("1 2 3 x_1", "x_1 x_2 x_3 x_x_1", "x_1 x_2 x_3 x_x_1"),
+        ("train_1 train_2", "mask_1 mask_2", "mask_1 mask_2"),
+        ("train_1 train_2", "val_1 val_2", ""),
+        ("cat1 catb", "m_1 m_b", ""),
+        ("cat1 cat2", "m_1 m_2", "m_1 m_2"),
+        ("1_rgb 2_rgb", "1_lbl 2_lbl", "1_lbl 2_lbl"),
+        ("a b c d", "a y", "a"),
+    ],
+)
+def test_match_names_removes_common_words(images: str, files: str, matches: str) -> None:
+    found = match_names(images.split(), files.split(), ("",))
+    assert " ".join(found.values()) == matches
+    assert list(found) == images.split()[: len(found)]

@@ -1,0 +1,117 @@
+"""Division of samples into splits, and the properties of a sample of masks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from engine.contract.problems import Problem
+from engine.data.files import Files, files_of
+from engine.data.formats.shared.mask_sample import are_label_images, sample_masks
+from engine.data.formats.shared.splitting import divide, sample_keys, select_samples, strata
+from engine.data.splits import FileSplit, IdxSplit, LabelSplit, MaskSplit
+from tests.support.images import image, noise
+
+
+def split(count: int) -> FileSplit:
+    return FileSplit(files_of(f"/data/{count}_{n}.png" for n in range(count)), np.arange(count) % 2, Files.of())
+
+
+@pytest.mark.parametrize(
+    ("counts", "val_fraction", "expected", "problems"),
+    [
+        ({"train": 4, "val": 3, "test": 2}, 0.5, (4, 3, 2), 0),
+        ({"train": 4, "": 6, "val": 3}, 0.5, (4, 3, None), 0),
+        ({"train": 4, "test": 2}, 0.5, (4, 2, 2), 1),
+        ({"train": 4, "test": 2}, 0.0, (4, 0, 2), 0),
+        ({"": 8, "test": 2}, 0.25, (6, 2, 2), 0),
+        ({"test": 2}, 0.0, (0, 0, 2), 0),
+        ({"test": 2}, 0.5, None, 1),
+        ({"": 2}, 0.5, (2, 0, None), 1),
+        ({"train": 0, "val": 0}, 0.5, None, 1),
+    ],
+)
+def test_divide_chooses_splits(
+    counts: dict[str, int], val_fraction: float, expected: tuple[int | None, ...] | None, problems: int
+) -> None:
+    found: list[Problem] = []
+    splits = {name: split(count) for name, count in counts.items()}
+    divided = divide(splits, "/data", found, val_fraction=val_fraction, seed=0, layout="")
+    lengths = None if divided is None else tuple(None if each is None else len(each.files) for each in divided)
+    assert (lengths, len(found)) == (expected, problems)
+    if divided is not None:
+        drawn = [each.is_drawn for each in (divided.train, divided.val)]
+        assert drawn == [False, "val" not in counts and not ("test" in counts and "train" in counts and val_fraction)]
+
+
+def test_strata_are_classes_or_rarest_labels() -> None:
+    assert strata(split(3)).tolist() == [0, 1, 0]
+    assert strata(IdxSplit("a", np.array([5, 7]))).tolist() == [5, 7]
+    assert strata(MaskSplit(["a", "b"], ["c", "d"])).tolist() == [0, 0]
+    labels = np.array([[1, 0, 1], [1, 0, 0], [1, 1, 0], [0, 0, 0], [1, 0, 1]], bool)
+    assert strata(LabelSplit(list("abcde"), labels)).tolist() == [2, 0, 1, 3, 2]
+
+
+def test_sample_keys_are_rows_or_relative_paths() -> None:
+    chosen = IdxSplit("a", np.array([1, 2, 3])).select(np.array([False, True, True]), is_drawn=True)
+    assert list(sample_keys(chosen, "")) == [number.to_bytes(8, "little") for number in (1, 2)]
+    assert list(sample_keys(MaskSplit(["/data/x/a.png", "/data/b.png"], []), "/data")) == [b"x/a.png", b"b.png"]
+
+
+def test_select_samples_selects_every_list() -> None:
+    masks = select_samples(MaskSplit(list("abc"), list("xyz")), np.array([True, False, True]), is_drawn=True)
+    assert (masks.files, masks.masks, masks.is_drawn) == (["a", "c"], ["x", "z"], True)
+    labels = np.array([[1, 0], [0, 1], [1, 1]], bool)
+    chosen: Any = select_samples(LabelSplit(list("abc"), labels), np.array([False, False, True]))
+    assert (chosen.files, chosen.labels.tolist(), chosen.is_drawn) == (["c"], [[True, True]], False)
+
+
+# Masks
+
+
+def save(path: Path, values: object) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(np.array(values, np.uint8)).save(path)
+    return str(path)
+
+
+def test_sample_masks_counts_properties(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    few = np.where(
+        generator.random((40, 40)) < 0.8, generator.integers(0, 16, (40, 40)), np.arange(1600).reshape(40, 40)
+    )
+    photo = str(image(tmp_path / "a.png", size=(40, 40)))
+    masks = [
+        save(tmp_path / "few.png", few % 256),
+        save(tmp_path / "noise.png", generator.integers(0, 256, (40, 40))),
+        save(tmp_path / "gray.png", np.full((40, 40, 3), 7)),
+        save(tmp_path / "color.png", np.full((40, 40, 3), (7, 8, 9))),
+        save(tmp_path / "lossy.jpg", np.full((30, 40), 9)),
+    ]
+    (tmp_path / "torn.png").write_bytes(b"torn")
+    sample = sample_masks([(photo, path) for path in (str(tmp_path / "gone.png"), str(tmp_path / "torn.png"), *masks)])
+    assert (sample.readable, sample.label_like, sample.fitting, sample.colored, sample.lossy) == (5, 4, 4, 1, 1)
+    assert sample.failure.startswith("gone.png: ")
+    assert (sample.numbers[2], sample.numbers[4], sample.has_zero) == ([7], [9], True)
+
+
+@pytest.mark.parametrize(("size", "fitting"), [((16, 20), 1), ((20, 16), 1), ((20, 20), 0)])
+def test_sample_masks_may_have_the_size_of_the_turned_image(
+    tmp_path: Path, size: tuple[int, int], fitting: int
+) -> None:
+    pair = str(image(tmp_path / "a.png", size=(20, 16))), save(tmp_path / "b.png", np.ones(size))
+    assert sample_masks([pair]).fitting == fitting
+
+
+def test_label_images_are_a_majority_of_the_clear_ones(tmp_path: Path) -> None:
+    mask = save(tmp_path / "mask.png", np.kron(np.eye(4), np.ones((9, 9))))
+    photos = [str(noise(tmp_path / f"{seed}.png", seed)) for seed in range(2)]
+    plain = str(image(tmp_path / "plain.png", (1, 2, 3)))
+    votes = [
+        are_label_images(paths) for paths in ([mask, *photos], [mask, mask, photos[0]], [mask, plain], [plain], [])
+    ]
+    assert votes == [False, True, True, None, None]
