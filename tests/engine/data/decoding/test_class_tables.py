@@ -25,7 +25,15 @@ BY_COLOR = {
     "classes.txt": "void 0 0 0\nroad 128 0 0\ntree 0 128 0\n",
     "colormap.json": json.dumps({"void": [0, 0, 0], "road": [128, 0, 0], "tree": [0, 128, 0]}),
     "classes.json": json.dumps([{"name": name, "color": f"#{color:06x}"} for name, color in COLORED]),
-    "config.json": json.dumps({"labels": [{"name": n, "color": [c >> 16, c >> 8 & 255, c & 255]} for n, c in COLORED]}),
+    "config.json": json.dumps(
+        {
+            "labels": [
+                {"name": "a--b", "readable": n, "color": [c >> 16, c >> 8 & 255, c & 255, 255]} for n, c in COLORED
+            ]
+        }
+    ),
+    "class_names.csv": "3,void,0,0,0\n4,road,128,0,0\n5,tree,0,128,0\n",
+    "label_colors.csv": "void,0,0,0\nroad,128,0,0\ntree,0,128,0\n",
 }
 BY_VALUE = {
     "_classes.csv": "Pixel Value, Class\n0, void\n7, road\n255, tree\n",
@@ -35,6 +43,10 @@ BY_VALUE = {
     "labels.txt": "0: void\n7: road\n255: tree\n",
     "classes.json": json.dumps({"void": 0, "road": 7, "tree": 255}),
     "labels.json": json.dumps({"0": "void", "7": "road", "255": "tree"}),
+    "esri_model_definition.emd": json.dumps(
+        {"Classes": [{"Value": value, "Name": name} for name, value in reversed(NUMBERED)]}
+    ),
+    "label_colors.csv": "label,class\n0,void\n7,road\n255,tree\n",
 }
 
 
@@ -114,3 +126,21 @@ def test_names_by_value_takes_lists_and_values(tmp_path: Path) -> None:
     meaning = names_by_value(str(tmp_path))
     assert meaning is not None
     assert (meaning.classes, meaning.code) == (("sky", "road"), MaskCode((0, 1), ignored=(255,)))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "names"),
+    [
+        ("labelmap.txt", "void:0,0,0::\nby hand\nroad:128,0,0::\n", ["void", "road"]),
+        ("classes.txt", "void 0 0 0\nroad\n", ["void 0 0 0", "road"]),
+        ("label_colors.txt", "void\nroad\n", []),
+        ("classes.json", '{"void": true, "road": 5}', []),
+        ("classes.json", '{"void": [0, 0, 0], "road": [1, 2, 3], "tree": "?"}', []),
+        ("classes.json", '{"void": [0, 0], "road": [1, 2]}', []),
+        ("esri_model_definition.emd", '{"Classes": [{"Value": 2, "Name": "b"}, {"Value": 1, "Name": "a"}]}',
+         ["background", "a", "b"]),
+    ],
+)  # fmt: skip
+def test_find_tables_needs_an_entry_in_each_line(tmp_path: Path, name: str, text: str, names: list[str]) -> None:
+    (tmp_path / name).write_text(text)
+    assert [name for table in find_tables(str(tmp_path)) for name in table.names] == names

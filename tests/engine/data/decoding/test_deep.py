@@ -15,6 +15,8 @@ from PIL import Image
 from engine.contract.images import Preprocessing
 from engine.data.datasets.open_splits import open_splits
 from engine.data.datasets.unlabeled_images import UnlabeledImages
+from engine.data.decoding.deep import Facts, facts_of, image_of, mode_of, read_deep, to_levels
+from engine.data.decoding.images import frame, letterbox
 from engine.data.decoding.limits import Unfit
 from engine.data.decoding.pixels import decode_pixels, read_to_show
 from engine.data.decoding.tiff import learn_bands
@@ -181,3 +183,94 @@ def test_rgba_of_16_bits_is_read_for_a_color_model() -> None:
     array = np.concatenate([full_scale(3), opaque], 2)
     content = tif(array, extrasamples=["unassalpha"])
     np.testing.assert_array_equal(decode_pixels(content, 3), values(1, 3, 255))
+
+
+def codestream(bits: int) -> bytes:
+    """Return the header of a JPEG 2000 codestream for an image of 60 x 90 pixels in a canvas with an origin."""
+    sides = (100, 80, 10, 20, 100, 80, 0, 0)
+    size = b"".join(side.to_bytes(4, "big") for side in sides)
+    return b"\xff\x4f\xff\x51\0\x29\0\0" + size + b"\0\x01" + bytes([bits - 1]) + bytes(20)
+
+
+@pytest.mark.parametrize(
+    ("content", "facts"),
+    [
+        (codestream(12), (60, 90, 1, np.uint16, 4095)),
+        (codestream(8), None),
+        (b"P5 3 2 256\n", (2, 3, 1, np.uint16, 256)),
+        (b"P6 3 2 65535\n", (2, 3, 3, np.uint16, 65535)),
+        (b"P5 3 2 255\n", None),
+        (npy(np.zeros((3, 5), np.uint16)), (3, 5, 1, np.uint16, 65535)),
+        (npy(np.zeros((9, 5, 2), np.uint32)), (9, 5, 2, np.uint32, None)),
+        (npy(np.zeros((3, 9, 5), ">f4")), (9, 5, 3, np.float32, None)),
+    ],
+)
+def test_facts_are_read_from_headers(content: bytes, facts: tuple[object, ...] | None) -> None:
+    found = facts_of(io.BytesIO(content))
+    assert (None if found is None else tuple(found)[:5]) == facts
+
+
+def test_arrays_of_bools_are_black_and_white() -> None:
+    content = npy(np.array([[True, False]]))
+    found = facts_of(io.BytesIO(content))
+    assert found is not None
+    assert read_deep(content, found).tolist() == [[[255], [0]]]
+
+
+@pytest.mark.parametrize("shape", [(3, 5, 3), (4, 9, 2), (7, 5, 9)])
+def test_arrays_without_clear_channels_are_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(Unfit):
+        facts_of(io.BytesIO(npy(np.zeros(shape, np.uint8))))
+
+
+@pytest.mark.parametrize("value", [1 << 40, -(1 << 40)])
+def test_image_of_refuses_numbers_beyond_32_bits(value: int) -> None:
+    with pytest.raises(Unfit):
+        image_of(np.full((2, 2, 1), value))
+    assert np.asarray(image_of(np.full((2, 2, 1), value >> 12))).tolist() == [[value >> 12] * 2] * 2
+
+
+@pytest.mark.parametrize(("bands", "mode"), [(1, "L"), (2, "LA"), (3, "RGB"), (4, "RGBA"), (5, "RGBA")])
+def test_mode_depends_on_bands(bands: int, mode: str) -> None:
+    assert mode_of(Facts(2, 2, bands, np.dtype(np.uint8))) == mode
+    assert mode_of(Facts(2, 2, 1, np.dtype(np.float32))) == "F"
+
+
+@pytest.mark.parametrize(
+    ("kind", "low", "high", "largest", "levels"),
+    [
+        (np.float32, 0, 1, None, [0, 255]),
+        (np.float32, -0.5, 1, None, None),
+        (np.float32, 0, 0.003, None, None),
+        (np.float32, 0, 1.5, None, None),
+        (np.uint16, 0, 65535, 65535, [0, 255]),
+        (np.uint16, 0, 4095, 65535, None),
+        (np.uint16, 0, 4097, 65535, [0, 16]),
+        (np.uint16, 0, 4095, None, None),
+    ],
+)
+def test_to_levels_needs_a_known_scale(
+    kind: Any, low: float, high: float, largest: int | None, levels: list[int] | None
+) -> None:
+    values_ = np.array([low, high], kind).reshape(1, 2, 1)
+    if levels is None:
+        with pytest.raises(Unfit):
+            to_levels(values_, largest)
+    else:
+        assert to_levels(values_, largest).ravel().tolist() == levels
+
+
+def test_unlabeled_images_are_framed_like_training_images(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(1).integers(0, 256, (12, 20, 3), np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    loaded = {}
+    for framing in ("crop", "whole", "continued"):
+        images = UnlabeledImages(
+            [str(tmp_path / "a.png")], Preprocessing(framing=framing, mean=(0.5,) * 3, std=(0.5,) * 3)
+        )
+        loaded[framing] = images.load(0, 10, 3).numpy()
+        assert np.array_equal(loaded[framing], frame(pixels, 10, framing))  # type: ignore[arg-type]
+        assert images.sides.tolist() == ([[0, 0]] if framing == "crop" else [[12, 20]])
+    assert np.array_equal(loaded["whole"], letterbox(pixels, 10))
+    assert not loaded["whole"][:, 0].any()
+    assert np.array_equal(loaded["continued"][:, 0], loaded["continued"][:, 2])

@@ -90,3 +90,37 @@ def test_jpeg_of_many_segments_is_checked_quickly(tmp_path: Path) -> None:
     path = tmp_path / "a.jpg"
     path.write_bytes(b"\xff\xd8" + b"\xff\xe0\0\2" * HEAD_BYTES + b"\xff\xd9")
     assert not seems_complete(str(path))
+
+
+@pytest.mark.parametrize("position", range(HEAD_BYTES - 10, HEAD_BYTES + 3, 2))
+def test_jpeg_frame_may_be_anywhere(tmp_path: Path, position: int) -> None:
+    with Image.open(noise(tmp_path / "a.png")) as image:
+        image.save(tmp_path / "a.jpg")
+    content = (tmp_path / "a.jpg").read_bytes()
+    length = position - content.index(b"\xff\xc0") - 2
+    segment = b"\xff\xef" + length.to_bytes(2, "big") + bytes(length - 2)
+    (tmp_path / "a.jpg").write_bytes(content[:2] + segment + content[2:])
+    assert seems_complete(str(tmp_path / "a.jpg"))
+
+
+@pytest.mark.parametrize(("side", "complete"), [(100, True), (60_000, False)])
+def test_largest_image_of_an_avif_counts(tmp_path: Path, side: int, complete: bool) -> None:
+    sizes = b"".join(b"ispe" + bytes(4) + struct.pack(">II", each, each) for each in (10, side))
+    boxes = [(b"ftyp", b"avif" + bytes(4)), (b"meta", sizes), (b"mdat", bytes(9))]
+    content = b"".join(struct.pack(">I", 8 + len(body)) + kind + body for kind, body in boxes)
+    (tmp_path / "a.avif").write_bytes(content)
+    assert seems_complete(str(tmp_path / "a.avif")) == complete
+
+
+@pytest.mark.parametrize(
+    ("head", "needed"), [(b"P5 3 2 255\n", 6), (b"P5 3 2 65535\n", 12), (b"P6 3 2 255\n", 18), (b"P6 3 2 65535\n", 36)]
+)
+def test_pnm_and_array_need_all_values(tmp_path: Path, head: bytes, needed: int) -> None:
+    for length in (needed, needed - 1):
+        (tmp_path / "a.pnm").write_bytes(head + bytes(length))
+        assert seems_complete(str(tmp_path / "a.pnm")) == (length == needed)
+    np.save(tmp_path / "a.npy", np.zeros((7, 6, 3), np.uint16))
+    content = (tmp_path / "a.npy").read_bytes()
+    for length in (len(content), len(content) - 1):
+        (tmp_path / "a.npy").write_bytes(content[:length])
+        assert seems_complete(str(tmp_path / "a.npy")) == (length == len(content))

@@ -127,3 +127,24 @@ def test_random_damage_only_fails_in_decoder() -> None:
             assert decode(bytes(damaged), 16, 3).shape == (3, 16, 16)
             read += 1
     assert 100 < read < 150
+
+
+def test_decoded_image_is_not_overwritten_by_the_next() -> None:
+    contents = []
+    for seed in range(2):
+        stream = BytesIO()
+        scene(32, 32, seed).save(stream, "JPEG")
+        contents.append(stream.getvalue())
+    first = decode(contents[0], 32, 3)
+    before = first.copy()
+    assert not np.array_equal(decode(contents[1], 32, 3), before)
+    assert np.array_equal(first, before)
+
+
+@pytest.mark.parametrize("size", [(60, 1200), (1200, 60)])
+def test_long_jpeg_is_reduced_by_its_short_side(size: tuple[int, int]) -> None:
+    image, stream = scene(*size), BytesIO()
+    image.save(stream, "JPEG", quality=95)
+    left, top = (side // 2 - 30 for side in size)
+    expected = np.asarray(image.crop((left, top, left + 60, top + 60))).astype(int)
+    assert np.abs(decode(stream.getvalue(), 60, 3).transpose(1, 2, 0) - expected).mean() < 8

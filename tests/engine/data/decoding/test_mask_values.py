@@ -8,8 +8,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from engine.data.decoding.mask_survey import ENOUGH_PHOTOS, survey_masks
-from engine.data.decoding.mask_values import NO_CLASS, NOT_A_NUMBER, class_plane, mask_size, read_values
+from engine.data.decoding.mask_survey import ENOUGH_PHOTOS, MaskSample, Survey, survey_masks
+from engine.data.decoding.mask_values import (
+    NO_CLASS,
+    NOT_A_NUMBER,
+    MaskValues,
+    class_plane,
+    mask_size,
+    merge_counts,
+    read_values,
+)
 from engine.data.decoding.reading import Unfit
 from engine.data.splits import MaskCode
 from tests.support.mask_folders import encoded, painted, striped, with_palette
@@ -122,3 +130,94 @@ def test_survey_gives_up_on_folders_of_photos(tmp_path: Path) -> None:
     for path in paths:
         path.write_bytes(encoded(noise, "png"))
     assert len(survey_masks(list(map(str, paths))).masks) == ENOUGH_PHOTOS
+
+
+@pytest.mark.parametrize("shape", [(5, 6), (1, 5, 6), (5, 6, 1), (1, 5, 6, 1)])
+def test_arrays_may_have_dimensions_of_one(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    values = np.arange(30, dtype=np.uint8).reshape(shape)
+    assert read_values(encoded(values, "npy")).values.tolist() == values.reshape(5, 6).tolist()
+    np.save(tmp_path / "a.npy", values)
+    assert mask_size(str(tmp_path / "a.npy")) == (6, 5)
+
+
+@pytest.mark.parametrize(
+    ("ending", "options", "lossy"),
+    [("webp", {"lossless": True}, False), ("webp", {"quality": 50}, True), ("jpg", {}, True), ("png", {}, False)],
+)
+def test_lossy_files_are_marked(ending: str, options: dict[str, object], lossy: bool) -> None:
+    mask = Image.fromarray(painted(striped(0, 1), {1: 0xFF0000}))
+    assert read_values(encoded(mask, ending, **options)).lossy == lossy
+
+
+@pytest.mark.parametrize(("text", "no_data"), [("0", 0), ("255", 255), ("-9999", -9999), ("1e30", None), ("?", None)])
+def test_missing_data_may_be_any_number(text: str, no_data: int | None) -> None:
+    mask = encoded(Image.fromarray(striped(0, 7)), "tif", tiffinfo={42113: text})
+    assert read_values(mask).no_data == no_data
+
+
+@pytest.mark.parametrize(("nearest", "fits"), [(False, False), (True, True)])
+def test_nearly_gray_colors_are_gray_in_lossy_masks_only(nearest: bool, fits: bool) -> None:
+    mask = MaskValues(np.array([[0x0A0C0A, 0x000000]]), "color")
+    code = MaskCode((0, 12), nearest=nearest)
+    if fits:
+        assert class_plane(mask, code).tolist() == [[1, 0]]
+    else:
+        with pytest.raises(Unfit):
+            class_plane(mask, code)
+
+
+def test_merge_counts_adds_pixels_and_masks() -> None:
+    counts = [
+        (np.array(values), np.array(pixels)) for values, pixels in (([1, 2], [3, 4]), ([2, 5], [1, 1]), ([2], [9]))
+    ]
+    assert [each.tolist() for each in merge_counts(counts)] == [[1, 2, 5], [3, 14, 1], [1, 3, 1]]
+
+
+# Surveys
+
+
+def sampled(values: list[int], no_data: int | None = None, palette: list[int] | None = None) -> MaskSample:
+    found = np.array(values)
+    mode = "gray" if palette is None else "palette"
+    colors = None if palette is None else np.array(palette)
+    return MaskSample(mode, found, np.ones_like(found), len(values), True, colors, no_data, False, False)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("masks", "missing"),
+    [
+        ([sampled([0, 1], 0), sampled([1, 2])], (0,)),
+        ([sampled([0, 1], 0), sampled([0, 2])], ()),
+        ([sampled([0, 9], 9), sampled([0, 1], 0)], (9,)),
+    ],
+)
+def test_missing_data_is_declared_by_each_mask_with_it(masks: list[MaskSample], missing: tuple[int, ...]) -> None:
+    assert Survey(masks).no_data() == missing
+
+
+def test_indices_beyond_the_palette_have_its_last_color() -> None:
+    colors = Survey([sampled([0, 1, 4], palette=[7, 8, 9])]).as_colors()
+    assert (colors.values.tolist(), colors.pixels.tolist()) == ([7, 8, 9], [1, 1, 1])
+
+
+@pytest.mark.parametrize(("odd", "palette"), [(0, {0: 7, 1: 8}), (1, {0: 7, 1: 8}), (2, None)])
+def test_palettes_may_differ_in_few_masks(odd: int, palette: dict[int, int] | None) -> None:
+    masks = [sampled([0, 1], palette=[7, 8])] * (11 - odd) + [sampled([0, 1], palette=[7, 5])] * odd
+    assert Survey(masks).palette() == palette
+
+
+def test_survey_tells_photos_from_masks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = np.broadcast_to(np.arange(64, dtype=np.uint8) * 3, (64, 64))
+    flat = np.repeat(np.repeat(np.arange(64, dtype=np.uint8).reshape(8, 8), 16, 0), 16, 1)
+    contents = {"a": b"torn", "b": encoded(columns, "png"), "c": encoded(flat, "png"), "d": encoded(flat.T, "png")}
+    for name, content in (contents | {"e": b""}).items():
+        (tmp_path / f"{name}.png").write_bytes(content)
+    survey = survey_masks([str(tmp_path / f"{name}.png") for name in "abcde"])
+    assert [mask.flat for mask in survey.masks] == [False, True, True]
+    assert survey.failure.startswith("a.png: ")
+    assert (survey.has_smooth_values(), Survey(survey.masks[:1]).has_smooth_values()) == (False, True)
+    monkeypatch.setattr("engine.data.decoding.mask_survey.MAX_VALUES", 2)
+    rare = np.array([[0] * 9, [1] + [2] * 5 + [0] * 3], np.uint8)
+    (tmp_path / "e.png").write_bytes(encoded(rare, "png"))
+    (mask,) = survey_masks([str(tmp_path / "e.png")]).masks
+    assert (mask.values.tolist(), mask.pixels.tolist(), mask.distinct) == ([0, 2], [12, 5], 3)

@@ -29,7 +29,7 @@ from engine.data.splits import MaskCode, MaskSplit, RecognizedDataset, dataset_e
 )
 def test_find_names_needs_a_name_for_each_number(tmp_path: Path, file: str, text: str, names: str) -> None:
     (tmp_path / file).write_text(text)
-    (tmp_path / "synsets.txt").write_text("x\ny\n" if not names else "wrong\n")
+    (tmp_path / "z_map.json").write_text('{"0": "x", "1": "y"}')
     found = find_names(Tree(str(tmp_path)), ("",), [0, 1])
     expected = dict(enumerate((names or "x y").split()))
     assert {number: name.replace(" ", "_") for number, name in found.items()} == expected

@@ -510,6 +510,8 @@ def test_scenes_that_are_all_alike_are_no_evidence(tmp_path: Path) -> None:
     for folder in ("B02x", "B03y"):
         (tmp_path / folder).mkdir()
         for seed in range(5):
-            values = base + np.random.default_rng(seed).integers(0, 40, (16, 16)) + (folder == "B03y")
+            values = base + np.random.default_rng(seed).integers(0, 60, (16, 16))
+            if folder == "B03y":
+                values = values // 2 + np.random.default_rng(seed + 50).integers(0, 3, (16, 16))
             Image.fromarray(values.astype(np.uint8)).convert("RGB").save(tmp_path / folder / f"{seed}.png")
     assert evidence(tmp_path, "B02x", "B03y") == []

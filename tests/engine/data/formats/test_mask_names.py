@@ -33,10 +33,17 @@ def test_voc_names_need_its_palette_or_its_folder(tmp_path: Path) -> None:
     assert found_in(make_folder(tmp_path / "plain", [mask] * 4)).classes[1] == "class 1"
     colors = [*VOC, *[0] * 234, 0xE0E0C0]
     assert found_in(make_folder(tmp_path / "palette", [with_palette(mask, *colors)] * 4)).classes[1] == "aeroplane"
-    folder = make_folder(tmp_path / "shape", [mask] * 4)
-    (folder / "images").rename(folder / "JPEGImages")
-    (folder / "masks").rename(folder / "SegmentationClass")
-    assert found_in(folder).classes[20] == "tvmonitor"
+    for name, values, expected in (("shape", mask, "aeroplane"), ("few", striped(0, 1, 2, 255), "class 1")):
+        folder = make_folder(tmp_path / name, [values] * 4)
+        (folder / "images").rename(folder / "JPEGImages")
+        (folder / "masks").rename(folder / "SegmentationClass")
+        assert found_in(folder).classes[1] == expected
+
+
+def test_gray_masks_may_mark_void_next_to_palettes(tmp_path: Path) -> None:
+    masks = [with_palette(striped(0, 1, 2), 0, RED, GREEN)] * 5 + [Image.fromarray(striped(0, 1, 255))]
+    code = code_of(found_in(make_folder(tmp_path, masks)))
+    assert (code.values, code.colors, code.palette) == ((0, 1, 2), False, (0, RED, GREEN))
 
 
 @pytest.mark.parametrize("values", [(0, 15, 255), (0, 7, 30, 255), (5, 33, 255)])
@@ -91,6 +98,7 @@ def test_two_names_fit_black_and_white_masks(tmp_path: Path) -> None:
         folder = make_folder(tmp_path / str(number), [striped(0, 255)] * 4)
         (folder / name).write_text(text)
         assert shares_in(folder) == {"sky": 0.5, "road": 0.5}
+        assert not code_of(found_in(folder)).colors
 
 
 def test_two_names_fit_noisy_masks(tmp_path: Path) -> None:

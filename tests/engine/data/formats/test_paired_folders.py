@@ -101,11 +101,15 @@ def test_pair_in_one_folder_separates_images_from_annotations(tmp_path: Path) ->
 
 
 def test_pairs_of_folders_leave_out_the_others() -> None:
-    lists = [[("x/a", "m"), ("y/b", "n")], ["x/c", "y/d"], [], ["y/e", "x/f"], ["x/g", "y/h"]]
-    chosen = Pairs(*lists, ["gone", "lost"]).of({"x"})  # type: ignore[arg-type]
-    assert shown(chosen) == {"matched": "a:m", "images": "c", "several": "f", "same": "g"}
-    messages = [each.message for each in Pairs(*lists, ["gone", "lost"]).problems("a mask", "masks")]  # type: ignore[arg-type]
-    named = [text.rpartition(": ")[2].rstrip(".") for text in messages]
+    pairs = Pairs(
+        [("x/a", "m"), ("y/b", "n")],
+        unmatched_images=["x/c", "y/d"],
+        several=["y/e", "x/f"],
+        same_name=["x/g", "y/h"],
+        missing=["gone", "lost"],
+    )
+    assert shown(pairs.of({"x"})) == {"matched": "a:m", "images": "c", "several": "f", "same": "g"}
+    named = [each.message.rpartition(": ")[2].rstrip(".") for each in pairs.problems("a mask", "masks")]
     assert named == ["gone, lost", "c, d", "e, f", "g, h"]
 
 

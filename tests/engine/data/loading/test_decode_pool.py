@@ -202,3 +202,25 @@ def test_run_raises_after_all_threads_have_stopped() -> None:
     assert sorted([0, *finished]) == sorted(started)
     assert len(started) < 100
     pool.close()
+
+
+def test_unreadable_images_are_decoded_once_and_replaced_by_the_next(make: Make, images: ImageSet) -> None:
+    expected = plain(images)
+    load, loaded = images.load, []
+
+    def count(index: int, size: int, channels: int) -> Any:
+        loaded.append(index)
+        return load(index, size, channels)
+
+    images.load = count  # type: ignore[method-assign]
+    for index in (2, 3, 4, 10):
+        Path(images.files[index]).write_bytes(b"torn")
+    reported: list[str] = []
+    source = make(images, cache="memory", threads=0, on_unreadable=lambda path, reason: reported.append(path))
+    for _ in range(2):
+        samples = source.decode(np.array([2, 9, 10, 3]), replace=True)
+        assert samples.tolist() == [5, 9, 0, 5]
+        assert np.array_equal(source.gather(samples), expected[samples])
+        assert source.decode(np.array([2, 9, 10]), replace=False).tolist() == [9]
+    assert sorted(loaded) == [0, 2, 3, 4, 5, 9, 10]
+    assert (len(reported), source.decoded) == (4, 3)

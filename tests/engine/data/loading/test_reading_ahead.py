@@ -95,12 +95,32 @@ def test_epoch_uses_prefetched_batches(make: Make, splits: Splits, start: int) -
     assert readers() == []
 
 
-def test_other_epoch_discards_prefetched_batches(make: Make, splits: Splits) -> None:
+@pytest.mark.parametrize(("epoch", "start"), [(4, 1), (1, 1), (2, 3)])
+def test_other_epoch_discards_prefetched_batches(make: Make, splits: Splits, epoch: int, start: int) -> None:
     loader = make(splits.train, cache="off")
     loader.prefetch(2)
     loader.prefetch(3)
-    assert are_equal(list(loader.epoch(4, 1)), list(make(splits.train, threads=0).epoch(4))[1:])
+    assert are_equal(list(loader.epoch(epoch, start)), list(make(splits.train, threads=0).epoch(epoch))[start:])
     assert readers() == []
+
+
+def test_epoch_is_prefetched_once(make: Make, splits: Splits) -> None:
+    loader = make(splits.val, cache="off")
+    for _ in range(2):
+        loader.prefetch(2)
+        for thread in readers():
+            thread.join()
+    assert are_equal(list(loader.epoch(2)), list(make(splits.val, threads=0).epoch(2)))
+    assert loader.decoded == len(splits.val)
+
+
+@pytest.mark.parametrize("start", [0, 9])
+def test_end_of_an_inline_epoch_is_reported(make: Make, splits: Splits, start: int) -> None:
+    loader = make(splits.train, threads=0)
+    read: list[int] = []
+    loader.on_epoch_read = read.append
+    assert len(list(loader.epoch(5, start))) == 10 - start
+    assert read == [5]
 
 
 def test_close_ends_chained_prefetching(make: Make, splits: Splits) -> None:

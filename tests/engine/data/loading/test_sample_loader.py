@@ -31,6 +31,7 @@ class Numbers(SampleSet):
         self.count = count
         self.broken = broken
         self.was_loaded = threading.Event()
+        self.loaded: list[int] = []
 
     def __len__(self) -> int:
         return self.count
@@ -40,6 +41,7 @@ class Numbers(SampleSet):
 
     def load(self, index: int, epoch: int) -> Sample:
         self.was_loaded.set()
+        self.loaded.append(index)
         if index in self.broken:
             raise UnreadableImage(self.path(index), "it is damaged")
         return torch.tensor([index, epoch, 0], dtype=torch.float64), torch.tensor(index % 3)
@@ -122,6 +124,31 @@ def test_unreadable_samples_are_replaced_or_left_out(make: Make, threads: int) -
         assert rows(train.epoch(epoch)) == [expected]
     assert sorted(reported) == [f"sample {number}: it is damaged" for number in (1, 2, 5)]
     assert rows(make(Numbers(6, broken=(1, 4, 5)), shuffle=False, batch=2, **given).epoch(0)) == [[0], [2, 3], []]
+
+
+def test_unreadable_samples_are_read_and_reported_once(make: Make) -> None:
+    class Tiles(Numbers):
+        def path(self, index: int) -> str:
+            return f"scene {index // 4}"
+
+    reported: list[str] = []
+    tiles = Tiles(8, broken=(1, 2, 6))
+    loader = make(tiles, shuffle=False, on_unreadable=lambda path, reason: reported.append(path))
+    assert [rows(loader.epoch(epoch)) for epoch in range(2)] == [[[0, 3], [4, 5, 7]]] * 2
+    assert sorted(reported) == ["scene 0", "scene 1"]
+    assert [tiles.loaded.count(index) for index in range(8)] == [2, 1, 1, 2, 2, 2, 1, 2]
+
+
+def test_finish_receives_epoch_and_index(make: Make) -> None:
+    seen: list[tuple[int, int]] = []
+
+    def finish(inputs: torch.Tensor, targets: torch.Tensor, epoch: int, index: int) -> Sample:
+        seen.append((epoch, index))
+        return inputs + 100, targets
+
+    batches = list(make(Numbers(), shuffle=False, finish=finish).epoch(3, 1))
+    assert seen == [(3, 1), (3, 2)]
+    assert [batch.inputs[:, 0].tolist() for batch in batches] == [[104, 105, 106, 107], [108, 109, 110]]
 
 
 def test_unusable_batch_raises_in_consumer(make: Make) -> None:

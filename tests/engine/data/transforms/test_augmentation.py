@@ -25,7 +25,23 @@ from engine.data.decoding.mask_values import NO_CLASS
 from engine.data.loading.image_loader import BatchLoader
 from engine.data.loading.sampler import GlobalBatchSampler
 from engine.data.randomness import RandomStreams
-from engine.data.transforms.augmentation import AFFINE, COLOR, OPERATIONS, Augmentation, rotation, shear, shift, stretch
+from engine.data.transforms.augmentation import (
+    AFFINE,
+    BLURRED,
+    COLOR,
+    ERASED,
+    FORWARD,
+    GRAY,
+    OPERATIONS,
+    Augmentation,
+    Chain,
+    Draws,
+    Round,
+    rotation,
+    shear,
+    shift,
+    stretch,
+)
 from engine.data.transforms.device_transforms import Moved, Normalization, Transforms, operate
 from tests.support import boxed
 from tests.support.from_the_host import FromTheHost
@@ -400,8 +416,10 @@ def test_small_remnants_of_objects_are_dropped(tmp_path: Path) -> None:
     assert (rows[:, :, 4] != PADDING).sum(1).tolist() == [1, 0]
     moved = through(torch.cat([loaded[:, 3:], loaded[:, 3:4]], 1), maps).round().to(torch.uint8)[:, :2]
     moved[:, 1][moved[:, 0] == 0] = NO_CLASS
-    remaining = things.drop_remnants(moved, loaded[:, 3:], Moved(affine, 96, 1))
-    assert [int((planes[0] > 0).sum()) > 0 for planes in remaining] == [True, False]
+    mirrored = affine * torch.tensor([-1, -1, -1, 1, 1, 1])
+    for each in (affine, mirrored):
+        remaining = things.drop_remnants(moved, loaded[:, 3:], Moved(each, 96, 1))
+        assert [int((planes[0] > 0).sum()) > 0 for planes in remaining] == [True, False]
     assert (moved[1, 0] > 0).any()
     assert (remaining[1, 1] == NO_CLASS).all()
 
@@ -527,7 +545,14 @@ def test_later_framing_transforms_start_from_the_square_of_the_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "side"), [("resized_crop:0.08", 64), ("resized_crop:0.5", 45), ("scale:1.125:1.125", 42), ("flip", 32)]
+    ("text", "side"),
+    [
+        ("resized_crop:0.08", 64),
+        ("resized_crop:0.5", 45),
+        ("scale:1.125:1.125", 42),
+        ("scale:0.5:0.8", 37),
+        ("flip", 32),
+    ],
 )
 def test_loader_stores_images_as_large_as_the_smallest_part_needs(
     loaders: Loaders, photographs: ImageSet, text: str, side: int
@@ -561,3 +586,187 @@ def test_crops_reach_the_edges_of_an_elongated_image(
     assert (brightest[:, 0] > 0.9).any()
     assert (brightest[:, 2] > 0.9).any()
     assert (brightest[:, 0] < 0.1).any()
+
+
+# Given random numbers
+
+
+class GivenStreams(RandomStreams):
+    """Streams that return given numbers, [count] or [count, n], instead of random ones."""
+
+    given: np.ndarray
+
+    def draw(self, purpose: object, epoch: int, samples: np.ndarray, count: int, part: int = 0) -> np.ndarray:
+        numbers = np.asarray(self.given[:count], np.float64)
+        return np.broadcast_to(numbers.reshape(count, -1), (count, len(samples))).copy()
+
+
+def draws_of(text: str, given: object, *, n: int = 1, aspects: np.ndarray | None = None, **more: object) -> Draws:
+    streams = GivenStreams(0)
+    streams.given = np.array(given, np.float64)
+    settings = {"size": SIZE, "channels": 3, "images": 100, "epochs": 20, "mirror": True} | more
+    augmentation = Augmentation(parsed(*text.split()), streams, **settings)  # type: ignore[arg-type]
+    return augmentation.draw(1, np.arange(n), aspects)
+
+
+def test_augmentation_leaves_out_mirroring_and_ends_mosaics() -> None:
+    given = parsed("flip:1", "vflip:1", "mosaic:1", "blur")
+    settings = {"size": SIZE, "channels": 3, "images": 6, "epochs": 20}
+    mirrored, plain = (Augmentation(given, RandomStreams(1), mirror=mirror, **settings) for mirror in (True, False))
+    assert [len(each.transforms) for each in (mirrored, plain)] == [4, 2]
+    assert [plain.tiles(epoch) for epoch in (1, 18, 19, 20)] == [4, 4, 1, 1]
+    partners = plain.partners(1, np.arange(3))
+    assert (partners[::4].tolist(), len(partners), plain.partners(19, np.arange(3)).tolist()) == (
+        [0, 1, 2],
+        12,
+        [0, 1, 2],
+    )
+
+
+@pytest.mark.parametrize(("text", "expected"), [("mosaic:0.5", 1e4), ("mosaic:0.7", 1.0)])
+def test_mosaic_happens_with_its_probability(text: str, expected: float) -> None:
+    forward = draws_of(text, [0.5, 0.5, 0.6]).numbers[:, FORWARD].reshape(4, 2, 3)
+    assert forward[1, 0, 2] == expected
+    assert forward[0, :, 2].tolist() == ([-1, -1] if expected == 1 else [0, 0])
+
+
+@pytest.mark.parametrize(("chance", "sigma"), [(0.2, 1.05), (0.1, 0.0)])
+def test_blur_has_a_smallest_sigma(chance: float, sigma: float) -> None:
+    drawn = draws_of(f"blur:{chance}", [0.15, 0.5])
+    assert drawn.numbers[:, BLURRED].tolist() == pytest.approx([sigma])
+    assert drawn.blurred == ([0] if sigma else [])
+
+
+@pytest.mark.parametrize(
+    ("uniform", "window"),
+    [
+        ([0, 1, 0, 0.5, 0.5], (0.335, 0, 0.665, 1)),
+        ([0, 1, 1, 0.5, 1], (0, 0.335, 1, 0.665)),
+        ([0.9, 1, 0, 0, 0], (0,) * 4),
+    ],
+)
+def test_erased_rectangle_is_within_the_image(uniform: list[float], window: tuple[float, ...]) -> None:
+    assert draws_of("erase:0.5", uniform).numbers[0, ERASED].tolist() == pytest.approx(window, abs=1e-6)
+
+
+def test_color_changes_contrast_around_the_middle() -> None:
+    matrix = draws_of("color:0.4", [0.75, 0.25, 0.5]).numbers[0, COLOR:].reshape(3, 4)
+    np.testing.assert_allclose(matrix, np.column_stack([0.96 * np.eye(3), np.full(3, 0.1)]), atol=1e-6)
+
+
+@pytest.mark.parametrize("given", [0.0, 1.0])
+def test_hue_rotates_colors_around_the_gray_axis(given: float) -> None:
+    matrix = draws_of("hue:0.25", [given]).numbers[0, COLOR:].reshape(3, 4)[:, :3].astype(np.float64)
+    # Two quarters of a turn give the complementary color.
+    np.testing.assert_allclose(matrix @ matrix, 2 * np.tile(GRAY, (3, 1)) - np.eye(3), atol=1e-5)
+
+
+ORDER = (
+    "identity",
+    "shear_x",
+    "shear_y",
+    "translate_x",
+    "translate_y",
+    "rotate",
+    "brightness",
+    "posterize",
+    "solarize",
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "magnitudes"),
+    [
+        ("trivial", (0, 0.495, 0.495, 0.5, 0.5, 67.5, 0.495, 5, 0.5)),
+        ("randaugment:2:9", (0, 0.09, 0.09, 45 / 331, 45 / 331, 9, 0.27, 7, 0.7)),
+        ("augmix:3", (0, 1 / 15, 1 / 15, 2 / 27, 2 / 27, 20 / 3, 0.2, 3, 7 / 9)),
+    ],
+)
+def test_policies_scale_the_largest_magnitudes(text: str, magnitudes: tuple[float, ...]) -> None:
+    wanted = np.array([OPERATIONS.index(name) for name in ORDER])
+    chosen = (
+        np.maximum(wanted - 0.5, 0) / (len(OPERATIONS) - 1) if text == "augmix:3" else (wanted + 0.5) / len(OPERATIONS)
+    )
+    magnitude = np.full(len(ORDER), 0.99 if text == "augmix:3" else 0.5)
+    for sign in (0.25, 0.75):
+        signs = np.full(len(ORDER), sign)
+        if text == "augmix:3":  # a mixture, then for each chain a weight, a depth and the operations
+            given = [magnitude, *[magnitude, magnitude, *[chosen, magnitude, signs] * 3] * 3]
+        else:
+            given = [chosen, signs, chosen, signs] if text.startswith("rand") else [chosen, magnitude, signs]
+        drawn = draws_of(text, given, n=len(ORDER))
+        rounds = [*drawn.rounds, *(each for chain in drawn.chains for each in chain.rounds)]
+        assert len(rounds) == {"trivial": 1, "randaugment:2:9": 2, "augmix:3": 9}[text]
+        for each in rounds:
+            is_used = each.operations == wanted
+            assert is_used[1:].all()
+            is_signed = np.array([name not in ("posterize", "solarize") for name in ORDER])
+            expected = np.array(magnitudes) * np.where(is_signed & (sign < 0.5), -1, 1)
+            np.testing.assert_allclose(drawn.numbers[is_used, each.column], expected[is_used], rtol=1e-5, atol=1e-6)
+
+
+def test_policies_also_apply_to_mosaics() -> None:
+    drawn = draws_of("mosaic:1 trivial", [0.99, 0.99, 0.75], n=2)
+    column = drawn.rounds[0].column
+    assert drawn.numbers[:, column].tolist() == [drawn.numbers[0, column], 0, 0, 0] * 2
+    assert drawn.tiles == 4
+
+
+# Painting with given numbers
+
+
+def painted(augmentation: Augmentation, pixels: Tensor, drawn: Draws) -> Tensor:
+    device = torch.device("cpu")
+    transforms_ = Transforms(augmentation, (0.0,) * 3, (1.0,) * 3, device, outside=(), extends_edges=False)
+    normalize = Normalization(torch.zeros(3), torch.ones(3) / 255, device)
+    return transforms_.paint(pixels, torch.from_numpy(drawn.numbers), drawn, normalize, torch.contiguous_format)
+
+
+def plain_augmentation(*texts: str, size: int = SIZE) -> Augmentation:
+    return Augmentation(parsed(*texts), RandomStreams(3), size=size, channels=3, images=9, epochs=20, mirror=True)
+
+
+def test_paint_erases_pixels_whose_centers_are_inside() -> None:
+    augmentation = plain_augmentation("mosaic:1", "erase:1", size=8)
+    drawn = augmentation.draw(1, np.arange(2))
+    drawn.numbers[:, ERASED] = 0
+    drawn.numbers[4, ERASED] = np.array([0.5, 1.5, 4.5, 3.5]) / 8
+    found = painted(augmentation, torch.full((2, 3, 8, 8), 7.0), drawn)
+    expected = torch.full((2, 3, 8, 8), 7.0)
+    expected[1, :, :4, 1:3] = 0
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("sigma", [0.5, 2.0])
+def test_paint_blurs_like_torchvision(sigma: float) -> None:
+    augmentation = plain_augmentation("blur:1")
+    drawn = augmentation.draw(1, np.arange(2))
+    drawn.numbers[:, BLURRED] = 0, sigma
+    pixels = torch.zeros(2, 3, SIZE, SIZE)
+    pixels[:, :, 15:17, 14:18] = torch.tensor([200.0, 100.0, 50.0])[:, None, None]
+    found = painted(augmentation, pixels.clone(), drawn._replace(blurred=[1]))
+    torch.testing.assert_close(found[0], pixels[0])
+    torch.testing.assert_close(found[1], vision.gaussian_blur(pixels[1], [13, 13], [sigma] * 2), atol=1e-3, rtol=1e-4)
+
+
+def test_paint_mixes_all_operations_of_a_chain() -> None:
+    augmentation = plain_augmentation()
+    identity, brightness = (np.array([OPERATIONS.index(name)]) for name in ("identity", "brightness"))
+    numbers = np.zeros((1, COLOR + 9), np.float32)
+    numbers[0, COLOR:] = 1, 0, 0, 0, 1, 0, 0.25, 0, -1  # an affine map, the weight, and two magnitudes
+    chain = Chain(COLOR, (Round(identity, COLOR + 7), Round(brightness, COLOR + 8)))
+    found = painted(augmentation, torch.full((1, 3, SIZE, SIZE), 80.0), Draws(numbers, 1, [], (), (chain,)))
+    torch.testing.assert_close(found, torch.full((1, 3, SIZE, SIZE), 60.0))
+
+
+def test_planes_are_filled_with_their_values_outside() -> None:
+    drawn = plain_augmentation().draw(1, np.arange(1))
+    drawn.numbers[:, AFFINE] = 1, 0, 1, 0, 1, 0  # the right half of the image
+    device = torch.device("cpu")
+    transforms_ = Transforms(plain_augmentation(), (0.0,) * 3, (1.0,) * 3, device, outside=(0, 7), extends_edges=False)
+    _, planes = transforms_.move(
+        torch.full((1, 5, SIZE, SIZE), 9, dtype=torch.uint8), torch.from_numpy(drawn.numbers), drawn
+    )
+    assert planes is not None
+    assert [sorted(set(plane.flatten().tolist())) for plane in planes[0]] == [[0, 9], [7, 9]]
+    assert (planes[0, :, :, : SIZE // 2] == 9).all()
