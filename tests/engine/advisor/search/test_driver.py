@@ -6,6 +6,7 @@ import errno
 import os
 import shutil
 import signal
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +21,7 @@ from engine.advisor.search.driver import Driver
 from engine.advisor.search.study import KnownTrial, Study
 from engine.checks.search_checks import MIN_FREE_BYTES
 from engine.contract.catalogue import load_catalogue
-from engine.contract.events import AnyEvent, RunFinished, RunStarted, Validation
+from engine.contract.events import AnyEvent, Outcome, RunFinished, RunStarted, Validation
 from engine.contract.search import ENDED_TRIALS, Budget, Search, SearchState, Trial
 from engine.runs.folder import RunFolder, create_run, list_runs
 from engine.runs.launch import Preloader
@@ -37,8 +38,10 @@ from engine.runs.searches import (
     stop_driver,
     trials_of,
 )
+from engine.supervisor.environment import usable_cores
 from engine.system import paths
 from tests.conftest import MARK
+from tests.support.clock import Clock
 from tests.support.made_searches import a_search, a_state
 from tests.support.searches import SPACE, small_job, small_search, wait_for
 
@@ -231,25 +234,36 @@ LUCKY, SOLID = 1, 2
 FIRST_VALUES = {0: 0.5, LUCKY: 0.9, SOLID: 0.8}
 
 
-class ConfirmedSearch:
-    """Search whose first trials have all ended, so that it repeats the best ones with other seeds.
+class WrittenSearch:
+    """Search with a driver whose trials are never started. Tests write their logs instead.
 
-    Runs of the repetitions are created but never started.
+    `values` maps the number of each original trial to its metric, to None if it has failed, or to its state.
     """
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, **values: Any) -> None:
-        self.search = small_search(space=RANGES, pruner="none", trials=3, devices=["cpu"] * 3, **values)
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, values: Mapping[int, float | str | None] = FIRST_VALUES, **fields: Any
+    ) -> None:
+        self.search = small_search(
+            **({"space": RANGES, "pruner": "none", "trials": 3, "devices": ["cpu"] * 3, "job": small_job()} | fields)
+        )
         self.folder = create_search(self.search)
+        self.started: list[str] = []
         study = Study(self.search, load_catalogue())
-        for number, value in FIRST_VALUES.items():
+        for number, value in values.items():
             trial = study.ask([], number)
             assert trial is not None
-            job, _problems = job_with(self.search.job, trial.params)
-            assert job is not None
-            run = create_run(job, partial(save_trial, trial=trial))
-            self.finish(run, value)
-        monkeypatch.setattr(Driver, "_start", lambda _driver, _run: None)
+            self.add(trial, value)
+        monkeypatch.setattr(Driver, "_start", lambda _driver, run: self.started.append(run.run_id))
         self.start_trials()
+
+    def add(self, trial: Trial, value: float | str | None) -> None:
+        job, _problems = job_with(self.search.job, trial.params)
+        assert job is not None
+        run = create_run(job, partial(save_trial, trial=trial))
+        if not isinstance(value, str):
+            self.finish(run, value)
+        elif value == "interrupted":
+            os.utime(run.job_file, (0, 0))
 
     def start_trials(self) -> None:
         """Create a new driver and let it start trials, as after the previous driver has died."""
@@ -264,25 +278,38 @@ class ConfirmedSearch:
         """Return the runs and trials of the repetitions that haven't ended."""
         return [(run, trial) for run, trial in trials_of("small") if not run.events_file.exists()]
 
+    def started_numbers(self) -> list[int]:
+        """Return the numbers of the started trials, in order."""
+        numbers = {run.run_id: trial.number for run, trial in trials_of("small")}
+        return [numbers[run_id] for run_id in self.started]
+
     @staticmethod
-    def finish(run: RunFolder, value: float | None) -> None:
+    def finish(run: RunFolder, value: float | None, outcome: Outcome | None = None, cause: str = "") -> None:
         """End a run with the metric `value`, or as failed if it is None."""
-        outcome: Any = "completed" if value is not None else "failed"
-        events: list[AnyEvent] = [RunFinished(outcome=outcome)]
+        outcome = outcome or ("completed" if value is not None else "failed")
+        events: list[AnyEvent] = [RunFinished(outcome=outcome, cause=cause)]
         if value is not None:
-            events.insert(0, Validation(epoch=1, step=1, measures={"top1": value}, images=1, seconds=0.1))
+            events[:0] = reports(value, 1)
         run.checkpoints.mkdir(exist_ok=True)
         (run.checkpoints / "best.pt").touch()
         run.events_file.write_bytes(b"".join(msgspec.json.encode(event) + b"\n" for event in events))
 
 
+def reports(value: float, epochs: int) -> list[AnyEvent]:
+    """Return validations with the same value of accuracy and loss in each epoch."""
+    measures = {"top1": value, "loss": value}
+    return [Validation(epoch=n, step=n, measures=measures, images=1, seconds=0.1) for n in range(1, epochs + 1)]
+
+
 def test_repeats_replace_lucky_winner(monkeypatch: pytest.MonkeyPatch) -> None:
-    confirmed = ConfirmedSearch(monkeypatch, confirm=2)
+    confirmed = WrittenSearch(monkeypatch, confirm=2)
     state = confirmed.step()
     assert (state.best, state.candidates, state.baseline) == (LUCKY, (LUCKY, SOLID, 0), 0)
     assert [(trial.number, trial.repeat_of, trial.params["seed"]) for _run, trial in confirmed.unfinished()] == [
         *((3, LUCKY, 1), (4, SOLID, 1), (5, 0, 1)),
     ]
+    jobs = [run.job() for run, _trial in confirmed.unfinished()]
+    assert [job and job.name for job in jobs] == ["small 1, seed 1", "small 2, seed 1", "small 0, seed 1"]
     assert confirming_words(state) == "Confirming the best 3 settings with other seeds: 0 of 6 trained"
     assert (state.total, state.originals_total, state.originals_ended) == (9, 3, 3)
     reached = {LUCKY: [0.7, 0.6], SOLID: [0.75, 0.75], 0: [0.8, None]}
@@ -301,7 +328,7 @@ def test_repeats_replace_lucky_winner(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {row.number: row.confirmed for row in state.originals} == {LUCKY: (0.7, 0.6), SOLID: (0.75, 0.75), 0: (0.8,)}
     assert (state.best, state.front) == (0, (0,))
     assert {trial.number for run, trial in trials_of("small") if list(run.checkpoints.glob("*.pt"))} == {0}
-    assert confirming_words(state) == ""
+    assert (confirming_words(state), state.seconds_left) == ("", None)
     assert confirmed_words(state, str) == "0.8 over 1 other seed, with the job's own settings"
 
 
@@ -318,7 +345,7 @@ def test_total_includes_maximum_repeats(trials: int, space: dict[str, Any], tota
 
 
 def test_base_ranking_remains_if_all_repeats_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    confirmed = ConfirmedSearch(monkeypatch, confirm=1)
+    confirmed = WrittenSearch(monkeypatch, confirm=1)
     confirmed.step()
     for run, _trial in confirmed.unfinished():
         confirmed.finish(run, None)
@@ -330,7 +357,7 @@ def test_base_ranking_remains_if_all_repeats_fail(monkeypatch: pytest.MonkeyPatc
 def test_repeats_are_outside_budget_and_sampler(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    confirmed = ConfirmedSearch(monkeypatch, confirm=1)
+    confirmed = WrittenSearch(monkeypatch, confirm=1)
     confirmed.step()
     for run, trial in confirmed.unfinished():
         confirmed.finish(run, 0.7 + 0.1 * (trial.repeat_of or 0))
@@ -350,6 +377,116 @@ def test_repeats_are_outside_budget_and_sampler(
     assert confirming_words(state) == "Confirming the best 4 settings with other seeds: 3 of 4 trained"
     confirmed.finish(_run, 0.85)
     assert confirmed.step().best == SOLID
+
+
+@pytest.mark.parametrize(
+    ("job", "space", "threads"),
+    [
+        ({}, {}, {max(1, usable_cores() // 3)}),
+        ({"cpu_threads": 3}, {}, {3}),
+        ({}, {"cpu_threads": [4, 5]}, {4, 5}),
+    ],
+)
+def test_trials_are_runs_that_share_the_cores(
+    monkeypatch: pytest.MonkeyPatch, job: dict[str, int], space: dict[str, Any], threads: set[int]
+) -> None:
+    written = WrittenSearch(monkeypatch, {}, job=small_job(**job), space=RANGES | space, confirm=0)
+    written.step()
+    jobs = [each for run, _trial in trials_of("small") if (each := run.job())]
+    assert [each.name for each in jobs] == ["small 0", "small 1", "small 2"]
+    assert {each.parallel.devices for each in jobs} == {("cpu",)}
+    assert {each.precision.cpu_threads for each in jobs} <= threads
+
+
+def test_interrupted_trials_are_resumed_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = {0: 0.5, 1: "interrupted", 2: "interrupted", 3: "interrupted"}
+    written = WrittenSearch(monkeypatch, values, devices=["cpu"], trials=4, confirm=0)
+    written.finish(trials_of("small")[1][0], 0.9)  # has ended in the meantime
+    state = written.step()
+    assert written.started_numbers() == [2]
+    assert [row.state for row in state.trials] == ["completed", "completed", "running", "interrupted"]
+
+
+def test_paused_trial_stops_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = WrittenSearch(monkeypatch, {0: 0.5, 1: 0.6, 2: "running"}, confirm=0)
+    assert written.step().ended == ""
+    written.finish(trials_of("small")[2][0], 0.7, "paused")
+    state = written.step()
+    assert (state.ended, state.best, bool(state.cause)) == ("stopped", 1, True)
+
+
+def test_second_end_does_not_wait_for_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = WrittenSearch(monkeypatch, {0: 0.5, 1: "running"}, confirm=0)
+    ended = []
+    for _ in range(2):
+        written.driver.end()
+        ended.append(written.step().ended)
+    assert (ended, written.started) == (["", "stopped"], [])
+
+
+def test_failed_trials_end_a_small_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = WrittenSearch(monkeypatch, {0: "running", 1: "running"}, trials=2, confirm=0)
+    for (run, _trial), cause in zip(trials_of("small"), ("It is cold.", "It is late."), strict=True):
+        written.finish(run, None, cause=cause)
+    state = written.step()
+    assert (state.ended, state.cause.endswith(": It is late.")) == ("failed", True)
+
+
+def test_several_goals_have_no_best_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = WrittenSearch(monkeypatch, {0: 0.9, 1: 0.8}, goals=["top1", "loss"]).step()
+    assert (state.best, state.front) == (None, (0, 1))
+
+
+@pytest.mark.parametrize("sampler", ["grid", "random"])
+def test_small_space_is_tried_once(monkeypatch: pytest.MonkeyPatch, sampler: str) -> None:
+    space = {"optimizer": ["sgd", "adamw"]}
+    written = WrittenSearch(monkeypatch, {0: 0.5}, space=space, sampler=sampler, trials=9, confirm=0, devices=["cpu"])
+    written.step()
+    written.finish(trials_of("small")[1][0], 0.6)
+    state = written.step()
+    assert (state.ended, state.total, state.best) == ("completed", 2, 1)
+    assert {row.params["optimizer"] for row in state.trials} == {"sgd", "adamw"}
+
+
+def test_time_of_repeats_does_not_count_against_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(driver_module, "time", SimpleNamespace(monotonic=clock.monotonic, time=lambda: 0.0))
+    written = WrittenSearch(monkeypatch, trials=None, hours=0.5, confirm=1)
+    written.folder.save_state(msgspec.structs.replace(written.folder.state(), worked_s=3000.0, confirming_s=2000.0))
+    written.start_trials()
+    state = written.step()
+    assert (state.worked_s, state.confirming_s, written.started_numbers()) == (3000.0, 2000.0, [3, 4, 5])
+    for run, _trial in written.unfinished():
+        written.finish(run, 0.1)
+    clock.now += 900
+    assert len(written.step().candidates) == 3
+    clock.now += 50
+    state = written.step()
+    assert (state.worked_s, state.confirming_s) == (3950.0, 2050.0)
+
+
+def test_trial_on_devices_of_a_group_occupies_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = small_job(strategy="ddp", devices=("cpu", "cpu"))
+    written = WrittenSearch(monkeypatch, {0: "running"}, job=job, devices=["cpu"] * 2, devices_per_trial=2)
+    written.search = msgspec.structs.replace(written.search, devices=("cpu",), devices_per_trial=1)
+    written.start_trials()
+    written.step()
+    assert written.started == []
+
+
+def test_only_unfinished_originals_are_pruned(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = WrittenSearch(
+        monkeypatch, {0: "running", 1: 0.9, 2: 0.9, 3: 0.9, 4: 0.9, 5: "running", 6: "running"}, trials=7, pruner="median"
+    )  # fmt: skip
+    params = trials_of("small")[1][1].params
+    written.add(Trial(search="small", number=7, params=params | {"seed": 1}, seed=0, repeat_of=1), "running")
+    epochs = {0: 1, 5: 1, 6: 3, 7: 1}  # of three; the baseline and repeats are never pruned
+    for run, trial in written.unfinished():
+        lines = [msgspec.json.encode(event) + b"\n" for event in reports(0.1, epochs[trial.number])]
+        run.events_file.write_bytes(b"".join(lines))
+    written.start_trials()
+    written.step()
+    assert [trial.number for _run, trial in trials_of("small") if trial.pruned] == [5]
 
 
 def checkpoints(run_id: str) -> list[Path]:
