@@ -296,6 +296,7 @@ class RunFolder:
         state: State = finished.outcome if finished is not None and slurm is None else self.state()
         progress = _Progress() if finished is not None else _read_progress(_read_tail(self.events_file, _TAIL_BYTES))
         notes = read_notes(self.path)
+        is_working = finished is None and state not in ENDED and (slurm is None or not slurm.is_pending)
         return RunSummary(
             run_id=self.run_id,
             folder=str(self.path),
@@ -306,7 +307,7 @@ class RunFolder:
             dataset=job.data.dataset,
             state=state,
             started=started,
-            seconds=self._worked_s(beginning, last, None if state in ENDED else time.time()),
+            seconds=self._worked_s(beginning, last, time.time() if is_working else None),
             best=finished.best if finished is not None else progress.measures,
             cause=shortened(finished.cause) if finished is not None and state in ENDED else "",
             epochs=job.training.epochs,

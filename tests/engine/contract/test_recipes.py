@@ -187,6 +187,16 @@ def test_fine_tuning_on_small_images_is_short(side: int, model: str, size: int |
     assert (tuned.get("image_size"), tuned["epochs"]) == (size, epochs)
 
 
+def test_recipe_uses_a_valid_image_size() -> None:
+    recipe = msgspec.structs.replace(ALL.all[0], when=(), scale={}, set={"image_size": 50})
+    on_unet = recipe.values(facts(task="segmentation", model="unet"))
+    assert (on_unet, recipe.values(facts(model="vgg11"))) == ({"image_size": 64}, {"image_size": 50})
+
+
+def test_encoder_of_a_model_without_one_is_ignored() -> None:
+    assert facts(model="resnet18", encoder="mit_b0").family == "cnn"
+
+
 def test_recipe_scales_the_rate_with_the_batch() -> None:
     assert values("torchvision-detection", facts(task="detection", batch_size=4))["learning_rate"] == 0.005
     scratch = {"model": "mnist_cnn", "batch_size": 64}
@@ -227,11 +237,12 @@ def test_recipe_omits_idle_fields_of_chosen_values() -> None:
         ("batch_norm = true", True),
         ("batch_norm = false", False),
         ("weights = true", True),
-        ("pretrained = true", False),
+        ("pretrained = true", True),
+        ("weights = false", False),
         ("images = { min = 1000, max = 1000 }", True),
         ("images = { max = 999 }", False),
         ("images_per_class = { min = 101 }", False),
-        ("image_size = { min = 224, max = 224 }", True),
+        ("image_size = { min = 64, max = 64 }", True),
         ("parameters = { max = 1000 }", False),
         ("batch_size = { max = 31 }", False),
         ("epochs = { min = 5, max = 5 }", True),
@@ -247,7 +258,7 @@ def test_rule_holds_if_all_conditions_hold(tmp_path: Path, condition: str, holds
     assert "set.seed" in wrong[0].message
     recipe, wrong = read_recipe(write_recipe(tmp_path, f"{SMALL}[[when]]\n{condition}\nset = {{ mixup = 0.5 }}\n"))
     assert recipe is not None
-    assert recipe.values(facts()) == ({"mixup": 0.5} if holds else {})
+    assert recipe.values(facts(image_size=64, weights_file="/w.pt")) == ({"mixup": 0.5} if holds else {})
 
 
 def test_rule_does_not_hold_for_unknown_facts(tmp_path: Path) -> None:
@@ -297,8 +308,9 @@ def test_load_recipes_lists_invalid_recipes(separate_home: Path) -> None:
     write_recipe(folder, SMALL)
     write_recipe(folder, SMALL, "plain")
     write_recipe(folder, "title = ", "torn")
+    write_recipe(folder, SMALL.replace("Mine", "a recipe"), "zoo")
     found = load_recipes()
-    assert [recipe.id for recipe in found.all if recipe.path] == ["mine"]
+    assert [recipe.id for recipe in found.all if recipe.path] == ["zoo", "mine"]
     assert {broken.id: broken.problems[0].message.split(":")[0] for broken in found.broken} == {
         "plain": "plain.toml", "torn": f"{folder / 'torn.toml'} is not valid TOML",
     }  # fmt: skip
@@ -320,7 +332,7 @@ def test_saved_recipe_is_read_renamed_and_deleted(separate_home: Path) -> None:
     assert recipe is not None
     expected = {"epochs": 7, "milestones": (2, 4), "schedule": "step", "clip_norm": 0.5}
     assert recipe.values(facts()) == expected
-    assert recipe.tasks == ("classification",)
+    assert (recipe.title, recipe.about, recipe.tasks) == ("My “best” run", "A custom recipe.", ("classification",))
     path = Path(recipe.path)
     saved = path.read_text()
     with pytest.MonkeyPatch.context() as patch:
@@ -335,6 +347,8 @@ def test_saved_recipe_is_read_renamed_and_deleted(separate_home: Path) -> None:
     assert renamed is not None
     assert renamed == msgspec.structs.replace(recipe, id="another", title="Another", path=renamed.path)
     assert Path(renamed.path).read_text().startswith("# How I do it.\n")
+    assert recipes.rename_recipe(renamed, "ANOTHER ") == "another"
+    assert load_recipes().get("another") == msgspec.structs.replace(renamed, title="ANOTHER")
     recipes.delete_recipe(renamed.path)
     assert load_recipes() == ALL
 

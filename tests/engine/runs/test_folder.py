@@ -1,16 +1,32 @@
-"""Processes that are recorded in run folders."""
+"""States and summaries of runs, and processes that are recorded in run folders."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+import time
 
+import msgspec
 import psutil
 import pytest
 
-from engine.runs.folder import process_alive, process_start
+from engine.contract.events import LogLine, Waiting
+from engine.runs.folder import (
+    RunFolder,
+    RunSummary,
+    create_run,
+    older_checkpoints,
+    process_alive,
+    process_start,
+    run_names,
+    started_before_this_boot,
+)
+from engine.runs.slurm_job import SlurmJob, write_slurm
+from engine.system import paths
+from tests.engine.runs.test_resume import supervised
 from tests.engine.supervisor.supervised import wait_until
+from tests.gui.sources.written_runs import a_run, append, job, story
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no zombies")
@@ -26,3 +42,87 @@ def test_only_the_recorded_process_counts_as_alive() -> None:
     assert not process_alive(child.pid, start)
     child.communicate()
     assert not process_alive(child.pid, start)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux numbers its boots")
+def test_process_start_identifies_the_boot() -> None:
+    since_boot_s = psutil.Process().create_time() - psutil.boot_time()
+    start, boots = process_start(os.getpid()), float(1 << 31)
+    assert start % boots == pytest.approx(since_boot_s, abs=0.1)
+    assert [started_before_this_boot(each) for each in (start, start - boots, start + boots)] == [False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("log", "supervisor", "state"),
+    [
+        ("completed", "alive", "completed"),
+        ("paused", "alive in execution 2", "starting"),
+        ("open", "alive", "running"),
+        ("waiting", "alive", "waiting"),
+        ("open", "dead", "interrupted"),
+        ("missing", "", "starting"),
+        ("missing, old job", "", "interrupted"),
+    ],
+)
+def test_state_follows_log_and_supervisor(log: str, supervisor: str, state: str) -> None:
+    run = a_run(4, log if log in ("completed", "paused") else None)  # type: ignore[arg-type]
+    if log.startswith("missing"):
+        run.events_file.unlink()
+    if log == "waiting":
+        append(run, Waiting(position=1))
+    if log.endswith("old job"):
+        os.utime(run.job_file, (0, 0))
+    if supervisor:
+        supervised(run, alive=supervisor != "dead", execution=2 if supervisor.endswith("2") else 1)
+    assert run.state() == state
+
+
+def test_summary_of_a_failed_run() -> None:
+    run = a_run(8, "failed", cause="It is late.", name="mine", resume_from="/last.pt", devices=("cpu", "cpu"))
+    begun = next(run.events()).time
+    summary = run.summary()
+    assert summary == RunSummary(
+        run_id=run.run_id, folder=str(run.path), name="mine", model="resnet18", strategy="ddp", devices=("cpu", "cpu"),
+        dataset="/data/flowers", state="failed", started=begun, seconds=summary.seconds, best={"top1": 0.8, "loss": 0.5},
+        cause="It is late.", epochs=4, resume_from="/last.pt", has_checkpoint=True,
+    )  # fmt: skip
+    assert summary.seconds == pytest.approx(1.8)
+    write_slurm(run.path, SlurmJob(job_id=7))
+    assert run.summary() == msgspec.structs.replace(summary, state="waiting", cause="", slurm="job 7 is pending")
+
+
+def test_summary_of_a_resumed_run_has_its_job_and_total_time() -> None:
+    run = a_run(8, "paused")
+    later = story(job(epochs=9), 8, None, begun=time.time() - 100, from_step=4, execution=2)
+    started = next(later)
+    started.worked_s = 50.0  # type: ignore[union-attr]
+    append(run, started, *later)
+    run.job_file.write_text(run.job_file.read_text().replace("epochs = 4", "epochs = 9"))
+    supervised(run, alive=True, execution=2)
+    summary = run.summary()
+    assert (summary.state, summary.epochs, summary.epoch, summary.step) == ("running", 9, 4, 8)
+    assert summary.seconds == pytest.approx(150, abs=20)
+    assert run.worked_s() == pytest.approx(51.4)
+    append(run, *(LogLine(text="x" * 60_000, time=started.time + 7) for _ in range(80)))
+    assert run.worked_s() == pytest.approx(57)
+
+
+def test_newest_older_checkpoint_replaces_a_missing_one() -> None:
+    run = a_run(8)
+    assert (run.last_checkpoint(), run.summary().has_checkpoint) == (None, False)
+    names = {9: "epoch-1-step-9.pt", 10: "epoch-1-step-10.pt"}
+    for name in (*names.values(), "epoch-x-step-11.pt"):
+        (run.checkpoints / name).touch()
+    assert older_checkpoints(run.checkpoints) == {step: run.checkpoints / name for step, name in names.items()}
+    assert run.last_checkpoint() == run.checkpoints / names[10]
+    (run.checkpoints / "last.pt").touch()
+    assert run.last_checkpoint() == run.checkpoints / "last.pt"
+
+
+def test_folder_is_a_run_only_after_its_other_files_exist() -> None:
+    seen: list[bool] = []
+    run = create_run(job(), lambda run: seen.append(run.job_file.exists()))
+    assert (seen, run.job()) == ([False], job())
+    for name in ("20260102-000000-a", "20260103-000000-a", "20260101-000000-a"):
+        RunFolder(paths.runs_folder() / name).path.mkdir()
+    assert [name[:8] for name in run_names() if name.endswith("-a")] == ["20260103", "20260102", "20260101"]
