@@ -62,8 +62,51 @@ def test_ask_is_reproducible(values: dict[str, object]) -> None:
         assert again is not None
         assert again.params == asked.params
         assert again.seed == asked.seed == (7 + number) * 1000
-    other = Study(msgspec.structs.replace(search, seed=8), CATALOGUE).ask(known, 25)
-    assert other != Study(search, CATALOGUE).ask(known, 25)
+    study, other = Study(search, CATALOGUE), Study(msgspec.structs.replace(search, seed=8), CATALOGUE)
+    last, retried = study.ask(known, 25), study.ask(known, 25, 3)
+    assert last is not None
+    assert retried is not None
+    assert (retried.seed, retried.params == last.params) == (32_003, False)
+    assert other.ask(known, 25) != last
+    if search.sampler == "nsgaii":
+        assert last.attrs["NSGAIISampler:generation"] > 1
+
+
+def test_ask_records_ended_and_active_trials() -> None:
+    search = small_search(trials=30)
+    known = known_trials(search, 12)
+    states: list[TrialState] = ["running", "waiting", "paused", "interrupted", "stopped"]
+    known[:5] = [known_trial(each.trial, 0.5, state=state) for each, state in zip(known, states, strict=False)]
+    asked = Study(search, CATALOGUE).ask(known, 12)
+    assert asked is not None
+    assert (asked.known, asked.in_hand) == (tuple(range(4, 12)), (0, 1, 2, 3))
+
+
+def test_active_trials_change_the_next_settings_but_failed_ones_do_not() -> None:
+    search = small_search(trials=30)
+    study, known = Study(search, CATALOGUE), known_trials(search, 20)
+    tried = study.ask(known, 20)
+    assert tried is not None
+    params = {}
+    for state in ("failed", "pruned", "running"):
+        others = [known_trial(msgspec.structs.replace(tried, number=20 + n), state=state, epoch=0) for n in range(6)]
+        asked = study.ask([*known, *others], 26)
+        params[state] = asked and asked.params
+    assert params["pruned"] == params["failed"] != params["running"]
+
+
+def test_settings_follow_steps_and_logarithms() -> None:
+    batches = {"low": 8, "high": 64, "step": 8}
+    space = {
+        "batch_size": batches,
+        "learning_rate": SPACE["learning_rate"],
+        "momentum": {"low": 0.5, "high": 0.9, "step": 0.2},
+    }
+    study = Study(small_search(space=space, sampler="random"), CATALOGUE)
+    asked = [trial.params for number in range(1, 30) if (trial := study.ask([], number))]
+    assert {params["batch_size"] for params in asked} == set(range(8, 65, 8))
+    assert {round(params["momentum"], 3) for params in asked} == {0.5, 0.7, 0.9}
+    assert 8 < sum(params["learning_rate"] < 0.01 for params in asked) < 22
 
 
 def test_first_trial_has_job_settings_if_in_space() -> None:
@@ -73,6 +116,9 @@ def test_first_trial_has_job_settings_if_in_space() -> None:
     first = study.ask([], 0)
     assert first is not None
     assert first.params == {"learning_rate": 0.01, "optimizer": "sgd"}
+    retried = study.ask([], 0, 1)
+    assert retried is not None
+    assert retried.params != first.params
     without = Study(small_search(), CATALOGUE).ask([], 0)
     assert without is not None
     assert without.params["milestones"] in ([1], [1, 2]), "the job's milestones are empty, which is outside the space"
@@ -88,7 +134,16 @@ def test_tpe_finds_optimum_and_importance() -> None:
     importance = study.importance(known)
     assert next(iter(importance)) == "learning_rate"
     assert sum(importance.values()) == pytest.approx(1.0, abs=0.01)
-    assert study.importance(known[:3]) == {}
+    assert study.importance(known[:4]) == {}, "three are completed"
+    assert study.importance(known[:5]) != {}
+
+
+def test_importance_is_that_for_the_first_goal() -> None:
+    search = small_search(goals=["top1", "seconds"], trials=30)
+    known = known_trials(search, 25)
+    by_first = [KnownTrial(each.trial, msgspec.structs.replace(each.row, values=each.row.values[:1])) for each in known]
+    alone = Study(small_search(trials=30), CATALOGUE).importance(by_first)
+    assert Study(search, CATALOGUE).importance(known) == alone != {}
 
 
 def test_front_holds_undominated_trials() -> None:
@@ -111,6 +166,7 @@ def test_pruner_stops_worse_trials(pruner: str) -> None:
             known = [*known[:number], known_trial(trial, 0.5 + 0.01 * number, epoch=epoch, state="running")]
             _, attrs = study.should_prune(known, number)
             trial = msgspec.structs.replace(trial, attrs=attrs)
+        assert any(name.startswith("completed_rung") for name in trial.attrs) == (pruner != "median")
         known[number] = known_trial(trial, 0.5 + 0.01 * number)
     trial = study.ask(known, 12)
     assert trial is not None
@@ -125,6 +181,9 @@ def test_grid_is_tried_once() -> None:
         trials=9,
     )
     study, known = Study(search, CATALOGUE), list[KnownTrial]()
+    other = Study(msgspec.structs.replace(search, seed=8), CATALOGUE)
+    firsts = [each and each.params for each in (study.ask([], 0), study.ask([], 0, 1), other.ask([], 0))]
+    assert firsts[0] not in firsts[1:]
     while (trial := study.ask(known, len(known))) is not None:
         known.append(known_trial(trial, 0.5))
     tried = {(round(each.trial.params["momentum"], 3), tuple(each.trial.params["milestones"])) for each in known}
@@ -136,4 +195,5 @@ def test_deleted_trial_keeps_numbers_of_others() -> None:
     search = small_search(trials=30)
     known = known_trials(search, 12)
     left = [each for each in known if each.trial.number not in (0, 4)]
-    assert set(Study(search, CATALOGUE).front(left)) <= {each.trial.number for each in left}
+    best = max((each for each in left if each.row.state == "completed"), key=lambda each: each.row.values[0] or 0.0)
+    assert Study(search, CATALOGUE).front(left) == (best.trial.number,)
