@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import selectors
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from engine.contract.events import AnyEvent, CheckpointSaved, Failed, LogLine, PhaseChanged, Waiting, Warned
-from engine.contract.hosts import Host, put_host
+from engine.contract.events import (
+    AnyEvent,
+    CheckpointSaved,
+    Failed,
+    LogLine,
+    PhaseChanged,
+    Predicted,
+    PredictedSample,
+    Waiting,
+    Warned,
+)
+from engine.contract.hosts import SLURM, Host, put_host
 from engine.contract.job import Job
 from engine.contract.nodes import (
     DatasetDigest,
@@ -31,6 +42,7 @@ from engine.machines.nodes import RETURN_S, Nodes
 from engine.processes.group import Group
 from engine.processes.watchdog import LIMITS
 from engine.runs.folder import RunFolder, create_run
+from engine.system.slurm import srun_command
 from tests.engine.machines.scripted_link import ScriptedLink
 from tests.support.clock import Clock
 from tests.support.specs import spec_of
@@ -48,9 +60,11 @@ class Transfers:
         self.command = command
         self.requests: list[tuple[str, str, Callable[[str], None]]] = []
         self.calls: list[str] = []
+        self.saved: list[object] = []
 
     def fetch(self, path: str, on_done: Callable[[str], None], saved: object = None) -> None:
         self.requests.append(("fetch", path, on_done))
+        self.saved.append(saved)
 
     def send(self, path: str, source: Path, sha256: object, on_done: Callable[[str], None]) -> None:
         self.requests.append(("send", path, on_done))
@@ -173,30 +187,56 @@ def test_machines_are_ordered_met_and_adopted(start: Start) -> None:
         (({}, {}, {"versions": VERSIONS | {"footplate": "0"}}), ["node2 has Footplate 0, and this machine 1"]),
         (({}, {"inputs": {}}, {"problem": "No space."}), ["node1 has no dataset", "node2: No space."]),
         (({}, {"address": "", "client_address": ""}, {"client_address": ""}), ["The address of this machine"]),
+        (({}, {"lost_gpus": ("GPU-a",), "problem": "GPU-a is gone."}, {}), ["node1: GPU-a is gone."]),
     ],
-    ids=["torch", "footplate", "inputs", "address"],
+    ids=["torch", "footplate", "inputs", "address", "lost GPU"],
 )
 def test_differing_machines_fail_the_run(start: Start, changes: tuple[dict[str, Any], ...], causes: list[str]) -> None:
     run = start()
     run.report_facts(*changes)
     failed = run.failure()
     assert failed.kind == "error"
-    assert [cause for cause in causes if cause not in failed.cause] == []
+    assert [failed.cause.count(cause) for cause in causes] == [1] * len(causes)
+    assert failed.devices == ()
     assert run.group.workers == []
 
 
 def test_machines_without_gpus_fail_a_restart(start: Start) -> None:
     job = JOB.with_fields(devices=("node1:GPU-a", "node1:GPU-b", "node2:GPU-a"))
     run = start(1, job)
-    run.report_facts({"lost_gpus": ("GPU-b",), "problem": "GPU-b is gone."}, {})
+    run.report_facts({"lost_gpus": ("GPU-a",), "problem": "GPU-a is gone."}, {})
     failed = run.failure()
-    assert (failed.kind, failed.devices, failed.cause) == ("lost_gpu", ("node1:GPU-b",), "node1: GPU-b is gone.")
+    assert (failed.kind, failed.devices, failed.cause) == ("lost_gpu", ("node1:GPU-a",), "node1: GPU-a is gone.")
+
+
+def test_slurm_nodes_share_the_run_folder(start: Start) -> None:
+    put_host(Host(name="", environment=("A=1",)))
+    run = start(job=JOB.with_fields(devices=("cpu", f"{SLURM}n7:cpu")))
+    local, node = run.links()
+    assert local.command == ["env", "A=1", sys.executable, "-m", "engine.machines.node"]
+    assert node.command == srun_command("n7", ["node"])
+    assert [request.run_folder for request in (local.sent[0], node.sent[0])] == [str(run.folder.path)] * 2  # type: ignore[union-attr]
+    run.start()
+    assert [each.files for each in run.nodes.nodes] == [None, None]
+
+
+def test_single_machine_meets_at_loopback(start: Start) -> None:
+    run = start(job=JOB.with_fields(devices=("node1:cpu", "node1:cpu")))
+    run.start()
+    assert run.links()[0].sent[1:] == [Rendezvous(local_address="127.0.0.1", address="", port=0, infiniband=False)]
+    assert run.events == []
 
 
 def test_checkpoint_is_copied_before_the_rendezvous(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        nodes_module, "required_files", lambda run, job, has_rank_0: {"a.pt": run.job_file, "b.pt": run.job_file}
+        nodes_module,
+        "required_files",
+        lambda run, job, has_rank_0: dict.fromkeys(["a.pt", "b.pt"] + ["best.pt"] * has_rank_0, run.job_file),
     )
+    from_node1 = start(job=JOB.with_fields(devices=("node1:cpu", "cpu", "node2:cpu")))
+    from_node1.report_facts()
+    sent = [[path for _, path, _ in node.files.requests] if node.files else [] for node in from_node1.nodes.nodes]
+    assert sent == [["a.pt", "b.pt", "best.pt"], [], ["a.pt", "b.pt"]]
     run = start()
     run.links()[1].receive(Waiting(position=1))
     run.report_facts()
@@ -226,12 +266,15 @@ def test_checkpoint_is_reported_after_its_copy(start: Start, error: str) -> None
     before = len(run.events)
     link.receive(message(2, saved), message(2, WorkerDone(stopped=False)), WorkerEnded(rank=2, code=0))
     link.receive(WorkerEnded(rank=1, code=0, files={"worker-1.log": b"last words", "../x": b"evil"}))
+    link.receive(WorkerEnded(rank=3, code=0, files={"worker-3.log": b"of another machine"}))
+    assert not run.folder.worker_log(3).exists()
     assert run.folder.worker_log(1).read_text() == "last words"
     assert not (run.folder.path.parent / "x").exists()
     workers = {worker.rank: worker for worker in run.group.workers}
     assert workers[2].exit_code is None
     ((kind, path, on_done),) = run.nodes.nodes[1].files.requests  # type: ignore[union-attr]
     assert (kind, path, run.events[before:]) == ("fetch", "l.pt", [])
+    assert run.nodes.nodes[1].files.saved == [None]  # type: ignore[union-attr]
     on_done(error)
     (reported,) = run.events[before:]
     if error:
@@ -242,6 +285,25 @@ def test_checkpoint_is_reported_after_its_copy(start: Start, error: str) -> None
     else:
         assert reported == saved
     assert (workers[1].exit_code, workers[2].exit_code, workers[3].exit_code) == (0, 0, None)
+
+
+def test_predictions_are_reported_after_their_images(start: Start) -> None:
+    run = start()
+    run.start()
+    before = len(run.events)
+    (run.folder.path / "here.png").touch()
+    pairs = (("a.png", "b.png"), ("a.png", "here.png"), ("", "c.png"))
+    samples = tuple(PredictedSample(name="x", truth_png=truth, prediction_png=shown) for truth, shown in pairs)
+    predicted = Predicted(epoch=1, step=7, samples=samples)
+    run.links()[0].receive(message(0, predicted), WorkerEnded(rank=0, code=0))
+    first, second = (node.files.requests for node in run.nodes.nodes[1:])  # type: ignore[union-attr]
+    assert [path for _, path, _ in first] == ["a.png", "b.png", "c.png"]
+    for _, path, on_done in first:
+        on_done("no such file" if path == "b.png" else "")
+    assert ([path for _, path, _ in second], run.events[before:]) == (["b.png"], [])
+    assert run.group.workers[0].exit_code is None
+    second[0][-1]("")
+    assert (run.events[before:], run.group.workers[0].exit_code) == ([predicted], 0)
 
 
 @pytest.mark.parametrize("stage", ["connecting", "training"])
@@ -268,10 +330,13 @@ def test_ended_connection_is_a_lost_machine(start: Start, answered: bool, reason
     run = start()
     if answered:
         run.start()
+        run.links()[1].receive(message(1, WorkerDone(stopped=False)), WorkerEnded(rank=1, code=0))
     run.links()[1].end(reason)
     failed = run.failure()
     assert cause in failed.cause
     assert (failed.rank, failed.kind) == (1, "fault" if answered else "error")
+    assert [worker.exit_code for worker in run.nodes.nodes[1].workers] == ([0, -9] if answered else [])
+    assert not run.nodes.has_quiet_node
 
 
 def test_end_after_all_workers_have_exited_is_no_loss(start: Start) -> None:
@@ -292,6 +357,8 @@ def test_all_silent_machines_are_ended(start: Start) -> None:
     one.silence = other.silence = "has not responded"
     one.silent_s = 3.0
     assert run.nodes.has_quiet_node
+    one.has_ended = True
+    assert not run.nodes.has_quiet_node
     run.nodes.poll()
     assert (one.calls, other.calls) == (["kill"], ["kill"])
     assert run.failure().cause == "node1 has not responded"
