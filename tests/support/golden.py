@@ -20,7 +20,9 @@ def check_section(golden: Path, name: str, text: str) -> None:
     content = golden.read_text(encoding="utf-8") if golden.exists() else ""
     section = re.compile(rf"^\[{re.escape(name)}\]\n.*?\n\n(?=\[|\Z)", re.MULTILINE | re.DOTALL)
     if "FOOTPLATE_WRITE_TEXTS" in os.environ:
-        golden.write_text(section.sub("", content) + current, encoding="utf-8")
+        is_known = section.search(content) is not None
+        written = section.sub(lambda _match: current, content) if is_known else content + current
+        golden.write_text(written, encoding="utf-8")
     else:
         (expected,) = section.findall(content)
         assert current.splitlines() == expected.splitlines()

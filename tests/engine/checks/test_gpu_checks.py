@@ -83,15 +83,16 @@ def test_hidden_gpu_problem_names_visible_gpus() -> None:
 
 
 def test_prohibited_gpu_has_a_command() -> None:
-    (problem,) = problems(machine(gpu(0), gpu(1, compute_mode="prohibited"), gpu(2, compute_mode="prohibited")))
-    assert "GPU 1 and GPU 2" in problem.message
+    closed = (gpu(1, cuda_index=7, compute_mode="prohibited"), gpu(2, compute_mode="prohibited"))
+    (problem,) = problems(machine(gpu(0), *closed, gpu(3, lost=True, compute_mode="prohibited")))
+    assert "GPU 7 and GPU 2" in problem.message
     assert problem.remedy.endswith(": sudo nvidia-smi -i 1,2 -c DEFAULT")
     parent = gpu(compute_mode="prohibited", mig_enabled=True)
     assert problems(machine(parent, instance(7, parent)), instance(7, parent))
 
 
 def test_exclusive_gpu_is_blocked_by_its_process() -> None:
-    taken = gpu(1, compute_mode="exclusive_process", processes=held_by("python"))
+    taken = gpu(1, compute_mode="exclusive_thread", processes=held_by("python"))
     (problem,) = problems(machine(gpu(0, processes=held_by("python")), taken))
     assert "GPU 1 is in use by python (pid 4242, ada)" in problem.message
     assert problem.remedy.endswith(": sudo nvidia-smi -i 1 -c DEFAULT")
@@ -132,6 +133,8 @@ def test_mig_parent_is_refused_but_not_its_instance() -> None:
     assert "GPU 0 (MIG)" in problem.message
     assert problem.remedy.endswith(": sudo nvidia-smi -i 0 -mig 0")
     assert problems(snapshot, ONE) == problems(snapshot, gpu(1)) == []
+    old = gpu(0, cuda_index=None, mig_enabled=True, compute_capability=(6, 1))
+    assert problems(machine(old, ONE), ONE) != [], "torch's build needs newer GPUs"
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "dp", "fsdp", "pipeline", "model_parallel"])

@@ -14,21 +14,17 @@ from engine.checks.disk import model_file_sha256
 from engine.checks.job_checks import problems
 from engine.contract.catalogue import ModelEntry, load_catalogue
 from engine.contract.dataset import DatasetReport
-from engine.contract.devices import Cpu, Gpu, Nvml, Snapshot
+from engine.contract.devices import Gpu, Snapshot
 from engine.contract.job import FIELDS, Job
 from engine.contract.problems import Problem, errors
 from engine.parallel.layout import choose_microbatches
+from tests.engine.checks.machines import gpu, held_by, machine
 from tests.support.consent import agreed
 from tests.support.golden import check_problems
 
 A, B = "GPU-aaaa", "GPU-bbbb"
 HERE = str(Path(__file__).parent)
 GOLDEN = Path(__file__).with_name("golden_problems.txt")
-
-
-def machine(*gpus: Gpu) -> Snapshot:
-    cpu = Cpu(name="c", core_load_percent=(0.0,), load_percent=0.0, memory_used_bytes=0, memory_total_bytes=1)
-    return Snapshot(time=0.0, host="h", nvml=Nvml("ok"), gpus=gpus, cpu=cpu)
 
 
 TWO = machine(Gpu(uuid=A, name="one", nvml_index=0), Gpu(uuid=B, name="two", nvml_index=1))
@@ -139,9 +135,13 @@ def test_lost_gpu_is_a_problem(good: Job) -> None:
 
 
 def test_lost_gpu_offers_unused_gpu(good: Job) -> None:
-    gpus = Gpu(uuid=A, name="one", nvml_index=0, lost=True), Gpu(uuid="GPU-b", name="two", nvml_index=1)
-    (problem,) = found(good.with_fields(devices=(A,)), machine(*gpus))
-    assert [choice.values for choice in problem.choices] == [{"devices": "GPU-b"}]
+    first, lost, free = gpu(0), gpu(1, lost=True), gpu(6)
+    others = (gpu(2, processes=held_by("python")), gpu(3, mig_enabled=True), gpu(4, cuda_index=None), gpu(5, lost=True))
+    job = good.with_fields(devices=(first.uuid, lost.uuid), strategy="ddp")
+    (problem,) = found(job, machine(first, lost, *others, free))
+    assert [choice.values for choice in problem.choices] == [{"devices": f"{first.uuid},{free.uuid}"}]
+    (problem,) = found(job, machine(first, lost, *others))
+    assert problem.choices == ()
 
 
 def test_unknown_machine_is_not_checked(good: Job) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -48,6 +49,10 @@ def test_space_values_have_the_fields_types() -> None:
         trials=None,
     )
     assert grid.budget == Budget(trials=6)
+    integers = {"epochs": {"low": 2, "high": 4}, "momentum": {"low": 0.5, "high": 0.9, "step": 0.4}}
+    assert small_search(space=integers, sampler="grid", trials=None).budget == Budget(trials=6)
+    full = {"epochs": {"low": 1, "high": 50_000}, "batch_size": [8, 16]}
+    assert small_search(space=full, sampler="grid", trials=None).budget == Budget(trials=100_000)
 
 
 @pytest.mark.parametrize(
@@ -106,6 +111,18 @@ REFUSED: list[dict[str, Any]] = [
     {"space": {"loss": ["cross_entropy", "dice"]}},
     {"space": {"precision": ["fp32", "fp16"]}},
     {"space": {"accumulation": {"low": 2, "high": 64}}},
+    {"space": {"epochs": {"low": 3, "high": 3}}},
+    {"space": {"epochs": {"low": 1, "high": 9, "step": 1.5}}},
+    {"space": {"momentum": {"low": 0.25, "high": 0.5, "step": 0.5}}},
+    {"space": {"learning_rate": {"low": 0.1, "high": 1, "log": True, "step": 0.1}}},
+    {"space": {"learning_rate": {"low": 0.1, "high": 1, "log": 1, "stp": 0.1}}},
+    {"space": {"learning_rate": {"low": 0.1, "high": 1, "log": 1}}},
+    {"space": {"learning_rate": {"low": 0.1, "high": math.inf}}},
+    {"space": {"nesterov": {"low": 0, "high": 1}}},
+    {"space": {"batch_size": [8, 16, 8]}},
+    {"space": {"batch_size": [8, "none"]}},
+    {"space": {"epochs": {"low": 1, "high": 100_001}, "batch_size": [8, 16]}, "sampler": "grid"},
+    {"space": {"epochs": {"low": 1, "high": 50_001}, "batch_size": [8, 16]}, "sampler": "grid"},
     {"name": ""},
     {"goals": 3},
     {"goals": ["top1", "top1"]},

@@ -38,7 +38,8 @@ def tied_and_without_blocks() -> ModelEntry:
     )
 
 
-ODD = msgspec.structs.replace(CATALOGUE, models=(*CATALOGUE.models, tied_and_without_blocks()))
+TIED = msgspec.structs.replace(tied_and_without_blocks(), id="tied", tensor_parallel=True)
+ODD = msgspec.structs.replace(CATALOGUE, models=(*CATALOGUE.models, tied_and_without_blocks(), TIED))
 
 
 def found(tmp_path: Path, **fields: Any) -> list[Problem]:
@@ -76,6 +77,7 @@ def cpus(count: int) -> tuple[str, ...]:
         {"strategy": "fsdp", "devices": (A, B), "cpu_offload": True, "shard_precision": "bf16"},
         {"strategy": "ddp_pipeline", "devices": cpus(4), "accumulation": 2},
         {"strategy": "hsdp", "devices": cpus(6), "replicas": 3},
+        {"strategy": "pipeline", "devices": cpus(2), "model": "mnist_cnn", "activation_checkpointing": True},
         {"strategy": "zero1", "devices": cpus(2), "optimizer": "lamb"},
         {"strategy": "tp", "devices": cpus(2), "model": "vit_b_16", "batch_size": 1},
         {"strategy": "fsdp_tp", "devices": (A, B, C, D), "model": "swin_t", "shard_precision": "bf16", "batch_size": 2},
@@ -138,6 +140,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"strategy": "fsdp", "devices": cpus(2), "model": "odd"}, "strategy"),
     ({"strategy": "hsdp", "devices": cpus(4), "model": "odd"}, "strategy"),
     ({"strategy": "tp", "devices": cpus(2)}, "strategy"),
+    ({"strategy": "tp", "devices": cpus(2), "model": "tied"}, "strategy"),
     (
         {"strategy": "ddp_tp", "devices": cpus(4), "model": "vit_b_16", "batch_size": 1}, "batch_size"),
     (
@@ -172,6 +175,10 @@ IDLE: list[tuple[dict[str, Any], str]] = [
         {"strategy": "ddp", "devices": (A, B), "sync_batchnorm": True, "model": "vgg11", "image_size": 64},
         "sync_batchnorm",
     ),
+    (
+        {"strategy": "ddp", "devices": cpus(2), "activation_checkpointing": True, "pipeline_schedule": "zb1p"},
+        "pipeline_schedule",
+    ),
 ]
 
 
@@ -179,13 +186,6 @@ IDLE: list[tuple[dict[str, Any], str]] = [
 def test_option_without_effect_is_a_warning(tmp_path: Path, fields: dict[str, Any], field: str) -> None:
     (problem,) = found(tmp_path, **fields)
     assert (problem.field, problem.severity) == (field, "warning")
-
-
-def test_static_graph_of_a_model_file_is_a_warning(tmp_path: Path) -> None:
-    file = tmp_path / "net.py"
-    file.write_text("")
-    reported = found(tmp_path, strategy="ddp", devices=cpus(2), model=str(file), static_graph=True)
-    assert [problem.severity for problem in reported if problem.field == "static_graph"] == ["warning"]
 
 
 def test_model_file_is_not_checked_for_split_points(tmp_path: Path) -> None:
@@ -215,6 +215,11 @@ def test_strategy_problems_are_reported_together(tmp_path: Path) -> None:
 
 def test_texts_of_strategy_problems(tmp_path: Path) -> None:
     cases = {str(fields).replace("'cpu', " * 30, "…"): found(tmp_path, **fields) for fields, _ in (*REFUSED, *IDLE)}
+    file = tmp_path / "net.py"
+    file.write_text("")
+    for strategy in ("ddp", "fsdp"):
+        fields = {"strategy": strategy, "devices": cpus(2), "model": str(file), "static_graph": True}
+        cases[f"static graph of a model file under {strategy}"] = found(tmp_path, **fields)
     check_problems(GOLDEN, "strategy checks", cases, tmp_path)
 
 

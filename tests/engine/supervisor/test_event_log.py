@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from engine.contract.events import EVENT, AnyEvent, EventsLost, LogLine, RunFinished, Warned
 from engine.runs.folder import RunFolder
 from engine.supervisor import event_log as module
-from engine.supervisor.event_log import INDEX_EVERY, RECENT_BYTES, EventLog
+from engine.supervisor.event_log import INDEX_EVERY, RECENT_BYTES, RETRY_S, EventLog
 from engine.system.decode_errors import NOT_DECODED
 from tests.engine.supervisor.tiny_worker import step_metrics
+from tests.support.clock import Clock
 from tests.support.syncing import synced
 
 
@@ -88,24 +89,43 @@ def test_full_disk_drops_only_metrics_beyond_the_memory_limit(path: Path, capsys
 
 
 def test_full_disk_is_retried(path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "RETRY_S", 0.0)
-    log = EventLog(path)
-    with disk_full_at(0):
-        log.append(LogLine(text="one"))
-    log.retry()
-    assert log.fault is None
-    assert [event.n for event in RunFolder(path.parent).events()] == [1, 2, 3]
+    clock = Clock()
+    monkeypatch.setattr(module.time, "monotonic", clock.monotonic)
+    log = EventLog(path, memory_limit_bytes=0)
+    counts = []
+    for _ in range(2):
+        with disk_full_at(0):
+            log.append(LogLine(text="one"))
+            log.append(step_metrics(1))
+            clock.now += RETRY_S / 2
+            log.retry()
+            assert log.fault is not None
+        log.retry()
+        assert log.fault is not None, "it is too early"
+        clock.now += RETRY_S
+        log.retry()
+        assert log.fault is None
+        counts = [event.count for event in RunFolder(path.parent).events() if isinstance(event, EventsLost)]
+    assert counts == [1, 1]
     log.close()
 
 
 def test_full_disk_keeps_run_finished_last(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    log = EventLog(path)
-    with disk_full_at(200):
-        for number in range(10):
-            log.append(LogLine(text=f"line {number}"))
-        log.append(RunFinished(outcome="completed"))
-    log.close()
-    assert isinstance(list(RunFolder(path.parent).events())[-1], RunFinished)
+    for is_full_before, codes in ((True, ["log_unwritable", "log_delayed"]), (False, [])):
+        path.unlink(missing_ok=True)
+        log = EventLog(path)
+        if is_full_before:
+            with disk_full_at(200):
+                for number in range(10):
+                    log.append(LogLine(text=f"line {number}"))
+            log.append(RunFinished(outcome="completed"))
+        else:
+            with disk_full_at(0):
+                log.append(RunFinished(outcome="completed"))
+        log.close()
+        events = list(RunFolder(path.parent).events())
+        assert isinstance(events[-1], RunFinished)
+        assert [event.code for event in events if isinstance(event, Warned)] == codes
 
 
 def test_second_execution_continues_after_a_torn_line(path: Path) -> None:

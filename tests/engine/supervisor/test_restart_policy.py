@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Literal
+
 import pytest
 
-from engine.contract.events import Failed, Restarting
+from engine.contract.events import CheckpointSaved, Failed, FailureKind, Restarting
 from engine.contract.job import Job
 from engine.runs.folder import create_run
 from engine.supervisor import restart_policy
-from engine.supervisor.restart_policy import RestartPolicy
+from engine.supervisor.restart_policy import MAX_ROLL_BACKS, RestartPolicy
 
 
 def lost(job: Job, machine: str = "node2") -> Failed:
@@ -121,3 +124,63 @@ def test_strategy_that_needs_a_lost_gpu_ends_the_run_with_a_reason() -> None:
     assert isinstance(failed, Failed)
     assert not failed.changes
     assert "It is needed: Hybrid" in failed.cause
+
+
+def failed(kind: FailureKind, step: int | None = None) -> Failed:
+    return Failed(cause="It failed.", kind=kind, rank=0, step=step)
+
+
+@pytest.mark.parametrize(
+    ("fields", "failure"),
+    [
+        ({}, failed("error")),
+        ({"restarts": 0}, failed("fault")),
+        ({"on_not_finite": "stop"}, failed("not_finite", 7)),
+        ({"on_not_finite": "roll_back"}, failed("not_finite")),
+        ({"strategy": "single", "devices": ("cpu",)}, failed("out_of_memory")),
+    ],
+)
+def test_run_ends_after_failures_that_would_repeat(fields: dict[str, object], failure: Failed) -> None:
+    job = four(**fields)
+    assert RestartPolicy(create_run(job), job).decide(failure) == failure
+
+
+def test_failures_are_counted_by_kind_until_a_later_checkpoint() -> None:
+    job = four(restarts=2, on_not_finite="roll_back")
+    policy = RestartPolicy(create_run(job), job)
+
+    def restart(failure: Failed) -> object:
+        event = policy.decide(failure)
+        assert isinstance(event, Restarting)
+        assert (event.changes, event.devices) == ({}, ())
+        return event.kind, event.attempt, event.max_attempts
+
+    def save(kind: Literal["last", "best"], step: int) -> None:
+        policy.on_checkpoint(CheckpointSaved(kind=kind, path="x.pt", epoch=1, step=step, bytes=1, seconds=0.1))
+
+    assert restart(failed("fault")) == ("fault", 1, 2)
+    assert restart(failed("not_finite", 7)) == ("not_finite", 1, MAX_ROLL_BACKS)
+    assert policy.worker_specs()[3].skip_to == 7
+    save("best", 9)
+    assert restart(failed("fault")) == ("fault", 2, 2)
+    save("last", 9)
+    assert restart(failed("fault")) == ("fault", 1, 2)
+    save("last", 9)
+    assert restart(failed("fault")) == ("fault", 2, 2)
+    ended = policy.decide(failed("fault"))
+    assert isinstance(ended, Failed)
+    assert ended.cause.startswith("It failed. ")
+
+
+def test_each_start_resumes_from_the_newest_checkpoint() -> None:
+    job = four(resume_from="/first.pt")
+    run = create_run(job)
+    policy = RestartPolicy(run, job)
+    (first, *_) = policy.worker_specs()
+    assert first.job.checkpoints.resume_from == "/first.pt"
+    Path(first.rendezvous).touch()
+    (run.checkpoints / "last.pt").touch()
+    policy.set_loader_workers(3)
+    (second, *_) = policy.worker_specs()
+    assert not Path(second.rendezvous).exists()
+    assert second.job == job.with_fields(resume_from=str(run.checkpoints / "last.pt"), loader_workers=3)
