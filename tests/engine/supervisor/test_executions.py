@@ -200,13 +200,16 @@ def test_pause_releases_the_devices(start: Start) -> None:
     assert (finished.outcome, finished.cause, finished.checkpoints) == ("paused", "", ("checkpoints/last.pt",))
 
 
-@pytest.mark.parametrize(("second", "outcome"), [(Pause(), "paused"), (Stop(), "stopped")])
-def test_second_command_escalates_a_pause(start: Start, second: Command, outcome: str) -> None:
+@pytest.mark.parametrize(
+    ("first", "second", "outcome"),
+    [(Pause(), Pause(), "paused"), (Pause(), Stop(), "stopped"), (Stop(), Pause(), "stopped")],
+)
+def test_second_command_escalates_the_first(start: Start, first: Command, second: Command, outcome: str) -> None:
     supervised = start("deaf", 1, "quick")
     with supervised.connect() as connection:
         stream = events(connection)
         next(event for event in stream if type(event).__name__ == "LogLine")
-        connection.send(Pause())
+        connection.send(first)
         connection.send(second)
         list(stream)
     finished = supervised.wait()[-1]
@@ -228,6 +231,7 @@ def test_paused_run_resumes_as_the_next_execution(start: Start) -> None:
     assert isinstance(second, RunStarted)
     assert (first.execution, second.execution) == (1, 2)
     assert (first.world_size, second.world_size) == (2, 1)
+    assert 0 < second.worked_s <= before[-1].time - before[0].time
     assert [(e.execution, e.outcome) for e in logged if isinstance(e, RunFinished)] == [(1, "paused"), (2, "stopped")]
     assert starting_points(supervised) == ["from nothing, past step 0", "from last.pt, past step 0"]
 

@@ -56,8 +56,10 @@ def test_run_logs_all_events_without_gaps(start: Start, arguments: tuple[str, ..
     assert supervised.process.returncode == 0, supervised.log
     assert [event.n for event in logged] == list(range(1, len(logged) + 1))
     assert isinstance(logged[0], RunStarted)
-    assert logged[0].world_size == 2
-    assert logged[0].devices[0].ranks == (0, 1)
+    started = logged[0]
+    assert (started.run_id, started.job, started.world_size) == (supervised.run.run_id, supervised.run.job(), 2)
+    assert (started.execution, started.worked_s, started.supervisor_pid) == (1, 0.0, supervised.process.pid)
+    assert started.devices[0].ranks == (0, 1)
     assert {"python", "torch", "host", "cpu"} <= set(logged[0].environment)
     assert [event.step for event in logged if isinstance(event, StepMetrics)] == list(range(1, 21))
     free, finished = logged[-2:]
@@ -65,8 +67,9 @@ def test_run_logs_all_events_without_gaps(start: Start, arguments: tuple[str, ..
     assert free.verified
     assert isinstance(finished, RunFinished)
     assert finished.outcome == supervised.run.state() == "completed"
-    assert finished.best == {"top1": 0.5}
+    assert (finished.execution, finished.cause, finished.best, finished.best_epoch) == (1, "", {"top1": 0.5}, 1)
     assert finished.checkpoints == ("checkpoints/last.pt",)
+    assert finished.seconds == pytest.approx(finished.time - started.time, abs=5)
     assert [path.name for path in paths.runtime_folder().iterdir()] == ["queue"]
     assert queue.holders() == {}
 
@@ -79,8 +82,11 @@ def test_socket_and_folder_are_private(start: Start) -> None:
         assert path.parent.stat().st_mode & 0o777 == 0o700
         assert path.stat().st_mode & 0o777 == 0o600
         assert supervised.run.supervisor_file.stat().st_mode & 0o777 == 0o600
-        connection.send(Stop())
-        list(messages(connection))
+        path.unlink()
+        wait_until(path.exists, "another socket")
+        with supervised.connect() as reconnected:
+            reconnected.send(Stop())
+            list(messages(reconnected))
     supervised.wait()
 
 

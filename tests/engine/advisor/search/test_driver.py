@@ -289,7 +289,7 @@ class WrittenSearch:
         outcome = outcome or ("completed" if value is not None else "failed")
         events: list[AnyEvent] = [RunFinished(outcome=outcome, cause=cause)]
         if value is not None:
-            events[:0] = reports(value, 1)
+            events[:0] = reports(value, 3)
         run.checkpoints.mkdir(exist_ok=True)
         (run.checkpoints / "best.pt").touch()
         run.events_file.write_bytes(b"".join(msgspec.json.encode(event) + b"\n" for event in events))
