@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from engine.advisor.advice.setups import device_counts, list_setups, list_smaller_setups
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.advisor.advice.setups import Setup, device_counts, list_setups, list_smaller_setups
 from engine.contract.advice import apply_candidate
 from engine.contract.catalogue import load_catalogue
 from engine.contract.job import Job
 from engine.system import paths
+from tests.support.golden import check_section
 
 SAMPLE = str(paths.sample_dataset())
 
@@ -72,3 +78,36 @@ def test_smaller_setups_begin_with_cheapest() -> None:
     first = next(number for number, setup in enumerate(smaller) if setup.job.precision.name == "bf16")
     assert all(setup.job.precision.name == "bf16" for setup in smaller[first:])
     assert first > 5
+
+
+GPUS = tuple(f"GPU-{number}" for number in range(4))
+REQUESTS: dict[str, dict[str, Any]] = {
+    "three CPU workers": {
+        "devices": ("cpu",) * 3,
+        "accumulation": 2,
+        "activation_checkpointing": True,
+        "precision": "auto",
+    },
+    "sharded": {"devices": GPUS, "strategy": "hsdp", "cpu_offload": True, "precision": "fp32", "batch_size": 64},
+    "pipeline": {"devices": GPUS[:2], "strategy": "pipeline", "split_points": ("layer2.0.conv1",), "bucket_mib": 5.0},
+    "invalid": {"devices": ("cpu",) * 2, "strategy": "single", "precision": "fp16", "batch_size": 2},
+}
+
+
+def line_of(setup: Setup, requested: Job) -> str:
+    """Describe a setup with its differences from the requested job, and with its flags."""
+    candidate = setup.candidate(requested)
+    flags = [name for name in ("is_requested", "saves_memory") if getattr(setup, name)]
+    of_base = f" (varies {setup.base_name})" if setup.base_name else ""
+    return f"{setup.name}{of_base}: {dict(candidate.changes)} {' '.join(flags)} {setup.refusal}".rstrip()
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_setups_equal_the_golden_file(name: str) -> None:
+    catalogue = load_catalogue()
+    requested = Job.from_fields(dataset="", model="resnet18", image_size=32, **REQUESTS[name])
+    setups = list_setups(requested, catalogue)
+    smaller = list_smaller_setups(setups[0], requested, catalogue)
+    lines = [line_of(setup, requested) for setup in setups]
+    lines += ["Smaller:", *(line_of(setup, requested) for setup in smaller)]
+    check_section(Path(__file__).with_name("golden_setups.txt"), name, "\n".join(lines))
