@@ -112,11 +112,11 @@ def test_train_help_groups_options_by_strategy(capsys: pytest.CaptureFixture[str
     assert "--activation-checkpointing" in sections["options of every strategy"]
 
 
-@pytest.mark.parametrize("dataset", ["/data/it's here", "/data/-odd", '/data/"quoted" $HOME', "/data/新しい"])
+@pytest.mark.parametrize("dataset", ["/data/it's here", "-odd", "/data/-odd", '/data/"quoted" $HOME', "/data/新しい"])
 def test_command_line_quotes_odd_folder_names(dataset: str) -> None:
     job = job_of(command_line(Job.from_fields(dataset=dataset)))
     assert job is not None
-    assert job.data.dataset == dataset
+    assert job.data.dataset == (dataset if dataset.startswith("/") else str(Path(dataset).absolute()))
 
 
 def test_command_line_trusts_the_model_file(tmp_path: Path) -> None:

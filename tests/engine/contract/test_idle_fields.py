@@ -11,6 +11,7 @@ from engine.checks.job_checks import problems
 from engine.contract.catalogue import load_catalogue
 from engine.contract.idle_fields import DECISIVE, idle_by_needs, idle_fields, without_effect
 from engine.contract.job import FIELDS, Job
+from tests.support.golden import check_section
 
 CATALOGUE = load_catalogue()
 GPU = "GPU-11111111-2222-3333-4444-555555555555"
@@ -27,42 +28,60 @@ def test_needs_name_possible_values_of_earlier_fields() -> None:
     assert not idle_by_needs({"weight_decay": 0.1}).keys() & {"decay_norms", "momentum", "final_rate"}
 
 
-@pytest.mark.parametrize(
-    ("values", "idle", "used"),
-    [
-        ({"optimizer": "sgd"}, {"beta2"}, {"momentum", "nesterov"}),
-        ({"optimizer": "sgd", "momentum": 0.0}, {"nesterov", "beta2"}, {"momentum"}),
-        ({"optimizer": "adamw"}, {"nesterov"}, {"momentum", "beta2"}),
-        ({"weight_decay": 0.0}, {"decay_norms"}, {"weight_decay"}),
-        ({"schedule": "step"}, {"final_rate"}, {"milestones", "warmup_epochs"}),
-        ({"schedule": "cosine"}, {"milestones", "warmup_start"}, {"final_rate", "warmup_steps"}),
-        ({"schedule": "cosine", "warmup_steps": 3}, {"milestones"}, {"warmup_start"}),
-        ({"schedule": "onecycle", "warmup_steps": 3}, {"warmup_start", "warmup_steps", "warmup_epochs"}, set()),
-        ({"ema_decay": None}, {"ema_ramp"}, {"ema_decay"}),
-        ({"ema_decay": 0.99}, set(), {"ema_ramp"}),
-        ({"augmentation": "none"}, {"transforms", "mirror"}, {"augmentation"}),
-        ({"augmentation": "own"}, set(), {"transforms", "mirror"}),
-        ({"epochs": 5, "freeze_epochs": 5}, {"layer_decay"}, {"head_rate"}),
-        ({"epochs": 5, "freeze_epochs": 4}, set(), {"layer_decay"}),
-        ({"task": "segmentation", "model": "unet", "loss": "dice"}, {"class_weights", "mixup"}, {"encoder"}),
-        ({"task": "multilabel", "loss": "dice"}, {"loss"}, {"class_weights"}),  # an invalid loss changes nothing
-        ({"task": "road_extraction", "model": "hourglass_mtl"}, {"head_rate"}, {"layer_decay"}),
-        ({"model": "vgg11"}, {"freeze_batchnorm"}, {"dropout"}),
-        ({"model": "timm:resnet50"}, set(), {"freeze_batchnorm", "dropout"}),  # unknown model
-        ({"devices": ("cpu",)}, {"wait_for_others"}, {"cpu_threads"}),
-        ({"devices": (GPU,)}, {"cpu_threads"}, {"wait_for_others"}),
-        ({"devices": (GPU,), "start": "at_once"}, {"wait_for_others"}, set()),
-        ({"devices": ("a:cpu", "a:cpu")}, {"on_lost_device"}, set()),
-        ({"devices": ("cpu", "a:cpu")}, set(), {"on_lost_device"}),
-        ({"devices": ("cpu", "a:cpu"), "restarts": 0}, {"on_lost_device"}, set()),
-        ({"strategy": "pipeline"}, {"compile", "memory_format", "bucket_mib", "stages_per_device"}, {"split_points"}),
-        ({"task": "unknown", "model": "unknown", "strategy": "unknown"}, set(), {"mixup", "encoder", "split_points"}),
-    ],
-)
+CASES: list[tuple[dict[str, Any], set[str], set[str]]] = [
+    ({"optimizer": "sgd"}, {"beta2"}, {"momentum", "nesterov"}),
+    ({"optimizer": "sgd", "momentum": 0.0}, {"nesterov", "beta2"}, {"momentum"}),
+    ({"optimizer": "adamw"}, {"nesterov"}, {"momentum", "beta2"}),
+    ({"weight_decay": 0.0}, {"decay_norms"}, {"weight_decay"}),
+    ({"schedule": "step"}, {"final_rate"}, {"milestones", "warmup_epochs"}),
+    ({"schedule": "cosine"}, {"milestones", "warmup_start"}, {"final_rate", "warmup_steps"}),
+    ({"schedule": "cosine", "warmup_steps": 3}, {"milestones"}, {"warmup_start"}),
+    ({"schedule": "onecycle", "warmup_steps": 3}, {"warmup_start", "warmup_steps", "warmup_epochs"}, set()),
+    ({"ema_decay": None}, {"ema_ramp"}, {"ema_decay"}),
+    ({"ema_decay": 0.99}, set(), {"ema_ramp"}),
+    ({"augmentation": "none"}, {"transforms", "mirror"}, {"augmentation"}),
+    ({"augmentation": "own"}, set(), {"transforms", "mirror"}),
+    ({"epochs": 5, "freeze_epochs": 5}, {"layer_decay"}, {"head_rate"}),
+    ({"epochs": 5, "freeze_epochs": 4}, set(), {"layer_decay"}),
+    ({"task": "segmentation", "model": "unet", "loss": "dice"}, {"class_weights", "mixup"}, {"encoder"}),
+    ({"task": "multilabel", "loss": "dice"}, {"loss"}, {"class_weights"}),  # an invalid loss changes nothing
+    ({"task": "road_extraction", "model": "hourglass_mtl"}, {"head_rate"}, {"layer_decay"}),
+    ({"model": "vgg11"}, {"freeze_batchnorm"}, {"dropout"}),
+    ({"model": "timm:resnet50"}, set(), {"freeze_batchnorm", "dropout"}),  # unknown model
+    ({"devices": ("cpu",)}, {"wait_for_others"}, {"cpu_threads"}),
+    ({"devices": (GPU,)}, {"cpu_threads"}, {"wait_for_others"}),
+    ({"devices": (GPU,), "start": "at_once"}, {"wait_for_others"}, set()),
+    ({"devices": ("a:cpu", "a:cpu")}, {"on_lost_device"}, set()),
+    ({"devices": ("cpu", "a:cpu")}, set(), {"on_lost_device"}),
+    ({"devices": ("cpu", "a:cpu"), "restarts": 0}, {"on_lost_device"}, set()),
+    ({"strategy": "pipeline"}, {"compile", "memory_format", "bucket_mib", "stages_per_device"}, {"split_points"}),
+    ({"task": "unknown", "model": "unknown", "strategy": "unknown"}, set(), {"mixup", "encoder", "split_points"}),
+    ({"devices": (GPU, "cpu")}, {"on_lost_device"}, {"cpu_threads"}),
+    ({"devices": (GPU, GPU.replace("1", "6"))}, {"cpu_threads"}, {"on_lost_device"}),
+    ({"task": "detection", "model": "ssd300_vgg16"}, {"loss", "class_weights"}, set()),
+]
+
+
+@pytest.mark.parametrize(("values", "idle", "used"), CASES)
 def test_idle_fields_depend_on_other_fields(values: dict[str, Any], idle: set[str], used: set[str]) -> None:
     found = idle_fields({"model": "resnet18"} | values, CATALOGUE)
     assert idle <= found.keys()
     assert not used & found.keys()
+
+
+def described(values: dict[str, Any]) -> dict[str, str]:
+    found = idle_fields({"model": "resnet18"} | values, CATALOGUE)
+    return {name: f"{name} {idle.why}; {idle.instead}" for name, idle in sorted(found.items())}
+
+
+def test_texts_of_idle_fields() -> None:
+    plain = described({})
+    lines = list(plain.values())
+    for values, _, _ in CASES:
+        changed = described(values)
+        lines += [f"{values}:", *(f"  - {name}" for name in plain if name not in changed)]
+        lines += [f"  + {text}" for name, text in changed.items() if text != plain.get(name)]
+    check_section(Path(__file__).with_name("golden_idle_fields.txt"), "idle fields", "\n".join(lines))
 
 
 def test_without_effect_accepts_fields_that_are_off() -> None:

@@ -188,9 +188,9 @@ def test_fine_tuning_on_small_images_is_short(side: int, model: str, size: int |
 
 
 def test_recipe_uses_a_valid_image_size() -> None:
-    recipe = msgspec.structs.replace(ALL.all[0], when=(), scale={}, set={"image_size": 50})
+    recipe = msgspec.structs.replace(ALL.all[0], when=(), scale={}, set={"image_size": 80})
     on_unet = recipe.values(facts(task="segmentation", model="unet"))
-    assert (on_unet, recipe.values(facts(model="vgg11"))) == ({"image_size": 64}, {"image_size": 50})
+    assert (on_unet, recipe.values(facts(model="vgg11"))) == ({"image_size": 96}, {"image_size": 80})
 
 
 def test_encoder_of_a_model_without_one_is_ignored() -> None:
@@ -262,10 +262,21 @@ def test_rule_holds_if_all_conditions_hold(tmp_path: Path, condition: str, holds
 
 
 def test_rule_does_not_hold_for_unknown_facts(tmp_path: Path) -> None:
-    text = f"{SMALL}[[when]]\nsteps = {{ min = 0 }}\nset = {{ mixup = 0.5 }}\n[[when]]\nclasses = {{ max = 9 }}\nset = {{ mixup = 1 }}"
+    text = f"{SMALL}[[when]]\nsteps = {{ min = 1 }}\nset = {{ mixup = 0.5 }}\n[[when]]\nclasses = {{ max = 9 }}\nset = {{ mixup = 1 }}"
     recipe, _ = read_recipe(write_recipe(tmp_path, text))
     assert recipe is not None
     assert recipe.values(RecipeFacts(task="classification")) == {}
+    assert recipe.values(facts(images=8)) == {"mixup": 0.5}, "a single incomplete batch is trained"
+
+
+@pytest.mark.parametrize(("scale", "rate"), [("", 0.3), ("scale = { learning_rate = { batch = 8 } }", 1.2)])
+def test_rule_replaces_the_scale_of_its_value(tmp_path: Path, scale: str, rate: float) -> None:
+    text = f"{SMALL}[scale]\nlearning_rate = {{ batch = 16 }}\n[set]\nlearning_rate = 0.1\n"
+    recipe, _ = read_recipe(
+        write_recipe(tmp_path, f"{text}[[when]]\nimages = {{ min = 100 }}\nset = {{ learning_rate = 0.3 }}\n{scale}")
+    )
+    assert recipe is not None
+    assert [recipe.values(facts(images=n))["learning_rate"] for n in (99, 100)] == [0.2, rate]
 
 
 def test_read_recipe_reports_all_problems(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ def test_script_contains_only_the_chosen_options(monkeypatch: pytest.MonkeyPatch
         cpus_per_task=16,
         setup=("module load cuda",),
     )
-    assert options.problems() == []
+    assert options.problems() == SlurmOptions(time="5", gpus_per_node=0).problems() == []
     lines = options.script("night shift $(reboot)").splitlines()
     assert lines[0] == "#!/bin/bash"
     assert [line.removeprefix("#SBATCH ") for line in lines if line.startswith("#SBATCH")] == [
@@ -38,14 +38,14 @@ def test_script_contains_only_the_chosen_options(monkeypatch: pytest.MonkeyPatch
 def test_slurm_problems_are_reported_together() -> None:
     options = SlurmOptions(
         partition="-x", account="a b", time="soon", nodes=0, gpus_per_node=-1, cpus_per_task=9999,
-        setup=("module load cuda\nreboot", "#SBATCH --uid=0", "-x", " "), host="-oProxyCommand=reboot",
+        setup=("module load cuda\nreboot", "#SBATCH --uid=0", " -x", " "), host="-oProxyCommand=reboot",
     )  # fmt: skip
     flags = [problem.field for problem in options.problems()]
     assert flags == [
         "--partition", "--account", "--time", "--nodes", "--gpus-per-node", "--cpus-per-task", *["--setup"] * 4, "--slurm-host",
     ]  # fmt: skip
     assert all(problem.remedy for problem in options.problems())
-    assert [problem.field for problem in SlurmOptions(partition="gpu\n#SBATCH --uid=0", time="1").problems()] == [
+    assert [problem.field for problem in SlurmOptions(partition="gpu\n#SBATCH --uid=0", time="4:59").problems()] == [
         "--partition",
         "--time",
     ]
