@@ -35,6 +35,7 @@ def test_torchrun_lines_of_several_machines(separate_home: Path) -> None:
     separate_home.mkdir(mode=0o700)
     (separate_home / "hosts.toml").write_text(
         '[[host]]\nname = "node1"\ndestination = "anna@10.0.0.8"\nfolder = "~/my venv"\nport = 30000\n'
+        '[[host]]\nname = "node2"\naddress = "10.1.1.2"\n'
     )
     lines, _ = torchrun_lines(Job.from_fields(strategy="ddp", devices=("node1:cpu", "node1:cpu", "cpu")))
     first, second = lines["node1"], lines["this machine"]
@@ -44,6 +45,10 @@ def test_torchrun_lines_of_several_machines(separate_home: Path) -> None:
     lines, [problem] = torchrun_lines(Job.from_fields(strategy="ddp", devices=("cpu", "node1:cpu")))
     assert not lines
     assert "--address" in problem.remedy
+    lines, _ = torchrun_lines(Job.from_fields(strategy="ddp", devices=("node2:cpu", "cpu")))
+    assert all("--master-addr 10.1.1.2 --master-port 29400" in line for line in lines.values())
+    lines, [problem] = torchrun_lines(Job.from_fields(strategy="ddp", devices=("node1:cpu", "cpu", "node1:cpu")))
+    assert (lines, problem.field) == ({}, "devices")
 
 
 @pytest.mark.long
