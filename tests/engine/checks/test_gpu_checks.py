@@ -80,6 +80,9 @@ def test_hidden_gpu_problem_names_visible_gpus() -> None:
     (problem,) = problems(machine(*THREE), environment={"CUDA_VISIBLE_DEVICES": ""})
     assert "GPU" not in problem.remedy
     assert problem.remedy.endswith(": unset CUDA_VISIBLE_DEVICES")
+    divided = machine(gpu(0, cuda_index=1), gpu(1, cuda_index=0, mig_enabled=True))
+    (problem,) = problems(divided, divided.gpus[0], environment={"CUDA_VISIBLE_DEVICES": "0"})
+    assert "GPU" not in problem.remedy
 
 
 def test_prohibited_gpu_has_a_command() -> None:

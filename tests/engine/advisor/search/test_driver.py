@@ -466,7 +466,7 @@ def test_time_of_repeats_does_not_count_against_the_budget(monkeypatch: pytest.M
 
 
 def test_trial_on_devices_of_a_group_occupies_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    job = small_job(strategy="ddp", devices=("cpu", "cpu"))
+    job = small_job(devices=("cpu", "cpu"))
     written = WrittenSearch(monkeypatch, {0: "running"}, job=job, devices=["cpu"] * 2, devices_per_trial=2)
     written.search = msgspec.structs.replace(written.search, devices=("cpu",), devices_per_trial=1)
     written.start_trials()
