@@ -118,6 +118,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (
         {"strategy": "pipeline", "devices": cpus(2), "batch_size": 20, "microbatches": 5,
          "pipeline_schedule": "zb1p"}, "microbatches"),
+    (
+        {"strategy": "pipeline", "devices": cpus(2), "batch_size": 12, "microbatches": 7, "image_size": 32}, "microbatches"),
     # The split points
     ({"strategy": "pipeline", "devices": cpus(2), "model": "odd"}, "strategy"),
     ({"strategy": "model_parallel", "devices": cpus(99), "batch_size": 99}, "devices"),

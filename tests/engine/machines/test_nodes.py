@@ -235,7 +235,8 @@ def test_checkpoint_is_copied_before_the_rendezvous(start: Start, monkeypatch: p
     )
     from_node1 = start(job=JOB.with_fields(devices=("node1:cpu", "cpu", "node2:cpu")))
     from_node1.report_facts()
-    sent = [[path for _, path, _ in node.files.requests] if node.files else [] for node in from_node1.nodes.nodes]
+    transfers: list[Any] = [node.files for node in from_node1.nodes.nodes]
+    sent = [[path for _, path, _ in each.requests] if each else [] for each in transfers]
     assert sent == [["a.pt", "b.pt", "best.pt"], [], ["a.pt", "b.pt"]]
     run = start()
     run.links()[1].receive(Waiting(position=1))
