@@ -5,13 +5,16 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
+from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QMenu
 from pytestqt.qtbot import QtBot
 
 from gui.commands.commands import Recent, fill_recent_menu
+from gui.commands.palette import Palette
 from gui.main_window import MainWindow
 from gui.run.header import EVALUATE, PREDICT
 from gui.run.use.view import CONVERT, UseView
+from tests.gui.sources.devices.snapshots import gpu, snapshot
 from tests.gui.sources.written_runs import a_run
 from tests.support.widgets import OpenWindow
 
@@ -84,6 +87,34 @@ def test_commands_of_the_open_run_follow_it(open_window: OpenWindow, qtbot: QtBo
         views.append(page.header.tabs.currentIndex())
     assert views == [EVALUATE, PREDICT, PREDICT]
     assert page.findChild(UseView).tabs.currentIndex() == CONVERT
+
+
+def test_palette_offers_gpus_datasets_and_models_of_tasks(open_window: OpenWindow, qtbot: QtBot) -> None:
+    for _run in range(12):
+        a_run(1, dataset="/data/lilies")
+    window = open_window()
+    qtbot.waitUntil(lambda: len(recent_titles(window)) == 10)
+    assert window.workspace is not None
+    window.workspace.hosts.take_snapshot("", snapshot(gpu(0, name="NVIDIA L4")))
+    window.acts.palette.trigger()
+    palette = window.findChild(Palette)
+
+    def found(text: str) -> list[tuple[str, str]]:
+        palette.field.setText(text)
+        return [(entry.kind, entry.title) for entry in palette.model.matches]
+
+    assert [title for kind, title in found("monitor") if kind == "GPU"] == ["GPU 1"]
+    assert ("Dataset", "lilies") in found("lilies")
+    assert found("mask r-cnn")[0][0] == "Model"
+    assert window.form.field_value("task") == "classification"
+    qtbot.keyClick(palette.field, Qt.Key.Key_Return)
+    model = window.form.catalogue.model(window.form.field_value("model"))
+    assert model is not None
+    assert window.form.field_value("task") == model.task == "instance_segmentation"
+    window.acts.full_screen.trigger()
+    assert window.isFullScreen()
+    window.acts.full_screen.trigger()
+    assert not window.isFullScreen()
 
 
 def recent_titles(window: MainWindow) -> list[str]:

@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QPlainTextEdit
 from pytestqt.qtbot import QtBot
 
 from engine.checks.disk import model_file_sha256
-from gui.form.consent import ConsentBar
+from gui.form.consent import PREVIEW_BYTES, ConsentBar
 
 AFTER = "import os\n"
 
@@ -31,3 +31,19 @@ def test_consent_to_a_changed_file_asks_again(program: Path, qtbot: QtBot) -> No
     with qtbot.waitSignal(bar.allowed) as agreed:
         bar._allow.click()
     assert agreed.args == [model_file_sha256(str(program))]
+
+
+def test_consent_shows_the_start_of_each_file_and_counts_the_rest(tmp_path: Path, qtbot: QtBot) -> None:
+    bar, long, short = ConsentBar(), tmp_path / "long.py", tmp_path / "short.py"
+    qtbot.addWidget(bar)
+    long.write_text("x" * PREVIEW_BYTES + "\nsecond\nthird")
+    short.write_text("pass\n")
+    text = bar.findChild(QPlainTextEdit)
+    assert text is not None
+    for path, shown, hidden_lines in ((long, "x" * PREVIEW_BYTES, "3 lines"), (short, "pass\n", "")):
+        bar.ask(str(path), model_file_sha256(str(path)), agreed=False)
+        assert text.isHidden()
+        bar._show.click()
+        qtbot.waitUntil(lambda shown=shown: text.toPlainText() == shown)
+        assert bar._hidden_note.isHidden() is not bool(hidden_lines)
+        assert hidden_lines in bar._hidden_note.text()

@@ -6,15 +6,16 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QApplication, QComboBox, QSpinBox, QStyleOptionComboBox
+from PySide6.QtWidgets import QApplication, QComboBox, QProgressBar, QSpinBox, QStyleOptionComboBox
 from pytestqt.qtbot import QtBot
 
 from engine.checks.disk import model_file_sha256
 from engine.contract.catalogue import timm_weights
-from engine.contract.dataset import DatasetReport, SplitReport, Unreadable
+from engine.contract.dataset import DatasetReport, Example, SplitReport, Unreadable
 from engine.contract.devices import gpu_title
 from engine.contract.job import FIELDS, Job
 from engine.contract.problems import Choice, Problem
@@ -104,6 +105,7 @@ def test_warning_does_not_disable_train(filled: JobForm, qtbot: QtBot) -> None:
     filled.set_field("freeze_epochs", 2)
     qtbot.waitUntil(lambda: ("freeze_epochs", "warning") in [(each.field, each.severity) for each in filled.problems])
     assert filled.train.isEnabled()
+    assert filled.rows["freeze_epochs"].editor.control.property("severity") == "warning"
     filled.set_warnings([Problem("run", "The last run was slow.")])
     assert {(each.field, each.severity) for each in filled.problems} >= {
         ("freeze_epochs", "warning"),
@@ -146,8 +148,10 @@ def test_section_shows_and_resets_changes(form: JobForm, qtbot: QtBot) -> None:
     assert training.mark.text() == "● 2 changed"
     form.rows["seed"].reset.click()
     assert training.mark.text() == "● 1 changed"
+    form.set_field("seed", 7)
+    form.rows["seed"].lock("Fixed.")
     training.reset.click()
-    assert form.field_value("label_smoothing") == 0
+    assert (form.field_value("label_smoothing"), form.field_value("seed")) == (0, 7)
     assert training.reset.isHidden()
 
 
@@ -167,6 +171,9 @@ def test_section_with_a_problem_expands(form: JobForm, qtbot: QtBot) -> None:
     form.set_field("weight_decay", "much")
     qtbot.waitUntil(lambda: optimizer.body.isVisibleTo(form))
     assert problem_at(form, "weight_decay")
+    optimizer.set_open(False)
+    form.validate()
+    assert not optimizer.is_open  # it has been shown
 
 
 def test_model_is_found_by_part_of_its_name(form: JobForm, qtbot: QtBot) -> None:
@@ -229,10 +236,12 @@ def test_impossible_strategies_state_the_reason(form: JobForm, qtbot: QtBot) -> 
     assert not box.model().flags(box.model().index(box.findData("dp"), 0)) & Qt.ItemFlag.ItemIsEnabled
     form.set_devices(("GPU-1", "GPU-2"))
     qtbot.waitUntil(lambda: box.itemText(box.findData("dp")) == "DataParallel")
+    marked = {box.itemData(index): box.itemText(index).partition(" – ")[2] for index in range(box.count())}
+    assert (marked["single"], marked["hsdp"], marked["ddp"]) == ("one device only", "needs 4 devices", "")
     assert box.model().flags(box.model().index(box.findData("dp"), 0)) & Qt.ItemFlag.ItemIsEnabled
 
 
-def test_dataset_card_summarizes_the_report(filled: JobForm, images: Path) -> None:
+def test_dataset_card_summarizes_the_report(filled: JobForm, images: Path, qtbot: QtBot) -> None:
     summary = filled.card.text()
     assert "train 26, val 7 (drawn from train)" in summary.partition("2 classes, 33 images")[2]
     assert "ants/broken.jpg" in summary
@@ -240,6 +249,17 @@ def test_dataset_card_summarizes_the_report(filled: JobForm, images: Path) -> No
     assert "ants: train 12, val 3" in filled.card.bars.accessibleDescription()
     assert filled.card.bars.isVisibleTo(filled)
     assert filled.card._listing.toPlainText() == "ants/broken.jpg: it is truncated"
+    examples = tuple(Example(name, "train", b"") for name in ("ants", "bees"))
+    filled.card.show_report(msgspec.structs.replace(REPORT, unreadable=(), unreadable_count=0, examples=examples))
+    assert (filled.card._listing.toPlainText(), filled.card.bars.isVisibleTo(filled)) == ("", False)
+    filled.card.strip.setCurrentRow(1)
+    with qtbot.waitSignal(filled.card.gallery_requested) as requested:
+        filled.card.open.click()
+    assert requested.args == [1]
+    bar = filled.card.findChild(QProgressBar)
+    for done in (0, 3):
+        filled.card.show_progress(done, 10)
+        assert (bar.value(), bar.maximum(), bar.isVisibleTo(filled)) == (done, 10, True)
 
 
 def test_dataset_card_of_saved_job_announces_the_inspection(form: JobForm, images: Path, qtbot: QtBot) -> None:

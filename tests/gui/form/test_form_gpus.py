@@ -113,6 +113,8 @@ def test_remote_devices_must_be_reachable(filled: JobForm, qtbot: QtBot) -> None
     filled.set_hosts({}, {"ws2": "ws2 refused the connection."})
     qtbot.waitUntil(lambda: "ws2 refused the connection." in wrong_devices(filled))
     assert not filled.train.isEnabled()
+    filled.set_devices(("ws1:cpu", "ws1:cpu"))
+    qtbot.waitUntil(filled.train.isEnabled)
     filled.set_hosts({"ws1:GPU-1": "ws1 GPU 0"}, {})
     filled.set_devices(("ws1:GPU-1",))
     qtbot.waitUntil(lambda: filled.body.devices.text() == "ws1 GPU 0")

@@ -96,6 +96,10 @@ def test_filter_finds_by_label_name_and_help(form: JobForm, qtbot: QtBot) -> Non
     assert visible_rows(form) == ["ema_decay"]
     form.body.filter.box.setText("torch.compile")
     assert visible_rows(form) == ["compile"]
+    form.body.filter.box.setText("offload")
+    assert form.body.filter.matches() == []
+    form.body.filter.box.setText("optimizer")
+    assert {name for name in SECTIONS["Optimizer"] if form.rows[name].has_effect} <= set(visible_rows(form))
 
 
 def test_filter_is_cleared_by_escape_and_restores_sections(form: JobForm, qtbot: QtBot) -> None:
@@ -111,7 +115,7 @@ def test_filter_is_cleared_by_escape_and_restores_sections(form: JobForm, qtbot:
 
 def test_filter_return_key_focuses_the_match(form: JobForm, qtbot: QtBot) -> None:
     found = find(form, qtbot, "warm-up")
-    for key in (Qt.Key.Key_Down, Qt.Key.Key_Down):
+    for key in (Qt.Key.Key_Down, Qt.Key.Key_Down, Qt.Key.Key_Down, Qt.Key.Key_Up):
         qtbot.keyClick(found.box, key)
     with qtbot.waitSignal(found.chosen) as chosen:
         qtbot.keyClick(found.box, Qt.Key.Key_Return)

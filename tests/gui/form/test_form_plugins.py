@@ -74,6 +74,7 @@ def test_plugin_options_reach_job_and_problems(form: JobForm, catalogue: Catalog
     row = form.options.rows["slope"]
     qtbot.waitUntil(lambda: "is not a number" in row.problem_label.text())
     assert "Slope" in form.train.accessibleDescription() + form.reason.text()
+    assert form.options.rows["bias"].problems == ()
     row.set_value(0.5)
     qtbot.waitUntil(lambda: form.job is not None and form.job.options == {"width": 16, "slope": 0.5, "bias": False})
     form.set_field("model", "resnet18")

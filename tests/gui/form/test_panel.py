@@ -178,6 +178,13 @@ def test_resume_is_validated_with_the_runs_checkpoint(panel: JobPanel, run: RunF
     qtbot.waitUntil(lambda: "/gone/last.pt" in problem_at(panel.form, "resume_from"))
 
 
+def test_prefill_requests_its_preset_devices(panel: JobPanel, run: RunFolder, qtbot: QtBot) -> None:
+    for preset, devices in (({"devices": "GPU-a,GPU-b"}, ("GPU-a", "GPU-b")), ({}, ("cpu", "cpu"))):
+        with qtbot.waitSignal(panel.devices_requested) as requested:
+            panel.begin_prefill(resuming(run, preset=preset))
+        assert requested.args == [devices]
+
+
 def test_fork_is_a_new_run_without_locks(panel: JobPanel, run: RunFolder, qtbot: QtBot) -> None:
     job = resuming(run).job.with_fields(resume_from=str(run.job_file))
     panel.begin_prefill(Prefill(text="A new run", job=job))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from engine.contract.devices import Ecc, Gpu, Retired, Xid
-from gui.sources.devices.device_format import State, join_states, states
+from engine.contract.devices import Ecc, Gpu, GpuProcess, Mig, Retired, Xid
+from gui.sources.devices.device_format import State, busy, busy_briefly, gpu_sort_key, join_states, states
 from tests.gui.monitor.watching import START, full_gpu, plain_gpu
 
 
@@ -30,6 +30,25 @@ from tests.gui.monitor.watching import START, full_gpu, plain_gpu
 )
 def test_states_text(gpu: Gpu, text: str) -> None:
     assert join_states(states(gpu, START)) == text
+
+
+def test_busy_sums_memory_by_user_or_in_all() -> None:
+    processes = tuple(
+        GpuProcess(number, memory_used_bytes=gib << 30, user=user)
+        for number, (user, gib) in enumerate((("me", 1), ("anna", 2), ("me", 3)))
+    )
+    assert busy(processes, "me") == "busy: you, 4.0 GiB; anna, 2.0 GiB"
+    assert busy(processes[::2], "me") == busy_briefly(processes[::2], "me") == "in use by you, 4.0 GiB"
+    assert busy_briefly(processes, "me") == "busy: 6.0 GiB"
+    assert busy((GpuProcess(5), GpuProcess(6))) == "busy: 2 processes"
+
+
+def test_gpus_are_sorted_as_cuda_counts_them() -> None:
+    gpus = [
+        plain_gpu(0, cuda_index=None), plain_gpu(1, cuda_index=1), plain_gpu(2, cuda_index=0),
+        *(plain_gpu(2, cuda_index=0, mig=Mig(parent_uuid="", gpu_instance=number)) for number in (9, 7)),
+    ]  # fmt: skip
+    assert [gpus.index(gpu) for gpu in sorted(gpus, key=gpu_sort_key)] == [2, 4, 3, 1, 0]
 
 
 def test_states_include_recent_xid() -> None:

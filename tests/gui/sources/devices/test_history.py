@@ -92,6 +92,29 @@ def test_history_separates_hosts() -> None:
     assert (history.host(key), history.host(CPU)) == ("ws2", "")
 
 
+def test_history_restores_readings_within_its_retention() -> None:
+    history = DeviceHistory()
+    history.set_retention(100.0)
+    history.add(snapshot(gpu(0, power_w=9.0), time=1000.0))
+    past = [
+        (time, {UUIDS[0]: {"power_w": time}, "GPU-gone": {"power_w": 1.0}}) for time in (899.0, 901.0, 999.0, 1000.0)
+    ]
+    history.restore(past)
+    known = np.isfinite(history.values(UUIDS[0], "power_w"))
+    assert history.times(UUIDS[0])[known].tolist() == [901.0, 999.0, 1000.0]
+    assert history.values(UUIDS[0], "power_w")[known].tolist() == [901.0, 999.0, 9.0]
+    history.add(snapshot(gpu(0), time=1000.0), host="ws2")
+    history.add(snapshot(gpu(0), time=1200.0), host="ws2")
+    assert len(history.times(device_key("ws2", UUIDS[0]))) < 100  # the first reading is too old
+
+
+def test_history_shares_its_budget_between_hosts() -> None:
+    history = DeviceHistory(budget_bytes=MIB)
+    for host in ("", "ws2", "ws3"):
+        history.add(snapshot(gpu(0)), host=host)
+    assert history.allocated_bytes <= MIB
+
+
 def test_history_forgets_removed_host() -> None:
     history = DeviceHistory()
     history.add(snapshot(gpu(0)), host="ws2")

@@ -1,0 +1,93 @@
+"""Data of hyperparameter searches: axes, curves, words, and the best trial."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine.contract.search import Choices, Dimension, Goal, Range, TrialRow
+from engine.runs.searches import SearchFolder
+from gui.sources.searches import SearchData, data_of, goal_words, value_words
+from tests.support.made_searches import SECONDS, TOP1, a_search, a_state
+
+COUNT = Goal(measure="parameters", title="Parameters", higher_is_better=False)
+LOSS = Goal(measure="loss", title="Validation loss", higher_is_better=False)
+
+
+def trial(number: int, *values: float | None, **fields: Any) -> TrialRow:
+    plain = {"number": number, "run_id": f"run-{number}", "state": "completed", "params": {}, "epochs": 3}
+    return TrialRow(values=values, **(plain | fields))  # type: ignore[arg-type]
+
+
+def searched(*trials: TrialRow, space: dict[str, Dimension] | None = None, goals: int = 1, **state: Any) -> SearchData:
+    search = a_search(goals=goals, confirm=0, **({"space": space} if space else {}))
+    return data_of(
+        SearchFolder(Path("/searches/a")), search, a_state(0, goals=goals, **({"trials": trials} | state)), "completed"
+    )
+
+
+@pytest.mark.parametrize(
+    ("dimension", "values", "positions", "ticks"),
+    [
+        (Range(low=1e-4, high=1e-1, log=True), (1e-2, 0.0, None, "x"), (-2.0, math.nan, math.nan, math.nan), [(-4.0, "0.0001"), (-1.0, "0.1")]),
+        (Range(low=0.5, high=0.5), (0.0, -1.0), (0.0, -1.0), [(0.5, "0.5")]),
+        (Choices(values=(False, None, 3)), (None, 3, 4), (1.0, 2.0, math.nan), [(0.0, "off"), (1.0, "none"), (2.0, "3")]),
+    ],
+)  # fmt: skip
+def test_axis_places_and_names_values(
+    dimension: Dimension, values: tuple[object, ...], positions: tuple[float, ...], ticks: list[tuple[float, str]]
+) -> None:
+    (axis,) = searched(space={"momentum": dimension}).axes
+    assert [axis.position(value) for value in values] == pytest.approx(positions, nan_ok=True)
+    assert axis.ticks() == ticks
+    (single,) = searched(space={"optimizer": Choices(values=("sgd",))}).axes
+    assert (single.low, single.high) == (0.0, 1.0)
+
+
+def test_curves_of_trials_are_separate_and_by_state() -> None:
+    data = searched(
+        trial(0, 0.5, reported={1: 0.25, 2: 0.5}),
+        trial(1, 0.75, reported={1: 0.75}, state="failed"),
+        trial(2, None, reported={1: 0.125}, state="pruned"),
+    )
+    assert (data.others.x.tolist(), data.others.y.tolist()) == (
+        pytest.approx([1, 2, math.nan], nan_ok=True),
+        pytest.approx([25, 50, math.nan], nan_ok=True),
+    )
+    assert data.pruned.y.tolist() == pytest.approx([75, math.nan, 12.5, math.nan], nan_ok=True)
+    assert data.values.tolist() == pytest.approx(np.array([[50.0], [75.0], [math.nan]]), nan_ok=True)
+    assert searched(trial(0, 0.5, 9.0), goals=2).values.tolist() == [[50.0, 9.0]]
+
+
+def test_best_of_a_front_follows_the_first_goal() -> None:
+    trials = (trial(0, 0.5, 9.0), trial(1, 0.75, 10.0), trial(2, 0.9, 11.0), trial(3, None, 1.0))
+    best = searched(*trials, goals=2, best=None, front=(0, 1, 3)).best
+    assert best is not None
+    assert best.number == 1
+    alone = trial(4, 0.5)
+    assert searched(alone, best=4).best is alone
+    assert not searched(alone).confirms
+    assert searched(trial(0, 0.5, confirmed=(0.5,))).confirms
+
+
+@pytest.mark.parametrize(
+    ("goal", "value", "words"),
+    [
+        (TOP1, 0.875, "87.5%"),
+        (TOP1, None, "–"),
+        (SECONDS, 90.0, "1:30 min"),
+        (COUNT, 1_250_000.0, "1.25 M"),
+        (LOSS, 0.25, "0.2500"),
+    ],
+)
+def test_goal_words_have_units(goal: Goal, value: float | None, words: str) -> None:
+    assert goal_words(goal, value) == words
+
+
+def test_value_words_name_titles_and_empty_values() -> None:
+    values = {"momentum": 0.0, "nesterov": False, "milestones": (30, 60), "model": "resnet50", "clip_norm": None}
+    assert [value_words(*each) for each in values.items()] == ["0", "off", "30, 60", "ResNet-50", "none"]
