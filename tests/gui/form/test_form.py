@@ -236,6 +236,7 @@ def test_impossible_strategies_state_the_reason(form: JobForm, qtbot: QtBot) -> 
     assert not box.model().flags(box.model().index(box.findData("dp"), 0)) & Qt.ItemFlag.ItemIsEnabled
     form.set_devices(("GPU-1", "GPU-2"))
     qtbot.waitUntil(lambda: box.itemText(box.findData("dp")) == "DataParallel")
+    assert isinstance(box, QComboBox)
     marked = {box.itemData(index): box.itemText(index).partition(" – ")[2] for index in range(box.count())}
     assert (marked["single"], marked["hsdp"], marked["ddp"]) == ("one device only", "needs 4 devices", "")
     assert box.model().flags(box.model().index(box.findData("dp"), 0)) & Qt.ItemFlag.ItemIsEnabled

@@ -75,6 +75,9 @@ def test_status_of_active_run_names_rejection(state: State, rejection: str, suff
         ([command("pause"), command("stop")], "running", "", "Stopping", "after 25 steps"),
         ([command("pause")], "running", "stop", "Stopping", "after 25 steps"),
         ([], "running", "stop", "Stopping", "after 25 steps"),
+        ([command("stop")], "running", "pause", "Stopping", "after 25 steps"),
+        ([command("pause"), ended("paused")], "starting", "", "Starting", ""),
+        ([*restarted(20, NOW)[:2], Waiting(time=NOW, position=1)], "running", "", "Restarting", "attempt 1 of 3"),
         ([FREE, ended("paused")], "paused", "", "Paused", "after 25 steps · devices are free"),
         ([FREE, ended("stopped")], "stopped", "stop", "Stopped", "after 25 steps · devices are free"),
         ([DevicesFree(time=NOW, seconds=1, verified=False)], "stopped", "", "Stopped", "after 25 steps · the workers have exited"),
@@ -98,7 +101,8 @@ def test_status_after_events(events: list[AnyEvent], state: State, pending: str,
     assert status.resumable == (label in ("Paused", "Stopped", "Failed", "Unsaved", "Interrupted"))
     assert bool(status.why_no_pause) != running
     assert bool(status.why_no_stop) == (not running and label != "Pausing")
-    assert not (status.active and status.devices_free)
+    assert status.devices_free is not status.active
+    assert (status.seconds_left is None) is (label != "Running")
 
 
 def test_status_of_running_run_has_progress() -> None:
@@ -111,6 +115,7 @@ def test_status_of_running_run_has_progress() -> None:
 
 def test_status_of_completed_run_has_best_metric() -> None:
     assert status_of(data_from(first(), second(40)), "completed").text == "Completed · 4 epochs · best top-1 80.0%"
+    assert status_of(data_from(first(25)), "completed").fraction == 1.0
 
 
 def test_status_without_events() -> None:

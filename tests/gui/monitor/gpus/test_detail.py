@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFrame
@@ -107,6 +108,9 @@ def test_detail_tables(watching: Watching) -> None:
     assert detail.xids.texts()[0][1] == "Xid 79: the GPU has fallen off the bus"
     assert detail.processes.texts() == [["4711", "anna", "python train.py", "Compute", "2.0 GiB", "71%"]]
     assert detail.instances.isHidden()
+    watching.see(msgspec.structs.replace(gpu, xids=gpu.xids[:1], nvlinks=()), at=1)
+    assert ([row[0] for row in detail.xids.texts()], detail.links.texts()) == ([clock(START - 60)], [])
+    assert detail.links.isHidden()
 
 
 def test_detail_lists_mig_instances(watching: Watching) -> None:
@@ -121,6 +125,7 @@ def test_detail_lists_mig_instances(watching: Watching) -> None:
     watching.see(instances[1], parent, instances[0], full_gpu(1))
     titles = [tile.title.text() for tile in watching.page.gpus.tiles.tiles.values()]
     assert titles == ["GPU 0", "GPU 0 MIG 7", "GPU 0 MIG 8", "GPU 1"]
+    watching.see(parent, *instances, host="ws2")
     texts = opened(watching, parent, *instances)
     assert "MIG on" in texts["Identity"]
     assert watching.page.gpus.detail.instances.texts() == [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -109,6 +110,15 @@ def test_timeline_gap_survives_thinning() -> None:
     assert np.isnan(column(timeline, "up")[silent]).all()
 
 
+@pytest.mark.parametrize(
+    ("step_s", "passed", "empty_rows"), [(1.0, 10.0, 0), (1.0, 12.0, 64), (3.0, 15.0, 0), (3.0, 16.0, 64)]
+)
+def test_timeline_gap_is_long_for_its_step(step_s: float, passed: float, empty_rows: int) -> None:
+    timeline = filled(3, 1000, step_s)
+    timeline.append(2 * step_s + passed, {"up": 3.0})
+    assert np.isnan(column(timeline, "up")).sum() == len(timeline) - 4 == empty_rows
+
+
 def test_timeline_slower_sampler_is_no_gap() -> None:
     timeline = filled(10, 1000)
     for n in range(1, 6):
@@ -148,3 +158,4 @@ def test_timeline_prepends_only_what_fits() -> None:
     timeline.prepend(older, {"new": np.arange(200, dtype=np.float32)}, gap_s=30)
     assert len(timeline) == 64
     assert timeline.column("new")[:61].tolist() == list(range(139, 200))  # type: ignore[index]
+    assert timeline.x.tolist() == [*older[139:], 0.0, 1.0, 2.0]
