@@ -147,6 +147,39 @@ def test_changed_files_are_decoded_again(dataset: Path, cached: Open) -> None:
     assert use(cached(dataset), dataset) == 0
 
 
+def test_changed_companions_are_decoded_again(dataset: Path, cached: Open, tmp_path: Path) -> None:
+    companions = [str(tmp_path / f"{number}.mask") for number in range(COUNT)]
+    for path in companions:
+        write(Path(path), 5)
+        os.utime(path, ns=(5, 5))
+    assert use(cached(dataset, companions=companions), dataset) == COUNT
+    os.utime(companions[3], ns=(6, 6))
+    cache = cached(dataset, companions=companions)
+    assert [cache.find(sample) for sample in range(COUNT)] == [sample != 3 for sample in range(COUNT)]
+
+
+def test_rows_of_another_cache_are_found(dataset: Path, cached: Open) -> None:
+    earlier, slow = cached(dataset), cached(dataset)
+    use(earlier, dataset)
+    write(dataset / "a/0.jpg", 99)
+    assert not slow.find(0)
+    write(dataset / "a/0.jpg", 98)
+    assert use(cached(dataset), dataset) == 1
+    assert not slow.put(0, decoded(files(dataset)[0]), 1.0)
+    assert earlier.find(0)
+
+
+def test_opening_marks_a_set_as_used(dataset: Path, cached: Open) -> None:
+    fill_and_close(dataset, 1e9)
+    cache = cached(dataset)
+    (each,) = cache_space.list_sets()
+    assert each.used_at > 1e9
+    blocks = sum((cache.folder / name).stat().st_blocks for name in ("index", "pixels"))
+    assert (each.used_bytes, each.reserved_bytes) == (512 * blocks, COUNT * (BYTES + RECORD.itemsize))
+    cache_space.set_limit(1)  # sets in use remain
+    assert cache_space.list_sets() == [each]
+
+
 def test_found_image_survives_change_of_its_file(dataset: Path, cached: Open) -> None:
     earlier = cached(dataset)
     use(earlier, dataset)

@@ -182,9 +182,10 @@ def test_images_without_boxes_have_empty_targets(tmp_path: Path) -> None:
 
 def test_image_with_other_size_than_annotated_is_unreadable(tmp_path: Path) -> None:
     root = boxed.coco(tmp_path, SPLITS)
-    draw(root / "train2017/a.png", TWO._replace(height=50))
-    with pytest.raises(UnreadableImage, match="it has 80 x 50 pixels, but its boxes belong to an image of 80 x 60"):
-        opened(root).load(0, SIZE, 3)
+    for size, text in (({"height": 80, "width": 60}, "60 x 80"), ({"height": 50}, "80 x 50")):
+        draw(root / "train2017/a.png", TWO._replace(**size))
+        with pytest.raises(UnreadableImage, match=f"it has {text} pixels, but its boxes belong to an image of 80 x 60"):
+            opened(root).load(0, SIZE, 3)
     with pytest.raises(UnreadableImage, match="different size"):
         opened(root, "instances").load(0, SIZE, 3)
 

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from engine.contract.problems import errors
-from engine.data.decoding.idx import IdxError, read_idx
+from engine.data.decoding.idx import IdxError, find_idx, read_idx
 from engine.data.formats.format import Confidence
 from engine.data.formats.idx import FORMAT
 from engine.data.formats.tree import Tree
 from engine.data.splits import IdxSplit
-from tests.support.images import write_idx
+from tests.support.images import idx_bytes, write_idx
 
 
 @pytest.fixture
@@ -121,3 +121,23 @@ def test_idx_names_truncated_gzip_stream(digits: Path, keep: int) -> None:
     zipped.write_bytes(gzip.compress(plain.read_bytes())[:keep])
     with pytest.raises(IdxError, match="gzip stream is broken"):
         read_idx(str(zipped))
+
+
+def test_idx_prefers_plain_files_with_fitting_dimensions(digits: Path) -> None:
+    plain = digits / "train-images-idx3-ubyte"
+    (digits / f"{plain.name}.gz").write_bytes(gzip.compress(plain.read_bytes()))
+    (digits / "train-labels-idx3-ubyte").write_bytes(b"")
+    found = find_idx(str(digits))
+    assert found is not None
+    assert (found.train_images, found.train_labels) == (str(plain), str(digits / "train-labels-idx1-ubyte"))
+
+
+@pytest.mark.parametrize("change", [b"x", None])
+def test_idx_checks_the_length_of_unpacked_files(tmp_path: Path, change: bytes | None) -> None:
+    content = idx_bytes(np.arange(6))
+    packed = tmp_path / "a.gz"
+    packed.write_bytes(gzip.compress(content))
+    assert read_idx(str(packed)).tolist() == list(range(6))
+    packed.write_bytes(gzip.compress(content[:-1] if change is None else content + change))
+    with pytest.raises(IdxError):
+        read_idx(str(packed))

@@ -1,0 +1,131 @@
+"""Opened splits: changes to each of them, folds, and the files that identify them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from engine.data.cache.cache_policy import open_store
+from engine.data.datasets.images import FileImages, IdxImages, MaskedImages, UnreadableImage
+from engine.data.datasets.open_splits import Splits, open_recognized, open_splits, with_fold
+from engine.data.files import Files, files_of
+from engine.data.formats.registry import recognize
+from engine.data.formats.shared.splitting import sample_keys
+from engine.data.splits import FileSplit, IdxSplit, MaskCode, MaskSplit, hash_order
+from tests.support.images import image
+from tests.support.trained_runs import make_colors
+
+
+def files(*names: str) -> FileImages:
+    return FileImages(
+        FileSplit(files_of(f"/set/{name}" for name in names), np.zeros(len(names), int), Files.of()), "/set"
+    )
+
+
+def test_with_each_changes_a_shared_split_once() -> None:
+    changed: list[Any] = []
+
+    def change(images: Any) -> Any:
+        changed.append(images)
+        return files("changed.png")
+
+    train, val, test = files("a.png"), files("b.png"), files("c.png")
+    shared = Splits(("x",), 3, "classes", train, val, test=val).with_each(change, channels=1)
+    assert (shared.test, shared.channels, changed) == (shared.val, 1, [val, train])
+    assert Splits(("x",), 3, "classes", train, val).with_each(change).test is None
+    separate = Splits(("x",), 3, "classes", train, val, test=test).with_each(change)
+    assert separate.test not in (separate.val, None)
+
+
+def test_test_images_serve_for_validation_and_channels(tmp_path: Path) -> None:
+    folder = make_colors(tmp_path / "both", {"train": 2, "test": 1})
+    opened = open_splits(str(folder), val_fraction=0.2, seed=0)
+    assert opened.test is opened.val
+    for number in range(4):
+        image(tmp_path / "gray/test" / "ab"[number % 2] / f"{number}.png", 40 * number, mode="L")
+    found = recognize(str(tmp_path / "gray"), val_fraction=0.0, seed=0)
+    assert open_recognized(found, str(tmp_path / "gray")).channels == 1
+
+
+@pytest.mark.parametrize(("bands", "has_statistics"), [(1, False), (2, True), (3, False), (4, True)])
+def test_bands_have_statistics_and_a_kind(tmp_path: Path, bands: int, has_statistics: bool) -> None:
+    for number in range(8):
+        values = np.random.default_rng(number).integers(0, 60_000, (9, 8, bands), np.uint16)
+        path = tmp_path / "ab"[number % 2] / f"{number}.npy"
+        path.parent.mkdir(exist_ok=True)
+        np.save(path, values)
+    opened = open_splits(str(tmp_path), val_fraction=0.25, seed=0)
+    assert (opened.channels, opened.statistics is not None) == (bands, has_statistics)
+    train: Any = opened.train
+    assert train.bands is not None
+    assert repr(train.bands) in train.kind
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_fold_holds_out_every_third_of_the_order(tmp_path: Path, number: int) -> None:
+    folder = str(make_colors(tmp_path / "set", {"train": 11, "val": 4}))
+    found = recognize(folder, val_fraction=0.2, seed=5)
+    train: Any = found.train
+    order = hash_order(sample_keys(train, folder), train.labels, 5)
+    val: Any = with_fold(found, folder, f"{number}/3", 5).val
+    assert list(val.files) == [train.files[index] for index in sorted(order[number - 1 :: 3])]
+    assert val.is_drawn
+
+
+def test_folds_of_idx_files_keep_rows_and_labels(digits: Path) -> None:
+    for path in digits.glob("t10k*"):
+        path.unlink()
+    found = recognize(str(digits), val_fraction=0.3, seed=0)
+    rows = []
+    for number in (1, 2):
+        fold = with_fold(found, str(digits), f"{number}/2", 0)
+        for split in (fold.train, fold.val):
+            assert isinstance(split, IdxSplit)
+            assert split.rows is not None
+            assert split.labels.tolist() == (split.rows % 10).tolist()
+        rows.append(sorted([*fold.train.rows.tolist(), *fold.val.rows.tolist()]))  # type: ignore[union-attr]
+    assert rows == [list(range(40))] * 2
+
+
+def test_images_of_a_lost_folder_may_be_broken(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.zeros((3, 9, 2)))  # either axis may hold the channels
+    split = FileSplit(files_of([str(tmp_path / "a.npy")]), np.zeros(1, int), Files.of())
+    with pytest.raises(UnreadableImage):
+        FileImages(split, str(tmp_path / "gone")).load(0, 8, 3)
+
+
+def test_identity_includes_masks() -> None:
+    identities = {
+        b"".join(map(bytes, MaskedImages(MaskSplit(["/set/a.png"], [mask]), MaskCode((0, 1)), "/set").identity()))
+        for mask in ("/set/m.png", "/set/n.png")
+    }
+    assert len(identities) == 2
+
+
+@pytest.mark.parametrize(("shape", "is_mapped"), [((3, 8, 8), True), ((3, 8, 6), False), ((3, 6, 8), False)])
+def test_idx_file_is_mapped_in_its_size_only(shape: tuple[int, ...], is_mapped: bool) -> None:
+    images = IdxImages(IdxSplit("idx", np.zeros(3, int)), np.zeros(shape, np.uint8))
+    assert [images.mapped_file(8, channels) is not None for channels in (1, 3)] == [is_mapped, False]
+
+
+def test_stretched_images_have_a_cache_of_their_own(tmp_path: Path) -> None:
+    path = str(image(tmp_path / "a.png"))
+    images = FileImages(FileSplit(files_of([path]), np.zeros(1, int), Files.of()), str(tmp_path))
+    folders = []
+    for stretched in (False, True, False):
+        store: Any = open_store(images, 8, 3, "disk", lambda choice, why: None, stretched=stretched)
+        folders.append(store.folder)
+        store.close()
+    assert folders[0] == folders[2] != folders[1]
+
+
+def test_mask_that_is_smaller_than_the_square_has_no_class_outside(tmp_path: Path) -> None:
+    for name in ("a", "m"):
+        Image.fromarray(np.zeros((4, 8), np.uint8)).save(tmp_path / f"{name}.png")
+    paths = [[str(tmp_path / f"{name}.png")] for name in ("a", "m")]
+    plane = MaskedImages(MaskSplit(*paths), MaskCode((0, 1)), str(tmp_path)).load(0, 8, 3)[3]
+    assert plane[:, 0].tolist() == [255, 255, 0, 0, 0, 0, 255, 255]
