@@ -212,7 +212,7 @@ def test_rotated_boxes_become_upright_with_a_warning(tmp_path: Path) -> None:
 
 
 def test_crowds_are_ignored(tmp_path: Path) -> None:
-    for value, expected in ((1, True), (True, True), ("1", True), (0, False), (0.0, False)):
+    for value, expected in ((1, True), (True, True), ("1", True), (0, False), (0.0, False), ("0", False), ("", False)):
         content = read(FORMAT, edited(tmp_path, _set("iscrowd", value, index=2)), "boxes")
         assert ignored(content) == {"a": [False, False], "b": [expected]}
 
@@ -387,6 +387,14 @@ def test_numbers_that_mean_something_else_are_refused(
 
 
 # Images
+
+
+def test_each_entry_of_a_shared_id_is_counted(tmp_path: Path) -> None:
+    def edit(json_content: dict[str, Any]) -> None:
+        json_content["images"] += [{"id": 10, "file_name": f"{name}.png"} for name in "xy"]
+
+    message = read(FORMAT, edited(tmp_path, edit), "boxes").problems[0].message
+    assert [message.count(f"images[{place}].id") for place in (0, 1, 2, 3)] == [1, 0, 1, 1]
 
 
 def test_images_that_share_an_id_are_left_out(tmp_path: Path) -> None:
@@ -647,3 +655,49 @@ def test_outlines_late_in_a_long_file_are_detected(tmp_path: Path) -> None:
 def test_merged_splits_hold_all_images(tmp_path: Path) -> None:
     coco.write(TRUTH, tmp_path, "splits")
     assert merged(read(FORMAT, tmp_path, "boxes"), boxes) == true_boxes(TRUTH.images)
+
+
+@pytest.mark.parametrize(
+    ("edit", "count"),
+    [
+        (lambda json_content: json_content.update(annotations=[], categories=[], images=[]), 1),
+        (lambda json_content: (json_content.update(annotations=[], images=[]), json_content.pop("categories")), 0),
+        (lambda json_content: [each.update(caption="a cat") for each in json_content["annotations"]], 0),
+        (lambda json_content: [each.update(segments_info=[]) for each in json_content["annotations"]], 0),
+    ],
+)
+def test_files_need_objects_in_categories(tmp_path: Path, edit: Edit, count: int) -> None:
+    assert len(detect(FORMAT, edited(tmp_path, edit))) == count
+
+
+@pytest.mark.parametrize(("other", "failures"), [(3, 0), (7, 1)])
+def test_files_of_one_image_must_not_annotate_other_classes(tmp_path: Path, other: int, failures: int) -> None:
+    draw(tmp_path / "images/a.png", ONE)
+    for name, category in (("x/train.json", 3), ("y/train.json", other)):
+        content = boxed.coco_json({"a": ONE})
+        for each in content["annotations"]:
+            each["category_id"] = category
+        text(tmp_path / name, json.dumps(content))
+    assert len(errors(read(FORMAT, tmp_path, "boxes").problems)) == failures
+
+
+def test_only_categories_above_others_are_left_out(tmp_path: Path) -> None:
+    def edit(json_content: dict[str, Any]) -> None:
+        names = (("animals", "none"), ("bird", "bird"), ("cow", "animals"), ("cat", "dog"))
+        json_content["categories"] += [
+            {"id": 50 + number, "name": name, "supercategory": parent} for number, (name, parent) in enumerate(names)
+        ]
+
+    assert read(FORMAT, edited(tmp_path, edit), "boxes").classes == ("cat", "dog", "bird", "cow")
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_files_of_lvis_are_reported(tmp_path: Path, index: int) -> None:
+    content = read(FORMAT, edited(tmp_path, _set("neg_category_ids", [3], "images", index)), "boxes")
+    assert len(content.problems) == 1
+
+
+def test_outlines_may_have_small_rings_next_to_large_ones(tmp_path: Path) -> None:
+    rings = [[1, 1, 2, 2], [8, 4, 40, 4, 40, 28, 8, 28]]
+    content = read(FORMAT, edited(tmp_path, _set("segmentation", rings)), "instances")
+    assert instances(content, SIZES)["a"][0] == ("dog", 8, 4, 40, 28)

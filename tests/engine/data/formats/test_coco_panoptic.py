@@ -34,10 +34,24 @@ def edit(root: Path, change: Callable[[dict[str, Any]], None]) -> None:
 
 def test_crowds_have_no_label(tmp_path: Path) -> None:
     coco_panoptic.write(TRUTH, tmp_path)
-    edit(tmp_path, lambda coco: coco["annotations"][0]["segments_info"][1].update(iscrowd=1))
-    source = read(FORMAT, tmp_path).splits[""].sources[0]
-    assert source.labels() == []
-    assert [each.ignored for each in source.instances(64, 96)] == [True]
+    for value in (1, 0, None):
+
+        def set_crowd(coco: dict[str, Any], value: int | None = value) -> None:
+            coco["annotations"][0]["segments_info"][1].update(iscrowd=value)
+
+        edit(tmp_path, set_crowd)
+        source = read(FORMAT, tmp_path).splits[""].sources[0]
+        assert len(source.labels()) == (value != 1)
+        assert [each.ignored for each in source.instances(64, 96)] == [value == 1]
+
+
+def test_names_of_images_are_those_in_their_list(tmp_path: Path) -> None:
+    coco_panoptic.write(TRUTH, tmp_path)
+    (tmp_path / "images/img_1.jpg").rename(tmp_path / "images/renamed.jpg")
+    edit(tmp_path, lambda coco: coco["images"][0].update(file_name="renamed.jpg"))
+    content = read(FORMAT, tmp_path)
+    assert [Path(path).stem for path in content.splits[""].files] == [*(f"img_{n}" for n in range(2, 7)), "renamed"]
+    assert content.problems == []
 
 
 def test_a_bad_segment_costs_one_object(tmp_path: Path) -> None:

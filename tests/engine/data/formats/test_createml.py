@@ -53,6 +53,12 @@ def test_entries_without_an_image_are_reported(tmp_path: Path) -> None:
     assert all(phrase in messages for phrase in ("[1]", "[3]", "gone.png"))
 
 
+def test_entries_of_one_image_are_joined(tmp_path: Path) -> None:
+    entries = [{"image": "a.png", "annotations": [{"label": label, "coordinates": BOX}]} for label in ("cat", "dog")]
+    content = read(FORMAT, written(tmp_path, entries))
+    assert boxes(content) == {"a": [("cat", 15, 20, 25, 40), ("dog", 15, 20, 25, 40)]}
+
+
 def test_centered_fractions_are_recognized(tmp_path: Path) -> None:
     box = {"x": 0.5, "y": 0.5, "width": 0.2, "height": 0.4}
     content = read(
@@ -80,6 +86,7 @@ def test_corners_instead_of_centers_are_refused(tmp_path: Path) -> None:
         [{"image": "a.png", "label": "cat"}],
         [{"file": "a.png", "annotations": [{"label": "cat", "coordinates": BOX}]}],
         [{"image": "a.png", "annotations": [{"label": "cat", "points": [1, 2]}]}],
+        [{"image": "a.png", "annotations": [{"coordinates": BOX}]}],
         {"image": "a.png", "annotations": [{"label": "cat", "coordinates": BOX}]},
     ],
 )

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from engine.data.formats.csv_boxes import FORMAT
-from engine.data.formats.format import Content, Detection
+from engine.data.formats.format import Confidence, Content, Detection
 from engine.data.formats.registry import recognize
 from engine.data.formats.shared.boxes import BoxSplit
 from engine.data.formats.tree import Tree
@@ -53,6 +53,7 @@ def test_csv_boxes_without_classes_have_one(tmp_path: Path) -> None:
     [
         (["[40, 5, 10, 10]", "[2, 2, 20, 20]", "[1, 1, 5, 5]"], ["xywh"]),  # no corner is left of the other
         (["[30, 20, 59, 39]", "[2, 2, 20, 20]", "[1, 1, 5, 5]"], ["xyxy"]),  # 30 + 59 is beyond the image
+        (["[2, 20, 20, 39]", "[2, 2, 20, 20]", "[1, 1, 5, 5]"], ["xyxy"]),  # 20 + 39 is beyond the image
         (["[2, 2, 20, 20]", "[1, 1, 5, 5]", "[3, 3, 9, 9]"], ["xywh", "xyxy"]),
     ],
 )
@@ -117,6 +118,7 @@ def test_csv_boxes_never_confuses_images_of_one_name(tmp_path: Path) -> None:
         ("empty.csv", HEAD),
         ("words.csv", HEAD + "a.png,60,40,cat,one,two,three,four\n"),
         ("sizes.csv", "file,width,height\na.png,60,40\n"),
+        ("words.csv", "a.png,1,2,3,4,cat\nb.png,x,y,z,w,dog\nc.png,x,y,z,w,dog\n"),
     ],
 )
 def test_csv_boxes_leaves_other_files_to_others(tmp_path: Path, name: str, text: str) -> None:
@@ -143,3 +145,60 @@ def test_csv_boxes_report_images_in_no_table(tmp_path: Path, table: str) -> None
     found = content_of(FORMAT, write(tmp_path, "boxes.csv", table), "boxes")
     assert list(merged_names(found)) == ["a"]
     assert "2 images that no table names" in messages(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("filename,name,xmin,ymin,xmax,ymax,class\na.png,x,1,2,3,4,cat\n", {"a": [("cat", (1, 2, 3, 4))]}),
+        ("filename,xmin,ymin,xmax,ymax,name\na.png,1,2,3,4,cat\n", {"a": [("cat", (1, 2, 3, 4))]}),
+        ("file;class;xmin;ymin;xmax;ymax\na.png;cat;1,5;2;3;4\n", {"a": [("cat", (1.5, 2, 3, 4))]}),
+        ("file,class,cx,cy,w,h\na.png,cat,10,20,6,8\n", {"a": [("cat", (7, 16, 13, 24))]}),
+        ("file,class,x,y,w,h\na.png,cat,10,20,6,8\n", {"a": [("cat", (10, 20, 16, 28))]}),
+        ("file,class,x1,y1,x2,y2\na.png,cat,0,0,1,1\n", {"a": [("cat", (0, 0, 1, 1))]}),
+        ("file,class,x1,y1,x2,y2\na.png,cat,0,0,0.5,1\n", {"a": [("cat", (0, 0, 30, 40))]}),
+        ("file,label,class_name,x1,y1,x2,y2\na.png,0,cat,1,2,3,4\nb.png,1,7,1,2,3,4\n",
+         {"a": [("cat", (1, 2, 3, 4))], "b": [("7", (1, 2, 3, 4))]}),
+        ("a.png,1,2,3,4,cat\nb.png,,,,,\nc.png,x,y,z,w,dog\n", {"a": [("cat", (1, 2, 3, 4))], "b": [], "c": []}),
+        ("file,boxes_string\na.png,1 2 3 4; 5 6 7 8\nb.png,no_box\nc.png,?\n",
+         {"a": [("object", (1, 2, 3, 4)), ("object", (5, 6, 7, 8))], "b": [], "c": []}),
+        ("file,boxes_string\na.png,1 2 3 4\nb.png,1 2 x 3 4\n", {"a": [("object", (1, 2, 3, 4))], "b": []}),
+    ],
+)  # fmt: skip
+def test_csv_boxes_are_read_from_any_columns(tmp_path: Path, text: str, found: object) -> None:
+    content = content_of(FORMAT, write(tmp_path, "boxes.csv", text), "boxes")
+    assert merged_names(content) == found
+    assert ("1 box without" in messages(content)) == any(each in text for each in ("z,w", "?", "2 x"))
+
+
+@pytest.mark.parametrize(
+    ("listed", "classes"),
+    [("cat,10\ndog,9\n", ("dog", "cat")), ("cat,10\n", ("cat", "dog")), ("dog,Hund\ncat,Katze\n", ("Hund", "Katze"))],
+)
+def test_csv_boxes_are_named_by_a_list_of_all_classes(tmp_path: Path, listed: str, classes: tuple[str, ...]) -> None:
+    text = HEAD + "a.png,60,40,cat,1,2,3,4\nb.png,60,40,dog,1,2,3,4\n"
+    (write(tmp_path, "boxes.csv", text) / "class_list.csv").write_text(listed)
+    content = content_of(FORMAT, tmp_path, "boxes")
+    assert content.classes == classes
+    assert [image.size for image in content.splits[""]] == [(40, 60)] * 2
+
+
+def test_csv_boxes_of_other_columns_are_not_used(tmp_path: Path) -> None:
+    folder = write(tmp_path, "a.csv", HEAD + "a.png,60,40,cat,1,2,3,4\n")
+    (folder / "b.csv").write_text(
+        "file,class,x1,y1,x2,y2\nb.png,cat,1,2,3,4\n" + "".join(f"x{n}.png,cat,1,2,3,4\n" for n in range(5))
+    )
+    (detection,) = detections(folder)
+    assert (detection.confidence, detection.against) == (Confidence.CERTAIN, ())
+    content = content_of(FORMAT, folder, "boxes")
+    assert list(merged_names(content)) == ["a"]
+    assert "not used: b.csv" in messages(content)
+
+
+@pytest.mark.parametrize(
+    ("flag", "is_ignored"), [("1", True), ("1.0", True), ("True", True), ("no", False), ("", False)]
+)
+def test_csv_boxes_are_ignored_by_a_flag(tmp_path: Path, flag: str, is_ignored: bool) -> None:
+    text = f"file,class,x1,y1,x2,y2,iscrowd\na.png,cat,1,2,3,4,{flag}\n"
+    (image,) = content_of(FORMAT, write(tmp_path, "boxes.csv", text), "boxes").splits[""]
+    assert [box.ignored for box in image.boxes] == [is_ignored]

@@ -86,12 +86,13 @@ def test_read_cityscapes_ignores_groups_and_void(tmp_path: Path) -> None:
     assert plane[[0, 8, 16, 30], 0].tolist() == [13, NO_CLASS, 18, NO_CLASS]
 
 
-def test_read_cityscapes_leaves_out_test_masks_without_labels(tmp_path: Path) -> None:
+@pytest.mark.parametrize("value", [0, 3])
+def test_read_cityscapes_leaves_out_test_masks_without_labels(tmp_path: Path, value: int) -> None:
     cityscapes_writer.write(TRUTH, tmp_path, "label_ids")
     image = TRUTH.images[0]
     image.save(tmp_path / "leftImg8bit/test/berlin/b_leftImg8bit.png")
-    save_mask(tmp_path / "gtFine/test/berlin/b_gtFine_labelIds.png", np.full((64, 96), 3, np.uint8))
-    save_mask(tmp_path / "gtFine/test/berlin/b_gtFine_instanceIds.png", np.full((64, 96), 3, np.uint16))
+    save_mask(tmp_path / "gtFine/test/berlin/b_gtFine_labelIds.png", np.full((64, 96), value, np.uint8))
+    save_mask(tmp_path / "gtFine/test/berlin/b_gtFine_instanceIds.png", np.full((64, 96), value, np.uint16))
     for kind in ("masks", "instances"):
         assert set(read(cityscapes.FORMAT, tmp_path, kind).splits) == {"train", "val"}
 
@@ -104,10 +105,41 @@ def test_detect_cityscapes_asks_about_fine_and_coarse(tmp_path: Path) -> None:
 
 def test_detect_cityscapes_doubts_values_of_no_label(tmp_path: Path) -> None:
     cityscapes_writer.write(TRUTH, tmp_path, "label_ids")
-    save_mask(tmp_path / "gtFine/train/aachen/img_1_gtFine_labelIds.png", np.full((64, 96), 70, np.uint8))
+    values = np.full((64, 96), 70, np.uint8)
+    values[:9] = 90
+    save_mask(tmp_path / "gtFine/train/aachen/img_1_gtFine_labelIds.png", values)
     (found,) = detect(cityscapes.FORMAT, tmp_path)
     assert found.confidence is Confidence.WEAK
-    assert "70" in found.against[0]
+    assert ("70" in found.against[0], "90" in found.against[0]) == (True, False)
+
+
+@pytest.mark.parametrize(("incomplete", "first"), [(False, 0), (True, 7)])
+def test_cityscapes_uses_label_ids_of_more_images(tmp_path: Path, incomplete: bool, first: int) -> None:
+    cityscapes_writer.write(TRUTH, tmp_path, "plain")
+    if incomplete:
+        next(tmp_path.rglob("*_labelTrainIds.png")).unlink()
+    code = read(cityscapes.FORMAT, tmp_path, "masks").code
+    assert code is not None
+    assert code.values[0] == first
+
+
+def test_cityscapes_objects_may_all_be_groups(tmp_path: Path) -> None:
+    for folder, variant, value in (("a", "label_ids", 26), ("b", "kitti", 26 * 256)):
+        cityscapes_writer.write(TRUTH, tmp_path / folder, variant)
+        masks = [*(tmp_path / folder).rglob("*_instanceIds.png"), *(tmp_path / folder).glob("*/instance/*.png")]
+        for path in masks:
+            save_mask(path, np.full((64, 96), value, np.uint16))
+        split = read(cityscapes.FORMAT, tmp_path / folder, "instances").splits["train"]
+        assert isinstance(split, InstanceSplit)
+        assert [source.labels() for source in split.sources] == [[]] * len(split.files)
+
+
+def test_cityscapes_joins_extra_training_images(tmp_path: Path) -> None:
+    cityscapes_writer.write(TRUTH, tmp_path, "label_ids")
+    TRUTH.images[0].save(tmp_path / "leftImg8bit/train_extra/ulm/b_leftImg8bit.png")
+    save_mask(tmp_path / "gtFine/train_extra/ulm/b_gtFine_labelIds.png", np.full((64, 96), 7, np.uint8))
+    split = read(cityscapes.FORMAT, tmp_path, "masks").splits["train"]
+    assert len(split.files) == len(TRUTH.of("train")) + 1
 
 
 @pytest.mark.parametrize("variant", mapillary_writer.VARIANTS)
@@ -158,6 +190,25 @@ def test_read_ade20k_returns_the_truth(tmp_path: Path, variant: str) -> None:
         for image in TRUTH.of(split):
             expected = np.where(image.mask(), image.mask() - 1, NO_CLASS)
             np.testing.assert_array_equal(found[f"ADE_{split}_{image.name}"], expected)
+
+
+def test_ade20k_numbers_repeated_names(tmp_path: Path) -> None:
+    ade20k_writer.write(TRUTH, tmp_path, "plain")
+    (path,) = tmp_path.rglob("objectInfo150.txt")
+    lines = path.read_text().splitlines()
+    lines[2] = "\t".join(["2", *lines[1].split("\t")[1:]])
+    path.write_text("\n".join(lines))
+    first = CLASSES[0]
+    assert read(ade20k.FORMAT, tmp_path, "masks").classes[:3] == (f"{first} (1)", f"{first} (2)", CLASSES[2])
+
+
+@pytest.mark.parametrize(("others", "count"), [(1, 1), (2, 0)])
+def test_ade20k_names_most_images(tmp_path: Path, others: int, count: int) -> None:
+    for number, image in enumerate(TRUTH.images[: 2 + others]):
+        name = f"x_{number}" if number >= 2 or (others == 2 and number == 1) else f"ADE_{number}"
+        image.save(tmp_path / f"images/training/{name}.png")
+        save_mask(tmp_path / f"annotations/training/{name}.png", image.mask())
+    assert len(detect(ade20k.FORMAT, tmp_path)) == count
 
 
 @pytest.mark.parametrize("place", ["a/ADE_train_1", "images/ADE/training/urban/street/ADE_train_1", "ADE_train_1"])
