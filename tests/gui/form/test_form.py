@@ -240,6 +240,8 @@ def test_impossible_strategies_state_the_reason(form: JobForm, qtbot: QtBot) -> 
     marked = {box.itemData(index): box.itemText(index).partition(" – ")[2] for index in range(box.count())}
     assert (marked["single"], marked["hsdp"], marked["ddp"]) == ("one device only", "needs 4 devices", "")
     assert box.model().flags(box.model().index(box.findData("dp"), 0)) & Qt.ItemFlag.ItemIsEnabled
+    form.set_devices(("GPU-1", "cpu"))
+    qtbot.waitUntil(lambda: "CUDA GPUs only" in box.itemText(box.findData("dp")))
 
 
 def test_dataset_card_summarizes_the_report(filled: JobForm, images: Path, qtbot: QtBot) -> None:

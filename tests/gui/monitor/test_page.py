@@ -17,7 +17,7 @@ from gui.alerts.view import AlertsView
 from gui.format import clock
 from gui.monitor.gpus.view import GpusView
 from gui.monitor.graphs import GraphsView
-from gui.monitor.hosts import HostDialog
+from gui.monitor.hosts import HostDialog, host_errors
 from gui.monitor.page import MonitorPage
 from gui.monitor.processes.view import ProcessesView
 from gui.monitor.toolbar import ALERTS, GPUS, GRAPHS, PROCESSES, SPANS, TOPOLOGY
@@ -26,7 +26,9 @@ from gui.plots.group import Mark
 from gui.plots.plot import LinePlot
 from gui.sources.run_intervals import RunInterval
 from gui.sources.settings import Settings
+from gui.style import theme
 from tests.gui.monitor.watching import START, Watching, full_gpu, plain_gpu
+from tests.gui.sources.devices.snapshots import snapshot
 
 
 def test_page_tabs_open_views(watching: Watching, qtbot: QtBot) -> None:
@@ -92,6 +94,7 @@ def test_page_zoom_stays_until_newest(watching: Watching, qtbot: QtBot) -> None:
     qtbot.keyClick(tile.plot, Qt.Key.Key_Plus)
     zoomed = page.group.range
     assert page.bar.past.isVisible()
+    assert all(clock(START + limit) in page.bar.past.text() for limit in zoomed)
     watching.see(full_gpu(), at=900)
     assert page.group.range == zoomed
     page.bar.newest.click()
@@ -116,6 +119,7 @@ def test_page_marks_runs(watching: Watching) -> None:
         (-10.0, "birds", False),
     ]
     assert [mark.of for mark in marks] == [frozenset({full_gpu(number).uuid}) for number in (0, 0, 1)]
+    assert [mark.color() for mark in marks[::2]] == [theme.device_color(full_gpu(number).uuid) for number in (0, 1)]
     used_tile = watching.page.gpus.tiles.tiles[full_gpu(1).uuid]
     assert used_tile.who.text() == "Run birds"
     assert watching.page.gpus.tiles.tiles[full_gpu(0).uuid].who.text() == ""
@@ -140,6 +144,7 @@ def test_page_marks_runs_on_their_devices(watching: Watching, qtbot: QtBot) -> N
         return [mark.label for mark in annotations.marks], sorted(mark.label for mark in annotations.named)
 
     tiles = watching.page.gpus.tiles.tiles
+    assert watching.page.group.marks[-1].color() == theme.colors().accent  # cars, on two GPUs
     assert marked(tiles[full_gpu(0).uuid].plot) == (["cars"], ["cars"])
     assert marked(tiles[full_gpu(1).uuid].plot) == (["flowers", "cars"], ["flowers"])
     assert marked(tiles[device_key("ws2", full_gpu(0).uuid)].plot) == ([], [])
@@ -174,6 +179,17 @@ def test_page_reports_host_error(watching: Watching) -> None:
     watching.hosts.errors.clear()
     page.refresh()
     assert page.errors.isHidden()
+
+
+def test_errors_name_their_host_once_and_begin_with_this_machine() -> None:
+    silent = snapshot(status="no_driver", message="The driver is not loaded.")
+    latest = {"ws3": snapshot(), "ws2": snapshot(), "": silent, "ws4": silent}
+    assert host_errors(latest, {"ws2": "ws2 is off.", "a": "Refused."}) == [
+        "The driver is not loaded.",
+        "a: Refused.",
+        "ws2 is off.",
+        "ws4: The driver is not loaded.",
+    ]
 
 
 def test_page_reports_silent_nvml(watching: Watching) -> None:
@@ -304,6 +320,7 @@ def test_page_choices_are_saved(watching: Watching, tmp_path: Path, qtbot: QtBot
     assert again.bar.compact.isChecked()
     assert again.bar.load.isChecked()
     assert again.bar.span.currentText() == "6 h"
+    assert again.group.range == pytest.approx((-0.1 * 6 * 3600, 0.0))  # a tenth of it while there are no data
 
 
 def test_page_hidden_is_idle(watching: Watching) -> None:

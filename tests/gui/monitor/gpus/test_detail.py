@@ -98,7 +98,9 @@ def test_detail_marks_faults(gpu: Gpu, alarming: set[str]) -> None:
 
 
 def test_detail_tables(watching: Watching) -> None:
-    process = GpuProcess(pid=4711, user="anna", command="python train.py", sm_percent=71.0, memory_used_bytes=2 * GIB)
+    process = GpuProcess(
+        pid=4711, user="anna", name="python", command="python train.py", sm_percent=71.0, memory_used_bytes=2 * GIB
+    )
     gpu = full_gpu(processes=(process,), xids=(Xid(START - 60, 31), Xid(START - 5, 79)))
     opened(watching, gpu)
     detail = watching.page.gpus.detail
@@ -140,6 +142,8 @@ def test_detail_refreshes(watching: Watching) -> None:
     opened(watching, full_gpu())
     watching.see(full_gpu(power_w=333.0), at=1)
     assert "Power 333 W" in described(watching)["Power and heat"]
+    watching.see(plain_gpu(), at=2)
+    assert "Memory errors" not in described(watching)
 
 
 def test_detail_shows_values_at_crosshair(watching: Watching, qtbot: QtBot) -> None:

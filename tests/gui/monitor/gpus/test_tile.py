@@ -109,13 +109,14 @@ def test_tile_draws_activity_without_utilization(show_tile: ShowTile, qtbot: QtB
 def test_tile_lost_gpu_is_faded(show_tile: ShowTile) -> None:
     tile = show_tile(watched(full_gpu(lost=True, lost_since=START)))
     assert tile.state.text() == f"⚠ Lost since {clock(START)}"
+    assert tile.state.objectName() == "warning"
     assert figures(tile)["Utilization"] == "87%"
 
 
 def test_tile_sleeping_gpu(show_tile: ShowTile) -> None:
     asleep = Gpu(uuid="GPU-a", name="NVIDIA RTX 4060 Laptop", nvml_index=0, asleep=True)
     tile = show_tile(watched(asleep))
-    assert tile.state.text() == "Asleep, not woken"
+    assert (tile.state.text(), tile.state.objectName()) == ("Asleep, not woken", "muted")
     assert figures(tile) == {}
 
 
@@ -128,10 +129,11 @@ def test_tile_sleeping_gpu(show_tile: ShowTile) -> None:
         (["me"], "", "In use by you, 12.0 GiB"),
         (["me"], "flowers", "Run flowers, in use by you, 12.0 GiB"),
         (["me", "anna"], "flowers", "⚠ Run flowers, also used by anna, 12.0 GiB"),
+        ([None], "flowers", "Run flowers, busy: process 1, 12.0 GiB"),
     ],
 )
 def test_tile_names_users_and_run(
-    show_tile: ShowTile, monkeypatch: pytest.MonkeyPatch, case: tuple[list[str], str, str]
+    show_tile: ShowTile, monkeypatch: pytest.MonkeyPatch, case: tuple[list[str | None], str, str]
 ) -> None:
     users, run, text = case
     monkeypatch.setattr(device_format, "current_user", lambda: "me")
@@ -200,8 +202,9 @@ def test_tile_opens_detail_by_mouse(show_tile: ShowTile, qtbot: QtBot) -> None:
         more.click()
 
 
-def test_tile_menu(show_tile: ShowTile, qtbot: QtBot) -> None:
-    tile = show_tile(watched(full_gpu()))
+@pytest.mark.parametrize("energy_j", [1_000_000.0, None])
+def test_tile_menu(show_tile: ShowTile, qtbot: QtBot, energy_j: float | None) -> None:
+    tile = show_tile(watched(full_gpu(energy_j=energy_j)))
     where = QPoint(5, 5)
     QApplication.sendEvent(
         tile.figures, QContextMenuEvent(QContextMenuEvent.Reason.Mouse, where, tile.mapToGlobal(where))
@@ -212,10 +215,11 @@ def test_tile_menu(show_tile: ShowTile, qtbot: QtBot) -> None:
     assert len(lines) > 1
     with qtbot.waitSignal(tile.opened):
         details.trigger()
-    assert reset.isEnabled()
-    with qtbot.waitSignal(tile.reset_energy) as requested:
-        reset.trigger()
-    assert requested.args == [tile.key]
+    assert reset.isEnabled() is (energy_j is not None)
+    if energy_j is not None:
+        with qtbot.waitSignal(tile.reset_energy) as requested:
+            reset.trigger()
+        assert requested.args == [tile.key]
     menu.close()
 
 

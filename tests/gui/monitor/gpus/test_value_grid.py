@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from PySide6.QtCore import QPoint
-from PySide6.QtWidgets import QVBoxLayout, QWidget
+from PySide6.QtCore import QEvent, QPoint
+from PySide6.QtGui import QColor, QHelpEvent
+from PySide6.QtWidgets import QApplication, QToolTip, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
 
 from gui.monitor.gpus.value_grid import GAP, LabeledValue, ValueGrid, columns_for
+from gui.style import theme
 from tests.support.widgets import ShowWidget
 
 FEW = tuple(LabeledValue(f"f{n}", f"Label {n}", f"{n} W", f"Meaning {n}") for n in range(6))
@@ -46,6 +48,27 @@ def test_grid_leaves_out_last_values(place: QWidget, qtbot: QtBot) -> None:
     assert figures.visible_figures == FEW[: len(figures.visible_figures)]
     assert figures.height() == figures.row_height
     assert "Label 5 5 W" in figures.text()
+
+
+def test_grid_is_read_row_by_row_and_explains_values(place: QWidget, qtbot: QtBot) -> None:
+    figures = put(ValueGrid(), place)
+    figures.show_figures([LabeledValue(name, name, "1,000,000,000 W", f"Meaning of {name}") for name in "abcd"])
+    place.resize(330, 400)
+    qtbot.waitUntil(lambda: figures.height() == 2 * figures.row_height)
+    rows = [QPoint(5, 5), QPoint(figures.width() - 60, 5), QPoint(5, figures.row_height + 5)]
+    assert [figure and figure.id for figure in map(figures.figure_at, rows)] == ["a", "b", "c"]
+    QApplication.sendEvent(figures, QHelpEvent(QEvent.Type.ToolTip, rows[2], figures.mapToGlobal(rows[2])))
+    assert QToolTip.text().splitlines() == ["c 1,000,000,000 W", "Meaning of c"]
+
+
+def test_grid_paints_alarming_values_unless_faded(place: QWidget) -> None:
+    figures = put(ValueGrid(), place)
+    warning = QColor(theme.colors().warning)
+    for is_alarming, is_faded in ((True, False), (True, True), (False, False)):
+        figures.show_figures([LabeledValue("a", "", "████", alarming=is_alarming)], is_faded)
+        image = figures.grab().toImage()
+        pixels = {image.pixelColor(x, y).name() for x in range(20) for y in range(image.height())}
+        assert (warning.name() in pixels) is (is_alarming and not is_faded)
 
 
 def test_grid_without_limit_shows_all(place: QWidget, qtbot: QtBot) -> None:

@@ -85,6 +85,8 @@ def test_process_on_several_gpus_is_one_row(hosts: Hosts, view: ProcessesView) -
         "CPU": ["100%"], "Host memory": ["2.0 GiB"], "Running": ["1:00:00 h"],
     }  # fmt: skip
     assert {title: cells(view, title) for title in expected} == expected
+    see(hosts, one_gpu(process(500, started=NOW - 2 * 86_400 - 3700)))
+    assert cells(view, "Running") == ["2 d 1 h"]
 
 
 def test_tree_groups_by_run_parent_and_ancestor() -> None:
@@ -173,6 +175,11 @@ def test_view_reports_other_user_on_run_gpu(hosts: Hosts, view: ProcessesView, m
         (0, "jupyter · on GPU 0, held by run flowers"),
         (0, "Xorg"),
     ]
+    roles = (Qt.ItemDataRole.ToolTipRole, Qt.ItemDataRole.FontRole)
+    tip, font = (view.rows.index(0, 0).data(role) for role in roles)
+    assert "used by alice" in tip
+    assert font.bold()
+    assert [view.rows.index(1, 0).data(role) for role in roles][1] is None
     see(hosts, one_gpu(mine, desktop))
     assert "also used" not in visible_text(view)
 

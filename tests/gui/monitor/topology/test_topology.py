@@ -71,6 +71,10 @@ ADVISED: dict[str, tuple[int, Topology]] = {
     "two GPUs of one processor and one of another": (3, joined(3, path={(0, 1): "PHB"})),
     "one processor": (2, joined(2, path="PHB", peers=True)),
     "different processors": (2, joined(2, path="SYS", peers=False)),
+    "different processors, and an unknown pair": (
+        3,
+        Topology(tuple(GpuPair(one=0, other=other, path="SYS") for other in (1, 2)), ()),
+    ),
     "unknown": (2, Topology((GpuPair(one=0, other=1),), ())),
     "one pair without peer access, one unknown": (
         4,

@@ -39,5 +39,5 @@ def snapshot(
     return Snapshot(time=time, host="here", nvml=Nvml(status, message), gpus=gpus, cpu=cpu)
 
 
-def held_by(user: str, memory_bytes: int) -> tuple[GpuProcess, ...]:
+def held_by(user: str | None, memory_bytes: int) -> tuple[GpuProcess, ...]:
     return (GpuProcess(pid=1, user=user, memory_used_bytes=memory_bytes),)

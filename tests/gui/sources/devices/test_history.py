@@ -105,7 +105,7 @@ def test_history_restores_readings_within_its_retention() -> None:
     assert history.values(UUIDS[0], "power_w")[known].tolist() == [901.0, 999.0, 9.0]
     history.add(snapshot(gpu(0), time=1000.0), host="ws2")
     history.add(snapshot(gpu(0), time=1200.0), host="ws2")
-    assert len(history.times(device_key("ws2", UUIDS[0]))) < 100  # the first reading is too old
+    assert history.times(device_key("ws2", UUIDS[0]))[0] >= 1100.0
 
 
 def test_history_shares_its_budget_between_hosts() -> None:
