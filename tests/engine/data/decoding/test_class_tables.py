@@ -46,7 +46,7 @@ BY_VALUE = {
     "esri_model_definition.emd": json.dumps(
         {"Classes": [{"Value": value, "Name": name} for name, value in reversed(NUMBERED)]}
     ),
-    "label_colors.csv": "label,class\n0,void\n7,road\n255,tree\n",
+    "label_colors.csv": "class,label\n0,void\n7,road\n255,tree\n",
 }
 
 

@@ -40,6 +40,13 @@ def test_voc_names_need_its_palette_or_its_folder(tmp_path: Path) -> None:
         assert found_in(folder).classes[1] == expected
 
 
+def test_missing_numbers_need_no_warning(tmp_path: Path) -> None:
+    mask = striped(0, 1, 2, 3).astype(np.float32)
+    mask[mask == 3] = np.nan
+    code = code_of(found_in(make_folder(tmp_path, [mask] * 4, "tif")))
+    assert (code.values, code.notes) == ((0, 1, 2), ())
+
+
 def test_gray_masks_may_mark_void_next_to_palettes(tmp_path: Path) -> None:
     masks = [with_palette(striped(0, 1, 2), 0, RED, GREEN)] * 5 + [Image.fromarray(striped(0, 1, 255))]
     code = code_of(found_in(make_folder(tmp_path, masks)))

@@ -42,7 +42,7 @@ from engine.data.transforms.augmentation import (
     shift,
     stretch,
 )
-from engine.data.transforms.device_transforms import Moved, Normalization, Transforms, operate
+from engine.data.transforms.device_transforms import Cropped, Moved, Normalization, Resized, Transforms, operate
 from tests.support import boxed
 from tests.support.from_the_host import FromTheHost
 from tests.support.images import noise
@@ -706,10 +706,41 @@ def test_policies_scale_the_largest_magnitudes(text: str, magnitudes: tuple[floa
 
 
 def test_policies_also_apply_to_mosaics() -> None:
-    drawn = draws_of("mosaic:1 trivial", [0.99, 0.99, 0.75], n=2)
-    column = drawn.rounds[0].column
-    assert drawn.numbers[:, column].tolist() == [drawn.numbers[0, column], 0, 0, 0] * 2
+    drawn = draws_of("mosaic:1 trivial", [0.3, 0.99, 0.75], n=2)
+    assert drawn.numbers[:, drawn.rounds[0].column].tolist() == [1, 0, 0, 0] * 2
     assert drawn.tiles == 4
+
+
+@pytest.mark.parametrize(("text", "ratio"), [("scale:0.5:0.8", 1.1547), ("scale:0.5:1.5", 1.7321), ("flip", 1.0)])
+def test_oversampling_is_that_of_the_largest_image(text: str, ratio: float) -> None:
+    assert plain_augmentation(text).oversampling == pytest.approx(ratio, abs=1e-4)
+
+
+def test_maps_of_resized_batches_are_scaled() -> None:
+    cropped = Cropped(torch.tensor([[10, 5, 0], [10, 5, 1]]), 100, 80)
+    for placement, factor in ((cropped, 1), (Resized(cropped, 40), 0.5)):
+        linear, offset = placement.maps()
+        assert linear.tolist() == [[[sign * 100 * factor, 0], [0, 100 * factor]] for sign in (1, -1)]
+        assert offset.tolist() == [[-5 * factor, -10 * factor], [85 * factor, -10 * factor]]
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+def test_unreadable_tiles_of_mosaics_are_replaced(loaders: Loaders, boxes: ImageSet, threads: int) -> None:
+    for path in boxes.files[1::2]:
+        Path(path).write_bytes(b"torn")
+    loader = loaders(boxes, parsed("mosaic:1"), epochs=20, threads=threads, cache="off", on_unreadable=lambda *_: None)
+    inputs = torch.cat([batch.inputs for batch in loader.epoch(1)])
+    assert (inputs.amax(1) > 0.1).float().mean() > 0.5
+
+
+def test_framed_images_with_boxes_have_a_margin(loaders: Loaders, boxes: ImageSet) -> None:
+    chosen: list[str] = []
+    loader = loaders(
+        boxes, parsed("scale:0.7:1.3"), threads=0, cache="memory", on_chosen=lambda choice, why: chosen.append(why)
+    )
+    next(iter(loader.epoch(1)))
+    needed = len(boxes) * 3 * 36 * 36
+    assert chosen == [f"Decoded once, for this run: {format_bytes(needed)} for each worker."]
 
 
 # Painting with given numbers
