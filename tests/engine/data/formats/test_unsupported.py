@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.data.formats.format import Confidence
 from engine.data.formats.registry import recognize
 from engine.data.formats.tree import Tree
 from engine.data.formats.unsupported import FORMAT
@@ -147,3 +148,38 @@ def test_unsupported_datumaro_is_named(tmp_path: Path, text: str, place: str) ->
         found = recognize(str(tmp_path), val_fraction=0.2, seed=0, kinds=(kind,))
         assert found.train is None
         assert detection.remedy in {problem.remedy for problem in found.problems}
+
+
+RECORD = (8).to_bytes(8, "little")
+
+
+@pytest.mark.parametrize(
+    ("files", "confidences"),
+    [
+        ({"a.tfrecord": RECORD + bytes(16)}, [Confidence.CERTAIN]),
+        ({"a.tfrecord": RECORD + bytes(15)}, []),
+        ({"a.tfrecord": bytes(24)}, []),
+        ({"x/train-00000-of-00001": RECORD + bytes(16)}, [Confidence.CERTAIN]),
+        ({"x/notes": RECORD + bytes(16)}, []),
+        ({"a/1.png": b"", "b/x.h5": b"\x89HDF"}, [Confidence.WEAK]),
+        ({"b/x.h5": b"\x89HDF"}, [Confidence.CERTAIN]),
+        ({"a.csv": b"id,rle\n1,1 2 3 4\n2,\n3,-1\n"}, [Confidence.LIKELY]),
+        ({"a.csv": b"id,rle\n1,1 2 3 4\n2,cat dog\n"}, []),
+    ],
+)
+def test_unsupported_files_are_recognized_by_their_content(
+    tmp_path: Path, files: dict[str, bytes], confidences: list[Confidence]
+) -> None:
+    for name, content in files.items():
+        write(tmp_path / name, content)
+    assert [each.confidence for each in FORMAT.detect(Tree(str(tmp_path)))] == confidences
+
+
+@pytest.mark.parametrize(("member", "count"), [("a.png", 1), ("a.txt", 0)])
+def test_packed_images_next_to_others_are_reported(tmp_path: Path, member: str, count: int) -> None:
+    (tmp_path / "b.png").touch()
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        info = tarfile.TarInfo(member)
+        info.size = 3
+        archive.addfile(info, io.BytesIO(b"abc"))
+    assert len(FORMAT.detect(Tree(str(tmp_path)))) == count

@@ -76,7 +76,8 @@ def test_a_bad_shape_costs_one_region(tmp_path: Path, shape: dict[str, Any]) -> 
 
 
 def test_regions_without_or_with_several_classes_are_reported(tmp_path: Path) -> None:
-    values = [{"class": "cat"}, {"class": ""}, {}, {"class": {"cat": True, "dog": True}}, {"class": {"dog": True}}]
+    values = [{"class": "cat"}, {"class": ""}, {}, {"class": {"cat": True, "dog": True}}]
+    values.append({"class": {"dog": True, "cat": False}})
     content = read(FORMAT, written(tmp_path, *((RECT, each) for each in values)), "boxes")
     assert boxes(content) == {"a": [("cat", *EDGES), ("dog", *EDGES)]}
     none, several = (problem.message for problem in content.problems)
@@ -106,6 +107,32 @@ def test_attributes_that_may_be_the_class_are_distinguished(
     assert found[0].kinds == ("boxes",)
 
 
+def test_the_most_frequent_attribute_comes_first(tmp_path: Path) -> None:
+    attributes = [
+        {"breed": "pug", "age": "3"},
+        {"breed": "pug", "size": ""},
+        {"size": "5"},
+        {"size": "4"},
+        {"size": "2"},
+    ]
+    found = detect(FORMAT, written(tmp_path, *((RECT, each) for each in attributes)))
+    assert [each.variant for each in found] == ["size", "breed", "age"]
+
+
+def test_settings_and_entries_without_a_file_are_told_apart(tmp_path: Path) -> None:
+    path = written(tmp_path, (RECT, {"class": "cat"})) / "via.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"_via_settings": {}, "b.png5": {"regions": []}}))
+    (problem,) = read(FORMAT, tmp_path).problems
+    assert ("b.png5" in problem.message, "_via" in problem.message) == (True, False)
+
+
+@pytest.mark.parametrize("shape", [{"x": 0.1, "y": 0.2, "width": 0.3, "height": 0.4}, RECT])
+def test_rectangles_may_be_in_fractions(tmp_path: Path, shape: dict[str, Any]) -> None:
+    content = read(FORMAT, written(tmp_path, (RECT | shape, {"class": "cat"})))
+    (image,) = content.splits[""]
+    assert (image.fractions, len(content.problems)) == ((False, 0) if shape is RECT else (True, 1))
+
+
 @pytest.mark.parametrize("mark", ["", "#"])  # VIA 1 writes #filename
 def test_a_bad_line_of_a_table_costs_one_region(tmp_path: Path, mark: str) -> None:
     via.write(TRUTH, tmp_path, "csv")
@@ -124,6 +151,15 @@ def test_tables_may_come_from_a_spreadsheet(tmp_path: Path, delimiter: str, enco
     with path.open("w", encoding=encoding, newline="") as stream:
         csv.writer(stream, delimiter=delimiter).writerows(rows)
     assert boxes(read(FORMAT, tmp_path, "boxes")) == true_boxes(TRUTH.images)
+
+
+def test_lines_of_a_table_without_a_file_are_reported(tmp_path: Path) -> None:
+    via.write(TRUTH, tmp_path, "csv")
+    path = tmp_path / "via_region_data.csv"
+    path.write_text(path.read_text().replace("img_1.png", "", 1))
+    content = read(FORMAT, tmp_path, "boxes")
+    assert "img_1" not in boxes(content)
+    assert len(content.problems) == 1
 
 
 def test_an_export_next_to_its_project_is_used_once(tmp_path: Path) -> None:

@@ -312,3 +312,88 @@ def test_voc_boxes_without_area_or_beyond_the_image_are_reported(tmp_path: Path)
 def test_voc_test_split_serves_for_validation(tmp_path: Path) -> None:
     recognized = found(boxed.voc(tmp_path, {"train": SPLITS["train"], "test": SPLITS["val"]}))
     assert [Path(path).stem for path in recognized.val.files] == ["c", "d"]  # type: ignore[union-attr]
+
+
+def cats(*names: str) -> dict[str, str]:
+    return dict.fromkeys(names, OBJECT.format(""))
+
+
+@pytest.mark.parametrize(
+    ("lists", "expected"),
+    [
+        ({"ImageSets/Main/train": "a", "ImageSets/Main/trainval": "a\nb"}, {"train": ["a"]}),
+        ({"ImageSets/trainval": "a\nb", "ImageSets/val": "b"}, {"train": ["a"], "val": ["b"]}),
+        ({"train": "a\nx\ny", "val": "b"}, {"val": ["b"]}),
+        ({"train": "a\nx", "val": "b"}, {"val": ["b"]}),
+        ({"train": "a\nb\nx", "val": "c"}, {"train": ["a", "b"], "val": ["c"]}),
+        ({"notes": "a"}, {"": ["a", "b", "c"]}),
+    ],
+)
+def test_voc_uses_lists_that_name_images(tmp_path: Path, lists: dict[str, str], expected: dict[str, list[str]]) -> None:
+    put(tmp_path, cats("a", "b", "c"))
+    for name, lines in lists.items():
+        text(tmp_path / f"{name}.txt", lines)
+    assert {split: sorted(rows) for split, rows in boxes_in(content_of(tmp_path)).items()} == expected
+
+
+def test_voc_reports_unlisted_files_of_every_folder(tmp_path: Path) -> None:
+    for base in ("x", "y"):
+        put(tmp_path / base, cats(f"{base}1", f"{base}2"))
+        text(tmp_path / base / "ImageSets/Main/train.txt", f"{base}1")
+    assert "2 annotations in no list of a split: x2.xml, y2.xml" in warnings_of(content_of(tmp_path))
+
+
+def test_voc_takes_splits_from_the_folders_of_images(tmp_path: Path) -> None:
+    for name, split in (("a", "train"), ("b", "val")):
+        draw(tmp_path / f"images/{split}/{name}.png", TWO)
+        text(tmp_path / f"Annotations/{name}.xml", f"<annotation>{OBJECT.format('')}</annotation>")
+    assert boxes_in(content_of(tmp_path)) == {"train": {"a": [CAT]}, "val": {"b": [CAT]}}
+
+
+def test_voc_prefers_the_image_next_to_the_file(tmp_path: Path) -> None:
+    for folder in ("Annotations", "other"):
+        draw(tmp_path / f"{folder}/a.png", TWO)
+    text(tmp_path / "Annotations/a.xml", f"<annotation>{OBJECT.format('')}</annotation>")
+    (image,) = content_of(tmp_path).splits[""]
+    assert image.path == str(tmp_path / "Annotations/a.png")
+
+
+POINTS = "<pt><x>{}</x><y>2</y></pt><pt><x>9</x><y>{}</y></pt><pt><x>5</x><y>8</y></pt>"
+
+
+@pytest.mark.parametrize(
+    ("inner", "boxes", "faults"),
+    [
+        (f"<polygon>{POINTS.format(1, 3)}</polygon>", [(1, 2, 9, 8)], 0),
+        (f"<polygon>{POINTS.format('', 3)}</polygon>", [], 1),
+        (f"<polygon>{POINTS.format(1, 'x')}</polygon>", [], 1),
+        ("<polygon><x1>1</x1><y1>2</y1><x2>9</x2><y2>3</y2></polygon>", [], 1),
+        ("<polygon><x1>1</x1><y1>2</y1><x2>9</x2><y2>3</y2><x3>5</x3></polygon>", [], 1),
+        (f"<bndbox><xmin>1</xmin><ymin>2</ymin><xmax>3</xmax><ymax>4</ymax></bndbox><polygon>{POINTS.format(1, 3)}</polygon>",
+         [(1, 2, 3, 4)], 0),
+        (f"<deleted>true</deleted><polygon>{POINTS.format(1, 3)}</polygon>", [], 0),
+        (f"<deleted>0</deleted><polygon>{POINTS.format(1, 3)}</polygon>", [(1, 2, 9, 8)], 0),
+    ],
+)  # fmt: skip
+def test_voc_polygons_have_a_box_around_them(
+    tmp_path: Path, inner: str, boxes: list[tuple[int, ...]], faults: int
+) -> None:
+    content = content_of(put(tmp_path, {"a": f"<object><name>cat</name>{inner}</object>", "b": OBJECT.format("")}))
+    assert boxes_in(content) == {"": {"a": [("cat", box) for box in boxes], "b": [CAT]}}
+    assert len(content.problems) == faults
+
+
+@pytest.mark.parametrize(("name", "classes"), [("1", ("oak", "cat")), ("elm", ("cat", "elm"))])
+def test_voc_of_arcgis_needs_its_names(tmp_path: Path, name: str, classes: tuple[str, ...]) -> None:
+    put(tmp_path, {"a": OBJECT.format(""), "b": OBJECT.format("").replace("cat", name)})
+    text(
+        tmp_path / "esri_model_definition.emd",
+        '{"Classes": [{"Value": 1, "Name": "oak"}, {"Value": 2, "Name": "cat"}]}',
+    )
+    assert content_of(tmp_path).classes == classes
+
+
+@pytest.mark.parametrize(("objects", "confidence"), [("", Confidence.LIKELY), (OBJECT.format(""), Confidence.CERTAIN)])
+def test_voc_is_certain_with_boxes(tmp_path: Path, objects: str, confidence: Confidence) -> None:
+    (detection,) = FORMAT.detect(Tree(str(put(tmp_path, {"a": objects, "b": ""}))))
+    assert detection.confidence is confidence

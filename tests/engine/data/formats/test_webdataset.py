@@ -63,6 +63,32 @@ def test_webdataset_uses_the_first_image_of_a_sample(tmp_path: Path) -> None:
     assert "1 sample without an image" in found.problems[0].message
 
 
+@pytest.mark.parametrize(
+    ("labels", "kinds"),
+    [
+        ({"a.cls": b"1", "b.cls": b"0", "c.cls": b"0"}, ("classes", "labels")),
+        ({"a.cls": b"1", "b.cls": b"0"}, ("classes", "labels")),
+        ({"a.cls": b"1"}, None),
+        ({"a.json": b'{"label": true}', "b.json": b'{"label": []}', "c.json": b"{torn"}, None),
+        ({"a.json": b'{"labels": ["x", "y"]}', "b.json": b'{"label": 3}'}, ("labels",)),
+    ],
+)
+def test_webdataset_needs_classes_of_half_the_images(
+    tmp_path: Path, labels: dict[str, bytes], kinds: tuple[str, ...] | None
+) -> None:
+    image = encoded(TRUTH.images[0])
+    members = {f"{name}.png": image for name in "abc"} | labels
+    write(tmp_path / "x-0.tar", dict(sorted(members.items())))
+    assert [each.kinds for each in FORMAT.detect(Tree(str(tmp_path)))] == ([] if kinds is None else [kinds])
+
+
+def test_webdataset_takes_splits_from_the_names_of_files(tmp_path: Path) -> None:
+    for name in ("train-0", "train-1", "val-0"):
+        write(tmp_path / f"{name}.tar", {f"{name}.png": encoded(TRUTH.images[0]), f"{name}.cls": b"1"})
+    found = names_of(content_of(FORMAT, tmp_path, "classes"))
+    assert {split: len(images) for split, images in found.items()} == {"train": 2, "val": 1}
+
+
 @pytest.mark.parametrize("text", [b"", b"no tar file" * 100, b"\x1f\x8b torn"])
 def test_webdataset_names_a_torn_tar_file(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "x.tar").write_bytes(text)
