@@ -416,6 +416,7 @@ def test_impossible_number_is_replaced_with_a_note(form: JobForm, typed: str, va
     qtbot.keyClick(spin, Qt.Key.Key_Return)
     assert row.value() == value
     assert typed in row.note.text()
+    assert ("largest" in row.note.text()) is (value > 1)
     row.set_value(32)
     assert row.note.isHidden()
 

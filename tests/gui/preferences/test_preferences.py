@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QLabel
 from pytestqt.qtbot import QtBot
 
 from engine.runs.notices import load_notices
@@ -20,7 +20,7 @@ from gui.preferences.store import Preferences
 from gui.sources.background import Background
 from gui.sources.settings import Settings
 from gui.style import theme
-from tests.support.widgets import OpenWindow, ShowWidget
+from tests.support.widgets import OpenWindow, ShowWidget, visible_text
 
 BAD = {
     "text_percent": 500, "theme": "pink", "cache_gib": -1, "history_hours": "long", "runs_every_s": float("nan"),
@@ -125,8 +125,30 @@ def test_settings_search_and_environment_override(
     assert row.editor.value() == 3
     assert row.reset.isHidden()
     assert cache_limit.LIMIT_VARIABLE in row.problem_label.text()
+    headings = dialog.findChildren(QLabel, "section")
+    assert [heading.text() for heading in headings if heading.isVisible()] == [row.setting.section]
+    matching = visible_text(dialog)
     qtbot.keyClicks(dialog.search, " xyz")
     assert not any(row.isVisible() for row in dialog.rows.values())
+    assert "“oldest xyz”" in visible_text(dialog)
+    assert "“oldest" not in matching
+    dialog.search.setText("decimal")  # a choice
+    assert "memory_unit" in [key for key, each in dialog.rows.items() if each.isVisible()]
+    dialog.choose("text_percent")
+    assert (dialog.search.text(), dialog.focusWidget()) == ("", dialog.rows["text_percent"].editor.control)
+
+
+def test_settings_are_checked_while_typing_and_reset_to_their_default(
+    show_widget: ShowWidget, preferences: Preferences, qtbot: QtBot
+) -> None:
+    row = show_widget(PreferencesDialog(preferences)).rows["text_percent"]
+    for typed, is_wrong in (("9", True), ("90", False)):
+        row.editor.set_value(typed)
+        assert bool(row.problem_label.text()) is is_wrong
+    row.commit()
+    assert preferences.value("text_percent") == 90
+    assert "100%" in row.reset.toolTip()
+    assert "90" not in row.reset.toolTip()
 
 
 def test_folder_on_a_dead_disk_is_neither_awaited_nor_saved(

@@ -17,7 +17,7 @@ from engine.system import paths
 from engine.system.plain_text import MAX_SHOWN_CHARS
 from gui.widgets import file_dialogs
 from gui.widgets.banner import Banner, QuestionBar
-from gui.widgets.editors import ChoiceEditor, Editor, FloatEditor, IntEditor, ListEditor, TextEditor
+from gui.widgets.editors import ChoiceEditor, Editor, FloatEditor, IntEditor, ListEditor, TextEditor, fill_combo_box
 from gui.widgets.labels import WrappingLabel, breakable
 from gui.widgets.layouts import vbox
 from gui.widgets.legend import SWATCH, Legend
@@ -65,6 +65,47 @@ def test_editors_return_invalid_text_as_typed(
         if isinstance(value, tuple):
             editor.set_value(value)
             assert editor.value() == value
+
+
+@pytest.mark.parametrize(
+    ("make", "values"),
+    [
+        (FloatEditor, (0.0123456789, 5, "fast", None)),
+        (lambda: IntEditor(FIELDS["image_size"]), (64, None)),
+        (lambda: IntEditor(FIELDS["epochs"]), (3,)),
+        (lambda: ChoiceEditor([("a", "A", ""), ("b", "B", "")]), ("b", "unknown")),
+        (lambda: ListEditor(int), ((), (3, 4))),
+    ],
+)
+def test_editors_return_what_was_set(make: Callable[[], Editor], values: tuple[object, ...], qtbot: QtBot) -> None:
+    editor = make()
+    qtbot.addWidget(editor)
+    for value in values:
+        editor.set_value(value)
+        assert (editor.value() or None) == (value or None)
+
+
+def test_choices_keep_or_reset_the_selection_and_mark_the_others(styled: QApplication, qtbot: QtBot) -> None:
+    editor = ChoiceEditor([("a", "A", ""), ("b", "B", "help"), ("c", "C", "")])
+    qtbot.addWidget(editor)
+    editor.set_value("b")
+    with qtbot.assertNotEmitted(editor.edited):
+        editor.set_choices([("c", "C", ""), ("b", "Bee", "help"), ("a", "A", "")])
+        assert (editor.value(), editor.box.currentText()) == ("b", "Bee")
+        editor.reset_choices([("a", "A", ""), ("b", "B", "help"), ("c", "C", "")], "c")
+        assert editor.value() == "c"
+        editor.reset_choices([("a", "A", ""), ("b", "B", "help"), ("c", "C", "")])
+        assert editor.value() == "a"
+    editor.set_marks({"a": "x", "b": "y", "c": "z"}, {"c"})
+    model = editor.box.model()
+    assert [editor.box.itemText(row) for row in range(3)] == ["A", "B – y", "C – z"]
+    flags = [model.flags(model.index(row, 0)) for row in range(3)]
+    assert [bool(flag & Qt.ItemFlag.ItemIsEnabled) for flag in flags] == [True, True, False]
+    tips = [editor.box.itemData(row, Qt.ItemDataRole.ToolTipRole) for row in range(3)]
+    assert tips == [None, "help", None]
+    fill_combo_box(editor.box, [("One", 1), ("Two", 2)], 2)
+    fill_combo_box(editor.box, [("Zero", 0), ("One", 1), ("Two", 2)], editor.box.currentData())
+    assert editor.box.currentText() == "Two"
 
 
 def test_banner_hides_without_text(styled: QApplication, qtbot: QtBot) -> None:
