@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from engine.contract.images import Framing
 from engine.data.decoding.images import frame
-from engine.data.decoding.view import View
+from engine.data.decoding.view import View, box_plane
 
 
 @pytest.mark.parametrize("framing", ["crop", "whole", "continued"])
@@ -26,3 +27,22 @@ def test_view_finds_what_the_model_sees(height: int, width: int, size: int, resi
     assert np.abs(view.boxes(seen, height, width) - box).max() <= max(height, width) / resized
     assert view.rows(top, top + 1)[0] == pytest.approx(rows[0], abs=1)
     assert view.columns(left, left + 1)[0] == pytest.approx(columns[0], abs=1)
+
+
+def test_view_converts_exactly() -> None:
+    view = View(scale_y=0.5, scale_x=2, top=3, left=-4)
+    assert view.rows(1, 3).tolist() == [3.25, 3.75]
+    assert view.columns(0, 2).tolist() == [-3.5, -1.5]
+    seen = np.array([[0, 4, 6, 8], [-9, 0, 99, 99]], float)
+    assert view.boxes(seen, 20, 40).tolist() == [[2, 2, 5, 10], [0, 0, 40, 20]]
+
+
+@pytest.mark.parametrize(("height", "width", "top", "left"), [(10, 21, 2, 0), (21, 10, 0, 2), (3, 3, 0, 0)])
+def test_box_plane_takes_pixels_like_pillow(height: int, width: int, top: int, left: int) -> None:
+    plane = np.random.default_rng(0).integers(0, 200, (height, width), np.uint8)
+    boxed = box_plane(plane, 8, 255)
+    tall, wide = 8 - 2 * top, 8 - 2 * left
+    expected = np.full((8, 8), 255, np.uint8)
+    resized = Image.fromarray(plane).resize((wide, tall), Image.Resampling.NEAREST)
+    expected[top : top + tall, left : left + wide] = np.asarray(resized)
+    assert boxed.tolist() == expected.tolist()

@@ -14,7 +14,7 @@ from engine.data.formats.format import Confidence
 from tests.support.dataset_formats import arcgis_masks as arcgis_writer
 from tests.support.dataset_formats import dsb2018 as dsb_writer
 from tests.support.dataset_formats import voc_masks as voc_writer
-from tests.support.dataset_formats.pixels import save_mask
+from tests.support.dataset_formats.pixels import object_numbers, save_mask
 from tests.support.dataset_formats.truth import TRUTH
 from tests.support.read_formats import detect, pixels, planes, read, things, true_things
 
@@ -59,6 +59,28 @@ def test_read_voc_masks_names_the_classes_of_voc_alone(tmp_path: Path) -> None:
     assert plane[[0, 1, 9], 10].tolist() == [NO_CLASS, 20, 8]
     content = read(voc_masks.FORMAT, tmp_path / "own", "masks")
     assert (content.classes, content.code) == ((), None)
+    (tmp_path / "voc/labels.txt").write_text("ground\nthing\n")
+    content = read(voc_masks.FORMAT, tmp_path / "voc", "masks")
+    assert (content.classes, content.code) == ((), None)
+
+
+def test_read_voc_masks_ignores_lists_without_training_images(tmp_path: Path) -> None:
+    voc_writer.write(TRUTH, tmp_path, "splits")
+    (tmp_path / "ImageSets/Segmentation/train.txt").unlink()
+    for kind in ("masks", "instances"):
+        content = read(voc_masks.FORMAT, tmp_path, kind)
+        assert (content.problems, [*content.splits]) == ([], [""])
+        assert {Path(path).stem for path in content.splits[""].files} == {image.name for image in TRUTH.images}
+
+
+def test_read_voc_masks_without_a_background_keeps_all_classes(tmp_path: Path) -> None:
+    colors = np.array([(5, 5, 5), (200, 10, 10), (10, 200, 10), (10, 10, 200)], np.uint8)
+    for image in TRUTH.images:
+        image.save(tmp_path / f"JPEGImages/{image.name}.jpg")
+        save_mask(tmp_path / f"SegmentationClass/{image.name}.png", colors[image.mask()])
+        save_mask(tmp_path / f"SegmentationObject/{image.name}.png", object_numbers(image))
+    content = read(voc_masks.FORMAT, tmp_path, "instances")
+    assert content.classes == ("#050505", "#0a0ac8", "#0ac80a", "#c80a0a")
 
 
 @pytest.mark.parametrize("names", [["a", "b"], ["/a", "b"], ["JPEGImages/a.jpg", "b.jpg"]])

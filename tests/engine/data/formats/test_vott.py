@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +14,16 @@ from engine.data.formats.tree import Tree
 from engine.data.formats.vott import FORMAT
 from tests.support.dataset_formats import vott
 from tests.support.dataset_formats.truth import TRUTH
-from tests.support.read_formats import content_of, merged_names
+from tests.support.read_formats import (
+    boxes,
+    content_of,
+    detected,
+    instances,
+    merged_names,
+    read,
+    true_boxes,
+    true_sizes,
+)
 
 
 def test_vott_outlines_are_read(tmp_path: Path) -> None:
@@ -23,6 +34,65 @@ def test_vott_outlines_are_read(tmp_path: Path) -> None:
         for path, source, image in zip(split.files, split.sources, TRUTH.images, strict=True)
     }
     assert areas["img_1"] == [32 * 24]
+
+
+def entry_of(export: dict[str, Any], number: int = 0) -> dict[str, Any]:
+    """Return the entry of an image in an export of all images."""
+    entry: dict[str, Any] = export["assets"][f"{number:032x}"]
+    return entry
+
+
+def change(folder: Path, edit: Callable[[dict[str, Any]], None]) -> None:
+    """Edit an export of all images."""
+    path = folder / "vott-json-export" / "fruit-export.json"
+    export = json.loads(path.read_text())
+    edit(export)
+    path.write_text(json.dumps(export))
+
+
+def test_vott_prefers_the_export_of_all_images(tmp_path: Path) -> None:
+    vott.write(TRUTH, tmp_path, "assets")
+    assert len(detected(FORMAT, tmp_path).source) == len(TRUTH.images)
+    vott.write(TRUTH, tmp_path, "plain")
+    assert [Path(name).name for name in detected(FORMAT, tmp_path).source] == ["fruit-export.json"]
+    images = [image for name in TRUTH.images for image in tmp_path.glob(f"{name.name}.png")]
+    for image in images:
+        image.unlink()
+    content = read(FORMAT, tmp_path, "boxes")
+    assert (content.problems, boxes(content)) == ([], true_boxes(TRUTH.images))
+
+
+def test_vott_leaves_out_images_that_were_never_opened(tmp_path: Path) -> None:
+    vott.write(TRUTH, tmp_path, "plain")
+
+    def close(export: dict[str, Any]) -> None:
+        for number, state in enumerate((0, 1, 0)):
+            entry_of(export, number)["asset"]["state"] = state
+        for number in (0, 1):
+            entry_of(export, number)["regions"] = []
+
+    change(tmp_path, close)
+    content = content_of(FORMAT, tmp_path)
+    first, second, *others = TRUTH.images
+    assert boxes(content) == {second.name: [], **true_boxes(tuple(others))}
+    assert content.problems == []
+    assert {Path(image.path).stem: image.size for image in content.splits[""]} == {
+        name: size for name, size in true_sizes(TRUTH).items() if name != first.name
+    }
+
+
+def test_vott_rectangles_without_a_box_have_corners(tmp_path: Path) -> None:
+    vott.write(TRUTH, tmp_path, "polygons")
+
+    def drop(export: dict[str, Any]) -> None:
+        for region in entry_of(export)["regions"]:
+            region["type"] = "RECTANGLE"
+            del region["boundingBox"]
+
+    expected = instances(content_of(FORMAT, tmp_path, "instances"), true_sizes(TRUTH))
+    change(tmp_path, drop)
+    content = content_of(FORMAT, tmp_path, "instances")
+    assert (content.problems, instances(content, true_sizes(TRUTH))) == ([], expected)
 
 
 HUGE = {"left": 10**400, "top": 1, "width": 1, "height": 1}
