@@ -11,10 +11,12 @@ import pytest
 from PIL import Image
 
 from engine.contract.problems import Problem
+from engine.data.files import Files, Listing
+from engine.data.formats.shared.boxes import BoxSplit
 from engine.data.inspection.contents import Contents
 from engine.data.inspection.doubts import NAMED, find_doubts, spelling_key
 from engine.data.inspection.inspector import inspect
-from engine.data.splits import MaskSplit, RecognizedDataset
+from engine.data.splits import FileSplit, MaskSplit, RecognizedDataset
 from engine.tasks.edges.formats import EdgeSplit
 from tests.support.boxed import ONE, TWO, draw, voc, yolo
 from tests.support.images import image, noise
@@ -97,7 +99,45 @@ def test_images_of_one_name_with_separate_annotations_are_valid(tmp_path: Path) 
         assert warnings(folder, kind, "share an annotation") == []
 
 
+def boxed(files: list[Path], *labels: list[int]) -> BoxSplit:
+    """Return a split of images with a list of labels for each, whose boxes are all equal."""
+    flat = np.array([label for each in labels for label in each], np.int64)
+    bounds = np.cumsum([0, *map(len, labels)])
+    boxes = np.tile(np.array([[1, 2, 9, 8]], np.float32), (len(flat), 1))
+    sizes = np.full((len(files), 2), 20)
+    return BoxSplit([*map(str, files)], sizes, bounds, boxes, flat, np.zeros(len(flat), bool))
+
+
+@pytest.mark.parametrize(
+    ("names", "labels", "is_reported"),
+    [
+        (("a.png", "a.bmp"), ([0, 1], [0, 1]), True),
+        (("a.png", "a.bmp"), ([0], []), True),
+        (("a.png", "a.bmp"), ([], [0]), True),
+        (("a.png", "a.bmp"), ([0], [1]), False),
+        (("a.png", "a.bmp"), ([0], [0, 0]), False),
+        (("a.png", "a.png"), ([0], [0]), False),
+        (("a.png", "b.bmp"), ([0], [0]), False),
+    ],
+)
+def test_images_of_one_name_are_reported_if_their_boxes_are_equal(
+    tmp_path: Path, names: tuple[str, str], labels: tuple[list[int], list[int]], is_reported: bool
+) -> None:
+    files = [noise(tmp_path / name, seed=number) for number, name in enumerate(names)]
+    split = boxed([noise(tmp_path / "first.png"), *files], [0], *labels)
+    found = find_doubts(RecognizedDataset("", ("ant", "bee"), train=split), str(tmp_path), Contents())
+    assert [f"({names[0]} and {names[1]})" in problem.message for problem in found] == [True] * is_reported
+
+
 # Spellings of classes
+
+
+def test_examples_of_spellings_contain_the_class(tmp_path: Path) -> None:
+    files = [noise(tmp_path / f"{number}.png", seed=number) for number in range(5)]
+    split = boxed(files, [2], [0, 0], [], [1], [1])
+    (problem,) = find_doubts(RecognizedDataset("", ("cat", "Cat", "dog"), train=split), str(tmp_path), Contents())
+    assert "“cat” (1.png)" in problem.message
+    assert "“Cat” (3.png)" in problem.message
 
 
 SPELLINGS = {
@@ -207,6 +247,15 @@ def test_copies_of_one_class_are_no_conflict(tmp_path: Path) -> None:
     assert warnings(tmp_path, "classes", "in different classes") == []
 
 
+def test_copies_in_different_classes_are_named_in_pairs(tmp_path: Path) -> None:
+    files = [noise(tmp_path / f"{number}.png", seed=min(number, 1)) for number in range(4)]
+    split = FileSplit(
+        Files.of([Listing.of(str(tmp_path), [path.name for path in files])]), np.array([0, 1, 1, 0]), Files.of()
+    )
+    (problem,) = find_doubts(RecognizedDataset("", ("ant", "bee"), train=split), str(tmp_path), Contents())
+    assert "1 image is in different classes (1.png and 3.png)" in problem.message
+
+
 def test_copies_of_training_images_in_test_are_reported(tmp_path: Path) -> None:
     for kind, folder in {"classes": tmp_path / "classes", "masks": tmp_path / "masks"}.items():
         if kind == "classes":
@@ -249,3 +298,11 @@ def test_images_that_are_all_gray_or_all_colored_are_fine(tmp_path: Path) -> Non
                 color = int(random.integers(0, 255)) if mode != "RGB" else tuple(random.integers(0, 255, 3).tolist())
                 image(tmp_path / mode / name / f"{number}.png", color, mode=mode)
         assert warnings(tmp_path / mode, "classes", "in color") == []
+
+
+def test_images_with_bands_are_neither_gray_nor_colored(tmp_path: Path) -> None:
+    files = [image(tmp_path / "a.png", 9, mode="L"), image(tmp_path / "b.png")]
+    split = MaskSplit([*map(str, files)], ["m", "n"])
+    for has_bands in (False, True):
+        found = find_doubts(RecognizedDataset("", train=split), str(tmp_path), Contents(), has_bands=has_bands)
+        assert ["in color" in problem.message for problem in found] == [True] * (not has_bands)

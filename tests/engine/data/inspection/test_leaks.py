@@ -15,7 +15,8 @@ from engine.data.formats.registry import recognize
 from engine.data.inspection import contents as contents_module
 from engine.data.inspection.contents import END_BYTES
 from engine.data.inspection.inspector import check_imbalance, inspect
-from engine.data.inspection.leaks import find_leaks, same_files
+from engine.data.inspection.leaks import find_leaks, same_files, same_rows
+from engine.data.splits import IdxSplit
 from tests.support.clouds import make_clouds
 from tests.support.edges import make_edged
 from tests.support.images import noise, write_idx
@@ -106,6 +107,21 @@ def test_idx_files_are_compared_by_image(tmp_path: Path) -> None:
         write_idx(tmp_path / f"{name}-labels-idx1-ubyte", np.arange(len(pixels)) % 5)
     (problem,) = leaks_in(tmp_path)
     assert "t10k-images-idx3-ubyte image 3 of train-images-idx3-ubyte image 7" in problem.message
+
+
+def test_rows_of_one_idx_file_are_compared_by_split(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (9, 5, 5))
+    pixels[[2, 7]] = pixels[4]
+    path = str(write_idx(tmp_path / "images-idx3-ubyte", pixels))
+    train, val = (IdxSplit(path, np.zeros(len(rows), int), np.array(rows)) for rows in ([1, 2, 4, 8], [0, 7]))
+    assert same_rows(train, val) == [("images-idx3-ubyte image 7", "images-idx3-ubyte image 2")]
+    assert same_rows(val, train) == [(f"images-idx3-ubyte image {row}", "images-idx3-ubyte image 7") for row in (2, 4)]
+
+
+def test_first_files_are_compared_too(tmp_path: Path) -> None:
+    paths = [str(noise(tmp_path / f"{number}.png", seed=number // 2)) for number in range(4)]
+    assert same_files(paths[::2], paths[1::2]) == [(paths[1], paths[0]), (paths[3], paths[2])]
+    assert same_files(paths[:2], paths[2:]) == []
 
 
 def test_imbalance_is_reported_from_a_tenth() -> None:
