@@ -19,7 +19,8 @@ from engine.runs.folder import process_start, run_names
 from engine.runs.interruptions import explain_interruption
 from engine.system.paths import sample_dataset
 from gui.sources.run_session import RunSession
-from tests.engine.supervisor.supervised import ROOT, wait_until
+from tests.engine.cli.terminal import command, footplate
+from tests.engine.supervisor.supervised import wait_until
 from tests.faults.conftest import Follow, Make, StartRun
 from tests.support.cases import some
 
@@ -28,7 +29,6 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="signals and limits as Linux has them"),
 ]
 
-FOOTPLATE = (sys.executable, str(ROOT / "footplate.py"))
 TOO_LITTLE_KIB = 3_000_000
 """Address space in KiB that is large enough to load PyTorch's libraries, but not to import PyTorch."""
 ANOTHER_BOOT_S = float(1 << 31)
@@ -51,10 +51,9 @@ def test_signal_that_ends_supervisor_is_reported(
     os.kill(run.pid, sent)
     run.wait_for_processes_to_end()
     wait_until(lambda: EXPECTED[sent] in explain_interruption(run.folder), "the word of who started it")
-    command = [*FOOTPLATE, "attach", run.folder.run_id]
-    attached = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert attached.returncode == INTERRUPTED
-    assert f"{run.folder.run_id} was interrupted: its supervisor (pid {run.pid}) {EXPECTED[sent]}" in attached.stderr
+    attached = footplate("attach", run.folder.run_id)
+    assert attached.code == INTERRUPTED
+    assert f"{run.folder.run_id} was interrupted: its supervisor (pid {run.pid}) {EXPECTED[sent]}" in attached.err
     store = RunSession()
     store.open(run.folder)
     qtbot.waitUntil(lambda: EXPECTED[sent] in store.status.text)
@@ -85,8 +84,8 @@ def test_supervisor_without_memory_for_imports_is_reported(follow: Follow) -> No
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_AS, (TOO_LITTLE_KIB << 10, TOO_LITTLE_KIB << 10))
 
-    command = [*FOOTPLATE, "train", str(sample_dataset()), "--model", "mnist_cnn", "--devices", "cpu", "--epochs", "1"]
-    trained = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, preexec_fn=frugal)
+    train = command("train", str(sample_dataset()), "--model", "mnist_cnn", "--devices", "cpu", "--epochs", "1")
+    trained = subprocess.run(train, capture_output=True, text=True, timeout=120, check=False, preexec_fn=frugal)
     follow(run_names()[0])
     assert trained.returncode in (FAILED, INTERRUPTED)
     output = trained.stdout + trained.stderr

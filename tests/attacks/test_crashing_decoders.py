@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 
 from tests.attacks import hostile_folders as honest
 from tests.attacks.bounds import inspect
+from tests.engine.cli.terminal import footplate
 from tests.engine.supervisor.supervised import ROOT
 from tests.support.images import image
 
@@ -32,13 +32,11 @@ def test_cloud_that_crashes_decoder_is_named(tmp_path: Path) -> None:
 
 def test_training_with_crashing_cloud_is_refused(tmp_path: Path) -> None:
     honest.laz_of_a_huge_chunk(tmp_path / "clouds")
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "footplate.py"), "train", str(tmp_path / "clouds"), "--task", "point_segmentation",
-         "--model", "pointcnn", "--devices", "cpu"],
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
-    assert done.returncode == 2
-    assert "1.laz crashes the program that reads it (SIGABRT)" in done.stderr
+    done = footplate(
+        "train", str(tmp_path / "clouds"), "--task", "point_segmentation", "--model", "pointcnn", "--devices", "cpu"
+    )
+    assert done.code == 2
+    assert "1.laz crashes the program that reads it (SIGABRT)" in done.err
 
 
 def test_image_that_crashes_decoder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from engine.runs import connection
 from engine.runs.connection import NotRunning, RunConnection
 from engine.runs.folder import RunFolder, SupervisorFile, process_start
 from gui.sources.run_session import RunSession
+from tests.engine.cli.terminal import footplate
 from tests.engine.supervisor.supervised import PATIENCE_S, ROOT, Start, Supervised, events
 from tests.gui.conftest import OFFSCREEN_NOISE
 from tests.support.pulse import Pulse
@@ -110,11 +111,10 @@ def test_command_lost_by_full_backlog_is_reported(start: Start, suspend: Suspend
     with one.connect() as first:
         assert next(event for event in events(first) if isinstance(event, StepMetrics))
     suspend(one, crowded=True)
-    command = [sys.executable, str(ROOT / "footplate.py"), "stop", one.run.run_id]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-    assert done.returncode == FAILED
-    assert done.stdout == ""
-    assert f"(pid {one.process.pid}) accepts no connections, and so no commands." in done.stderr
+    done = footplate("stop", one.run.run_id)
+    assert done.code == FAILED
+    assert done.out == ""
+    assert f"(pid {one.process.pid}) accepts no connections, and so no commands." in done.err
     one.process.send_signal(signal.SIGCONT)
     with one.connect() as again:
         again.send(Stop())

@@ -20,8 +20,8 @@ def talkative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (site / "sitecustomize.py").write_text(
         "import sys\n"
         "if any(word in ('engine.data', 'engine.gpus') for word in getattr(sys, 'orig_argv', [])):\n"
-        "    sys.err.write('a warning of a library\\n' * 20_000)\n"
-        "    sys.err.flush()\n"
+        "    sys.stderr.write('a warning of a library\\n' * 20_000)\n"
+        "    sys.stderr.flush()\n"
     )
     monkeypatch.setenv("PYTHONPATH", f"{site}:{ROOT}")
     return site

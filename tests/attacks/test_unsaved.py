@@ -49,8 +49,7 @@ def test_run_with_unsaved_final_state_is_not_completed(
     run.wait_for_processes_to_end()
     filler.unlink()
     assert run.saved == 4
-    job = run.folder.job()
-    assert job is not None
+    job = run.job
     before = run.last_n
     run.resume().completed(since=before)
     assert_same_end(run.end, uninterrupted(job))
@@ -66,9 +65,7 @@ def test_final_state_is_saved_once_disk_has_space(
         client.wait_for_warning("unsaved")
         filler.unlink()
     run.completed()
-    job = run.folder.job()
-    assert job is not None
-    assert_same_end(run.end, uninterrupted(job))
+    assert_same_end(run.end, uninterrupted(run.job))
     *_, last = [event.code for event in run.all(Warned) if event.code in ("checkpoint_failed", "unsaved")]
     assert last == "unsaved"  # not every attempt is reported
 
@@ -141,8 +138,7 @@ def test_final_state_is_saved_elsewhere_and_resumed(
     assert f"copy the contents of {place} to {run.folder.path} and resume the run." in finished.cause
     run.wait_for_processes_to_end()
     filler.unlink()
-    job = run.folder.job()
-    assert job is not None
+    job = run.job
     shutil.copytree(place, run.folder.path, dirs_exist_ok=True)
     before = run.last_n
     run.resume().completed(since=before)
@@ -170,9 +166,7 @@ def test_printed_command_resumes_from_other_folder(
         [*FOOTPLATE, *shlex.split(line)[1:], "--detach"], capture_output=True, text=True, check=True
     )
     new = follow(trained.stdout.strip()).completed(patience_s=120.0)
-    job = run.folder.job()
-    assert job is not None
-    assert_same_end(new.end, uninterrupted(job))
+    assert_same_end(new.end, uninterrupted(run.job))
 
 
 @pytest.mark.long

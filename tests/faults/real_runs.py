@@ -17,6 +17,7 @@ import psutil
 import torch
 
 from engine.contract.events import EVENT, AnyEvent, CheckpointSaved, RunFinished, StepMetrics
+from engine.contract.job import Job
 from engine.contract.protocol import Command
 from engine.processes.watchdog import Limits
 from engine.runs.connection import RunConnection
@@ -255,6 +256,13 @@ class RealRun:
             connection.send(command)
 
     # Events
+
+    @property
+    def job(self) -> Job:
+        """Job of the current execution."""
+        job = self.folder.job()
+        assert job is not None
+        return job
 
     @property
     def logged(self) -> list[AnyEvent]:

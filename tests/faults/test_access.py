@@ -417,9 +417,7 @@ def test_changed_model_file_needs_consent_to_resume(job: Make, start_run: StartR
     digest = agreed(tmp_path / "net.py")
     run.resume(epochs=2, model_file_sha256=digest).completed(since=before)
     assert ran.exists()
-    run_job = run.folder.job()
-    assert run_job is not None
-    assert run_job.model.model_file_sha256 == digest
+    assert run.job.model.model_file_sha256 == digest
 
 
 def test_job_file_cannot_give_consent(job: Make, images: Path, tmp_path: Path) -> None:

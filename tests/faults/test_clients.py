@@ -134,6 +134,4 @@ def test_clients_change_neither_training_nor_speed(
     assert with_client
     assert statistics.median(with_client) < SLOWED * statistics.median(alone) + SLOWED_S
     assert trained.all(Warned) == []
-    run_job = trained.folder.job()
-    assert run_job is not None
-    assert_same_end(trained.end, uninterrupted(run_job))
+    assert_same_end(trained.end, uninterrupted(trained.job))

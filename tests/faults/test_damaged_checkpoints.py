@@ -83,9 +83,7 @@ def test_damaged_checkpoint_falls_back_to_an_older_one(
     (planned,) = stopped.all(Planned, since=before)
     assert planned.from_step == saved - 1
     assert not planted(stopped.last).exists()
-    run_job = stopped.folder.job()
-    assert run_job is not None
-    assert_same_end(stopped.end, uninterrupted(run_job))
+    assert_same_end(stopped.end, uninterrupted(stopped.job))
 
 
 @pytest.mark.parametrize("damage", some([flip, make_a_folder, plant], everyday=[flip]))

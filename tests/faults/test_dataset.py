@@ -89,10 +89,9 @@ def test_changed_image_is_read_again(
     gate.open()
     run.completed()
     assert warnings(run) == []
-    run_job = run.folder.job()
-    assert run_job is not None
+    expected = uninterrupted(run.job)
     with pytest.raises(AssertionError):
-        assert_same_end(run.end, uninterrupted(run_job))
+        assert_same_end(run.end, expected)
 
 
 @pytest.mark.parametrize("cache", some(["disk", "memory"], everyday=["disk"]))
@@ -106,9 +105,7 @@ def test_cached_images_need_no_files(
     run.completed()
     assert warnings(run) == []
     (tmp_path / "elsewhere").rename(dataset)
-    run_job = run.folder.job()
-    assert run_job is not None
-    assert_same_end(run.end, uninterrupted(run_job))
+    assert_same_end(run.end, uninterrupted(run.job))
 
 
 @pytest.mark.parametrize("left", some(["nothing", "an empty folder"], everyday=["nothing"]))
@@ -136,9 +133,7 @@ def test_lost_dataset_fails_the_run_until_it_is_back(
     (tmp_path / "elsewhere").rename(dataset)
     before = run.last_n
     run.resume().completed(since=before)
-    run_job = run.folder.job()
-    assert run_job is not None
-    assert_same_end(run.end, uninterrupted(run_job))
+    assert_same_end(run.end, uninterrupted(run.job))
 
 
 def make_idx(folder: Path) -> Path:
@@ -164,9 +159,7 @@ def test_deleted_idx_file_stays_mapped(
     gate.open()
     run.completed()
     images.write_bytes(content)
-    run_job = run.folder.job()
-    assert run_job is not None
-    assert_same_end(run.end, uninterrupted(run_job))
+    assert_same_end(run.end, uninterrupted(run.job))
 
 
 @pytest.mark.long
@@ -190,6 +183,4 @@ def test_truncated_idx_file_fails_the_run_until_restored(
     images.write_bytes(content)
     before = run.last_n
     run.resume().completed(since=before)
-    run_job = run.folder.job()
-    assert run_job is not None
-    assert_same_end(run.end, uninterrupted(run_job))
+    assert_same_end(run.end, uninterrupted(run.job))

@@ -43,9 +43,7 @@ def test_full_disk_costs_only_checkpoints(
     assert {"checkpoint_failed", "log_unwritable", "log_delayed"} <= {event.code for event in run.all(Warned)}
     assert not run.partial_file().exists()
     assert [event.n for event in run.logged] == list(range(1, len(run.logged) + 1))
-    run_job = run.folder.job()
-    assert run_job is not None
-    assert_same_end(run.end, uninterrupted(run_job))
+    assert_same_end(run.end, uninterrupted(run.job))
 
 
 def replace_log(run: RealRun) -> None:

@@ -42,9 +42,7 @@ def assert_resumes_without_loss(run: RealRun, uninterrupted: Uninterrupted) -> N
     assert started.execution == len(run.all(RunStarted))
     (planned,) = run.all(Planned, since=before)
     assert planned.from_step >= saved
-    job = run.folder.job()
-    assert job is not None
-    assert_same_end(run.end, uninterrupted(job))
+    assert_same_end(run.end, uninterrupted(run.job))
 
 
 @pytest.mark.parametrize(("strategy", "cpus"), [("single", 1), pytest.param("ddp", 2, marks=pytest.mark.long)])

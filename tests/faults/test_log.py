@@ -138,9 +138,7 @@ def test_damaged_log_is_readable_and_continued(
     assert again.data.finished is not None
     assert again.data.finished.execution == 2
     again.close()
-    run_job = completed.folder.job()
-    assert run_job is not None
-    assert_same_end(completed.end, uninterrupted(run_job))
+    assert_same_end(completed.end, uninterrupted(completed.job))
 
 
 def store_of(run: RealRun, qtbot: QtBot) -> RunSession:

@@ -137,31 +137,10 @@ def form(job_panel: JobPanel) -> JobForm:
     return job_panel.form
 
 
-@pytest.fixture(autouse=True)
-def disks_answer_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Extend the time limits for disks, so that a busy machine isn't mistaken for a slow disk.
-
-    Tests that simulate a slow disk set limits of their own.
-    """
-    monkeypatch.setattr(cached_disk, "GRACE_S", 60.0)
-    monkeypatch.setattr(file_dialogs, "PATIENCE_S", 60.0)
-    monkeypatch.setattr(background, "GRACE_S", 60.0)
-
-
 @pytest.fixture
 def sampler_is_never_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ignore the silence of samplers, whose messages and alerts would depend on the load of the machine."""
     monkeypatch.setattr(SamplerProcess, "_on_silence", lambda _sampler: None)
-
-
-@pytest.fixture(autouse=True)
-def pointer_is_elsewhere() -> None:
-    """Move the mouse pointer out of all windows.
-
-    An earlier test may have left the pointer at a place where a plot will appear.
-    """
-    if QApplication.instance() is not None:
-        QCursor.setPos(-1000, -1000)
 
 
 @pytest.fixture
@@ -174,29 +153,12 @@ def german() -> Iterator[None]:
 
 @pytest.fixture
 def preloader() -> None:
-    """Request the preloader, which windows of the real program start; see `no_preloader`."""
-
-
-@pytest.fixture(autouse=True)
-def no_preloader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Prevent windows from starting a preloader, which takes seconds, except in tests with `preloader`."""
-    if "preloader" not in request.fixturenames:
-        monkeypatch.setattr(Launcher, "preload", lambda _launcher: None)
-
-
-@pytest.fixture(autouse=True)
-def no_computed_memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Prevent forms from computing the memory of their job, except in tests with `computed_memory`.
-
-    The computation imports torch.
-    """
-    if "computed_memory" not in request.fixturenames:
-        monkeypatch.setattr(MemoryProcess, "start", lambda _process, _job: None)
+    """Request the preloader, which windows of the real program start; see `quick_windows`."""
 
 
 @pytest.fixture
 def computed_memory() -> None:
-    """Request the computation of a job's memory by the form, as in the real program; see `no_computed_memory`."""
+    """Request the computation of a job's memory by the form, as in the real program; see `quick_windows`."""
 
 
 @pytest.fixture(scope="session")
@@ -214,15 +176,29 @@ def sample_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def real_inspector() -> None:
-    """Request a real inspector for the sample dataset; see `sample_known`."""
+    """Request a real inspector for the sample dataset; see `quick_windows`."""
 
 
 @pytest.fixture(autouse=True)
-def sample_known(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, sample_report: Path) -> None:
-    """Replay the inspector's output for the sample dataset, except in tests with `real_inspector`.
+def quick_windows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, sample_report: Path) -> None:
+    """Keep windows from slow work that the test doesn't request, and from what depends on the machine or earlier tests.
 
-    Every window inspects the sample dataset when it opens. A real inspection would take as long as opening the window.
+    - The time limits for disks are long, so that a busy machine isn't mistaken for a slow disk. Tests that simulate a
+      slow disk set limits of their own.
+    - The mouse pointer is outside of all windows. An earlier test may have left it at a place where a plot will appear.
+    - Windows start no preloader, and forms don't compute the memory of their job. Both import torch.
+    - The inspector's output for the sample dataset is replayed. Every window inspects it when it opens, and a real
+      inspection would take as long as opening the window.
     """
+    monkeypatch.setattr(cached_disk, "GRACE_S", 60.0)
+    monkeypatch.setattr(file_dialogs, "PATIENCE_S", 60.0)
+    monkeypatch.setattr(background, "GRACE_S", 60.0)
+    if QApplication.instance() is not None:
+        QCursor.setPos(-1000, -1000)
+    if "preloader" not in request.fixturenames:
+        monkeypatch.setattr(Launcher, "preload", lambda _launcher: None)
+    if "computed_memory" not in request.fixturenames:
+        monkeypatch.setattr(MemoryProcess, "start", lambda _process, _job: None)
     if "real_inspector" not in request.fixturenames:
         replay_report(monkeypatch, sample_report)
 
