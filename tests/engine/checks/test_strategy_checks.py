@@ -70,6 +70,7 @@ def cpus(count: int) -> tuple[str, ...]:
         {"strategy": "ddp", "devices": cpus(3), "balance": "speed", "bucket_mib": 1.0, "gradient_compression": "bf16"},
         {"strategy": "ddp", "devices": (A, B), "sync_batchnorm": True, "static_graph": True},
         {"strategy": "model_parallel", "devices": cpus(2), "split_points": (SPLIT_POINTS[4],)},
+        {"strategy": "model_parallel", "devices": cpus(len(SPLIT_POINTS) + 1)},
         {"strategy": "pipeline", "devices": (A, B), "precision": "fp16"},
         {"strategy": "pipeline", "devices": cpus(2), "pipeline_schedule": "interleaved_1f1b", "stages_per_device": 3},
         {"strategy": "pipeline", "devices": cpus(2), "pipeline_schedule": "zb1p", "microbatches": 4},
@@ -128,6 +129,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (
         {"strategy": "pipeline", "devices": cpus(5), "pipeline_schedule": "interleaved_1f1b",
          "stages_per_device": 4}, "stages_per_device"),
+    (
+        {"strategy": "pipeline", "devices": cpus(7), "pipeline_schedule": "interleaved_1f1b",
+         "stages_per_device": 2}, "stages_per_device"),
     (
         {"strategy": "pipeline", "devices": cpus(7), "pipeline_schedule": "zbv"}, "pipeline_schedule"),
     ({"strategy": "pipeline", "devices": cpus(2), "split_points": SPLIT_POINTS[:3]}, "split_points"),
@@ -217,6 +221,8 @@ def test_strategy_problems_are_reported_together(tmp_path: Path) -> None:
 
 def test_texts_of_strategy_problems(tmp_path: Path) -> None:
     cases = {str(fields).replace("'cpu', " * 30, "…"): found(tmp_path, **fields) for fields, _ in (*REFUSED, *IDLE)}
+    points = (SPLIT_POINTS[2], SPLIT_POINTS[1], SPLIT_POINTS[1], "nowhere")
+    cases[f"{points}"] = found(tmp_path, strategy="pipeline", devices=cpus(5), batch_size=40, split_points=points)
     file = tmp_path / "net.py"
     file.write_text("")
     for strategy in ("ddp", "fsdp"):

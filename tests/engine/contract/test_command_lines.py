@@ -68,6 +68,12 @@ def test_command_line_makes_the_same_job(job: Job, devices: tuple[str, ...]) -> 
     assert job_of(command_line(complete)) == complete
 
 
+@pytest.mark.parametrize(("recipe", "named"), [("fine-tune", "fine-tune"), ("timm-a1", "timm-a1"), ("gone", "")])
+def test_command_line_keeps_defaults_that_the_recipe_would_change(recipe: str, named: str) -> None:
+    job = Job.from_fields(dataset="/data", recipe=recipe, model_file_sha256="0")
+    assert job_of(command_line(job)) == job.with_fields(recipe=named, model_file_sha256="")
+
+
 def test_split_points_flag_is_a_comma_list() -> None:
     job = Job.from_fields(dataset="/data", split_points=("relu", "layer2_0_relu"))
     assert "--split-points relu,layer2_0_relu" in command_line(job)
