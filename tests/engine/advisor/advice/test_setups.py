@@ -82,7 +82,8 @@ def line_of(setup: Setup, requested: Job) -> str:
 @pytest.mark.parametrize("name", REQUESTS)
 def test_setups_equal_the_golden_file(name: str) -> None:
     catalogue = load_catalogue()
-    requested = Job.from_fields(**({"model": "resnet18", "image_size": 32} | REQUESTS[name]))
+    job = Job.from_fields(**({"model": "resnet18", "image_size": 32} | REQUESTS[name]))
+    requested = job.with_fields(strategy=job.resolved_strategy)
     setups = list_setups(requested, catalogue)
     smaller = list_smaller_setups(setups[0], requested, catalogue)
     lines = [line_of(setup, requested) for setup in setups]
