@@ -26,6 +26,7 @@ def found(tmp_path: Path, **fields: Any) -> list[Problem]:
 
 
 DEEPLAB = {"task": "segmentation", "model": "deeplabv3plus"}
+SYNCED = DEEPLAB | {"batch_size": 2, "devices": (A, B), "strategy": "ddp", "sync_batchnorm": True}
 RESNET = {"task": "classification", "model": "resnet18"}
 
 
@@ -39,6 +40,7 @@ RESNET = {"task": "classification", "model": "resnet18"}
         (DEEPLAB | {"batch_size": 2, "devices": ("cpu",) * 2, "strategy": "ddp"}, "Set 4 or more"),
         (DEEPLAB | {"batch_size": 3, "devices": (A, B), "strategy": "dp"}, "fewer devices"),
         (DEEPLAB | {"batch_size": 2, "devices": (A, B), "strategy": "fsdp"}, "Set 4 or more"),
+        (SYNCED | {"freeze_epochs": 1}, "Set 4 or more"),
     ],
 )
 def test_a_lone_image_is_refused_at_the_batch_size(tmp_path: Path, fields: dict[str, Any], remedy: str) -> None:
@@ -55,7 +57,7 @@ def test_a_lone_image_is_refused_at_the_batch_size(tmp_path: Path, fields: dict[
         DEEPLAB | {"batch_size": 2},
         DEEPLAB | {"batch_size": 1, "freeze_batchnorm": True},
         DEEPLAB | {"batch_size": 4, "devices": ("cpu",) * 2, "strategy": "ddp"},
-        DEEPLAB | {"batch_size": 2, "devices": (A, B), "strategy": "ddp", "sync_batchnorm": True},
+        SYNCED,
         RESNET | {"batch_size": 1, "image_size": 64},
         {"task": "segmentation", "model": "pspnet", "batch_size": 1},
         {"task": "classification", "model": "vit_b_16", "batch_size": 1},

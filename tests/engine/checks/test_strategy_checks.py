@@ -121,6 +121,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
          "pipeline_schedule": "zb1p"}, "microbatches"),
     (
         {"strategy": "pipeline", "devices": cpus(2), "batch_size": 12, "microbatches": 7, "image_size": 32}, "microbatches"),
+    (
+        {"strategy": "ddp_pipeline", "devices": cpus(4), "batch_size": 4, "microbatches": 2, "image_size": 32}, "batch_size"),
     # The split points
     ({"strategy": "pipeline", "devices": cpus(2), "model": "odd"}, "strategy"),
     ({"strategy": "model_parallel", "devices": cpus(99), "batch_size": 99}, "devices"),
