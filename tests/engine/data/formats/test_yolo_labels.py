@@ -53,6 +53,10 @@ def test_split_line_reads_separators(line: str, expected: list[str]) -> None:
         ),
         ([(0.1, 0.1, 0.9, 0.1, 0.9, 0.9, 0.1, 0.9)] * 9, None, [Columns()]),
         ([(0.7, 0.7, 0.1, 0.1, 0.7, 0.72, 0.0, 0.71, 0.68, 2.0)] * 9, None, [Columns(keypoint_values=6)]),
+        ([(0.7, 0.7, 0.1, 0.1, 0.0, 0.71, 0.68, 0.72, 0.7, 0.7)] * 9, None, [Columns()]),
+        ([(0.1, 0.1, 0.3, 0.2, 0.5, 0.1)] * 9, None, [Columns()]),
+        ([BOX] * 20 + [(*BOX, 0.4, 0.5, 2.0)] * 4, None, [Columns()]),
+        ([BOX] * 20 + [(*BOX, 0.4, 0.5, 2.0)] * 5, None, [Columns(keypoint_values=3)]),
         ([BOX] * 20 + [(0.4, 0.4, 0.4, 0.4, 0.5, 0.4, 0.5, 0.5, 0.4, 0.5)], None, [Columns()]),
     ],
 )
@@ -71,6 +75,8 @@ def test_columns_give_boxes_and_outlines() -> None:
     triangle = (0.1, 0.1, 0.2, 0.1, 0.2, 0.3)
     assert Columns().box(Row(1, 0, (*BOX, 0.9))) == BOX
     assert Columns(keypoint_values=3).box(Row(1, 0, (*BOX, 0.4, 0.5, 2))) == BOX
+    assert Columns(keypoint_values=3).box(Row(1, 0, (*BOX, 0.4, 0.5, 2, 0.9))) == BOX
+    assert Columns().box(Row(1, 0, (-1.0, 2.0, 0.2, 0.2))) == (-1.0, 2.0, 0.2, 0.2)
     assert Columns().box(Row(1, 0, triangle)) is None
     assert np.array_equal(Columns().outline(Row(1, 0, triangle)), np.array(triangle).reshape(3, 2))
     assert len(Columns(scored=True).outline(Row(1, 0, (*triangle, 0.9)))) == 3
@@ -81,7 +87,10 @@ def test_columns_give_boxes_and_outlines() -> None:
     [
         (Columns(keypoint_values=6), (*BOX, 0.5, 0.5), "needs 5 or 11"),
         (Columns(), (*BOX, 0.1, 0.2, 0.3), "has 8 numbers"),
+        (Columns(keypoint_values=3), (*BOX, 0.5, 0.5, 2, 0.9, 0.1), "has 10 numbers"),
         (Columns(), (0.5, 0.5, 7.0, 0.2), "contains 7"),
+        (Columns(), (2.01, 0.5, 0.2, 0.2), "contains 2.01"),
+        (Columns(), (0.5, -1.01, 0.2, 0.2), "contains -1.01"),
         (Columns(), (0.1, 0.1, 0.2, 0.1, 0.2, -3.0), "contains -3"),
     ],
 )

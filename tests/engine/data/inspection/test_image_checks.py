@@ -1,0 +1,111 @@
+"""Checks of image files and idx files with given splits: samples of a folder, empty classes, rows and progress."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from engine.contract.dataset import Example, SplitReport
+from engine.data.files import Files, Listing
+from engine.data.inspection import imagefolder, inspector
+from engine.data.inspection.imagefolder import ImageCheck, inspect_files, inspect_idx
+from engine.data.inspection.inspector import candidate_readings, inspect
+from engine.data.splits import FileSplit, IdxSplit, RecognizedDataset
+from tests.support.images import noise, write_idx
+from tests.support.trained_runs import make_labeled
+
+
+def by_class(folder: Path, names: list[str], labels: list[int]) -> FileSplit:
+    return FileSplit(Files.of([Listing.of(str(folder), names)]), np.array(labels, np.int64), Files.of())
+
+
+def test_sample_is_taken_from_the_whole_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(imagefolder, "SAMPLE", 10)
+    monkeypatch.setattr(imagefolder, "CHUNK", 6)
+    paths = [noise(tmp_path / f"{number}.png", number, (16, 12)) for number in range(40)]
+    for number in (0, 5, 8, 32, 33):
+        content = paths[number].read_bytes()
+        paths[number].write_bytes(content[:60] + bytes(len(content) - 80) + content[-20:])
+    check = ImageCheck(40)
+    reasons = list(check.check_files([*map(str, paths)], 2))
+    assert [number for number, reason in enumerate(reasons) if reason is not None] == [0, 8, 32]
+    (problem,) = check.problems()
+    assert "Of 10 images decoded as a sample, 3 are damaged within" in problem.message
+
+
+def test_classes_and_splits_without_images_are_not_called_unreadable(tmp_path: Path) -> None:
+    for number in range(3):
+        noise(tmp_path / f"{number}.png", number)
+    train, val = by_class(tmp_path, ["0.png", "1.png", "2.png"], [0, 2, 2]), by_class(tmp_path, [], [])
+    done: list[tuple[int, int]] = []
+    found = RecognizedDataset("", ("ant", "bee", "cow"), train=train, val=val)
+    result = inspect_files(found, lambda *numbers: done.append(numbers), lambda path, reason: None, 1)
+    assert result.problems == []
+    assert result.splits == [
+        SplitReport("train", {"ant": 1, "bee": 0, "cow": 2}),
+        SplitReport("val", {"ant": 0, "bee": 0, "cow": 0}),
+    ]
+    assert done == [(1, 3), (2, 3), (3, 3)]
+
+
+def test_examples_of_idx_files_are_the_rows_of_the_split(tmp_path: Path) -> None:
+    pixels = np.arange(8)[:, None, None] * np.full((8, 4, 4), 30)
+    path = str(write_idx(tmp_path / "images-idx3-ubyte", pixels))
+    train = IdxSplit(path, np.array([1, 0, 1]), np.array([2, 5, 7]))
+    val = IdxSplit(path, np.array([0, 1]), np.array([0, 1]), is_drawn=True)
+    done: list[tuple[int, int]] = []
+    found = RecognizedDataset("", ("ant", "bee"), train=train, val=val)
+    result = inspect_idx(found, lambda *numbers: done.append(numbers), lambda path, reason: None, 1)
+    assert done == [(3, 5), (5, 5)]
+    assert result.splits == [
+        SplitReport("train", {"ant": 1, "bee": 2}),
+        SplitReport("val", {"ant": 1, "bee": 1}, is_drawn=True),
+    ]
+    levels = {}
+    for example in result.examples:
+        with Image.open(BytesIO(example.png)) as image:
+            levels[example.sample] = (example.class_name, *np.unique(np.asarray(image)).tolist())
+    assert levels == {0: ("bee", 60), 1: ("ant", 150), 2: ("bee", 210)}
+
+
+def test_number_of_listed_unreadable_files_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inspector, "MAX_UNREADABLE_LISTED", 4)
+    for number in range(20):
+        noise(tmp_path / "ab"[number % 2] / f"{number}.png", number)
+    for number in range(6):
+        (tmp_path / "a" / f"{number}.jpg").write_bytes(b"")
+    report = inspect(str(tmp_path), val_fraction=0.2, seed=0, progress=lambda done, total: None)
+    assert (len(report.unreadable), report.unreadable_count) == (4, 6)
+    (problem,) = report.problems
+    assert problem.message.startswith("6 files are left out (")
+    assert problem.message.endswith("; and 3 more).")
+    assert problem.message.count("it is empty") == 3
+
+
+def test_readings_show_evenly_spaced_training_images(tmp_path: Path) -> None:
+    for name in ("images", "depth"):
+        for number in range(15):
+            noise(tmp_path / name / f"{number:02}.png", number + len(name) * 20)
+    drawn: list[RecognizedDataset] = []
+
+    def draw(found: RecognizedDataset) -> tuple[Example, ...]:
+        drawn.append(found)
+        return ()
+
+    readings = candidate_readings(str(tmp_path), val_fraction=0.2, seed=0, draw=draw)
+    (found,) = [each for each in drawn if each.format == "imagefolder"]
+    assert "imagefolder" in [reading.format for reading in readings]
+    assert (found.val, found.test) == (None, None)
+    assert isinstance(found.train, FileSplit)
+    assert found.train.labels.tolist() == [0, 0, 1]
+
+
+def test_test_splits_of_labels_are_counted_by_image(tmp_path: Path) -> None:
+    folder = make_labeled(tmp_path, {"train": 9, "val": 4, "test": 3})
+    report = inspect(str(folder), val_fraction=0.2, seed=0, kinds=("labels",), progress=lambda done, total: None)
+    assert [(split.name, split.total) for split in report.splits] == [("train", 9), ("val", 4), ("test", 3)]
+    assert report.splits[2].counts == {}
