@@ -56,14 +56,18 @@ def test_mot_guesses_no_names(tmp_path: Path) -> None:
 
 def test_wider_face_ignores_invalid_faces_and_names_bad_lines(tmp_path: Path) -> None:
     draw(tmp_path / "WIDER_train/images/0--Parade/a.png", ONE)
-    lines = ["0--Parade/a.png", "3", "1 2 10 20 0 0 0 0 0 0", "3 4 9 9 0 0 0 1 0 0", "5 6 x 8 0 0 0 0 0 0"]
+    lines = ["0--Parade/a.png", "3", "1 2 10 20 0 0 0 0 0 0", "3 4 9 9 0 0 0 1 0 0", "5 6 x 8 0 0 0 0 0 0", "1 1 5 6"]
     text(
         tmp_path / "wider_face_split/wider_face_train_bbx_gt.txt",
         "\n".join([*lines, "0--Parade/gone.png", "0", "0 0 0 0"]),
     )
     content = content_of(wider_face.FORMAT, tmp_path)
     (image,) = content.splits[""]
-    assert [(tuple(box[:4]), box.ignored) for box in image.boxes] == [((1, 2, 11, 22), False), ((3, 4, 12, 13), True)]
+    assert [(tuple(box[:4]), box.ignored) for box in image.boxes] == [
+        ((1, 2, 11, 22), False),
+        ((3, 4, 12, 13), True),
+        ((1, 1, 6, 7), False),
+    ]
     assert "line 5 contains x" in warnings_of(content)
     assert "1 image named in the annotations but not in the folder: gone.png" in warnings_of(content)
 

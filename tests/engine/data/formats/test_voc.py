@@ -383,9 +383,11 @@ def test_voc_polygons_have_a_box_around_them(
     assert len(content.problems) == faults
 
 
-@pytest.mark.parametrize(("name", "classes"), [("1", ("oak", "cat")), ("elm", ("cat", "elm"))])
-def test_voc_of_arcgis_needs_its_names(tmp_path: Path, name: str, classes: tuple[str, ...]) -> None:
-    put(tmp_path, {"a": OBJECT.format(""), "b": OBJECT.format("").replace("cat", name)})
+@pytest.mark.parametrize(
+    ("names", "classes"), [("1", ("oak", "cat")), ("elm", ("cat", "elm")), ("1 elm", ("1", "cat", "elm"))]
+)
+def test_voc_of_arcgis_needs_its_names(tmp_path: Path, names: str, classes: tuple[str, ...]) -> None:
+    put(tmp_path, {name: OBJECT.format("").replace("cat", name) for name in ("cat", *names.split())})
     text(
         tmp_path / "esri_model_definition.emd",
         '{"Classes": [{"Value": 1, "Name": "oak"}, {"Value": 2, "Name": "cat"}]}',

@@ -70,6 +70,7 @@ def test_webdataset_uses_the_first_image_of_a_sample(tmp_path: Path) -> None:
         ({"a.cls": b"1", "b.cls": b"0"}, ("classes", "labels")),
         ({"a.cls": b"1"}, None),
         ({"a.json": b'{"label": true}', "b.json": b'{"label": []}', "c.json": b"{torn"}, None),
+        ({"a.json": b'{"label": true}', "b.json": b'{"label": false}'}, None),
         ({"a.json": b'{"labels": ["x", "y"]}', "b.json": b'{"label": 3}'}, ("labels",)),
     ],
 )

@@ -126,7 +126,9 @@ def dataset(folder: Path, *images: str, **files: str) -> Tree:
 )
 def test_images_are_divided_by_entries_and_lists(tmp_path: Path, files: dict[str, str], splits: dict[str, str]) -> None:
     found = dataset(tmp_path, "a", "b", "c", **files)
-    divided = ImageSearch(found, find_definition(found)).splits()
+    search = ImageSearch(found, find_definition(found))
+    divided = search.splits()
+    assert search.problems == []
     assert {split: "".join(Path(pair.image).stem for pair in pairs) for split, pairs in divided.items()} == splits
 
 
@@ -184,3 +186,20 @@ def test_objects_of_another_kind_are_reported(tmp_path: Path, texts: list[str], 
 def test_highest_class_needs_a_name(tmp_path: Path, names: str, failures: int) -> None:
     content = read(FORMAT, lines(tmp_path, LINE.replace("0", "1", 1), names=names))
     assert [problem.severity for problem in content.problems] == ["error"] * failures
+
+
+@pytest.mark.parametrize(
+    ("content", "is_refused"),
+    [
+        ("0 100 90 20 30\n", True),
+        ("0 100 90 20 30 0.9\n0 10 20 30 40 50 60\n", True),
+        ("0 100 90 20 30\n0 10 20 30 40 50 60\n0 10 20 30 40 50 70\n", False),
+        ("0 10 20 30 40 50 60\n", False),
+    ],
+)
+def test_boxes_in_pixels_are_refused_and_other_numbers_passed_over(
+    tmp_path: Path, content: str, is_refused: bool
+) -> None:
+    draw(tmp_path / "images/a.png", TWO)
+    text(tmp_path / "labels/a.txt", content)
+    assert [each.kinds for each in detect(FORMAT, tmp_path)] == [()] * is_refused

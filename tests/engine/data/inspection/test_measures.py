@@ -129,3 +129,18 @@ def test_rare_classes_are_reported_for_training_alone(tmp_path: Path) -> None:
     found = RecognizedDataset("", CLASSES, train=split, val=split, code=MaskCode((0, 1, 2)))
     (problem,) = inspect_masks(found, lambda *_: None, lambda *_: None, 1).problems
     assert problem.message == "bee (0.05%) cover less than 0.1% of the pixels."
+
+
+@pytest.mark.parametrize(("size", "is_usable"), [((12, 8), True), ((8, 12), True), ((12, 12), False), ((6, 4), False)])
+def test_masks_of_rotated_images_have_one_of_their_sizes(
+    tmp_path: Path, size: tuple[int, int], is_usable: bool
+) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.new("RGB", (12, 8), (200, 30, 30)).save(tmp_path / "a.jpg", exif=exif)
+    Image.new("L", size).save(tmp_path / "a.png")
+    split = MaskSplit([str(tmp_path / "a.jpg")], [str(tmp_path / "a.png")])
+    found = RecognizedDataset("", ("ant",), train=split, code=MaskCode((0,)))
+    reasons: list[str] = []
+    result = inspect_masks(found, lambda *_: None, lambda path, reason: reasons.append(reason), 1)
+    assert ([each.total for each in result.splits], len(reasons)) == ([int(is_usable)], int(not is_usable))

@@ -76,6 +76,15 @@ def test_transparent_images_are_reported_with_their_background(tmp_path: Path, l
     assert "8 of 8" in problem.message
 
 
+def test_transparent_images_on_two_backgrounds_are_counted(tmp_path: Path) -> None:
+    for name, levels in (("train", (255, 255, 120, 120)), ("val", (120, 120))):
+        arrays = [np.dstack([np.full((SIDE, SIDE, 3), level), noise(level, 0, 255)[..., :1]]) for level in levels]
+        write(tmp_path / name, [array.astype(np.uint8) for array in arrays])
+    assert "4 of 4 images inspected have transparent parts; the model sees them on white, 2 of them on black" in texts(
+        tmp_path
+    )
+
+
 def test_blank_images_among_others_are_named(tmp_path: Path) -> None:
     arrays = [noise(seed, 0, 255) for seed in range(12)] + [np.zeros((SIDE, SIDE, 3), np.uint8)] * 6
     assert "single color" in texts(write(tmp_path, arrays))
