@@ -140,7 +140,7 @@ def test_texts_of_search_problems(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     cases["lost and unknown GPUs"] = refused(snapshot=machine(*gpus), devices=[*names, "GPU-9"])
     cases["problem of the job"] = refused(small_job(Path("/nowhere")))
     create_search(small_search(confirm=1))
-    changed = {"confirm": 3, "trials": 9, "devices": ["cpu"] * 3, "pruner": "none", "best_epochs": 5}
+    changed = {"confirm": 3, "trials": 9, "devices": ["cpu"] * 3, "devices_per_trial": 3, "pruner": "none"}
     cases["search of the same name"] = name_problems(small_search(**changed))
     cases["other search of the same name"] = name_problems(small_search(sampler="random", seed=9))
     monkeypatch.setattr("shutil.disk_usage", lambda _folder: SimpleNamespace(free=1 << 20))

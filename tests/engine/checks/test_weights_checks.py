@@ -78,6 +78,7 @@ def test_weights_of_models_are_known_without_torch(fields: dict[str, object], so
 
 def test_texts_of_weights_problems(tmp_path: Path) -> None:
     cases = {str(fields): weights_problems(job(**fields), CATALOGUE, FixedDisk()) for fields, _ in SOURCES}
+    cases["server without an answer yet"] = weights_problems(job(), CATALOGUE, FixedDisk(reachable=None))
     scratch = job(model="resnet18", pretrained=False)
     cases["from scratch"] = weights_problems(scratch, CATALOGUE, FixedDisk(), chosen=("model",))
     for reachable in (True, None, False):

@@ -53,6 +53,8 @@ def test_setups_for_eight_gpus_keep_job_settings() -> None:
     assert 30 < len(able) < 200
     assert {len(setup.job.parallel.devices) for setup in able} == {1, 2, 4, 8}
     assert {setup.job.precision.name for setup in able} == {"fp32"}
+    hybrid = [setup.job.parallel for setup in able if setup.job.parallel.strategy == "hsdp"]
+    assert {(len(parallel.devices), parallel.replicas) for parallel in hybrid} == {(4, 2), (8, 2), (8, 4)}
     assert device_counts(6) == [1, 2, 4, 6]
 
 
@@ -67,6 +69,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "sharded": {"devices": GPUS, "strategy": "hsdp", "cpu_offload": True, "precision": "fp32", "batch_size": 64},
     "pipeline": {"devices": GPUS[:2], "strategy": "pipeline", "split_points": ("layer2.0.conv1",), "bucket_mib": 5.0},
     "single": {"devices": GPUS[:1], "precision": "fp32", "batch_size": 256, "image_size": 64},
+    "fixed precision": {"devices": ("cpu",), "precision": "fp32"},
     "invalid": {"devices": ("cpu",) * 2, "strategy": "single", "precision": "fp16", "batch_size": 2},
 }
 
