@@ -22,6 +22,7 @@ from engine.contract.model_split import PLANNING, ModelSplit
 from engine.contract.problems import Problem
 from engine.parallel.split_points import compute_stages
 from engine.processes.requests import RequestError
+from tests.engine.supervisor.supervised import wait_until, wait_until_exited
 from tests.support.consent import agreed
 from tests.support.images import image
 
@@ -182,22 +183,12 @@ def test_planner_reports_missing_dataset(tmp_path: Path) -> None:
 def test_planner_ends_with_parent() -> None:
     parent = f"import subprocess; subprocess.Popen({COMMAND!r}, stdin=subprocess.PIPE).wait()"
     with subprocess.Popen([sys.executable, "-c", parent], cwd=ROOT, stdout=subprocess.PIPE) as process:
-        planner: list[psutil.Process] = []
-        while not planner:  # the planner waits for its job
-            planner = [
-                child
-                for child in psutil.Process(process.pid).children()
-                if "engine.advisor.planning" in _command_line(child)
-            ]
-        while planner[0].name() != "footplate-plan":
-            assert planner[0].is_running()
+        parent_process = psutil.Process(process.pid)
+
+        def planners() -> list[psutil.Process]:
+            return [child for child in parent_process.children() if child.name() == "footplate-plan"]
+
+        wait_until(lambda: bool(planners()), "the planner, which waits for its job")
+        planner = planners()
         os.kill(process.pid, signal.SIGKILL)
-        exited, _ = psutil.wait_procs(planner, timeout=120)
-    assert exited
-
-
-def _command_line(process: psutil.Process) -> list[str]:
-    try:
-        return process.cmdline()
-    except psutil.Error:
-        return []
+        wait_until_exited(planner)

@@ -16,6 +16,7 @@ import pytest
 
 from engine.contract.devices import Snapshot
 from tests.engine.gpus.conftest import ROOT, Start, has_gpus, readers_of
+from tests.engine.supervisor.supervised import wait_until_exited
 from tests.support.nvml_stub import NvmlStub, gpu_profile
 
 
@@ -35,7 +36,7 @@ def test_reader_exits_with_a_killed_sampler(nvml_stub: NvmlStub, start_sampler: 
     assert readers
     trigger.touch()  # only the kernel can end the process now
     sampler.process.kill()
-    assert psutil.wait_procs(readers, timeout=120)[1] == []
+    wait_until_exited(readers)
 
 
 def test_sampler_exits_with_its_killed_parent(nvml_stub: NvmlStub) -> None:
@@ -50,7 +51,7 @@ def test_sampler_exits_with_its_killed_parent(nvml_stub: NvmlStub) -> None:
         family = psutil.Process(parent.pid).children(recursive=True)
         parent.kill()
         # The read end of its output stays open, so that only the parent's death can end it.
-        assert psutil.wait_procs(family, timeout=120)[1] == []
+        wait_until_exited(family)
 
 
 def test_blocked_sampler_exits_with_its_parent(nvml_stub: NvmlStub) -> None:
@@ -74,7 +75,7 @@ def test_blocked_sampler_exits_with_its_parent(nvml_stub: NvmlStub) -> None:
             if sampler.num_ctx_switches() != switches:
                 switches, since = sampler.num_ctx_switches(), time.monotonic()
         parent.kill()
-        assert psutil.wait_procs(family, timeout=120)[1] == []
+        wait_until_exited(family)
     os.close(reading)
     os.close(writing)
 
@@ -124,7 +125,7 @@ def test_ctrl_c_returns_130(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     readers = readers_of(sampler)
     sampler.process.send_signal(signal.SIGINT)
     assert sampler.process.wait(120) == 130
-    assert psutil.wait_procs(readers, timeout=120)[1] == []
+    wait_until_exited(readers)
 
 
 def test_snapshots_follow_the_interval(nvml_stub: NvmlStub, start_sampler: Start) -> None:

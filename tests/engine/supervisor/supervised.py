@@ -7,7 +7,7 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,11 @@ def has_exited(pid: int) -> bool:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
+
+
+def wait_until_exited(processes: Iterable[psutil.Process]) -> None:
+    """Wait until all processes have exited. Zombies count, since PID 1 may reap orphans only after seconds."""
+    wait_until(lambda: all(has_exited(process.pid) for process in processes), f"the end of {processes}")
 
 
 class Supervised:

@@ -28,6 +28,7 @@ from engine.data.decoding.reading import folder_channels
 from engine.data.inspection import imagefolder
 from engine.data.inspection.inspector import image_sizes, inspect
 from engine.system.paths import sample_dataset
+from tests.engine.supervisor.supervised import wait_until_exited
 from tests.support.images import image, noise, write_idx
 
 ROOT = Path(__file__).parents[4]
@@ -358,7 +359,7 @@ def test_inspector_dies_with_its_parent(endless: Path, tmp_path: Path) -> None:
             time.sleep(0.01)  # between checks of the condition
         assert child.is_running()
         parent.kill()
-        child.wait(timeout=120)
+        wait_until_exited([child])
 
 
 @pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() != 0, reason="needs another user to run as")
