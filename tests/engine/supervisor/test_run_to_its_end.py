@@ -26,7 +26,15 @@ from engine.runs.folder import create_run
 from engine.runs.launch import start_supervisor
 from engine.supervisor.endpoint import remove_stale_sockets
 from engine.system import paths
-from tests.engine.supervisor.supervised import Start, Supervised, events, has_exited, messages, wait_until
+from tests.engine.supervisor.supervised import (
+    Start,
+    Supervised,
+    events,
+    has_exited,
+    messages,
+    wait_until,
+    wait_until_exited,
+)
 
 
 def workers_of(supervised: Supervised, count: int) -> list[psutil.Process]:
@@ -195,8 +203,7 @@ def test_no_worker_survives_a_killed_supervisor(start: Start, arguments: tuple[s
     assert len(workers) >= 2
     supervised.process.kill()
     supervised.process.wait()
-    _, alive = psutil.wait_procs(workers, timeout=120)
-    assert alive == []
+    wait_until_exited(workers)
     assert supervised.run.state() == "interrupted"
     stale = next(paths.runtime_folder().glob("*.sock"))
     remove_stale_sockets()

@@ -23,7 +23,7 @@ from engine.inference.prediction import joining
 from engine.inference.prediction.predict import predict
 from engine.inference.trained_model import CannotLoad
 from tests.engine.cli.terminal import ROOT, command
-from tests.engine.supervisor.supervised import wait_until
+from tests.engine.supervisor.supervised import wait_until, wait_until_exited
 from tests.support.trained_runs import Trained
 
 linux_with_compiler = pytest.mark.skipif(
@@ -48,7 +48,7 @@ def kill(process: subprocess.Popen[str]) -> None:
     tree = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
     for each in tree:
         each.kill()
-    psutil.wait_procs(tree)
+    wait_until_exited(tree)
     process.communicate()
 
 
