@@ -251,7 +251,9 @@ def test_missing_weights_file_is_named(tmp_path: Path) -> None:
 def test_vit_positions_follow_the_image_size() -> None:
     state = {"encoder.pos_embedding": torch.rand(1, 2 * 2 + 1, 768)}
     assert resize_positions("vit_b_32", state, 64) is state
-    assert resize_positions("vit_b_32", state, 96)["encoder.pos_embedding"].shape == (1, 3 * 3 + 1, 768)
+    for size, side in ((32, 1), (96, 3)):
+        resized = resize_positions("vit_b_32", state, size)["encoder.pos_embedding"]
+        assert resized.shape == (1, side * side + 1, 768)
     assert resize_positions("resnet18", state, 96) is state
 
 

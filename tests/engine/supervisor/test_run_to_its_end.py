@@ -177,6 +177,14 @@ def test_failed_worker_fails_the_run_with_a_cause(start: Start, behavior: str, k
     assert logged[-1].cause == failed[0].cause
 
 
+def test_run_is_unsaved_if_a_worker_cannot_write_its_last_state(start: Start) -> None:
+    supervised = start("unsaved 3", 2)
+    *_, finished = supervised.wait()
+    assert isinstance(finished, RunFinished)
+    assert (finished.outcome, finished.cause) == ("unsaved", "The disk is full.")
+    assert supervised.process.returncode == 1
+
+
 def test_worker_that_does_not_exit_is_killed(start: Start) -> None:
     supervised = start("linger", 2, "quick")
     logged = supervised.wait()

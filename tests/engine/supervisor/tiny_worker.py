@@ -105,7 +105,7 @@ def run(spec: WorkerSpec, channel: socket.socket) -> int:  # noqa: PLR0912  (a c
     tiny.send(EpochStarted(epoch=1))
     stopped = False
     match behavior:
-        case "train":
+        case "train" | "unsaved":
             stopped = tiny.train(int(number))
         case "forever":
             stopped = tiny.train(10**9, 0.01)
@@ -167,5 +167,7 @@ def run(spec: WorkerSpec, channel: socket.socket) -> int:  # noqa: PLR0912  (a c
             stopped = tiny.train(10**9, 0.01)
     if spec.rank == 0:
         tiny.save(1)
-    tiny.send(WorkerDone(stopped=stopped, best={"top1": 0.5} if spec.rank == 0 else {}, best_epoch=1))
+    unsaved = "The disk is full." if behavior == "unsaved" and spec.rank else ""
+    best = {"top1": 0.5} if spec.rank == 0 else {}
+    tiny.send(WorkerDone(stopped=stopped, unsaved=unsaved, best=best, best_epoch=1))
     return 0

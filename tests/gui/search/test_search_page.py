@@ -20,7 +20,7 @@ from engine.runs.searches import SearchFolder, create_search, searches_folder
 from engine.system import paths
 from gui.pages import SEARCHES
 from gui.search.page import COLUMNS, FORM, LIST, NONE, SEARCH, SearchPage
-from gui.search.plots import axis_range
+from gui.search.plots import axis_range, describe
 from gui.sources.searches import data_of
 from tests.gui.test_app_names import reachable, spoken_name
 from tests.support.made_searches import SECONDS, SPACE, TOP1, a_search, a_state, make_search
@@ -105,6 +105,8 @@ def test_trials_stay_sorted_and_selected(page: SearchPage, qtbot: QtBot, qtmodel
         folder.save_state(a_state(15, running=3))
         page.source.refresh()
     assert view.model.rowCount() == 15
+    scores = [trial.values[0] for trial in view.model.rows if trial.values[0] is not None]
+    assert scores == sorted(scores, reverse=True)
     assert [view.model.rows[row].number for row in view.table.selected_rows()] == [selected]
     assert "of 35 trials · 2 running" in view.progress_text.text()
 
@@ -120,6 +122,9 @@ def test_search_plots_show_and_highlight_trials(page: SearchPage, qtbot: QtBot) 
         assert plot.accessibleDescription()
     page.view.table.select([1])
     data, trial = page.view.data, page.view.model.rows[1]
+    first_goal, second_goal = data.search.goals
+    assert first_goal.title in describe(data)
+    assert second_goal.title not in describe(data)
     axes = {axis.name: axis for axis in data.axes}
     names = [box.currentData() for box in (plots.fields.x, plots.fields.y)]
     by_fields = [axes[name].position(trial.params[name]) for name in names]
