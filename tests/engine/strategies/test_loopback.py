@@ -6,9 +6,12 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from engine.contract.job import Job
 from engine.system import loopback
 from engine.system.loopback import ForeignPeerError, same_user_only
 from tests.support.nobody import NOBODY
@@ -44,6 +47,12 @@ def end(connection: socket.socket, peer: subprocess.Popen[bytes]) -> None:
     assert peer.stdin is not None
     peer.stdin.close()
     peer.wait(10)
+
+
+def test_ranks_of_one_machine_ignore_other_network_interfaces(
+    job: Callable[..., Job], start: Callable[..., Any]
+) -> None:
+    start(job(cpus=2, strategy="ddp", batch_size=72, epochs=1), environment={"GLOO_SOCKET_IFNAME": "eth7"}).completed()
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])

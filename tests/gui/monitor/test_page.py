@@ -97,6 +97,9 @@ def test_page_zoom_stays_until_newest(watching: Watching, qtbot: QtBot) -> None:
     assert all(clock(START + limit) in page.bar.past.text() for limit in zoomed)
     watching.see(full_gpu(), at=900)
     assert page.group.range == zoomed
+    for view, has_graphs in ((PROCESSES, False), (GRAPHS, True), (TOPOLOGY, False), (GPUS, True)):
+        page.show_view(view)
+        assert (page.bar.newest.isVisible(), page.bar.past.isVisible()) == (has_graphs, has_graphs)
     page.bar.newest.click()
     assert page.group.range == (300.0, 900.0)
     assert not page.bar.newest.isVisible()

@@ -40,6 +40,12 @@ def test_voc_names_need_its_palette_or_its_folder(tmp_path: Path) -> None:
         assert found_in(folder).classes[1] == expected
 
 
+def test_class_table_beside_the_masks_names_the_classes(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path, [striped(0, 1)] * 4)
+    (folder / "masks" / "classes.txt").write_text("ground\nroof\n")
+    assert found_in(folder).classes == ("ground", "roof")
+
+
 def test_missing_numbers_need_no_warning(tmp_path: Path) -> None:
     mask = striped(0, 1, 2, 3).astype(np.float32)
     mask[mask == 3] = np.nan

@@ -84,8 +84,8 @@ def test_webdataset_needs_classes_of_half_the_images(
 
 
 def test_webdataset_takes_splits_from_the_names_of_files(tmp_path: Path) -> None:
-    for name in ("train-0", "train-1", "val-0"):
-        write(tmp_path / f"{name}.tar", {f"{name}.png": encoded(TRUTH.images[0]), f"{name}.cls": b"1"})
+    for name, extension in (("train-0", "tar"), ("train-1", "TAR"), ("val-0", "tar")):
+        write(tmp_path / f"{name}.{extension}", {f"{name}.png": encoded(TRUTH.images[0]), f"{name}.cls": b"1"})
     found = names_of(content_of(FORMAT, tmp_path, "classes"))
     assert {split: len(images) for split, images in found.items()} == {"train": 2, "val": 1}
 

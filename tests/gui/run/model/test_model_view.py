@@ -249,6 +249,22 @@ def test_work_for_another_run_is_not_shown_or_replaced(view: ModelView, run: Run
     view.pages.cancel.click()
 
 
+def test_mistakes_are_shown_after_the_evaluation_that_finds_them(
+    empty_view: ModelView, dataset: Path, qtbot: QtBot
+) -> None:
+    run = a_run(8, dataset=str(dataset))
+    (run.checkpoints / "best.pt").write_bytes(b"weights")
+    empty_view.show_run(run)
+    qtbot.waitUntil(empty_view.form.start.isEnabled)
+    empty_view.show_mistakes()
+    qtbot.waitUntil(lambda: empty_view.pages.currentIndex() == WORKING)
+    empty_view.pages.child.cancel()
+    saved = save_evaluation(run, dataset)
+    empty_view.pages.child.done.emit(str(saved.folder / "evaluation.json"))
+    qtbot.waitUntil(lambda: empty_view.pages.currentIndex() == RESULT)
+    assert empty_view.result.tabs.currentIndex() == SAMPLES
+
+
 def test_finished_evaluation_is_announced_with_title_of_run(view: ModelView, run: RunFolder, qtbot: QtBot) -> None:
     view.pages.child.request = view.form.build_request()
     view.hide()  # a visible view shows the result instead
