@@ -10,7 +10,7 @@ from pytestqt.qtbot import QtBot
 
 from engine.contract.events import RunFinished
 from engine.runs.folder import create_run
-from gui.sources.run_link import LiveConnection
+from gui.sources.run_link import EndRequest, LiveConnection, RunCommands
 from gui.sources.run_reader import RunReader
 from tests.gui.sources.written_runs import a_run, append, job, supervise_here
 
@@ -27,6 +27,15 @@ def test_live_connection_reports_messages_until_closed(qtbot: QtBot) -> None:
         live.close()
         assert not live.is_open
         assert ours.fileno() == -1
+
+
+def test_stop_replaces_a_requested_pause_only() -> None:
+    commands = RunCommands(QObject())
+    requests: tuple[EndRequest, ...] = ("pause", "pause", "stop", "pause", "stop")
+    assert [commands.request(each) for each in requests] == [True, False, True, False, False]
+    assert commands.requested == "stop"
+    commands.open(None)
+    assert commands.request("pause")
 
 
 def test_run_reader_notices_end_of_run_in_the_queue() -> None:

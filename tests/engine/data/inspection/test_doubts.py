@@ -157,6 +157,12 @@ def test_two_spellings_of_a_class_are_reported_for_folders(tmp_path: Path, pair:
     assert "the same name" in problem.remedy
 
 
+def test_unusual_blanks_in_names_of_classes_are_shown_as_escapes(tmp_path: Path) -> None:
+    by_class(tmp_path, "traffic light", "traffic\u00a0light")
+    (problem,) = warnings(tmp_path, "classes", "differ in spelling only")
+    assert "“traffic\\u00a0light”" in problem.message
+
+
 @pytest.mark.parametrize("pair", SPELLINGS.values(), ids=SPELLINGS)
 def test_two_spellings_of_a_class_are_reported_for_boxes(tmp_path: Path, pair: tuple[str, str]) -> None:
     renamed = [

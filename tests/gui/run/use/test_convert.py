@@ -69,11 +69,13 @@ def test_convert_form_shows_problems_of_all_formats(show_widget: ShowWidget, tmp
     assert texts[1]
     assert texts[2] == texts[0] | texts[1]
     form.show_run(run, job())
-    (tmp_path / "file").touch()
-    form.out.set_value(str(tmp_path / "file"))
-    with qtbot.assertNotEmitted(form.submitted):
-        form.submit_action.trigger()
-        qtbot.waitUntil(lambda: str(tmp_path / "file") in form.problems.text())
+    for file, is_packed in ((tmp_path / "plain", False), (tmp_path / "zipped", True)):
+        file.touch()
+        form.packed.set_value(is_packed)
+        form.out.set_value(str(file / "model.zip" if is_packed else file))
+        with qtbot.assertNotEmitted(form.submitted):
+            form.submit_action.trigger()
+            qtbot.waitUntil(lambda file=file: str(file) in form.problems.text())
 
 
 class OpenedUrls(QObject):

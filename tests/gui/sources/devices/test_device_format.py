@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
+import msgspec
 import pytest
 
 from engine.contract.devices import Ecc, Gpu, GpuProcess, Mig, Retired, Xid
-from gui.sources.devices.device_format import State, busy, busy_briefly, gpu_sort_key, join_states, states
+from gui.sources.devices.device_format import State, busy, busy_briefly, describe_gpu, gpu_sort_key, join_states, states
 from tests.gui.monitor.watching import START, full_gpu, plain_gpu
 
 
@@ -30,6 +33,16 @@ from tests.gui.monitor.watching import START, full_gpu, plain_gpu
 )
 def test_states_text(gpu: Gpu, text: str) -> None:
     assert join_states(states(gpu, START)) == text
+
+
+def test_description_has_all_known_values() -> None:
+    fields = {"utilization_percent": 0.0, "temperature_c": 0.0, "power_w": 0.0, "processes": None}
+    gpu = full_gpu(memory_used_bytes=0, memory_total_bytes=8 << 30, **fields)
+    whole = describe_gpu(gpu).partition(": ")[2].split(", ")
+    assert [re.findall(r"[\d.]+", part) for part in whole] == [["0"], ["0.0", "8.0"], ["0"], ["0"]]
+    for name in ("utilization_percent", "memory_used_bytes", "temperature_c", "power_w"):
+        without = describe_gpu(msgspec.structs.replace(gpu, **{name: None})).partition(": ")[2].split(", ")
+        assert len(set(whole) - set(without)) == 1, name
 
 
 def test_busy_sums_memory_by_user_or_in_all() -> None:
