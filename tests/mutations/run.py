@@ -86,6 +86,13 @@ def declared_tests(fault: Path) -> list[str]:
     return [line.partition("tests:")[2].strip() for line in head.splitlines() if line.startswith("tests:")]
 
 
+def exists(tree: Path, test: str) -> bool:
+    """Return True if a test exists, given as FILE or FILE::FUNCTION, with or without parameters."""
+    file, _, function = test.partition("::")
+    path = tree / file
+    return path.is_file() and (not function or f"def {function.partition('[')[0]}(" in path.read_text())
+
+
 class ExecutedLines:
     """Recorded coverage, which tells what tests executed a line."""
 
@@ -149,7 +156,8 @@ def try_fault(tree: Path, fault: Path, executed: ExecutedLines | None, *, comple
         else:
             changed = [Path(name) for name in re.findall(r"^\+\+\+ b/(.+)$", fault.read_text(), re.MULTILINE)]
             groups = related_tests(tree, changed)
-            if executed and (tests := executed.tests_of(fault.read_text())):
+            recorded = executed.tests_of(fault.read_text()) if executed else []
+            if tests := [test for test in recorded if exists(tree, test)]:
                 groups = [*groups[:1], tests[:MOST_TESTS]]
             groups += [["-n", "3"]] if complete else []
         for group in groups:

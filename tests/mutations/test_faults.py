@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from tests.mutations.run import FAULTS, ROOT, declared_tests, find_patches
+from tests.mutations.run import FAULTS, ROOT, declared_tests, exists, find_patches
 
 GIT = shutil.which("git")
 
@@ -21,13 +21,6 @@ def test_all_faults_apply() -> None:
     assert [check[-1] for check in checks if subprocess.run(check, cwd=ROOT, check=False).returncode] == []
 
 
-def exists(test: str) -> bool:
-    """Return True if a test exists, given as FILE or FILE::FUNCTION, with or without parameters."""
-    file, _, function = test.partition("::")
-    path = ROOT / file
-    return path.is_file() and (not function or f"def {function.partition('[')[0]}(" in path.read_text())
-
-
 def test_tests_of_faults_exist() -> None:
     tests = {test for patch in find_patches([FAULTS]) for test in declared_tests(patch)}
-    assert [test for test in sorted(tests) if not exists(test)] == []
+    assert [test for test in sorted(tests) if not exists(ROOT, test)] == []
