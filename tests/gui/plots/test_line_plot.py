@@ -264,7 +264,7 @@ def test_plot_without_room_has_names_in_tool_tip_only(screen: PlotOnScreen) -> N
     for number in range(8):
         screen.plot.add_line(str(number), LineStyle(f"line {number}", lambda: theme.colors().accent))
         screen.plot.set_data(str(number), np.arange(3.0), np.full(3, number + 0.5))
-    for width, has_names in ((700, True), (200, False)):
+    for width, has_names in ((700, True), (200, False), (700, True)):
         screen.plot.resize(width, 260)
         screen.data(3)
         tips = [label.toolTip() for label in screen.plot.findChildren(RichLabel)]

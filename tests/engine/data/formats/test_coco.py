@@ -121,7 +121,7 @@ def test_categories_of_one_name_are_one_class_with_a_warning(tmp_path: Path) -> 
 def test_ids_serve_as_names_without_categories(tmp_path: Path, edit: Edit) -> None:
     content = read(FORMAT, edited(tmp_path, edit), "boxes")
     assert content.classes == ("class 3", "class 7")
-    assert "without a name" in content.problems[0].message
+    assert "2 categories without a name" in content.problems[0].message  # 1 for each id, not for each annotation
 
 
 # Odd values
