@@ -76,6 +76,18 @@ def test_sizes_follow_the_desktops_font(styled: QApplication, monkeypatch: pytes
     assert theme.scaled(100) == 125
 
 
+@pytest.mark.usefixtures("normal_text", "styled")
+def test_scaled_sizes_follow_the_text_size(qtbot: QtBot) -> None:
+    label = QLabel()
+    qtbot.addWidget(label)
+    theme.scale_with_text(label.setFixedWidth, 40)
+    widths = []
+    for percent in (100, 200, 100):
+        theme.choose("system", percent)
+        widths.append(label.width())
+    assert widths == [40, 80, 40]
+
+
 def test_closed_window_ignores_the_theme(styled: QApplication, qtbot: QtBot) -> None:
     window = MainWindow()
     with qtbot.waitSignal(window.completed):

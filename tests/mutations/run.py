@@ -34,8 +34,6 @@ import pytest
 ROOT = Path(__file__).parents[2]
 FAULTS = Path(__file__).parent / "faults"
 SOURCES = ("engine", "gui", "resources", "tests", "footplate.py", "pyproject.toml")
-FAILED = 1
-"""Exit code of pytest if a test has failed."""
 LIBRARIES = ("numpy", "scipy.optimize", "PIL.Image", "torchvision", "msgspec", "psutil", "pyqtgraph", "PySide6.QtTest")
 """Libraries that most tests need. Their import takes seconds."""
 MOST_MENTIONS = 8
@@ -162,8 +160,8 @@ def try_fault(tree: Path, fault: Path, executed: ExecutedLines | None, *, comple
             groups += [["-n", "3"]] if complete else []
         for group in groups:
             exit_code, output = run_tests(tree, ["-x", *group])
-            if exit_code == FAILED:
-                return f"noticed by {first_failure(output)}"
+            if failed := first_failure(output):
+                return f"noticed by {failed}"
             if exit_code:
                 return f"pytest exited with {exit_code}: {output[-500:]}"
         return "NOT NOTICED"
@@ -236,8 +234,9 @@ def run_tests(tree: Path, arguments: Iterable[str]) -> tuple[int, str]:
 
 
 def first_failure(output: str) -> str:
+    """Return the first test that pytest's summary reports as failed, or "" if there is none."""
     failed = re.search(r"^(?:FAILED|ERROR) (\S+)", output, re.MULTILINE)
-    return failed[1] if failed else "a test whose name pytest didn't print"
+    return failed[1] if failed else ""
 
 
 if __name__ == "__main__":

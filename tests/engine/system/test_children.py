@@ -47,13 +47,18 @@ def test_run_child_ends_endless_output(stream: str) -> None:
         run_child(python(f"[sys.{stream}.write('x' * 65536) for _ in iter(int, 1)]"), timeout_s=50, at_most=1 << 20)
 
 
-def test_run_child_ends_silent_process_and_ignores_its_children(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_child_ends_silent_process_and_ignores_its_children(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(children, "_JOIN_S", 0.1)
-    code = "import subprocess, time; subprocess.Popen(['sleep', '5']); time.sleep(50)"
+    pid = tmp_path / "pid"
+    child = "subprocess.Popen(['sleep', '50']).pid"
+    code = f"import pathlib, subprocess, time; pathlib.Path({str(pid)!r}).write_text(str({child})); time.sleep(50)"
     started = time.monotonic()
     with pytest.raises(subprocess.TimeoutExpired):
         run_child(python(code), timeout_s=1.0)
     assert time.monotonic() - started < 5
+    os.kill(int(pid.read_text()), signal.SIGKILL)
 
 
 @pytest.mark.parametrize("timeout_s", [None, 4.0])
