@@ -31,13 +31,17 @@ Answer = Callable[..., None]
 
 @pytest.fixture
 def answer(tmp_path: Path, separate_home: Path, monkeypatch: pytest.MonkeyPatch) -> Answer:
-    """Return a function that replaces ssh: it sets the lines from `HOST` and the number of bytes on standard error."""
+    """Return a function that replaces ssh: it sets the lines from `HOST` and the number of bytes on standard error.
 
-    def set_up(*lines: bytes, error_bytes: int = 0) -> None:
+    With `reads_requests`, ssh stays until its input is closed.
+    """
+
+    def set_up(*lines: bytes, error_bytes: int = 0, reads_requests: bool = False) -> None:
         (tmp_path / "lines").write_bytes(b"".join(line + b"\n" for line in lines))
         (tmp_path / "bin").mkdir()
         ssh = tmp_path / "bin/ssh"
-        ssh.write_text(f"#!/bin/sh\nhead -c {error_bytes} /dev/zero >&2\ncat {tmp_path}/lines\n")
+        end = "cat > /dev/null\n" if reads_requests else ""
+        ssh.write_text(f"#!/bin/sh\nhead -c {error_bytes} /dev/zero >&2\ncat {tmp_path}/lines\n{end}")
         ssh.chmod(0o755)
         monkeypatch.setenv("PATH", f"{tmp_path}/bin{os.pathsep}{os.environ['PATH']}")
         put_host(Host(name=HOST))
@@ -91,7 +95,8 @@ def test_follower_limits_log_of_standard_error(answer: Answer) -> None:
 
 
 def test_fetch_refuses_file_larger_than_the_disk(answer: Answer) -> None:
-    answer(ENCODE.encode(RunFile(path="checkpoints/best.pt", run_id="run", size_bytes=1 << 60, sha256="0" * 64)))
+    offer = RunFile(path="checkpoints/best.pt", run_id="run", size_bytes=1 << 60, sha256="0" * 64)
+    answer(ENCODE.encode(offer), reads_requests=True)
     done = footplate("fetch", f"{HOST}:run")
     assert done.code
     assert "are free" in done.err

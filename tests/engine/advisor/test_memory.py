@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import sys
 from pathlib import Path
 
@@ -23,8 +24,8 @@ V1 = {
 def test_peak_counts_memory_that_was_freed(monkeypatch: pytest.MonkeyPatch) -> None:
     import resource
 
-    block = b"x" * (64 << 20)
-    del block
+    with mmap.mmap(-1, 64 << 20) as block:  # malloc may keep freed memory
+        block.write(b"x" * len(block))
     used_bytes = psutil.Process().memory_info().rss  # afterwards, so that a garbage collection can only lower it
     main = MainMemory.__new__(MainMemory)  # without the limit that it sets for this process
     main._limit = 1 << 50
