@@ -294,7 +294,9 @@ def test_predictions_are_reported_after_their_images(start: Start) -> None:
     before = len(run.events)
     (run.folder.path / "here.png").touch()
     pairs = (("a.png", "b.png"), ("a.png", "here.png"), ("", "c.png"))
-    samples = tuple(PredictedSample(name="x", truth_png=truth, prediction_png=shown) for truth, shown in pairs)
+    samples = tuple(
+        PredictedSample(name="x", truth_png=truth, prediction_png=prediction) for truth, prediction in pairs
+    )
     predicted = Predicted(epoch=1, step=7, samples=samples)
     run.links()[0].receive(message(0, predicted), WorkerEnded(rank=0, code=0))
     first, second = (node.files.requests for node in run.nodes.nodes[1:])  # type: ignore[union-attr]

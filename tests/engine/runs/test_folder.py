@@ -79,11 +79,11 @@ def test_state_follows_log_and_supervisor(log: str, supervisor: str, state: str)
 
 def test_summary_of_a_failed_run() -> None:
     run = a_run(8, "failed", cause="It is late.", name="mine", resume_from="/last.pt", devices=("cpu", "cpu"))
-    begun = next(run.events()).time
+    start = next(run.events()).time
     summary = run.summary()
     assert summary == RunSummary(
         run_id=run.run_id, folder=str(run.path), name="mine", model="resnet18", strategy="ddp", devices=("cpu", "cpu"),
-        dataset="/data/flowers", state="failed", started=begun, seconds=summary.seconds, best={"top1": 0.8, "loss": 0.5},
+        dataset="/data/flowers", state="failed", started=start, seconds=summary.seconds, best={"top1": 0.8, "loss": 0.5},
         cause="It is late.", epochs=4, resume_from="/last.pt", has_checkpoint=True,
     )  # fmt: skip
     assert summary.seconds == pytest.approx(1.8)
@@ -120,9 +120,9 @@ def test_newest_older_checkpoint_replaces_a_missing_one() -> None:
 
 
 def test_folder_is_a_run_only_after_its_other_files_exist() -> None:
-    seen: list[bool] = []
-    run = create_run(job(), lambda run: seen.append(run.job_file.exists()))
-    assert (seen, run.job()) == ([False], job())
+    had_job_file: list[bool] = []
+    run = create_run(job(), lambda run: had_job_file.append(run.job_file.exists()))
+    assert (had_job_file, run.job()) == ([False], job())
     for name in ("20260102-000000-a", "20260103-000000-a", "20260101-000000-a"):
         RunFolder(paths.runs_folder() / name).path.mkdir()
     assert [name[:8] for name in run_names() if name.endswith("-a")] == ["20260103", "20260102", "20260101"]

@@ -177,7 +177,7 @@ def test_failed_worker_fails_the_run_with_a_cause(start: Start, behavior: str, k
     assert logged[-1].cause == failed[0].cause
 
 
-def test_run_is_unsaved_if_a_worker_cannot_write_its_last_state(start: Start) -> None:
+def test_run_is_unsaved_if_a_worker_cannot_write_its_final_state(start: Start) -> None:
     supervised = start("unsaved 3", 2)
     *_, finished = supervised.wait()
     assert isinstance(finished, RunFinished)

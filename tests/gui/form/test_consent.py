@@ -40,10 +40,10 @@ def test_consent_shows_the_start_of_each_file_and_counts_the_rest(tmp_path: Path
     short.write_text("pass\n")
     text = bar.findChild(QPlainTextEdit)
     assert text is not None
-    for path, shown, hidden_lines in ((long, "x" * PREVIEW_BYTES, "3 lines"), (short, "pass\n", "")):
+    for path, visible, hidden_lines in ((long, "x" * PREVIEW_BYTES, "3 lines"), (short, "pass\n", "")):
         bar.ask(str(path), model_file_sha256(str(path)), agreed=False)
         assert text.isHidden()
         bar._show.click()
-        qtbot.waitUntil(lambda shown=shown: text.toPlainText() == shown)
+        qtbot.waitUntil(lambda visible=visible: text.toPlainText() == visible)
         assert bar._hidden_note.isHidden() is not bool(hidden_lines)
         assert hidden_lines in bar._hidden_note.text()

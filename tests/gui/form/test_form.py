@@ -377,7 +377,7 @@ def test_steps_show_data_recipe_and_devices(form: JobForm, images: Path, qtbot: 
     assert form.window().focusWidget() is form.rows["learning_rate"].editor.control
 
 
-def test_step_shows_its_worst_problem_unless_it_has_not_begun(styled: QApplication, qtbot: QtBot) -> None:
+def test_step_shows_its_worst_problem_once_it_has_started(styled: QApplication, qtbot: QtBot) -> None:
     steps, done = StepList(), dict.fromkeys(("Data", "Recipe", "Devices"), "fine")
     qtbot.addWidget(steps)
     problems = [

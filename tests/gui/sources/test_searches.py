@@ -75,7 +75,7 @@ def test_best_of_a_front_follows_the_first_goal() -> None:
 
 
 @pytest.mark.parametrize(
-    ("goal", "value", "words"),
+    ("goal", "value", "text"),
     [
         (TOP1, 0.875, "87.5%"),
         (TOP1, None, "–"),
@@ -84,8 +84,8 @@ def test_best_of_a_front_follows_the_first_goal() -> None:
         (LOSS, 0.25, "0.2500"),
     ],
 )
-def test_goal_words_have_units(goal: Goal, value: float | None, words: str) -> None:
-    assert goal_words(goal, value) == words
+def test_goal_words_have_units(goal: Goal, value: float | None, text: str) -> None:
+    assert goal_words(goal, value) == text
 
 
 def test_value_words_name_titles_and_empty_values() -> None:

@@ -84,12 +84,12 @@ def test_interrupted_trial_is_resumed_on_other_devices(restarts: int) -> None:
     handle = TrialHandle(search, run, Trial(search="small", number=4, params={}, seed=0))
     handle.poll()
     assert handle.row.state == "interrupted"
-    begun: list[RunFolder] = []
-    handle.resume(("cpu", "cpu"), begun.append)
+    started: list[RunFolder] = []
+    handle.resume(("cpu", "cpu"), started.append)
     handle.poll()
     job = run.job()
     devices = ("cpu",) * (2 if restarts else 1)
-    assert (begun, handle.restarts_left) == (([run], 1) if restarts else ([], 0))
+    assert (started, handle.restarts_left) == (([run], 1) if restarts else ([], 0))
     assert (handle.row.state, handle.devices) == ("running" if restarts else "failed", devices)
     assert job is not None
     assert job.parallel.devices == devices

@@ -206,7 +206,7 @@ def test_palettes_may_differ_in_few_masks(odd: int, palette: dict[int, int] | No
     assert Survey(masks).palette() == palette
 
 
-def test_survey_tells_photos_from_masks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_survey_distinguishes_photos_from_masks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     columns = np.broadcast_to(np.arange(64, dtype=np.uint8) * 3, (64, 64))
     flat = np.repeat(np.repeat(np.arange(64, dtype=np.uint8).reshape(8, 8), 16, 0), 16, 1)
     contents = {"a": b"torn", "b": encoded(columns, "png"), "c": encoded(flat, "png"), "d": encoded(flat.T, "png")}

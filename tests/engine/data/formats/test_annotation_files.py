@@ -39,10 +39,10 @@ def test_reader_chooses_files_by_split_and_word(
     assert [name for name in names if any(f"{name}." in each.message for each in found.problems)] == unused
 
 
-def test_reader_tells_missing_from_ambiguous_images(tmp_path: Path) -> None:
+def test_reader_distinguishes_missing_and_ambiguous_images(tmp_path: Path) -> None:
     found = reader(tmp_path, ["a.json"], "x/a.png", "y/a.png", "x/c.png")
-    looked_up = [found.find(*names) for names in (("a.png", "a.json", ""), ("b.png", "a.json", ""))]
-    assert [*looked_up, found.find("b.png", "a.json", "", "c.png")] == [None, None, str(tmp_path / "x/c.png")]
+    results = [found.find(*names) for names in (("a.png", "a.json", ""), ("b.png", "a.json", ""))]
+    assert [*results, found.find("b.png", "a.json", "", "c.png")] == [None, None, str(tmp_path / "x/c.png")]
     found.finish()
     missing, ambiguous = found.problems
     assert ("b.png" in missing.message, "a.png" in missing.message) == (True, False)

@@ -95,7 +95,7 @@ def test_names_of_categories_may_be_numbers(tmp_path: Path, name: float | str, e
     assert content.problems == []
 
 
-def test_categories_without_a_name_are_told_from_repeated_ones(tmp_path: Path) -> None:
+def test_categories_without_a_name_differ_from_repeated_ones(tmp_path: Path) -> None:
     def edit(content: dict[str, Any]) -> None:
         content["categories"] = [{"id": id, "name": name} for id, name in ((0, ""), (1, "dog"), (2, "dog"))]
 

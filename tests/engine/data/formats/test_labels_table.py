@@ -605,7 +605,7 @@ def test_table_that_is_broken_leaves_the_others(tmp_path: Path) -> None:
         ("tags", ("x;y", "x", "y", "x", "y", "z"), ("labels",), Confidence.CERTAIN),
     ],
 )
-def test_table_tells_classes_from_labels(
+def test_table_distinguishes_classes_and_labels(
     tmp_path: Path, head: str, cells: Sequence[str], kinds: tuple[str, ...], confidence: Confidence
 ) -> None:
     rows = "".join(f"{name}.png,{cell}\n" for name, cell in zip(NAMES, cells, strict=True))

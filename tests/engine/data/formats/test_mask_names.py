@@ -40,7 +40,7 @@ def test_voc_names_need_its_palette_or_its_folder(tmp_path: Path) -> None:
         assert found_in(folder).classes[1] == expected
 
 
-def test_class_table_beside_the_masks_names_the_classes(tmp_path: Path) -> None:
+def test_class_table_in_the_folder_of_masks_is_read(tmp_path: Path) -> None:
     folder = make_folder(tmp_path, [striped(0, 1)] * 4)
     (folder / "masks" / "classes.txt").write_text("ground\nroof\n")
     assert found_in(folder).classes == ("ground", "roof")

@@ -23,7 +23,7 @@ def tree(folder: Path, files: str) -> Tree:
     return Tree(str(folder))
 
 
-def shown(pairs: Pairs) -> dict[str, str]:
+def names_in(pairs: Pairs) -> dict[str, str]:
     """Return the names, without extensions, in the lists of `pairs` that are not empty."""
     found = {
         "matched": [f"{Path(image).stem}:{Path(file).stem}" for image, file in pairs.matched],
@@ -85,7 +85,7 @@ def test_find_candidates_joins_folders_of_one_key(tmp_path: Path, files: str, ca
     ],
 )  # fmt: skip
 def test_pair_folders_matches_names(tmp_path: Path, files: str, images: list[str], expected: dict[str, str]) -> None:
-    assert shown(pair_folders(tree(tmp_path, files), images, "masks", ENDINGS, ("", "_mask"))) == expected
+    assert names_in(pair_folders(tree(tmp_path, files), images, "masks", ENDINGS, ("", "_mask"))) == expected
 
 
 def test_pair_folders_prefers_the_first_extension(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_pair_folders_prefers_the_first_extension(tmp_path: Path) -> None:
 def test_pair_in_one_folder_separates_images_from_annotations(tmp_path: Path) -> None:
     files = tree(tmp_path, "a a_mask a_mask_1 b b_MASK c d_gt")
     pairs = pair_in_one_folder(files, "", ENDINGS, "_mask", ("_mask", "_gt"))
-    assert shown(pairs) == {"matched": "b:b_MASK", "images": "c", "several": "a"}
+    assert names_in(pairs) == {"matched": "b:b_MASK", "images": "c", "several": "a"}
 
 
 def test_pairs_of_folders_leave_out_the_others() -> None:
@@ -108,7 +108,7 @@ def test_pairs_of_folders_leave_out_the_others() -> None:
         same_name=["x/g", "y/h"],
         missing=["gone", "lost"],
     )
-    assert shown(pairs.of({"x"})) == {"matched": "a:m", "images": "c", "several": "f", "same": "g"}
+    assert names_in(pairs.of({"x"})) == {"matched": "a:m", "images": "c", "several": "f", "same": "g"}
     named = [each.message.rpartition(": ")[2].rstrip(".") for each in pairs.problems("a mask", "masks")]
     assert named == ["gone, lost", "c, d", "e, f", "g, h"]
 

@@ -276,8 +276,8 @@ def test_detect_files_depends_on_a_sample(
         tags_of=lambda content: content.get("tags", []),
         outlines={"polygon"},
     )
-    shown = [(" ".join(each.kinds), int(each.confidence)) for each in detections]
-    assert shown == ([] if found is None else [found[:2]])
+    detected = [(" ".join(each.kinds), int(each.confidence)) for each in detections]
+    assert detected == ([] if found is None else [found[:2]])
     if found is not None:
         assert [text for text, each in zip(found[2], detections[0].against, strict=True) if text in each] == [*found[2]]
 

@@ -119,7 +119,7 @@ def test_the_most_frequent_attribute_comes_first(tmp_path: Path) -> None:
     assert [each.variant for each in found] == ["size", "breed", "age"]
 
 
-def test_settings_and_entries_without_a_file_are_told_apart(tmp_path: Path) -> None:
+def test_settings_are_distinguished_from_entries_without_a_file(tmp_path: Path) -> None:
     path = written(tmp_path, (RECT, {"class": "cat"})) / "via.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"_via_settings": {}, "b.png5": {"regions": []}}))
     (problem,) = read(FORMAT, tmp_path).problems

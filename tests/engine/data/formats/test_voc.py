@@ -375,7 +375,7 @@ POINTS = "<pt><x>{}</x><y>2</y></pt><pt><x>9</x><y>{}</y></pt><pt><x>5</x><y>8</
         (f"<deleted>0</deleted><polygon>{POINTS.format(1, 3)}</polygon>", [(1, 2, 9, 8)], 0),
     ],
 )  # fmt: skip
-def test_voc_polygons_have_a_box_around_them(
+def test_voc_polygons_have_a_bounding_box(
     tmp_path: Path, inner: str, boxes: list[tuple[int, ...]], faults: int
 ) -> None:
     content = content_of(put(tmp_path, {"a": f"<object><name>cat</name>{inner}</object>", "b": OBJECT.format("")}))

@@ -157,7 +157,7 @@ def test_two_spellings_of_a_class_are_reported_for_folders(tmp_path: Path, pair:
     assert "the same name" in problem.remedy
 
 
-def test_unusual_blanks_in_names_of_classes_are_shown_as_escapes(tmp_path: Path) -> None:
+def test_unusual_whitespace_in_class_names_is_escaped(tmp_path: Path) -> None:
     by_class(tmp_path, "traffic light", "traffic\u00a0light")
     (problem,) = warnings(tmp_path, "classes", "differ in spelling only")
     assert "“traffic\\u00a0light”" in problem.message

@@ -105,13 +105,13 @@ def disagreement(*ranks: tuple[str, str]) -> list[str]:
         sets = [
             FileImages(
                 FileSplit(
-                    files_of(f"/set/{letter.lower()}.png" for letter in word),
-                    np.array([letter.isupper() for letter in word], np.int64),
+                    files_of(f"/set/{letter.lower()}.png" for letter in letters),
+                    np.array([letter.isupper() for letter in letters], np.int64),
                     Files.of(),
                 ),
                 "/set",
             )
-            for word in ranks[rank]
+            for letters in ranks[rank]
         ]
         try:
             check_same_dataset(Splits(("x", "y"), 3, "classes", *sets), "/set", gather)
@@ -136,10 +136,10 @@ def disagreement(*ranks: tuple[str, str]) -> list[str]:
 def test_ranks_name_the_first_difference(ranks: list[tuple[str, str]], named: list[str]) -> None:
     messages = disagreement(*ranks)
     assert len(set(messages)) == 1
-    assert [word for word in ("training", "rank 1", "rank 2", "a.png") if word in messages[0]] == [
-        word for word in ("training", "rank 1", "rank 2") if word in named
+    assert [fragment for fragment in ("training", "rank 1", "rank 2", "a.png") if fragment in messages[0]] == [
+        fragment for fragment in ("training", "rank 1", "rank 2") if fragment in named
     ]
-    assert all(word in messages[0] for word in named)
+    assert all(fragment in messages[0] for fragment in named)
 
 
 @pytest.mark.long

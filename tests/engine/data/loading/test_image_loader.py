@@ -224,18 +224,18 @@ def test_later_epochs_read_no_files(make: Make, images: ImageSet, tmp_path: Path
 
 
 def test_batches_have_sides_and_finish_by_epoch_and_index(make: Make, images: ImageSet) -> None:
-    seen: list[tuple[int, int]] = []
+    received: list[tuple[int, int]] = []
 
     def finish(
         inputs: torch.Tensor, targets: torch.Tensor, epoch: int, index: int
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        seen.append((epoch, index))
+        received.append((epoch, index))
         return inputs, targets + 10
 
     loader = make(images, shuffle=False, finish=finish, side_of_batch=lambda epoch, index: 8 * epoch + 4 * index)
     batches = list(loader.epoch(2, 1))
     assert [batch.inputs.shape[-1] for batch in batches] == [20, 24]
-    assert seen == [(2, 1), (2, 2)]
+    assert received == [(2, 1), (2, 2)]
     assert torch.cat([batch.targets for batch in batches]).tolist() == (images.targets[4:] + 10).tolist()
 
 

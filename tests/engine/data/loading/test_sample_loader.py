@@ -140,14 +140,14 @@ def test_unreadable_samples_are_read_and_reported_once(make: Make) -> None:
 
 
 def test_finish_receives_epoch_and_index(make: Make) -> None:
-    seen: list[tuple[int, int]] = []
+    received: list[tuple[int, int]] = []
 
     def finish(inputs: torch.Tensor, targets: torch.Tensor, epoch: int, index: int) -> Sample:
-        seen.append((epoch, index))
+        received.append((epoch, index))
         return inputs + 100, targets
 
     batches = list(make(Numbers(), shuffle=False, finish=finish).epoch(3, 1))
-    assert seen == [(3, 1), (3, 2)]
+    assert received == [(3, 1), (3, 2)]
     assert [batch.inputs[:, 0].tolist() for batch in batches] == [[104, 105, 106, 107], [108, 109, 110]]
 
 

@@ -120,12 +120,12 @@ def test_augmentation_is_equal_for_ranks_and_resumed_runs(
         ranks = [list(loaders(images, given, rank=rank, world=world, threads=3).epoch(epoch)) for rank in range(world)]
         for step, full_map in enumerate(single):
             parts = [batches[step] for batches in ranks]
-            assert torch.equal(torch.cat([part.inputs for part in parts]), full_map.inputs)
-            labels = [part.targets for part in parts]
+            assert torch.equal(torch.cat([crop.inputs for crop in parts]), full_map.inputs)
+            labels = [crop.targets for crop in parts]
             if images is photographs:
                 assert torch.equal(torch.cat(labels), full_map.targets)
             else:  # as many rows as the fullest of a part needs
-                found = [sorted(rows[rows[:, 4] != PADDING].tolist()) for part in labels for rows in part]
+                found = [sorted(rows[rows[:, 4] != PADDING].tolist()) for crop in labels for rows in crop]
                 assert found == [sorted(rows[rows[:, 4] != PADDING].tolist()) for rows in full_map.targets]
         resumed = list(loaders(images, given, threads=0).epoch(epoch, 1))
         assert torch.equal(resumed[0].inputs, single[1].inputs)
@@ -683,9 +683,11 @@ ORDER = (
     ],
 )
 def test_policies_scale_the_largest_magnitudes(text: str, magnitudes: tuple[float, ...]) -> None:
-    wanted = np.array([OPERATIONS.index(name) for name in ORDER])
+    numbers = np.array([OPERATIONS.index(name) for name in ORDER])
     chosen = (
-        np.maximum(wanted - 0.5, 0) / (len(OPERATIONS) - 1) if text == "augmix:3" else (wanted + 0.5) / len(OPERATIONS)
+        np.maximum(numbers - 0.5, 0) / (len(OPERATIONS) - 1)
+        if text == "augmix:3"
+        else (numbers + 0.5) / len(OPERATIONS)
     )
     magnitude = np.full(len(ORDER), 0.99 if text == "augmix:3" else 0.5)
     for sign in (0.25, 0.75):
@@ -698,7 +700,7 @@ def test_policies_scale_the_largest_magnitudes(text: str, magnitudes: tuple[floa
         rounds = [*drawn.rounds, *(each for chain in drawn.chains for each in chain.rounds)]
         assert len(rounds) == {"trivial": 1, "randaugment:2:9": 2, "augmix:3": 9}[text]
         for each in rounds:
-            is_used = each.operations == wanted
+            is_used = each.operations == numbers
             assert is_used[1:].all()
             is_signed = np.array([name not in ("posterize", "solarize") for name in ORDER])
             expected = np.array(magnitudes) * np.where(is_signed & (sign < 0.5), -1, 1)

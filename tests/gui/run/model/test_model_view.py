@@ -249,9 +249,7 @@ def test_work_for_another_run_is_not_shown_or_replaced(view: ModelView, run: Run
     view.pages.cancel.click()
 
 
-def test_mistakes_are_shown_after_the_evaluation_that_finds_them(
-    empty_view: ModelView, dataset: Path, qtbot: QtBot
-) -> None:
+def test_mistakes_are_shown_after_their_evaluation(empty_view: ModelView, dataset: Path, qtbot: QtBot) -> None:
     run = a_run(8, dataset=str(dataset))
     (run.checkpoints / "best.pt").write_bytes(b"weights")
     empty_view.show_run(run)

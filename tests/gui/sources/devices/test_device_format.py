@@ -38,11 +38,11 @@ def test_states_text(gpu: Gpu, text: str) -> None:
 def test_description_has_all_known_values() -> None:
     fields = {"utilization_percent": 0.0, "temperature_c": 0.0, "power_w": 0.0, "processes": None}
     gpu = full_gpu(memory_used_bytes=0, memory_total_bytes=8 << 30, **fields)
-    whole = describe_gpu(gpu).partition(": ")[2].split(", ")
-    assert [re.findall(r"[\d.]+", part) for part in whole] == [["0"], ["0.0", "8.0"], ["0"], ["0"]]
+    complete = describe_gpu(gpu).partition(": ")[2].split(", ")
+    assert [re.findall(r"[\d.]+", value) for value in complete] == [["0"], ["0.0", "8.0"], ["0"], ["0"]]
     for name in ("utilization_percent", "memory_used_bytes", "temperature_c", "power_w"):
         without = describe_gpu(msgspec.structs.replace(gpu, **{name: None})).partition(": ")[2].split(", ")
-        assert len(set(whole) - set(without)) == 1, name
+        assert len(set(complete) - set(without)) == 1, name
 
 
 def test_busy_sums_memory_by_user_or_in_all() -> None:
