@@ -124,6 +124,7 @@ REFUSED: list[dict[str, Any]] = [
     {"space": {"epochs": {"low": 1, "high": 100_001}, "batch_size": [8, 16]}, "sampler": "grid"},
     {"space": {"epochs": {"low": 1, "high": 50_001}, "batch_size": [8, 16]}, "sampler": "grid"},
     {"name": ""},
+    {"sampler": "", "pruner": ""},
     {"goals": 3},
     {"goals": ["top1", "top1"]},
     {"devices": "cpu"},

@@ -34,6 +34,8 @@ def test_frames_refuse_long_lines_in_any_chunks(line: bytes, cuts: list[int]) ->
     fed = pieces(line.replace(b"\n", b" ") + b"\n", cuts)
     with pytest.raises(FrameError, match="longer than 32 bytes"):
         [frames.feed(piece) for piece in fed]
+    with pytest.raises(FrameError, match="longer than 32 bytes"):
+        Frames(LIMIT).feed(line.replace(b"\n", b" "))  # before it ends
 
 
 @pytest.mark.parametrize("decoder", [CLIENT_MESSAGE, SERVER_MESSAGE, FROM_WORKER, TO_WORKER, EVENT])

@@ -276,7 +276,7 @@ def test_advisor_advises_on_job_of_form(open_window: OpenWindow, qtbot: QtBot) -
     assert first.images_per_second is not None
     assert page.notice.text() == ""
     page.use.click()
-    assert window.form.job.resolved_strategy == first.strategy
+    qtbot.waitUntil(lambda: window.form.job is not None and window.form.job.resolved_strategy == first.strategy)
     assert window.form.devices == first.devices
     window.form.find_buttons["strategy"].click()
     assert not page.child.running  # the job is as advised
