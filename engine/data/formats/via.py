@@ -224,11 +224,14 @@ def _of_csv(path: str, name: str, faults: EntryFaults, problems: list[Problem]) 
             text = read_text(path, MAX_TABLE_BYTES)
             header = text.partition("\n")[0]
             delimiter = max(",;\t", key=header.count)
-            for row in csv.DictReader(io.StringIO(text), delimiter=delimiter, skipinitialspace=True):
+            rows = csv.DictReader(io.StringIO(text), delimiter=delimiter, skipinitialspace=True)
+            for row in rows:
                 cells = {(column or "").strip("# ").lower(): cell for column, cell in row.items()}
                 entry = _of_row(cells)
-                if entry is None:
-                    faults.add(_NOT_JSON, f"{cells.get('filename')}")
+                if not cells.get("filename"):
+                    faults.add(_NO_FILE, f"line {rows.line_num}")
+                elif entry is None:
+                    faults.add(_NOT_JSON, cells["filename"])
                 else:
                     yield entry
     except (OSError, UnusableFile) as error:
@@ -236,9 +239,9 @@ def _of_csv(path: str, name: str, faults: EntryFaults, problems: list[Problem]) 
 
 
 def _of_row(row: Mapping[str, Any]) -> _Entry | None:
-    """Return the image and the region in a row of a CSV file.
+    """Return the image and the region in a row of a CSV file, or None if they can't be read.
 
-    Returns None if they can't be read. An image without regions has a row without a region.
+    An image without regions has a row without a region.
     """
     file, number = row.get("filename"), row.get("region_id")
     try:
