@@ -104,13 +104,8 @@ class _Peer:
     def __init__(self, checked: CheckedHost, *, infiniband: bool) -> None:
         assert checked.facts is not None
         self.host, self.address = checked.host, checked.facts.address
-        arguments = [
-            "node",
-            "--test-connections",
-            "--address",
-            self.address,
-            *([] if infiniband else ["--no-infiniband"]),
-        ]
+        arguments = ["node", "--test-connections", "--address", self.address]
+        arguments += [] if infiniband else ["--no-infiniband"]
         self._process = subprocess.Popen(
             command_on(self.host, *arguments),
             stdin=subprocess.PIPE,

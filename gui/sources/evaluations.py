@@ -247,7 +247,8 @@ def outcomes(opened: OpenedEvaluation, curve: ClassCurves) -> Outcomes | CurvePo
 def confusion_at(samples: SampleTable, classes: int, threshold: float) -> Numbers | None:
     """Return the confusion matrix [n + 1, n + 1] at a confidence threshold.
 
-    It is None if the samples don't have exactly one class each. Predictions below the threshold are counted in the last column, as no class.
+    It is None if the samples don't have exactly one class each. Predictions below the threshold are counted in the last
+    column, as no class.
     """
     true, predicted, confidence = samples.true_class, samples.predicted_class, samples.confidence
     if true is None or predicted is None or confidence is None:

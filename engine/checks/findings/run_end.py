@@ -232,7 +232,7 @@ def _check_learning(run: _Run) -> Verdict | None:
 
 
 def _check_chance_level(run: _Run, losses: Sequence[float]) -> Verdict | None:
-    """Diagnose a classifier that is no better than the constant prediction of the most frequent class."""
+    """Return a verdict if a classifier is not better than predicting only the most frequent class."""
     counts, classes = run.class_counts, len(run.history.classes)
     top1 = _Curve.of(run.history, next(measure for measure in run.task.metrics if measure.id == "top1"))
     if not top1.values or classes < 2 or run.history.val_samples < 1:

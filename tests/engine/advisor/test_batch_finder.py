@@ -27,7 +27,7 @@ TRAINING = "engine.training.worker:run"
 BASE_BYTES = 4_060_000_000
 """Address space in bytes that a worker uses before it loads a batch."""
 TRIES = 3
-"""Number of trials in which a batch size must fit.
+"""Number of trials that must succeed for a batch size that fits.
 
 The memory of equal trials differs by up to 5%, since glibc places the activations differently on its heap.
 """

@@ -323,7 +323,7 @@ def test_page_choices_are_saved(watching: Watching, tmp_path: Path, qtbot: QtBot
     assert again.bar.compact.isChecked()
     assert again.bar.load.isChecked()
     assert again.bar.span.currentText() == "6 h"
-    assert again.group.range == pytest.approx((-0.1 * 6 * 3600, 0.0))  # a tenth of it while there are no data
+    assert again.group.range == pytest.approx((-0.1 * 6 * 3600, 0.0))  # without data, a tenth of the span
 
 
 def test_page_hidden_is_idle(watching: Watching) -> None:

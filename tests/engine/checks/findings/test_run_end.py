@@ -130,7 +130,7 @@ LIGHT = {"augmentation": "light"}
         (decaying(6), None, {"outcome": "stopped", "epochs": 20}, ("falling", {"rate": 0.1392145}, {})),
         (decaying(6), None, {"epochs": 100_000}, ("falling", {"rate": 0.1392145}, {})),
         (*OVERFITTED, {"top1": [0.5, 0.6, 0.7, 0.76, 0.76, 0.76, 0.76, 0.76]}, ("overfitted", OVERFIT, LIGHT)),
-        # A single better epoch is no improvement.
+        # One better epoch does not count as an improvement.
         (*OVERFITTED, {"top1": [0.5, 0.6, 0.7, 0.76, 0.76, 0.76, 0.76, 0.80]}, ("overfitted", OVERFIT, LIGHT)),
         (*OVERFITTED, {"top1": [0.5, 0.6, 0.7, 0.75, 0.8, 0.83, 0.86, 0.88]}, None),
         (OVERFITTED[0], None, {}, None),

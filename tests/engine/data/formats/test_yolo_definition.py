@@ -16,7 +16,7 @@ from tests.support.read_formats import detect, read
 
 
 def tree(folder: Path, **files: str) -> Tree:
-    """Write text files. In their names, "__" stands for a folder, and the last "_" for the dot."""
+    """Write text files. "__" in a name separates folders, and the last "_" becomes a dot."""
     for name, content in files.items():
         text(folder / ".".join(name.replace("__", "/").rsplit("_", 1)), content)
     return Tree(str(folder))

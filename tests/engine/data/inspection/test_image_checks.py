@@ -23,7 +23,7 @@ def by_class(folder: Path, names: list[str], labels: list[int]) -> FileSplit:
     return FileSplit(Files.of([Listing.of(str(folder), names)]), np.array(labels, np.int64), Files.of())
 
 
-def test_sample_is_taken_from_the_whole_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sample_is_spread_over_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(imagefolder, "SAMPLE", 10)
     monkeypatch.setattr(imagefolder, "CHUNK", 6)
     paths = [noise(tmp_path / f"{number}.png", number, (16, 12)) for number in range(40)]

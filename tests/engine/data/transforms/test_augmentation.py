@@ -649,7 +649,7 @@ def test_erased_rectangle_is_within_the_image(uniform: list[float], window: tupl
     assert draws_of("erase:0.5", uniform).numbers[0, ERASED].tolist() == pytest.approx(window, abs=1e-6)
 
 
-def test_color_changes_contrast_around_the_middle() -> None:
+def test_color_matrix_combines_brightness_and_contrast() -> None:
     matrix = draws_of("color:0.4", [0.75, 0.25, 0.5]).numbers[0, COLOR:].reshape(3, 4)
     np.testing.assert_allclose(matrix, np.column_stack([0.96 * np.eye(3), np.full(3, 0.1)]), atol=1e-6)
 

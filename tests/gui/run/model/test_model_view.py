@@ -110,7 +110,7 @@ def test_box_errors_page_lists_the_costliest_kind_first(view: ModelView) -> None
 def test_temperature_explains_calibration(temperature: float, after: float, verdict: str) -> None:
     calibration = Calibration(Interval(0.06), (), temperature=temperature, ece_before=0.06, ece_after=after)
     text = describe_temperature(calibration)
-    assert [word for word in ("overconfident", "underconfident") if word in text] == ([verdict] if verdict else [])
+    assert [each for each in ("overconfident", "underconfident") if each in text] == ([verdict] if verdict else [])
 
 
 def test_curves_page_counts_at_threshold(view: ModelView, qtbot: QtBot) -> None:
@@ -230,7 +230,7 @@ def test_model_view_cancels_and_shows_refusal(view: ModelView, qtbot: QtBot) -> 
     qtbot.waitUntil(lambda: view.pages.currentIndex() == RESULT)
 
 
-def test_work_for_another_run_is_not_shown_or_replaced(view: ModelView, run: RunFolder, qtbot: QtBot) -> None:
+def test_evaluation_of_another_run_is_neither_shown_nor_replaced(view: ModelView, run: RunFolder, qtbot: QtBot) -> None:
     view.bar.new.trigger()
     qtbot.waitUntil(view.form.start.isEnabled)
     view.form.start.click()
