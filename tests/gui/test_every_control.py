@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from engine.system import paths
 from gui.run.header import CURVES
 from gui.sources.background import Background
 from tests.gui.test_every_page import without_changing_parts
+from tests.support.golden import check_file
 from tests.support.nvml_profiles import MACHINES
 from tests.support.nvml_stub import NvmlStub
 from tests.support.stage import SECOND, Stage, until
@@ -78,6 +78,4 @@ def test_every_control_has_its_effect(
     menus = [action.menu() for action in window.menuBar().actions()]
     lines += ["[menus]", *(line for menu in menus if isinstance(menu, QMenu) for line in menu_lines(menu))]
     lines += ["[timers]", *timers(window), "[signals that nothing is connected to]", *walker.unheard()]
-    if os.environ.get("FOOTPLATE_WRITE_TEXTS"):
-        GOLDEN.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    assert lines == GOLDEN.read_text(encoding="utf-8").splitlines()
+    check_file(GOLDEN, "\n".join(lines) + "\n")

@@ -6,7 +6,6 @@ Clipping is checked on a small screen with large texts and both side panels. The
 
 from __future__ import annotations
 
-import os
 import platform
 import re
 from collections import Counter
@@ -44,6 +43,7 @@ from gui.widgets.labels import ProblemLabel
 from tests.gui.cut_off import at_rest
 from tests.gui.sources.written_runs import a_run, supervise_here
 from tests.gui.test_app_names import reachable, spoken_name
+from tests.support.golden import check_file
 from tests.support.nvml_profiles import MACHINES
 from tests.support.nvml_stub import NvmlStub
 from tests.support.page_contents import contents
@@ -210,9 +210,7 @@ def compare_with_golden(pages: dict[str, list[str]]) -> None:
     for name, page in pages.items():
         lines += [f"[{name}], {len(page)} lines:", *(line for line in dict.fromkeys(page) if line not in known)]
         known.update(page)
-    if os.environ.get("FOOTPLATE_WRITE_TEXTS"):
-        GOLDEN.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    assert lines == GOLDEN.read_text(encoding="utf-8").splitlines()
+    check_file(GOLDEN, "\n".join(lines) + "\n")
 
 
 @pytest.fixture

@@ -11,6 +11,16 @@ from pathlib import Path
 from engine.contract.problems import Problem
 
 
+def check_file(golden: Path, text: str) -> None:
+    """Compare a text with a golden file line by line.
+
+    With FOOTPLATE_WRITE_TEXTS in the environment, the file is written before. Review its diff.
+    """
+    if "FOOTPLATE_WRITE_TEXTS" in os.environ:
+        golden.write_text(text, encoding="utf-8")
+    assert text.splitlines(keepends=True) == golden.read_text(encoding="utf-8").splitlines(keepends=True)
+
+
 def check_section(golden: Path, name: str, text: str) -> None:
     """Compare a text with the section `name` of a golden file.
 

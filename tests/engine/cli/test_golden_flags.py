@@ -6,20 +6,17 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from engine.cli.main import parser
+from tests.support.golden import check_file
 
 GOLDEN = Path(__file__).with_name("golden_flags.txt")
 
 
 def test_commands_and_flags_match_the_golden_file() -> None:
-    text = "\n".join(describe("footplate", parser(), set())) + "\n"
-    if os.environ.get("FOOTPLATE_WRITE_TEXTS"):
-        GOLDEN.write_text(text)
-    assert text == GOLDEN.read_text()
+    check_file(GOLDEN, "\n".join(describe("footplate", parser(), set())) + "\n")
 
 
 def describe(command: str, described: argparse.ArgumentParser, listed: set[str]) -> Iterator[str]:

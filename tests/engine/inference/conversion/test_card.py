@@ -6,7 +6,6 @@ diff.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import msgspec
@@ -27,6 +26,7 @@ from engine.inference.trained_model import TrainedModel
 from engine.runs.evaluations import FOLDER
 from engine.runs.folder import RunFolder
 from engine.system.plugins import footplate_version
+from tests.support.golden import check_file
 from tests.support.plain_models import plain_model
 
 GOLDEN = Path(__file__).with_name("golden_card.md")
@@ -135,10 +135,7 @@ def test_cards_match_the_golden_file(tmp_path: Path) -> None:
     for make in (full_card, short_card):
         (tmp_path / make.__name__).mkdir()
         cards.append(make(tmp_path / make.__name__).replace(footplate_version(), "VERSION"))
-    text = "\n=====\n\n".join(cards)
-    if os.environ.get("FOOTPLATE_WRITE_TEXTS"):
-        GOLDEN.write_text(text)
-    assert text == GOLDEN.read_text()
+    check_file(GOLDEN, "\n=====\n\n".join(cards))
 
 
 @pytest.mark.parametrize(

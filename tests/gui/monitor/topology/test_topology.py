@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import msgspec
@@ -21,6 +20,7 @@ from gui.style import fills, theme
 from gui.titles import gpu_names
 from tests.gui.monitor.machines import joined, numbered, see, within
 from tests.gui.sources.devices.snapshots import UUIDS, snapshot
+from tests.support.golden import check_file
 from tests.support.nvml_profiles import MACHINES
 from tests.support.nvml_stub import NvmlStub
 from tests.support.widgets import ShowWidget, visible_text
@@ -91,11 +91,7 @@ ADVISED: dict[str, tuple[int, Topology]] = {
 
 
 def test_advice_matches_golden_file() -> None:
-    """Compare the advice for each topology. With FOOTPLATE_WRITE_TEXTS=1, the file is written again."""
-    text = "".join(f"[{title}]\n{advice_for(*machine)}\n\n" for title, machine in ADVISED.items())
-    if os.environ.get("FOOTPLATE_WRITE_TEXTS"):
-        GOLDEN.write_text(text, encoding="utf-8")
-    assert text == GOLDEN.read_text(encoding="utf-8")
+    check_file(GOLDEN, "".join(f"[{title}]\n{advice_for(*machine)}\n\n" for title, machine in ADVISED.items()))
 
 
 @pytest.mark.parametrize(
