@@ -66,12 +66,17 @@ class ComparedRun:
         )
 
     def best(self, measure: Measure) -> tuple[float, int] | None:
-        """Return the best value of a metric and its epoch. Return None if the run has no finite value of it."""
-        column = self.data.validations.measures.get(measure.id)
-        if column is None or not np.isfinite(column.values).any():
+        """Return the best value of a metric and its epoch. Return None if the run has no finite value of it.
+
+        Of several epochs with that value, the one with the lowest loss is returned, as for the best checkpoint.
+        """
+        columns = self.data.validations.measures
+        if measure.id not in columns or not np.isfinite(columns[measure.id].values).any():
             return None
-        index = int(np.nanargmax(column.values) if measure.higher_is_better else np.nanargmin(column.values))
-        return float(column.values[index]), int(self.data.validations.epoch.values[index])
+        values = columns[measure.id].values
+        losses = columns["loss"].values if "loss" in columns else np.zeros_like(values)
+        index = int(np.lexsort((losses, -values if measure.higher_is_better else values))[0])
+        return float(values[index]), int(self.data.validations.epoch.values[index])
 
     @property
     def images_per_second(self) -> float | None:

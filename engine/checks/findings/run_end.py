@@ -408,7 +408,8 @@ def _is_at_rest(run: _Run) -> bool:
 
 def _converged_verdict(run: _Run) -> Verdict:
     """Return the diagnosis that the run has converged, so that no change of its settings is known to help."""
-    best, last = run.best_curve.epochs[run.best_curve.best], run.best_curve.epochs[-1]
+    costs, losses = (dict(zip(curve.epochs, curve.costs, strict=True)) for curve in (run.best_curve, run.curve))
+    best, last = min(costs, key=lambda epoch: (costs[epoch], losses.get(epoch, math.inf))), max(costs)
     sentence = f"Converged: the best epoch was {best} of {last}."
     return Verdict(code="converged", sentence=sentence, figures={"best_epoch": best, "epochs": last})
 

@@ -21,7 +21,6 @@ class EarlyStopping(Callback):
         self._patience = patience
         self._criterion = criterion
         self._best: float | None = None  # best value of the metric
-        self._best_epoch = 0
         self.waited = 0  # number of validations in a row without improvement
 
     @property
@@ -34,32 +33,25 @@ class EarlyStopping(Callback):
         """Message for the log that explains why the run ends."""
         assert self._best is not None
         best = metric_value(self._best, percent=self._criterion.percent)
-        return (
-            f"Early stopping: {self._criterion.title} has not improved for {counted(self.waited, 'epoch')}. The best was {best} after "
-            f"epoch {self._best_epoch}"
-        )
+        epochs = counted(self.waited, "epoch")
+        return f"Early stopping: {self._criterion.title} has not improved on {best} for {epochs}"
 
     def on_validation_end(self, epoch: int, step: int, metric: Metric, values: dict[str, float]) -> None:
-        self.add(epoch, values)
+        self.add(values)
 
-    def add(self, epoch: int, values: dict[str, float]) -> None:
+    def add(self, values: dict[str, float]) -> None:
         """Count a validation with the metrics `values`. It counts as no improvement if `values` lacks the metric."""
         value, sign = values.get(self._criterion.id), 1 if self._criterion.higher_is_better else -1
         if value is not None and (self._best is None or sign * value > sign * self._best):
-            self._best, self._best_epoch, self.waited = value, epoch, 0
+            self._best, self.waited = value, 0
         else:
             self.waited += 1
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the best value, its epoch and the count for a checkpoint, with the id of their metric."""
-        return {
-            "measure": self._criterion.id,
-            "best": self._best,
-            "best_epoch": self._best_epoch,
-            "waited": self.waited,
-        }
+        """Return the best value and the count for a checkpoint, with the id of their metric."""
+        return {"measure": self._criterion.id, "best": self._best, "waited": self.waited}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a `state` that `state_dict` returned. Start counting from 0 if the state is about another metric."""
         if state.get("measure") == self._criterion.id:
-            self._best, self._best_epoch, self.waited = state["best"], state["best_epoch"], state["waited"]
+            self._best, self.waited = state["best"], state["waited"]

@@ -141,14 +141,19 @@ class Checkpointer:
     def is_better(self, measures: dict[str, float]) -> bool:
         """Return True if a validation's metrics are better than the best metrics until now.
 
-        Waits for the pending snapshot first.
+        Of equal values of the metric that selects the checkpoint, the one with the lower loss is better. Waits for the
+        pending snapshot first.
         """
         self.wait()
         known = self._unsaved_best.measures if self._unsaved_best is not None else self.best
-        value, best = measures.get(self._criterion.id), known.get(self._criterion.id)
-        if value is None or best is None:
-            return value is not None
-        return value > best if self._criterion.higher_is_better else value < best
+        return self._rank(measures) > self._rank(known)
+
+    def _rank(self, measures: dict[str, float]) -> tuple[float, ...]:
+        """Return a sort key that is higher for better metrics of a validation, and lowest if their metric is missing."""
+        value = measures.get(self._criterion.id)
+        if value is None:
+            return ()
+        return value if self._criterion.higher_is_better else -value, -measures.get("loss", 0.0)
 
     def save(
         self,

@@ -12,8 +12,8 @@ LOSS = Measure("loss", "Validation loss", higher_is_better=False)
 def decisions(patience: int | None, measure: Measure, values: list[float]) -> list[bool]:
     stopping = EarlyStopping(patience, measure)
     found = []
-    for epoch, value in enumerate(values, 1):
-        stopping.add(epoch, {measure.id: value})
+    for value in values:
+        stopping.add({measure.id: value})
         found.append(stopping.is_over)
     return found
 
@@ -26,15 +26,14 @@ def test_early_stopping_ends_when_patience_is_exhausted() -> None:
 
 def test_early_stopping_resumes_with_the_same_metric() -> None:
     before = EarlyStopping(None, ACCURACY)
-    for epoch, value in enumerate((0.7, 0.6, 0.65), 1):
-        before.add(epoch, {"top1": value, "loss": 1.0})
+    for value in (0.7, 0.6, 0.65):
+        before.add({"top1": value, "loss": 1.0})
     after = EarlyStopping(3, ACCURACY)
     after.load_state_dict(before.state_dict())
     assert not after.is_over
-    after.add(4, {"top1": 0.7})
+    after.add({"top1": 0.7})
     assert after.is_over
-    assert "not improved for 3 epochs" in after.explanation
-    assert "The best was 70.0% after epoch 1" in after.explanation
+    assert "not improved on 70.0% for 3 epochs" in after.explanation
     other = EarlyStopping(1, LOSS)
     other.load_state_dict(before.state_dict())
     assert other.state_dict() == EarlyStopping(1, LOSS).state_dict()

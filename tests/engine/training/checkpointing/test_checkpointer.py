@@ -75,9 +75,9 @@ def _names(group: Any) -> set[str]:
 
 
 def _best_epoch(group: Any) -> int:
-    """Return the first epoch with the highest accuracy."""
-    measured = [event.measures["top1"] for event in group.of(Validation)]
-    return measured.index(max(measured)) + 1
+    """Return the first epoch with the lowest loss among those with the highest accuracy."""
+    best = min(group.of(Validation), key=lambda event: (-event.measures["top1"], event.measures["loss"]))
+    return int(best.epoch)
 
 
 def _saving(_: int, message: Any) -> bool:

@@ -114,17 +114,19 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
 
 
 @pytest.mark.parametrize(
-    ("best_by", "values"), [("", (0.5, 0.5, 0.4, 0.7, 0.6)), ("top1", (0.0, 0.0, -1, 0.2, 0.1)), ("loss", (3, 3, 4, 1, 2))]
-)  # fmt: skip
-def test_best_is_the_first_of_equal_metrics(make: Callable[..., Worker], best_by: str, values: list[float]) -> None:
-    worker, name, better = make(best_by=best_by), best_by or "top1", []
-    for epoch, value in enumerate(values, 1):
-        measures = {"top1": 0.5, "loss": 0.5} | {name: value}
+    ("best_by", "losses"), [("", (0.4, 0.4, 0.1, 0.3, 0.3)), ("top1", (4, 5, 1, 3, 3.5)), ("loss", (3, 3, 4, 1, 2))]
+)
+def test_best_is_the_first_with_the_lowest_loss_of_equal_metrics(
+    make: Callable[..., Worker], best_by: str, losses: list[float]
+) -> None:
+    worker, better, best = make(best_by=best_by), [], {}
+    for epoch, (top1, loss) in enumerate(zip((0.7, 0.7, 0.6, 0.7, 0.7), losses, strict=True), 1):
+        measures = {"top1": top1, "loss": loss}
         better.append(worker.checkpointer.is_better(measures))
         worker.save(epoch, **measures)
+        best = measures if epoch == 4 else best
     assert better == [True, False, False, True, False]
     assert not worker.checkpointer.is_better({})
-    best = {"top1": 0.5, "loss": 0.5} | {name: values[3]}
     assert (worker.checkpointer.best, worker.checkpointer.best_epoch) == (best, 4)
     content = worker.last()
     assert (content["best"], content["best_epoch"], content["epoch"], content["step"]) == (best, 4, 5, 5 * STEPS)
