@@ -65,7 +65,6 @@ def detect(tree: Tree) -> list[Detection]:
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Return the images with their shapes as boxes or outlined objects, or with their flags as classes or labels."""
     found = ShapeCollection(tree)
-    flags: set[str] = set()
     without_image: list[str] = []
     paths = list(tree.find(".json"))
     images = {path: _image_of_name(path, found) for path in paths}
@@ -89,14 +88,13 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
             else:
                 found.note_missing(path)
             continue
-        flags.update(_flag_names(content))
         size = as_size(content.get("imageHeight"), content.get("imageWidth"))
         shapes = _shapes(content, path, size or upright_size(image), found) if kind in ("boxes", "instances") else []
         split = split_of_path(path) or split_of_path(tree.within(image))
         found.add(ShapedImage(image, shapes, size, _true_flag_names(content)), split)
     if without_image:
         found.problems.append(_embedded_problem(without_image, has_others=any(found.splits.values())))
-    return found.content(kind, sorted(flags))
+    return found.content(kind)
 
 
 def _embedded_problem(files: Sequence[str], *, has_others: bool) -> Problem:
@@ -134,15 +132,10 @@ def _image_of_name(path: str, found: ShapeCollection) -> str | None:
     return found.find(os.path.splitext(os.path.basename(path))[0], near, split=split, ending=False)
 
 
-def _flag_names(content: dict[str, Any]) -> list[str]:
-    """Return the names of all flags of the image, set or not."""
-    flags = content.get("flags")
-    return [name for name in flags if name.strip()] if isinstance(flags, dict) else []
-
-
 def _true_flag_names(content: dict[str, Any]) -> tuple[str, ...]:
     """Return the names of the image's flags that are set. They are its classes."""
-    return tuple(name for name in _flag_names(content) if content["flags"][name] is True)
+    flags = content.get("flags")
+    return tuple(name for name in flags if name.strip() and flags[name] is True) if isinstance(flags, dict) else ()
 
 
 def _type(shape: dict[str, Any]) -> str:

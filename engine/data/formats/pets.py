@@ -63,7 +63,7 @@ def _listed(tree: Tree, base: str, name: str) -> set[str]:
         lines = read_text_lines(tree.path(base, "annotations", name), MAX_TABLE_BYTES)
     except OSError:
         return set()
-    return {line.split()[0] for line in lines if not line.startswith("#")}
+    return {line.split()[0] for line in lines}
 
 
 FORMAT = Format("pets", "Oxford-IIIT Pet", ("masks",), LAYOUT, detect, read)

@@ -23,7 +23,7 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
         {
             "name": f"object--{names[number]}",
             "readable": names[number].title(),
-            "instances": number in LABELS.values(),
+            "instances": number != ROAD,
             "evaluate": number != VOID,
             "color": [number, number, number],
         }

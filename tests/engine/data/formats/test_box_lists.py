@@ -32,15 +32,21 @@ def test_wider_face_gives_the_truth(tmp_path: Path) -> None:
 
 
 def test_mot_ignores_boxes_that_do_not_count(tmp_path: Path) -> None:
-    draw(tmp_path / "MOT17-02/img1/000001.png", ONE)
+    for video, name, lines in (
+        ("02", "cam7_0001", "1,1,2,3,10,20,1,1,1\n1,2,4,4,8,8,0,1,0.5\n7,1,2,3,4,5,1,1,1\n1,2,3\n"),
+        ("03", "2", "2,1,1,1,2,2,1\n2,2,3,3,4,4,1,-1,0.5\n2,3,5,6,7,8,1,4.5,2.1,0\n2,4"),
+    ):
+        draw(tmp_path / f"MOT17-{video}/img1/{name}.png", ONE)
+        text(tmp_path / f"MOT17-{video}/gt/gt.txt", lines)
     text(tmp_path / "MOT17-02/seqinfo.ini", "[Sequence]")
-    text(tmp_path / "MOT17-02/gt/gt.txt", "1,1,2,3,10,20,1,1,1\n1,2,4,4,8,8,0,12,0.5\n7,1,2,3,4,5,1,1,1\n1,2,3\n")
     content = content_of(mot.FORMAT, tmp_path)
-    (image,) = content.splits[""]
-    assert content.classes == ("pedestrian",)
-    assert [(box.label, box.ignored) for box in image.boxes] == [(0, False), (ANY_CLASS, True)]
+    assert content.classes == ("object", "pedestrian")
+    assert [image.boxes for image in content.splits[""]] == [
+        [(2, 3, 12, 23, 1, False), (4, 4, 12, 12, ANY_CLASS, True)],
+        [(1, 1, 3, 3, 0, False), (3, 3, 7, 7, 0, False), (5, 6, 12, 14, 0, False)],
+    ]
     assert "1 frame of MOT17-02 with boxes but no image: 7" in warnings_of(content)
-    assert "gt.txt, line 4 has 3 fields" in warnings_of(content)
+    assert "2 lines that can't be read: MOT17-02/gt/gt.txt, line 4 has 3 fields" in warnings_of(content)
 
 
 def test_mot_guesses_no_names(tmp_path: Path) -> None:

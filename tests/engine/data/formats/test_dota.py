@@ -18,7 +18,7 @@ def test_dota_reads_rotated_and_difficult_objects(tmp_path: Path) -> None:
     draw(tmp_path / "images/a.png", Drawn(60, 80, ()))
     text(
         tmp_path / "labelTxt/a.txt",
-        f"imagesource:x\ngsd:null\n{PLANE}\n{PLANE[:-1].replace('10', '12')}1\n{PLANE[:-2]}",
+        f"ImageSource:x\ngsd:null\n{PLANE}\n{PLANE[:-1].replace('10', '12')}1\n{PLANE[:-2]}",
     )
     content = content_of(FORMAT, tmp_path)
     (image,) = content.splits[""]
@@ -27,7 +27,8 @@ def test_dota_reads_rotated_and_difficult_objects(tmp_path: Path) -> None:
         ((12.0, 12.0, 40.0, 40.0), True),
     ]
     assert content.classes == ("large-vehicle",)
-    assert "1 line repeating another" in warnings_of(content)
+    (problem,) = content.problems
+    assert "1 line repeating another" in problem.message
 
 
 @pytest.mark.parametrize("line", ["1 2 3 plane 0", "10 20 30 10 40 30 20 x plane 0", "10 20 30 10 40 30 20 40 5 0"])

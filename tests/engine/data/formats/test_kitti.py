@@ -36,6 +36,7 @@ def test_kitti_uses_trainval_if_there_is_no_train(tmp_path: Path) -> None:
     root = boxed.kitti(tmp_path, SPLITS)
     (root / "ImageSets/train.txt").unlink()
     text(root / "ImageSets/trainval.txt", "a\nb\nc\nd\n")
+    (root / "ImageSets").rename(root / "training/ImageSets")
     content = content_of(FORMAT, root)
     assert {split: sorted(images) for split, images in boxes_in(content).items()} == {
         "train": ["a", "b"],
@@ -45,10 +46,12 @@ def test_kitti_uses_trainval_if_there_is_no_train(tmp_path: Path) -> None:
 
 def test_kitti_reports_images_that_lists_leave_out_or_miss(tmp_path: Path) -> None:
     root = boxed.kitti(tmp_path, SPLITS)
-    text(root / "ImageSets/train.txt", "a\ngone\n")
-    messages = warnings_of(content_of(FORMAT, root))
-    assert "1 image named in a list but not in the folder: gone" in messages
-    assert "1 image in no split: b.png" in messages
+    for path, names in (("train", "data/a\ngone\n1.5\n"), ("val", "c.png\nlost"), ("../training/ImageSets/train", "b")):
+        text(root / f"ImageSets/{path}.txt", names)
+    content = content_of(FORMAT, root)
+    assert {split: list(images) for split, images in boxes_in(content).items()} == {"train": ["a"], "val": ["c"]}
+    assert "3 images named in a list but not in the folder: 1.5, gone, lost" in warnings_of(content)
+    assert "2 images in no split: b.png, d.png" in warnings_of(content)
 
 
 def test_kitti_leaves_out_images_without_annotations(tmp_path: Path) -> None:
@@ -78,7 +81,8 @@ def test_kitti_accepts_a_bad_first_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["0 0.5 0.5 0.2 0.2", "0 " + " ".join(["0.25"] * 14), "a photo of a cat", "1 2 3 4 5 6 7 8 plane 0", ""]
+    "line",
+    ["0 0.5 0.5 0.2 0.2", "0 " + " ".join(["0.25", "1.0"] * 7), "a photo of a cat", "1 2 3 4 5 6 7 8 plane 0", ""],
 )
 def test_kitti_leaves_other_texts_to_others(tmp_path: Path, line: str) -> None:
     draw(tmp_path / "images/a.png", ONE)

@@ -145,6 +145,13 @@ def test_cityscapes_joins_extra_training_images(tmp_path: Path) -> None:
 @pytest.mark.parametrize("variant", mapillary_writer.VARIANTS)
 def test_read_mapillary_returns_the_truth(tmp_path: Path, variant: str) -> None:
     mapillary_writer.write(TRUTH, tmp_path, variant)
+    if variant == "plain":
+        (tmp_path / "config.json").rename(tmp_path / "config_v1.1.json")
+    for path in tmp_path.rglob("*.png"):
+        with Image.open(path) as mask:
+            values = np.array(mask)
+        values[0, -1] = mapillary_writer.VOID if path.parent.name == "labels" else mapillary_writer.VOID * 256 + 1
+        save_mask(path, values)
     content = read(mapillary.FORMAT, tmp_path, "masks")
     assert content.classes == ("Apple", "Road", "Bear", "Cup")
     objects = read(mapillary.FORMAT, tmp_path, "instances")
@@ -153,6 +160,7 @@ def test_read_mapillary_returns_the_truth(tmp_path: Path, variant: str) -> None:
         found = planes(content, split)
         for image in TRUTH.of(split):
             expected = with_labels(image, mapillary_writer.ROAD, mapillary_writer.LABELS)
+            expected[0, -1] = NO_CLASS
             np.testing.assert_array_equal(found[image.name], expected)
         assert things(objects, split) == true_things(TRUTH.of(split), {name: name.title() for name in CLASSES})
 
@@ -176,6 +184,10 @@ def test_detect_mapillary_doubts_more_values_than_labels(tmp_path: Path) -> None
     (tmp_path / "config.json").write_text(json.dumps({"labels": content["labels"][:3]}))
     (found,) = detect(mapillary.FORMAT, tmp_path)
     assert found.confidence is Confidence.WEAK
+    for path in tmp_path.rglob("labels"):
+        path.rename(path.with_name("other"))
+    (found,) = detect(mapillary.FORMAT, tmp_path)
+    assert (found.kinds, found.against) == (("instances",), ())
 
 
 @pytest.mark.parametrize("variant", ade20k_writer.VARIANTS)
@@ -226,8 +238,14 @@ def test_read_pets_returns_the_truth(tmp_path: Path, variant: str) -> None:
     if variant == "splits":  # images in several lists belong to the first one
         with (tmp_path / "annotations/test.txt").open("a") as file:
             file.writelines(f"{image.name} 1 1 1\n" for image in TRUTH.of("train"))
+        (tmp_path / "annotations/trainval.txt").rename(tmp_path / "annotations/train.txt")
+        TRUTH.images[0].save(tmp_path / "images/lost.jpg")
+        save_mask(tmp_path / "annotations/trimaps/lost.png", pets_writer.trimap(TRUTH.images[0]))
     content = read(pets.FORMAT, tmp_path, "masks")
-    assert (content.classes, content.problems) == (("background", "pet"), [])
+    assert content.classes == ("background", "pet")
+    assert [problem.message.rpartition(": ")[2] for problem in content.problems] == ["lost.jpg."] * (
+        variant == "splits"
+    )
     splits = {"": TRUTH.images} if variant == "plain" else {"train": TRUTH.of("train"), "test": TRUTH.of("val")}
     assert content.splits.keys() == splits.keys()
     for split, images in splits.items():
@@ -237,6 +255,13 @@ def test_read_pets_returns_the_truth(tmp_path: Path, variant: str) -> None:
             expected = (image.mask() > 0).astype(np.uint8)
             expected[0] = NO_CLASS
             np.testing.assert_array_equal(found[image.name], expected)
+
+
+@pytest.mark.parametrize("value", [0, 4])
+def test_pets_have_no_other_values(tmp_path: Path, value: int) -> None:
+    pets_writer.write(TRUTH, tmp_path)
+    save_mask(tmp_path / "annotations/trimaps/img_1.png", pets_writer.trimap(TRUTH.images[0]) * 0 + value)
+    assert detect(pets.FORMAT, tmp_path) == []
 
 
 def test_read_loveda_returns_the_truth(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from engine.contract.problems import errors
+from engine.data.formats.format import Confidence
 from engine.data.formats.label_studio import FORMAT
 from engine.data.formats.tree import Tree
 from tests.support import read_formats
@@ -56,7 +57,7 @@ content_of = partial(read_formats.content_of, FORMAT)
     ],
 )
 def test_label_studio_finds_images(tmp_path: Path, url: str, image_at: str) -> None:
-    put(tmp_path, task(BOX, image=url), images=(image_at,))
+    put(tmp_path, task(BOX, data={"text": "of a cat", "photo": url}), images=(image_at,))
     content = content_of(tmp_path)
     assert [each.path for each in content.splits[""]] == [str(tmp_path / image_at)]
     assert content.problems == []
@@ -70,11 +71,11 @@ def test_label_studio_finds_images(tmp_path: Path, url: str, image_at: str) -> N
         (region({"points": [[1, 1], [2, 2]]}, kind="polygonlabels"), "it has 2 points"),
         (region({"points": [[1, 1], [2]]}, kind="polygonlabels"), "not pairs of numbers"),
         (region({"format": "rle", "rle": [1, 2]}, kind="brushlabels"), "ends too early"),
-        (region({"format": "rle", "rle": [0] * 90}, kind="brushlabels"), "0 pixels"),
+        (region({"rle": [0] * 90}, kind="brushlabels"), "0 pixels"),
         (region({"format": "rle", "rle": ["x"]}, kind="brushlabels"), "not a list of bytes"),
         (region({"x": 1, "y": 1, "width": 0.5}, kind="keypointlabels"), "height is missing"),
         (region(OF_CAT, ["cat", "dog"]), "with several labels"),
-        (region(OF_CAT, [], id="other"), "without a label"),
+        (region(OF_CAT, [" "], id="other"), "without a label"),
         (region(OF_CAT, image_rotation=90), "turned in Label Studio"),
         ({"type": "rectangle", "id": "other", "value": OF_CAT}, "without a label"),
         ({"type": "rectangle", "id": [], "value": OF_CAT}, "without a label"),
@@ -97,11 +98,12 @@ def test_label_studio_rotates_boxes_about_their_corner(tmp_path: Path) -> None:
 
 
 def test_label_studio_reads_ellipses_and_generic_labels(tmp_path: Path) -> None:
-    oval = region({"x": 50, "y": 50, "radiusX": 25, "radiusY": 10, "rotation": 0}, kind="ellipselabels")
+    oval = region({"x": 50, "y": 50, "radiusX": 25, "radiusY": 10, "rotation": 90}, kind="ellipselabels")
     plain = {"type": "rectangle", "id": "r", "value": OF_CAT}
-    put(tmp_path, task(oval, plain, region(OF_CAT, kind="labels")))
+    relation = {"type": "relation", "from_id": "r", "to_id": "r"}
+    put(tmp_path, task(oval, plain, region(OF_CAT, [" cat "], kind="labels"), relation))
     content = content_of(tmp_path)
-    assert boxes_in(content)[""]["a"] == [("cat", (20.0, 24.0, 60.0, 36.0)), CAT]
+    assert boxes_in(content)[""]["a"] == [("cat", (34.0, 10.0, 46.0, 50.0)), CAT]
     assert content.problems == []
 
 
@@ -126,18 +128,19 @@ def test_label_studio_uses_the_first_annotation_not_canceled(tmp_path: Path) -> 
 
 def test_label_studio_distinguishes_backgrounds_from_unannotated(tmp_path: Path) -> None:
     canceled = {**task(image="c.png"), "annotations": [{"was_cancelled": True, "result": []}]}
-    tasks = task(BOX), task(image="b.png"), canceled, {**task(image="d.png"), "annotations": []}
-    put(tmp_path, *tasks, images=("a.png", "b.png", "c.png", "d.png"))
+    tasks = task(BOX), task(image="b.png"), canceled, {**task(image="x/d.png"), "annotations": []}
+    put(tmp_path, *tasks, images=("a.png", "b.png", "c.png", "x/d.png"))
     content = content_of(tmp_path)
     assert boxes_in(content)[""] == {"a": [CAT], "b": []}
     assert "2 images without an annotation: c.png, d.png" in warnings_of(content)
 
 
 def test_label_studio_min_reads_choices_and_no_other_texts(tmp_path: Path) -> None:
-    common = {"annotator": 1, "annotation_id": 2, "created_at": "x", "updated_at": "y", "lead_time": 1.0}
+    common = {"annotator": 1, "annotation_id": 2}
+    box = {**OF_CAT, "rectanglelabels": ["cat"], "original_width": 80, "original_height": 60}
     put(
         tmp_path,
-        {"image": "a.png", "title": "sunny", "choice": "wet", **common},
+        {"image": "a.png", "title": "sunny", "class": "wet", "label": [box], **common},
         {"image": "b.png", "title": "sunny", "choice": {"choices": ["wet", "cold"]}, **common},
         {"image": "b.png", "title": "sunny", "choice": "late", **common},
         images=("a.png", "b.png"),
@@ -145,22 +148,12 @@ def test_label_studio_min_reads_choices_and_no_other_texts(tmp_path: Path) -> No
     content = content_of(tmp_path, "labels")
     assert rows_of(content, "labels")[""] == {"a": ["wet"], "b": ["cold", "wet"]}
     assert "1 image with several annotations: b.png" in warnings_of(content)
+    boxed, plain = content_of(tmp_path).splits[""]
+    assert (boxed.size, boxed.boxes, plain.boxes) == ((60, 80), [(*CAT[1], 0, False)], [])
 
 
-def test_label_studio_choices_next_to_boxes_are_a_further_kind(tmp_path: Path) -> None:
-    choice = {"type": "choices", "value": {"choices": ["wet"]}}
-    of_region = {"type": "choices", "id": "r", "value": {**OF_CAT, "choices": ["old"]}}
-    put(tmp_path, task(BOX, choice, of_region))
-    (detection,) = FORMAT.detect(Tree(str(tmp_path)))
-    assert detection.kinds == ("boxes", "classes", "labels")
-    assert content_of(tmp_path, "classes").classes == ("wet",)
-
-
-def test_label_studio_predictions_are_no_annotations(tmp_path: Path) -> None:
-    outline = region({"points": [[1, 1], [9, 1], [9, 9]]}, kind="polygonlabels")
-    put(tmp_path, {**task(BOX), "predictions": [{"result": [outline]}]})
-    (detection,) = FORMAT.detect(Tree(str(tmp_path)))
-    assert detection.kinds == ("boxes",)
+def choices(*texts: str, **value: Any) -> dict[str, Any]:
+    return {"type": "choices", "id": "r", "value": {**value, "choices": texts}}
 
 
 @pytest.mark.parametrize("image", ["data:image/png;base64,iVBORw0K", "http://[::1", "", "/", "a\0.png"])
@@ -175,12 +168,6 @@ def test_label_studio_split_is_that_of_the_file_or_of_the_image(tmp_path: Path, 
     assert boxes_in(content_of(tmp_path)) == {split: {"a": [CAT]}}
 
 
-def test_label_studio_without_any_image_is_an_error(tmp_path: Path) -> None:
-    put(tmp_path, task(BOX), task(BOX, image="b.png"), images=())
-    (problem,) = errors(content_of(tmp_path).problems)
-    assert "None of the 2 annotated images" in problem.message
-
-
 def test_label_studio_truncated_export_is_an_error_that_names_it(tmp_path: Path) -> None:
     put(tmp_path, task(BOX), task(BOX))
     path = tmp_path / "export.json"
@@ -189,13 +176,28 @@ def test_label_studio_truncated_export_is_an_error_that_names_it(tmp_path: Path)
     assert "export.json can't be read: it is not valid JSON" in problem.message
 
 
-def test_label_studio_detection_reads_several_tasks(tmp_path: Path) -> None:
-    put(tmp_path / "backgrounds", *[task() for _ in range(50)], task(BOX))
-    put(tmp_path / "odd_first", {"id": 1}, task(BOX), task(BOX))
-    put(tmp_path / "long_first", task(image="x" * 5_000_000), task(BOX))
-    for name in ("backgrounds", "odd_first", "long_first"):
-        (detection,) = FORMAT.detect(Tree(str(tmp_path / name)))
-        assert detection.kinds == ("boxes",)
+OUTLINE = region({"points": [[1, 1], [9, 1], [9, 9]]}, kind="polygonlabels")
+
+
+@pytest.mark.parametrize(
+    ("tasks", "kinds", "is_certain"),
+    [
+        ([task()] * 1001 + [task(BOX)], "boxes", True),
+        ([{"id": 1}, task(BOX), task(BOX)], "boxes", True),
+        ([task(image="x" * 5_000_000), task(BOX)], "boxes", True),
+        ([task()], "boxes", False),
+        ([{**task(BOX), "predictions": [{"result": [OUTLINE]}]}], "boxes", True),
+        ([task(BOX, choices("wet"), choices("old", "red", **OF_CAT))], "boxes classes labels", True),
+        ([task(choices("wet", "cold")), task(choices("wet"))], "labels", True),
+    ],
+    ids=range(7),
+)
+def test_label_studio_detection_reads_several_tasks(
+    tmp_path: Path, tasks: list[Any], kinds: str, is_certain: bool
+) -> None:
+    put(tmp_path, *tasks)
+    (detection,) = FORMAT.detect(Tree(str(tmp_path)))
+    assert (" ".join(detection.kinds), detection.confidence is Confidence.CERTAIN) == (kinds, is_certain)
 
 
 @pytest.mark.parametrize("content", ["{}", "[]", "[1, 2]", '[{"image": "a.png"}]', '[{"data": {}}]', "[{", ""])

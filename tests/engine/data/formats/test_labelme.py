@@ -57,9 +57,9 @@ def test_labelme_boxes_surround_shapes(tmp_path: Path, drawn: dict[str, Any], bo
 
 
 def test_labelme_rotated_rectangle_is_its_polygon(tmp_path: Path) -> None:
-    content = content_of(put(tmp_path, shape("rotation", [[10, 0], [20, 10], [10, 20], [0, 10]])), "instances")
-    (instance,) = content.splits[""].sources[0].instances(60, 80)
-    assert instance.area == 200
+    corners = [[10, 0], [20, 10], [10, 20], [0, 10]]
+    content = content_of(put(tmp_path, shape("rotation", corners), shape(None, corners)), "instances")
+    assert [each.area for each in content.splits[""].sources[0].instances(60, 80)] == [200, 200]
 
 
 @pytest.mark.parametrize(
@@ -94,17 +94,21 @@ def test_labelme_loses_one_object_to_one_fault(tmp_path: Path, bad: Any, phrase:
 
 
 def test_labelme_groups_polygons_of_one_label_and_group(tmp_path: Path) -> None:
-    parts = [[[x, 2], [x + 5, 2], [x + 5, 12], [x, 12]] for x in (1, 21, 41)]
-    put(tmp_path, *(shape(points=part, group_id=group) for part, group in zip(parts, (3, 3, 4), strict=True)))
+    parts = [[[x, 2], [x + 5, 2], [x + 5, 12], [x, 12]] for x in (1, 21, 41, 61)]
+    groups = (3, "cat"), (3, "cat"), (4, "cat"), (3, "dog")
+    shapes = (shape(points=part, group_id=id, label=label) for part, (id, label) in zip(parts, groups, strict=True))
+    put(tmp_path, *shapes)
     assert instances_in(content_of(tmp_path, "instances"))[""]["a"] == [
         ("cat", (1, 2, 26, 12)),
         ("cat", (41, 2, 46, 12)),
+        ("dog", (61, 2, 66, 12)),
     ]
 
 
 def test_labelme_ignores_difficult_shapes(tmp_path: Path) -> None:
-    put(tmp_path, shape(difficult=True), shape("rectangle", difficult=True), shape(difficult=False))
-    assert [box.ignored for box in content_of(tmp_path).splits[""][0].boxes] == [True, True, False]
+    plain = shape("rectangle", difficult=False, label="__cat__")
+    put(tmp_path, shape(difficult=True), shape("rectangle", difficult=True), plain, shape(difficult=True, group_id=1))
+    assert [box.ignored for box in content_of(tmp_path).splits[""][0].boxes] == [True, True, False, True]
 
 
 def test_labelme_mask_is_placed_at_its_corner(tmp_path: Path) -> None:
@@ -113,8 +117,9 @@ def test_labelme_mask_is_placed_at_its_corner(tmp_path: Path) -> None:
     buffer = io.BytesIO()
     Image.fromarray(inside).save(buffer, "PNG")
     mask = base64.b64encode(buffer.getvalue()).decode()
-    content = content_of(put(tmp_path, shape("mask", [[10, 20], [14, 25]], mask=mask)), "instances")
+    content = content_of(put(tmp_path, shape("mask", [[14, 25], [9.6, 19.7]], mask=mask, difficult=True)), "instances")
     assert instances_in(content)[""]["a"] == [("cat", (12, 21, 15, 24))]
+    assert content.splits[""].sources[0].instances(60, 80)[0].ignored
 
 
 @pytest.mark.parametrize(
@@ -141,14 +146,6 @@ def test_labelme_gives_the_size_in_the_json(tmp_path: Path) -> None:
     assert [each.size for each in content_of(tmp_path).splits[""]] == [(7, 7), None, None]
 
 
-def test_labelme_without_any_image_is_an_error(tmp_path: Path) -> None:
-    for number in range(3):
-        put(tmp_path, shape(), name=f"a{number}")
-        (tmp_path / f"a{number}.png").unlink()
-    (problem,) = errors(content_of(tmp_path).problems)
-    assert "None of the 3 annotated images" in problem.message
-
-
 def test_labelme_with_embedded_images_only_is_an_error(tmp_path: Path) -> None:
     put(tmp_path, shape(), imageData="not even base64")
     (tmp_path / "a.png").unlink()
@@ -162,21 +159,27 @@ def test_labelme_reports_a_broken_file_and_reads_the_others(tmp_path: Path) -> N
         put(tmp_path, shape(), name=name)
     text(tmp_path / "a.json", '{"shapes": [')
     text(tmp_path / "b.json", '{"something": "else"}')
+    text(tmp_path / "settings.json", "{}")
     content = content_of(tmp_path)
     assert list(boxes_in(content)[""]) == ["c", "d"]
     (problem,) = content.problems
     assert "2 annotations that can't be read (a.json: it is not valid JSON" in problem.message
 
 
-def test_labelme_reports_images_without_a_file(tmp_path: Path) -> None:
-    put(tmp_path, shape())
+def test_labelme_reports_images_without_a_file_and_the_opposite(tmp_path: Path) -> None:
+    put(tmp_path, shape(), name="b")
     draw(tmp_path / "lonely.png", TWO)
-    assert "1 image without an annotation: lonely.png" in warnings_of(content_of(tmp_path))
+    text(tmp_path / "a.json", json.dumps({"shapes": [], "imagePath": "b.png"}))
+    content = content_of(tmp_path)
+    assert boxes_in(content) == {"": {"b": [CAT]}}
+    assert "1 image without an annotation: lonely.png" in warnings_of(content)
+    assert "1 annotation without an image: a.json" in warnings_of(content)
 
 
 def test_labelme_leaves_out_images_of_no_split(tmp_path: Path) -> None:
     for name in ("train/a", "val/b", "c"):
         put(tmp_path, shape(), name=name, imagePath=f"{name[-1]}.png")
+    (tmp_path / "val/b.json").rename(tmp_path / "b.json")
     content = content_of(tmp_path)
     assert {split: len(images) for split, images in content.splits.items()} == {"train": 1, "val": 1}
     assert "1 annotated image in no split: c.png" in warnings_of(content)
@@ -185,12 +188,12 @@ def test_labelme_leaves_out_images_of_no_split(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "kinds", "tags"),
     [
-        ({"sea": True, "sky": False}, ("classes", "labels"), ["sea"]),
+        ({"sea": True, "sky": False, "fog": "no"}, ("classes", "labels"), ["sea"]),
         ({"sea": True, "sky": True}, ("labels",), ["sea", "sky"]),
     ],
 )
 def test_labelme_flags_are_classes(
-    tmp_path: Path, flags: dict[str, bool], kinds: tuple[str, ...], tags: list[str]
+    tmp_path: Path, flags: dict[str, Any], kinds: tuple[str, ...], tags: list[str]
 ) -> None:
     put(tmp_path, flags=flags)
     put(tmp_path, name="b", flags={"sky": True})

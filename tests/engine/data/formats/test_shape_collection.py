@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.contract.problems import errors
 from engine.data.decoding.reading import Unfit, read_json
 from engine.data.formats.shared.json_files import (
     EntryFaults,
@@ -175,6 +176,14 @@ def test_collection_counts_objects_by_reason(tmp_path: Path) -> None:
     lines, name = found.content("boxes").problems
     assert "4 objects drawn as line, in a.json, b.json, c.json, …" in lines.message
     assert "1 object without a name, in b.json (b.json: its number is 7)" in name.message
+
+
+def test_collection_without_any_image_is_an_error(tmp_path: Path) -> None:
+    found = ShapeCollection(Tree(str(tmp_path)))
+    for name in ("a.png", "b.png", "a.png"):
+        found.note_missing(name)
+    (problem,) = errors(found.content("boxes").problems)
+    assert "None of the 2 annotated images is in the folder: a.png, b.png" in problem.message
 
 
 def collection(folder: Path, *images: str) -> ShapeCollection:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from engine.contract.problems import errors
 from engine.data.formats.supervisely import FORMAT
 from engine.data.formats.tree import Tree
 from tests.support import read_formats
@@ -26,7 +25,7 @@ def thing(kind: str | None, exterior: Any, interior: Any = (), **more: Any) -> d
     return {"classTitle": "cat", "geometryType": kind, "points": points, **more}
 
 
-BOX = thing("rectangle", [[1, 2], [11, 12]])
+BOX = thing("rectangle", [[11, 2], [1, 12]])
 
 
 def put(folder: Path, *objects: Any, name: str = "ds/a", tags: tuple[Any, ...] = ()) -> Path:
@@ -46,7 +45,7 @@ content_of = partial(read_formats.content_of, FORMAT)
         (thing("line", [[1, 2], [3, 4]]), "drawn as line"),
         (thing("point", [[1, 2]]), "drawn as point"),
         (thing("spiral", [[1, 2]]), "of an unknown shape"),
-        (thing("polygon", [[1, 2], [3, 4]]), "it has 2 points"),
+        (thing("polygon", [[1, 2], [3, 4]]), "polygon cat: it has 2 points"),
         (thing("polygon", [[1, 2], [3, 4], [5, None]]), "not pairs of numbers"),
         (thing("rectangle", [[1, 2]]), "it has 1 points"),
         (thing("bitmap", [], bitmap={"origin": [1, 2], "data": "eA=="}), "can't be decoded"),
@@ -81,25 +80,28 @@ def test_supervisely_polygons_have_holes(tmp_path: Path) -> None:
 
 def test_supervisely_bitmap_is_placed_at_its_origin(tmp_path: Path) -> None:
     data = "eJzrDPBz5+WS4mJgYOD19HAJAtLMIMwIInOeqf8BUmwBPiGuQPr///9Lb86/C2QxlgT5BTM4PLuRBuTwebo4hlTMSa44sKHhISMDuxpTYrr03F6gDIOnq5/LOqeEJgDM5ht6"  # fmt: skip
-    put(tmp_path, thing("bitmap", [], bitmap={"origin": [5, 7], "data": data}))  # Supervisely's example, a ring
+    put(tmp_path, thing(None, [], bitmap={"origin": [5, 7], "data": data}))  # Supervisely's example, a ring
     (instance,) = content_of(tmp_path, "instances").splits[""].sources[0].instances(60, 80)
     assert (instance.window.left, instance.window.top) == (5, 7)
     assert instance.window.pixels.tolist() == [[True] * 3, [True, False, True], [True] * 3]
 
 
 def test_supervisely_tags_with_values_are_labels(tmp_path: Path) -> None:
-    put(tmp_path, tags=({"name": "sky", "value": "blue"}, {"name": "wet"}, {"name": "train"}, "odd"))
+    text(tmp_path / "meta.json", json.dumps({"classes": [{"title": "sky: 0"}], "tags": [{"name": "wet"}]}))
+    put(tmp_path, tags=({"name": "sky", "value": 0}, {"name": "wet"}, {"name": "train"}, "odd"))
     put(tmp_path, tags=({"name": "sky", "value": "gray"},), name="ds/b")
     (detection,) = FORMAT.detect(Tree(str(tmp_path)))
     assert detection.kinds == ("labels",)
     content = content_of(tmp_path, "labels")
-    assert rows_of(content, "labels") == {"train": {"a": ["sky: blue", "wet"]}}
+    assert content.classes == ("wet", "sky: 0")
+    assert rows_of(content, "labels") == {"train": {"a": ["wet", "sky: 0"]}}
     assert "1 annotated image in no split: b.png" in warnings_of(content)
 
 
 def test_supervisely_reads_nested_datasets(tmp_path: Path) -> None:
     for name in ("train/a", "train/datasets/more/b", "val/c"):
-        put(tmp_path, BOX, name=name)
+        put(tmp_path, BOX, name=name, tags=({"name": "test"},))
+    (tmp_path / "val/ann/c.png.json").rename(tmp_path / "val/ann/c.json")
     assert boxes_in(content_of(tmp_path)) == {"train": {"a": [CAT], "b": [CAT]}, "val": {"c": [CAT]}}
 
 
@@ -111,11 +113,12 @@ def test_supervisely_keeps_equal_names_of_datasets_apart(tmp_path: Path) -> None
 
 
 def test_supervisely_classes_are_in_the_order_of_the_project(tmp_path: Path) -> None:
-    put(tmp_path, BOX, {**BOX, "classTitle": "ant"})
-    text(tmp_path / "meta.json", json.dumps({"classes": [{"title": name} for name in ("dog", "cat", "ant")]}))
-    assert content_of(tmp_path).classes == ("cat", "ant")
+    put(tmp_path, *({**BOX, "classTitle": name} for name in ("ant", "bee", "cat")))
+    for path, names in (("meta.json", ("dog", "cat")), ("ds/meta.json", ("bee", "ant"))):
+        text(tmp_path / path, json.dumps({"classes": [{"title": name} for name in names]}))
+    assert content_of(tmp_path).classes == ("cat", "bee", "ant")
     text(tmp_path / "meta.json", "{broken")
-    assert content_of(tmp_path).classes == ("ant", "cat")
+    assert content_of(tmp_path).classes == ("bee", "ant", "cat")
 
 
 def test_supervisely_reports_broken_files_and_missing_images(tmp_path: Path) -> None:
@@ -128,13 +131,6 @@ def test_supervisely_reports_broken_files_and_missing_images(tmp_path: Path) -> 
     assert list(boxes_in(content)[""]) == ["d"]
     assert "2 annotations that can't be read (a.png.json" in warnings_of(content)
     assert "1 annotation without an image: c.png.json" in warnings_of(content)
-
-
-def test_supervisely_without_any_image_is_an_error(tmp_path: Path) -> None:
-    put(tmp_path, BOX)
-    (tmp_path / "ds/img/a.png").unlink()
-    (problem,) = errors(content_of(tmp_path).problems)
-    assert "None of the 1 annotated images" in problem.message
 
 
 def test_supervisely_detection_reads_several_files(tmp_path: Path) -> None:
