@@ -117,6 +117,7 @@ class DimensionRow(LabeledField):
                 box.setAccessibleName(f"{self.field.label}: {box.text()}")
                 box.toggled.connect(self.edited)
                 flow.addWidget(box)
+            self.setFocusProxy(next(iter(self.boxes.values())))
             return
         editors: dict[str, Editor] = {
             "scale": self.scale,
@@ -132,7 +133,9 @@ class DimensionRow(LabeledField):
         to, step = self._separators = [QLabel("to"), QLabel("step")]
         layout = hbox(self.scale, (self.low, 1), to, (self.high, 1), step, (self.step, 1), (self.listed, 1), spacing=6)
         inside.setLayout(layout)
-        self.scale.setVisible(self.field.kind in ("int", "float"))
+        is_number = self.field.kind in ("int", "float")
+        self.scale.setVisible(is_number)
+        self.setFocusProxy(self.scale.control if is_number else self.listed.control)
 
     def _show_scale(self) -> None:
         """Show the editors of the selected scale: a list of values, or limits and, without log scale, a step."""
@@ -163,7 +166,8 @@ def _suggest_range(field: Field, value: float | None) -> dict[str, Any]:
     if field.kind == "int":
         return {"low": max(minimum, int(value) // 2), "high": min(maximum, 2 * value)}
     if 2 * value > maximum:
-        return {"low": round(0.8 * value, 4), "high": round(min(1.1 * value, 0.99 * maximum), 4)}
+        highest = max(value, min(1.1 * value, 0.99 * maximum))
+        return {"low": round(0.8 * value, 4), "high": round(highest, 4)}
     return {"low": value / 10, "high": min(maximum, 10 * value), "log": True}
 
 

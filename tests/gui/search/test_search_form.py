@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,13 +11,23 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from engine.contract.job import Job
+from engine.contract.problems import Problem
 from engine.contract.search import FIXED, Choices, Range
 from engine.system import paths
 from gui.search.search_file import values_of
 from gui.search.search_form import SearchForm
+from gui.widgets.editors import ComboBox
 from tests.support.made_searches import a_search
 
-JOB = Job.from_fields(dataset=str(paths.sample_dataset()), model="mnist_cnn", image_size=28, batch_size=8, epochs=2)
+JOB = Job.from_fields(
+    name="run 7",
+    dataset=str(paths.sample_dataset()),
+    model="mnist_cnn",
+    image_size=28,
+    batch_size=8,
+    epochs=2,
+    devices=("cpu", "cpu"),
+)
 
 
 @pytest.fixture
@@ -35,20 +46,71 @@ def validated(form: SearchForm, qtbot: QtBot) -> SearchForm:
     return form
 
 
-def test_search_form_offers_searchable_fields(form: SearchForm) -> None:
-    offered = {form.add.itemData(index) for index in range(1, form.add.count())}
-    assert {"weight_decay", "batch_size", "optimizer", "augmentation"} <= offered
-    assert not offered & FIXED
-    assert "learning_rate" not in offered  # because it is already varied
+def offered(form: SearchForm) -> set[str]:
+    return {form.add.itemData(index) for index in range(1, form.add.count())}
+
+
+def test_search_form_offers_searchable_fields(form: SearchForm, qtbot: QtBot) -> None:
+    assert {"weight_decay", "batch_size", "optimizer", "augmentation", "momentum"} <= offered(form)
+    assert not offered(form) & (FIXED | {"learning_rate", "encoder"})  # varied already, without effect
     form.dimensions["learning_rate"].remove.click()
-    assert "learning_rate" in {form.add.itemData(index) for index in range(form.add.count())}
+    assert "learning_rate" in offered(form)
+    form.add.setCurrentIndex(form.add.findData("weight_decay"))
+    form.add.activated.emit(form.add.currentIndex())
+    qtbot.waitUntil(lambda: form.focusWidget() is form.dimensions["weight_decay"].scale.control)
+    form.rows["against"].set_value("top5")
+    form.set_job(JOB.with_fields(task="segmentation", model="unet"), [], ("cpu",), {}, None)
+    assert ("encoder" in offered(form), "weight_decay" in offered(form)) == (True, False)
+    goals = [form.rows[name].findChild(ComboBox) for name in ("goal", "against")]
+    metrics = ["miou", "mean_f1", "pixel_accuracy", "loss", "seconds", "parameters"]
+    assert [[box.itemData(row) for row in range(box.count())] for box in goals] == [metrics, ["", *metrics]]
+    assert form.values()["goals"] == ["miou"]
+
+
+def test_search_form_suggests_values_around_the_job(form: SearchForm) -> None:
+    job = JOB.with_fields(epochs=1, accumulation=4000, layer_decay=0.999, strategy="fsdp", class_weights="balanced")
+    form.set_job(job, [], ("cpu",), {}, None)
+    suggested = {
+        "learning_rate": {"low": 0.001, "high": 0.1, "log": True},
+        "batch_size": {"low": 4, "high": 16},
+        "epochs": {"low": 1, "high": 2},
+        "accumulation": {"low": 2000, "high": 4096},
+        "freeze_epochs": {"low": 0, "high": 10},
+        "momentum": {"low": 0.72, "high": 0.99},
+        "layer_decay": {"low": 0.7992, "high": 0.999},
+        "label_smoothing": {"low": 0, "high": 0.2},
+        "nesterov": [False, True],
+        "class_weights": ["none", "balanced"],
+        "strategy": ["fsdp"],
+        "weights_file": ["none"],
+    }
+    for name in suggested:
+        form.vary(name)
+    assert form.values()["space"] == suggested
+
+
+@pytest.mark.parametrize(
+    ("dimension", "visible"),
+    [
+        ({"low": 0.0001, "high": 0.123456, "step": 0.05}, {"low", "high", "step"}),
+        ({"low": 0.25, "high": 0.5, "log": True}, {"low", "high"}),
+        ({"low": 0, "high": 1}, {"low", "high", "step"}),
+        ([0.123456, 2], {"listed"}),
+    ],
+)
+def test_dimension_shows_its_editors_and_values(form: SearchForm, dimension: object, visible: set[str]) -> None:
+    form.vary("weight_decay", {"low": 1, "high": 2, "step": 0.5})
+    row = form.dimensions["weight_decay"]
+    row.set_value(dimension)
+    assert row.value() == dimension
+    assert {name for name in ("low", "high", "step", "listed") if not getattr(row, name).isHidden()} == visible
 
 
 def test_search_form_creates_search(form: SearchForm, qtbot: QtBot) -> None:
     form.vary("optimizer")
-    form.dimensions["optimizer"].boxes["lamb"].setChecked(False)
+    with qtbot.waitSignal(form.dimensions["optimizer"].edited):
+        form.dimensions["optimizer"].boxes["lamb"].setChecked(False)
     form.vary("batch_size")
-    assert form.dimensions["batch_size"].value() == {"low": 4, "high": 16}
     form.dimensions["batch_size"].scale.set_value("list")
     form.dimensions["batch_size"].listed.set_value("8, 16")
     form.rows["hours"].set_value(1.5)
@@ -58,16 +120,19 @@ def test_search_form_creates_search(form: SearchForm, qtbot: QtBot) -> None:
     form.rows["confirm"].set_value(0)
     validated(form, qtbot)
     assert form.problems == []
+    assert "2 trials at once" in form.devices.text()
+    form.rows["devices_per_trial"].set_value(2)
     with qtbot.waitSignal(form.start_requested) as requested:
-        form.start.trigger()
+        validated(form, qtbot).start.trigger()
+    assert "1 trial at once" in form.devices.text()
     search = requested.args[0]
+    assert search.job.name == ""
     assert search.space["learning_rate"] == Range(low=0.001, high=0.1, log=True)
     assert "lamb" not in search.space["optimizer"].values
     assert search.space["batch_size"] == Choices(values=(8, 16))
     assert [goal.measure for goal in search.goals] == ["top1", "seconds"]
     assert (search.budget.trials, search.budget.hours) == (20, 1.5)
     assert search.devices == ("cpu", "cpu")
-    assert "2 trials at once" in form.devices.text()
 
 
 @pytest.mark.parametrize(
@@ -90,40 +155,76 @@ def test_search_form_shows_problems_at_their_fields(form: SearchForm, qtbot: QtB
     form.vary("batch_size", {"low": 4, "high": 8.5})
     form.rows["hours"].set_value("soon")
     form.rows["devices_per_trial"].set_value(3)
-    form.rows["against"].set_value("seconds")
+    form.rows["against"].set_value("top1")
     form.reset(("search",))
+    assert form.rows["name"].value() == "search 2"
     form.rows["name"].set_value("search")
     validated(form, qtbot)
     labels = [row.problem_label for row in form.dimensions.values()]
-    labels += [form.rows[name].problem_label for name in ("hours", "confirm", "devices_per_trial", "name")]
+    labels += [form.rows[name].problem_label for name in ("goal", "hours", "confirm", "devices_per_trial", "name")]
     assert all(label.text() for label in labels)
-    assert not form.start.ready
+    assert (form.start.ready, form.save.ready) == (False, False)
+    form.set_job(None, [Problem("epochs", "no", "fix"), Problem("model", "so", "fix", "warning")], (), {}, None)
+    assert [problem.field for problem in validated(form, qtbot).problems] == ["epochs"]
 
 
 def test_search_form_saves_and_opens_space_file(form: SearchForm, qtbot: QtBot, tmp_path: Path) -> None:
     form.vary("momentum", {"low": 0.8, "high": 0.9, "step": 0.05})
+    form.vary("clip_norm", ["none", 0.1])
     before = validated(form, qtbot).search
+    assert before is not None
     with qtbot.waitSignal(form.message):
         form.save_file(tmp_path / "SPACE.toml")
+    form.change(before)
+    assert form.values()["space"] == tomllib.loads((tmp_path / "SPACE.toml").read_text())["space"]
+    form.reset(())
     form.dimensions["momentum"].remove.click()
     form.rows["trials"].set_value(3)
     with qtbot.waitSignal(form.job_opened) as opened:
         form.open_file(str(tmp_path / "SPACE.toml"))
-    assert opened.args[0].training.epochs == JOB.training.epochs
+    assert opened.args[0] == JOB.with_fields(name="", devices=Job().value("devices"))
     form.set_job(opened.args[0], [], ("cpu", "cpu"), {}, None)
     assert validated(form, qtbot).search == before
 
 
+def test_search_form_opens_written_space_file(form: SearchForm, qtbot: QtBot, tmp_path: Path) -> None:
+    form.rows["against"].set_value("seconds")
+    form.rows["hours"].set_value(7)
+    path = tmp_path / "mine.toml"
+    space = 'momentum = {low = 0.5, high = 0.75}\n"option.swarm" = [1, 2]\nbirds = [3]'
+    path.write_text(
+        f'goals = "loss"\n[space]\n{space}\n[job.data]\ndataset = "flowers"\n[job.training]\nepochs = 3\nspeed = 4'
+    )
+    messages: list[str] = []
+    form.message.connect(lambda text, _severity: messages.append(text))
+    with qtbot.waitSignal(form.job_opened) as opened:
+        form.open_file(str(path))
+    assert (opened.args[0].data.dataset, opened.args[0].training.epochs) == (str(tmp_path / "flowers"), 3)
+    values = form.values()
+    assert values["space"] == {"momentum": {"low": 0.5, "high": 0.75}}
+    assert (values["name"], values["goals"], values.get("trials"), values.get("hours")) == (
+        "mine",
+        ["loss"],
+        None,
+        None,
+    )
+    assert ["speed" in messages[0], "option.swarm, birds" in messages[1]] == [True, True]
+
+
 def test_search_form_changes_existing_search(form: SearchForm, qtbot: QtBot) -> None:
     search = a_search("old", 5, devices=("cpu", "cpu"))
-    form.set_job(JOB, [], ("cpu", "cpu"), {}, None)
     form.reset(("old", "search"))
+    title = form.start.text()
     form.change(search)
+    assert form.start.text() != title
     assert form.rows["name"].locked
-    assert not form.dimensions["momentum"].isEnabled()
+    assert (form.dimensions["momentum"].isEnabled(), form.add.isVisible()) == (False, False)
     form.rows["trials"].set_value(50)
     form.rows["confirm"].set_value(3)
     validated(form, qtbot)
     assert form.search is not None
+    assert form.search.job.training == search.job.training
     assert values_of(form.search) == values_of(search) | {"trials": 50, "confirm": 3}
     assert form.rows["name"].problem_label.text() == "", "its own name is not taken"
+    form.reset(())
+    assert list(form.dimensions) == list(search.space)

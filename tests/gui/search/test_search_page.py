@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 
-import numpy as np
 import pytest
 from msgspec import structs
 from PySide6.QtCore import Qt
@@ -14,16 +13,14 @@ from pytestqt.modeltest import ModelTester
 from pytestqt.qtbot import QtBot
 
 from engine.contract.job import Job
-from engine.contract.search import Goal
 from engine.runs.folder import create_run
 from engine.runs.searches import SearchFolder, create_search, searches_folder
 from engine.system import paths
 from gui.pages import SEARCHES
 from gui.search.page import COLUMNS, FORM, LIST, NONE, SEARCH, SearchPage
-from gui.search.plots import axis_range, describe
-from gui.sources.searches import data_of
+from gui.sources.searches import data_of, goal_words
 from tests.gui.test_app_names import reachable, spoken_name
-from tests.support.made_searches import SECONDS, SPACE, TOP1, a_search, a_state, make_search
+from tests.support.made_searches import SPACE, TOP1, a_search, a_state, make_search
 from tests.support.widgets import OpenWindow, button, is_right_of
 
 JOB = Job.from_fields(dataset=str(paths.sample_dataset()), model="mnist_cnn", image_size=28, batch_size=8, epochs=1)
@@ -56,6 +53,39 @@ def test_search_page_without_searches_leads_to_form(page: SearchPage, qtbot: QtB
     page.leave.trigger()
     assert page.stack.currentIndex() == NONE
     assert not page.leave.isEnabled()
+
+
+def test_list_describes_searches_and_leads_to_them(page: SearchPage, qtbot: QtBot) -> None:
+    kept = make_search("kept", 3)
+    kept.save_state(structs.replace(kept.state(), total=20, repeats=5, cause="No GPU is free."))
+    both = make_search("both", 12, goals=2, running=2)
+    with qtbot.waitSignal(page.source.listed):
+        page.show()
+    model = page.model
+    texts = {row[0]: row[1:] for row in ([model.index(r, c).data() for c in range(6)] for r in range(2))}
+    assert texts == {
+        "kept": ["Completed", "3 / 15", goal_words(TOP1, kept.state().reached), "Top-1 accuracy", "–"],
+        "both": ["Interrupted", "10 / 32", "–", "Top-1 accuracy and Training time", "–"],
+    }
+    tips = {model.index(row, 0).data(Qt.ItemDataRole.ToolTipRole) for row in range(2)}
+    assert tips == {"No GPU is free.", str(both.path)}
+    assert page.list.selected_rows() == [0]
+    shown = []
+    for move in (lambda: show_search(page, qtbot, "kept"), page.new.trigger, page.leave.trigger):
+        move()
+        with qtbot.waitSignal(page.source.listed):
+            page.source.refresh()
+        shown.append((page.stack.currentIndex(), page.title.text(), page.leave.ready, page.new_button.isVisible()))
+    assert [each[0] for each in shown] == [SEARCH, FORM, LIST]
+    assert [each[1] == "kept" for each in shown] == [True, False, False]
+    assert [each[2:] for each in shown] == [(True, True), (True, False), (False, True)]
+    page.form.rows["name"].set_value("kept")
+    page.new.trigger()
+    assert page.form.rows["name"].value() == "search"
+    page.leave.trigger()
+    shutil.rmtree(searches_folder())
+    qtbot.waitUntil(lambda: page.stack.currentIndex() == NONE)
+    assert page.view.data is None
 
 
 def test_search_page_reports_unreadable_and_deleted_search(page: SearchPage, qtbot: QtBot) -> None:
@@ -111,29 +141,17 @@ def test_trials_stay_sorted_and_selected(page: SearchPage, qtbot: QtBot, qtmodel
     assert "of 35 trials · 2 running" in view.progress_text.text()
 
 
-def test_search_plots_show_and_highlight_trials(page: SearchPage, qtbot: QtBot) -> None:
+def test_search_plots_are_described(page: SearchPage, qtbot: QtBot) -> None:
     make_search("both", 40, goals=2, running=2)
     page.resize(1300, 1100)
     plots = show_search(page, qtbot, "both").view.plots
     qtbot.waitUntil(lambda: not plots.pending)
-    assert plots.history.parentWidget().isHidden()
     for plot in (plots.curves, plots.pareto, plots.importance, plots.fields, plots.parallel):
         assert plot.has_content, plot
         assert plot.accessibleDescription()
-    page.view.table.select([1])
-    data, trial = page.view.data, page.view.model.rows[1]
-    first_goal, second_goal = data.search.goals
-    assert first_goal.title in describe(data)
-    assert second_goal.title not in describe(data)
-    axes = {axis.name: axis for axis in data.axes}
-    names = [box.currentData() for box in (plots.fields.x, plots.fields.y)]
-    by_fields = [axes[name].position(trial.params[name]) for name in names]
-    for plot, position in ((plots.pareto, (trial.values[1], 100 * trial.values[0])), (plots.fields, by_fields)):
-        assert np.ravel(plot.selection.getData()).tolist() == pytest.approx(position)
-    plots.picked.emit(4)
-    assert page.view.table.selected_rows() == [page.view.model.position(4)]
-    plots.fields.x.setCurrentIndex(list(SPACE).index("optimizer"))
-    assert not plots.fields.items["contour"].isVisible()
+    for field, is_contoured in (("optimizer", False), ("momentum", True)):
+        plots.fields.x.setCurrentIndex(list(SPACE).index(field))
+        assert plots.fields.items["contour"].isVisible() == is_contoured
 
 
 def test_search_plots_are_not_cut_off_in_small_window(page: SearchPage, qtbot: QtBot) -> None:
@@ -280,23 +298,6 @@ def test_search_is_started_paused_and_continued(page: SearchPage, qtbot: QtBot) 
     qtbot.waitUntil(lambda: page.view.data.status == "completed")
     assert page.view.data.best is not None
     assert [row.state for row in page.view.data.trials] == ["completed", "completed"]
-
-
-@pytest.mark.parametrize("fields", [1, 2])
-def test_two_fields_are_plotted_only_if_search_has_two(page: SearchPage, qtbot: QtBot, fields: int) -> None:
-    create_search(a_search("few", 12, space=dict(list(SPACE.items())[:fields]))).save_state(a_state(12))
-    plots = show_search(page, qtbot, "few").view.plots
-    qtbot.waitUntil(lambda: plots.fields.data is not None and not plots.pending)
-    assert not plots.fields.isHidden()
-    assert plots.fields.isVisibleTo(page) == (fields > 1)
-
-
-def test_range_of_equal_results_is_possible() -> None:
-    assert axis_range(np.array([100.0, np.nan, 100.0]), TOP1) == (99.5, 100.0)
-    assert axis_range(np.array([0.0]), TOP1) == (0.0, 0.5)
-    assert axis_range(np.array([0.25]), SECONDS) == (0.0, 0.75)
-    loss = Goal(measure="loss", title="Loss", higher_is_better=False)
-    assert axis_range(np.array([-3.0]), loss) == (-3.5, -2.5)
 
 
 @pytest.mark.parametrize("has_searches", [True, False])
