@@ -39,6 +39,7 @@ def test_endpoint_close_keeps_the_socket_of_the_next_execution(tmp_path: Path) -
     assert first.is_reachable
     second = open_endpoint(tmp_path)
     assert first.text == second.text
+    assert os.stat(second.text.removeprefix("unix:")).st_mode & 0o777 == 0o600
     assert not first.is_reachable
     first.close()
     assert second.is_reachable

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import sys
 from collections.abc import Callable, Iterator
@@ -57,7 +58,10 @@ def write_log(path: Path, count: int, length: int = 0) -> None:
     log.close()
 
 
-def test_full_disk_keeps_events_in_memory(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_full_disk_keeps_events_in_memory(
+    path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "RECENT_BYTES", 100)
     log = EventLog(path)
     with disk_full_at(1000):
         for number in range(100):
@@ -92,21 +96,22 @@ def test_full_disk_is_retried(path: Path, capsys: pytest.CaptureFixture[str], mo
     clock = Clock()
     monkeypatch.setattr(module.time, "monotonic", clock.monotonic)
     log = EventLog(path, memory_limit_bytes=0)
-    counts = []
     for _ in range(2):
         with disk_full_at(0):
             log.append(LogLine(text="one"))
             log.append(step_metrics(1))
-            clock.now += RETRY_S / 2
+            clock.now += RETRY_S
             log.retry()
-            assert log.fault is not None
+        clock.now += RETRY_S / 2
         log.retry()
         assert log.fault is not None, "it is too early"
         clock.now += RETRY_S
         log.retry()
         assert log.fault is None
-        counts = [event.count for event in RunFolder(path.parent).events() if isinstance(event, EventsLost)]
-    assert counts == [1, 1]
+    events = list(RunFolder(path.parent).events())
+    assert [event.count for event in events if isinstance(event, EventsLost)] == [1, 1]
+    delays = [event.message for event in events if isinstance(event, Warned) and event.code == "log_delayed"]
+    assert [re.findall(r"\d+", message) for message in delays] == [["2", "2"]] * 2, "seconds and number of events"
     log.close()
 
 
@@ -236,7 +241,11 @@ def _replace(path: Path) -> None:
     ("damage", "code"),
     [(Path.unlink, "log_deleted"), (_replace, "log_changed"), (lambda path: os.truncate(path, 50), "log_changed")],
 )
-def test_check_file_reports_damage_once(path: Path, damage: Callable[[Path], None], code: str) -> None:
+def test_check_file_reports_damage_once(
+    path: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Path], None], code: str
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(module.time, "monotonic", clock.monotonic)
     write_log(path, 3)
     log = EventLog(path)
     damage(path)
@@ -245,6 +254,7 @@ def test_check_file_reports_damage_once(path: Path, damage: Callable[[Path], Non
     assert (warning.code, warning.message) == (code, log.damage)
     log.append(warning)
     log.append(RunFinished(outcome="stopped"))
+    clock.now += 2 * RETRY_S
     assert log.check_file() is None
     assert [event.n for event in readable(log.read(log.recent_offset))] == [4, 5], "clients get the end from memory"
     log.close()

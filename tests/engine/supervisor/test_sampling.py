@@ -11,9 +11,11 @@ import msgspec
 import pytest
 
 from engine.contract.devices import Cpu, Gpu, GpuProcess, Nvml, Snapshot
+from engine.contract.events import DeviceSample
+from engine.gpus.cpu import cpu_name
 from engine.supervisor import sampling
 from engine.supervisor.environment import run_devices
-from engine.supervisor.sampling import Sampler, samples_of
+from engine.supervisor.sampling import FREED_SLACK_BYTES, Sampler, samples_of
 
 A, B = "GPU-aaaa", "GPU-bbbb"
 WORKER, OTHER = 100, 200
@@ -21,7 +23,14 @@ GIB = 1 << 30
 
 
 def snapshot(*gpus: Gpu) -> Snapshot:
-    cpu = Cpu(name="c", core_load_percent=(5.0,), load_percent=5.0, memory_used_bytes=1, memory_total_bytes=2)
+    cpu = Cpu(
+        name="c",
+        core_load_percent=(5.0,),
+        load_percent=5.0,
+        memory_used_bytes=1,
+        memory_total_bytes=2,
+        temperature_c=3.0,
+    )
     return Snapshot(time=0.0, host="h", nvml=Nvml("ok", driver_version="1"), gpus=gpus, cpu=cpu)
 
 
@@ -40,8 +49,8 @@ def gpu(used: int | None, *pids: int, lists_processes: bool = True, uuid: str = 
         # Free memory proves it, too, if the list of processes is older than the worker's end.
         (gpu(5 * GIB), gpu(6 * GIB, WORKER), gpu(5 * GIB, WORKER), True),
         # In a container NVML lists unknown pids: only the memory counts.
-        (gpu(5 * GIB, OTHER), gpu(6 * GIB, OTHER, 4242), gpu(6 * GIB, OTHER, 4242), False),
-        (gpu(5 * GIB, OTHER), gpu(6 * GIB, OTHER, 4242), gpu(5 * GIB, OTHER), True),
+        (gpu(5 * GIB, OTHER), gpu(6 * GIB, OTHER, 4242), gpu(5 * GIB + FREED_SLACK_BYTES + 1, OTHER, 4242), False),
+        (gpu(5 * GIB, OTHER), gpu(6 * GIB, OTHER, 4242), gpu(5 * GIB + FREED_SLACK_BYTES, OTHER), True),
         (gpu(None, lists_processes=False), gpu(None, lists_processes=False), gpu(None, lists_processes=False), False),
         (gpu(0), gpu(GIB, WORKER), gpu(0, lost=True), False),
         (gpu(0), gpu(GIB, WORKER), gpu(0, uuid=B), False),
@@ -49,13 +58,13 @@ def gpu(used: int | None, *pids: int, lists_processes: bool = True, uuid: str = 
 )
 def test_sampler_reports_free_memory(before: Gpu, during: Gpu, after: Gpu, is_free: bool) -> None:
     with selectors.DefaultSelector() as selector:
-        sampler = Sampler(selector, (A,), lambda _: None)
-        sampler.add(snapshot(before))
+        sampler, free = Sampler(selector, (A, "GPU-free"), lambda _: None), gpu(0, uuid="GPU-free")
+        sampler.add(snapshot(before, free))
         sampler.set_worker_pids({WORKER})
-        sampler.add(snapshot(during))
+        sampler.add(snapshot(during, free))
         ended_at = sampler.latest_at
         assert not sampler.is_memory_free(ended_at), "there is no newer snapshot"
-        sampler.add(snapshot(after))
+        sampler.add(snapshot(after, free))
         assert sampler.is_memory_free(ended_at) is is_free
 
 
@@ -93,15 +102,23 @@ def test_sampler_that_cannot_start_is_started_later(monkeypatch: pytest.MonkeyPa
 
 
 def test_samples_of_selects_devices_and_keeps_gaps() -> None:
-    samples = samples_of(snapshot(gpu(7), gpu(8, uuid=B)), ("cpu", B, "GPU-gone"))
-    assert [sample.device for sample in samples] == ["cpu", B]
-    assert (samples[1].memory_used_bytes, samples[1].power_w) == (8, None)
+    fields = {"utilization_percent": 9.0, "memory_total_bytes": 10, "temperature_c": 11.0, "power_w": 12.0}
+    busy = msgspec.structs.replace(gpu(8, uuid=B), **fields)
+    assert samples_of(snapshot(gpu(7), busy), ("cpu", B, "GPU-gone", A)) == (
+        DeviceSample(
+            device="cpu", utilization_percent=5.0, memory_used_bytes=1, memory_total_bytes=2, temperature_c=3.0
+        ),
+        DeviceSample(device=B, memory_used_bytes=8, **fields),
+        DeviceSample(device=A, memory_used_bytes=7),
+    )
     assert samples_of(snapshot(gpu(7, lost=True)), (A,)) == ()
 
 
 def test_run_devices_lists_each_device_with_its_ranks() -> None:
-    devices = run_devices((B, A), 2, snapshot(gpu(1), gpu(2, uuid=B)))
-    assert [(device.id, device.name, device.ranks) for device in devices] == [(B, "one", (0,)), (A, "one", (1,))]
+    large = msgspec.structs.replace(gpu(2, uuid=B), memory_total_bytes=5)
+    devices = run_devices((B, "cpu", A, "cpu"), 4, snapshot(gpu(1), large))
+    assert [msgspec.structs.astuple(device) for device in devices] == [
+        (B, "one", (0,), 5), ("cpu", cpu_name(), (1, 3), 2), (A, "one", (2,), None)
+    ]  # fmt: skip
     assert run_devices((A,), 1, snapshot(msgspec.structs.replace(gpu(1), cuda_index=3)))[0].name == "one (GPU 3)"
-    assert [device.ranks for device in run_devices((B, A), 1, None)] == [(0,), (0,)]
-    assert [device.ranks for device in run_devices(("cpu", "cpu", "cpu"), 3, None)] == [(0, 1, 2)]
+    assert [(device.name, device.ranks) for device in run_devices((B, A), 1, None)] == [(B, (0,)), (A, (0,))]

@@ -11,8 +11,11 @@ import torch
 
 from engine.contract.events import Failed
 from engine.contract.job import Job
+from engine.contract.problems import Problem
 from engine.contract.worker import WorkerSpec
+from engine.data.datasets.images import DatasetError
 from engine.models.base import TaskError
+from engine.strategies.base import StrategyError
 from engine.strategies.memory import DoesNotFit
 from engine.training.faults import cause, kind
 from engine.training.metric_buffer import NotFinite
@@ -43,15 +46,27 @@ def _spec(job: Job) -> WorkerSpec:
             AssertionError("FSDP expects uniform original parameter dtype but got {...}"),
             "Give all of them the same dtype",
         ),
-        (NotFinite(5, "The loss", True), "The loss became NaN or infinite at step 5"),
-        (TaskError("model", "No such weights.", "Train from scratch."), "No such weights. Train from scratch."),
         (PermissionError(13, "Permission denied", "/x/y"), "/x/y can't be used: Permission denied"),
+        (DoesNotFit(1), "even with a single image at a time"),
+        (DoesNotFit(2), "even with the 2 images that BatchNorm needs at a time"),
+        (RuntimeError("NCCL error: unhandled\nLast error:\nno GID index"), "The error at step 12: no GID index"),
         (KeyError("gone"), "KeyError at step 12: 'gone'"),
         (RuntimeError(), "RuntimeError at step 12: no further details"),
     ],
 )
 def test_cause_describes_errors(job: Callable[..., Job], error: Exception, text: str) -> None:
     assert text in cause(error, _spec(job(cpus=2, strategy="ddp")), "at step 12")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        NotFinite(5, "The loss", True), TaskError("model", "No such weights.", "Train from scratch."),
+        DatasetError([Problem("dataset", "No images.", "Add some.")]), StrategyError("It needs two GPUs."),
+    ],
+)  # fmt: skip
+def test_cause_keeps_messages_that_explain_themselves(job: Callable[..., Job], error: Exception) -> None:
+    assert cause(error, _spec(job()), "at step 12") == str(error)
 
 
 TWO_HEADS = """
@@ -128,6 +143,7 @@ KINDS: list[tuple[Exception, str]] = [
     (RuntimeError("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED"), "fault"),
     (torch.distributed.DistBackendError("NCCL error in: ProcessGroupNCCL.cpp, unhandled cuda error"), "fault"),
     (RuntimeError("[gloo] Connection closed by peer [127.0.0.1]:1"), "fault"),
+    (RuntimeError("NCCL error: too many open files"), "error"),
     (torch.AcceleratorError("CUDA error: device-side assert triggered"), "error"),
     (torch.AcceleratorError("CUDA error: no kernel image is available for execution on the device"), "error"),
     (RuntimeError("Expected to have finished reduction in the prior iteration"), "error"),
@@ -139,6 +155,7 @@ KINDS: list[tuple[Exception, str]] = [
 @pytest.mark.parametrize(("error", "expected"), KINDS)
 def test_kind_classifies_errors(job: Callable[..., Job], error: Exception, expected: str) -> None:
     assert kind(error, _spec(job(cpus=2, strategy="ddp"))) == expected
+    assert kind(RuntimeError("Connection reset"), spec_of(job(), world_size=1)) == "error"
 
 
 def test_cause_names_failed_gpu(job: Callable[..., Job]) -> None:

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import errno
 import re
+import shutil
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from engine.contract.events import Event, Warned
+from engine.contract.events import CheckpointSaved, Event, Warned
 from engine.contract.job import Job, save_job
 from engine.contract.worker import WorkerDone
 from engine.optim.optimizer_step import OptimizerStep
+from engine.runs.folder import RunFolder
 from engine.strategies import STRATEGIES
 from engine.strategies.base import ResolvedJob
+from engine.training.checkpointing import checkpoint_writer
 from engine.training.checkpointing import checkpointer as module
 from engine.training.checkpointing.checkpoint_files import verify_checkpoint
 from engine.training.checkpointing.checkpoint_writer import TrainProgress
 from engine.training.checkpointing.checkpointer import Checkpointer
+from engine.training.checkpointing.elsewhere import NotSavedElsewhere, save_elsewhere
 from engine.training.report import Reporter
+from tests.engine.training.checkpointing.test_checkpoint_files import MeetsAFullDisk
 from tests.support.clock import Clock
 from tests.support.dataset_infos import class_of_image
 from tests.support.specs import spec_of
@@ -127,6 +134,9 @@ def test_best_is_the_first_with_the_lowest_loss_of_equal_metrics(
         best = measures if epoch == 4 else best
     assert better == [True, False, False, True, False]
     assert not worker.checkpointer.is_better({})
+    saved = [event for event in worker.reporter.sent if isinstance(event, CheckpointSaved)]
+    expected = losses if best_by == "loss" else (0.7, 0.7, 0.6, 0.7, 0.7)
+    assert tuple(event.measure for event in saved if event.kind == "last") == expected
     assert (worker.checkpointer.best, worker.checkpointer.best_epoch) == (best, 4)
     content = worker.last()
     assert (content["best"], content["best_epoch"], content["epoch"], content["step"]) == (best, 4, 5, 5 * STEPS)
@@ -154,7 +164,8 @@ def test_refused_best_is_saved_with_the_next_checkpoint(make: Callable[..., Work
 
 def test_checkpoint_is_due_after_minutes(make: Callable[..., Worker], monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(1000.0)
-    monkeypatch.setattr(module, "time", clock)
+    for each in (module, checkpoint_writer):
+        monkeypatch.setattr(each, "time", clock)
     worker, never = make(checkpoint_minutes=5), make(checkpoint_minutes=0)
 
     def due(*times: float) -> list[bool]:
@@ -166,6 +177,7 @@ def test_checkpoint_is_due_after_minutes(make: Callable[..., Worker], monkeypatc
 
     assert due(1000.0, 1299.0, 1300.0) == [False, False, True]
     worker.save(1, top1=0.5)
+    assert worker.checkpointer.writer.next_epoch_end == 1300.0, "writing took no time"
     assert due(1300.0, 1599.0, 1601.0) == [False, False, True]
 
 
@@ -220,13 +232,16 @@ def test_final_save_continues_until_the_disk_accepts(make: Callable[..., Worker]
     assert (worker.last()["step"], worker.last()["best_epoch"], worker.checkpointer.best_epoch) == (6, 1, 1)
 
 
-@pytest.mark.parametrize("stopped", [False, True])
+@pytest.mark.parametrize(("stopped", "accepts_best"), [(False, False), (True, True)])
 def test_final_save_uses_the_first_folder_that_accepts(
-    make: Callable[..., Worker], tmp_path: Path, stopped: bool
+    make: Callable[..., Worker], tmp_path: Path, stopped: bool, accepts_best: bool
 ) -> None:
     worker, other = make(), tmp_path / "other"
     other.mkdir()
-    worker.refuse()
+    if accepts_best:
+        (worker.folder / "checkpoints/.last.pt.part").mkdir(parents=True)
+    else:
+        worker.refuse()
     worker.save(2, top1=0.5)
     worker.reporter.folders_requested.extend([str(tmp_path / "missing"), str(other), str(tmp_path)])
     unsaved = worker.final_save(lambda: False, stopped=stopped)
@@ -238,3 +253,12 @@ def test_final_save_uses_the_first_folder_that_accepts(
     assert (content["step"], content["best"], content["best_epoch"]) == (12, {"top1": 0.5}, 2)
     assert content["best_sha256"] == verify_checkpoint(copy / "checkpoints/best.pt")
     assert worker.checkpointer.best_epoch == 2
+
+
+def test_save_elsewhere_removes_what_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    last, best = {"model": torch.ones(300)}, {"weight": torch.ones(500)}
+    for free, content in ((3199, last), (3200, last | {"job": MeetsAFullDisk(errno.ENOSPC)})):
+        monkeypatch.setattr(shutil, "disk_usage", lambda _, free=free: SimpleNamespace(free=free))
+        with pytest.raises(NotSavedElsewhere):
+            save_elsewhere(tmp_path, RunFolder(tmp_path / "absent/run"), Job(), content, best)
+        assert not list(tmp_path.iterdir())
