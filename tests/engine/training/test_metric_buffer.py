@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
+import msgspec
+import pytest
 import torch
+from torch import nn
 
+from engine.contract.events import Event, StepMetrics
+from engine.contract.job import Job
 from engine.strategies.base import StepResult
+from engine.strategies.collectives import Collectives
+from engine.strategies.single import SingleDevice
+from engine.training.callbacks.callback import StepEnd
+from engine.training.callbacks.step_metrics import StepReport
 from engine.training.metric_buffer import MetricBuffer, NotFinite, StepTotals
+from tests.support.specs import spec_of
 
 
 def result(loss: float, images: int = 4) -> StepResult:
@@ -34,3 +45,43 @@ def test_first_bad_step_is_named() -> None:
     assert (totals.first_bad, math.isnan(totals.loss)) == (7, True)
     errors = [NotFinite(7, "The loss", has_checkpoint) for has_checkpoint in (True, False)]
     assert [(error.step, "is kept" in str(error)) for error in errors] == [(7, True), (7, False)]
+
+
+class _WithOther(Collectives):
+    """Collectives with another rank, which loads no data. Its first step with a bad loss is `bad_step`."""
+
+    bad_step = 0
+    known = 1.0  # 1 if the other rank counts correct predictions
+
+    def all_reduce_sum(self, values: torch.Tensor) -> torch.Tensor:
+        return values + torch.tensor([1.0, 2.0, 3.0, 2.0, self.known, 2.0, 0.0, 0.0], dtype=torch.float64)
+
+    def all_reduce_max(self, flags: Sequence[int]) -> list[int]:
+        return [max(flags[0], (1 << 62) - self.bad_step if self.bad_step else 0)]
+
+
+def test_step_report_sums_over_all_ranks() -> None:
+    strategy = SingleDevice(spec_of(Job.from_fields(devices=("cpu", "cpu"), strategy="ddp")))
+    strategy.collectives, strategy.model = (other := _WithOther()), nn.Module()
+    strategy.model.loss_names = ("box", "class")  # type: ignore[assignment]
+    events: list[Event] = []
+    report = StepReport(strategy, events.append, lambda: True)
+
+    def end(*results: StepResult) -> None:
+        for each in results:
+            report.on_step_made(7, each, 0.5)
+        report.on_step_end(StepEnd(2, 7, 0.1, report=True, read_now=False, record=False, last=False))
+
+    end(result(1.0), result(2.0))
+    other.known = 0.0
+    end(result(1.0)._replace(correct=None), result(2.0)._replace(correct=None))
+    speeds = [event.images_per_second for event in events if isinstance(event, StepMetrics)]
+    expected = StepMetrics(
+        epoch=2, step=7, loss=3.0, accuracy=0.8, learning_rate=0.1, images_per_second=speeds[0], data_wait_s=0.5,
+        compute_s=0.0, losses={"box": 0.875, "class": 2.125},
+    )  # fmt: skip
+    assert events == [expected, msgspec.structs.replace(expected, accuracy=None, images_per_second=speeds[1])]
+    other.bad_step = 5
+    with pytest.raises(NotFinite) as raised:
+        end(result(1.0), result(math.inf))
+    assert raised.value.step == 5

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,14 +12,15 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch import Tensor
 
-from engine.contract.events import Predicted, Validation, Warned
+from engine.contract.events import LegendEntry, Predicted, PredictedSample, Validation, Warned
+from engine.data.datasets.images import UnreadableImage
 from engine.data.decoding.mask_values import NO_CLASS
 from engine.metrics.base import Metric
 from engine.tasks.base import Visualization
 from engine.tasks.classification.task import ClassificationMetric
-from engine.training.callbacks.predictions import Predictions
+from engine.training.callbacks import predictions
+from engine.training.callbacks.predictions import Picked, PickedSamples, Predictions
 from tests.engine.training.task_jobs import task_job
 from tests.support.masks import make_masked
 from tests.support.worker_group import WorkerGroup
@@ -93,14 +94,18 @@ def test_predictions_end_on_full_disk(start: Start, images: Path, tmp_path: Path
     assert len(group.of(Validation)) == 2
 
 
+LEGEND = (LegendEntry("a", "#ff0000"),)
+
+
 class _BoxesInTwoBatches:
     """Simulated strategy that evaluates two batches, whose targets are padded to 3 and 5 boxes."""
 
     def __init__(self) -> None:
-        def show(image: Any, boxes: Tensor) -> Visualization:
-            return Visualization(image, f"{len(boxes)} boxes")
-
-        self.objective = SimpleNamespace(legend=(), show_truth=show, show_prediction=show)
+        self.objective = SimpleNamespace(
+            legend=LEGEND,
+            show_truth=lambda image, boxes: Visualization(image, f"{len(boxes)} boxes", (1, 3)),
+            show_prediction=lambda image, boxes: Visualization(image, f"{len(boxes)} predicted", (2, 3)),
+        )
         self.collectives = SimpleNamespace(gather_objects=lambda part: [part])
 
     def evaluate(self, _batches: object, metric: Metric, _stop: object) -> None:
@@ -108,14 +113,53 @@ class _BoxesInTwoBatches:
             metric.update(torch.zeros(2, 7, 6), torch.zeros(2, boxes, 5))
 
 
-def test_predictions_keep_batches_with_unequal_box_counts(tmp_path: Path) -> None:
+def test_predictions_keep_batches_with_unequal_box_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(predictions, "MAX_SETS", 3)
     image = np.zeros((8, 8, 3), np.uint8)
     samples = SimpleNamespace(visible_input=lambda position: image, path=lambda position: f"{position}.png")
     picked = SimpleNamespace(samples=samples, positions=range(4), split_loader=SimpleNamespace(epoch=lambda _: ()))
     sent: list[Predicted | Warned] = []
     callback = Predictions(tmp_path, _BoxesInTwoBatches(), lambda: picked, sent.append)  # type: ignore[arg-type]
-    callback.on_validation_end(1, 10, ClassificationMetric(2), {})
-    (predicted,) = sent
-    assert isinstance(predicted, Predicted)
-    assert [sample.name for sample in predicted.samples] == ["0.png", "1.png", "2.png", "3.png"]
-    assert [sample.truth_words for sample in predicted.samples] == ["3 boxes"] * 2 + ["5 boxes"] * 2
+    for step in (10, 20, 30, 40, 50):
+        callback.on_validation_end(step // 10, step, ClassificationMetric(2), {})
+    assert sorted(path.name for path in (tmp_path / "predictions").glob("0*")) == [f"{n:09}" for n in (10, 40, 50)]
+    expected = [
+        PredictedSample(
+            name=f"{number}.png",
+            truth_png=f"predictions/truth/{number:03}.png",
+            prediction_png=f"predictions/000000020/{number:03}.png",
+            truth_words=f"{boxes} boxes",
+            prediction_words="7 predicted",
+            legend=(1, 2, 3),
+        )
+        for number, boxes in enumerate((3, 3, 5, 5))
+    ]
+    assert sent[1] == Predicted(epoch=2, step=20, samples=tuple(expected), legend=LEGEND)
+
+
+class _Ramps:
+    """Images, or samples for `PickedSamples`. Number 4 can't be read."""
+
+    planes, mirror = 0, True
+
+    def __len__(self) -> int:
+        return 10
+
+    def path(self, index: int) -> str:
+        return f"{index}.png"
+
+    def load(self, index: int, size: int, channels: int = 0) -> Any:
+        if index == 4:
+            raise UnreadableImage("4.png", "damaged")
+        return torch.arange(index, index + size * size).view(1, size, size) if channels else (torch.tensor(index), size)
+
+
+def test_picked_samples_can_be_read_by_every_rank() -> None:
+    def agree(flags: Sequence[int]) -> list[int]:
+        return [1, *flags[1:]]  # another rank can't read the first one
+
+    samples = PickedSamples(_Ramps(), 5, all_reduce_max=agree)  # type: ignore[arg-type]
+    images = Picked(_Ramps(), 5, 6, 1, middle=2, all_reduce_max=agree)  # type: ignore[arg-type]
+    assert [samples.load(number, 9) for number in range(len(samples))] == [(2, 0), (6, 0), (8, 0)]
+    assert [images.path(number) for number in range(len(images))] == ["2.png", "6.png", "8.png"]
+    assert images.visible_input(1)[..., 0].tolist() == [[20, 21], [26, 27]]

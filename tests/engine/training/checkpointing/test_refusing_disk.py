@@ -24,10 +24,11 @@ from engine.strategies import STRATEGIES
 from engine.strategies.base import ResolvedJob
 from engine.training.checkpointing import checkpoint_writer
 from engine.training.checkpointing import checkpointer as module
-from engine.training.checkpointing.checkpoint_files import verify_checkpoint
+from engine.training.checkpointing.checkpoint_files import verify_checkpoint, write_checkpoint
 from engine.training.checkpointing.checkpoint_writer import TrainProgress
 from engine.training.checkpointing.checkpointer import Checkpointer
 from engine.training.checkpointing.elsewhere import NotSavedElsewhere, save_elsewhere
+from engine.training.checkpointing.resume import Checkpoint
 from engine.training.report import Reporter
 from tests.engine.training.checkpointing.test_checkpoint_files import MeetsAFullDisk
 from tests.support.clock import Clock
@@ -64,8 +65,8 @@ class Worker:
         self.strategy.wrap(
             nn.Sequential(nn.Flatten(), nn.Linear(12, 2)), class_of_image(), (3, 2, 2), ResolvedJob(resolved)
         )
-        optimizer_step = OptimizerStep(self.strategy.parameters(), resolved, STEPS, self.strategy.device)
-        self.checkpointer = Checkpointer(self.strategy.spec, self.strategy, optimizer_step, reporter, ("a", "b"))
+        self.step = OptimizerStep(self.strategy.parameters(), resolved, STEPS, self.strategy.device)
+        self.checkpointer = Checkpointer(self.strategy.spec, self.strategy, self.step, reporter, ("a", "b"))
 
     def save(self, epoch: int, **measures: float) -> None:
         """Save a checkpoint at the end of an epoch with the metrics of its validation, and wait for the disk."""
@@ -253,6 +254,23 @@ def test_final_save_uses_the_first_folder_that_accepts(
     assert (content["step"], content["best"], content["best_epoch"]) == (12, {"top1": 0.5}, 2)
     assert content["best_sha256"] == verify_checkpoint(copy / "checkpoints/best.pt")
     assert worker.checkpointer.best_epoch == 2
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_resume_copies_the_best_of_its_checkpoint(make: Callable[..., Worker], is_replaced: bool) -> None:
+    first = make()
+    for epoch, value in ((1, 0.7), (2, 0.5)):
+        first.save(epoch, top1=value)
+    best = first.folder / "checkpoints/best.pt"
+    if is_replaced:
+        write_checkpoint({"other": torch.ones(1)}, best)
+    job = first.strategy.job.with_fields(resume_from=str(first.folder / "checkpoints/last.pt"), epochs=5)
+    checkpoint = Checkpoint(job, ("a", "b"), first.strategy.model.state_dict(), first.strategy.collectives)
+    second = make()
+    checkpoint.restore(second.strategy, second.step, second.checkpointer, checkpoint.progress(STEPS))
+    known = second.checkpointer.best, second.checkpointer.best_epoch, second.checkpointer.writer.best_sha256
+    assert known == (({}, None, "") if is_replaced else ({"top1": 0.7}, 1, verify_checkpoint(best)))
+    assert (second.folder / "checkpoints/best.pt").exists() is not is_replaced
 
 
 def test_save_elsewhere_removes_what_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
