@@ -17,15 +17,17 @@ from engine.contract.events import (
     CommandReceived,
     DevicesFree,
     Failed,
+    LogLine,
     PhaseChanged,
     Restarting,
     RunFinished,
     RunStarted,
     StepMetrics,
     Waiting,
+    Warned,
 )
 from engine.contract.job import Job
-from engine.contract.protocol import Command, Pause, Stop
+from engine.contract.protocol import Adjust, CheckpointNow, Command, Pause, SaveElsewhere, Stop
 from engine.runs import queue
 from engine.runs.folder import create_run
 from engine.runs.launch import start_supervisor
@@ -183,6 +185,43 @@ def test_restarting_run_obeys_commands(start: Start, command: Command, outcome: 
     finished = supervised.wait()[-1]
     assert isinstance(finished, RunFinished)
     assert finished.outcome in (outcome, "failed"), "a rank may die while it is asked to end"
+
+
+def test_commands_reach_workers_and_those_after_a_restart(start: Start) -> None:
+    supervised = start("echo", 1, restarts=1, loader_workers=4)
+    with supervised.connect() as connection:
+        stream = events(connection)
+        texts = (event.text for event in stream if isinstance(event, LogLine))
+        assert next(texts) == "4 loader workers"
+        for command, answers in (
+            (SaveElsewhere(folder="/x"), ()),
+            (Adjust(loader_workers=7), ("Adjust", "7 loader workers")),
+            (CheckpointNow(), ("CheckpointNow",)),
+            (SaveElsewhere(folder="/y"), ("SaveElsewhere",)),
+        ):
+            connection.send(command)
+            assert tuple(next(texts) for _ in answers) == answers
+        supervised.process.send_signal(signal.SIGUSR1)
+        assert next(texts) == "Pause"
+        list(stream)
+    logged = supervised.wait()
+    commands = [event.command for event in logged if isinstance(event, CommandReceived)]
+    assert commands == ["save_elsewhere", "use_7_loader_workers", "checkpoint_now", "save_elsewhere", "SIGUSR1"]
+    assert [event.code for event in logged if isinstance(event, Warned)] == ["not_saved_elsewhere", "unsaved"]
+    assert supervised.run.state() == "paused"
+
+
+def test_deleted_log_stops_the_run(start: Start) -> None:
+    supervised = start("forever", 1)
+    with supervised.connect() as connection:
+        stream = events(connection)
+        next(event for event in stream if isinstance(event, StepMetrics))
+        supervised.run.events_file.unlink()
+        logged = list(stream)
+    (warned,) = (event for event in logged if isinstance(event, Warned))
+    finished = logged[-1]
+    assert isinstance(finished, RunFinished)
+    assert (warned.code, finished.outcome, finished.cause) == ("log_deleted", "stopped", warned.message)
 
 
 # Pausing and resuming

@@ -23,8 +23,9 @@ from engine.contract.events import (
     Planned,
     StepMetrics,
     Validation,
+    Warned,
 )
-from engine.contract.protocol import ENCODE, Frames, Pause, Stop
+from engine.contract.protocol import ENCODE, Adjust, CheckpointNow, Frames, Pause, Stop
 from engine.contract.worker import TO_WORKER, Heartbeat, WorkerDone, WorkerSpec
 from engine.runs.folder import RunFolder
 
@@ -45,6 +46,20 @@ class Tiny:
             return False
         data = self.channel.recv(4096)
         return not data or any(isinstance(TO_WORKER.decode(line), Stop | Pause) for line in self.frames.feed(data))
+
+    def echo(self) -> bool:
+        """Report each command until a stop or pause. Die by Adjust, and claim an unsaved state after CheckpointNow."""
+        while True:
+            for line in self.frames.feed(self.channel.recv(4096)):
+                command = TO_WORKER.decode(line)
+                self.send(LogLine(text=type(command).__name__))
+                match command:
+                    case Adjust():
+                        os.kill(os.getpid(), signal.SIGKILL)
+                    case CheckpointNow():
+                        self.send(Warned(code="unsaved", message="The disk is full."))
+                    case Stop() | Pause():
+                        return True
 
     def train(self, steps: int, wait_s: float = 0.0) -> bool:
         for step in range(1, steps + 1):
@@ -109,6 +124,9 @@ def run(spec: WorkerSpec, channel: socket.socket) -> int:  # noqa: PLR0912  (a c
             stopped = tiny.train(int(number))
         case "forever":
             stopped = tiny.train(10**9, 0.01)
+        case "echo":
+            tiny.send(LogLine(text=f"{spec.job.data.loader_workers} loader workers"))
+            stopped = tiny.echo()
         case "flood":
             for step in range(1, int(number) + 1):
                 tiny.send(step_metrics(step))
