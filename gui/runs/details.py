@@ -264,7 +264,7 @@ def _wrap_mode(text: str) -> QTextOption.WrapMode:
 
 def _state_text(run: RunSummary) -> str:
     """Describe the state and its cause, as in "Failed after 3:12 min · best Top-1 80.0% · started 2026-11-21"."""
-    lasted = f"after {duration(run.seconds)}" if run.seconds is not None else ""
+    lasted = f" after {duration(run.seconds)}" if run.seconds is not None else ""
     if run.slurm and run.state in ACTIVE_STATES:
         state_text = f"{run.state.capitalize()} in SLURM, {run.slurm}"
     elif run.state == "waiting":
@@ -272,9 +272,9 @@ def _state_text(run: RunSummary) -> str:
     elif run.state in ACTIVE_STATES:
         state_text = f"{run.state.capitalize()}: {doing(run)}"
     elif run.state == "interrupted":
-        state_text = tr("Interrupted {lasted} while {run}").format(lasted=lasted, run=doing(run))
+        state_text = tr("Interrupted{lasted} while {run}").format(lasted=lasted, run=doing(run))
     else:
-        state_text = f"{run.state.capitalize()} {lasted}"
+        state_text = f"{run.state.capitalize()}{lasted}"
     best = f"best {best_words(run, metric_value)}" if run.best else ""
     texts = [text for text in (state_text, best, f"started {moment(run.started)}") if text]
     return " · ".join(texts) + (f"\n{run.cause}" if run.cause else "")

@@ -8,7 +8,7 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from engine.runs.notices import NoticeSettings, save_notices, settings_file
-from gui.alerts.run_notifications import RunNotifications, describe_settings
+from gui.alerts.run_notifications import RunNotifications
 from gui.alerts.view import AlertsView
 from tests.gui.alerts.conftest import Watched
 from tests.gui.monitor.conftest import sampler_options as sampler_options  # noqa: PLC0414  (a fixture)
@@ -25,19 +25,6 @@ def view(show_widget: ShowWidget, watched: Watched) -> AlertsView:
 @pytest.fixture
 def notifications(view: AlertsView) -> RunNotifications:
     return view.runs
-
-
-@pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
-        (NoticeSettings(), "on the desktop"),
-        (NoticeSettings(desktop=False, command="beep", least_minutes=0.0), "by a command"),
-        (NoticeSettings(desktop=False), "off"),
-        (NoticeSettings(ended=False, failed=False, stalled=False), "off"),
-    ],
-)
-def test_describe_settings(settings: NoticeSettings, expected: str) -> None:
-    assert expected in describe_settings(settings)
 
 
 def test_settings_changed_elsewhere_are_refreshed_and_stay(view: AlertsView, notifications: RunNotifications) -> None:

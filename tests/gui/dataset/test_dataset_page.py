@@ -14,7 +14,7 @@ from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from engine.contract.dataset import DatasetReport, Example, ImageSizes, MaskValue, PreviewImage, SplitReport, Unreadable
+from engine.contract.dataset import DatasetReport, Example, ImageSizes, MaskValue, PreviewImage, SplitReport
 from engine.contract.images import LegendEntry
 from engine.contract.job import Job
 from engine.contract.problems import Problem
@@ -267,40 +267,6 @@ def test_class_balance_scales_bars_by_split(styled: QApplication, qtbot: QtBot) 
     ]
     bars.show_report(None)
     assert bars.accessibleDescription() == ""
-
-
-@pytest.mark.parametrize(
-    ("split", "text"),
-    [
-        (SplitReport("train", {"ash": 3}), "3"),
-        (SplitReport("train", {"ash": 3}, shares={"ash": 0.312}), "31.2% of the pixels, in 3 images"),
-        (SplitReport("train", {"ash": 3}, objects={"ash": 12}), "12 marked, in 3 images"),
-    ],
-)
-def test_class_count_is_described_by_kind(split: SplitReport, text: str) -> None:
-    assert dataset_format.describe_class_count(split, "ash") == text
-
-
-def test_summary_counts_clouds() -> None:
-    report = DatasetReport(
-        folder="", format="x", kind="points", classes=("ground",), splits=(SplitReport("train", {}, total=1),)
-    )
-    assert dataset_format.summary(report) == "1 class, 1 cloud"
-    assert dataset_format.describe(report) == "Point clouds · train 1"
-
-
-def test_objects_describe_sizes() -> None:
-    split = SplitReport("train", {}, objects={"a": 3, "b": 4}, object_sides=(8.2, 20.0, 61.0))
-    assert all(value in dataset_format.objects(split) for value in ("7 marked", "20 pixels", "8 and 61"))
-    assert dataset_format.objects(SplitReport("train", {})) == ""
-
-
-def test_unreadable_names_files_and_reasons() -> None:
-    report = DatasetReport(
-        folder="", format="idx", kind="classes", unreadable=(Unreadable("a.jpg", "it ends"),), unreadable_count=1
-    )
-    assert dataset_format.unreadable(report) == "a.jpg: it ends"
-    assert "a.jpg" in dataset_format.describe(report)
 
 
 def test_dataset_page_lists_the_values_of_masks(page: DatasetPage) -> None:
