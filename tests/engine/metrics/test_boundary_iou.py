@@ -22,17 +22,18 @@ def test_boundary_iou_matches_its_definition() -> None:
     found, true = coarse.repeat(16, 2).repeat(16, 3)
     true = np.roll(true, 3, 2)
     true[0, :9] = NO_CLASS
-    metric = BoundaryMetric(4)
+    found[0, 40:] = 3  # is never true
+    metric = BoundaryMetric(5)
     for image in range(2):
-        scores = torch.nn.functional.one_hot(torch.from_numpy(found[image]), 4).permute(2, 0, 1)
+        scores = torch.nn.functional.one_hot(torch.from_numpy(found[image]), 5).permute(2, 0, 1)
         metric.update(scores[None].float(), torch.from_numpy(true[image])[None])
-    for number in range(3):
+    for number in range(4):
         both = either = 0
         for plane, other in zip(found, true, strict=True):
             one = strip((plane == number) & (other != NO_CLASS))
             two = strip(other == number)
             both, either = both + (one & two).sum(), either + (one | two).sum()
         assert metric.per_class()["Boundary IoU"][number] == pytest.approx(both / either, abs=1e-9)
-    assert metric.per_class()["Boundary IoU"][3] is None
+    assert metric.per_class()["Boundary IoU"][4] is None
     shares = [share for share in metric.per_class()["Boundary IoU"] if share is not None]
     assert metric.compute()["boundary_iou"] == pytest.approx(np.mean(shares))

@@ -51,7 +51,7 @@ def _rates(schedule: str, epochs: int) -> list[float]:
 
 def test_schedules_change_the_learning_rate() -> None:
     assert _rates("none", 3) == [0.1] * 12
-    assert _rates("step", 6) == pytest.approx([0.1] * 8 + [0.01] * 8 + [0.001] * 8)
+    assert _rates("step", 7) == pytest.approx([0.1] * 12 + [0.01] * 12 + [0.001] * 4)
     expected = [0.05 * (1 + math.cos(math.pi * step / 12)) for step in range(12)]
     assert _rates("cosine", 3) == pytest.approx(expected)
     onecycle = _rates("onecycle", 25)
@@ -455,6 +455,10 @@ def test_skipped_step_moves_only_the_schedule(loss: float | None, gradient: floa
     after = (model.state_dict(), optimizer_step.state_dict())
     assert before[1].pop("schedule") + 1 == after[1].pop("schedule")
     assert (not differences(before, after)) == skipped
+    named, job = list(model.named_parameters()), Job.from_fields(**SKIPPING)
+    other_rank_failed = OptimizerStep(named, job, 4, CPU, all_reduce_max=lambda _: [1])
+    other_rank_failed.step(torch.tensor(0.5))
+    assert other_rank_failed.skipped
 
 
 @pytest.mark.parametrize(("loss", "gradient"), [(math.nan, math.nan), (0.5, math.inf)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import nn
 
 from engine.contract.job import Job
 from engine.models.model_surgery import heads_of
@@ -42,6 +43,13 @@ def test_weight_decay_excludes_norms_biases_and_tokens(
     groups = groups_of(model=model, decay_norms=False)
     assert not any(groups[name].decays for name in spared)
     assert all(groups[name].decays for name in decays)
+
+
+def test_weight_decay_excludes_what_the_model_names() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    model.no_weight_decay = lambda: {"0.weight"}  # type: ignore[assignment]
+    groups = parameter_groups(model, Job.from_fields(decay_norms=False))
+    assert [name for name, group in groups.items() if group.decays] == ["1.weight"]
 
 
 def test_layer_decay_reduces_rates_by_depth() -> None:

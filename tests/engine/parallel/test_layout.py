@@ -89,8 +89,13 @@ def test_choosing_microbatches_is_fast() -> None:
         ({"strategy": "model_parallel", "devices": ("cpu",) * 3}, (1, 3, (0, 1, 2), 1)),
         ({"strategy": "pipeline", "devices": ("cpu",) * 2}, (1, 2, (0, 1), 8)),
         (
-            {"strategy": "pipeline", "devices": ("cpu",) * 2, "pipeline_schedule": "interleaved_1f1b"},
-            (1, 2, (0, 1, 0, 1), 8),
+            {
+                "strategy": "pipeline",
+                "devices": ("cpu",) * 2,
+                "pipeline_schedule": "interleaved_1f1b",
+                "stages_per_device": 3,
+            },
+            (1, 2, (0, 1) * 3, 8),
         ),
         ({"strategy": "pipeline", "devices": ("cpu",) * 2, "pipeline_schedule": "zbv"}, (1, 2, (0, 1, 1, 0), 8)),
         (

@@ -172,11 +172,11 @@ def test_automatic_refuses_too_few_split_points() -> None:
     assert refused.value.remedy
 
 
-@pytest.mark.parametrize("stage_ranks", [(0, 1), (0, 1, 0, 1), (0, 1, 1, 0)])
-def test_automatic_refuses_too_large_model(stage_ranks: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(("stage_ranks", "gib"), [((0, 1), 40), ((0, 1, 0, 1), 40), ((0, 1, 1, 0), 40)])
+def test_automatic_refuses_too_large_model(stage_ranks: tuple[int, ...], gib: int) -> None:
     segments = tuple(segment(number, (1.0, 1.0), parameters=10**9) for number in range(8))
     split = split_of([1] * 8, stage_ranks, segments=segments, memory_bytes=(40 * GIB, 30 * GIB))
-    with pytest.raises(CannotSplit, match=r"at least [\d.]+ GiB and has (40|30).00 GiB free") as refused:
+    with pytest.raises(CannotSplit, match=rf"at least [\d.]+ GiB and has {gib}.00 GiB free") as refused:
         best_points(split)
     assert "activation checkpointing" in refused.value.remedy
 

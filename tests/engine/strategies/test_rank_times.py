@@ -14,6 +14,7 @@ from engine.contract.job import Job
 from engine.strategies import profiler, rank_times
 from engine.strategies.collectives import Collectives
 from engine.strategies.rank_times import (
+    HostTimer,
     KernelTimer,
     RankProfiler,
     StepTime,
@@ -148,6 +149,16 @@ def test_ranks_with_different_collectives_are_compared_by_sums(seconds: float, s
         ),
         straggler=straggler,
     )
+
+
+def test_host_timer_counts_only_its_own_step() -> None:
+    timer = HostTimer()
+    for count in (2, 1):
+        timer.start()
+        for _ in range(count):
+            timer.add_blocked_since(0.0)
+        assert len(timer.stop().blocked_s) == count
+        timer.add_blocked_since(0.0)
 
 
 def test_straggler_is_the_rank_that_all_others_wait_for() -> None:

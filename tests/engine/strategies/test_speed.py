@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import copy
+import re
+from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
+from engine.contract.events import Warned
 from engine.contract.job import Job
+from engine.strategies import speed
 from engine.strategies.base import ResolvedJob
+from engine.strategies.collectives import Collectives
+from engine.strategies.ddp import DataParallelProcesses
 from engine.strategies.single import SingleDevice
 from engine.strategies.speed import balance, images_per_second
 from tests.support.dataset_infos import class_of_image
@@ -57,6 +64,31 @@ def test_single_rank_gets_the_batch() -> None:
     balance(strategy, _model(), class_of_image(), (3, 16, 16))
     assert strategy.shares == ()
     assert strategy.remarks == []
+
+
+class _Slower(Collectives):
+    """Collectives with two other ranks, which train 10 and 20 images per second."""
+
+    def all_reduce_sum(self, values: Tensor) -> Tensor:
+        return values + torch.tensor([0.0, 10.0, 20.0], dtype=torch.float64)
+
+    def gather_objects(self, value: Any) -> list[Any]:
+        return [value] * 3
+
+
+def test_shares_follow_the_speeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(speed, "images_per_second", lambda *_: 30.0)
+    strategy = DataParallelProcesses(spec_of(Job.from_fields(strategy="ddp", devices=("cpu",) * 3)))
+    strategy.resolved_job, strategy.collectives = ResolvedJob(strategy.spec.job), _Slower()
+    balance(strategy, _model(), class_of_image(), (3, 16, 16))
+    assert strategy.shares == strategy.resolved_job.shares == (30 / 60, 10 / 60, 20 / 60)
+    (remark,) = strategy.remarks
+    assert isinstance(remark, Warned)
+    assert (remark.rank, re.findall(r"\d+(?:\.\d+)?", remark.message)) == (1, ["1", "2.5", "17"])
+    resumed = (0.2, 0.3, 0.5)
+    strategy.resolved_job = ResolvedJob(strategy.spec.job, shares=resumed)
+    balance(strategy, _model(), class_of_image(), (3, 16, 16))
+    assert strategy.shares == resumed
 
 
 def test_stop_ends_the_measurement_and_leaves_the_shares_open() -> None:

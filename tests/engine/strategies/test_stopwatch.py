@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import msgspec
 import pytest
 import torch
 
@@ -116,12 +117,15 @@ def test_stopwatch_divides_pipeline_passes(clock: Clock) -> None:
     before = watch.take()
     assert before is not None
     assert before.parts["other"] == pytest.approx(9.0), "nothing is known of them yet"
-    # Of 90 ms, rank 0 goes forward for 20 and back for 40.
-    watch.learn_fractions(trace(), ("backward",))
-    make_step(watch, clock, passes=9.0)
-    after = watch.take()
-    assert after is not None
-    assert [after.parts[phase] for phase in ("forward", "backward", "communication")] == pytest.approx([2.0, 4.0, 3.0])
+    # Of 90 ms, rank 0 goes forward for 20 and back for 40, also if its second backward pass is only for weights.
+    whole = trace()
+    for kind in ("B", "W"):
+        passes = (*whole.ranks[0][:3], msgspec.structs.replace(whole.ranks[0][3], kind=kind))
+        watch.learn_fractions(trace(ranks=(passes, *whole.ranks[1:])), ("backward",))
+        make_step(watch, clock, passes=9.0)
+        after = watch.take()
+        assert after is not None
+        assert after.parts == pytest.approx({"forward": 2.0, "backward": 4.0, "communication": 3.0, "logging": 0.0})
 
 
 @pytest.mark.long
@@ -250,7 +254,9 @@ def test_gpu_stopwatch_samples_steps(clock: Clock, monkeypatch: pytest.MonkeyPat
             device_step(watch, device, host_s=0.001, forward=0.0005, backward=0.0005)
         sampled += len(watch._sampled) - before
         clock.now += 0.1
-        assert watch.take() is not None
+        times = watch.take()
+        assert times is not None
+        assert (times.steps, times.step_s) == (1000, pytest.approx(0.0011))
     assert 100 < sampled < 300, "twenty a second of ten"
     assert len(events) < 5 * 70, "no more than one second has under way"
 

@@ -183,12 +183,14 @@ def test_autotune_restores_choices_when_resuming() -> None:
 
 
 @pytest.mark.parametrize("choice", ["on", "off"])
-def test_autotune_restores_compile_when_resuming(choice: str) -> None:
+def test_autotune_restores_compile_unless_requested(choice: str) -> None:
     before = Decided(nn.Sequential(nn.Flatten(), nn.Linear(768, 5))).job
     fields = msgspec.to_builtins(before.values()) | {"compile": choice}
     decided = Decided(nn.Sequential(nn.Flatten(), nn.Linear(768, 5)), before=fields)
     assert decided.job.precision.compile == choice
     assert decided.choices["compile"] == (choice, "the resumed run used this setting")
+    other = Decided(nn.Sequential(nn.Flatten(), nn.Linear(768, 5)), before=fields, compile="on")
+    assert (other.job.precision.compile, "compile" in other.choices) == ("on", False)
 
 
 @pytest.mark.parametrize("changed", [{"batch_size": 8}, {"devices": ("GPU-1",)}])
@@ -218,6 +220,7 @@ def test_precision_is_bf16_if_all_gpus_support_it(
     assert resolve_precision(Job.from_fields(devices=devices)) == precision
     assert resolve_precision(Job.from_fields(devices=devices, precision="fp32")) == "fp32"
     assert resolve_precision(Job.from_fields(devices=("cpu",))) == "fp32"
+    assert resolve_precision(Job.from_fields(devices=("GPU-0", "cpu"))) == "fp32"
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,7 @@ class Wire:
     [
         (torch.tensor([3, 1, 2, 0]), torch.tensor(0)),
         (torch.tensor([3, 1]), torch.tensor(0)),
+        (torch.tensor([], dtype=torch.int64), torch.tensor(0)),
         (torch.rand(3, 2), torch.zeros(2)),
         (torch.rand(1, 5, 6, dtype=torch.float64), torch.zeros(5, 6, dtype=torch.float64)),
     ],
@@ -56,7 +57,8 @@ def test_last_rank_gets_the_padded_targets(monkeypatch: pytest.MonkeyPatch, targ
         fed.append(feeder.feed(batch if wire.rank == 0 else None))
     first, last = fed
     assert first.targets is None
-    assert torch.equal(first.inputs, batch.inputs[torch.arange(4) % count])
+    expected = batch.inputs[torch.arange(4) % count] if count else torch.zeros(4, 3, 2, 2)
+    assert torch.equal(first.inputs, expected)
     assert last.inputs is None
     assert last.targets.dtype == targets.dtype
     assert torch.equal(last.targets[:count], targets)

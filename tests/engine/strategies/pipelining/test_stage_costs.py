@@ -211,7 +211,10 @@ def _split(model: nn.Module, job: Job, layout: Layout, slower: float = 1.0) -> M
         autocast=nullcontext,
     )
     even = tuple(each._replace(forward_s=1.0, backward_s=2.0) for each in costs.segments)
-    slow = tuple(each._replace(forward_s=slower, backward_s=2 * slower) for each in costs.segments)
+    slow = tuple(
+        each._replace(forward_s=slower, backward_s=2 * slower, activation_bytes=99, output_bytes=88)
+        for each in costs.segments
+    )
     places = [costs._replace(segments=even), costs._replace(segments=slow)]
     return assemble(model, traces, job=job, layout=layout, gathered=places, link_seconds_per_byte=1e-9)
 
@@ -222,10 +225,16 @@ def _row(layers: int = 6) -> nn.Sequential:
 
 def test_assemble_merges_measurements() -> None:
     job = Job.from_fields(
-        strategy="pipeline", devices=("cpu", "cpu"), batch_size=32, ema_decay=0.9, pipeline_schedule="1f1b"
+        strategy="ddp_pipeline", devices=("cpu",) * 4, batch_size=64, ema_decay=0.9, pipeline_schedule="1f1b"
     )
     model = _row()
-    split = _split(model, job, Layout(1, 2, (0, 1), 8), slower=2.0)
+    model[0].requires_grad_(False)
+    split = _split(model, job, Layout(2, 2, (0, 1), 8), slower=2.0)
+    assert [each.backward_s[0] > 2.0 for each in split.segments] == [False] + [True] * 5  # includes the update
+    assert {(each.forward_s, each.activation_bytes, each.output_bytes) for each in split.segments} == {
+        ((1.0, 2.0), 99, 88)
+    }
+    assert (split.phased, split.seconds_per_byte, split.devices) == (False, 1e-9, ("cpu", "cpu"))
     assert split.chosen
     assert split.split_points == ("_3",)  # the slower device gets two of six layers
     assert (split.microbatch_size, split.microbatches, split.in_flight, split.state_bytes) == (4, 8, (2, 1), 16)
