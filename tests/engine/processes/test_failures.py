@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from engine.contract.events import Failed
 from engine.contract.job import Job
-from engine.processes import failures
+from engine.processes import failures, imports
 from engine.processes.worker_process import worker_environment
 from tests.support.specs import spec_of
 
@@ -25,9 +26,9 @@ def test_root_cause_is_not_a_lost_peer() -> None:
     assert failures.root_cause(reported[:1]).event is LOST_PEER
 
 
-@pytest.mark.parametrize(("device", "blames_gpu"), [("cpu", False), ("node1:cpu", False), ("node1:GPU-1", True)])
-def test_stuck_worker_blames_gpu_only_on_gpus(device: str, *, blames_gpu: bool) -> None:
-    failed = failures.describe_stuck({2, 1}, (device,))
+@pytest.mark.parametrize(("devices", "blames_gpu"), [(("cpu", "node1:cpu"), False), (("cpu", "node1:GPU-1"), True)])
+def test_stuck_worker_blames_gpu_only_on_gpus(devices: tuple[str, ...], *, blames_gpu: bool) -> None:
+    failed = failures.describe_stuck({2, 1}, devices)
     assert failed.rank == 1
     assert ("GPU" in failed.cause) == blames_gpu
 
@@ -60,3 +61,12 @@ def test_worker_environment_limits_gpus_and_threads(devices: tuple[str, ...], vi
     spec = spec_of(Job.from_fields(devices=devices), run_folder="r", world_size=2, devices=devices, threads=3)
     threads = {"OMP_NUM_THREADS": "3", "MKL_NUM_THREADS": "3"}
     assert worker_environment(spec) == threads | {"CUDA_VISIBLE_DEVICES": visible}
+
+
+@pytest.mark.parametrize("before", [None, "4"])
+def test_imports_keep_the_environment(monkeypatch: pytest.MonkeyPatch, before: str | None) -> None:
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", before or "")
+    if before is None:
+        monkeypatch.delenv("OPENBLAS_NUM_THREADS")
+    imports.import_all(("json",))
+    assert os.environ.get("OPENBLAS_NUM_THREADS") == before

@@ -11,25 +11,26 @@ from typing import Any
 
 import pytest
 
-from engine.contract.events import AnyEvent, Failed, LogLine
+from engine.contract.events import AnyEvent, Failed, FailureKind, LogLine, Warned
 from engine.contract.job import Job
-from engine.contract.protocol import Command
+from engine.contract.protocol import Command, FrameError, Stop
 from engine.contract.worker import WorkerDone
 from engine.processes import group as group_module
 from engine.processes.group import Group
 from engine.processes.watchdog import LIMITS
 from engine.processes.worker_process import FromWorker
 from engine.system import plugins
+from tests.support.clock import Clock
 from tests.support.specs import spec_of
 
 
 class ScriptedWorker:
-    """Worker that returns one of `messages` per call of `receive`, and then the end of the stream."""
+    """Worker that returns or raises one of `messages` per call of `receive`, and then the end of the stream."""
 
     pid = 0
     is_stopped_for_another = False
 
-    def __init__(self, rank: int, *messages: FromWorker) -> None:
+    def __init__(self, rank: int, *messages: FromWorker | FrameError) -> None:
         self.rank = rank
         self.log = Path(f"worker-{rank}.log")
         self.exit_code: int | None = None
@@ -46,10 +47,13 @@ class ScriptedWorker:
         return self.exit_code
 
     def receive(self) -> list[FromWorker]:
-        if self.messages:
-            return [self.messages.pop(0)]
-        self.channel = None
-        return []
+        if not self.messages:
+            self.channel = None
+            return []
+        message = self.messages.pop(0)
+        if isinstance(message, FrameError):
+            raise message
+        return [message]
 
     def send(self, message: Command) -> None:
         self.commands.append(message)
@@ -101,30 +105,65 @@ def test_group_waits_for_exit_after_the_last_message(events: list[AnyEvent]) -> 
     assert group.failure is None
 
 
-def test_group_reports_the_cause_a_dead_worker_sent(events: list[AnyEvent], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("kind", "commands", "signals"), [("error", [Stop()], []), ("out_of_memory", [], [True]), ("fault", [], [True])]
+)
+def test_group_reports_the_cause_and_ends_the_others(
+    events: list[AnyEvent], monkeypatch: pytest.MonkeyPatch, kind: FailureKind, commands: list[Command], signals: object
+) -> None:
     monkeypatch.setattr(group_module, "SETTLE_S", -1.0)
-    dead, other = ScriptedWorker(0, Failed(cause="It broke.", rank=0)), ScriptedWorker(1)
-    group = group_of(events, dead, other)
-    dead.exit_code = 1
+    lost = Failed(cause="gloo: connection closed by peer", rank=1, kind="fault")
+    cause = Failed(cause="It broke.", rank=0, kind=kind)
+    dead, following, other = ScriptedWorker(0, cause), ScriptedWorker(1, lost), ScriptedWorker(2)
+    group = group_of(events, dead, following, other)
+    for worker in (following, dead):
+        worker.exit_code = 1
+        worker.read_all()
+    group.watch()
+    assert (group.failure, other.commands, other.signals) == (cause, commands, signals)
+    group.fail(Failed(cause="The first one is gone.", rank=2), 0)
+    texts = ((lost.cause, 1), ("The first one is gone.", 2))
+    assert events == [cause, *(LogLine(text=text, level="error", rank=rank) for text, rank in texts)]
+
+
+def test_group_closes_the_channel_after_an_invalid_message(events: list[AnyEvent]) -> None:
+    invalid = ScriptedWorker(0, FrameError("too long"), DONE)
+    group = group_of(events, invalid)
+    invalid.on_readable()
+    assert invalid.channel is None
     group.watch()
     assert group.failure is not None
-    assert group.failure.cause == "It broke."
-    assert other.commands, "the other rank is asked to end"
-    group.fail(Failed(cause="The first one is gone.", rank=1), 0)
-    assert events[-1] == LogLine(text="The first one is gone.", level="error", rank=1)
+    assert (group.failure.rank, "too long" in group.failure.cause) == (0, True)
+
+
+def test_group_knows_the_states_of_its_workers(events: list[AnyEvent]) -> None:
+    unsaved = WorkerDone(stopped=True, unsaved="full", best={"top1": 0.5})
+    first, second = ScriptedWorker(0, Warned(code="stuck", message=""), DONE), ScriptedWorker(1, unsaved)
+    group = group_of(events, first, second)
+    for worker in (first, second):
+        worker.read_all()
+    assert (group.is_completed, group.unsaved, group.best, group.holds_unsaved_state) == (False, "full", unsaved, False)
+    second.messages, second.channel = [Warned(code="unsaved", message="")], object()
+    second.read_all()
+    assert group.holds_unsaved_state
+    group.stop(Stop())
+    group.escalate()
+    assert (first.signals, group.forced, group.stuck) == ([False], {0, 1}, set())
 
 
 def test_group_keeps_working_ranks_when_one_has_finished(
     events: list[AnyEvent], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_module, "LINGER_S", -1.0)
+    monkeypatch.setattr(group_module, "time", clock := Clock(100.0))
     finished, working = ScriptedWorker(0, DONE), ScriptedWorker(1, DONE)
     group = group_of(events, finished, working)
     finished.read_all()
     group.watch()
     assert group.ending_since is None
     working.read_all()
-    group.watch()
+    for clock.now in (110.0, 119.0, 121.0):
+        assert group.ending_since is None
+        group.watch()
     assert group.ending_since is not None, "both have finished and linger"
 
 

@@ -36,6 +36,27 @@ def test_child_whose_parent_ended_during_its_imports_exits() -> None:
             process.kill()
 
 
-def test_invalid_request_is_refused() -> None:
-    done = subprocess.run([sys.executable, "-c", SERVE, "0"], input=b"3", capture_output=True, cwd=ROOT, check=True)
-    assert json.loads(done.stdout)["type"] == "refused"
+REFUSE = """
+from engine.contract.problems import Problem
+from engine.processes.requests import RequestError, serve_request
+
+def refuse(request, send):
+    print("output of a model file")
+    send(request)
+    raise RequestError(Problem("model", "A.", "B."), Problem("dataset", "C.", "D."))
+
+serve_request("test", str, refuse)
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "request_json", "fields"),
+    [(SERVE, b"3", [[""]]), (REFUSE, b'"begun"', ["begun", ["model", "dataset"]])],
+)
+def test_answers_are_messages_and_all_problems(program: str, request_json: bytes, fields: list[object]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", program, "0"], input=request_json, capture_output=True, cwd=ROOT, check=True
+    )
+    *messages, refused = map(json.loads, done.stdout.splitlines())
+    assert refused["type"] == "refused"
+    assert [*messages, [problem["field"] for problem in refused["problems"]]] == fields

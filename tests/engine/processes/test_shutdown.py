@@ -13,6 +13,7 @@ from engine.processes import shutdown
 from engine.processes.group import Group
 from engine.processes.watchdog import LIMITS
 from tests.engine.processes.test_group import ScriptedWorker
+from tests.support.clock import Clock
 
 
 class StubbornWorker(ScriptedWorker):
@@ -70,6 +71,21 @@ def test_shutdown_gives_up_a_worker_that_survives_sigkill(capsys: pytest.Capture
     group = stop(StubbornWorker(0, 1), StubbornWorker(1, None))
     assert (group.forced, group.stuck) == ({1}, {1})
     assert "survived SIGKILL" in capsys.readouterr().out
+
+
+def test_shutdown_keeps_its_deadlines(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("time", clock := Clock()), ("TERM_S", 5.0), ("KILL_S", 30.0)):
+        monkeypatch.setattr(shutdown, name, value)
+    worker, steps = StubbornWorker(0, None), []
+    ending = shutdown.Shutdown([worker], 10.0, Stop())
+    ending.escalate(20.0)  # is later than planned
+    ending.extend(5.0)  # is earlier
+    for second in range(60):
+        clock.now, before = float(second), (len(worker.measures), len(ending.stuck))
+        ending.step()
+        if before != (len(worker.measures), len(ending.stuck)):
+            steps.append((second, worker.measures[-1], set(ending.stuck)))
+    assert steps == [(10, "SIGTERM", set()), (15, "SIGKILL", set()), (45, "SIGKILL", {0})]
 
 
 def test_kill_all_does_not_wait_for_ever() -> None:

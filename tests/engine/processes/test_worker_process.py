@@ -12,6 +12,7 @@ import pytest
 from engine.contract.job import Job
 from engine.contract.protocol import ENCODE, Frames, SaveElsewhere
 from engine.contract.worker import TO_WORKER, WorkerDone, WorkerSpec
+from engine.processes.group import run_workers
 from engine.processes.worker_process import WorkerProcess
 from engine.runs.folder import RunFolder
 from engine.system import linux
@@ -75,6 +76,13 @@ def test_kill_signals_the_group_of_a_running_worker(monkeypatch: pytest.MonkeyPa
         for hard in (False, True):
             WorkerProcess.kill(worker, hard=hard)
     assert sent == [(pid, number) for pid in (1, 2) for number in (signal.SIGTERM, signal.SIGKILL)]
+
+
+def test_run_workers_raises_after_its_time(tmp_path: Path) -> None:
+    RunFolder(tmp_path).worker_log(0).parent.mkdir(exist_ok=True)
+    specs = [spec_of(Job(), run_folder=str(tmp_path))]
+    with pytest.raises(TimeoutError):
+        run_workers(specs, f"{__name__}:{count_commands.__name__}", print, seconds=0.0)
 
 
 def test_send_completes_messages_that_fill_the_socket(tmp_path: Path) -> None:

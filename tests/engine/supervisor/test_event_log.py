@@ -68,6 +68,7 @@ def test_full_disk_keeps_events_in_memory(
             assert log.append(LogLine(text=f"line {number}"))
         assert log.fault is not None
         assert path.stat().st_size == 1000
+        log.retry(at_once=True)
         events = all_events(log)
         assert [event.n for event in events] == list(range(1, 102))  # includes the warning
         assert [event.code for event in events if isinstance(event, Warned)] == ["log_unwritable"]

@@ -43,7 +43,7 @@ def four(**fields: object) -> Job:
 def test_lost_machine_keeps_the_batch_size(
     job: Job, left: int, changes: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(restart_policy, "usable_cores", lambda: 7)
+    monkeypatch.setattr(restart_policy, "usable_cores", lambda: 11 - 2 * left)
     run = create_run(job)
     policy = RestartPolicy(run, job)
     restarting = policy.decide(lost(job))
@@ -53,7 +53,9 @@ def test_lost_machine_keeps_the_batch_size(
     assert restarting.changes == changes
     specs = policy.worker_specs()
     assert policy.world_size == left
-    assert [(spec.rank, spec.world_size, spec.threads) for spec in specs] == [(n, left, 7 // left) for n in range(left)]
+    assert [(spec.rank, spec.world_size, spec.threads) for spec in specs] == [
+        (rank, left, 3 if left == 2 else 1) for rank in range(left)
+    ]
     assert all((spec.devices, spec.run_folder) == (restarting.devices, str(run.path)) for spec in specs)
     assert policy.job.training.batch_size == job.training.batch_size
     assert run.job() == policy.job, "it holds for later executions, too"

@@ -161,6 +161,7 @@ def sending(command: str = COMMAND, **settings: Any) -> NotifiedRun:
 def test_notices_describe_events(event: AnyEvent, expected: str | None) -> None:
     run = recording()
     run.emit(PLAN, TRAINING, step(1), event)
+    run.wait(100 * STALL_S if isinstance(event, RunFinished) else 0.0)
     assert run.recorded == ([expected] if expected else [])
 
 
@@ -190,7 +191,10 @@ def test_notices_use_the_name_given_later() -> None:
     run = recording()
     change_notes(run.folder.path, name="dusk")
     run.emit(DONE)
+    change_notes(run.folder.path, name="")
+    run.emit(restarting())
     assert run.recorded[0].startswith("ended: dusk has finished")
+    assert run.folder.run_id[-4:] in run.recorded[1], "without a name, it has that of the dataset"
 
 
 # Stalls
