@@ -167,7 +167,6 @@ class Details(QWidget):
     def _show(self, run: RunSummary) -> None:
         """Show the title, state, notes and tags of a run, but keep notes and tags that are being edited."""
         self._heading.setText(run_title(run))
-        self._heading.setToolTip(run_title(run))
         self.state.setText(_state_text(run))
         if not self._is_dirty:
             if self.notes.toPlainText().strip() != run.notes:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+from pathlib import Path
 
 from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
@@ -28,15 +30,19 @@ def confirm(page: RunsPage, qtbot: QtBot) -> None:
         page.deleting.yes.click()
 
 
-def test_deleting_bar_shows_the_size_and_moves_runs(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
+def test_deleting_bar_shows_the_size_and_moves_runs(
+    page: RunsPage, refresh: Refresh, qtbot: QtBot, tmp_path: Path
+) -> None:
     runs = [a_run(8, name=f"run {n}") for n in range(3)]
     for run in runs[:2]:
         (run.checkpoints / "last.pt").write_bytes(os.urandom(3 << 20))
+    os.link(runs[0].checkpoints / "last.pt", tmp_path / "kept.pt")
+    (runs[0].path / "more").write_bytes(os.urandom(2 << 20))
     refresh()
     select(page, *runs[:2])
     question = ask(page, qtbot)
     assert "2 runs" in question
-    assert "6.0 MiB" in question
+    assert re.findall(r"([\d.]+) MiB", question) == ["8.0", "6.0", "5.0"]  # all, in checkpoints, not used elsewhere
     assert page.deleting.no.hasFocus()
     assert all(run.path.is_dir() for run in runs)
     confirm(page, qtbot)
@@ -75,6 +81,8 @@ def test_deleting_bar_cancels(page: RunsPage, refresh: Refresh, qtbot: QtBot) ->
     ask(page, qtbot)
     page.deleting.no.click()
     assert not page.deleting.isVisible()
+    page.deleting.accept()
+    assert not page.deleting.is_busy
     assert run.events_file.is_file()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
@@ -32,8 +33,27 @@ def test_filter_bar_counts_period_from_now(filters: FilterBar, period: str, days
     assert filters.run_filter().since is None
 
 
+def test_filter_bar_offers_values_of_the_runs(filters: FilterBar) -> None:
+    listed = runs("failed", "completed", "completed", model="vit_b_16", tags=("b", "a"))
+    filters.set_runs([*listed, *runs("completed", strategy="ddp", tags=("b",))])
+    combos = (filters.state, filters.model, filters.strategy, filters.tag)
+    assert [[combo.itemText(n) for n in range(1, combo.count())] for combo in combos] == [
+        ["Completed (3)", "Failed (1)"],
+        ["ResNet-18 (1)", "ViT-B/16 (3)"],
+        ["DistributedDataParallel (1)", "Single device (3)"],
+        ["a (3)", "b (4)"],
+    ]
+    for number in (1, 0):
+        filters.set_runs(runs("failed", tags=("b",) * number))
+        assert filters.tag.isVisibleTo(filters) == bool(number)
+
+
 def test_filter_bar_clears_all_filters(filters: FilterBar, qtbot: QtBot) -> None:
-    filters.text.setText("flowers")
+    changes: list[RunFilter] = []
+    filters.changed.connect(changes.append)
+    filters.text.setText(" flowers ")
+    qtbot.keyClick(filters.text, Qt.Key.Key_Return)
+    assert changes == [RunFilter(text="flowers")]
     filters.state.setCurrentText("Failed (1)")
     filters.model.setCurrentIndex(1)
     filters.strategy.setCurrentIndex(1)
@@ -44,7 +64,10 @@ def test_filter_bar_clears_all_filters(filters: FilterBar, qtbot: QtBot) -> None
     assert current.favorites
     with qtbot.waitSignal(filters.changed):
         filters.clear.click()
-    assert filters.run_filter() == RunFilter()
+    assert filters.run_filter() == changes[-1] == RunFilter()
+    count = len(changes)
+    filters.reset()
+    assert len(changes) == count
 
 
 def test_filter_bar_shows_interrupted_only(filters: FilterBar) -> None:
@@ -75,14 +98,15 @@ def acts(styled: QApplication, qtbot: QtBot) -> RunActions:
     return RunActions(place, place)
 
 
-def runs(*states: State) -> list[RunSummary]:
+def runs(*states: State, **changes: object) -> list[RunSummary]:
+    fields = {
+        "folder": "", "name": "", "model": "resnet18", "strategy": "single", "devices": ("cpu",), "dataset": "",
+        "started": 0.0, "seconds": None, "best": {},
+    }  # fmt: skip
     return [
-        RunSummary(
-            run_id=f"run-{number}", folder="", name="", model="resnet18", strategy="single", devices=("cpu",), dataset="",
-            state=state, started=0.0, seconds=None, best={},
-        )
+        RunSummary(run_id=f"run-{number}", state=state, **(fields | changes))  # type: ignore[arg-type]
         for number, state in enumerate(states)
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize(

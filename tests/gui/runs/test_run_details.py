@@ -9,7 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QPoint, QRect
+from PySide6.QtCore import QPoint, QRect, Qt
+from PySide6.QtGui import QTextOption
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
@@ -42,6 +43,7 @@ def test_details_show_changed_fields_and_checkpoints(page: RunsPage, refresh: Re
         strategy="ddp",
         clip_norm=1.0,
         options={"heat": 0.25},
+        decay_norms=False,
     )
     saved = [
         CheckpointSaved(
@@ -64,6 +66,7 @@ def test_details_show_changed_fields_and_checkpoints(page: RunsPage, refresh: Re
         "Learning rate": "0.5",
         "Clip gradients": "1",
         "Pretrained weights": "yes",
+        "Decay norms and biases": "no",
         "heat": "0.25",
     }
     checkpoints = facts(page)["Checkpoints"]
@@ -73,6 +76,13 @@ def test_details_show_changed_fields_and_checkpoints(page: RunsPage, refresh: Re
     assert checkpoints["best.pt"].startswith("epoch 4, step 8 · ")
     assert checkpoints["best.pt"].endswith(" · 2.0 KiB")
     assert facts(page)["On disk"] == {"Folder": "3.0 MiB"}
+    tree = page.details.facts
+    tree.setCurrentItem(tree.findItems("Epochs", Qt.MatchFlag.MatchRecursive)[0])
+    (run.path / "more").write_bytes(b"x" * (2 << 20))
+    change_notes(run.path, favorite=True)
+    refresh()
+    qtbot.waitUntil(lambda: facts(page).get("On disk") == {"Folder": "5.0 MiB"})
+    assert tree.currentItem().text(0) == "Epochs"
 
 
 def test_details_report_missing_checkpoint_and_folder(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
@@ -83,6 +93,7 @@ def test_details_report_missing_checkpoint_and_folder(page: RunsPage, refresh: R
     assert facts(page)["On disk"]["Checkpoints"] == "none yet"
     shutil.rmtree(runs[1].path)
     select(page, runs[1])
+    assert facts(page) == {}
     qtbot.waitUntil(lambda: "job.toml" in facts(page).get("Changed settings", {}))
 
 
@@ -96,17 +107,21 @@ def test_details_save_notes_when_typing_pauses(page: RunsPage, refresh: Refresh,
     assert read_notes(run.path).text == "0.1 was too much"
     assert read_notes(run.path).tags == ("paper", "v2")
     assert page.details.tags.text() == "paper, v2,"  # typed text isn't replaced
+    with qtbot.assertNotEmitted(page.details.noted):
+        page.details.notes.setPlainText("0.1 was too much ")
+        page.details.save()
 
 
 def test_details_save_notes_on_selection_and_close(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
     first, second = a_run(8), a_run(8)
-    change_notes(second.path, text="of the second")
+    change_notes(second.path, text="of the second " + "x" * 2000)
     refresh()
     select(page, first)
     page.details.notes.setPlainText("of the first")
     with qtbot.waitSignal(page.notes_writer.written):
         page.table.selectRow(page.model.position(second.run_id))  # in one step, as a click does
-    assert page.details.notes.toPlainText() == "of the second"
+    assert page.details.notes.toPlainText() == "of the second " + "x" * 2000
+    assert page.details.notes.wordWrapMode() == QTextOption.WrapMode.WrapAnywhere
     page.details.notes.setPlainText("of the second, changed")
     page.close_work()
     assert read_notes(first.path).text == "of the first"

@@ -10,7 +10,7 @@ import PySide6
 import pytest
 from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt, QUrl
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
-from PySide6.QtWidgets import QApplication, QLabel, QLineEdit, QMenu, QPushButton, QWidget
+from PySide6.QtWidgets import QApplication, QInputDialog, QLabel, QLineEdit, QMenu, QPushButton, QWidget
 from pytestqt.qtbot import QtBot
 
 from engine.contract.events import Outcome
@@ -137,6 +137,7 @@ def test_runs_page_compares_selected_runs(page: RunsPage, refresh: Refresh, qtbo
     runs = [a_run(8) for _ in range(3)]
     refresh()
     select(page, runs[0])
+    assert page.acts.folder.toolTip() == str(runs[0].path)
     assert not page.acts.compare.isEnabled()
     select(page, runs[0], runs[2])
     with qtbot.waitSignal(page.compare_requested) as requested:
@@ -266,17 +267,23 @@ def test_runs_page_adds_and_removes_tags(page: RunsPage, refresh: Refresh, qtbot
     refresh()
     select(page, *runs)
     with qtbot.waitSignals([page.notes_writer.written, page.notes_writer.written]):
-        page.acts.tag_changed.emit("paper, v2", True)
-    assert read_notes(runs[0].path).tags == ("old", "paper", "v2")
-    assert read_notes(runs[1].path).tags == ("paper", "v2")
-    menu = page.acts.menu(page.selected(), ["old", "paper", "v2"])
+        page.acts.tag_changed.emit("paper, r&d", True)
+    assert read_notes(runs[0].path).tags == ("old", "paper", "r&d")
+    assert read_notes(runs[1].path).tags == ("paper", "r&d")
+    menu = page.acts.menu(page.selected(), ["old", "paper", "r&d"])
     tags = next(each for each in menu.findChildren(QMenu) if each.title() == "&Tags")
     offered = {action.text(): action for action in tags.actions()}
-    assert (offered["old"].isChecked(), offered["paper"].isChecked()) == (False, True)
+    assert [offered[tag].isChecked() for tag in ("old", "paper", "r&&d")] == [False, True, True]
     with qtbot.waitSignals([page.notes_writer.written, page.notes_writer.written]):
         offered["paper"].trigger()
+    offered["&New tag…"].trigger()
     menu.close()
-    assert read_notes(runs[1].path).tags == ("v2",)
+    assert read_notes(runs[1].path).tags == ("r&d",)
+    dialog = page.table.findChild(QInputDialog)
+    dialog.setTextValue("new")
+    with qtbot.waitSignal(page.acts.tag_changed) as added:
+        dialog.accept()
+    assert added.args == ["new", True]
 
 
 def test_runs_page_reports_unwritable_notes(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
