@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from engine.contract.model_split import ModelSplit
 from engine.parallel.split_points import Stage
 from engine.system.format import NOT_KNOWN
-from gui.format import localized, milliseconds, size
+from gui.format import counted, localized, milliseconds, size
 from gui.translation import tr
 
 
@@ -62,7 +62,7 @@ def describe_stage(number: int, stages: Sequence[Stage], split: ModelSplit, titl
     transfer = f", sends {size(sent)} per microbatch" if sent else ""
     over = " This exceeds its device's memory." if stage.over_memory else ""
     return (
-        f"Stage {number} on {title}: {format_modules(stage)}, {stage.layers} layers, "
+        f"Stage {number} on {title}: {format_modules(stage)}, {counted(stage.layers, 'layer')}, "
         f"{format_count(stage.parameters)} parameters, {milliseconds(stage.seconds)} ({format_fraction(stage)}), "
         f"memory {format_memory(stage, split)}{transfer}.{over}"
     )

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from msgspec import structs
-from PySide6.QtCore import QCoreApplication, QEvent, Qt
+from PySide6.QtCore import QCoreApplication, QEvent, QModelIndex, Qt
 from PySide6.QtWidgets import QAbstractButton, QComboBox, QLabel, QWidget
 
 from engine.contract.advice import Advice, AdviceProgress, Candidate, JobTime, LeftOut
@@ -30,10 +31,18 @@ from gui.alerts.run_notifications import deliveries, describe_settings
 from gui.dataset import dataset_format
 from gui.dataset.class_balance import ClassBalance
 from gui.dataset.page import DatasetPage
+from gui.devices.panel import DevicesPanel
+from gui.devices.rows import CpuRow, DeviceRow
+from gui.monitor.hosts import host_errors
+from gui.monitor.processes.model import GPU_MEMORY, SORT_ROLE, ProcessModel, ProcessRows
+from gui.monitor.processes.process_rows import ProcessRow
 from gui.runs.actions import RunActions
 from gui.runs.details import Details
 from gui.runs.interrupted import InterruptedRuns
 from gui.runs.table import RunsModel
+from gui.split_points.view import SplitPointsView
+from tests.gui.sources.devices.snapshots import UUIDS, gpu, held_by, snapshot
+from tests.gui.split_points.example import a_split
 from tests.support.golden import check_section
 from tests.support.unclear_dataset import UNCERTAIN, UNCLEAR
 
@@ -150,7 +159,7 @@ def dataset() -> Iterator[str]:
     bars = ClassBalance()
     bars.show_report(structs.replace(UNCERTAIN, splits=(UNCERTAIN.splits[0], shares)))
     yield bars.toolTip()
-    yield str([[bars.bar_fraction(row, split) for split in (0, 1)] for row in (0, 1)])
+    yield " ".join(f"{bars.bar_fraction(row, split):.3f}" for row in (0, 1) for split in (0, 1))
 
 
 def runs() -> Iterator[str]:
@@ -198,7 +207,115 @@ def notices() -> Iterator[str]:
     yield from deliveries(NoticeSent(command_code=127))
 
 
-CASES: dict[str, Callable[[], Iterator[str]]] = {"advice": advice, "dataset": dataset, "runs": runs, "notices": notices}
+def split_points() -> Iterator[str]:
+    view, titles = SplitPointsView(), ("first", "second", "third")
+    *segments, last = a_split(("stem", "block3"), (CPU,) * 3).segments
+    segments.append(structs.replace(last, parameters=6_200_000))
+    for split in (
+        a_split(("stem", "block3"), (CPU,) * 3, segments=tuple(segments), memory_bytes=(None, 1000, 2000)),
+        a_split(("block1", "block2", "block4"), stage_ranks=(0, 1, 1, 0), in_flight=(2, 2, 1, 1), chosen=True),
+        a_split(memory_bytes=(1 << 30, None), recomputed=True, microbatches=1),
+    ):
+        view.show_split(split, titles[: len(split.devices)])
+        yield f"{view.balance.text()} {view.origin.text()} {view.automatic.isEnabled()}"
+        for row in range(view.model.rowCount()):
+            yield " | ".join(view.model.index(row, column).data() for column in range(view.model.columnCount()))
+            yield view.model.index(row, 0).data(Qt.ItemDataRole.ToolTipRole)
+        yield from (f"{handle.accessibleName()}: {handle.toolTip()}" for handle in view.diagram.handles)
+
+
+def processes() -> Iterator[str]:
+    known = {
+        "host": "box",
+        "host_title": "box (remote)",
+        "started": 1.0,
+        "gpus": ("GPU 0", "GPU 1"),
+        "devices": ("a", "b"),
+    }
+    group = ProcessRow(
+        key=("g",), title="night", group=True, pid=1, memory_used_bytes=3 << 30, sm_percent=12.4, cpu_percent=640.0,
+        host_memory_bytes=5 << 30, running_s=93_784, note="it is stuck", **known,
+    )  # fmt: skip
+    member = replace(
+        group,
+        key=("m",),
+        parent=("g",),
+        title="python",
+        group=False,
+        pid=77,
+        user="anna",
+        kind="both",
+        mine=True,
+        running_s=192,
+        note="",
+        command="python train.py",
+    )
+    orphan = ProcessRow(
+        key=("o",), parent=("x",), host="", host_title="This machine", title="orphan", pid=9, note="a zombie"
+    )
+    model, rows = ProcessModel(), ProcessRows()
+    model.show_lines([group, member, orphan])
+    rows.setSourceModel(model)
+    rows.sort(GPU_MEMORY, Qt.SortOrder.DescendingOrder)
+    columns = range(model.columnCount())
+    for parent in (QModelIndex(), model.find(("g",))):
+        for row in range(model.rowCount(parent)):
+            cells = [model.index(row, column, parent) for column in columns]
+            yield " | ".join(cell.data() for cell in cells)
+            yield f"{cells[0].data(Qt.ItemDataRole.ToolTipRole)!r} {bool(cells[0].data(Qt.ItemDataRole.FontRole))}"
+            yield " | ".join(str(cell.data(SORT_ROLE)) for cell in cells)
+    yield " ".join(str(model.has_been_known(column)) for column in columns)
+    for text, only_mine, device in (("", False, ""), ("night train.py", False, ""), ("", True, ""), ("", False, "c")):
+        rows.choose(text=text, only_mine=only_mine, device=device)
+        yield f"{text} {only_mine} {device}: {[rows.index(row, 0).data() for row in range(rows.rowCount())]}"
+    fine, lost = snapshot(gpu(0)), snapshot(status="no_driver", message="The driver is missing.")
+    starting = snapshot(status="not_answering", message="NVML is silent.")
+    silent = snapshot(gpu(0), status="not_answering", message="NVML is silent.")
+    latest = {"": lost, "fine": fine, "starting": starting, "silent": silent, "box": fine}
+    yield from host_errors(latest, {"box": "box refused the connection.", "new": "It is unknown."})
+
+
+def devices() -> Iterator[str]:
+    panel = DevicesPanel()
+    panel.set_hosts(("box",))
+    gpus = (
+        gpu(0, processes=held_by("anna", 12 << 30), mig_enabled=True),
+        gpu(1, throttled=("thermal", "power_cap"), utilization_percent=3.0, temperature_c=91.0),
+        gpu(2, cuda_index=2, lost=True, lost_since=1_700_000_000.0),
+        gpu(3, cuda_index=None, asleep=True, temperature_c=44.0),
+        gpu(
+            4,
+            cuda_index=4,
+            memory_used_bytes=None,
+            memory_total_bytes=None,
+            utilization_percent=None,
+            temperature_c=None,
+        ),
+    )
+    seen = snapshot(*gpus)
+    for host in ("", "box"):
+        panel.history.add(seen, host)
+        panel.update_snapshot(seen, host)
+    panel.set_selection((UUIDS[1], f"box:{UUIDS[4]}", "box:cpu", "box:cpu", "box:cpu"))
+    panel.show_error("box doesn't respond.", "box")
+    yield shown_texts(panel)
+    for row in panel.findChildren(DeviceRow):
+        state = (row.check.isChecked(), row.check.isEnabled(), row.objectName())
+        yield f"{row.check.accessibleName()}: {row.check.accessibleDescription()} {state}"
+        if isinstance(row, CpuRow):
+            yield str(row.workers.maximum() if row.check.isChecked() else row.workers.value())
+        yield row.toolTip() if "box" not in row.check.accessibleName() else ""
+
+
+CASES: dict[str, Callable[[], Iterator[str]]] = {
+    "advice": advice,
+    "dataset": dataset,
+    "runs": runs,
+    "notices": notices,
+    "split points": split_points,
+    "processes": processes,
+    "devices": devices,
+}
 
 
 @pytest.fixture
