@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from engine.data.datasets.open_splits import open_splits
-from engine.data.formats.huggingface import FORMAT, _shapes
+from engine.data.formats.huggingface import FORMAT
 from engine.data.formats.registry import recognize
-from engine.data.formats.shared.boxes import BoxSplit
 from engine.data.formats.shared.parquet import features, open_parquet
 from engine.data.formats.shared.parquet import rows as rows_in
 from engine.data.formats.tree import Tree
 from engine.data.splits import FileSplit
 from engine.system.regular_files import UnusableFile
 from tests.support.dataset_formats import huggingface
+from tests.support.dataset_formats.archives import encoded
 from tests.support.dataset_formats.truth import TRUTH
 from tests.support.read_formats import content_of, names_of
 
@@ -49,9 +51,10 @@ def test_huggingface_without_pyarrow_tells_how_to_install_it(
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_bytes(b"PAR1")
     (found,) = FORMAT.detect(Tree(str(tmp_path)))
-    assert found.kinds == ()
-    assert name in found.evidence[0]
-    assert "pyarrow" in found.remedy
+    assert (found.kinds, found.evidence) == ((), (f"{name} and 0 more Parquet files",))
+    assert 'pip install "footplate[huggingface]"' in found.remedy
+    found_in = recognize(str(tmp_path), val_fraction=0.2, seed=0)
+    assert any("footplate[huggingface]" in problem.remedy for problem in found_in.problems)
 
 
 @needs_pyarrow
@@ -70,16 +73,7 @@ def test_huggingface_unpacks_images_once(tmp_path: Path, cache: Path) -> None:
 def test_huggingface_draws_the_same_split_everywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    from pyarrow import Table, parquet
-
-    from tests.support.dataset_formats.archives import encoded
-
-    rows = [
-        {"image": {"bytes": encoded(image), "path": f"{number}.png"}, "label": number % 2}
-        for number, image in enumerate(TRUTH.images * 4)
-    ]
-    (tmp_path / "data").mkdir()
-    parquet.write_table(Table.from_pylist(rows), tmp_path / "data" / "train.parquet")
+    write_rows(tmp_path / "data/train.parquet", [row_of(number, label=number % 2) for number in range(24)])
     held_out = []
     for name in ("one", "other"):
         monkeypatch.setenv("FOOTPLATE_CACHE", str(tmp_path_factory.mktemp(name) / "deep" / name))
@@ -120,39 +114,125 @@ def test_a_parquet_file_with_text_that_is_not_utf_8_is_unusable(tmp_path: Path) 
 
 @needs_pyarrow
 def test_huggingface_reports_rows_without_an_image(tmp_path: Path) -> None:
-    from pyarrow import Table, parquet
-
-    from tests.support.dataset_formats.archives import encoded
-
     images = [encoded(TRUTH.images[0]), None, b""]
     rows = [{"image": {"bytes": content, "path": None}, "label": f"class {n}"} for n, content in enumerate(images)]
-    parquet.write_table(Table.from_pylist(rows), tmp_path / "train.parquet")
+    write_rows(tmp_path / "train.parquet", rows)
     found = content_of(FORMAT, tmp_path, "classes")
     assert names_of(found) == {"train": {"0000000": "class 0"}}
-    assert "2 rows without an image" in found.problems[0].message
+    assert "2 rows without an image: train.parquet, row 2, train.parquet, row 3." in found.problems[0].message
 
 
-def test_huggingface_leaves_out_boxes_of_huge_numbers(tmp_path: Path) -> None:
-    huggingface.write(TRUTH, tmp_path, "boxes")
-    path = tmp_path / "train" / "metadata.jsonl"
-    row = json.loads(path.read_text().splitlines()[0])
-    row["objects"]["bbox"].append([10**400, 1, 2, 3])
-    row["objects"]["category"].append("sea")
-    path.write_text(json.dumps(row) + "\n")
-    found = recognize(str(tmp_path), val_fraction=0.2, seed=0, kinds=("boxes",))
-    assert isinstance(found.train, BoxSplit)
-    assert len(found.train.boxes) == len(row["objects"]["bbox"]) - 1
-    assert any("without four numbers" in problem.message for problem in found.problems)
+def row_of(number: int, **cells: Any) -> dict[str, Any]:
+    """Return a row with the image `number`.png and the other cells of the row."""
+    return {"image": {"bytes": encoded(TRUTH.images[number % 6]), "path": f"{number}.png"}, **cells}
+
+
+def write_rows(path: Path, rows: Sequence[dict[str, Any]], features: str = "{}") -> None:
+    """Write a Parquet file with the given JSON about its features."""
+    from pyarrow import Table, parquet
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    parquet.write_table(Table.from_pylist(rows).replace_schema_metadata({"huggingface": features}), path)
+
+
+CLASS = {"_type": "ClassLabel", "names": ["ant", "bee", "cow"]}
+AB = {"bbox": [[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 20.0, 30.0]], "category": [2, 10]}
+README = """---
+dataset_info:
+- features:
+  - {name: kind, dtype: {class_label: {names: {'0': p, '10': r, '2': q}}}}
+- features:
+  - {name: kind, dtype: {class_label: {names: [x, y]}}}
+  - {name: size, dtype: {class_label: {names: [s, m]}}}
+---
+"""
+
+
+@needs_pyarrow
+@pytest.mark.parametrize(
+    ("files", "features", "variants", "expected"),
+    [
+        (
+            {"train": [row_of(1, tags=[2, 1, -1]), row_of(2, tags=[0, -1]), row_of(3, tags=None)]},
+            {"tags": [CLASS]},
+            {"": "labels"},
+            (("ant", "bee", "cow"), {"train": {"1": {"bee", "cow"}, "2": {"ant"}, "3": set()}}),
+        ),
+        (
+            {"day/train/a": [row_of(1, a=1, b=2)], "day/val/a": [row_of(2, a=0, b=1)], "night/a": [row_of(3, objects=AB)]},
+            {"a": CLASS, "b": CLASS},
+            {"day/a": "classes labels", "day/b": "classes labels", "night/xywh": "boxes", "night/xyxy": "boxes"},
+            (("ant", "bee", "cow"), {"train": {"1": "bee"}, "val": {"2": "ant"}}),
+        ),
+        (
+            {"x/a": [row_of(1, objects={"bbox": [[5.0, 6.0, 2.0, 3.0]] * 2, "category": [10, 2]})]},
+            {},
+            {"": "boxes"},
+            (("2", "10"), {"": {"1": [("10", (5, 6, 7, 9)), ("2", (5, 6, 7, 9))]}}),
+        ),
+        ({"a": [row_of(1, target=True, label=10), row_of(2, target=False, label=2)]}, {}, {"": "classes labels"}, (("2", "10"), {"": {"1": "10", "2": "2"}})),
+        ({"a": [row_of(1, label=True), row_of(2, label=False)]}, {}, {"": "classes labels"}, (("0", "1"), {"": {"1": "1", "2": "0"}})),
+        ({"a": [{"image": row_of(1)["image"]["bytes"], "label": "x"}]}, {}, {"": "classes labels"}, (("x",), {"": {"0000000": "x"}})),
+        ({"a": [row_of(1, label=1, other=row_of(2)["image"])]}, {}, {}, ()),
+        (
+            {"a": [row_of(1, kind=2, size=0), row_of(2, kind=1, size=1)], "README.md": README},
+            {},
+            {"kind": "classes labels", "size": "classes labels"},
+            (("p", "q", "r"), {"": {"1": "r", "2": "q"}}),
+        ),
+    ],
+    ids=["old_lists", "variants", "boxes", "numbers", "flags", "bytes", "two_images", "readme"],
+)  # fmt: skip
+def test_huggingface_reads_columns_of_parquet_files(
+    tmp_path: Path, files: dict[str, Any], features: dict[str, Any], variants: dict[str, str], expected: Any
+) -> None:
+    for path, rows in files.items():
+        if isinstance(rows, str):
+            (tmp_path / path).write_text(rows)
+        else:
+            write_rows(tmp_path / f"{path}.parquet", rows, json.dumps({"info": {"features": features}}))
+    tree = Tree(str(tmp_path))
+    found = FORMAT.detect(tree)
+    assert {each.variant: " ".join(each.kinds) for each in found} == variants
+    for detection in found[:1]:
+        content = FORMAT.read(tree, detection, detection.kinds[0])
+        assert (content.classes, names_of(content), content.problems) == (*expected, [])
+
+
+@needs_pyarrow
+@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
+def test_huggingface_reads_boxes_of_metadata(tmp_path: Path, ending: str) -> None:
+    def objects(*boxes: Any) -> Any:
+        return [{"bbox": box, "category": label} for *box, label in boxes]
+
+    for folder, left in (("a", 1.0), ("b", 2.0)):
+        TRUTH.images[0].save(tmp_path / "deep" / folder / "0.png")
+        usable = objects((left, 30.0, 90.0, 50.0, 2), (9.0, 9.0, 20.0, 20.0, 0))
+        unusable = objects((5.0, 6.0, float("nan"), 8.0, 0), (1.0, 2.0, 3.0, 0), (1.0, 2.0, 3.0, 4.0, None))
+        rows = [{"file_name": "0.png", "objects": [*usable, *unusable]}, {"file_name": f"{folder}.png", "objects": []}]
+        write_metadata(tmp_path / "deep" / folder / f"metadata.{ending}", rows)
+    names = README.replace("kind", "objects").replace("'2': q", "'1': q")
+    (tmp_path / "ReadMe.md").write_text(names)
+    found = content_of(FORMAT, tmp_path)
+    assert found.classes == ("p", "q", "r")
+    assert [(image.path, image.boxes) for image in found.splits[""]] == [
+        (str(tmp_path / f"deep/{folder}/0.png"), [(left, 30, 90, 50, 2, False), (9, 9, 20, 20, 0, False)])
+        for folder, left in (("a", 1), ("b", 2))
+    ]
+    messages = [problem.message for problem in found.problems]
+    assert ["6 boxes" in messages[0], messages[1].endswith(": a.png, b.png.")] == [True, True]
 
 
 def write_parquet(folder: Path, features: str = "{}") -> None:
     """Write a Parquet file with an image of the class "sea", and the given JSON about its features."""
-    from pyarrow import Table, parquet
+    write_rows(folder / "train.parquet", [{"image": {**row_of(0)["image"], "path": None}, "label": "sea"}], features)
 
-    from tests.support.dataset_formats.archives import encoded
 
-    table = Table.from_pylist([{"image": {"bytes": encoded(TRUTH.images[0]), "path": None}, "label": "sea"}])
-    parquet.write_table(table.replace_schema_metadata({"huggingface": features}), folder / "train.parquet")
+def write_metadata(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    if path.suffix == ".parquet":
+        write_rows(path, rows)
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 @needs_pyarrow
@@ -183,25 +263,6 @@ def test_huggingface_ignores_unusable_readme(tmp_path: Path, feature: str) -> No
 def test_huggingface_leaves_torn_parquet_to_others(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "train.parquet").write_bytes(text)
     assert FORMAT.detect(Tree(str(tmp_path))) == []
-
-
-def test_huggingface_without_pyarrow_names_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "train-00000-of-00001.parquet").write_bytes(b"PAR1")
-    monkeypatch.setattr("engine.data.formats.shared.parquet.is_installed", lambda: False)
-    (detection,) = FORMAT.detect(Tree(str(tmp_path)))
-    assert detection.kinds == ()
-    assert 'pip install "footplate[huggingface]"' in detection.remedy
-    found = recognize(str(tmp_path), val_fraction=0.2, seed=0)
-    assert any("footplate[huggingface]" in problem.remedy for problem in found.problems)
-
-
-def test_huggingface_boxes_need_four_numbers_and_a_class() -> None:
-    faults: list[str] = []
-    objects = {"bbox": [[1, 2, 30, 40], [5, 6, 7, 8], [1, 2, 3], [9, 9, 20, 20]], "category": ["cat", None, "cat", 1]}
-    shapes = _shapes(objects, ("ant", "bee"), "xyxy", "a.png", faults)
-    assert [(shape.name, shape.box) for shape in shapes] == [("cat", (1, 2, 30, 40)), ("bee", (9, 9, 20, 20))]
-    assert faults == ["a.png", "a.png"]
 
 
 @needs_pyarrow

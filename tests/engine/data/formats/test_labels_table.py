@@ -88,9 +88,9 @@ def test_table_reads_chexpert(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("cells", "counts", "uncertain"),
     [
-        (["1,0", "-1,1", "0,-1", "0,1", "1,1", "0,0"], [2, 3], True),
+        (["1,0", "-1,1", "-1,-1", "0,1", "1,1", "0,0"], [2, 3], True),
         (["1,-1", "-1,1", "-1,-1", "-1,1", "1,1", "-1,-1"], [2, 3], False),
-        (["1.0,0.0", "-1.0,1.0", "0.0,-1.0", "0.0,1.0", "1.0,1.0", "0.0,0.0"], [2, 3], True),
+        (["1.0,0.0", "-1.0,1.0", "-1.0,-1.0", "0.0,1.0", "1.0,1.0", "0.0,0.0"], [2, 3], True),
     ],
 )
 def test_table_keeps_labels_that_have_minus_one(
@@ -100,14 +100,15 @@ def test_table_keeps_labels_that_have_minus_one(
     found = content_of(FORMAT, write(tmp_path, "labels.csv", "file,Edema,Mass\n" + rows), "labels")
     assert found.classes == ("Edema", "Mass")
     assert found.splits[""].labels.sum(0).tolist() == counts
-    assert ("2 values of -1" in messages(found)) == uncertain
+    assert ("3 values of -1 (uncertain), in the columns Edema, Mass" in messages(found)) == uncertain
+    assert ("of -1" in messages(found)) == uncertain
 
 
 def test_table_leaves_out_images_of_class_minus_one(tmp_path: Path) -> None:
-    text = "file,class\na.png,1\nb.png,-1\nc.png,0\nd.png,\ne.png,1\nf.png,10\n"
+    text = "file,class\na.png,2\nb.png,-1\nc.png,-3\nd.png,\ne.png,2.0\nf.png,10\n"
     found = content_of(FORMAT, write(tmp_path, "labels.csv", text), "classes")
-    assert found.classes == ("0", "1", "10")
-    assert merged_names(found) == {"a": "1", "c": "0", "e": "1", "f": "10"}
+    assert found.classes == ("-3", "2", "10")
+    assert merged_names(found) == {"a": "2", "c": "-3", "e": "2", "f": "10"}
     assert "2 images without a class: b.png, d.png" in messages(found)
     assert "no table names" not in messages(found)
 
@@ -142,8 +143,8 @@ def test_table_keeps_blanks_and_commas_in_names(tmp_path: Path, name: str, text:
     ],
 )
 def test_table_names_numbered_classes_from_a_file(tmp_path: Path, file: str, names: str) -> None:
-    write(tmp_path, "train.csv", "image,label\na.png,0\nb.png,1\nc.png,2\nd.png,0\n")
-    (tmp_path / file).write_text(names)
+    write(tmp_path / "set", "train.csv", "image,label\na.png,0\nb.png,1\nc.png,2\nd.png,0\n")
+    (tmp_path / "set" / file).write_text(names)
     assert content_of(FORMAT, tmp_path, "classes").classes == ("cat", "dog", "hen")
 
 
@@ -191,8 +192,14 @@ def test_table_leaves_out_rows_that_disagree(tmp_path: Path) -> None:
     assert "several classes: a.png" in messages(found)
 
 
-def test_table_joins_rows_of_one_label_each(tmp_path: Path) -> None:
-    text = "ImageID,LabelName\na,sea\nb,sea\nb,sky\nd,tree\ne,tree\ne,sky\n"
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ImageID,LabelName\na,sea\nb,sea\nb,sky\nd,tree\ne,tree\ne,sky\n",
+        "file,tags\na,sea\nb,sea;sky\nd,tree\ne,tree\ne,sky\n",
+    ],
+)
+def test_table_joins_rows_of_one_label_each(tmp_path: Path, text: str) -> None:
     (detection,) = detections(write(tmp_path, "image-labels.csv", text))
     assert detection.kinds == ("labels",)
     found = content_of(FORMAT, tmp_path, "labels")
@@ -411,17 +418,18 @@ def test_table_separates_tags_that_most_images_share(tmp_path: Path, cells: tupl
 
 def test_table_called_labels_is_preferred(tmp_path: Path) -> None:
     write(tmp_path, "labels.csv", FLAGS)
-    (tmp_path / "cameras.csv").write_text("file,tags\n" + "".join(f"{name}.png,left\n" for name in NAMES))
+    for name in ("cameras", "lights"):
+        (tmp_path / f"{name}.csv").write_text("file,tags\n" + "".join(f"{name}.png,left\n" for name in NAMES))
     found = content_of(FORMAT, tmp_path, "labels")
     assert merged_names(found) == LABELS
-    assert "not used: cameras.csv" in messages(found)
+    assert "not used: cameras.csv, lights.csv" in messages(found)
 
 
 def test_tables_of_splits_may_have_different_layouts(tmp_path: Path) -> None:
     images(tmp_path / "train", NAMES[:5])
     images(tmp_path / "val", ("a", "f"))
     (tmp_path / "train/labels.csv").write_text(FLAGS)
-    (tmp_path / "val/labels.csv").write_text("file,labels\na.png,sea\nf.png,tree;sky\n")
+    (tmp_path / "val/labels.csv").write_text("file,labels\na.png,sea\nf.png,tree;sky\nb.pn")
     (tmp_path / "train/e.png").write_bytes(b"torn")
     report = inspect(str(tmp_path), val_fraction=0.2, seed=0, progress=lambda *_: None, kinds=("labels",))
     assert (report.format, report.classes, report.channels) == ("table", ("sea", "sky", "tree"), 3)
@@ -431,6 +439,7 @@ def test_tables_of_splits_may_have_different_layouts(tmp_path: Path) -> None:
     ]
     assert [split.images for split in report.splits] == [4, 2]
     assert report.unreadable_count == 1
+    assert any("cut off" in problem.message for problem in report.problems)
 
 
 def test_table_counts_missing_and_unnamed_images(tmp_path: Path) -> None:
@@ -482,10 +491,11 @@ def test_table_leaves_out_a_line_that_is_cut_off(tmp_path: Path, last: str) -> N
     assert "seems to be cut off" in messages(found)
 
 
-def test_table_without_a_last_line_break_is_complete(tmp_path: Path) -> None:
-    found = content_of(FORMAT, write(tmp_path, "labels.csv", FLAGS.rstrip()), "labels")
+@pytest.mark.parametrize("text", [FLAGS.rstrip(), FLAGS.replace("0", "")])
+def test_table_may_lack_a_last_line_break_and_zeros(tmp_path: Path, text: str) -> None:
+    found = content_of(FORMAT, write(tmp_path, "labels.csv", text), "labels")
     assert merged_names(found) == LABELS
-    assert "cut off" not in messages(found)
+    assert messages(found).splitlines() == ["There is 1 image that no table names: f.png."]
 
 
 @pytest.mark.parametrize(
@@ -612,6 +622,8 @@ def test_table_distinguishes_classes_and_labels(
     (found,) = detections(write(tmp_path, "list.csv", f"file,{head}\n{rows}"))
     assert (found.kinds, found.confidence) == (kinds, confidence)
     assert any(each.isdigit() for each in found.evidence[0]) == (head != "tags")
+    if kinds == ("labels", "classes"):
+        assert "1 image without a class: f.png" in messages(content_of(FORMAT, tmp_path, "classes"))
 
 
 def test_table_of_training_images_need_not_name_test_images(tmp_path: Path) -> None:
@@ -625,9 +637,12 @@ def test_table_of_measures_of_other_images_is_passed_over(tmp_path: Path) -> Non
     assert detections(write(tmp_path, "scores.csv", "file,score\nx.png,0.37\ny.png,0.74\n")) == []
 
 
-def test_table_column_of_splits_outranks_the_folder(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("head", "cells"), [("label", ("sea", "sky")), ("sea,sky", ("1,0", "0,1"))])
+def test_table_column_of_splits_outranks_the_folder(tmp_path: Path, head: str, cells: tuple[str, str]) -> None:
     images(tmp_path / "train")
-    rows = "".join(f"{name}.png,{'val' if name in 'ab' else 'train'},{'xy'[name in 'bcd']}\n" for name in NAMES)
-    (tmp_path / "labels.csv").write_text("file,split,label\n" + rows)
+    split = dict(zip(NAMES, ("val", "val", "train", "train", "train", ""), strict=True))
+    rows = "".join(f"{name}.png,{split[name]},{cells[name in 'bcd']}\n" for name in NAMES)
+    (tmp_path / "train_labels.csv").write_text(f"file,split,{head}\n{rows}")
     found = content_of(FORMAT, tmp_path, "classes")
-    assert names_of(found) == {"train": {"c": "y", "d": "y", "e": "x", "f": "x"}, "val": {"a": "x", "b": "y"}}
+    sea, sky = "sea", "sky"
+    assert names_of(found) == {"train": {"c": sky, "d": sky, "e": sea, "f": sea}, "val": {"a": sea, "b": sky}}
