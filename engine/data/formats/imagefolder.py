@@ -201,13 +201,11 @@ def _list_class(tree: Tree, folder: str) -> _Class:
 
 
 def _split_of(listed: Mapping[str, _Class], numbers: Mapping[str, int]) -> FileSplit:
-    """Convert the files of some classes to a split. `numbers` maps the name of each class to its number."""
-    classes = sorted(listed, key=numbers.__getitem__)
-    labels = np.repeat(
-        np.array([numbers[name] for name in classes], np.int64), [listed[name].total for name in classes]
-    )
-    files = Files.of(listing for name in classes for listing in listed[name].images)
-    return FileSplit(files, labels, Files.of(listing for name in classes for listing in listed[name].strays))
+    """Convert the files of some classes, sorted by name, to a split. `numbers` maps the name of each class to its number."""
+    totals = [each.total for each in listed.values()]
+    labels = np.repeat(np.array([numbers[name] for name in listed], np.int64), totals)
+    files = Files.of(listing for each in listed.values() for listing in each.images)
+    return FileSplit(files, labels, Files.of(listing for each in listed.values() for listing in each.strays))
 
 
 FORMAT = Format("imagefolder", "class folders", ("classes",), LAYOUT, detect, read)

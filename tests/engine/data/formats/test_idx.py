@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.contract.problems import errors
+from engine.contract.problems import Problem, errors
 from engine.data.decoding.idx import IdxError, find_idx, read_idx
 from engine.data.formats.format import Confidence
-from engine.data.formats.idx import FORMAT
+from engine.data.formats.idx import FORMAT, open_idx_images
 from engine.data.formats.tree import Tree
 from engine.data.splits import IdxSplit
 from tests.support.images import idx_bytes, write_idx
@@ -42,29 +42,57 @@ def test_idx_read_numbers_labels_of_both_splits(digits: Path) -> None:
 def test_idx_read_leaves_single_split_to_be_divided(digits: Path) -> None:
     for path in digits.glob("t10k*"):
         path.unlink()
+    for path in digits.glob("train*"):
+        path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
     tree = Tree(str(digits))
-    content = FORMAT.read(tree, FORMAT.detect(tree)[0], "classes")
+    (detection,) = FORMAT.detect(tree)
+    assert detection.confidence is Confidence.CERTAIN
+    content = FORMAT.read(tree, detection, "classes")
     assert {name: len(split.labels) for name, split in content.splits.items()} == {"": 20}
 
 
-@pytest.mark.parametrize("name", ["train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-labels-idx1-ubyte"])
-def test_idx_names_missing_file(digits: Path, name: str) -> None:
-    (digits / name).unlink()
+@pytest.mark.parametrize("pattern", ["train-images*", "train-labels*", "train*", "t10k-labels*"])
+def test_idx_names_missing_files(digits: Path, pattern: str) -> None:
+    names = sorted(path.name for path in digits.glob(pattern))
+    for name in names:
+        (digits / name).unlink()
     tree = Tree(str(digits))
     (detection,) = FORMAT.detect(tree)
     assert detection.confidence is Confidence.LIKELY
-    (problem,) = errors(FORMAT.read(tree, detection, "classes").problems)
-    assert name in problem.remedy
+    remedies = [problem.remedy for problem in errors(FORMAT.read(tree, detection, "classes").problems)]
+    optional = ", or remove its other half" if pattern.startswith("t10k") else ""
+    assert remedies == [f"Add {name} (or its .gz){optional}." for name in names]
 
 
-@pytest.mark.parametrize("content", [b"", b"no idx file", b"\0\0\x08\x01\0\0\0\x09ab"])
+@pytest.mark.parametrize(
+    ("shape", "rows", "is_usable"),
+    [
+        ((20, 5, 4), None, True),
+        ((19, 5, 4), None, False),
+        ((21, 5, 4), None, False),
+        ((21, 5, 4), range(20), True),
+        ((20, 0, 4), None, False),
+        ((20, 5), None, False),
+    ],
+)
+def test_open_idx_images_checks_the_shape(
+    tmp_path: Path, shape: tuple[int, ...], rows: range | None, is_usable: bool
+) -> None:
+    path = write_idx(tmp_path / "images", np.zeros(shape))
+    problems: list[Problem] = []
+    split = IdxSplit(str(path), np.zeros(20, np.int64), None if rows is None else np.array(rows))
+    assert (open_idx_images(split, problems) is not None, problems == []) == (is_usable, is_usable)
+
+
+@pytest.mark.parametrize("content", [b"", b"no idx file", b"\0\0\x08\x01\0\0\0\x09ab", idx_bytes(np.zeros(0))])
 def test_idx_names_damaged_labels(digits: Path, content: bytes) -> None:
     (digits / "train-labels-idx1-ubyte").write_bytes(content)
     tree = Tree(str(digits))
     (detection,) = FORMAT.detect(tree)
     assert (detection.confidence is Confidence.CERTAIN) == content.startswith(b"\0")
     (problem,) = errors(FORMAT.read(tree, detection, "classes").problems)
-    assert problem.message.startswith("train-labels-idx1-ubyte can't be used")
+    assert problem.message.startswith("train-labels-idx1-ubyte ")
 
 
 def test_idx_is_not_detected_in_other_folders(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from engine.data.formats.registry import recognize
 from engine.data.formats.shared.class_evidence import evidence_against
 from engine.data.formats.tree import Tree
 from tests.support.images import noise
+from tests.support.read_formats import names_of
 
 
 def detected(folder: Path) -> Detection:
@@ -440,6 +442,31 @@ def test_imagefolder_reports_classes_of_the_test_split_alone(tmp_path: Path, spl
     assert (found.classes, errors(found.problems)) == (("cat", "dog"), [])
     assert any("mouse is in the test split" in problem.message for problem in found.problems)
     assert recognize(str(tmp_path), val_fraction=0.0, seed=0).classes == ("cat", "dog", "mouse")
+
+
+def test_imagefolder_reads_every_class_of_every_split(tmp_path: Path) -> None:
+    photos(tmp_path / "train", "ant/1.png", "bee/1.png", "bee/in/2.png", "cat/1.png", "dog/1.png")
+    photos(tmp_path, "val/cow/3.png", "val/dog/1.png", "val/4.png", "training/bee/1.png")
+    (tmp_path / "train/bee/notes.txt").touch()
+    for name in ("train/empty", "val/ant"):
+        (tmp_path / name).mkdir()
+    tree = Tree(str(tmp_path))
+    found = detected(tmp_path)
+    assert found.evidence == ("5 folders of images (ant, bee, cat, dog, …)", "split folders (train, val)")
+    content = imagefolder.read(tree, found, "classes")
+    assert content.classes == ("ant", "bee", "cat", "cow", "dog", "empty")
+    splits = content.splits.items()
+    assert {split: [os.path.relpath(file, tmp_path) for file in each.files] for split, each in splits} == {
+        "train": [f"train/{name}.png" for name in ("ant/1", "bee/1", "bee/in/2", "cat/1", "dog/1")],
+        "val": ["val/cow/3.png", "val/dog/1.png"],
+    }
+    assert [each.labels.tolist() for _, each in splits] == [[0, 1, 1, 2, 4], [3, 4]]
+    assert [Path(path).name for path in content.splits["train"].strays] == ["notes.txt"]
+    words = ("there is training,", "Folder empty in train", ": 4.png.")
+    assert [word in problem.message for word, problem in zip(words, content.problems, strict=True)] == [True] * 3
+    content = imagefolder.read(Tree(str(tmp_path / "val")), found, "classes")
+    assert (content.classes, names_of(content)) == (("cow", "dog"), {"": {"1": "dog", "3": "cow"}})
+    assert not detected(tmp_path / "train/bee").obvious
 
 
 def evidence(folder: Path, *names: str) -> list[str]:

@@ -266,11 +266,18 @@ def test_pets_have_no_other_values(tmp_path: Path, value: int) -> None:
 
 def test_read_loveda_returns_the_truth(tmp_path: Path) -> None:
     loveda_writer.write(TRUTH, tmp_path)
+    (path,) = tmp_path.rglob("masks_png/img_1.png")
+    values = loveda_writer.values(TRUTH.images[0])
+    values[1, 0] = 7
+    save_mask(path, values)
     content = read(loveda.FORMAT, tmp_path, "masks")
-    assert content.classes[:4] == ("background", "building", "road", "water")
+    assert content.classes == ("background", "building", "road", "water", "barren", "forest", "agriculture")
     assert content.problems == []
     every = {name: plane for split in ("train", "val") for name, plane in planes(content, split).items()}
     for image in TRUTH.images:
         expected = image.mask()
         expected[0] = NO_CLASS
+        expected[1, 0] = 6 if image.name == "img_1" else expected[1, 0]
         np.testing.assert_array_equal(every[image.name], expected)
+    save_mask(path, values + 1)
+    assert detect(loveda.FORMAT, tmp_path) == []

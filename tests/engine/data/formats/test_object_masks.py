@@ -131,10 +131,21 @@ def test_read_dsb2018_returns_the_truth(tmp_path: Path, variant: str) -> None:
         assert things(content, split) == true_things(images, "object")
 
 
-@pytest.mark.parametrize("missing", ["images/img_2.png", "masks"])
+@pytest.mark.parametrize("pattern", ["img_[123]/masks", "img_?/masks/*_[1-9].png"])
+def test_detect_dsb2018_needs_several_masks_in_most_folders(tmp_path: Path, pattern: str) -> None:
+    dsb_writer.write(TRUTH, tmp_path)
+    for path in list(tmp_path.glob(pattern)):
+        path.rename(path.with_suffix(".old"))
+    assert detect(dsb2018.FORMAT, tmp_path) == []
+
+
+@pytest.mark.parametrize("missing", ["images/img_2.png", "masks", ""])
 def test_read_dsb2018_reports_folders_that_lack_files(tmp_path: Path, missing: str) -> None:
     dsb_writer.write(TRUTH, tmp_path)
-    (tmp_path / "img_2" / missing).rename(tmp_path / "elsewhere")
+    if missing:
+        (tmp_path / "img_2" / missing).rename(tmp_path / "elsewhere")
+    else:
+        TRUTH.images[0].save(tmp_path / "img_2/images/second.png")
     content = read(dsb2018.FORMAT, tmp_path, "instances")
     assert things(content, "").keys() == {image.name for image in TRUTH.images} - {"img_2"}
     (problem,) = content.problems

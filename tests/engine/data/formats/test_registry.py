@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from engine.data.formats.format import Confidence, Detection, Format
 from engine.data.formats.registry import KINDS, recognize
 from engine.data.splits import FileSplit, IdxSplit, RecognizedDataset, draw_validation, printable
 from engine.system.plugins import Registry
+from engine.system.regular_files import UnusableFile
 from tests.engine.conftest import make_images
 from tests.support.clouds import make_clouds
 from tests.support.edges import make_edged
@@ -151,6 +153,10 @@ def test_links_are_followed_without_cycles(tree: Tree) -> None:
     found = recognize_folder(root)
     names = [str(Path(path).relative_to(root)) for path in files(found.train)]
     assert names == ["train/cat/0.png", "train/cat/1.png", "train/dog/0.png", "train/dog/1.png", "train/dog/gone.png"]
+    (root / "val").rename(root / "Val")
+    for folder in ("Val", "elsewhere"):
+        (root / folder / "loop").symlink_to(root / folder / "loop")
+    assert [problem.message.split()[0] for problem in recognize_folder(root).problems][-1:] == ["Val/loop"]
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes here")
@@ -177,7 +183,9 @@ def test_empty_folder_is_reported(tmp_path: Path) -> None:
 
 def test_images_without_class_folders_are_reported(tmp_path: Path) -> None:
     image(tmp_path / "set/a.png")
-    assert "it has a.png and no folders" in message(recognize_folder(tmp_path / "set"))
+    for name in ("b.md", "c.md", "notes", "x.bin"):
+        (tmp_path / "set" / name).touch()
+    assert "it has 2 .md files, a.png, 1 other file and no folders" in message(recognize_folder(tmp_path / "set"))
 
 
 @pytest.mark.parametrize(
@@ -359,51 +367,99 @@ def test_seed_decides_validation_in_every_format(tmp_path: Path, kind: str) -> N
     assert same != other
 
 
-def known(monkeypatch: pytest.MonkeyPatch, **detections: Detection) -> None:
+def known(monkeypatch: pytest.MonkeyPatch, **detections: Sequence[Detection]) -> None:
     """Register formats with the given ids, which detect themselves in every folder and read class folders."""
 
-    def create(name: str, detection: Detection) -> Format:
-        return replace(imagefolder.FORMAT, id=name, title=name, detect=lambda tree: [detection])
+    def create(name: str, found: Sequence[Detection]) -> Format:
+        return replace(imagefolder.FORMAT, id=name, title=name.title(), detect=lambda tree: found)
 
     formats = {name: create(name, each) for name, each in detections.items()}
     monkeypatch.setattr(registry, "FORMATS", Registry("footplate.formats", formats, registry._accept))
 
 
-WEAK = Detection(("classes",), Confidence.WEAK, ("a",))
+LIKELY = Detection(("classes",), Confidence.LIKELY, ("a",))
+CERTAIN, WEAK = (replace(LIKELY, confidence=each) for each in (Confidence.CERTAIN, Confidence.WEAK))
 DOUBTED = replace(WEAK, against=("odd names",))
+OBVIOUS = replace(LIKELY, obvious=True)
+V, W = (replace(CERTAIN, variant=name) for name in "vw")
+BOXES, FILES = (replace(CERTAIN, kinds=(kind,)) for kind in ("boxes", "files"))
+AS_CLASSES = {"task": "classification"}
 
 
-@pytest.mark.parametrize("names", ["one two", "two one"])
-def test_recognize_prefers_evidence_without_doubt(tree: Tree, monkeypatch: pytest.MonkeyPatch, names: str) -> None:
-    one, two = names.split()
-    known(monkeypatch, **{one: DOUBTED, two: WEAK})
-    found = recognize_folder(tree("cat", "dog", count=4))
-    assert (found.format, errors(found.problems)) == (two, [])
-
-
-def test_recognize_offers_every_reading_if_all_are_doubted(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tree("cat", "dog", count=4)
-    for names in (("one",), ("one", "two"), ("one", "two", "three")):
-        known(monkeypatch, **dict.fromkeys(names, DOUBTED))
-        (problem,) = recognize_folder(folder).problems
-        assert [choice.values for choice in problem.choices] == [{"format": name} for name in names]
-        for name in names:
-            assert recognize(str(folder), val_fraction=0.25, seed=0, format=name).format == name
-
-
-@pytest.mark.parametrize("kind", ["boxes", "masks", "points"])
-def test_recognize_offers_doubted_readings_of_other_kinds(
-    tree: Tree, monkeypatch: pytest.MonkeyPatch, kind: str
+@pytest.mark.parametrize(
+    ("detections", "requested", "expected"),
+    [
+        ({"one": [LIKELY]}, ("classes", ""), ("one One uncertain", [])),
+        ({"one": [OBVIOUS]}, ("classes", ""), ("one One certain", [])),
+        ({"one": [WEAK]}, ("classes", "one"), ("one One certain", [])),
+        ({"one": [V]}, ("classes", ""), ("one:v One (v) certain", [])),
+        ({"one": [WEAK], "two": [CERTAIN]}, ("classes", ""), ("two Two certain", [])),
+        ({"one": [DOUBTED], "two": [WEAK]}, ("classes", ""), ("two Two uncertain", [{"format": "one"}])),
+        ({"one": [WEAK], "two": [DOUBTED]}, ("classes", ""), ("one One uncertain", [{"format": "two"}])),
+        ({"one": [DOUBTED]}, ("classes", ""), ("", [{"format": "one"}])),
+        ({"one": [DOUBTED], "two": [DOUBTED]}, ("classes", ""), ("", [{"format": "one"}, {"format": "two"}])),
+        ({"one": [replace(DOUBTED, variant="v")]}, ("classes", "one"), ("one:v One (v) certain", [])),
+        ({"one": [DOUBTED], "two": [DOUBTED]}, ("classes", "two"), ("two Two certain", [])),
+        ({"one": [V, W]}, ("classes", ""), ("", [{"format": "one:v"}, {"format": "one:w"}])),
+        ({"one": [V, W]}, ("classes", "one"), ("", [{"format": "one:v"}, {"format": "one:w"}])),
+        ({"one": [V, W]}, ("classes", "one:w"), ("one:w One (w) certain", [])),
+        ({"one": [CERTAIN], "two": [CERTAIN]}, ("classes", ""), ("one One certain", [{"format": "two"}])),
+        ({"one": [OBVIOUS], "two": [OBVIOUS]}, ("classes", ""), ("", [{"format": "one"}, {"format": "two"}])),
+        ({"one": [CERTAIN], "two": [FILES]}, ("classes files", ""), ("one One certain", [])),
+        ({"one": [replace(CERTAIN, kinds=("boxes", "classes"))]}, ("classes boxes", ""), ("one One certain", [])),
+        ({"one": [LIKELY], "two": [replace(BOXES, against=("b",))]}, ("classes", ""), ("one One uncertain", [])),
+        ({"one": [LIKELY], "two": [BOXES]}, ("classes", ""), ("", [{"format": "two", "task": "detection"}, {"format": "one"}])),
+        ({"one": [V], "two": [DOUBTED]}, ("boxes", ""), ("", [{"format": "one:v"} | AS_CLASSES, {"format": "two"} | AS_CLASSES])),
+        ({"one": [DOUBTED]}, ("points", ""), ("", [{"format": "one"} | AS_CLASSES])),
+        ({"one": [LIKELY], "two": []}, ("boxes", "two"), ("", [{"format": "one"} | AS_CLASSES])),
+    ],
+)  # fmt: skip
+def test_recognize_weighs_the_evidence(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch, detections: Any, requested: tuple[str, str], expected: tuple[str, Any]
 ) -> None:
-    known(monkeypatch, one=DOUBTED)
-    (problem,) = recognize(str(tree("cat", "dog")), val_fraction=0.25, seed=0, kinds=(kind,)).problems
-    assert [choice.values for choice in problem.choices] == [{"format": "one", "task": "classification"}]
+    (kinds, format), (result, choices) = requested, expected
+    known(monkeypatch, **detections)
+    found = recognize(
+        str(tree("cat", "dog", count=4)), val_fraction=0.25, seed=0, kinds=tuple(kinds.split()), format=format
+    )
+    certainty = "certain" if found.certain else "uncertain"
+    assert (f"{found.format} {found.title} {certainty}" if found.format else "") == result
+    assert [choice.values for problem in found.problems for choice in problem.choices] == choices
+    assert (len(found.problems), len(errors(found.problems))) == (bool(choices or not result), not result)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "expected"),
+    [
+        (["labels", "masks"], "masks"),
+        (["instances masks"], "instances"),
+        (["sounds", "labels"], "labels"),
+        ([""], None),
+    ],
+)
+def test_detect_kind_prefers_the_first_known_kind(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch, kinds: list[str], expected: str | None
+) -> None:
+    known(monkeypatch, **{f"f{n}": [replace(CERTAIN, kinds=tuple(each.split()))] for n, each in enumerate(kinds)})
+    assert registry.detect_kind(str(tree("cat"))) == expected
+
+
+@pytest.mark.parametrize(
+    ("error", "name"),
+    [
+        (UnusableFile("/set/x/a.json", "is odd", "Remove it."), "x/a.json"),
+        (PermissionError(13, "", "/set/x"), "/set/x"),
+        (PermissionError(13, ""), "/set"),
+    ],
+)
+def test_failures_name_the_file(error: OSError | UnusableFile, name: str) -> None:
+    assert name in registry.explain_failure(error, "/set").message.rstrip(".").split()
 
 
 def test_recognize_gives_a_remedy_for_kinds_without_a_task(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tree("cat", "dog")
     for kind in ("sounds", "videos", "files of another program"):
-        known(monkeypatch, one=Detection((kind,), Confidence.LIKELY))
+        known(monkeypatch, one=[Detection((kind,), Confidence.LIKELY)])
         (problem,) = recognize_folder(folder).problems
         assert kind in problem.message
         assert problem.remedy == KINDS["classes"].layout

@@ -51,10 +51,10 @@ def write(folder: Path, *places: str) -> None:
                 "mask:ground_truth/bent/{name}_mask.png", "mask:ground_truth/cut/{name}_mask.png",
             ),
         ),
-        (depth, ("rgb/{name}.png", "mask:depth/{name}.png")),
+        (depth, ("RGB/{name}.png", "mask:depth/{name}.png")),
         (depth, ("{split}/image/{name}.jpg", "mask:{split}/depth/{name}.npy")),
         (depth, ("training/image_2/{name}_10.png", "training/image_3/{name}_10.png", "mask:training/disp_occ_0/{name}_10.png")),
-        (depth, ("left/{name}.png", "right/{name}.png", "mask:disparity/{name}.png")),
+        (depth, ("left/{name}.png", "right/{name}.png", "mask:Disparity/{name}.png")),
     ],
 )  # fmt: skip
 def test_detect_refuses_by_name(tmp_path: Path, module: ModuleType, places: tuple[str, ...]) -> None:
@@ -76,6 +76,10 @@ def test_detect_refuses_by_name(tmp_path: Path, module: ModuleType, places: tupl
         ("train/good/{name}.png", "test/good/{name}.png"),
         ("images/{name}.png", "mask:masks/{name}.png"),
         ("train/left/{name}.png", "train/right/{width}.png"),
+        ("left/{name}.png", "right/{name}.png", "up/{name}.png"),
+        ("rgb/{name}.png", "mask:depth/{name}.png", "mask:depth/{width}.png", "mask:depth/x{width}.png"),
+        ("train/good/{name}.png", "train/bent/{name}.png", "test/bent/{name}.png", "mask:ground_truth/bent/{name}.png"),
+        ("train/good/{name}.png", "test/bent/{name}.png", "ground_truth/bent/{name}.png"),
     ],
 )
 def test_detect_passes_over_other_folders(tmp_path: Path, places: tuple[str, ...]) -> None:
