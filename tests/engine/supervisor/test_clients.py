@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import select
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,8 +12,18 @@ import psutil
 import pytest
 
 from engine.contract.events import LogLine, RunFinished, StepMetrics
-from engine.contract.protocol import ENCODE, MAX_COMMAND_BYTES, SERVER_MESSAGE, Goodbye, Hello, Stop, Welcome
+from engine.contract.protocol import (
+    COMMANDS_ONLY,
+    ENCODE,
+    MAX_COMMAND_BYTES,
+    SERVER_MESSAGE,
+    Goodbye,
+    Hello,
+    Stop,
+    Welcome,
+)
 from engine.runs.connection import NotRunning, RunConnection
+from engine.supervisor import server
 from engine.supervisor.server import SLOW_BYTES
 from tests.engine.supervisor.supervised import PATIENCE_S, Start, Supervised, events, messages, wait_until
 from tests.engine.supervisor.tiny_worker import step_metrics
@@ -196,3 +207,31 @@ def test_late_client_gets_the_complete_history(served: Served, tmp_path: Path) -
     client = served.client(HELLO)
     received = served.receive(client, lambda data: data.count(b"\n") == 1 + 4000)
     assert received.partition(b"\n")[2] == (tmp_path / "events.jsonl").read_bytes()
+
+
+def test_refused_clients_get_the_reason_until_they_are_accepted(served: Served) -> None:
+    client, _ = served.greet()
+    served.server.refuse_clients("busy")
+    served.receive(client, lambda data: b'"goodbye","reason":"busy"' in data)
+    assert served.greet()[1] == Goodbye(reason="busy")
+    served.server.accept_clients()
+    assert isinstance(served.greet()[1], Welcome)
+
+
+def test_limits_drop_the_oldest_or_slowest_client(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"MAX_UNAUTHENTICATED": 2, "MAX_CONTROLS": 2, "MAX_CLIENTS": 2, "STALLED_S": 0.0}.items():
+        monkeypatch.setattr(server, name, value)
+    silent = [served.client() for _ in range(3)]
+    served.poll_until_true(lambda: select.select(silent, [], [], 0)[0] == silent[:1])
+    assert silent[0].recv(1) == b""
+    controls = [served.greet(from_n=COMMANDS_ONLY)[0] for _ in range(3)]
+    served.receive(controls[0], lambda data: b'"goodbye"' in data)
+    quick, slow = (served.greet()[0] for _ in range(2))
+    for number in range(1, 400):
+        served.log.append(LogLine(text=str(number).ljust(5000)))
+    served.receive(quick, lambda data: data.count(b"\n") == 400)
+    assert isinstance(served.greet()[1], Welcome)
+    lines = served.receive(slow, lambda data: b'"goodbye"' in data and data.endswith(b"\n")).splitlines()
+    messages = [SERVER_MESSAGE.decode(line) for line in lines]
+    assert isinstance(messages[-1], Goodbye)
+    assert [event.n for event in messages[1:-1] if isinstance(event, LogLine)] == list(range(1, len(lines) - 1))

@@ -23,9 +23,13 @@ from engine.contract.events import (
     Validation,
     Warned,
 )
+from engine.contract.images import Preprocessing
 from engine.contract.job import Job
 from engine.contract.protocol import CheckpointNow, Pause, Stop
 from engine.contract.worker import WorkerDone
+from engine.tasks.registry import TASKS
+from engine.training.randomness import seed
+from tests.engine.strategies.comparison import is_statistic
 from tests.support.gates import ONCE_ASKED
 
 Make = Callable[..., Job]
@@ -121,11 +125,13 @@ def test_run_reports_events_in_order(job: Make, start: Start) -> None:
     kinds = [type(message) for message in messages]
     assert kinds.index(Planned) < kinds.index(StepMetrics)
     (planned,) = group.of(Planned)
-    assert (planned.epochs, planned.from_step, planned.steps_per_epoch) == (2, 0, 6)
-    assert (planned.train_images, planned.val_images, planned.classes) == (72, 21, ("blue", "green", "red"))
     weights = sum(tensor.numel() for tensor in group.checkpoint("best.pt").values())
-    assert (planned.image_size, planned.channels, planned.parameters) == (16, 3, weights)
-    assert planned.trainable_parameters == weights
+    metrics = TASKS["classification"].entry.metrics
+    assert planned == Planned(
+        epochs=2, steps_per_epoch=6, train_images=72, val_images=21, classes=("blue", "green", "red"), image_size=16,
+        channels=3, parameters=weights, trainable_parameters=weights, metrics=metrics, preprocessing=planned.preprocessing,
+    )  # fmt: skip
+    assert planned.preprocessing == Preprocessing(framing="crop", mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
     assert [message.epoch for message in group.of(EpochStarted)] == [1, 2]
     phases = [message.phase for message in group.of(PhaseChanged)]
     assert phases == ["preparing", *["training", "validating", "saving"] * 2]
@@ -160,11 +166,23 @@ def test_sparse_step_reports_cover_all_steps(job: Make, start: Start) -> None:
         pytest.param("pipeline", 2, marks=pytest.mark.long),
     ],
 )
-def test_best_checkpoint_loads_into_torchvision(
+def test_backbone_is_frozen_for_an_epoch_and_loads_into_torchvision(
     job: Make, start: Start, images: Path, strategy: str, cpus: int
 ) -> None:
-    fields = {"model": "resnet18", "image_size": 32, "epochs": 2}
-    group = start(job(cpus=cpus, strategy=strategy, **fields)).completed()
+    fields = {"model": "resnet18", "image_size": 32, "epochs": 2, "keep_checkpoints": 1}
+    run_job = job(cpus=cpus, strategy=strategy, freeze_epochs=1, freeze_batchnorm=True, **fields)
+    group = start(run_job).completed()
+    seed(run_job.training.seed)
+    initial = TASKS["classification"].build_model(run_job, 3, 3).state_dict()
+    backbone = [name for name in initial if not name.startswith("fc.")]
+    states = [group.checkpoint(name)["model"] for name in ("epoch-1-step-6.pt", "last.pt")]
+    moved = [[name for name in backbone if not torch.equal(initial[name], state[name])] for state in states]
+    assert moved == [[], [name for name in backbone if not is_statistic(name)]]
+    (planned,) = group.of(Planned)
+    assert (planned.parameters - planned.trainable_parameters, planned.trainable_parameters) == (
+        11_176_512,
+        512 * 3 + 3,
+    )
     model = resnet18(num_classes=3)
     model.load_state_dict(group.checkpoint("best.pt"))
     model.eval()

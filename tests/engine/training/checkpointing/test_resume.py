@@ -173,18 +173,6 @@ def test_resume_adds_epochs(job: Make, start: Start) -> None:
     assert (again.folder / "checkpoints/best.pt").exists()
 
 
-def test_resume_restarts_epoch_in_other_order(job: Make, start: Start, model_file: Write, tmp_path: Path) -> None:
-    gate = tmp_path / "gate"
-    fields = model_file(WAITING.format(gate=str(gate)))
-    first = _interrupted(start(job(**fields, accumulation=2), every_step=True, prepare=ONCE_ASKED), after=3)
-    rest = start(job(**fields, batch_size=24, resume_from=_path(first)), every_step=True).completed()
-    assert [metrics.step for metrics in rest.of(StepMetrics)] == [1, 2, 3]
-    assert rest.of(Planned)[0].from_step == 0
-    (warned,) = rest.of(Warned)
-    assert warned.code == "epoch_anew"
-    assert warned.message.startswith("Epoch 1 starts over: ")
-
-
 def test_resume_uses_the_new_schedule(job: Make, start: Start) -> None:
     first = start(job(epochs=2)).completed()
     rest = start(job(epochs=4, resume_from=_path(first)), every_step=True).completed()
@@ -276,17 +264,6 @@ def test_resume_keeps_shares_by_speed(job: Make, start: Start, strategy: str, sh
     write_checkpoint(first.checkpoint() | {"shares": shares}, Path(_path(first)))
     rest = start(job(**fields, epochs=2, resume_from=_path(first))).completed()
     assert rest.of(Planned)[0].shares == rest.checkpoint()["shares"] == shares
-
-
-def test_resume_ignores_foreign_best_checkpoint(job: Make, start: Start) -> None:
-    """Resume from an older checkpoint, next to a best.pt that has been replaced."""
-    first = start(job(epochs=2, best_by="loss")).completed()
-    best = first.folder / "checkpoints/best.pt"
-    weights, _ = read_checkpoint(best)
-    write_checkpoint({name: tensor + 1 for name, tensor in weights.items()}, best)
-    again = start(job(epochs=2, resume_from=_path(first))).completed()
-    assert (again.done.best, again.done.best_epoch) == ({}, None)
-    assert not (again.folder / "checkpoints/best.pt").exists()
 
 
 def test_resume_in_place_keeps_its_origin(job: Make, start: Start, forker: Forker) -> None:
