@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 import torch
-from plyfile import PlyData
+from plyfile import PlyData, PlyElement
 from torch import Tensor, nn
 
 from engine.data.decoding.mask_values import NO_CLASS
@@ -73,6 +73,62 @@ def test_label_above_a_byte_is_preserved_in_las(tmp_path: Path, values: tuple[in
     expected = [values[number] for number in classes]
     for written in (first, second):
         assert laspy.read(written)["predicted"].tolist() == expected
+
+
+def test_ply_keeps_everything_but_the_labels(tmp_path: Path) -> None:
+    vertex = np.zeros(
+        3, [("x", ">f4"), ("y", ">f4"), ("z", ">f4"), ("Class", "u1"), ("scalar_label", ">f4"), ("label", ">i2")]
+    )
+    vertex["x"], vertex["Class"] = [1, 2, 3], [7, 8, 9]
+    faces = np.array([([0, 1, 2],)], [("vertex_indices", ">i4", (3,))])
+    source, target = tmp_path / "a.PLY", tmp_path / "b.PLY"
+    elements = [PlyElement.describe(vertex, "vertex", comments=["of points"]), PlyElement.describe(faces, "face")]
+    PlyData(elements, byte_order=">", comments=["by me"], obj_info=["none"]).write(str(source))
+    files = CloudFiles()
+    assert [files.written_ending(f"a.{each}") for each in ("PLY", "ply", "las", "pcd")] == [
+        ".PLY",
+        ".ply",
+        ".las",
+        ".ply",
+    ]
+    found = PointClasses(classes=("a", "b"), numbers=np.array([1, NO_CLASS, 0]), probability=np.ones(3, np.float32))
+    for values, expected in (((), [1, -1, 0]), ((40, 300), [300, -1, 40])):
+        files.write(str(source), target, found, values)
+        written = PlyData.read(str(target))
+        assert written["vertex"].data["label"].tolist() == expected
+        for name in ("x", "Class", "scalar_label"):
+            assert (written["vertex"].data[name] == vertex[name]).all()
+        assert [element.name for element in written.elements] == ["vertex", "face"]
+        facts = (written.byte_order, written.comments, written.obj_info, written["vertex"].comments)
+        assert facts == (">", ["by me"], ["none"], ["of points"])
+
+
+@pytest.mark.parametrize(("point_format", "version", "highest"), [(3, "1.2", 31), (6, "1.4", 255), (7, "1.4", 255)])
+@pytest.mark.parametrize("ending", ["las", "laz"])
+def test_las_stores_classes_that_fit(
+    tmp_path: Path, ending: str, point_format: int, version: str, highest: int
+) -> None:
+    las = laspy.create(point_format=point_format, file_version=version)
+    las.x = las.y = las.z = np.arange(3.0)
+    source, target = tmp_path / f"a.{ending}", tmp_path / f"b.{ending}"
+    las.write(source)
+    found = PointClasses(classes=("a", "b"), numbers=np.array([1, NO_CLASS, 0]), probability=np.ones(3, np.float32))
+    for value in (highest, highest + 1):
+        CloudFiles().write(str(source), target, found, (2, value))
+        with laspy.open(target) as reader:
+            assert reader.header.are_points_compressed == (ending == "laz")
+            written = reader.read()
+        name = "classification" if value == highest else "predicted"
+        assert np.asarray(written[name]).tolist() == [value, 0, 2]
+        assert ("predicted" in written.point_format.extra_dimension_names) == (name == "predicted")
+
+
+def test_colors_of_other_clouds_are_bytes(tmp_path: Path) -> None:
+    source, target = tmp_path / "a.xyz", tmp_path / "b.ply"
+    source.write_text("x,y,z,red,intensity\n1,2,3,300,300\n4,5,6,-1,0.5\n")
+    found = PointClasses(classes=("a", "b"), numbers=np.array([1, 0]), probability=np.ones(2, np.float32))
+    CloudFiles().write(str(source), target, found, ())
+    assert PlyData.read(str(target))["vertex"].data.tolist() == [(1, 2, 3, 255, 300, 1), (4, 5, 6, 0, 0.5, 0)]
 
 
 def test_clouds_of_every_type_are_listed_and_other_files_are_not(tmp_path: Path) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,23 +17,18 @@ from torch import Tensor, nn
 
 from engine.contract.inference.prediction import PREDICTED, Predicted, PredictRequest
 from engine.data.decoding.mask_values import NO_CLASS
-from engine.data.decoding.tiff_rows import GEO_TAGS
+from engine.data.decoding.tiff_rows import GEO_TAGS, NO_DATA_TAG, Georeference
 from engine.inference import Run
 from engine.inference.prediction.predict import predict
+from engine.inference.prediction.rasters import STRIP_ROWS, write_tiff
 from engine.inference.tiles import tile_starts
-from engine.inference.trained_model import TrainedModel
 from engine.tasks.predictions import Lines, Mask, Objects
-from engine.tasks.registry import TASKS
 from tests.engine.cli.terminal import command
+from tests.support.plain_models import plain_model
 from tests.support.trained_runs import Trained
 
 Make = Callable[[str], Trained]
 NO_DATA = 7
-
-
-def loaded(trained: Trained, module: nn.Module) -> TrainedModel:
-    """Return the run's model with `module` in place of its network."""
-    return replace(Run(trained.run.path).load("last", "cpu"), module=module.eval().requires_grad_(False))
 
 
 def noise(height: int, width: int) -> np.ndarray:
@@ -47,60 +41,92 @@ def test_tiles_cover_with_minimum_overlap() -> None:
         assert (begins[0], begins[-1]) == (0, max(0, length - side))
         assert all(side - (after - before) >= int(side * overlap) for before, after in pairwise(begins))
     assert tile_starts(64, 32, 0.0) == [0, 32]
+    assert tile_starts(100, 32, 0.2) == [0, 23, 45, 68]
 
 
 @pytest.mark.parametrize("overlap", [0.0, 0.2, 0.7])
-def test_tiles_leave_no_seams(trained: Make, overlap: float) -> None:
+def test_tiles_leave_no_seams(overlap: float) -> None:
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        model = loaded(trained("segmentation"), nn.Conv2d(3, 3, 1))
+        network = nn.Conv2d(3, 3, 1)
+    network.weight.data *= 8
+    model = plain_model("segmentation", network, size=32)
     image = noise(150, 117)
     (complete,) = model.predict([image], tile=32, overlap=overlap)
     assert isinstance(complete, Mask)
-    inputs = (
-        torch.from_numpy(image).permute(2, 0, 1) / 255 - torch.tensor(model.preprocessing.mean)[:, None, None]
-    ) / (torch.tensor(model.preprocessing.std)[:, None, None])
-    likely, classes = model.module(inputs).softmax(0).max(0)
+    likely, classes = network(torch.from_numpy(image).permute(2, 0, 1) / 255).softmax(0).max(0)
     assert np.abs(complete.probability - likely.numpy()).max() < 1e-5
     sure = likely.numpy() > 0.51
     assert (complete.plane == classes.numpy())[sure].all()
-    assert sure.mean() > 0.4
+    assert sure.mean() > 0.2
 
 
-def test_tiles_keep_threshold_for_lines(trained: Make) -> None:
-    model = replace(loaded(trained("segmentation"), nn.Conv2d(3, 1, 1)), task=TASKS["edge_detection"])
-    for threshold in (0.3, 0.8):
-        (lines,) = model.predict([noise(40, 33)], tile=32, threshold=threshold)
-        assert isinstance(lines, Lines)
-        assert lines.threshold == threshold
+class Ramp(nn.Module):
+    """Edge detector whose likelihoods only depend on the position in its input of 16 x 16 pixels."""
+
+    likelihood = (torch.arange(16.0)[:, None] + 1) * (torch.arange(16.0) + 20) / 1000
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.likelihood.logit().repeat(len(inputs), 1, 1, 1)
+
+
+def test_overlapping_tiles_are_blended_smoothly() -> None:
+    (lines,) = plain_model("edge_detection", Ramp()).predict([noise(24, 30)], tile=16, overlap=0.4, threshold=0.3)
+    assert isinstance(lines, Lines)
+    assert lines.threshold == 0.3
+    side = np.sin(np.pi * (np.arange(16) + 0.5) / 16) ** 2
+    sums, weights = np.zeros((2, 24, 30))
+    for top in (0, 8):
+        for left in (0, 7, 14):
+            sums[top : top + 16, left : left + 16] += side[:, None] * side * Ramp.likelihood.numpy()
+            weights[top : top + 16, left : left + 16] += side[:, None] * side
+    assert lines.likelihood == pytest.approx(sums / weights, abs=1e-3)
 
 
 class Bright(nn.Module):
-    """Detector that always finds one object, the bounding box of all bright pixels."""
+    """Detector that finds an object in each color: the bounding box of its bright pixels, whose mask is the left half."""
 
     def forward(self, inputs: Tensor) -> Tensor:
-        out = torch.zeros(len(inputs), 2, 6)
+        out = torch.zeros(len(inputs), 3, 6 + 16)
         out[..., 4] = -1
-        for row, image in zip(out, inputs, strict=True):
-            rows, columns = (image.mean(0) > 1.0).nonzero(as_tuple=True)
-            if len(rows):
-                box = torch.stack([columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]).float()
-                area = (box[2:] - box[:2]).prod()
-                row[0] = torch.cat([box, torch.tensor([0.5 + area / 10_000, 0.0])])
+        for rows_of_image, image in zip(out, inputs, strict=True):
+            for color, plane in enumerate(image):
+                rows, columns = (plane > 0.5).nonzero(as_tuple=True)
+                if len(rows):
+                    box = torch.stack([columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]).float()
+                    area = (box[2:] - box[:2]).prod()
+                    mask = torch.tensor([1.0, 1.0, 0.0, 0.0] * 4)
+                    rows_of_image[color] = torch.cat([box, torch.tensor([0.5 + area / 10_000, color]), mask])
         return out
 
 
-def test_object_in_several_tiles_is_found_once(trained: Make) -> None:
-    model = loaded(trained("detection"), Bright())
+@pytest.mark.parametrize("task", ["detection", "instance_segmentation"])
+def test_object_in_several_tiles_is_found_once(task: str) -> None:
+    model = plain_model(task, Bright(), size=64)
     image = np.zeros((200, 170, 3), np.uint8)
-    truth = [(60, 60, 84, 72), (10, 150, 20, 170), (140, 150, 150, 170)]
-    for left, top, right, bottom in truth:
-        image[top:bottom, left:right] = 255
+    truth = [((60, 60, 84, 72), 0), ((140, 150, 150, 170), 2), ((10, 150, 20, 170), 1), ((100, 8, 110, 22), 1)]
+    for (left, top, right, bottom), color in truth:
+        image[top:bottom, left:right, color] = 255
+    truth.sort(key=lambda each: (each[0][0] - each[0][2]) * (each[0][3] - each[0][1]))  # larger ones have higher scores
     (found,) = model.predict([image], tile=64, overlap=0.5)
     assert isinstance(found, Objects)
-    assert sorted(map(tuple, found.boxes.astype(int).tolist())) == sorted(truth)
+    boxes = found.boxes.astype(int).tolist()
+    assert sorted(zip(map(tuple, boxes), found.numbers.tolist(), strict=True)) == sorted(truth)
+    if task == "instance_segmentation":
+        for (left, top, right, bottom), mask in zip(boxes, found.masks, strict=True):
+            rows, columns = np.nonzero(mask)
+            edges = (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1)
+            assert np.abs(np.array(edges) - (left, top, (left + right) // 2, bottom)).max() <= 1
     (found,) = model.predict([image], tile=64, overlap=0.5, threshold=0.525)  # above the scores of the small objects
-    assert found.boxes.astype(int).tolist() == [list(truth[0])]
+    assert found.boxes.astype(int).tolist() == [list(truth[0][0])]
+
+
+def test_clipped_object_within_one_of_another_class_is_kept() -> None:
+    image = np.zeros((16, 40, 3), np.uint8)
+    image[2, :, 1] = image[12, :, 1] = image[6:9, :, 0] = 255  # both are wider than a tile
+    (found,) = plain_model("detection", Bright()).predict([image], tile=16, overlap=0.5)
+    assert isinstance(found, Objects)
+    assert set(found.numbers.tolist()) == {0, 1}
 
 
 def write_map(path: Path, side: tuple[int, int], **options: Any) -> np.ndarray:
@@ -155,6 +181,29 @@ def test_map_keeps_georeference_and_no_data(trained: Make, tmp_path: Path) -> No
         assert (after.nodata, after.count, after.dtypes) == (NO_CLASS, 1, ("uint8",))
         assert after.colormap(1)[1][:3] == (128, 0, 0)
         assert (after.read(1) == plane).all()
+
+
+@pytest.mark.parametrize("has_palette", [True, False])
+@pytest.mark.parametrize("georeference", [None, Georeference(((33550, 12, 3, (0.5, 0.5, 0.0), True),), 7.0)])
+def test_planes_are_written_in_strips(tmp_path: Path, has_palette: bool, georeference: Georeference | None) -> None:
+    colors, plane, path = noise(256, 1)[:, 0], noise(700, 9)[..., 0], tmp_path / "a/plane.tif"
+    write_tiff(path, np.split(plane, [100, 650]), (700, 9), colors if has_palette else None, georeference)
+    with tifffile.TiffFile(path) as file:
+        page = file.pages.first
+        assert (page.asarray() == plane).all()
+        assert page.rowsperstrip == STRIP_ROWS
+        assert page.colormap is None or (page.colormap == colors.T * 257.0).all()
+        tags = {code: page.tags[code].value for code in (*GEO_TAGS, NO_DATA_TAG) if code in page.tags}
+    with_no_data = {NO_DATA_TAG: str(NO_CLASS)} if has_palette else {}
+    assert tags == ({} if georeference is None else {33550: (0.5, 0.5, 0.0)} | with_no_data)
+    with pytest.raises(ValueError, match="read"):
+        write_tiff(path.with_name("b.tif"), _fail(), (700, 9), None, None)
+    assert list(path.parent.iterdir()) == [path]
+
+
+def _fail() -> Iterator[np.ndarray]:
+    yield np.zeros((300, 9), np.uint8)
+    raise ValueError("it can't be read")
 
 
 @pytest.mark.long

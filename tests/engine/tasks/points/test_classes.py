@@ -110,6 +110,24 @@ def test_labels_without_name_in_list_are_reported(tmp_path: Path) -> None:
         assert f"({share}% of the points)" in content.problems[0].message
 
 
+@pytest.mark.parametrize(
+    ("labels", "ending", "names", "fields"),
+    [
+        ([0, 2], "ply", ("class 0", "class 2"), []),
+        ([0, 1, 2, 65], "las", ("unclassified", "ground", "class 65"), ["warning"]),
+        ([0, 19, 63], "las", ("class 0", "class 19", "class 63"), ["warning"]),
+        ([2, 64], "las", ("ground", "class 64"), []),
+        ([0], "las", (), ["error"]),
+        ([-1, 3], "ply", (), ["error", "warning"]),
+    ],
+)
+def test_problems_of_labels_are_reported_with_the_classes(
+    tmp_path: Path, labels: list[int], ending: str, names: tuple[str, ...], fields: list[str]
+) -> None:
+    content = write(tmp_path, labels, ending)
+    assert (content.classes, [problem.severity for problem in content.problems]) == (names, fields)
+
+
 def test_classes_of_maps_merged_ignored_and_negative_labels() -> None:
     code = PointCode((10, 40, -1), ignored=(0,), merged=((252, 10), (60, 40), (99, 7)))
     assert label_classes(np.array([252, 10, 60, 40, 0, 99, -1, -5]), code).tolist() == [0, 0, 1, 1, 255, 255, 255, 255]

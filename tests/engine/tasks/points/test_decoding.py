@@ -21,6 +21,7 @@ from engine.tasks.points.decoding.clouds import count_labels, is_cloud, read_clo
 from engine.tasks.points.formats import FORMAT, PointSplit
 from engine.tasks.points.samples import PointBlocks
 from tests.support.clouds import (
+    lzf,
     make_clouds,
     scene,
     write_las,
@@ -99,14 +100,47 @@ def test_pcd_gives_positions_colors_and_labels(tmp_path: Path, data: str, is_flo
 
 
 @pytest.mark.parametrize("data", ["ascii", "binary", "binary_compressed"])
+def test_pcd_may_have_rows_and_repeated_fields(tmp_path: Path, data: str) -> None:
+    types = [("x", "<f8"), ("normal", "<f4", 3), ("y", "<f4"), ("z", "<f4"), ("rgba", "<u4"), ("label", "u1")]
+    points = np.zeros(6, types)
+    for number, name in enumerate(("x", "y", "z")):
+        points[name] = np.arange(6) * (number + 1)
+    points["normal"], points["rgba"], points["label"] = 9.0, 0xFF_10_20_30 + np.arange(6), np.arange(6) % 2
+    if data == "ascii":
+        content = "".join(f"{r[0]} 9 9 9 {r[2]} {r[3]} {r[4]} {r[5]}\n" for r in points.tolist()).encode()
+    elif data == "binary":
+        content = points.tobytes() + b"more bytes than points"
+    else:
+        raw = b"".join(points[name[0]].tobytes() for name in types)
+        content = np.array([len(lzf(raw)), len(raw)], "<u4").tobytes() + lzf(raw)
+    header = "# a comment\nFIELDS x normal y z rgba label\nSIZE 8 4 4 4 4 1\nTYPE F F F F U U\nCOUNT 1 3 1 1 1 1\nWIDTH 3\nHEIGHT 2\n"
+    path = tmp_path / "a.pcd"
+    path.write_bytes(f"{header}DATA {data}\n".encode() + content)
+    cloud = read_cloud(str(path), ("red", "green", "blue"))
+    assert cloud.positions.tolist() == [[row - 2.5, 2 * row - 5, 3 * row - 7.5] for row in range(6)]
+    assert cloud.features.tolist() == [[16, 32, 48 + row] for row in range(6)]
+    assert cloud.labels.tolist() == [0, 1] * 3
+    for part, reason in (
+        (header.replace("COUNT 1 3 1", "COUNT 1 3 2"), "COUNT other than 1"),
+        (header.replace("HEIGHT 2", "HEIGHT 900"), "truncated|number of points"),
+    ):
+        path.write_bytes(f"{part}DATA {data}\n".encode() + content)
+        with pytest.raises(Unfit, match=reason):
+            read_cloud(str(path), ())
+    path.write_text("FIELDS x y z\nSIZE 4 4 4\nTYPE F F F\nPOINTS 2\nDATA ascii\n1 2 3\n4 5 6\n")
+    assert read_cloud(str(path), (), with_labels=False).rows.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("data", ["ascii", "binary", "binary_compressed"])
 def test_damaged_pcd_is_refused(tmp_path: Path, data: str) -> None:
     places, classes = scene(0, 200)
     path = tmp_path / "a.pcd"
     write_pcd(path, places, data, label=classes)
     content = path.read_bytes()
-    path.write_bytes(content[: len(content) * 2 // 3])
-    with pytest.raises(Unfit, match=r"truncated|damaged"):
-        read_cloud(str(path), ())
+    for length in (len(content) * 2 // 3, content.rindex(b"\n", 0, -1) + 1 if data == "ascii" else len(content) - 1):
+        path.write_bytes(content[:length])
+        with pytest.raises(Unfit, match=r"truncated|damaged"):
+            read_cloud(str(path), ())
     path.write_bytes(content.replace(b"POINTS 200", b"POINTS many"))
     with pytest.raises(Unfit, match="POINTS"):
         read_head(str(path))
@@ -177,7 +211,35 @@ def test_table_gives_columns(tmp_path: Path, name: str, ending: str) -> None:
     assert read_head(split.files[0]).points == 300
 
 
-def test_damaged_line_of_table_costs_one_point(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "columns", "points"),
+    [
+        ('# by me\nx;y;z;"a, b";label\n1;2;3;"4, 5";6\n', ("x", "y", "z", "", "label"), 1),
+        ("1 2 3 0\n# one\n\n//two\n4 5 6 1\n", ("x", "y", "z", "label"), 2),
+        ("x,y,z,\n1,2,3,\n", ("x", "y", "z"), 1),
+        ("1.5 2.5 3.5\n" * 9 + "4.5 5.5 6.5\r\n", ("x", "y", "z"), 10),
+        ("3\n1 2 3 0\n1 2 3 0 9\n1 2 3 7\n", ("x", "y", "z", "label"), 3),
+        ("1.5 2 3 255 0 7\n1.5 2 3 8 9 10\n", ("x", "y", "z", "red", "green", "blue"), 2),
+        ("1.5 2 3 255 0 7 0.5 1\n1.5 2 3 8 9 10 0.25 2\n", ("x", "y", "z", "red", "green", "blue", "intensity", "label"), 2),
+        ("x y z x\n1 2 3 4\n", ("x", "y", "z", ""), 1),
+        ("x y z label\n1 2 3\n", "it names 4 columns, but line 2 has 3", 0),
+        ("1 2\n", "line 1 has 2 columns; x, y and z are needed", 0),
+        ("# nothing\n", "it holds no points", 0),
+    ],
+)  # fmt: skip
+def test_layout_of_table_is_recognized(tmp_path: Path, text: str, columns: tuple[str, ...] | str, points: int) -> None:
+    path = tmp_path / "a.xyz"
+    path.write_text(text)
+    if isinstance(columns, str):
+        with pytest.raises(Unfit, match=columns):
+            tables.read_table(str(path))
+        return
+    found = tables.read_table(str(path))
+    assert (found.columns, found.is_guessed) == (columns, "x" not in text and len(columns) > 3)
+    assert read_head(str(path)).points == points
+
+
+def test_damaged_line_of_table_costs_one_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     places, classes = scene(0, 300)
     path = tmp_path / "a.xyz"
     write_table(path, places, classes)
@@ -191,6 +253,13 @@ def test_damaged_line_of_table_costs_one_point(tmp_path: Path) -> None:
         lines[row] = "x"
     path.write_text("\n".join(["x y z label", *lines]))
     with pytest.raises(Unfit, match="row 8"):
+        read_cloud(str(path), ())
+    monkeypatch.setattr(tables, "CHUNK_POINTS", 4)
+    for damaged in (1, 2):
+        path.write_text("1 2 3 0\n" * 6 + "?\n" * damaged + "1 2 3 1\n")
+        if damaged == 1:
+            assert read_cloud(str(path), ()).rows.tolist() == [0, 1, 2, 3, 4, 5, 7]
+    with pytest.raises(Unfit, match="row 7"):
         read_cloud(str(path), ())
 
 
@@ -208,9 +277,10 @@ def test_semantic3d_takes_labels_from_second_file(tmp_path: Path) -> None:
     split = content.splits["train"]
     assert split.features == ("red", "green", "blue", "intensity")
     assert read_cloud(split.files[0], ("intensity",)).labels.tolist() == labels.tolist()
-    Path(split.files[0]).with_suffix(".labels").write_text("1\n2\n")
-    with pytest.raises(Unfit, match="fewer labels"):
-        read_cloud(split.files[0], ())
+    for count, reason in ((299, "fewer labels"), (301, "more labels")):
+        Path(split.files[0]).with_suffix(".labels").write_text("1\n" * count)
+        with pytest.raises(Unfit, match=reason):
+            read_cloud(split.files[0], ())
 
 
 def test_labels_next_to_other_tables_are_numbered(tmp_path: Path) -> None:
