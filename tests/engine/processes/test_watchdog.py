@@ -23,7 +23,8 @@ class Ranks:
         self.now = 1000.0
         self.heartbeats = list(beats)
         self.since = [self.now] * len(beats)
-        self.watch = HangWatch(len(beats), self.now, limits)
+        self.stopped: set[int] = set()  # ranks that a signal has suspended
+        self.watch = HangWatch(len(beats), self.now, limits, lambda rank: 40 + rank if rank in self.stopped else None)
         self.events: list[Failed | Warned] = []
 
     def set(self, rank: int, heartbeat: Heartbeat | None) -> None:
@@ -85,9 +86,27 @@ def test_silent_ranks_are_all_named() -> None:
     ranks.advance(20)
     ranks.set(0, None)
     ranks.set(2, None)
-    (failed,) = ranks.run(30)
-    assert "Ranks 0 and 2 have not responded" in str(failed)
+    ranks.stopped = {2}
+    warned, failed = ranks.run(30)
+    assert (type(warned), warned.rank) == (Warned, 2)
+    assert "Ranks 0 and 2 have not responded for 11 s" in str(failed)
+    assert "they are hanging or were stopped" in str(failed)
     assert "worker-0.log and worker-2.log" in str(failed)
+
+
+def test_stopped_rank_warns_long_before_it_fails() -> None:
+    ranks = Ranks(STEP, STEP)
+    ranks.advance(20)
+    for rank in (0, 1):
+        ranks.set(rank, None)
+    ranks.stopped = {1}
+    *warnings, failed = ranks.run(200)
+    assert [(event.code, event.rank) for event in warnings if isinstance(event, Warned)] == [
+        ("stopped", 1),
+        ("silent", 0),
+    ]
+    assert isinstance(failed, Failed)
+    assert (failed.rank, failed.step, ranks.now) == (1, 8, 1020 + 4 + LIMITS.stopped + 1)
 
 
 def test_silence_limit_is_longer_before_training() -> None:
@@ -136,9 +155,10 @@ def test_ranks_delayed_together_do_not_fail() -> None:
     assert ranks.run(60) == []
     ranks.watch.on_message(0, ranks.now, STEP)
     assert ranks.watch.check(ranks.now) is None
+    ranks.set(0, STEP)
+    assert ranks.run(3) == []
     ranks.watch.on_message(1, ranks.now, STEP)
-    for rank in (0, 1):
-        ranks.set(rank, STEP)
+    ranks.set(1, STEP)
     ranks.advance(20)
 
 
@@ -163,7 +183,7 @@ def test_working_rank_blocks_waiting_ranks() -> None:
 
 
 def test_stuck_limit_grows_with_the_longest_step() -> None:
-    slow = [at("step", longest=10.0, thread_state=stack_state) for stack_state in ("waiting", "working")]
+    slow = [at("step", longest=longest, thread_state=state) for longest, state in ((10.0, "waiting"), (2.0, "working"))]
     ranks = Ranks(*slow)
     assert ranks.run(199) == []
     assert isinstance(ranks.run(5)[-1], Failed)
@@ -184,6 +204,8 @@ def test_slow_disk_warns_long_before_it_fails() -> None:
     assert [type(event) for event in events] == [Warned, Failed]
     assert "loading the images of step 8" in str(events[0])
     assert ranks.now == pytest.approx(1000 + 10 * LIMITS.stuck + 1)
+    assert isinstance(events[1], Failed)
+    assert (events[0].rank, events[1].rank, events[1].step) == (1, 1, 8)
 
 
 def test_waiting_ranks_are_all_described() -> None:
@@ -222,6 +244,13 @@ def test_single_rank_without_progress_warns_once() -> None:
 def test_single_rank_that_waits_for_its_gpu_fails() -> None:
     events = Ranks(WAITING).run(5000)
     assert [type(event) for event in events] == [Warned, Failed]
+
+
+def test_progress_of_one_rank_is_progress() -> None:
+    ranks = Ranks(WAITING, COMPUTING)
+    ranks.run(20)
+    ranks.set(1, COMPUTING)
+    assert ranks.run(29) == []
 
 
 def test_progress_allows_another_warning() -> None:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
+from engine.checks.findings.bottleneck import RunProfile
 from engine.contract.events import Event, LogLine, StepMetrics, TimeSpent
 from engine.contract.job import Job
 from engine.contract.protocol import Adjust
+from engine.strategies import stopwatch
 from engine.strategies.base import ResolvedJob
 from engine.strategies.single import SingleDevice
 from engine.training.callbacks import step_profile
@@ -18,6 +22,7 @@ from engine.training.callbacks.callback import StepEnd
 from engine.training.callbacks.step_profile import StepProfile
 from engine.training.split_loader import SplitLoader
 from tests.gui.split_points.example import timed
+from tests.support.clock import Clock
 from tests.support.gates import ONCE_ASKED
 from tests.support.specs import spec_of
 
@@ -103,9 +108,37 @@ def test_slowest_rank_needs_two_reports(
     events: list[Event] = []
     teller = StepProfile(strategy, SplitLoader(9, 9, None), events.append, first_epoch=1, first_step=1)
     strategy.profiler.watch.start()
-    for slowest in (1, None, 1, 1):
+    for slowest in (1, 0, 1, 1):
         teller.store(timed(slowest))
         strategy.profiler.watch.mark("forward")
         teller.on_step_end(StepEnd(1, 2, 0.1, report=True, read_now=False, record=False, last=False))
     advised = [event.advice.field for event in events if isinstance(event, TimeSpent) and event.advice is not None]
     assert advised == expected
+
+
+def test_advice_is_based_on_recent_steps(job: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, waited, profiles = Clock(100.0), iter((1.0, 2.0, 5.0)), []
+    for each in (step_profile, stopwatch):
+        monkeypatch.setattr(each, "time", clock)
+    monkeypatch.setattr(step_profile.linux, "waited_for_core_s", lambda: next(waited))
+    monkeypatch.setattr(step_profile, "find_bottleneck", profiles.append)
+    threads = torch.get_num_threads()
+    strategy = SingleDevice(spec_of(job(), run_folder=str(tmp_path), threads=threads + 2))
+    strategy.resolved_job = ResolvedJob(strategy.spec.job)
+    loader, watch = SimpleNamespace(decoding_s=1.0, threads=3), strategy.profiler.watch
+    profile = StepProfile(strategy, SplitLoader(9, 9, loader), lambda _: None, first_epoch=1, first_step=1)  # type: ignore[arg-type]
+    clock.now += 50.0  # the first step does not count
+    profile.on_step_end(StepEnd(1, 1, 0.1, report=True, read_now=True, record=False, last=True))
+    for epoch, forward_s, loader.decoding_s in ((1, 2.0, 4.0), (3, 6.0, 10.0)):
+        for number in (2, 3):
+            for part, seconds in (("forward", forward_s), ("backward", 2.0)):
+                clock.now += seconds
+                watch.mark(part)  # type: ignore[arg-type]
+            profile.on_step_end(
+                StepEnd(epoch, number, 0.1, report=number == 3, read_now=False, record=False, last=False)
+            )
+    assert len(profiles) == 2
+    assert profiles[1] == RunProfile(
+        job=strategy.job, step_s=8.0, parts={"forward": 5.0, "backward": 3.0, "logging": 0.0}, readers=3, decoding_s=3.0, spare_cores=2,
+        computing_threads=threads, cpu_wait_fraction=3.0 / 16.0, epochs_before=2,
+    )  # fmt: skip
