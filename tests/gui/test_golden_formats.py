@@ -181,7 +181,7 @@ def runs() -> Iterator[str]:
         for act in (acts.resume, acts.change, acts.pause, acts.delete):
             yield f"{act.text()}: {act.toolTip()} {act.disabled_reason}"
         yield f"favorite: {acts.favorite.isChecked()}"
-        model.merge([structs.replace(shown, slurm="", name="")])
+        model.merge([structs.replace(shown, name="", slurm="job 7")])
         yield " | ".join(model.index(0, column).data() for column in range(model.columnCount()))
         roles = (Qt.ItemDataRole.EditRole, Qt.ItemDataRole.ToolTipRole, Qt.ItemDataRole.AccessibleTextRole)
         yield from (str(model.index(0, 0).data(role)) for role in roles)

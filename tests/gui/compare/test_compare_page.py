@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QFont, QFontMetrics, QImage
 from PySide6.QtWidgets import QApplication
@@ -51,7 +52,14 @@ def lines(page: ComparePage, plot: str) -> dict[str, int]:
 
 
 def test_compare_page_overlays_curves(show: Callable[..., ComparePage]) -> None:
-    page = show(run_of(40), run_of(60), run_of(20))
+    runs = (run_of(40), run_of(60), run_of(20))
+    page = show(*runs, runs[0])
+    assert page.run_ids == [run.run_id for run in runs]
+    titles = ["Training loss", "Validation loss", "Training accuracy", "Validation top-1 accuracy"]
+    assert [plot.title for plot in page.curves.in_order][:4] == titles
+    styles = {key: plot._lines["1"].style for key, plot in page.curves.plots.items() if plot in page.curves.in_order}
+    assert {key for key, style in styles.items() if style.smooth} == {"loss", "accuracy", "images_per_second"}
+    assert {key for key, style in styles.items() if style.markers} == {key for key in styles if "validation" in key}
     assert lines(page, "loss") == {"1": 40, "2": 60, "3": 20}
     assert lines(page, "validation/top1") == {"1": 4, "2": 4, "3": 4}
     assert page.curves.group.extent == (0, 60)
@@ -69,6 +77,8 @@ def test_legend_hides_runs_which_keep_their_color(show: Callable[..., ComparePag
     assert lines(page, "loss") == {"2": 60}
     assert page.curves.plots["loss"]._lines["2"].style.color() == before
     assert page.model.columnCount() == 2
+    page.legend.add_run(page.runs[0])
+    assert page.legend.checked == {1}
     qtbot.mouseClick(page.legend.none, Qt.MouseButton.LeftButton)
     assert lines(page, "loss") == {}
     qtbot.mouseClick(page.legend.all, Qt.MouseButton.LeftButton)
@@ -166,6 +176,7 @@ def test_compare_model_is_consistent_and_stars_best(qtmodeltester: ModelTester, 
     runs = [
         load_run(run_of(40, "completed", validating(0.5, 0.6, 0.7, top)), index) for index, top in enumerate((0.6, 0.9))
     ]
+    runs[1] = dataclasses.replace(runs[1], summary=structs.replace(runs[1].summary, cause="A cable."))
     model.show_runs(runs)
     qtmodeltester.check(model)
     row = next(n for n, each in enumerate(model.rows) if each.title == "Best top-1 accuracy")
@@ -175,14 +186,26 @@ def test_compare_model_is_consistent_and_stars_best(qtmodeltester: ModelTester, 
     assert model.index(row, 0).data() == "70.00%  (epoch 3)"
     heading = next(n for n, each in enumerate(model.rows) if each.heading)
     assert model.flags(model.index(heading, 0)) == Qt.ItemFlag.NoItemFlags
+    tip, font = Qt.ItemDataRole.ToolTipRole, Qt.ItemDataRole.FontRole
+    for section, run in enumerate(runs):
+        assert model.headerData(section, Qt.Orientation.Horizontal) == run.title
+        assert model.headerData(section, Qt.Orientation.Horizontal, tip) == f"{run.title}\n{run.summary.folder}"
+    for section, each in enumerate(model.rows):
+        data = [model.headerData(section, Qt.Orientation.Vertical, role) for role in (Qt.ItemDataRole.DisplayRole, tip)]
+        assert data == [each.title, each.help or None]
+        assert (model.headerData(section, Qt.Orientation.Vertical, font) is not None) == each.heading
+    state = next(n for n, each in enumerate(model.rows) if each.title == "State")
+    assert [model.index(state, column).data(tip) for column in (0, 1)] == [None, "A cable."]
 
 
 def test_compare_page_saves_csv(show: Callable[..., ComparePage], qtbot: QtBot, tmp_path: Path) -> None:
-    first, second = (
+    first, second, hidden = (
         run_of(40, learning_rate=0.1, name="one, and only"),
         run_of(20, learning_rate=0.2, change=add_metric),
+        run_of(20, learning_rate=0.3),
     )
-    page = show(first, second)
+    page = show(first, second, hidden)
+    page.legend.boxes[2].setChecked(False)
     with qtbot.waitSignal(page.message) as signal:
         page.save_curves(tmp_path / "curves.csv")
     assert signal.args[1] == "info"
@@ -199,16 +222,22 @@ def test_compare_page_saves_csv(show: Callable[..., ComparePage], qtbot: QtBot, 
         page.save_table(tmp_path / "table.csv")
     with (tmp_path / "table.csv").open(newline="") as stream:
         table = {row[0]: row[1:] for row in csv.reader(stream)}
-    assert table[""] == [first.run_id, second.run_id]
-    assert table["Learning rate"] == ["0.1", "0.2"]
+    assert table[""] == [first.run_id, second.run_id, hidden.run_id]
+    assert table["Learning rate"] == ["0.1", "0.2", "0.3"]
 
 
 def test_compare_page_saves_image(show: Callable[..., ComparePage], qtbot: QtBot, tmp_path: Path) -> None:
-    page = show(run_of(40, name="tried first"))
+    page = show(run_of(40, name="r&d " + "x" * 60))
+    (box,) = page.legend.boxes.values()
+    assert ("r&&d" in box.text(), box.text()[-1], page.controls.show_all.isEnabled()) == (True, "…", False)
+    page.curves.group.zoom(0.5)
+    assert page.controls.show_all.isEnabled()
     with qtbot.waitSignal(page.message):
         page.save_image(tmp_path / "curves.png")
     assert QImage(str(tmp_path / "curves.png")).height() >= page.curves.height()
-    assert "tried first" not in visible_text(page.curves)
+    assert "r&d" not in visible_text(page.curves)
+    page.show_runs([])
+    assert not page.controls.save.isEnabled()
 
 
 def test_runs_page_opens_comparison_which_escape_leaves(open_window: OpenWindow, qtbot: QtBot) -> None:

@@ -20,9 +20,19 @@ def row(table: list[Row], title: str) -> Row:
 
 
 def samples(*values: tuple[float, float | None]) -> bytes:
-    """Return log lines with power samples of the CPU. `values` are pairs of elapsed seconds and watts."""
+    """Return log lines with power samples of the CPU, and twice the power of a GPU.
+
+    `values` are pairs of elapsed seconds and watts.
+    """
     events = [
-        DevicesSampled(n=10_000 + n, time=1e9 + when, samples=(DeviceSample(device=CPU, power_w=watts),))
+        DevicesSampled(
+            n=10_000 + n,
+            time=1e9 + when,
+            samples=(
+                DeviceSample(device=CPU, power_w=watts),
+                DeviceSample(device="GPU-1", power_w=watts and 2 * watts),
+            ),
+        )
         for n, (when, watts) in enumerate(values)
     ]
     return b"".join(ENCODE.encode(event) + b"\n" for event in events)
@@ -37,7 +47,7 @@ def test_energy_integrates_power_without_gaps() -> None:
     with run.events_file.open("ab") as stream:
         stream.write(samples((0, 100.0), (2, 200.0), (3, None), (4, 200.0), (3604, 200.0), (3605, 400.0)))
     # 300 J until second 2, 400 J until second 4, a gap of an hour, 300 J in the last second
-    assert load_run(run).energy_wh == pytest.approx((300 + 400 + 300) / 3600)
+    assert load_run(run).energy_wh == pytest.approx(3 * (300 + 400 + 300) / 3600)
 
 
 def test_energy_is_unknown_without_power() -> None:

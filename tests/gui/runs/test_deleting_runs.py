@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QLabel
 from pytestqt.qtbot import QtBot
 
 from engine.runs.folder import create_run
@@ -100,14 +101,19 @@ def test_deleting_bar_excludes_active_runs(page: RunsPage, refresh: Refresh, qtb
 
 
 def test_deleting_bar_reports_missing_run(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
-    run = a_run(8)
+    runs = [a_run(8) for _ in range(3)]
     refresh()
-    select(page, run)
+    select(page, *runs)
     ask(page, qtbot)
-    shutil.rmtree(run.path)
+    for run in runs[:2]:
+        shutil.rmtree(run.path)
     confirm(page, qtbot)
-    assert "no longer exists" in page.deleting.text()
-    assert not page.deleting.yes.isVisible()
+    assert page.deleting.text().count("no longer exists") == 2
+    assert "1 of 3 runs" in page.deleting.text()
+    assert "Warning" in [label.accessibleName() for label in page.deleting.findChildren(QLabel)]
+    with qtbot.waitSignals([page.deleting.changed, page.run_list.complete]):
+        page.deleting.yes.click()
+    assert (page.deleting.can_undo, page.deleting.yes.isVisible()) == (False, False)
 
 
 def test_deleting_bar_deletes_from_interrupted_banner(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:

@@ -39,10 +39,19 @@ def test_hidden_dialog_queries_no_host(show_widget: ShowWidget, qtbot: QtBot, mo
 def test_repeated_requests_list_each_run_once(
     show_widget: ShowWidget, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = a_run(8).summary()
-    monkeypatch.setattr(remote_dialog, "runs_of", lambda _name: [run])
-    put_host(Host(name="tower"))
-    dialog = show_widget(RemoteRunsDialog(Hosts()))
-    dialog.refresh()
+    runs = [a_run(8, name=name).summary() for name in ("one", "two")]
+    monkeypatch.setattr(remote_dialog, "runs_of", lambda name: runs if name == "tower" else [])
+    for name in ("rack", "tower"):
+        put_host(Host(name=name))
+    hosts = Hosts()
+    dialog = show_widget(RemoteRunsDialog(hosts))
     qtbot.waitUntil(lambda: not dialog.findChildren(Background))
-    assert dialog.list.topLevelItemCount() == 1
+    assert ("rack" in dialog.state.text(), dialog.open_button.isEnabled()) == (True, False)
+    dialog.host.setCurrentText("tower")
+    dialog.refresh()
+    hosts.changed.emit()
+    qtbot.waitUntil(lambda: not dialog.findChildren(Background))
+    assert (dialog.state.text(), dialog.list.topLevelItemCount()) == ("", 2)
+    with qtbot.waitSignal(dialog.chosen) as chosen:
+        dialog.open_button.click()
+    assert chosen.args == ["tower", runs[0].run_id]

@@ -58,14 +58,28 @@ def test_runs_model_indexes_follow_their_runs() -> None:
     assert not persistent.isValid()
 
 
-def test_runs_model_sorts_by_value() -> None:
+def test_runs_model_sorts_by_the_values_of_each_column() -> None:
     model = RunsModel()
-    model.merge([summary("long", seconds=600.0), summary("short", seconds=9.0), summary("unknown", seconds=None)])
-    duration = [c.title for c in COLUMNS].index("Duration")
-    model.sort(duration, Qt.SortOrder.AscendingOrder)
-    assert names(model) == ["unknown", "short", "long"]
-    model.sort(duration, Qt.SortOrder.DescendingOrder)
-    assert names(model) == ["long", "short", "unknown"]
+    a = summary(
+        "A", seconds=600.0, best={"top1": 0.9}, model="resnet50", strategy="ddp", devices=("cpu",) * 2, started=3.0
+    )
+    b = summary("b", seconds=9.0, best={}, model="resnet18", tags=("Z",), started=1.0)
+    c = summary("c", seconds=None, best={"top1": 0.1}, state="failed", model="vit_b_16", tags=("x",), started=2.0)
+    model.merge([b, c, a])
+    first = {"Name": "Abc", "Best": "bcA", "Model": "bAc", "Duration": "cbA", "Started": "bcA", "Tags": "Acb"}
+    for number, column in enumerate(COLUMNS):
+        model.sort(number, Qt.SortOrder.AscendingOrder)
+        assert "".join(names(model)) == first.get(column.title, "".join(names(model)))
+        model.sort(number, Qt.SortOrder.DescendingOrder)
+        assert "".join(names(model)) == first.get(column.title, "".join(names(model))[::-1])[::-1]
+    ends = {"State": "c", "Strategy": "A", "Devices": "A"}
+    for title, run in ends.items():
+        number = [column.title for column in COLUMNS].index(title)
+        places = []
+        for order in (Qt.SortOrder.AscendingOrder, Qt.SortOrder.DescendingOrder):
+            model.sort(number, order)
+            places.append(names(model).index(run))
+        assert sorted(places) == [0, 2], title
 
 
 @pytest.mark.parametrize(
@@ -80,6 +94,7 @@ def test_runs_model_sorts_by_value() -> None:
         ("DistributedData", {"cold"}),
         ("completed", {"warm up", "cold"}),
         ("warm cold", set()),
+        ("20990101", {"cold"}),
     ],
 )
 def test_run_filter_matches_all_words(text: str, found: set[str]) -> None:
@@ -87,7 +102,14 @@ def test_run_filter_matches_all_words(text: str, found: set[str]) -> None:
     model.merge(
         [
             summary("warm up", tags=("paper",)),
-            summary("cold", notes="0.1 was too much", dataset="/data/digits", model="vit_b_16", strategy="ddp"),
+            summary(
+                "cold",
+                run_id="20990101-run",
+                notes="0.1 was too much",
+                dataset="/data/digits",
+                model="vit_b_16",
+                strategy="ddp",
+            ),
         ]
     )
     model.set_filter(RunFilter(text=text))

@@ -224,12 +224,15 @@ def change_started(run: RunFolder, started: float) -> None:
 def test_runs_table_renames_run(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
     run = a_run(8, name="before")
     refresh()
-    select(page, run)
-    page.table.setFocus()
+    with qtbot.waitActive(page):
+        page.activateWindow()
+    page.filters.text.setFocus()
+    page.table.setFocus(Qt.FocusReason.TabFocusReason)
+    assert [each.run_id for each in page.selected()] == [run.run_id]
     page.table.setCurrentIndex(page.model.index(0, NAME + 1))
     qtbot.keyClick(page.table, Qt.Key.Key_F2)
     editor = next(e for e in page.table.viewport().findChildren(QLineEdit))
-    assert editor.text() == "before"
+    assert (editor.text(), bool(editor.accessibleName())) == ("before", True)
     editor.selectAll()
     qtbot.keyClicks(editor, "after")
     with qtbot.assertNotEmitted(page.run_chosen), qtbot.waitSignal(page.notes_writer.written):

@@ -89,6 +89,8 @@ def test_page_shows_problems_instead_of_measuring(page: SplitPointsPage) -> None
     page.show_job(JOB, [Problem("strategy", "VGG can't be split.", "Choose another model.")], {})
     assert page.failure.text() == "VGG can't be split. Choose another model."
     assert page.failure.isVisible()
+    page.show_job(JOB.with_fields(devices=("box:cpu", "cpu")), [], {})
+    assert page.failure.text() not in ("", "VGG can't be split. Choose another model.")
     assert not page.child.running
 
 
@@ -101,7 +103,16 @@ def test_page_ignores_unrelated_problems(measured: SplitPointsPage) -> None:
 
 def test_page_shows_refusal_and_failure_with_retry(page: SplitPointsPage) -> None:
     page.show_job(JOB, [], {})
+    page.child.done.emit(a_split())
+    page.set_job(JOB.with_fields(batch_size=64))
+    page.show_job(JOB.with_fields(batch_size=64), [], {})
+    page.set_job(JOB)
+    page.child.done.emit(a_split())
+    assert page.notice.isVisible()  # the job has changed during the trial
+    page.show_job(JOB, [], {})
+    assert (page.found, page.focusWidget()) == (None, page.cancel)
     page.child.refused.emit((Problem("devices", "Too many stages.", "Use fewer devices."),))
+    assert (page.focusWidget(), page.notice.isVisible()) == (page.retry, False)
     assert page.failure.text() == "Too many stages. Use fewer devices."
     page.child.failed.emit("Measuring the model ended early: killed")
     assert "ended early: killed Measure again" in page.failure.text()

@@ -214,9 +214,15 @@ def test_legend_shows_all_entries(legend: Legend) -> None:
     legend.show_legend(FEW, [1])
     assert legend.visible_entries() == ([0, 1], 0)
     assert legend.accessibleDescription() == "In the images: car"
+    assert legend.toolTip().splitlines() == ["road (unchanged)", "car"]
     image = legend.grab().toImage()
     pixels = {image.pixelColor(x, y).name() for x in range(image.width()) for y in range(SWATCH)}
     assert QColor("#ff00ff").name() in pixels
+    legend.show_legend(FEW, [0, 1])
+    assert legend.grab().toImage() != image  # absent entries are muted
+    legend.resize(60, 60)
+    legend.show_legend(FEW, [1])
+    assert legend.visible_entries() == ([0, 1], 0)
 
 
 def test_legend_shows_present_entries_that_fit(legend: Legend) -> None:
