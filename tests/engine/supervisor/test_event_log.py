@@ -134,6 +134,16 @@ def test_full_disk_keeps_run_finished_last(path: Path, capsys: pytest.CaptureFix
         assert [event.code for event in events if isinstance(event, Warned)] == codes
 
 
+def test_copied_lines_keep_their_numbers(path: Path) -> None:
+    write_log(path, 5)
+    log = EventLog(path.with_name("copy.jsonl"))
+    log.copy(b"".join(path.read_bytes().splitlines(keepends=True)[2:]))
+    log.append(LogLine(text="another"))
+    assert [event.n for event in all_events(log)] == [3, 4, 5, 6]
+    assert EVENT.decode(log.read(log.offset_of(5)).split(b"\n")[0]).n == 5
+    log.close()
+
+
 def test_second_execution_continues_after_a_torn_line(path: Path) -> None:
     write_log(path, 1)
     with path.open("ab") as stream:

@@ -8,6 +8,7 @@ import psutil
 import pytest
 
 from engine.contract.events import (
+    Chosen,
     CommandReceived,
     DevicesFree,
     EpochStarted,
@@ -80,6 +81,13 @@ def test_run_logs_all_events_without_gaps(start: Start, arguments: tuple[str, ..
     assert finished.seconds == pytest.approx(finished.time - started.time, abs=5)
     assert [path.name for path in paths.runtime_folder().iterdir()] == ["queue"]
     assert queue.holders() == {}
+
+
+def test_automatic_strategy_is_logged_with_its_reason(start: Start) -> None:
+    logged = [start("train 1", cpus, strategy="auto").wait() for cpus in (1, 2)]
+    one, two = [event for events_of_run in logged for event in events_of_run if isinstance(event, Chosen)]
+    assert (one.field, one.choice, two.field, two.choice) == ("strategy", "single", "strategy", "ddp")
+    assert one.why != two.why
 
 
 def test_socket_and_folder_are_private(start: Start) -> None:

@@ -1,23 +1,28 @@
-"""Image sizes of training batches under multi-scale training."""
+"""Image sizes of training batches under multi-scale training, and the division of batches among ranks."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
+from engine.contract.events import Chosen
 from engine.contract.images import SizeLimits
 from engine.contract.job import Job
 from engine.data.loading.base_loader import Batch
 from engine.data.loading.sampler import GlobalBatchSampler
 from engine.data.randomness import RandomStreams
+from engine.strategies.base import ResolvedJob
+from engine.strategies.ddp import DataParallelProcesses
 from engine.tasks.registry import TASKS
-from engine.training.dataloaders import image_loader, size_limits
+from engine.training.dataloaders import DataLoaders, image_loader, size_limits
 from tests.engine.training.task_jobs import task_job
 from tests.support.outlined import make_outlined
+from tests.support.specs import spec_of
 
 SIDE = 96
 
@@ -77,3 +82,29 @@ def test_multi_scale_sizes_differ_by_step_and_agree_between_ranks(tmp_path: Path
 def test_varying_sizes_are_large_enough_for_the_model(task: str, model: str, smallest: int) -> None:
     limits = size_limits(Job.from_fields(task=task, model=model), TASKS[task], nn.Identity())
     assert limits == SizeLimits(smallest, 32)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_ranks_get_their_shares_of_each_batch(images: Path, rank: int) -> None:
+    job = task_job(images, 2, task="classification", model="mnist_cnn", image_size=16, batch_size=8, strategy="ddp")
+    job = job.with_fields(oversample=True, loader_workers=2, picture_cache="auto")
+    task, spec = TASKS[job.task], spec_of(job, rank=rank)
+    strategy, splits = DataParallelProcesses(spec), task.splits(job)
+    strategy.resolved_job, strategy.model, strategy.shares = ResolvedJob(job), nn.Identity(), (0.75, 0.25)
+    events: list[object] = []
+    reporter: Any = SimpleNamespace(send=events.append)
+    loaders = DataLoaders(spec, strategy, task, splits, reporter, streams=RandomStreams(job.training.seed))
+    train, val = loaders.train(), loaders.val()
+    try:
+        sizes = {len(batch.targets) for batch in train.epoch(1) if batch is not None}
+        validated = [batch.targets.tolist() for batch in val.epoch(1) if batch is not None]
+    finally:
+        train.close()
+        val.close()
+    assert (train.steps, train.images, train.threads, val.steps, val.images) == (9, 72, 2, 3, 21)
+    part = (slice(0, 6), slice(6, 8))[rank]
+    assert (sizes, validated[:2]) == (
+        {6 - 4 * rank},
+        [splits.val.targets[start : start + 8][part].tolist() for start in (0, 8)],
+    )
+    assert [type(event) for event in events] == ([Chosen] if rank == 0 else [])

@@ -1,8 +1,9 @@
-"""Sums of step results."""
+"""Sums of step results, and reports of steps and validations."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 
 import msgspec
@@ -10,13 +11,15 @@ import pytest
 import torch
 from torch import nn
 
-from engine.contract.events import Event, StepMetrics
+from engine.contract.events import ClassMeasures, Event, StepMetrics, Validation, Warned
 from engine.contract.job import Job
 from engine.strategies.base import StepResult
 from engine.strategies.collectives import Collectives
 from engine.strategies.single import SingleDevice
+from engine.tasks.classification.task import ClassificationMetric
 from engine.training.callbacks.callback import StepEnd
 from engine.training.callbacks.step_metrics import StepReport
+from engine.training.callbacks.validation_report import ValidationReport
 from engine.training.metric_buffer import MetricBuffer, NotFinite, StepTotals
 from tests.support.specs import spec_of
 
@@ -85,3 +88,19 @@ def test_step_report_sums_over_all_ranks() -> None:
     with pytest.raises(NotFinite) as raised:
         end(result(1.0), result(math.inf))
     assert raised.value.step == 5
+
+
+def test_validation_report_has_classes_and_new_parts() -> None:
+    strategy, events, metric = SingleDevice(spec_of(Job.from_fields(devices=("cpu",)))), [], ClassificationMetric(64)
+    report = ValidationReport(strategy, 21, events.append)
+    strategy.evaluation_parts = 2
+    report.on_validation_start()
+    strategy.evaluation_parts = 4
+    metric.update(torch.eye(64), torch.arange(64))
+    report.on_validation_end(3, 12, metric, {"top1": 0.5})
+    warned, validation, measures = events
+    assert isinstance(warned, Warned)
+    assert (warned.code, re.findall(r"\d+", warned.message)) == ("out_of_memory", ["12", "4"])
+    assert validation == Validation(epoch=3, step=12, measures={"top1": 0.5}, images=21, seconds=validation.seconds)
+    assert measures == ClassMeasures(epoch=3, step=12, measures=metric.per_class(), confusion=metric.confusion())
+    assert len(measures.confusion) == 64
