@@ -140,7 +140,7 @@ def _bracket(trials: Mapping[int, Probe | None]) -> _Bracket:
         for size, measured in sorted(trials.items())
         if measured is not None and size < smallest_failed
     ]
-    return _Bracket(fits, smallest_failed, _full_at(fits))
+    return _Bracket(fits, smallest_failed, _predict_full_size(fits))
 
 
 def _next_size(trials: Mapping[int, Probe | None], unit: int, maximum: int) -> int:
@@ -186,11 +186,11 @@ def _size_between(trials: Mapping[int, Probe | None], bracket: _Bracket) -> floa
     return min(max(AIM * bracket.full, largest / NEAR), AIM * failed, failed - STEP_BACK * (failed - largest))
 
 
-def _full_at(fits: list[tuple[int, Mapping[str, tuple[int, int]]]]) -> float:
-    """Predict the batch size that fills the memory by a line through two of the sizes in `fits`, or infinity.
+def _predict_full_size(fits: list[tuple[int, Mapping[str, tuple[int, int]]]]) -> float:
+    """Predict the batch size that fills the first of the memories, or infinity if none fills up.
 
-    They are the largest one and the next one that is at most half of it. If the sizes were closer, small deviations
-    from the line would influence its slope too much. There is a line for each memory, and the first to be full counts.
+    The use of each memory is extrapolated by a line through two of the sizes in `fits`: the largest one, and the next
+    one that is at most half of it. With closer sizes, small deviations would influence the slope too much.
     """
     if len(fits) < 2:
         return math.inf

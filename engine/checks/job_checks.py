@@ -24,7 +24,7 @@ from engine.contract.catalogue import (
 )
 from engine.contract.dataset import DatasetReport, parse_fold
 from engine.contract.devices import Snapshot, gpu_title, host_of, is_gpu
-from engine.contract.idle_fields import without_effect
+from engine.contract.idle_fields import idle_field_warnings
 from engine.contract.images import image_size_problem
 from engine.contract.job import AUTO_STRATEGY, FIELDS, TIMM, Job
 from engine.contract.options import option_problems
@@ -71,8 +71,8 @@ def problems(
         found += [*speed_problems(job, strategy), *optimizer_problems(job, strategy)]
     found += _precision_problems(job)
     reported = {problem.field for problem in found}
-    found = [_with_automatic(problem) for problem in found] + list(catalogue.problems)
-    return found + [problem for problem in without_effect(job, catalogue) if problem.field not in reported]
+    found = [_offer_automatic(problem) for problem in found] + list(catalogue.problems)
+    return found + [problem for problem in idle_field_warnings(job, catalogue) if problem.field not in reported]
 
 
 def _task_problems(
@@ -119,7 +119,7 @@ def _precision_problems(job: Job) -> list[Problem]:
     return [Problem("precision", message, "Choose fp32 or bf16.")]
 
 
-def _with_automatic(problem: Problem) -> Problem:
+def _offer_automatic(problem: Problem) -> Problem:
     """Add the automatic strategy as a remedy to `problem`, if it is an error of the chosen strategy."""
     if problem.field != "strategy" or problem.severity != "error":
         return problem

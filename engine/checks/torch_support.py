@@ -128,7 +128,7 @@ def torch_obstacles(gpus: Sequence[tuple[Gpu, Numbers | None]], nvml: Nvml, torc
         yield Obstacle(all_gpus, message, _torch_remedy(nvml, capabilities))
         return
     cuda = _numbers(torch.cuda)
-    if not driver_runs(nvml, cuda):
+    if not driver_supports(nvml, cuda):
         message = (
             f"torch {torch.version} is built for CUDA {torch.cuda}, for which NVIDIA driver {nvml.driver_version} is "
             "too old."
@@ -146,7 +146,7 @@ def torch_obstacles(gpus: Sequence[tuple[Gpu, Numbers | None]], nvml: Nvml, torc
         yield Obstacle(tuple(gpu for gpu, _ in unsupported), message, remedy)
 
 
-def driver_runs(nvml: Nvml, cuda: Numbers) -> bool:
+def driver_supports(nvml: Nvml, cuda: Numbers) -> bool:
     """Return True if the driver supports programs built for the CUDA version `cuda`, or if that is unknown.
 
     A driver supports all minor versions of each major version that it supports. NVML reports the version of libcuda
@@ -205,7 +205,7 @@ def _fitting_build(nvml: Nvml, capabilities: Sequence[Numbers]) -> PublishedBuil
         build
         for build in PUBLISHED
         if build.newest_torch >= OLDEST_TORCH
-        and driver_runs(nvml, build.cuda)
+        and driver_supports(nvml, build.cuda)
         and all(build.oldest_gpu <= capability <= build.newest_gpu for capability in capabilities)
     )
 

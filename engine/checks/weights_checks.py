@@ -126,7 +126,7 @@ def weights_problems(
             return []
         return _missed_weights_warning(job, weights, catalogue, disk)
     if weights is None:
-        message = f"There are no known pretrained weights for {_weighted_part(job, catalogue)}."
+        message = f"There are no known pretrained weights for {_name_pretrained_part(job, catalogue)}."
         return [Problem("pretrained", message, "Give a weights file, or train from scratch.")]
     found = []
     if weights.non_commercial:
@@ -187,7 +187,7 @@ def _missed_weights_warning(job: Job, weights: Weights, catalogue: Catalogue, di
 
 
 def _why_missing(weights: Weights, subject: str) -> str:
-    """Return a clause that explains why weights are unavailable. `subject` is its pronoun for them, such as "they"."""
+    """Return a clause that explains why weights are unavailable. `subject` stands for the weights, as in "they"."""
     why = why_unavailable(weights)
     return why if weights.is_included else f"{why} and {subject} aren't on this machine"
 
@@ -217,7 +217,10 @@ def _download_state(job: Job, weights: Weights, disk: Disk) -> str:
 def _size_text(
     job: Job, weights: Weights, local: OnDisk | None, catalogue: Catalogue, in_words: Callable[[int], str]
 ) -> str:
-    """Return the size of the weights file: of the `local` one, as published, or estimated. Return "" if unknown."""
+    """Format the size of the weights file, or return "" if it is unknown.
+
+    It is that of the `local` file, else the published size, else an estimate from the number of parameters.
+    """
     if local is not None and local.path:
         return in_words(local.bytes)
     model = catalogue.model(job.model.name)
@@ -234,7 +237,7 @@ def _model_exists(job: Job, catalogue: Catalogue) -> bool:
     return catalogue.model(job.model.name) is not None and not (task is not None and task.file)
 
 
-def _weighted_part(job: Job, catalogue: Catalogue) -> str:
+def _name_pretrained_part(job: Job, catalogue: Catalogue) -> str:
     """Return a name for the part of a job's model that has pretrained weights: the model itself, or its encoder."""
     if job.model_is_file:
         return "a model file"

@@ -88,7 +88,7 @@ def remote_snapshot(name: str) -> Snapshot:
     known = host(name)
     if known is None:
         raise OSError(f"{name} is not among your hosts.")
-    command = ssh_command(known.reached_by, known.command("gpus", "--json"))
+    command = ssh_command(known.ssh_destination, known.command("gpus", "--json"))
     try:
         done = run_child(command, timeout_s=_ANSWER_S, env=english_environment())
         return _SNAPSHOT.decode(done.stdout)

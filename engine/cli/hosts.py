@@ -93,7 +93,7 @@ def _list(found: Sequence[Host], *, json: bool) -> int:
 
 def _cells(each: Host) -> tuple[str, ...]:
     gpus = "–" if each.gpus is None else str(each.gpus)
-    return each.name or THIS, each.reached_by or "–", gpus, each.address or "–", str(each.port), each.folder or "–"
+    return each.name or THIS, each.ssh_destination or "–", gpus, each.address or "–", str(each.port), each.folder or "–"
 
 
 def _add(options: argparse.Namespace) -> int:

@@ -121,7 +121,7 @@ def torchrun_lines(job: Job) -> tuple[dict[str, str], list[Problem]]:
         line = f"{program} --nproc-per-node {count} {_ONE_MACHINE_OPTIONS} {worker}"
         return {machine.title: line}, []
     first, _ = machines[0]
-    address = first.address or first.reached_by.rpartition("@")[2]
+    address = first.address or first.ssh_destination.rpartition("@")[2]
     if not address:
         message = "The other machines don't know the address of this machine."
         return {}, [Problem("devices", message, f"Run `footplate hosts add {THIS} --address ADDRESS`.")]

@@ -69,7 +69,7 @@ class HistoryWriter:
         if missing or not self._path.exists():
             self._quantities += tuple(missing)
             lines.append({"quantities": self._quantities})
-        rows = {device: [_rounded(values.get(id_)) for id_ in self._quantities] for device, values in readings.items()}
+        rows = {device: [_round(values.get(id_)) for id_ in self._quantities] for device, values in readings.items()}
         lines.append([round(time, 1), rows])
         with self._path.open("ab") as file:
             file.write(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
@@ -112,6 +112,6 @@ def _predecessor(path: Path) -> Path:
     return path.with_name(f"{path.name}.1")
 
 
-def _rounded(value: float | None) -> float | None:
+def _round(value: float | None) -> float | None:
     """Round a value to `_DIGITS` significant digits."""
     return None if value is None else float(f"{value:.{_DIGITS}g}")

@@ -61,7 +61,7 @@ class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
         return self.name.removeprefix(SLURM) or "this machine"
 
     @property
-    def reached_by(self) -> str:
+    def ssh_destination(self) -> str:
         """Argument of ssh that names the machine: its destination or, if that is empty, its name."""
         return self.destination or self.name
 

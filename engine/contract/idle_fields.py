@@ -58,7 +58,7 @@ def idle_by_entries(values: Mapping[str, Any], catalogue: Catalogue) -> dict[str
         found |= {name: Idle(f"with {model.title}") for name in is_used if not is_used[name]}
     strategy = catalogue.strategy(resolve_strategy(value["strategy"], value["devices"]))
     if strategy is not None:
-        found |= _by_strategy(strategy, catalogue.strategies)
+        found |= _idle_by_strategy(strategy, catalogue.strategies)
     on_gpus = [is_gpu(device) for device in value["devices"]]
     if on_gpus and all(on_gpus):
         found["cpu_threads"] = Idle("on GPUs", "train on the CPU")
@@ -70,7 +70,7 @@ def idle_by_entries(values: Mapping[str, Any], catalogue: Catalogue) -> dict[str
 
 
 @lru_cache
-def _by_strategy(strategy: StrategyEntry, strategies: tuple[StrategyEntry, ...]) -> dict[str, Idle]:
+def _idle_by_strategy(strategy: StrategyEntry, strategies: tuple[StrategyEntry, ...]) -> dict[str, Idle]:
     """Return the job fields that `strategy` ignores, although others of the `strategies` use them, and why."""
     under, found = f"under {strategy.title}", {}
     for name in {name for each in strategies for name in each.fields} - set(strategy.fields):
@@ -114,7 +114,7 @@ def _requirement(need: Need) -> str:
     return f"set {labels}" + (f" to {listed(need.values, 'or')}" if need.values else "")
 
 
-def without_effect(job: Job, catalogue: Catalogue) -> list[Problem]:
+def idle_field_warnings(job: Job, catalogue: Catalogue) -> list[Problem]:
     """Return a warning for each field that the job sets although it has no effect, in the order of the form."""
     values = job.values()
     idle = idle_fields(values, catalogue)

@@ -220,7 +220,10 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         return msgspec.structs.replace(self, **top, **sections)
 
     def value(self, name: str) -> Any:
-        """Return the value of the job field with this name, or the options. Raises KeyError for other names."""
+        """Return the value of the job field `name`, or the plug-in options if `name` is "options".
+
+        Raises KeyError for other names.
+        """
         section, attribute = _PATHS[name]
         return getattr(getattr(self, section) if section else self, attribute)
 
@@ -253,7 +256,10 @@ _SECTIONS: dict[str, type[Section]] = {
 
 
 def _flat_name(section: str, attribute: str) -> str:
-    """Return the job field's name in the form: that of its `section` for the attribute "name", else the attribute's."""
+    """Return the name of a job field in the form.
+
+    The field "name" of a `section` is called like the section, and any other field like its `attribute`.
+    """
     return section if attribute == "name" and section else attribute
 
 

@@ -64,7 +64,7 @@ def fetch(machine: Host, name: str, path: str, on_progress: Callable[[int, int],
     """
     if not is_inside(path):
         raise NotFetched(f"{path} is not a file of the run's folder.")
-    command = ssh_command(machine.reached_by, machine.command("node", "--send", name))
+    command = ssh_command(machine.ssh_destination, machine.command("node", "--send", name))
     with tempfile.TemporaryFile() as errors, closing(FileConnection(command, errors)) as connection:
         try:
             connection.write(RunFile(path=path))

@@ -52,7 +52,7 @@ def command_on(host: Host, *arguments: str) -> list[str]:
     """Return the command line that runs `footplate` with `arguments` on `host` through ssh."""
     if not host.name:
         return [sys.executable, "-m", "footplate", *arguments]
-    return ssh_command(host.reached_by, host.command(*arguments))
+    return ssh_command(host.ssh_destination, host.command(*arguments))
 
 
 def check_hosts(hosts: Sequence[Host], dataset: str = "") -> list[CheckedHost]:

@@ -33,7 +33,7 @@ def install(host: Host, wheel: Path) -> None:
     script = _INSTALL.format(parent=str(Path(FOLDER).parent), folder=FOLDER, wheel=name)
     try:
         with open_file(wheel) as content:
-            command = ssh_command(host.reached_by, ["sh", "-c", script])
+            command = ssh_command(host.ssh_destination, ["sh", "-c", script])
             done = run_child(command, timeout_s=None, stdin=content, env=english_environment())
     except OSError as error:
         raise InstallFailed(f"{wheel} can't be read: {error.strerror}. Check the path and its permissions.") from error

@@ -54,7 +54,9 @@ def remote_command(host: Host, *arguments: str) -> list[str]:
     It reports the start of the remote shell before it starts Python.
     """
     started = shlex.quote(ENCODE.encode(ShellStarted()).decode())
-    return ssh_command(host.reached_by, ["sh", "-c", f"echo {started}; exec {shlex.join(host.command(*arguments))}"])
+    return ssh_command(
+        host.ssh_destination, ["sh", "-c", f"echo {started}; exec {shlex.join(host.command(*arguments))}"]
+    )
 
 
 class NodeLink(SelectedOutput[IO[bytes]]):

@@ -141,8 +141,8 @@ class Nodes:
         on_samples: Receives samples of the machines' devices.
         attempt: Number of this start of the workers, counted from 0. In restarts, the run waits for an unreachable
             machine.
-        job_without: Function that returns a job which does not need the named machine, or the reason why the run has to
-            wait for it.
+        job_without_machine: Function that returns a job which does not need the named machine. If the run has to wait
+            for the machine, it returns a sentence why, or None if the user has chosen to wait.
     """
 
     def __init__(
@@ -154,14 +154,14 @@ class Nodes:
         on_event: Callable[[AnyEvent], object],
         on_samples: Callable[[tuple[DeviceSample, ...]], None],
         attempt: int,
-        job_without: Callable[[str], Job | str],
+        job_without_machine: Callable[[str], Job | str | None],
     ) -> None:
         self._run = run
         self._job = specs[0].job
         self._selector = selector
         self._on_event, self._on_samples = on_event, on_samples
         self._attempt = attempt
-        self._job_without = job_without
+        self._job_without_machine = job_without_machine
         self._group: Group | None = None
         self._stage = _Stage.COMPARING
         self._has_waited = False  # True once a machine has waited in its queue
@@ -372,7 +372,7 @@ class Nodes:
                 node.facts = message
                 if not node.shares_folder:
                     command = ssh_command(
-                        node.host.reached_by, node.host.command("node", "--exchange", self._run.run_id)
+                        node.host.ssh_destination, node.host.command("node", "--exchange", self._run.run_id)
                     )
                     log = self._node_log(node)
                     node.files = FileTransfers(self._run, command, log, self._job.checkpoints.keep_checkpoints)
@@ -498,7 +498,7 @@ class Nodes:
             node.give_up()
             self._fail(Failed(cause=cause, rank=node.ranks[0], kind="fault" if can_restart else "error"))
             return
-        smaller_job = self._job_without(node.host.name)
+        smaller_job = self._job_without_machine(node.host.name)
         if isinstance(smaller_job, Job):
             devices = counted(len(smaller_job.parallel.devices), "device")
             cause = f"{cause} The run continues without {node.title}, on {devices}."
@@ -506,7 +506,7 @@ class Nodes:
             return
         if node.host.name not in self._reported_away:
             self._reported_away.add(node.host.name)
-            why_not_smaller = smaller_job
+            why_not_smaller = smaller_job or ""
             message = f"Waiting for {node.title} to return. {cause} {why_not_smaller}".rstrip()
             self._on_event(Warned(code="host_away", message=message))
         node.link, node.retry_at = None, time.monotonic() + _RETRY_S

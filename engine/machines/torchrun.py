@@ -107,7 +107,7 @@ def main(arguments: Sequence[str]) -> int:
         return _train(_receive_spec(process))
     folder = paths.private_folder(node_folder(f"torchrun-{os.getpid()}"))
     try:
-        specs = RestartPolicy(RunFolder(folder), job).worker_specs()
+        specs = RestartPolicy(RunFolder(folder), job).prepare_start()
         [local_spec] = _distribute_specs(specs, process)
         return _train(local_spec)
     finally:

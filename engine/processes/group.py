@@ -47,7 +47,8 @@ class Group:
         limits: Times after which a rank counts as hanging.
         root_cause_timeout_s: Seconds to wait for the root cause if all known failures may be consequences of another
             failure.
-        may_follow: Function that returns True if the root cause may still be reported after `root_cause_timeout_s`.
+        can_root_cause_follow: Function that returns True if the root cause may still be reported after
+            `root_cause_timeout_s`.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class Group:
         limits: Limits,
         *,
         root_cause_timeout_s: float = SETTLE_S,
-        may_follow: Callable[[], bool] = lambda: False,
+        can_root_cause_follow: Callable[[], bool] = lambda: False,
     ) -> None:
         self.workers: list[Worker] = []
         self.failure: Failed | None = None
@@ -69,7 +70,7 @@ class Group:
         self._selector = selector
         self._world_size = world_size
         self._limits = limits
-        self._root_cause_timeout_s, self._may_follow = root_cause_timeout_s, may_follow
+        self._root_cause_timeout_s, self._can_root_cause_follow = root_cause_timeout_s, can_root_cause_follow
         self._watchdog: HangWatch | None = None  # None before the workers are started
         self._shutdown: Shutdown | None = None  # None while the workers shall run
         self._failures: list[tuple[float, failures.Failure]] = []  # failures with their times of arrival
@@ -226,14 +227,14 @@ class Group:
             self._shutdown.step()
 
     def _is_root_cause_known(self) -> bool:
-        """Return True once no failure is expected anymore that might have caused those reported until now."""
+        """Return True once no later failure is expected to be the cause of those reported until now."""
         highest = max(failure.certainty for _, failure in self._failures)
         if highest == failures.CERTAIN or all(worker.exit_code is not None for worker in self.workers):
             return True
         waited_s = time.monotonic() - self._failures[0][0]
         if highest == failures.LIKELY:
             return waited_s > SETTLE_S
-        return waited_s > self._root_cause_timeout_s and not self._may_follow()
+        return waited_s > self._root_cause_timeout_s and not self._can_root_cause_follow()
 
     def _check_hangs(self) -> None:
         """Add a failure if a rank hangs, or report a warning if it may hang. Skipped after the first failure."""

@@ -13,8 +13,8 @@ from engine.system.format import metric_value
 def find_measure(task: str, name: str, described: Sequence[Measure] = ()) -> Measure | None:
     """Find a metric by its id. Return None if it is unknown.
 
-    The metrics that the run has `described` take precedence over those of `task` in the catalogue, or of all tasks if
-    it is "".
+    Metrics in `described`, which the run itself declares, take precedence over the catalogue's metrics of `task`. If
+    `task` is "", the metrics of all tasks are searched.
     """
     catalogue = (entry.metrics for entry in load_catalogue().tasks if task in ("", entry.id))
     return next((measure for measure in chain(described, *catalogue) if measure.id == name), None)
@@ -37,10 +37,10 @@ def measure_words(
     return f"{title} {write(value, percent=measure is not None and measure.percent)}"
 
 
-def best_measure(run: RunSummary) -> tuple[str, float] | None:
-    """Return the id and the value of one of the run's best metrics, or None if it has none.
+def headline_metric(run: RunSummary) -> tuple[str, float] | None:
+    """Return the id and the best value of the run's headline metric, or None if the run has no metrics.
 
-    The first metric that is a percentage is preferred.
+    It is the first metric that is a percentage, or else the first metric.
     """
     chosen = next((name for name in run.best if (m := find_measure("", name)) and m.percent), None)
     chosen = chosen or next(iter(run.best), None)
@@ -48,9 +48,9 @@ def best_measure(run: RunSummary) -> tuple[str, float] | None:
 
 
 def best_words(run: RunSummary, write: Callable[..., str] = metric_value) -> str:
-    """Format a run's best metric, e.g. "Top-1 93.4%", or return "–" if it has none.
+    """Format a run's headline metric, e.g. "Top-1 93.4%", or return "–" if it has none.
 
     See `measure_words` for `write`.
     """
-    best = best_measure(run)
+    best = headline_metric(run)
     return measure_words("", *best, write).replace(" accuracy", "") if best is not None else "–"

@@ -88,7 +88,7 @@ def _run_known(host: str, *command: str) -> str:
     Raises:
         SlurmFailed: The host is unknown, or the command has failed.
     """
-    if host and host not in _recorded_hosts() and host not in {each.reached_by for each in hosts()}:
+    if host and host not in _recorded_hosts() and host not in {each.ssh_destination for each in hosts()}:
         raise SlurmFailed(
             f"{host} is not among your hosts. If it is yours, run `footplate hosts add --no-check {host}`."
         )

@@ -46,8 +46,10 @@ class RestartPolicy:
         self._skip_to = 0  # last step to skip without training, as its loss was not finite
         self._saved_step = -1  # step of the newest checkpoint of this execution
 
-    def worker_specs(self) -> list[WorkerSpec]:
-        """Create the specs for the next start of the workers, which resumes from the newest checkpoint.
+    def prepare_start(self) -> list[WorkerSpec]:
+        """Remove the old rendezvous file, and return the specs for the next start of the workers.
+
+        The workers resume from the newest checkpoint.
 
         Raises:
             PermissionError: The rendezvous file can't be created.
@@ -101,7 +103,7 @@ class RestartPolicy:
                 limit, next_job = count + len(fallbacks), next(iter(fallbacks), None)
             case "lost_gpu":
                 return self._decide_without_gpus(failed)
-            case "lost_machine" if isinstance(smaller_job := self.job_without(self._host_of(failed.rank)), Job):
+            case "lost_machine" if isinstance(smaller_job := self.job_without_machine(self._host_of(failed.rank)), Job):
                 limit, next_job = count + 1, smaller_job
             case _:
                 return failed
@@ -154,14 +156,13 @@ class RestartPolicy:
         )
         return msgspec.structs.replace(failed, cause=cause, changes=changes)
 
-    def job_without(self, machine: str) -> Job | str:
-        """Return the job without the devices of a machine.
+    def job_without_machine(self, machine: str) -> Job | str | None:
+        """Return the job without the devices of a machine, or a sentence why the run must wait for the machine.
 
-        If the run must wait for the machine instead, return the reason. The reason is "" if the user has chosen to
-        wait.
+        Returns None if the run waits because the user has chosen to wait.
         """
         if self.job.faults.on_lost_device == "wait":
-            return ""
+            return None
         return _fit_job(self.job, tuple(device for device in self.job.parallel.devices if host_of(device) != machine))
 
     def _host_of(self, rank: int | None) -> str:

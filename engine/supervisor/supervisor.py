@@ -289,12 +289,13 @@ class Supervisor:
             self._restart_policy.world_size,
             self._limits,
             root_cause_timeout_s=ROOT_CAUSE_TIMEOUT_S if self._uses_other_machines else SETTLE_S,
-            may_follow=lambda: self._nodes is not None and self._nodes.has_quiet_node,
+            # A silent machine may still report that it was the first to fail.
+            can_root_cause_follow=lambda: self._nodes is not None and self._nodes.has_quiet_node,
         )
 
     def _launch(self) -> None:
         """Start the workers, for the first time or after a failure."""
-        specs = self._restart_policy.worker_specs()
+        specs = self._restart_policy.prepare_start()
         if self._uses_other_machines:
             nodes: Nodes = pkgutil.resolve_name(NODES)(
                 self._run,
@@ -303,7 +304,7 @@ class Supervisor:
                 on_event=self._on_worker_event,
                 on_samples=self._on_samples,
                 attempt=self._attempt,
-                job_without=self._restart_policy.job_without,
+                job_without_machine=self._restart_policy.job_without_machine,
             )
             nodes.launch(self._group)
             self._nodes = nodes

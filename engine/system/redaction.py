@@ -19,7 +19,8 @@ _SYSTEM = ("/dev", "/proc", "/sys")
 """Folders whose paths reveal nothing about the user."""
 _MARK = r"<(?!python>|source>)[\w-]+>"
 """Pattern for the replacement of a folder, such as <home>, after which the rest of a path may follow."""
-_QUOTED = re.compile(rf"""(["'“‘])((?:~|[A-Za-z]:|{_MARK}|file:/?)?[\\/][^"'”’\n]*)(["'”’])""")
+_QUOTED = re.compile(rf"""(?P<open>["'“‘])(?P<path>(?:~|[A-Za-z]:|{_MARK}|file:/?)?[\\/][^"'”’\n]*)(?P<close>["'”’])""")
+"""Pattern for a path between quotes, which may contain spaces."""
 _PATH = re.compile(
     rf"(?<![\w/.<>-])(?:~|[A-Za-z]:|{_MARK})?[\\/](?!\s)(?:[^\s\"'<>|:,;()\[\]{{}}]|{_MARK})+"  # up to the first space
     rf"(?:(?: [^\s\"'<>|:,;/()]+){{1,4}}/[^\s\"'<>|:,;()]*|(?: [^\s\"'<>|:,;/()]+){{0,3}} ?[^\s\"'<>|:,;/()]*\.\w{{2,5}}\b)*"
@@ -64,19 +65,21 @@ class Redactor:
         spellings = ((form, mark) for text, mark in pairs if text.strip() for form in _spellings(text))
         self._marks = {form.lower(): mark for form, mark in spellings}
         longest_first = sorted(self._marks, key=len, reverse=True)
-        # Next to letters or digits, it would be a part of another word.
+        # Next to letters or digits, a secret would be a part of another word.
         self._secret = re.compile(
             r"(?<![^\W_])(?:" + "|".join(map(re.escape, longest_first)) + r")(?![^\W_])", re.IGNORECASE
         )
-        self._code = [(re.compile(re.escape(folder) + r"(?=[/\\])"), mark) for folder, mark in _code_folders()]
+        self._code_folders = [(re.compile(re.escape(folder) + r"(?=[/\\])"), mark) for folder, mark in _code_folders()]
 
     def redact(self, text: str) -> str:
         """Return `text` with names, paths, hosts and addresses replaced."""
-        for pattern, mark in self._code:
+        # Code folders come first, since they may be inside the home folder. Its mark then begins the remaining paths.
+        for pattern, mark in self._code_folders:
             text = pattern.sub(mark, text)
-        text = self._secret.sub(lambda found: self._marks[found[0].lower()], text)
-        text = _QUOTED.sub(lambda found: found[1] + _replace_path(found[2]) + found[3], text)
-        text = _PATH.sub(lambda found: _replace_path(found[0]), text)
+        text = self._secret.sub(lambda match: self._marks[match[0].lower()], text)
+        # Before paths without quotes, since quotes show where a path with spaces ends.
+        text = _QUOTED.sub(lambda match: match["open"] + _replace_path(match["path"]) + match["close"], text)
+        text = _PATH.sub(lambda match: _replace_path(match[0]), text)
         text = _FILE.sub("<file>", text)
         for pattern, mark in _PATTERNS:
             text = pattern.sub(mark, text)

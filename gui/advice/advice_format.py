@@ -109,7 +109,7 @@ def describe_duration(candidate: Candidate) -> str:
 
 
 def format_efficiency(candidate: Candidate) -> str:
-    """Format the speed per device relative to the best on one device, as in "93%"."""
+    """Format the speed per device as a percentage of the fastest candidate with one device, as in "93%"."""
     return f"{100 * candidate.efficiency:.0f}%" if candidate.efficiency is not None else NOT_KNOWN
 
 

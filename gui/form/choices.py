@@ -77,8 +77,7 @@ class FieldChoices:
         editor.set_models(offered, [default.model for default in task.defaults], of_file=task.file)
         chosen = catalogue.model(editor.value())
         if chosen is not None and chosen not in offered:
-            self._models.is_active = True
-            self._models.follow(self._environment.devices)
+            self._models.select_default(self._environment.devices)
             size_row, model = self._rows["image_size"], catalogue.model(editor.value())
             if model is not None and (size_row.value() or model.min_image_size) < model.min_image_size:
                 size_row.set_value(None)  # it was chosen for another model

@@ -161,6 +161,11 @@ class ModelFollower(QObject):
             rows[name].edited.connect(self._on_edited)
             rows[name].reset.clicked.connect(self._on_reset)
 
+    def select_default(self, devices: tuple[str, ...]) -> None:
+        """Select the best default model for a job on `devices`, and follow the default from now on."""
+        self.is_active = True
+        self.follow(devices)
+
     def follow(self, devices: tuple[str, ...]) -> None:
         """Find the best default model for a job on `devices`, and select it while the default is followed."""
         catalogue = self._environment.catalogue

@@ -387,6 +387,6 @@ class Exporter(JsonLinesProcess):
         self._target = target
         self.run(["export", run.run_id, "--zip", str(target), "--replace"])
 
-    def answer_at_exit(self, code: int) -> Answer | None:
+    def on_exit(self, code: int) -> Answer | None:
         """Return the path of the zip file as the answer, or None if the exit code isn't 0."""
         return None if code else Answer(str(self._target))

@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QLabel, QSlider, QStackedWidget, QToolButton, QWid
 from engine.contract.events import Predicted
 from gui.format import localized
 from gui.sources.run_data import RunData
-from gui.sources.run_series import ClassFigures
+from gui.sources.run_series import ClassMetrics
 from gui.style import theme
 from gui.translation import tr
 from gui.widgets.buttons import styled, tool_button
@@ -36,7 +36,7 @@ class ValidationSlider(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.position = -1  # index of the selected validation, or -1 if there is none
-        self._validations: Sequence[ClassFigures | Predicted] = ()
+        self._validations: Sequence[ClassMetrics | Predicted] = ()
         self._planned_epochs = 0  # 0 if unknown
         self._best_position: int | None = None
         self.previous = _step_button("◂", tr("Previous validation"))
@@ -59,7 +59,7 @@ class ValidationSlider(QWidget):
         """Forget the selected validation, so that the next call of `show_validations` selects the newest one."""
         self.position, self._validations, self._best_position = -1, (), None
 
-    def show_validations(self, validations: Sequence[ClassFigures | Predicted], data: RunData) -> bool:
+    def show_validations(self, validations: Sequence[ClassMetrics | Predicted], data: RunData) -> bool:
         """Offer these validations of a run, and remain at the newest one if it was selected.
 
         Returns True if another validation is selected afterwards, which the caller should show.
@@ -88,7 +88,7 @@ class ValidationSlider(QWidget):
         if self._best_position is not None:
             self.slider.setValue(self._best_position)
 
-    def _selected(self) -> ClassFigures | Predicted | None:
+    def _selected(self) -> ClassMetrics | Predicted | None:
         """Return the selected validation, or None if there is none."""
         return self._validations[self.position] if 0 <= self.position < len(self._validations) else None
 
@@ -164,7 +164,7 @@ class ValidationsView(QWidget):
             if self.validation_slider.show_validations(validations, self._data):
                 self._show_validation()
 
-    def _validations(self) -> Sequence[ClassFigures | Predicted]:
+    def _validations(self) -> Sequence[ClassMetrics | Predicted]:
         """Return the validations of the run, the newest last."""
         raise NotImplementedError
 

@@ -108,7 +108,7 @@ class RunsPage(QWidget):
         self.deleting.close_work()
 
     def focus_list(self) -> None:
-        """Focus the list of runs or, before the first run has been read, as soon as it is visible."""
+        """Focus the list of runs. If the list is still hidden because no run has been read, focus it once it is shown."""
         self._is_focus_pending = not self.table.isVisible()
         self.table.setFocus()
 

@@ -14,7 +14,7 @@ from PySide6.QtGui import QFocusEvent, QResizeEvent
 from PySide6.QtWidgets import QAbstractItemView, QLineEdit
 
 from engine.runs.folder import RunSummary
-from engine.runs.metrics import best_measure, best_words
+from engine.runs.metrics import best_words, headline_metric
 from engine.system.format import NOT_KNOWN, duration
 from engine.system.plain_text import shortened
 from gui.format import metric_value, moment
@@ -91,7 +91,7 @@ def _searched_text(run: RunSummary) -> str:
 
 
 def _best_key(run: RunSummary) -> float:
-    best = best_measure(run)
+    best = headline_metric(run)
     return best[1] if best is not None else float("-inf")
 
 

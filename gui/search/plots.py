@@ -234,7 +234,10 @@ class ParetoPlot(TrialPlot):
     """Plot of one goal against another, with a line through the Pareto front."""
 
     def draw_trials(self, data: SearchData) -> bool:
-        """Draw two goals and their Pareto front. Return False without two goals or results."""
+        """Plot the trials by the first two goals, with the Pareto front.
+
+        Return False if there are fewer than two goals, or no trial has a result for both.
+        """
         if len(data.search.goals) < 2:
             return False
         first, second = data.search.goals[:2]

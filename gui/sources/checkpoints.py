@@ -51,8 +51,8 @@ class Checkpoint:
         return self.name == BEST
 
     @property
-    def location(self) -> str:
-        """Position such as "epoch 3, step 345" or "epoch 3", or "" if unknown."""
+    def position_text(self) -> str:
+        """Position in the training, such as "epoch 3, step 345" or "epoch 3", or "" if unknown."""
         if self.epoch is None:
             return ""
         return f"epoch {self.epoch}" + (f", step {localized(self.step)}" if self.step is not None else "")
@@ -63,8 +63,8 @@ class Checkpoint:
 
         The position is left out if the file name contains it.
         """
-        location = "" if OLDER_CHECKPOINT.fullmatch(self.name) else self.location
-        return " · ".join(filter(None, (location, lately(self.written), size(self.bytes))))
+        position = "" if OLDER_CHECKPOINT.fullmatch(self.name) else self.position_text
+        return " · ".join(filter(None, (position, lately(self.written), size(self.bytes))))
 
 
 def checkpoints_of(run: RunFolder) -> tuple[Checkpoint, ...]:

@@ -61,10 +61,10 @@ class PluginReader(JsonLinesProcess):
         if file is not None and not file.exists():
             self.run(["--plugins"])
 
-    def answer_at_exit(self, code: int) -> Answer | None:
-        """Return an answer if plug-ins' models and tasks are in the catalogue's cache file, otherwise None.
+    def on_exit(self, code: int) -> Answer | None:
+        """Make this process reload the catalogue, which then contains the plug-ins' entries.
 
-        Makes this process read the catalogue again, so that it contains the entries.
+        Return an empty answer, or None if the child process has not written the file with the entries.
         """
         file = supplement_file()
         if file is None or not file.exists():

@@ -137,8 +137,11 @@ class JsonLinesProcess(QObject):
         """Return the program to start, and its arguments."""
         return sys.executable, ["-m", self._module, *arguments]
 
-    def answer_at_exit(self, code: int) -> Answer | None:
-        """Return the answer that the exit code `code` represents, or None if the process failed."""
+    def on_exit(self, code: int) -> Answer | None:
+        """Handle the exit of the process with the exit code `code`.
+
+        Return the answer to report, or None if the process failed.
+        """
         return self._answer
 
     def _end(self, process: QProcess) -> None:
@@ -195,7 +198,7 @@ class JsonLinesProcess(QObject):
         self._process = None
         errors = bytes(process.readAllStandardError().data()).decode(errors="replace").strip()
         process.deleteLater()
-        answer = self.answer_at_exit(code)
+        answer = self.on_exit(code)
         if answer is None:
             last = errors.splitlines()[-1] if errors else f"exit code {code}"
             self.failed.emit(f"{self._activity} ended early: {last}")

@@ -45,7 +45,7 @@ def _query(name: str, kind: type[_Line], *arguments: str) -> list[_Line]:
     """Run a Footplate command on a host and decode each line of its output as a `kind`. Raises QueryFailed."""
     host_entry = host(name) or Host(name=name)
     try:
-        command = ssh_command(host_entry.reached_by, host_entry.command(*arguments))
+        command = ssh_command(host_entry.ssh_destination, host_entry.command(*arguments))
         result = run_child(command, timeout_s=_ANSWER_S, env=english_environment())
         if result.returncode:
             raise QueryFailed(ssh_exit_reason(name, result.returncode, result.stderr.decode(errors="replace")))

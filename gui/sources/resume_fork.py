@@ -88,7 +88,7 @@ def prefill_to_fork(summary: RunSummary, checkpoint: Path | None = None) -> Pref
         raise CannotPrefill(f"“{run_title(summary)}” can't be forked: {reason}.")
     changes: dict[str, str] = {"name": summary.name[: _MAX_NAME - len(" fork")] + " fork" if summary.name else ""}
     title = f"“{run_title(summary)}”"
-    written = ", ".join(filter(None, (chosen.name, chosen.location)))
+    written = ", ".join(filter(None, (chosen.name, chosen.position_text)))
     if chosen.has_only_weights:
         changes |= {"resume_from": "", "weights_file": str(chosen.path)}
         text = tr(
@@ -152,7 +152,9 @@ def _describe_start(run: RunFolder, path: Path | None) -> str:
     checkpoint: Checkpoint | None = next((each for each in checkpoints_of(run) if each.path == path), None)
     if checkpoint is not None:
         file = f"{checkpoint.name}, {lately(checkpoint.written)}"
-        return f"from {checkpoint.location} ({file})" if checkpoint.location else f"from a checkpoint ({file})"
+        return (
+            f"from {checkpoint.position_text} ({file})" if checkpoint.position_text else f"from a checkpoint ({file})"
+        )
     return f"from {path}" if path is not None else "from the beginning, since it has no checkpoint"
 
 

@@ -81,7 +81,7 @@ class Validations:
 
 
 @dataclass(frozen=True)
-class ClassFigures:
+class ClassMetrics:
     """Metrics of each class in a validation.
 
     Attributes:
@@ -102,7 +102,7 @@ class ValidationDetails:
     """Class metrics and predictions of the validations, in the order of their steps."""
 
     def __init__(self) -> None:
-        self.classes: list[ClassFigures] = []
+        self.classes: list[ClassMetrics] = []
         self.predicted: list[Predicted] = []
 
     def add_classes(self, event: ClassMeasures) -> None:
@@ -112,7 +112,7 @@ class ValidationDetails:
         width = max(map(len, event.confusion), default=0)
         is_square = width > 0 and all(len(row) == width for row in event.confusion)
         confusion = np.array(event.confusion, np.int64) if is_square else None
-        self.classes.append(ClassFigures(event.epoch, event.step, measures, confusion))
+        self.classes.append(ClassMetrics(event.epoch, event.step, measures, confusion))
 
     def add_predicted(self, event: Predicted) -> None:
         _cut_after(self.predicted, event.step - 1)
@@ -164,7 +164,7 @@ def _cut(steps: Column, step: int, columns: Sequence[Column]) -> bool:
     return True
 
 
-def _cut_after(entries: list[ClassFigures] | list[Predicted], step: int) -> bool:
+def _cut_after(entries: list[ClassMetrics] | list[Predicted], step: int) -> bool:
     """Remove the entries after `step`. Return False if there are none. A validation may be logged twice."""
     previous_length = len(entries)
     while entries and entries[-1].step > step:

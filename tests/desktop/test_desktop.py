@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from engine.runs.folder import RunFolder
-from engine.runs.metrics import best_measure
+from engine.runs.metrics import headline_metric
 from engine.runs.notes import read_notes
 from tests.desktop.desktops import HEIGHT, WIDTH, Desktop, until
 from tests.desktop.names import lacking
@@ -114,7 +114,7 @@ def test_first_start_lists_the_machine_and_fits_the_screen(day: Day) -> None:
 
 def test_sample_training_completes(day: Day, window: Window) -> None:
     assert day.run.state() == "completed"
-    best = best_measure(day.run.summary())
+    best = headline_metric(day.run.summary())
     assert best[1] > 0.5
     assert (day.run.checkpoints / "best.pt").exists()
     assert "Completed" in window.named_text(STATUS)

@@ -178,8 +178,8 @@ class _Advisor:
         """Run rounds of trials. Each round has twice as many steps per trial as the previous one."""
         state = self.state
         self._try_one_device(folder)
-        for number in range(MAX_ROUNDS):
-            is_complete = self._try_round(number, folder)
+        for round_index in range(MAX_ROUNDS):
+            is_complete = self._try_round(round_index, folder)
             running = [each for each in state.contenders if each.state == "measured"]
             if not running:
                 return
@@ -190,30 +190,30 @@ class _Advisor:
                 break
         state.ended_by = "settled"
 
-    def _try_round(self, number: int, folder: Path) -> bool:
+    def _try_round(self, round_index: int, folder: Path) -> bool:
         """Try each contender of a round. Return False if time ran out before the end of the round."""
-        queue = self._select_contenders(number)
+        queue = self._select_contenders(round_index)
         while queue:
             contender = queue.pop(0)
             if not contender.trials and not self._may_be_fastest(contender):
                 continue
-            if not self._has_time(contender, number):
+            if not self._has_time(contender, round_index):
                 self.state.queue += [each for each in (contender, *queue) if not each.trials]
                 return False
-            self._try(contender, number, folder, len(queue))
-            if number == 0 and contender.state == "too_large":  # try a smaller variant next
+            self._run_trial(contender, round_index, folder, len(queue))
+            if round_index == 0 and contender.state == "too_large":  # try a smaller variant next
                 queue[:0] = self._replacement_for(contender)
         return True
 
-    def _select_contenders(self, number: int) -> list[Contender]:
-        """Select the contenders for round `number`, counted from 0.
+    def _select_contenders(self, round_index: int) -> list[Contender]:
+        """Select the contenders for the round `round_index`, counted from 0.
 
         The first round has all base setups, the most promising first. Later rounds have the contenders that were not
         dropped, and variants of the fastest contender, each with one changed setting.
         """
         state = self.state
         queued, state.queue = state.queue, []
-        if number == 0:
+        if round_index == 0:
             state.queue = [each for each in queued if each.setup.base_name]
             return sorted((each for each in queued if not each.setup.base_name), key=self._min_step_s)
         running = [each for each in state.contenders if each.state == "measured"]
@@ -252,7 +252,9 @@ class _Advisor:
         while singles and self._remaining_trial_s > MIN_TRIAL_S:
             contender = singles.pop(0)
             state.queue.remove(contender)
-            self._try(contender, number=0, folder=folder, trials_left=len(state.queue), times_smaller=True)
+            self._run_trial(
+                contender, round_index=0, folder=folder, trials_left=len(state.queue), time_quarter_batch=True
+            )
             if contender.steps:
                 self._calibrate(contender)
                 return
@@ -295,23 +297,29 @@ class _Advisor:
 
     # Trials
 
-    def _try(
-        self, contender: Contender, number: int, folder: Path, trials_left: int, *, times_smaller: bool = False
+    def _run_trial(
+        self,
+        contender: Contender,
+        round_index: int,
+        folder: Path,
+        trials_left: int,
+        *,
+        time_quarter_batch: bool = False,
     ) -> None:
-        """Run a trial of a contender, with at most the remaining time.
+        """Run a trial of a contender in round `round_index`, counted from 0, and report the progress.
 
-        `number` is that of the round, from 0, in which `trials_left` trials remain. If `times_smaller` is True, steps
-        with a quarter of the batch are timed, too.
+        The trial takes at most the remaining time. After it, `trials_left` trials remain in the round. If
+        `time_quarter_batch` is True, steps with a quarter of the batch are timed, too.
         """
         state, job = self.state, contender.setup.job
         if contender not in state.contenders:
             state.contenders.append(contender)
         fastest = min((each.step_s for each in state.contenders), default=float("inf"))
         request = TrialRequest(
-            min_steps=MIN_STEPS * 2**number,
-            seconds=MIN_SECONDS * 2**number,
+            min_steps=MIN_STEPS * 2**round_index,
+            seconds=MIN_SECONDS * 2**round_index,
             give_up_s=DROP_FACTOR * fastest if fastest < float("inf") else self._remaining_s / 4,
-            times_smaller=times_smaller,
+            times_smaller=time_quarter_batch,
             times_link=len(job.parallel.devices) > 1 and state.link is None and self._strategy(job).process_per_device,
         )
         contender.why = ""
@@ -348,12 +356,12 @@ class _Advisor:
         costs, job = self.state.costs, contender.setup.job
         return 0.0 if costs is None else min_step_s(job, self._strategy(job), costs)
 
-    def _has_time(self, contender: Contender, number: int) -> bool:
-        """Return True if a trial in round `number` is expected to end before the time reserved for the rehearsal."""
+    def _has_time(self, contender: Contender, round_index: int) -> bool:
+        """Return True if a trial in round `round_index` is expected to end before the time reserved for the rehearsal."""
         durations_s = [each.wall_s for each in self.state.contenders if each.wall_s]
         mean_s = sum(durations_s) / len(durations_s) if durations_s else DEFAULT_TRIAL_S
         # The steps of the contender's last trial took half of the time that those of this round will take.
-        added_s = MIN_SECONDS * (2**number - 2 ** (number - 1))
+        added_s = MIN_SECONDS * (2**round_index - 2 ** (round_index - 1))
         expected_s = (contender.wall_s or mean_s) + added_s
         return expected_s < self._remaining_s - REHEARSAL_SHARE * self._request.seconds
 

@@ -97,12 +97,12 @@ DEFAULT_NETWORK = Network(10e9)
 
 def adapt_cached(request: AdviceRequest, cached: CachedAdvice) -> Advice:
     """Return the cached advice with its predictions adapted to the requested number of epochs and machines."""
-    table = tuple(_for_epochs(row, request.job.training.epochs) for row in cached.answer.table)
+    table = tuple(_scale_to_epochs(row, request.job.training.epochs) for row in cached.answer.table)
     machines = _predict_machines(request, table[0], cached.step) if table else ()
     return msgspec.structs.replace(cached.answer, table=table, machines=machines, is_cached=True)
 
 
-def _for_epochs(row: Candidate, epochs: int) -> Candidate:
+def _scale_to_epochs(row: Candidate, epochs: int) -> Candidate:
     """Return a copy of a candidate whose total time is that for `epochs` epochs."""
     if (spent := row.time) is None:
         return row

@@ -59,11 +59,14 @@ def estimate_bytes(job: Job, strategy: StrategyEntry, footprint: Footprint, cali
     # Momentum is one more tensor for each trained parameter.
     state_bytes = footprint.trained_bytes * (OPTIMIZER_STATES[job.optimizer.name] + has_momentum)
     saved = calibration.scale * _activation_bytes(job, strategy, footprint, activations, arrangement)
-    slices = count if strategy.splits_batch and not strategy.splits_model else arrangement.replicas
-    samples = job.training.batch_size / slices
-    # Prefetched batches of both splits wait as bytes; three more are prepared, used and released as 4-byte floats.
-    batches = footprint.image_bytes * samples * (2 * (footprint.prefetched_batches + 1) / 4 + 3)
-    total = footprint.base_bytes + calibration.extra_bytes + saved + footprint.buffer_bytes + batches
+    # The devices of a replica that divides the model all receive the images of the replica's batch.
+    data_parallel_size = count if strategy.splits_batch and not strategy.splits_model else arrangement.replicas
+    batch_bytes = footprint.image_bytes * job.training.batch_size / data_parallel_size
+    # Batches of both splits are prefetched as uint8, a quarter of the size of the floats in `image_bytes`.
+    loaded_bytes = len(("train", "val")) * (footprint.prefetched_batches + 1) * batch_bytes / 4
+    # One batch is prepared, one is used, and one is being released, as float32.
+    float_bytes = 3 * batch_bytes
+    total = footprint.base_bytes + calibration.extra_bytes + saved + footprint.buffer_bytes + loaded_bytes + float_bytes
     total += _model_bytes(job, strategy, footprint, state_bytes, arrangement.group)
     if CPU in job.parallel.devices:  # the copy for a checkpoint is in the same memory
         total += footprint.parameter_bytes + state_bytes

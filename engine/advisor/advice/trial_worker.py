@@ -153,7 +153,7 @@ def _run_trial(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
         smaller_step_s=smaller_step_s,
         smaller_batch=smaller,
         joules_per_image=watts * statistics.median(steps) / batch_size if watts and steps else None,
-        backward_share=_backward_share(strategy.profiler.watch.take()),
+        backward_share=_backward_fraction(strategy.profiler.watch.take()),
         link=_measure_link(trial) if request.times_link else None,
         rehearsal=rehearsal,
     )
@@ -182,7 +182,7 @@ def _time_steps(
     return steps, None if start_j is None or end_j is None else (end_j - start_j) / elapsed_s
 
 
-def _backward_share(times: Times | None) -> float | None:
+def _backward_fraction(times: Times | None) -> float | None:
     """Return the duration of the backward pass as a fraction of the forward and backward pass.
 
     Returns None if they were not timed separately.

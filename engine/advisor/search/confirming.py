@@ -27,7 +27,7 @@ def candidates(rows: Iterable[TrialRow], goal: Goal, baseline: int | None) -> tu
     return (*best, baseline) if baseline in values and baseline not in best else best
 
 
-def baseline(rows: Iterable[TrialRow], job_settings: Mapping[str, Any] | None) -> int | None:
+def find_baseline(rows: Iterable[TrialRow], job_settings: Mapping[str, Any] | None) -> int | None:
     """Return the number of the completed trial with the job's requested settings, or None if there is none.
 
     Only the first trial, number 0, can have these settings. `job_settings` are the requested values of the varied
@@ -38,7 +38,9 @@ def baseline(rows: Iterable[TrialRow], job_settings: Mapping[str, Any] | None) -
     return 0 if is_baseline else None
 
 
-def missing(numbers: Sequence[int], repeats: Iterable[TrialRow], confirm: int, seed: int) -> list[tuple[int, int]]:
+def list_missing_repeats(
+    numbers: Sequence[int], repeats: Iterable[TrialRow], confirm: int, seed: int
+) -> list[tuple[int, int]]:
     """Return the repeats that have not started, as (trial number, seed) pairs.
 
     Each trial in `numbers` is repeated `confirm` times. All trials are repeated with the first seed, then all with the
@@ -50,7 +52,7 @@ def missing(numbers: Sequence[int], repeats: Iterable[TrialRow], confirm: int, s
     return [(number, each) for each in seeds for number in numbers if (number, each) not in started]
 
 
-def confirmed(repeats: Iterable[TrialRow]) -> dict[int, tuple[float, ...]]:
+def collect_repeat_results(repeats: Iterable[TrialRow]) -> dict[int, tuple[float, ...]]:
     """Return the results of the completed repeats. Keys are the numbers of the repeated trials."""
     values: dict[int, tuple[float, ...]] = {}
     for row in repeats:
@@ -59,7 +61,7 @@ def confirmed(repeats: Iterable[TrialRow]) -> dict[int, tuple[float, ...]]:
     return values
 
 
-def winner(values: Mapping[int, Sequence[float]], goal: Goal) -> int | None:
+def find_best_mean(values: Mapping[int, Sequence[float]], goal: Goal) -> int | None:
     """Return the number of the trial with the best mean of its `values`, or None if there are no values.
 
     If several means are equal, the earliest trial is returned.

@@ -244,7 +244,9 @@ class Driver:
     def _missing_repeats(self) -> list[tuple[int, int]]:
         """Return the repeats that have not started, as (trial number, seed) pairs."""
         search, repeats = self._search, [handle.row for handle in self._repeats]
-        return confirming.missing(self._to_confirm or (), repeats, search.confirm, search.job.training.seed)
+        return confirming.list_missing_repeats(
+            self._to_confirm or (), repeats, search.confirm, search.job.training.seed
+        )
 
     def _repeat(self, original: int, seed: int, devices: tuple[str, ...]) -> None:
         """Start a repeat of trial `original` with a different seed on `devices`. Raises OSError."""
@@ -343,7 +345,7 @@ class Driver:
         ]
         for handle in others:
             if not handle.is_cleared:
-                handle.clear()
+                handle.delete_checkpoints()
         return all(handle.is_cleared for handle in others)
 
     def _update_confirmed(self) -> None:
@@ -352,11 +354,11 @@ class Driver:
         Once all repeats have ended, the trial with the best repeats becomes the best trial.
         """
         goal, repeats = self._search.goals[0], [handle.row for handle in self._repeats]
-        known = confirming.confirmed(repeats)
+        known = confirming.collect_repeat_results(repeats)
         self._confirmed = {number: values for number, values in known.items() if number in self._handles}
         is_over = self._to_confirm is not None and not self._missing_repeats() and all(row.ended for row in repeats)
         # Without trials to repeat, the front of the original trials stays the result.
-        best = confirming.winner(self._confirmed, goal) if is_over and self._to_confirm else None
+        best = confirming.find_best_mean(self._confirmed, goal) if is_over and self._to_confirm else None
         self._front = (best,) if best is not None else self._front
         self._retained_checkpoints = set(self._front)
         if self._search.confirm and not is_over:
@@ -383,7 +385,7 @@ class Driver:
     @property
     def _baseline(self) -> int | None:
         """Number of the completed trial with the unchanged job, or None."""
-        return confirming.baseline(self._original_rows, self._job_settings)
+        return confirming.find_baseline(self._original_rows, self._job_settings)
 
     def _worked_s(self) -> float:
         """Return the working time of the search in seconds, including that of earlier drivers."""

@@ -73,7 +73,7 @@ class Study:
         active = tuple(each.trial.number for each in known if each.row.state not in _STATES)
         trial = Trial(search=self._search.name, number=number, params={}, seed=seed, known=ended, in_hand=active)
         if self._search.sampler == "grid":
-            params = self._from_grid([each.trial.params for each in known], attempt)
+            params = self._pick_from_grid([each.trial.params for each in known], attempt)
             return msgspec.structs.replace(trial, params=params) if params is not None else None
         requested = self.job_settings()
         if number == attempt == 0 and requested is not None:
@@ -81,7 +81,7 @@ class Study:
         study = self._build(known, self._sampler(seed))
         asked = study.ask(self._distributions)
         attrs = study.trials[-1].system_attrs
-        params = {name: _decoded(value) for name, value in asked.params.items()}
+        params = {name: _decode(value) for name, value in asked.params.items()}
         return msgspec.structs.replace(trial, params=params, attrs=attrs)
 
     def should_prune(self, known: Sequence[KnownTrial], number: int) -> tuple[bool, dict[str, Any]]:
@@ -140,10 +140,10 @@ class Study:
         )
         by_number = {each.trial.number: each for each in known}
         last = max(by_number, default=-1)
-        study.add_trials([self._frozen(by_number.get(number)) for number in range(last + 1)])
+        study.add_trials([self._to_frozen_trial(by_number.get(number)) for number in range(last + 1)])
         return study
 
-    def _frozen(self, known: KnownTrial | None) -> FrozenTrial:
+    def _to_frozen_trial(self, known: KnownTrial | None) -> FrozenTrial:
         """Convert a trial to Optuna's format. None, for a missing trial, becomes a failed trial."""
         if known is None:
             return create_trial(state=TrialState.FAIL)
@@ -151,7 +151,7 @@ class Study:
         several = len(self._search.goals) > 1
         if state == TrialState.PRUNED and (several or not row.reported):
             state = TrialState.FAIL
-        params = {name: _encoded(value) for name, value in known.trial.params.items()}
+        params = {name: _encode(value) for name, value in known.trial.params.items()}
         values = [value for value in row.values if value is not None] if state == TrialState.COMPLETE else None
         if state == TrialState.PRUNED:
             values = [row.values[0] or 0.0]
@@ -165,7 +165,7 @@ class Study:
         )
 
     def _sampler(self, seed: int) -> optuna.samplers.BaseSampler:
-        """Create Optuna's sampler for the search. TPE starts with random trials: a third of all, but 4 to 10."""
+        """Create Optuna's sampler for the search. TPE starts with n_trials / 3 random trials, clamped to 4..10."""
         trials = self._search.budget.trials or 100
         match self._search.sampler:
             case "random":
@@ -197,7 +197,7 @@ class Study:
     def _distribution(self, name: str, dimension: Dimension) -> BaseDistribution:
         """Convert a dimension of the search space, which varies the field `name`, to Optuna's type."""
         if isinstance(dimension, Choices):
-            return CategoricalDistribution([_encoded(value) for value in dimension.values])
+            return CategoricalDistribution([_encode(value) for value in dimension.values])
         field = self._fields[name]
         if field is not None and field.kind == "int":
             return IntDistribution(int(dimension.low), int(dimension.high), dimension.log, int(dimension.step or 1))
@@ -208,17 +208,19 @@ class Study:
 
         Returns None if one of the values is outside the search space.
         """
-        settings = {name: _plain(_job_value(self._search.job, name, field)) for name, field in self._fields.items()}
-        is_inside = all(_contains(self._distributions[name], _encoded(value)) for name, value in settings.items())
+        settings = {
+            name: _to_json_value(_job_value(self._search.job, name, field)) for name, field in self._fields.items()
+        }
+        is_inside = all(_contains(self._distributions[name], _encode(value)) for name, value in settings.items())
         return settings if is_inside else None
 
-    def _from_grid(self, tried: Sequence[dict[str, Any]], index: int) -> dict[str, Any] | None:
+    def _pick_from_grid(self, tried: Sequence[dict[str, Any]], index: int) -> dict[str, Any] | None:
         """Return the combination at `index` among those that are not in `tried`, or None if there are not that many.
 
         Combinations are in random order, since the budget may not be enough for all of them.
         """
         values = [grid_values(each, self._fields[name]) or () for name, each in self._search.space.items()]
-        order = list(itertools.product(*(map(_plain, each) for each in values)))
+        order = list(itertools.product(*(map(_to_json_value, each) for each in values)))
         random.Random(self._search.seed).shuffle(order)
         untried = (
             params for each in order if (params := dict(zip(self._search.space, each, strict=True))) not in tried
@@ -245,16 +247,16 @@ def _contains(distribution: BaseDistribution, value: CategoricalChoiceType) -> b
     return True
 
 
-def _plain(value: Any) -> Any:
-    """Convert a value to a JSON value."""
-    return _decoded(_encoded(value))
+def _to_json_value(value: Any) -> Any:
+    """Convert a value to the form that it has in JSON, with lists in place of tuples."""
+    return _decode(_encode(value))
 
 
-def _encoded(value: Any) -> CategoricalChoiceType:
-    """Convert a value to one that Optuna can store. Lists, which it can't store, become text."""
+def _encode(value: Any) -> CategoricalChoiceType:
+    """Convert a value to one that Optuna can store. Lists and tuples, which it can't store, become JSON text."""
     return json.dumps(value) if isinstance(value, list | tuple) else value
 
 
-def _decoded(value: CategoricalChoiceType) -> Any:
-    """Convert a value that `_encoded` returned back, with lists in place of tuples."""
+def _decode(value: CategoricalChoiceType) -> Any:
+    """Undo `_encode`. Tuples become lists."""
     return json.loads(value) if isinstance(value, str) and value.startswith("[") else value

@@ -243,7 +243,7 @@ class TrialHandle:
         self._is_alive, self._poll_at = True, time.monotonic() + START_GRACE_S
         self.poll()
 
-    def clear(self) -> None:
+    def delete_checkpoints(self) -> None:
         """Delete the trial's checkpoints, unless its supervisor is still alive."""
         supervisor = self.run.supervisor()
         if supervisor is not None and supervisor.alive():

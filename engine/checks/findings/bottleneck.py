@@ -83,8 +83,8 @@ class RunProfile:
     def has_several_devices(self) -> bool:
         return len(self.job.parallel.devices) > 1
 
-    def devices(self, verb: str) -> str:
-        """Return the devices as the subject of a sentence with its verb, e.g. "The GPUs wait" or "The CPU waits"."""
+    def devices_with_verb(self, verb: str) -> str:
+        """Return a subject with its verb, "The GPUs wait" or "The CPU waits". `verb` is a plural, as in "wait"."""
         kind = "GPU" if self.on_gpu else "CPU"
         if self.has_several_devices:
             return f"The {kind}s {verb}" if self.on_gpu else f"The {kind} workers {verb}"
@@ -102,7 +102,7 @@ def find_bottleneck(profile: RunProfile) -> Advice:
     if cost >= MIN_LOSS:
         return advice
     busy = percent(max(0.0, 1.0 - profile.fraction(*WAITING)))
-    return Advice(sentence=f"{profile.devices('are')} busy {busy} of the time; there is no bottleneck.")
+    return Advice(sentence=f"{profile.devices_with_verb('are')} busy {busy} of the time; there is no bottleneck.")
 
 
 def _costs(profile: RunProfile) -> Iterator[tuple[float, Advice]]:
@@ -119,26 +119,26 @@ def _costs(profile: RunProfile) -> Iterator[tuple[float, Advice]]:
     elif profile.strategy.splits_batch and set(profile.strategy.mesh) <= {"replicate", "shard"}:
         yield profile.fraction("communication"), _check_communication(profile)
     if profile.on_gpu and profile.native_bf16 and profile.job.precision.name == "fp32":
-        sentence = f"{profile.devices('compute')} in fp32: bf16 would take about half the time."
+        sentence = f"{profile.devices_with_verb('compute')} in fp32: bf16 would take about half the time."
         advice = Advice(sentence=sentence, field="precision", value="bf16")
         yield BF16_SAVES * profile.fraction("forward", "backward"), advice
     # If the GPU waits for images, this explains its empty queue.
     if (profile.starved_fraction or 0.0) >= STARVED and profile.fraction("data") < MIN_LOSS:
         larger = 2 * profile.job.training.batch_size
         sentence = (
-            f"{profile.devices('run')} out of work between steps, starved by CPU launch overhead: "
+            f"{profile.devices_with_verb('run')} out of work between steps, starved by CPU launch overhead: "
             f"a batch size of {larger:,} gives {profile.pronoun} more work per launch."
         )
         yield 1.0 - profile.fraction(*WAITING), Advice(sentence=sentence, field="batch_size", value=larger)
     copying = profile.fraction("transfer")
-    sentence = f"{profile.devices('wait')} {percent(copying)} of the time for images to be copied."
+    sentence = f"{profile.devices_with_verb('wait')} {percent(copying)} of the time for images to be copied."
     yield copying, Advice(sentence=sentence)
 
 
 def _check_data(profile: RunProfile) -> Advice:
     """Explain why the devices wait for images, and advise a faster way to load them if there is one."""
-    waits = f"{profile.devices('wait')} {percent(profile.fraction('data'))} of the time for images"
-    if profile.readers is None:
+    waits = f"{profile.devices_with_verb('wait')} {percent(profile.fraction('data'))} of the time for images"
+    if profile.readers is None:  # another rank of the same replica loads the images
         return Advice(sentence=f"{waits}, which another worker loads.")
     if profile.decoding_s > 0:
         return _check_decoding(profile, profile.readers, waits)

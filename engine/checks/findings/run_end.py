@@ -97,7 +97,7 @@ def find_verdict(history: History, job: Job, outcome: Outcome) -> Verdict | None
         return None
     is_completed = outcome == "completed"
     verdict = _check_learning(run) or _check_overfitting(run) or _check_falling(run, is_completed=is_completed)
-    if verdict is None and _is_at_rest(run):
+    if verdict is None and _has_plateaued(run):
         verdict = _check_classes(run) or (_converged_verdict(run) if is_completed else None)
     return verdict
 
@@ -142,12 +142,15 @@ class _Curve:
 
     @property
     def mean_near_best(self) -> float:
-        """Mean of the best cost and its neighbors. If the values are pure noise, it is close to the other values."""
+        """Mean of the best cost and the costs of the epochs before and after it.
+
+        If the costs are pure noise, this mean is close to the other costs, unlike the best cost.
+        """
         return _mean(self.costs[max(0, self.best - 1) : self.best + 2])
 
     @property
-    def recent(self) -> float:
-        """Mean of the last costs after the best one, at most three of them, or the best cost if it is the last."""
+    def recent_mean(self) -> float:
+        """Mean cost (see `costs`) of the last one to three epochs after the best, or the best cost if none follow."""
         after = self.costs[max(self.best + 1, len(self.costs) - MIN_EPOCHS) :]
         return _mean(after) if after else self.costs[-1]
 
@@ -299,7 +302,7 @@ def _check_overfitting(run: _Run) -> Verdict | None:
     before, now = run.trained.get(epoch), next(reversed(run.trained.values()), None)
     if before is None or now is None or not before.loss or now.loss is None:
         return None
-    best, recent = curve.costs[curve.best], curve.recent  # costs, which are negative if higher values are better
+    best, recent = curve.costs[curve.best], curve.recent_mean  # costs, which are negative if higher values are better
     fall, rise = 1 - now.loss / before.loss, (recent - best) / max(abs(best), 1e-12)
     if len(curve.values) - 1 - curve.best < MIN_EPOCHS or min(rise, fall) < OVERFIT_CHANGE:
         return None
@@ -331,7 +334,7 @@ def _is_still_improving(run: _Run, since: int) -> bool:
 def _regularization_changes(run: _Run, best_epoch: int) -> _Changes:
     """Return job fields to change against overfitting: stronger augmentation, other regularization, or fewer epochs.
 
-    Those that come later in this list are used if the earlier ones are already as strong as possible.
+    A kind of change is used only if all kinds before it in this list are already as strong as possible.
     """
     job = run.job
     if run.uses("augmentation") and job.augmentation.name in _STRENGTHS[:-1]:
@@ -394,16 +397,16 @@ def _worthwhile_epochs(curve: _Curve, rate: float) -> int:
     return min(max(1, more), len(curve.costs))
 
 
-def _is_at_rest(run: _Run) -> bool:
+def _has_plateaued(run: _Run) -> bool:
     """Return True if the run has learned, and its last validation values differ only by noise."""
     curve = run.curve
     if run.losses and not run.is_learning:
         return False
     before, now, best = curve.costs[-MIN_EPOCHS], curve.costs[-1], curve.costs[curve.best]
-    # Mean improvement per epoch, as a fraction of the value.
-    rate = (before - now) / 2 / max(abs(before), abs(now), 1e-12)
+    # Mean improvement per epoch, as a fraction of the value. There is one step less than values.
+    rate = (before - now) / (MIN_EPOCHS - 1) / max(abs(before), abs(now), 1e-12)
     tolerance = max(NOISE_DEVIATIONS * curve.noise(), OVERFIT_CHANGE * abs(best))
-    return rate < WORTHWHILE_GAIN and curve.recent - best <= tolerance
+    return rate < WORTHWHILE_GAIN and curve.recent_mean - best <= tolerance
 
 
 def _converged_verdict(run: _Run) -> Verdict:

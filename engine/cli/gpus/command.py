@@ -42,7 +42,7 @@ def gpus(options: argparse.Namespace) -> int:
         elif options.csv:
             _print_csv(options)
         elif options.watch and sys.stdout.isatty():
-            _redraw(options)
+            _show_live(options)
         else:
             _print_tables(options)
     except children.ChildFailed as error:
@@ -78,8 +78,8 @@ def _print_tables(options: argparse.Namespace) -> None:
         out.print(View(snapshot, details=options.details))
 
 
-def _redraw(options: argparse.Namespace) -> None:
-    """Show the snapshots one after another on the terminal's alternate screen."""
+def _show_live(options: argparse.Namespace) -> None:
+    """Redraw each new snapshot on the terminal's alternate screen, until Ctrl+C."""
     from engine.cli.gpus.screen import console, full_screen
     from engine.cli.gpus.table import View
 

@@ -56,7 +56,7 @@ class MetricsServer(socketserver.ThreadingTCPServer):
         self.server_close()
 
     def put(self, snapshot: Snapshot) -> None:
-        """Make `snapshot` the one that later requests for metrics get."""
+        """Store the snapshot whose metrics are returned from now on."""
         self._latest = (snapshot, time.monotonic())
         self._first.set()
 

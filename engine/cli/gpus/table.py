@@ -98,13 +98,13 @@ def _columns(snapshot: Snapshot, numbers: Mapping[str, str]) -> list[Column]:
     return [
         Column("GPU", [*(numbers[gpu.uuid] for gpu in gpus), "CPU"]),
         Column("Name", names, name=True),
-        Column("Use", [_rounded(load, "%", 3) for load in loads], [_fraction(load, 100) for load in loads]),
+        Column("Use", [_format_fixed_width(load, "%", 3) for load in loads], [_fraction(load, 100) for load in loads]),
         Column("Memory", [gib_of(*pair) for pair in memory], [_fraction(*pair) for pair in memory]),
-        Column("Temp", [_rounded(value, "°C", 2) for value in temperatures]),
+        Column("Temp", [_format_fixed_width(value, "°C", 2) for value in temperatures]),
         Column("Power", [*(_power(gpu) for gpu in gpus), ""]),
         Column("NVML", [*(str(gpu.nvml_index) for gpu in gpus), ""] if orders_differ else []),
-        Column("Clock", [*(_rounded(gpu.sm_clock_mhz, "MHz", 4) for gpu in gpus), ""]),
-        Column("Fan", [*(_rounded(gpu.fan_percent, "%", 3) for gpu in gpus), ""]),
+        Column("Clock", [*(_format_fixed_width(gpu.sm_clock_mhz, "MHz", 4) for gpu in gpus), ""]),
+        Column("Fan", [*(_format_fixed_width(gpu.fan_percent, "%", 3) for gpu in gpus), ""]),
     ]
 
 
@@ -114,7 +114,7 @@ def _name(gpu: Gpu) -> str:
     return gpu.name.removeprefix("NVIDIA ")
 
 
-def _rounded(value: float | None, unit: str, digits: int) -> str | None:
+def _format_fixed_width(value: float | None, unit: str, digits: int) -> str | None:
     """Format a rounded value with a constant number of characters, so that the table does not move when redrawn."""
     return None if value is None else with_unit(f"{value:{digits}.0f}", unit)
 

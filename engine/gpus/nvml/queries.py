@@ -74,7 +74,7 @@ class ReadRequest(NamedTuple):
 
     @property
     def visible(self) -> tuple[bool, bool, bool]:
-        """Flags of the groups that are visible to the user."""
+        """The flags `processes`, `activity` and `details`, which tell what is visible to the user."""
         return (self.processes, self.activity, self.details)
 
 

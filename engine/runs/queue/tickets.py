@@ -118,7 +118,9 @@ class LockedQueue:
         """
         ticket, index = self.tickets[name], self.order.index(name)
         earlier = (self.tickets[other] for other in self.order[:index] if other not in self.held_names)
-        behind = dict.fromkeys(other.run_id for other in (*self.running(), *earlier) if _conflict(other, ticket))
+        behind = dict.fromkeys(
+            other.run_id for other in (*self.running(), *earlier) if _need_same_device(other, ticket)
+        )
         return msgspec.structs.replace(ticket, position=index + 1, held=name in self.held_names, behind=tuple(behind))
 
     def waiting_name(self, run_id: str) -> str | None:
@@ -236,7 +238,7 @@ def _set_held(run_id: str, *, held: bool) -> bool:
     return True
 
 
-def _conflict(one: Ticket, other: Ticket) -> bool:
+def _need_same_device(one: Ticket, other: Ticket) -> bool:
     """Return True if two runs need a common device that they can't share."""
     common = set(one.devices) & set(other.devices)
     if one.search and one.search == other.search:

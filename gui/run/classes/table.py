@@ -10,7 +10,7 @@ from PySide6.QtCore import QAbstractTableModel, QEvent, QModelIndex, QObject, Qt
 from PySide6.QtWidgets import QHeaderView, QWidget
 
 from gui.format import localized
-from gui.sources.run_series import ClassFigures
+from gui.sources.run_series import ClassMetrics
 from gui.style import theme
 from gui.translation import tr
 from gui.widgets.column_model import (
@@ -49,7 +49,7 @@ class ClassModel(QAbstractTableModel):
         self._columns: list[np.ndarray] = []
         self._intervals: dict[str, np.ndarray] = {}
 
-    def show_figures(self, classes: Sequence[str], figures: ClassFigures | None) -> None:
+    def show_figures(self, classes: Sequence[str], figures: ClassMetrics | None) -> None:
         """Show the metrics of each class, and its number of samples if a confusion matrix has them.
 
         If rows and columns are unchanged, selection and scroll position are retained.
@@ -149,7 +149,7 @@ class ClassTable(RowView):
         self.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Stretch)
         self.setMinimumHeight(120)
 
-    def show_figures(self, classes: Sequence[str], figures: ClassFigures | None) -> None:
+    def show_figures(self, classes: Sequence[str], figures: ClassMetrics | None) -> None:
         """Show metrics per class. The sort order and the selection stay. New columns are fitted to their contents."""
         titles_before = self.model_.titles
         self.model_.show_figures(classes, figures)
@@ -187,7 +187,7 @@ class ClassTable(RowView):
         self.setMinimumWidth(min(needed, theme.scaled(_MAX_MIN_WIDTH)))
 
 
-def class_metrics_csv(classes: Sequence[str], figures: ClassFigures) -> Iterator[list[str]]:
+def class_metrics_csv(classes: Sequence[str], figures: ClassMetrics) -> Iterator[list[str]]:
     """Yield CSV rows with the metrics of each class, as fractions from 0 to 1. Values of absent classes are empty."""
     columns = figures.measures
     rows = max(map(len, columns.values()), default=0)

@@ -17,7 +17,7 @@ from gui.run.classes.confusion_matrix import ConfusionMatrix
 from gui.run.classes.table import ClassTable, class_metrics_csv, class_names, confusion_csv
 from gui.run.validation_slider import ValidationsView
 from gui.sources.export import Rows, save_in_background, write_csv
-from gui.sources.run_series import ClassFigures
+from gui.sources.run_series import ClassMetrics
 from gui.style import theme
 from gui.translation import tr
 from gui.widgets.buttons import styled
@@ -37,7 +37,7 @@ class ClassesView(ValidationsView):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.content = ClassFiguresView("class")
+        self.content = ClassMetricsView("class")
         self.content.message.connect(self.message)
         body = QWidget()
         body.setLayout(vbox(self.validation_slider, (self.content, 1)))
@@ -47,12 +47,12 @@ class ClassesView(ValidationsView):
         super().restart()
         self.content.restart()
 
-    def figures(self) -> ClassFigures | None:
+    def figures(self) -> ClassMetrics | None:
         """Return the class metrics at the selected validation, or None if there are none."""
         figures, position = self._validations(), self.validation_slider.position
         return figures[position] if 0 <= position < len(figures) else None
 
-    def _validations(self) -> Sequence[ClassFigures]:
+    def _validations(self) -> Sequence[ClassMetrics]:
         return self._data.validation_details.classes
 
     def _show_validation(self) -> None:
@@ -74,7 +74,7 @@ _SIDE_BY_SIDE = 860
 _WORST_COUNT = 3
 
 
-class ClassFiguresView(QWidget):
+class ClassMetricsView(QWidget):
     """View of the metrics of all classes at one time. The selected class and cell remain selected.
 
     Signals:
@@ -87,7 +87,7 @@ class ClassFiguresView(QWidget):
         """Create the view. `name` makes its action ids unique, and `parts` are placed above the matrix."""
         super().__init__(parent)
         self._classes: tuple[str, ...] = ()
-        self._figures: ClassFigures | None = None
+        self._figures: ClassMetrics | None = None
         self.headline = styled(ElidedLabel(), "heading")
         self.filter = styled(QLineEdit(clearButtonEnabled=True), name=tr("Filter classes"))
         self.filter.setMaximumWidth(150)
@@ -113,7 +113,7 @@ class ClassFiguresView(QWidget):
         self.filter.clear()
         self.cell.setText("")
 
-    def show_figures(self, classes: tuple[str, ...], figures: ClassFigures | None) -> None:
+    def show_figures(self, classes: tuple[str, ...], figures: ClassMetrics | None) -> None:
         """Show the metrics of `classes`, or nothing if `figures` is None."""
         self._classes, self._figures = classes, figures
         self.table.show_figures(classes, figures)
@@ -127,7 +127,7 @@ class ClassFiguresView(QWidget):
         self.headline.setText(text)
         self._show_cell()
 
-    def figures(self) -> ClassFigures | None:
+    def figures(self) -> ClassMetrics | None:
         """Return the visible class metrics, or None if there are none."""
         return self._figures
 
@@ -192,7 +192,7 @@ class ClassFiguresView(QWidget):
         self.setLayout(vbox(top, (self._splitter, 1)))
 
 
-def _headline(classes: tuple[str, ...], figures: ClassFigures | None) -> str:
+def _headline(classes: tuple[str, ...], figures: ClassMetrics | None) -> str:
     """Describe the worst classes by the first metric, as in "Lowest IoU: sign 12.0%, pole 20.1%".
 
     Returns "" if `figures` is None or contains no metrics.

@@ -160,7 +160,7 @@ class RunCharts(QWidget):
         self._set_empty_texts(is_over=False)
 
     def _set_empty_texts(self, *, is_over: bool) -> None:
-        """Set the texts of plots without data. If the run `is_over`, they don't announce any."""
+        """Set the texts of empty plots. If the run `is_over`, they don't announce that data will follow."""
         steps = tr("The run ended before its first step") if is_over else tr("Appears after the first steps")
         devices = tr("No samples of the run's devices") if is_over else tr("No samples of the run's devices yet")
         for plot in self.plots:

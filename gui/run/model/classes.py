@@ -12,11 +12,11 @@ from PySide6.QtWidgets import QWidget
 from engine.contract.inference.evaluation import BoxErrors, Calibration, Evaluation, Interval
 from gui.format import localized
 from gui.plots.themed import ThemedPlot
-from gui.run.classes.view import ClassFiguresView
+from gui.run.classes.view import ClassMetricsView
 from gui.run.model.widgets import PlainTable, ThresholdRow, UnitPlot, format_interval, format_with_interval
 from gui.sources.columns import Floats
 from gui.sources.evaluations import OpenedEvaluation, confusion_at
-from gui.sources.run_series import ClassFigures
+from gui.sources.run_series import ClassMetrics
 from gui.style import fills, theme
 from gui.translation import tr
 from gui.widgets.labels import caption, heading_label
@@ -38,7 +38,7 @@ class ClassesPage(QWidget):
         self._opened: OpenedEvaluation | None = None
         self.threshold = ThresholdRow(tr("Minimum confidence"), tr("Minimum confidence of predictions"))
         self.threshold.setToolTip(tr("Predictions below it count as none of the classes"))
-        self.figures = ClassFiguresView("evaluated_class", self.threshold)
+        self.figures = ClassMetricsView("evaluated_class", self.threshold)
         self.setLayout(vbox(self.figures))
         order_tabs(self, (self.figures.filter, self.figures.table, self.threshold, self.figures.matrix))
         self.threshold.changed.connect(lambda _value: self._show_figures())
@@ -67,7 +67,7 @@ class ClassesPage(QWidget):
         self.figures.show_figures(
             evaluation.classes,
             # Epoch and step aren't displayed.
-            ClassFigures(epoch=0, step=0, measures=measures, confusion=confusion, intervals=intervals),
+            ClassMetrics(epoch=0, step=0, measures=measures, confusion=confusion, intervals=intervals),
         )
 
 

@@ -130,7 +130,7 @@ class Hosts(QObject):
     def _add_remote_sampler(self, host: Host) -> None:
         """Create a sampler that runs on another machine over ssh, without starting it."""
         name = host.name
-        program, *arguments = ssh_command(host.reached_by, host.command(*COMMAND))
+        program, *arguments = ssh_command(host.ssh_destination, host.command(*COMMAND))
         sampler = SamplerProcess(
             self,
             program=program,

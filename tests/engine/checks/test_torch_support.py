@@ -69,7 +69,7 @@ def test_old_driver_remedy_names_the_newest_fitting_torch(
         (Nvml("ok"), True),
     ],
 )
-def test_driver_runs_all_minor_versions_of_its_cuda(nvml: Nvml, runs: bool) -> None:
+def test_driver_supports_all_minor_versions_of_its_cuda(nvml: Nvml, runs: bool) -> None:
     assert (not problems(machine(nvml=nvml))) == runs
 
 

@@ -96,7 +96,7 @@ class Run:
             on_event=self.events.append,
             on_samples=self.samples.append,
             attempt=attempt,
-            job_without=lambda name: self.without,
+            job_without_machine=lambda name: self.without,
         )
         self.nodes._inputs.result()
         self.group = Group(self.events.append, self.selector, len(specs), LIMITS)

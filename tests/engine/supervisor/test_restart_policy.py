@@ -51,7 +51,7 @@ def test_lost_machine_keeps_the_batch_size(
     assert len(restarting.devices) == left
     assert not any(device.startswith("node2") for device in restarting.devices)
     assert restarting.changes == changes
-    specs = policy.worker_specs()
+    specs = policy.prepare_start()
     assert policy.world_size == left
     assert [(spec.rank, spec.world_size, spec.threads) for spec in specs] == [
         (rank, left, 3 if left == 2 else 1) for rank in range(left)
@@ -85,10 +85,10 @@ def test_single_remaining_device_changes_the_strategy() -> None:
 )
 def test_needed_machine_is_waited_for(job: Job, why: str) -> None:
     policy = RestartPolicy(create_run(job), job)
-    needed = policy.job_without("node2")
-    assert isinstance(needed, str)
-    assert needed.startswith(why)
-    assert bool(needed) == bool(why)
+    why_needed = policy.job_without_machine("node2")
+    assert not isinstance(why_needed, Job)
+    assert (why_needed or "").startswith(why)
+    assert (why_needed is None) == (why == "")
     assert isinstance(policy.decide(lost(job)), Failed)
 
 
@@ -163,7 +163,7 @@ def test_failures_are_counted_by_kind_until_a_later_checkpoint() -> None:
 
     assert restart(failed("fault")) == ("fault", 1, 2)
     assert restart(failed("not_finite", 7)) == ("not_finite", 1, MAX_ROLL_BACKS)
-    assert policy.worker_specs()[3].skip_to == 7
+    assert policy.prepare_start()[3].skip_to == 7
     save("best", 9)
     assert restart(failed("fault")) == ("fault", 2, 2)
     save("last", 9)
@@ -179,11 +179,11 @@ def test_each_start_resumes_from_the_newest_checkpoint() -> None:
     job = four(resume_from="/first.pt")
     run = create_run(job)
     policy = RestartPolicy(run, job)
-    (first, *_) = policy.worker_specs()
+    (first, *_) = policy.prepare_start()
     assert first.job.checkpoints.resume_from == "/first.pt"
     Path(first.rendezvous).touch()
     (run.checkpoints / "last.pt").touch()
     policy.set_loader_workers(3)
-    (second, *_) = policy.worker_specs()
+    (second, *_) = policy.prepare_start()
     assert not Path(second.rendezvous).exists()
     assert second.job == job.with_fields(resume_from=str(run.checkpoints / "last.pt"), loader_workers=3)

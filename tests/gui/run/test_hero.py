@@ -30,7 +30,7 @@ from gui.run.request_pages import InferenceChild
 from gui.sources.background import Background
 from gui.sources.remote_runs import QueryFailed
 from gui.sources.run_data import RunData
-from gui.sources.run_series import ClassFigures
+from gui.sources.run_series import ClassMetrics
 from gui.sources.run_status import RunStatus, StatusLabel
 from tests.gui.run.curves.test_time_spent import data as data_of_times
 from tests.gui.run.curves.test_time_spent import spent
@@ -167,7 +167,7 @@ def test_hero_of_completed_run_names_the_worst_class(show: Open) -> None:
     data = RunData(plan=a_plan(classes=("ash", "birch")))
     assert worst_class(data) == ""
     for number, values in enumerate(([0.5, 0.5], [0.9, 0.3], [0.2, 0.4]), 1):
-        data.validation_details.classes.append(ClassFigures(number, number, {"F1": np.array(values)}, None))
+        data.validation_details.classes.append(ClassMetrics(number, number, {"F1": np.array(values)}, None))
         data.finished = RunFinished(outcome="completed", best_epoch=number)
     expected = {1: "", 2: "worst class: birch (F1 30.0%)", 3: "worst class: ash (F1 20.0%)"}
     for number, words in expected.items():

@@ -233,15 +233,15 @@ def test_details_list_newest_checkpoints(page: RunsPage, refresh: Refresh, qtbot
     assert top.child(20).text(1).startswith("11 ")
 
 
-def test_checkpoints_have_latest_logged_location(tmp_path: Path) -> None:
+def test_checkpoints_have_latest_logged_position(tmp_path: Path) -> None:
     run = with_checkpoints(a_run(8, "paused"))
     append(run, CheckpointSaved(kind="last", path="checkpoints/last.pt", epoch=7, step=1234, bytes=1, seconds=0.1))
     with run.events_file.open("ab") as log:
         log.write(b'{"type":"checkpoint","kind":"best","epo')  # an incomplete line
-    locations = {each.name: each.location for each in checkpoints_of(run)}
-    assert locations == {"last.pt": "epoch 7, step 1,234", "best.pt": "epoch 4, step 8", OLDER: "epoch 2, step 4"}
+    positions = {each.name: each.position_text for each in checkpoints_of(run)}
+    assert positions == {"last.pt": "epoch 7, step 1,234", "best.pt": "epoch 4, step 8", OLDER: "epoch 2, step 4"}
     run.events_file.unlink()
-    assert {each.location for each in checkpoints_of(run)} == {"", "epoch 2, step 4"}
+    assert {each.position_text for each in checkpoints_of(run)} == {"", "epoch 2, step 4"}
     assert checkpoints_of(RunFolder(tmp_path)) == ()
 
 

@@ -140,7 +140,10 @@ class ReviewBar(QWidget):
             self.selection.set_value(LABELS)
 
     def _set_review(self, opened: OpenedEvaluation, read: _ReadReview | None) -> None:
-        """Use a review of the evaluation `opened`, unless it is damaged or another evaluation has been opened."""
+        """Show the review of `opened`, and emit `changed`.
+
+        Nothing happens if another evaluation has been opened since, or if the review is damaged (None).
+        """
         if opened is self._opened and read is not None:
             self.review, self._rows_by_path = read
             self._show_choices()

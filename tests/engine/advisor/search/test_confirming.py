@@ -41,19 +41,21 @@ def test_candidates_are_best_three_and_baseline() -> None:
 
 
 def test_baseline_is_completed_first_trial_with_job_settings() -> None:
-    assert confirming.baseline(ROWS, JOB_SETTINGS) == 0
-    assert confirming.baseline(ROWS, None) is None, "its settings are outside the space"
-    assert confirming.baseline(ROWS, {"learning_rate": 0.3}) is None
-    assert confirming.baseline([a_row(0, 0.5, "stopped")], JOB_SETTINGS) is None
-    assert confirming.baseline(ROWS[1:], JOB_SETTINGS) is None
+    assert confirming.find_baseline(ROWS, JOB_SETTINGS) == 0
+    assert confirming.find_baseline(ROWS, None) is None, "its settings are outside the space"
+    assert confirming.find_baseline(ROWS, {"learning_rate": 0.3}) is None
+    assert confirming.find_baseline([a_row(0, 0.5, "stopped")], JOB_SETTINGS) is None
+    assert confirming.find_baseline(ROWS[1:], JOB_SETTINGS) is None
 
 
 def test_missing_gives_candidates_same_seeds() -> None:
-    assert confirming.missing((4, 0), [], 2, 7) == [(4, 8), (0, 8), (4, 9), (0, 9)]
+    assert confirming.list_missing_repeats((4, 0), [], 2, 7) == [(4, 8), (0, 8), (4, 9), (0, 9)]
     started = [a_repeat(9, 4, 8, None, "running"), a_repeat(10, 0, 8, None, "failed"), a_repeat(11, 2, 9, 0.5)]
-    assert confirming.missing((4, 0), started, 2, 7) == [(4, 9), (0, 9)]
-    assert confirming.missing((4,), [], 2, 2**31 - 2) == [(4, 2**31 - 1), (4, 0)], "no seed is out fields_of range"
-    assert confirming.missing((), started, 2, 7) == confirming.missing((4,), [], 0, 7) == []
+    assert confirming.list_missing_repeats((4, 0), started, 2, 7) == [(4, 9), (0, 9)]
+    assert confirming.list_missing_repeats((4,), [], 2, 2**31 - 2) == [(4, 2**31 - 1), (4, 0)], (
+        "no seed is out of range"
+    )
+    assert confirming.list_missing_repeats((), started, 2, 7) == confirming.list_missing_repeats((4,), [], 0, 7) == []
 
 
 def test_winner_has_best_mean_of_repeats() -> None:
@@ -64,12 +66,12 @@ def test_winner_has_best_mean_of_repeats() -> None:
         a_repeat(13, 1, 2, 0.86),
         a_repeat(14, 4, 2, None, "failed"),
     ]
-    values = confirming.confirmed(repeats)
+    values = confirming.collect_repeat_results(repeats)
     assert values == {1: (0.80, 0.86), 4: (0.84,)}
-    assert confirming.winner(values, TOP1) == 4
-    assert confirming.winner(values, SECONDS) == 1
-    assert confirming.winner({4: (0.5, 0.7), 1: (0.6,)}, TOP1) == 1, "ties go to the lower number"
-    assert confirming.winner({}, TOP1) is None
+    assert confirming.find_best_mean(values, TOP1) == 4
+    assert confirming.find_best_mean(values, SECONDS) == 1
+    assert confirming.find_best_mean({4: (0.5, 0.7), 1: (0.6,)}, TOP1) == 1, "ties go to the lower number"
+    assert confirming.find_best_mean({}, TOP1) is None
 
 
 def test_seconds_left_counts_repeats_as_full_trainings() -> None:

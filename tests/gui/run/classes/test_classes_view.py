@@ -19,7 +19,7 @@ from gui.run.classes.confusion_matrix import MAX_SIDE, ConfusionMatrix
 from gui.run.classes.table import ClassTable, class_names
 from gui.run.classes.view import ClassesView
 from gui.sources.run_data import RunData
-from gui.sources.run_series import ClassFigures
+from gui.sources.run_series import ClassMetrics
 from gui.style import fills, theme
 from gui.widgets.column_model import BAR
 from tests.gui.run.evaluated_run import CLASSES, CONFUSION, events
@@ -255,7 +255,7 @@ def test_classes_view_explains_missing_metrics(
 def test_class_table_filters_many_classes(view: ClassesView) -> None:
     names = tuple(f"kind {n}" for n in range(40))
     data = RunData(plan=a_plan(classes=names))
-    data.validation_details.classes.append(ClassFigures(1, 1, {"AP": np.linspace(0, 1, 40)}, None))
+    data.validation_details.classes.append(ClassMetrics(1, 1, {"AP": np.linspace(0, 1, 40)}, None))
     view.show_data(data, is_active=True)
     assert view.content.filter.isVisible()
     assert not view.content.matrix.isVisible()
@@ -267,7 +267,7 @@ def test_class_table_filters_many_classes(view: ClassesView) -> None:
     view.restart()
     assert view.content.filter.text() == ""
     for count in (12, 11):
-        data.validation_details.classes[:] = [ClassFigures(1, 1, {"AP": np.linspace(0, 1, count)}, None)]
+        data.validation_details.classes[:] = [ClassMetrics(1, 1, {"AP": np.linspace(0, 1, count)}, None)]
         view.restart()
         view.show_data(data, is_active=True)
         assert view.content.filter.isVisible() is (count == 12)
